@@ -1,0 +1,40 @@
+# Both commands set up what they need, once:  make compare   make test
+PYTHON ?= python3
+# A CPU build of torch on Linux: make compare TORCH_INDEX=https://download.pytorch.org/whl/cpu
+TORCH_INDEX ?=
+ARGS ?=
+BIN := .venv/bin
+
+.PHONY: help compare test lint types tensorboard clean distclean
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+compare: .venv/installed ## the default study and its report; ARGS="study=multi30k" for another
+	$(BIN)/python scripts/compare.py $(ARGS)
+
+test: .venv/installed ## every test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
+
+lint: .venv/installed ## style
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: .venv/installed ## mypy
+	$(BIN)/mypy
+
+tensorboard: .venv/installed ## the curves of every run, at localhost:6006
+	$(BIN)/tensorboard --logdir results
+
+clean: ## remove caches, keep results and the environment
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
+
+distclean: clean ## remove the environment as well, keep results
+	rm -rf .venv
+
+.venv/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+		{ echo "error: Python 3.11, 3.12 or 3.13 is needed; name one: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		$(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

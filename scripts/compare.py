@@ -1,0 +1,63 @@
+"""Compare encodings with evidence:  python scripts/compare.py [study=default] [key=value]
+
+Trains every run of the study that is not finished yet, side by side, then writes the report.
+Any key of the configuration can be given and holds for all runs, e.g. model.d_model=128.
+"""
+
+import shlex
+import sys
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from wawa_transformer.config import UserError, script
+from wawa_transformer.study import launch, plan, watch
+
+
+@script("config")
+def main(config: DictConfig) -> None:
+    overrides = list(HydraConfig.get().overrides.task) + [
+        f"hydra/launcher={choice}"
+        for group, choice in HydraConfig.get().runtime.choices.items()
+        if group == "hydra/launcher" and choice != "joblib"
+    ]
+    runs = plan(config, overrides)
+    directory = runs[0].directory.parents[2]
+    missing = [run for run in runs if run.status != "finished"]
+    print(f"study {config.study.name}: {len(runs)} runs in {directory}, {len(missing)} to train")
+    if missing:
+        for run in missing:
+            (run.directory / "error.log").unlink(missing_ok=True)
+        log = directory / "train.log"
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            process = launch(config, overrides, log)
+        except OSError as error:
+            raise UserError(
+                f"{directory} cannot be written ({error.strerror}); "
+                "set output_dir to a folder of yours."
+            ) from None
+        watch(process, runs, config.trainer.steps)
+
+    from wawa_transformer.report import write_report  # a second to import, not needed until now
+
+    command = shlex.join(["python", "scripts/compare.py", *sys.argv[1:]])
+    page = write_report(directory, runs, config.study.name, command, config.study.question)
+    unfinished = [run for run in runs if run.status != "finished"]
+    for run in unfinished:
+        log = run.directory / "error.log"
+        reason = log.read_text(encoding="utf-8").strip().splitlines()[-1] if log.exists() else ""
+        where = log if log.exists() else directory / "train.log"
+        print(
+            f"{run.status}: {run.task} {run.pe} seed {run.seed}: {reason} ({where})",
+            file=sys.stderr,
+        )
+    print(f"report: {page}")
+    if unfinished:
+        raise UserError(
+            f"{len(unfinished)} of {len(runs)} runs did not finish; the same command tries again."
+        )
+
+
+if __name__ == "__main__":
+    main()

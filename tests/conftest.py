@@ -1,0 +1,48 @@
+"""What the tests share: configurations as the scripts compose them, and the scripts themselves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+
+from wawa_transformer.config import CONFIG_DIR
+
+SCRIPTS = CONFIG_DIR.parent / "scripts"
+# A run of about a second: small data, few steps, short tests.
+TINY = [
+    "model.d_model=16", "model.num_heads=2", "model.d_ff=32", "task.train_size=300",
+    "task.validation_size=20", "task.test_per_length=5", "task.max_length=4",
+    "task.test_max_length=6", "trainer.steps=20", "trainer.warmup=5", "trainer.eval_every=5",
+    "trainer.log_every=5", "trainer.batch_tokens=64", "trainer.device=cpu",
+    "trainer.attention_maps=false", "progress=false",
+]  # fmt: skip
+
+torch.set_num_threads(1)
+
+
+def configure(*overrides: str) -> DictConfig:
+    """The configuration ``scripts/train.py`` would get."""
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+        return compose("config", list(overrides))
+
+
+@pytest.fixture
+def tiny(tmp_path: Path):
+    """``tiny(*overrides)``: a configuration that trains in about a second, into ``tmp_path``."""
+    return lambda *overrides: configure(*TINY, f"output_dir={tmp_path}", *overrides)
+
+
+def run_script(name: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a script as a user does."""
+    return subprocess.run(
+        [sys.executable, str(SCRIPTS / name), *arguments],
+        input=stdin, capture_output=True, text=True, timeout=240,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip

@@ -1,0 +1,138 @@
+"""A user's mistake is answered by one sentence that names the value, the limit and the key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import TINY, configure, run_script
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from wawa_transformer.config import (
+    CONFIG_DIR,
+    UserError,
+    explain,
+    run_directory,
+    seed_for,
+    validate,
+)
+from wawa_transformer.positional import ENCODINGS
+from wawa_transformer.training import build_task, open_run
+from wawa_transformer.transformer import Transformer
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("pe=sinusoidl", "pe=sinusoidl does not exist; did you mean sinusoidal?"),
+        ("task=revers", "did you mean reverse?"),
+        ("model=huge", "choose one of base, small, tiny"),
+        ("modle.d_model=3", "did you mean model?"),
+        ("trainer.leraning_rate=1", "trainer.leraning_rate does not exist"),
+        ("task.max_lenght=5", "did you mean task.max_length?"),
+        ("pe.max_length=5", "pe.max_len"),
+        ("seed=abc", "seed: Value 'abc'"),
+        ("trainer.lr=fast", "trainer.lr: Value 'fast'"),
+    ],
+)
+def test_what_hydra_refuses_becomes_one_sentence(override: str, expected: str) -> None:
+    """Unknown choices, unknown keys and wrong types name the choices or the nearest name."""
+    with pytest.raises((HydraException, OmegaConfBaseException)) as caught:
+        configure(override)
+    sentence = explain(caught.value)
+    assert expected in sentence
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("model.num_heads=5", "model.d_model=64 is not divisible by model.num_heads=5"),
+        ("model.d_model=0", "model.d_model=0 must be at least 1"),
+        ("model.num_layers=-1", "model.num_layers=-1 must be at least 1"),
+        ("trainer.steps=0", "trainer.steps=0 must be at least 1"),
+        ("trainer.lr=0", "trainer.lr=0.0 must be greater than 0"),
+        ("trainer.warmup=-1", "trainer.warmup=-1 must not be negative"),
+        ("model.dropout=1", "model.dropout=1.0 must be at least 0 and less than 1"),
+        ("model.norm=middle", "model.norm=middle does not exist; choose one of pre, post"),
+        ("trainer.schedule=steps", "trainer.schedule=steps does not exist"),
+        ("workers=0", "workers=0 must be at least 1"),
+    ],
+)
+def test_rules_between_fields(override: str, expected: str) -> None:
+    """Each cross-field rule quotes the value and the key."""
+    with pytest.raises(UserError, match="^[^\n]*$") as caught:
+        validate(configure(override))
+    assert expected in str(caught.value)
+
+
+def test_settings_of_encodings_and_tasks_are_typed() -> None:
+    """``pe`` and ``task`` are checked against the class they name."""
+    with pytest.raises(UserError, match=r"task\.max_length"):
+        build_task(configure("task.max_length=long"))
+    with pytest.raises(UserError, match=r"pe\.max_len"):
+        Transformer.from_config(configure("pe=learned", "pe.max_len=long"), 20)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(CONFIG_DIR.glob("*/*.yaml")), ids=lambda p: f"{p.parent.name}={p.stem}"
+)
+def test_every_configuration_file_composes_and_builds(path: Path) -> None:
+    """Every choice of every group gives a valid configuration, a task and a model."""
+    config = configure(f"{path.parent.name}={path.stem}")
+    validate(config)
+    if path.parent.name == "task":
+        build_task(config)
+    config.model.num_layers = 1
+    Transformer.from_config(config, 20)
+    assert path.read_text(encoding="utf-8").count("python scripts/") >= 1
+
+
+def test_every_encoding_has_a_configuration_file() -> None:
+    """A class without a YAML file could not be chosen on the command line."""
+    assert {path.stem for path in (CONFIG_DIR / "pe").glob("*.yaml")} >= set(ENCODINGS)
+
+
+def test_a_run_directory_is_named_by_what_is_computed() -> None:
+    """Where and how a run is shown does not name it; anything that changes its numbers does."""
+    base = run_directory(configure())
+    assert run_directory(configure("progress=false", "workers=1")) == base
+    assert run_directory(configure("output_dir=elsewhere")).name == base.name
+    assert run_directory(configure("trainer.lr=1e-3")) != base
+    assert run_directory(configure("pe.max_len=6000")) != base
+
+
+def test_seeds_for_different_names_differ() -> None:
+    """Streams of random numbers with different names do not repeat each other."""
+    seeds = {seed_for(seed, name) for seed in range(50) for name in ("train", "test", "dropout")}
+    assert len(seeds) == 150
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_another_configuration_never_overwrites_a_run(tmp_path: Path) -> None:
+    """A directory that holds another configuration is refused and left as it is."""
+    open_run(configure(f"run_dir={tmp_path}/run"))
+    before = (tmp_path / "run" / "config.yaml").read_text()
+    with pytest.raises(UserError, match="holds another configuration"):
+        open_run(configure(f"run_dir={tmp_path}/run", "seed=1"))
+    assert (tmp_path / "run" / "config.yaml").read_text() == before
+
+
+def test_a_results_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    """The error names the folder and the key; root may write anywhere, so a file is in the way."""
+    (tmp_path / "results").write_text("a file, not a folder")
+    with pytest.raises(UserError, match="output_dir"):
+        open_run(configure(f"output_dir={tmp_path}/results"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["pe=rotary9"], ["seed=abc"], ["model.num_heads=7"], ["pe=learned", "pe.max_len=3"]],
+)
+def test_scripts_exit_with_one_sentence_and_status_1(arguments: list[str], tmp_path: Path) -> None:
+    """On the command line: status 1, one line on standard error, no traceback."""
+    done = run_script("train.py", *TINY, f"output_dir={tmp_path}", *arguments)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr

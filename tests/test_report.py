@@ -1,0 +1,306 @@
+"""A report of planted runs says what was planted, and names what is missing."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from html.parser import HTMLParser
+from math import comb
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pandas as pd
+import pytest
+
+from wawa_transformer.report import encoding_styles, write_report
+from wawa_transformer.study import Run
+
+ENCODINGS = ("sinusoidal", "learned", "none")
+ORDER_TASKS = ("map", "reverse")
+TRAINED, TESTED = 10, 20
+
+Study = tuple[Path, list[Run]]  # the report's directory and the runs it was written from
+
+
+def exact_match(task: str, pe: str, length: int, noise: random.Random) -> float:
+    """Planted: order tasks held to the ceiling without positions, sort alike for all."""
+    if length > TRAINED:
+        value = max(0.0, 1 - 0.15 * (length - TRAINED))
+        return value if pe != "none" or task == "sort" else 0.0
+    if pe == "none" and task in ORDER_TASKS:
+        ceiling = comb(length + 9, length) / 10**length
+        return sum(noise.random() < ceiling for _ in range(200)) / 200
+    return min(1.0, 0.997 + noise.gauss(0, 0.002))
+
+
+def plant(run: Run, validations: int = 10) -> None:
+    """Write the files of a finished run on a generated task."""
+    noise = random.Random(f"{run.task} {run.pe} {run.seed}")
+    by_length = [
+        {
+            "length": length,
+            "examples": 200,
+            "exact_match": exact_match(run.task, run.pe, length, noise),
+            "token_accuracy": 0.9 + noise.random() / 20,
+            "nll": 0.1 + noise.random() / 50,
+            "ceiling": comb(length + 9, length) / 10**length if run.task in ORDER_TASKS else 1.0,
+        }
+        for length in range(1, TESTED + 1)
+    ]
+    seen = by_length[:TRAINED]
+    names = ("exact_match", "token_accuracy", "nll")
+    test = {name: sum(row[name] for row in seen) / TRAINED for name in names}
+    validation = [
+        {"step": 50 * step, "split": "validation"}
+        | {"nll": 2 / step + noise.random() / 20}
+        | {name: test[name] * step / validations for name in names[:2]}
+        for step in range(1, validations + 1)
+    ]
+    write_files(
+        run,
+        validation,
+        train_min_length=1,
+        train_max_length=TRAINED,
+        test=test | {"examples": 2000},
+        by_length=by_length,
+    )
+
+
+def plant_text(run: Run, references: list[str], hypotheses: list[str], bleu: float) -> None:
+    """Write the files of a finished run on a text task."""
+    rows = [
+        {"length": edge, "examples": 10, "exact_match": 0.02, "token_accuracy": 0.7 - edge / 100,
+         "nll": 1.5 + edge / 50, "ceiling": None}
+        for edge in (8, 12, 16, 24)
+    ]  # fmt: skip
+    validation = [
+        {"step": 100 * step, "split": "validation", "nll": 5 / step, "token_accuracy": 0.1 * step,
+         "exact_match": 0.0}
+        for step in range(1, 6)
+    ]  # fmt: skip
+    translation = {
+        "bleu": bleu, "bleu_low": bleu - 1, "bleu_high": bleu + 1,
+        "signature": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0",
+        "chrf": bleu + 20,
+        "chrf_signature": "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0",
+        "samples": [
+            {"source": f"source {i}", "reference": r, "hypothesis": h}
+            for i, (r, h) in enumerate(zip(references, hypotheses, strict=True))
+        ][:5],
+        "paths": {"hypotheses": "translations.txt", "references": "references.txt"},
+    }  # fmt: skip
+    test = {"examples": 40, "nll": 1.8 - bleu / 100, "token_accuracy": 0.6, "exact_match": 0.02}
+    write_files(
+        run,
+        validation,
+        train_min_length=None,
+        train_max_length=None,
+        test=test,
+        by_length=rows,
+        translation=translation,
+    )
+    for name, lines in (("translations", hypotheses), ("references", references)):
+        path = run.directory / f"{name}.txt"
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def write_files(run: Run, validation: list[dict[str, Any]], **result: Any) -> None:
+    common = {
+        "task": run.task, "pe": run.pe, "seed": run.seed, "steps": 500,
+        "settings": {"pe": {"init_std": 1.0} if run.pe == "learned" else {}},
+        "parameters": 123_456, "flops_per_step": None, "tokens_per_second": 25_000.0,
+        "seconds": 10.0, "peak_memory_mb": 300.0, "device": "cpu", "threads": 1,
+        "versions": {"python": "3.11.2", "torch": "2.13.0"}, "finished": "2025-01-01T12:00:00",
+        "validation": {}, "translation": None,
+    }  # fmt: skip
+    run.directory.mkdir(parents=True)
+    (run.directory / "result.json").write_text(json.dumps(common | result), encoding="utf-8")
+    lines = "".join(json.dumps(row) + "\n" for row in validation)
+    (run.directory / "metrics.jsonl").write_text(lines, encoding="utf-8")
+
+
+class References(HTMLParser):
+    """Collects what a browser would fetch or follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [v for k, v in attrs if v and k in ("src", "href", "srcset", "xlink:href")]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """Three tasks, three encodings, five seeds; one run failed, one never started."""
+    root = tmp_path_factory.mktemp("study")
+    runs = [
+        Run(task, pe, seed, root / "runs" / f"task={task},pe={pe},seed={seed}")
+        for task in ("map", "reverse", "sort")
+        for pe in ENCODINGS
+        for seed in range(5)
+    ]
+    for run in runs:
+        if (run.task, run.pe, run.seed) == ("map", "learned", 3):
+            run.directory.mkdir(parents=True)
+            (run.directory / "error.log").write_text("Traceback\nRuntimeError: loss is <nan>\n")
+        elif (run.task, run.pe, run.seed) != ("sort", "none", 4):
+            plant(run)
+    write_report(root / "report", runs, "Positions", "compare study=order", "What does <it> do?")
+    return root / "report", runs
+
+
+@pytest.fixture(scope="module")
+def page(study: Study) -> str:
+    return (study[0] / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_page_fetches_nothing_and_its_links_lead_somewhere(page: str, study: Study) -> None:
+    parser = References()
+    parser.feed(page)
+    assert not [link for link in parser.found if re.match(r"(?i)[a-z]+:|//", link)]
+    assert "@import" not in page
+    assert not re.search(r"url\((?!#)", page)  # SVG clip paths point into the page itself
+    for link in map(unquote, parser.found):
+        inside = link.startswith("#") and f'id="{link[1:]}"' in page
+        unborn = "sort" in link and "seed=4" in link
+        assert inside or unborn or (study[0] / link).exists(), link
+    assert "prefers-color-scheme: dark" in page
+    assert "&lt;it&gt;" in page
+
+
+def test_missing_and_failed_runs_are_named_and_enter_no_number(page: str, study: Study) -> None:
+    directory, runs = study
+    for text in (page, (directory / "report.md").read_text(encoding="utf-8")):
+        assert "2 of 45 runs are in no number" in text
+        assert "map, learned, seed 3: failed" in text
+        assert "task=map,pe=learned,seed=3/error.log" in text
+        assert "sort, none, seed 4: waiting" in text
+    assert "loss is &lt;nan&gt;" in page
+    table = pd.read_csv(directory / "results.csv")
+    assert len(table) == 43 * TESTED
+    assert not ((table.task == "map") & (table.pe == "learned") & (table.seed == 3)).any()
+    markdown = (directory / "report.md").read_text(encoding="utf-8")
+    assert re.search(r"\| learned \| 4 \|", markdown)
+
+
+def test_csv_has_a_row_for_each_finished_run_and_length(study: Study) -> None:
+    table = pd.read_csv(study[0] / "results.csv")
+    expected = "task pe seed length exact_match token_accuracy nll examples ceiling trained"
+    assert list(table.columns) == expected.split()
+    assert not table.duplicated(["task", "pe", "seed", "length"]).any()
+    assert (table.trained == (table.length <= TRAINED)).all()
+
+
+def test_verdicts_say_what_was_planted(study: Study) -> None:
+    markdown = (study[0] / "report.md").read_text(encoding="utf-8")
+    lead = (
+        "The encoding makes a difference on map, reverse; "
+        "no difference between encodings is shown on sort."
+    )
+    assert lead in markdown
+    answers = dict(re.findall(r"^- \*\*(\w+)\*\*: (.*)$", markdown, flags=re.M))
+    for task in ORDER_TASKS:
+        assert "is better than none by 0.8" in answers[task]
+        assert "Not above 0.187" in answers[task] and answers[task].endswith(": none.")
+    assert "No difference shown" in answers["sort"]
+    # The scale of a learned table decides, so no verdict names the table without it.
+    assert not re.search(r"learned(?! \(init_std)[^|,]*better than", markdown)
+
+
+def test_unseen_lengths_are_marked_and_read_only_where_trained_ones_are_learned(
+    study: Study,
+) -> None:
+    markdown = (study[0] / "report.md").read_text(encoding="utf-8")
+    assert "exact match, trained lengths 1–10" in markdown
+    assert "exact match, unseen lengths 11–20" in markdown
+    rows = [line for line in markdown.splitlines() if "not interpreted: trained" in line]
+    assert [row.split()[1] for row in rows] == ["none", "none"]
+    svg = (study[0] / "report.html").read_text(encoding="utf-8").split("<svg")[1]
+    for label in ("longest trained length", "unseen lengths", "ceiling without positions"):
+        assert label in svg
+
+
+def test_pictures_are_written_for_the_markdown_page(study: Study) -> None:
+    markdown = (study[0] / "report.md").read_text(encoding="utf-8")
+    linked = re.findall(r"\]\((figures/[^)]+)\)", markdown)
+    assert len(linked) == 3
+    assert all((study[0] / name).read_bytes().startswith(b"\x89PNG") for name in linked)
+
+
+def test_the_same_runs_give_the_same_page(tmp_path: Path) -> None:
+    runs = [Run("map", pe, 0, tmp_path / pe) for pe in ENCODINGS]
+    for run in runs:
+        plant(run)
+    first, second = (write_report(tmp_path, runs, "Twice", "x").read_bytes() for _ in range(2))
+    assert first == second
+
+
+def test_without_a_finished_run_the_page_says_so(tmp_path: Path) -> None:
+    runs = [Run("map", "none", 0, tmp_path / "a"), Run("map", "none", 1, tmp_path / "b")]
+    path = write_report(tmp_path / "out", runs, "Nothing yet", "compare")
+    page = path.read_text(encoding="utf-8")
+    assert "No run has finished" in page
+    assert "2 of 2 runs" in page
+    assert len(pd.read_csv(tmp_path / "out" / "results.csv")) == 0
+
+
+def test_one_seed_gives_numbers_but_no_interval_and_no_verdict(tmp_path: Path) -> None:
+    runs = [Run("map", pe, 0, tmp_path / pe) for pe in ENCODINGS]
+    for run in runs:
+        plant(run)
+    page = write_report(tmp_path, runs, "One seed", "compare").read_text(encoding="utf-8")
+    assert "No difference between encodings is shown" in page
+    assert "No verdict: one seed" in page
+    assert not re.search(r"± 0", page)
+
+
+def test_the_largest_of_many_chance_differences_is_no_answer(tmp_path: Path) -> None:
+    runs = [Run("sort", pe, s, tmp_path / f"{pe}{s}") for pe in "abcdefghijklmn" for s in range(5)]
+    for run in runs:
+        plant(run)
+    write_report(tmp_path, runs, "All alike", "compare")
+    markdown = (tmp_path / "report.md").read_text(encoding="utf-8")
+    # By itself the interval of the picked pair excludes zero, though nothing was planted.
+    assert re.search(
+        r"is better than .* As the largest of 91 differences it may be chance", markdown
+    )
+    assert "No difference between encodings is shown on sort." in markdown
+
+
+def test_two_runs_under_one_name_are_refused(tmp_path: Path) -> None:
+    runs = [Run("map", "none", 0, tmp_path / "a"), Run("map", "none", 0, tmp_path / "b")]
+    with pytest.raises(ValueError, match="two runs share"):
+        write_report(tmp_path, runs, "Two", "compare")
+
+
+def test_a_text_task_gets_bleu_tests_and_translations(tmp_path: Path) -> None:
+    words = random.Random(0)
+    lexicon = ["a", "man", "rides", "the", "red", "bike", "home"]
+    references = [" ".join(words.choices(lexicon, k=9)) for _ in range(40)]
+    wrong = [" ".join(line.split()[::-1]) for line in references]
+    runs = [Run("text", pe, seed, tmp_path / f"{pe}{seed}") for pe in ENCODINGS for seed in (0, 1)]
+    for run in runs:
+        bad = run.pe == "none"
+        plant_text(run, references, wrong if bad else references, 20.0 if bad else 90 + run.seed)
+    path = write_report(tmp_path / "out", runs, "Captions", "compare task=text")
+    markdown = (path.parent / "report.md").read_text(encoding="utf-8")
+    assert "nrefs:1|case:mixed" in markdown
+    assert re.search(r"\| none \| mean over 2 \| 20.00, all seeds equal \|", markdown)
+    tests = re.findall(r"^\| (\d) \| (\w+ − \w+) \| \S+ \| (.*) \|$", markdown, flags=re.M)
+    assert len(tests) == 6
+    # Output that is equal is never called significant; output that is reversed always is.
+    assert {p for _, pair, p in tests if pair == "sinusoidal − learned"} == {"same translations"}
+    assert all(float(p) < 0.01 for _, pair, p in tests if pair.endswith("none"))
+    assert f"- **none**: {wrong[0]}" in markdown
+    assert "BLEU" in path.read_text(encoding="utf-8")
+    assert pd.read_csv(path.parent / "results.csv")["trained"].isna().all()
+
+
+def test_an_encoding_looks_the_same_in_every_study() -> None:
+    small, large = encoding_styles(ENCODINGS), encoding_styles([*"abcdefghijkl", *ENCODINGS])
+    assert all(small[pe] == large[pe] for pe in ENCODINGS)
+    assert len({style["marker"] for style in large.values()}) == len(large)
+    assert encoding_styles("ba") == encoding_styles("ab")

@@ -1,0 +1,198 @@
+"""The loop: it learns, resumes bit for bit, weighs tokens rightly, and stops in time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import SCRIPTS, TINY, configure, run_script
+from torch.utils.tensorboard import SummaryWriter  # noqa: F401  (imported before the clock starts)
+
+from wawa_transformer import checkpoint, evaluation
+from wawa_transformer.batching import collate, encode
+from wawa_transformer.config import UserError, run_directory
+from wawa_transformer.decoding import greedy
+from wawa_transformer.tasks import EOS
+from wawa_transformer.training import build_task, cross_entropy, schedule, stream, train
+from wawa_transformer.transformer import Transformer
+
+
+def weights(directory: Path) -> dict[str, torch.Tensor]:
+    return checkpoint.load(directory / "checkpoints" / "last.pt")["model"]
+
+
+def test_a_killed_run_ends_with_the_same_weights(tiny, tmp_path: Path) -> None:
+    """``kill -9`` in mid-training, the same command again: weights, metrics and result agree."""
+    overrides = ["trainer.steps=300", "model.dropout=0.1", "trainer.eval_every=20"]
+    whole = tiny(*overrides, f"output_dir={tmp_path}/whole")
+    expected = train(whole)
+
+    arguments = [*TINY, *overrides, f"output_dir={tmp_path}/killed"]
+    directory = run_directory(configure(*arguments))
+    process = subprocess.Popen([sys.executable, str(SCRIPTS / "train.py"), *arguments])
+    last = directory / "checkpoints" / "last.pt"
+    while not last.exists() and process.poll() is None:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (directory / "result.json").exists(), "killed too late to show anything"
+    assert checkpoint.load(last)["step"] < 300
+
+    again = run_script("train.py", *arguments)
+    assert again.returncode == 0, again.stderr
+    for name, value in weights(run_directory(whole)).items():
+        assert torch.equal(value, weights(directory)[name]), name
+
+    def curve(path: Path) -> list[dict[str, float]]:
+        lines = (path / "metrics.jsonl").read_text().splitlines()
+        return [
+            {k: v for k, v in json.loads(line).items() if k != "tokens_per_second"}
+            for line in lines
+        ]
+
+    assert curve(directory) == curve(run_directory(whole))
+    result = json.loads((directory / "result.json").read_text())
+    assert result["by_length"] == expected["by_length"]
+
+
+def test_a_finished_run_is_found_not_trained_again(tiny) -> None:
+    """The second call returns the first one's result and touches nothing."""
+    config = tiny()
+    first = train(config)
+    path = run_directory(config) / "result.json"
+    stamp = path.stat().st_mtime_ns
+    assert train(config) == first
+    assert path.stat().st_mtime_ns == stamp
+
+
+def test_data_order_depends_on_the_seed_alone(tiny) -> None:
+    """Two encodings under one seed see the same batches; another seed sees others."""
+
+    def batches(*overrides: str) -> list[torch.Tensor]:
+        config = tiny(*overrides)
+        task = build_task(config)
+        data = task.dataset(config.seed)
+        examples = encode(data["train"], task.tokenizer(data))
+        steps = stream(examples, config.trainer, config.seed, 0)
+        return [next(steps)[0].source for _ in range(30)]
+
+    ours = batches("pe=sinusoidal")
+    assert all(torch.equal(a, b) for a, b in zip(ours, batches("pe=learned"), strict=True))
+    assert not torch.equal(ours[0], batches("seed=1")[0])
+
+
+def test_the_stream_continues_where_it_stopped(tiny) -> None:
+    """Started at step n, the stream gives what a stream from 0 gives after n steps."""
+    config = tiny("trainer.accumulate=2")
+    task = build_task(config)
+    data = task.dataset(0)
+    examples = encode(data["train"], task.tokenizer(data))
+    whole = stream(examples, config.trainer, 0, 0)
+    for _ in range(25):  # past the end of the first epoch
+        next(whole)
+    late = stream(examples, config.trainer, 0, 25)
+    for _ in range(5):
+        for a, b in zip(next(whole), next(late), strict=True):
+            assert torch.equal(a.source, b.source)
+
+
+def test_accumulated_batches_weigh_every_token_alike() -> None:
+    """Two unequal batches in one step give the gradient of their tokens' common mean."""
+    model = Transformer(12, 12, 16, 1, 2, 32, dropout=0.0, seed=0).double()
+    src, tgt = torch.randint(4, 12, (6, 5)), torch.randint(4, 12, (6, 4))
+    tgt[3:, 2:] = 0
+    target_in, target_out = tgt, tgt.roll(-1, 1)
+    tokens = int((target_out != 0).sum())
+    for part in (slice(0, 2), slice(2, 6)):
+        (cross_entropy(model(src[part], target_in[part]), target_out[part]) / tokens).backward()
+    accumulated = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    logits = model(src, target_in)
+    real = target_out != 0
+    log_probability = logits.float().log_softmax(-1)[real]
+    (-log_probability.gather(1, target_out[real][:, None]).mean()).backward()
+    for ours, expected in zip(accumulated, (p.grad for p in model.parameters()), strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-7)
+
+
+def test_label_smoothing_is_a_mixture_with_the_uniform_distribution() -> None:
+    """Held against the definition in float64."""
+    logits, target = torch.randn(2, 3, 7), torch.tensor([[1, 2, 0], [3, 4, 5]])
+    log_probability = logits.double().log_softmax(-1)
+    real = target != 0
+    nll = -log_probability.gather(2, target[..., None])[..., 0][real].sum()
+    uniform = -log_probability.mean(-1)[real].sum()
+    ours = cross_entropy(logits, target, label_smoothing=0.1).double()
+    torch.testing.assert_close(ours, 0.9 * nll + 0.1 * uniform, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["linear", "cosine", "inverse_sqrt", "constant"])
+def test_schedules_rise_to_the_peak_and_never_above(name: str) -> None:
+    """Warmup is linear, the peak is 1 at its end, and no later step exceeds it."""
+    trainer = configure(f"trainer.schedule={name}", "trainer.steps=50", "trainer.warmup=10").trainer
+    rates = [schedule(step, trainer) for step in range(50)]
+    assert rates[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
+    assert max(rates) <= 1.0
+    assert all(a >= b for a, b in zip(rates[9:], rates[10:], strict=False))
+    if name in ("linear", "cosine"):
+        assert 0 < rates[-1] < 0.05
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tiny) -> None:
+    """The error names the step and what to lower; the last good checkpoint stays loadable."""
+    config = tiny("trainer.steps=40", "trainer.lr=1e30", "trainer.warmup=30")
+    config.trainer.warmup = 0
+    with pytest.raises(UserError, match=r"step \d+; the last good checkpoint .* trainer.lr"):
+        train(config)
+    assert not (run_directory(config) / "result.json").exists()
+    last = run_directory(config) / "checkpoints" / "last.pt"
+    if last.exists():
+        assert all(v.isfinite().all() for v in checkpoint.load(last)["model"].values())
+
+
+def test_a_learned_table_shorter_than_the_data_is_refused(tiny) -> None:
+    """Before the first step, with both lengths and the key."""
+    with pytest.raises(UserError, match=r"pe.max_len=3 is shorter .* 7 positions"):
+        train(tiny("pe=learned", "pe.max_len=3"))
+
+
+def test_exact_match_is_that_of_greedy_decoding(tiny) -> None:
+    """Example by example, teacher-forced exactness equals greedy output equal to the target."""
+    config = tiny("trainer.steps=150", "trainer.eval_every=150", "trainer.lr=1e-2")
+    train(config)
+    model, tokenizer, _ = checkpoint.load_model(run_directory(config))
+    task = build_task(config)
+    data = task.dataset(config.seed)
+    examples = encode(data["validation"], tokenizer)
+    scores = evaluation.score(model, examples)
+    exact = scores["correct"] == scores["tokens"]
+    assert 0 < exact.mean() < 1, "a model that is sometimes right shows more"
+    for i, target in enumerate(examples.target):
+        out = greedy(model, collate(examples, [i]).source, max_length=20)[0].tolist()
+        out = out[: out.index(EOS) + 1] if EOS in out else out
+        assert (out == target[1:].tolist()) == exact[i]
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "garbage"])
+def test_a_damaged_checkpoint_is_named_not_loaded(damage: str, tmp_path: Path) -> None:
+    """Cut short, one bit flipped in a tensor, or not a checkpoint at all."""
+    path = tmp_path / "checkpoints" / "last.pt"
+    checkpoint.save(path, {"step": 3, "model": {"w": torch.arange(1000.0)}})
+    assert torch.equal(checkpoint.load(path)["model"]["w"], torch.arange(1000.0))
+    content = bytearray(path.read_bytes())
+    if damage == "cut":
+        content = content[: len(content) // 2]
+    elif damage == "flip":
+        content[content.index(torch.arange(500.0, 503.0).numpy().tobytes())] ^= 1
+    else:
+        content = bytearray(b"not a checkpoint")
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="is damaged; delete it"):
+        checkpoint.load(path)

@@ -1,0 +1,100 @@
+"""Multi-head attention (Vaswani et al. 2017, section 3.2); it knows no particular encoding."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from wawa_transformer.positional import NoEncoding
+
+
+class KeyValueCache:
+    """The keys and values one attention has seen, for decoding a position at a time."""
+
+    def __init__(self) -> None:
+        self.k: Tensor | None = None  # (B,H,K,Dh)
+        self.v: Tensor | None = None
+
+    def __len__(self) -> int:
+        return 0 if self.k is None else self.k.size(2)
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Add ``(B,H,S,Dh)`` at the end; all keys and values so far."""
+        if self.k is not None and self.v is not None:
+            k, v = torch.cat((self.k, k), dim=2), torch.cat((self.v, v), dim=2)
+        self.k, self.v = k, v
+        return k, v
+
+
+class MultiHeadAttention(nn.Module):
+    """Scaled dot-product attention in ``num_heads`` subspaces of ``d_model``.
+
+    Self-attention when ``memory`` is left out, cross-attention otherwise. The weights are laid
+    out as in ``torch.nn.MultiheadAttention``: queries, keys, values stacked in ``in_proj``.
+    """
+
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__()
+        if d_model % num_heads:
+            raise ValueError(f"d_model={d_model} is not divisible by num_heads={num_heads}")
+        self.num_heads = num_heads
+        self.in_proj = nn.Linear(d_model, 3 * d_model)
+        self.out_proj = nn.Linear(d_model, d_model)
+        self.keep_weights = False  # set to look at attention; slower, the same result
+        self.weights: Tensor | None = None  # (B,H,Q,K) of the last call, when kept
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        mask: Tensor | None = None,
+        position: NoEncoding | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> Tensor:
+        """Attend from ``x (B,Q,D)`` to itself or to ``memory (B,K,D)``; ``(B,Q,D)``.
+
+        ``mask`` is boolean, True = may attend, broadcastable to ``(B,H,Q,K)``. ``position``
+        rotates and biases self-attention; cross-attention between two sequences gets neither.
+        """
+        offset = 0 if cache is None or memory is not None else len(cache)
+        if memory is None:
+            q, k, v = (self.split(t) for t in self.in_proj(x).chunk(3, dim=-1))
+            if position is not None:
+                q, k = position.rotate(q, k, offset)
+            if cache is not None:
+                k, v = cache.append(k, v)
+        else:
+            d_model = x.size(-1)
+            weight, bias = self.in_proj.weight, self.in_proj.bias
+            q = self.split(F.linear(x, weight[:d_model], bias[:d_model]))
+            if cache is not None and cache.k is not None and cache.v is not None:
+                k, v = cache.k, cache.v  # the source does not change while its target grows
+            else:
+                key_value = F.linear(memory, weight[d_model:], bias[d_model:])
+                k, v = (self.split(t) for t in key_value.chunk(2, dim=-1))
+                if cache is not None:
+                    cache.append(k, v)
+
+        score_bias = position.bias(q, k.size(2), offset) if position is not None else None
+        if score_bias is not None:
+            # One tensor for both: SDPA takes a boolean mask or a float bias, never the two.
+            mask = score_bias if mask is None else score_bias.masked_fill(~mask, float("-inf"))
+        attended = self.attend(q, k, v, mask)  # (B,H,Q,Dh)
+        return self.out_proj(attended.transpose(1, 2).flatten(2))  # (B,Q,H,Dh) -> (B,Q,D)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """``softmax(q k^T / sqrt(Dh)) v`` (equation 1); a row that may see nothing is zero."""
+        if not self.keep_weights:
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        scores = q @ k.transpose(-2, -1) / q.size(-1) ** 0.5
+        if mask is not None and mask.dtype == torch.bool:
+            scores = scores.masked_fill(~mask, float("-inf"))
+        elif mask is not None:
+            scores = scores + mask
+        self.weights = scores.softmax(dim=-1).nan_to_num(0.0)
+        return self.weights @ v
+
+    def split(self, x: Tensor) -> Tensor:
+        """``(B,S,D) -> (B,H,S,Dh)``."""
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)

@@ -1,0 +1,92 @@
+"""What a trained model can do: likelihood, exact match by length, translation quality."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from sacrebleu.metrics import BLEU, CHRF
+from tokenizers import Tokenizer
+
+from wawa_transformer.batching import Examples, collate, plan
+from wawa_transformer.decoding import greedy
+from wawa_transformer.transformer import PAD, Transformer
+
+BATCH_TOKENS = 4096  # no gradients are kept, so a large batch is cheap
+
+
+@torch.no_grad()
+def score(model: Transformer, examples: Examples) -> dict[str, np.ndarray]:
+    """Teacher-forced ``nll`` (nats), ``tokens`` and ``correct`` tokens of each example, ``(N,)``.
+
+    Greedy decoding reproduces a target exactly when every teacher-forced argmax is right, since
+    up to the first mistake both see the same prefix: exact match needs no decoding.
+    """
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    out = {key: np.zeros(len(examples.source)) for key in ("nll", "tokens", "correct")}
+    budget = max(BATCH_TOKENS, max(examples.sizes))
+    for indices in plan(examples.sizes, budget, seed=0, epoch=0, bucket=True):
+        batch = collate(examples, indices).to(device)
+        logits = model(batch.source, batch.target_in).float()  # (B,T,V)
+        real = batch.target_out != PAD  # (B,T)
+        nll = F.cross_entropy(logits.transpose(1, 2), batch.target_out, reduction="none")  # (B,T)
+        correct = (logits.argmax(dim=-1) == batch.target_out) & real
+        out["nll"][indices] = (nll * real).sum(dim=1).cpu().numpy()
+        out["tokens"][indices] = real.sum(dim=1).cpu().numpy()
+        out["correct"][indices] = correct.sum(dim=1).cpu().numpy()
+    model.train(was_training)
+    return out
+
+
+def summarise(
+    scores: dict[str, np.ndarray], chosen: np.ndarray | slice = slice(None)
+) -> dict[str, Any]:
+    """Exact match and token accuracy as fractions, NLL in nats per target token."""
+    nll, tokens, correct = (scores[key][chosen] for key in ("nll", "tokens", "correct"))
+    return {
+        "examples": len(tokens),
+        "nll": float(nll.sum() / tokens.sum()),
+        "token_accuracy": float(correct.sum() / tokens.sum()),
+        "exact_match": float((correct == tokens).mean()),
+    }
+
+
+def by_length(scores: dict[str, np.ndarray], lengths: list[int]) -> list[dict[str, Any]]:
+    """:func:`summarise` for each length there is, shortest first."""
+    column = np.asarray(lengths)
+    return [{"length": int(n), **summarise(scores, column == n)} for n in np.unique(column)]
+
+
+def translate(model: Transformer, tokenizer: Tokenizer, examples: Examples) -> list[str]:
+    """Greedy translations in the order of ``examples``, as plain text of one line each."""
+    device = next(model.parameters()).device
+    out = [""] * len(examples.source)
+    sizes = [len(source) for source in examples.source]
+    for indices in plan(sizes, max(BATCH_TOKENS, max(sizes)), seed=0, epoch=0, bucket=True):
+        source = collate(examples, indices).source.to(device)
+        room = model.max_positions or 10**9
+        limit = min(2 * source.size(1) + 10, room)  # beyond that a model only repeats itself
+        for i, ids in zip(indices, greedy(model, source, limit).tolist(), strict=True):
+            out[i] = " ".join(tokenizer.decode(ids, skip_special_tokens=True).split())
+    return out
+
+
+def translation_scores(hypotheses: list[str], references: list[str]) -> dict[str, Any]:
+    """BLEU (Papineni et al. 2002) and chrF (Popović 2015) with sacreBLEU's signatures.
+
+    The interval is sacreBLEU's 95% bootstrap over sentences, 1,000 resamples.
+    """
+    bleu, chrf = BLEU(), CHRF()
+    result = bleu.corpus_score(hypotheses, [references], n_bootstrap=1000)
+    return {
+        "bleu": result.score,
+        "bleu_low": result._mean - result._ci,
+        "bleu_high": result._mean + result._ci,
+        "signature": str(bleu.get_signature()),
+        "chrf": chrf.corpus_score(hypotheses, [references]).score,
+        "chrf_signature": str(chrf.get_signature()),
+    }

@@ -1,0 +1,525 @@
+"""A study's runs to one page with the answer first: pictures, intervals, verdicts, every run.
+
+Everything is computed from what the runs left on disk, so a report can be written again at any
+time, also while part of a study is still running or has failed.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations, groupby
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+import matplotlib
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
+
+from wawa_transformer.statistics import CONFIDENCE, estimate, paired_difference, verdict
+from wawa_transformer.study import Run
+
+LEARNED_IN_RANGE = 0.95  # below this exact match at trained lengths, unseen ones say nothing
+BOOTSTRAP_SAMPLES = 1000
+TRANSLATIONS_SHOWN = 8
+TEMPLATES = Path(__file__).parent / "templates"
+
+# Colours that colour-blind readers can tell apart: Okabe & Ito, "Color Universal Design" (2008).
+RESERVED_LOOKS = {
+    "sinusoidal": ("#0072B2", "o"),
+    "learned": ("#E69F00", "s"),
+    "none": ("#000000", "X"),
+}
+FREE_COLOURS = ("#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#F0E442")
+FREE_MARKERS = "^Dv*P<p>hd8H"
+DASHES = ("-", "--", ":")
+GREY = "#808080"  # seen on a white page and on a dark one
+
+AXIS_LABELS = {
+    "length": "sequence length",
+    "bin": "source words (upper edge of bin)",
+    "step": "training step",
+    "exact_match": "exact match",
+    "token_accuracy": "token accuracy, teacher-forced",
+    "nll": "NLL (nats per token)",
+}
+
+Result = dict[str, Any]  # the contents of one result.json, with its run's directory
+Metric = dict[str, dict[int, float]]  # encoding -> seed -> value
+
+
+def write_report(
+    directory: Path, runs: list[Run], title: str, command: str, question: str = ""
+) -> Path:
+    """Write ``report.html``, ``report.md``, ``results.csv`` and ``figures/`` into ``directory``.
+
+    ``command`` is the shell command that repeats the study and ``question`` what it asks. Runs
+    that have not finished are named on the page and enter no number. Returns ``report.html``.
+    """
+    if len({(run.task, run.pe, run.seed) for run in runs}) < len(runs):
+        raise ValueError("two runs share task, encoding and seed: report them as two studies")
+    (directory / "figures").mkdir(parents=True, exist_ok=True)
+    # Asked once: a run that finishes meanwhile must not be listed as counted.
+    statuses = [run.status for run in runs]
+    finished = [run for run, status in zip(runs, statuses, strict=True) if status == "finished"]
+    results = [
+        run.result()
+        | {"task": run.task, "pe": run.pe, "seed": run.seed, "directory": run.directory}
+        for run in finished
+    ]
+    by_length = _by_length(results)
+    by_length.to_csv(directory / "results.csv", index=False)
+
+    styles = encoding_styles(run.pe for run in runs)
+    pictures = {}
+    if results:
+        curves = _curves(finished)
+        texts = {result["task"] for result in results if result["train_max_length"] is None}
+        for name, frame, x, y in (
+            ("exact_match_by_length", by_length, "length", "exact_match"),
+            ("learning_exact_match", curves, "step", "exact_match"),
+            ("learning_nll", curves, "step", "nll"),
+        ):
+            figure = _panels(frame, x, y, styles, texts)
+            pictures[name] = _save(figure, directory / "figures" / f"{name}.png")
+
+    tasks = [
+        _task(task, [result for result in results if result["task"] == task])
+        for task in dict.fromkeys(run.task for run in finished)
+    ]
+    context = {
+        "title": title,
+        "question": question,
+        "command": command,
+        "lead": _lead(tasks),
+        "tasks": tasks,
+        "pictures": pictures,
+        "styles": styles,
+        "runs": [_run_entry(*pair, directory) for pair in zip(runs, statuses, strict=True)],
+        "seeds": len({run.seed for run in finished}),
+        "comparisons": sum(
+            row["difference"].n > 1 for task in tasks for row in task["differences"]
+        ),
+        "learned_in_range": LEARNED_IN_RANGE,
+        "bootstrap_samples": BOOTSTRAP_SAMPLES,
+        "environment": _environment(results),
+    }
+    templates = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=lambda name: name == "report.html.jinja",
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name in ("report.md", "report.html"):
+        page = templates.get_template(f"{name}.jinja").render(context)
+        (directory / name).write_text(page, encoding="utf-8")
+    return directory / "report.html"
+
+
+def encoding_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Colour, marker and dash of each encoding, as keyword arguments of ``Axes.plot``.
+
+    The three encodings of every study look the same everywhere; the others share out the
+    remaining looks in alphabetical order, all markers different up to a dozen of them.
+    """
+    names = list(dict.fromkeys(names))
+    others = sorted(set(names) - RESERVED_LOOKS.keys())
+    styles = {}
+    for name in names:
+        dash = DASHES[0]
+        if name in RESERVED_LOOKS:
+            colour, marker = RESERVED_LOOKS[name]
+        else:
+            place = others.index(name)
+            colour = FREE_COLOURS[place % len(FREE_COLOURS)]
+            marker = FREE_MARKERS[place % len(FREE_MARKERS)]
+            dash = DASHES[place // len(FREE_COLOURS) % len(DASHES)]
+        styles[name] = {"color": colour, "marker": marker, "linestyle": dash}
+    return styles
+
+
+# The tables.
+
+
+def _by_length(results: Sequence[Result]) -> pd.DataFrame:
+    """One row for each run and test length: ``results.csv``."""
+    rows = [
+        {"task": result["task"], "pe": result["pe"], "seed": result["seed"]}
+        | row
+        | {"trained": _trained(row["length"], result)}
+        for result in results
+        for row in result["by_length"]
+    ]
+    columns = ["task", "pe", "seed", "length", "exact_match", "token_accuracy", "nll"]
+    return pd.DataFrame(rows, columns=[*columns, "examples", "ceiling", "trained"])
+
+
+def _trained(length: int, result: Result) -> bool | None:
+    """Whether training drew this length; None for a text, whose lengths nobody drew."""
+    if result["train_max_length"] is None:
+        return None
+    return bool(result["train_min_length"] <= length <= result["train_max_length"])
+
+
+def _curves(finished: Sequence[Run]) -> pd.DataFrame:
+    """One row for each run and validation."""
+    rows = [
+        {"task": run.task, "pe": run.pe, "seed": run.seed} | row
+        for run in finished
+        for row in run.metrics()
+        if row["split"] == "validation"
+    ]
+    columns = ["task", "pe", "seed", "step", "exact_match", "token_accuracy", "nll"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _task(name: str, results: Sequence[Result]) -> dict[str, Any]:
+    """All that the page says about one task, in numbers and in words."""
+    by_pe: dict[str, dict[int, Result]] = {}
+    for result in results:
+        by_pe.setdefault(result["pe"], {})[result["seed"]] = result
+    ceilings = {row["length"]: row["ceiling"] for r in results for row in r["by_length"]}
+    trained = sorted(length for length in ceilings if _trained(length, results[0]))
+    unseen = sorted(length for length in ceilings if trained and length > trained[-1])
+
+    def metric(read: Callable[[Result], float]) -> Metric:
+        return {pe: {seed: read(r) for seed, r in seeds.items()} for pe, seeds in by_pe.items()}
+
+    def unseen_exact_match(result: Result) -> float:
+        return fmean(r["exact_match"] for r in result["by_length"] if r["length"] in unseen)
+
+    exact_match = metric(lambda result: result["test"]["exact_match"])
+    token_accuracy = metric(lambda result: result["test"]["token_accuracy"])
+    nll = metric(lambda result: result["test"]["nll"])
+    beyond = metric(unseen_exact_match) if unseen else {}
+    bleu = {}
+    if all(result["translation"] for result in results):
+        bleu = metric(lambda result: result["translation"]["bleu"])
+
+    rows: list[dict[str, Any]] = [
+        {
+            "pe": pe,
+            "n": len(seeds),
+            "exact_match": estimate(exact_match[pe].values()),
+            "unseen": estimate(beyond[pe].values()) if unseen else None,
+            "interpreted": fmean(exact_match[pe].values()) >= LEARNED_IN_RANGE,
+            "token_accuracy": estimate(token_accuracy[pe].values()),
+            "nll": estimate(nll[pe].values()),
+            "bleu": estimate(bleu[pe].values()) if bleu else None,
+            "cost": _cost(list(seeds.values())),
+        }
+        for pe, seeds in by_pe.items()
+    ]
+    labels = {row["pe"]: _label(row["pe"], row["cost"]["settings"]) for row in rows}
+    learned = {row["pe"] for row in rows if row["interpreted"]}
+    trained_range = f"{trained[0]}–{trained[-1]}" if trained else None
+    unseen_range = f"{unseen[0]}–{unseen[-1]}" if unseen else None
+    if trained:
+        compared = [(f"exact match, trained lengths {trained_range}", exact_match, True, "z.3f")]
+        if unseen:
+            compared += [(f"exact match, unseen lengths {unseen_range}", beyond, True, "z.3f")]
+    else:
+        compared = [("BLEU", bleu, True, "z.2f")] if bleu else []
+        compared += [("NLL per token", nll, False, "z.4f")]
+    differences = []
+    for what, values, higher_is_better, decimals in compared:
+        for a, b in _pairs(list(by_pe)):
+            difference = paired_difference(values[a], values[b])
+            words = verdict(difference, labels[a], labels[b], higher_is_better)
+            if values is beyond and not {a, b} <= learned:
+                words = "Not interpreted: the trained lengths are not learned by both."
+            row = {"what": what, "a": a, "b": b, "difference": difference, "verdict": words}
+            differences.append(row | {"shown": f"{difference:+{decimals}}"})
+
+    blind = [ceilings[length] for length in trained]
+    ceiling = fmean(blind) if blind and None not in blind and min(blind) < 1 else None
+    differs, answer = _answer(*compared[0], labels, ceiling)
+    return {
+        "name": name,
+        "trained": trained_range,
+        "unseen": unseen_range,
+        "ceiling": ceiling,
+        "rows": rows,
+        "differences": differences,
+        "differs": differs,
+        "answer": answer,
+        "translation": _translation(by_pe) if bleu else None,
+    }
+
+
+def _pairs(encodings: Sequence[str]) -> list[tuple[str, str]]:
+    """All pairs of a few encodings; of many, the sinusoidal one against each other."""
+    if len(encodings) > 4 and "sinusoidal" in encodings:
+        return [("sinusoidal", other) for other in encodings if other != "sinusoidal"]
+    return list(combinations(encodings, 2))
+
+
+def _label(pe: str, settings: str) -> str:
+    """The name for a verdict: with the initial scale wherever one was chosen, since it decides."""
+    scales = [setting for setting in settings.split(", ") if setting.startswith("init_std")]
+    return f"{pe} ({', '.join(scales)})" if scales else pe
+
+
+def _answer(
+    what: str,
+    values: Metric,
+    higher_is_better: bool,
+    decimals: str,
+    labels: dict[str, str],
+    ceiling: float | None,
+) -> tuple[bool, str]:
+    """Whether the first and the last encoding differ, and the sentence that says so.
+
+    They were picked as the largest of all differences, so with many encodings their 95% interval
+    excludes zero by chance. The headline asks for more: Bonferroni's interval over all pairs.
+    """
+    estimates = {pe: estimate(seeds.values()) for pe, seeds in values.items()}
+    ranked = sorted(estimates, key=lambda pe: estimates[pe].mean, reverse=higher_is_better)
+    named = ranked if len(ranked) <= 4 else [ranked[0], ranked[-1]]
+    shown = (f"{labels[pe]} {estimates[pe]:{decimals}} (n={estimates[pe].n})" for pe in named)
+    answer = f"{what}: {', '.join(shown)}. "
+    differs = False
+    if len(ranked) == 1:
+        answer += "No other encoding has finished a run."
+    else:
+        first, last = ranked[0], ranked[-1]
+        difference = paired_difference(values[first], values[last])
+        answer += verdict(difference, labels[first], labels[last], higher_is_better)
+        pairs = math.comb(len(ranked), 2)
+        strict = 1 - (1 - CONFIDENCE) / pairs
+        differs = paired_difference(values[first], values[last], strict).excludes_zero
+        if difference.excludes_zero and not differs:
+            answer += f" As the largest of {pairs} differences it may be chance: the interval "
+            answer += "corrected for picking it (Bonferroni) includes zero."
+    blind = [
+        labels[pe]
+        for pe, value in estimates.items()
+        if ceiling is not None and (value.low if value.n > 1 else value.mean) <= ceiling
+    ]
+    if blind:
+        answer += f" Not above {ceiling:.3f}, the most that any model without positions can reach: "
+        answer += f"{', '.join(blind)}."
+    return differs, answer
+
+
+def _lead(tasks: Sequence[dict[str, Any]]) -> str:
+    """The answer in one sentence."""
+    if not tasks:
+        return "No run has finished, so there is no answer yet."
+    differing = ", ".join(task["name"] for task in tasks if task["differs"])
+    others = ", ".join(task["name"] for task in tasks if not task["differs"])
+    parts = [f"the encoding makes a difference on {differing}"] if differing else []
+    parts += [f"no difference between encodings is shown on {others}"] if others else []
+    lead = "; ".join(parts)
+    return f"{lead[0].upper()}{lead[1:]}."
+
+
+def _cost(results: Sequence[Result]) -> dict[str, Any]:
+    """What one encoding's runs took, as medians over seeds, and the settings they shared."""
+    names = ("parameters", "flops_per_step", "tokens_per_second", "seconds", "peak_memory_mb")
+    known = {name: [r[name] for r in results if r[name] is not None] for name in names}
+    settings = (", ".join(f"{k} {v}" for k, v in r["settings"]["pe"].items()) for r in results)
+    return {
+        **{name: median(values) if values else None for name, values in known.items()},
+        "device": _distinct(result["device"] for result in results),
+        "settings": _distinct(settings),
+    }
+
+
+def _translation(by_pe: dict[str, dict[int, Result]]) -> dict[str, Any]:
+    """BLEU of every run, the paired test between encodings, and translations side by side."""
+    results = [result for seeds in by_pe.values() for result in seeds.values()]
+    seeds = sorted({result["seed"] for result in results})
+    seed = max(seeds, key=lambda seed: sum(seed in finished for finished in by_pe.values()))
+    shown = {pe: finished[seed] for pe, finished in by_pe.items() if seed in finished}
+    samples = {pe: r["translation"]["samples"][:TRANSLATIONS_SHOWN] for pe, r in shown.items()}
+    return {
+        "runs": results,
+        "signature": _distinct(result["translation"]["signature"] for result in results),
+        "chrf_signature": _distinct(result["translation"]["chrf_signature"] for result in results),
+        "tests": [test for seed in seeds for test in _bleu_tests(by_pe, seed)],
+        "seed": seed,
+        "samples": [
+            {
+                "source": alike[0]["source"],
+                "reference": alike[0]["reference"],
+                "hypotheses": dict(zip(samples, (s["hypothesis"] for s in alike), strict=True)),
+            }
+            for alike in zip(*samples.values(), strict=True)
+        ],
+    }
+
+
+def _bleu_tests(by_pe: dict[str, dict[int, Result]], seed: int) -> Iterable[dict[str, Any]]:
+    """Paired bootstrap tests between the encodings' translations under one seed.
+
+    Koehn, "Statistical significance tests for machine translation evaluation" (EMNLP 2004), as
+    sacreBLEU computes it with its default seed. It answers for other test sentences, not for
+    other training seeds.
+    """
+    finished = {pe: seeds[seed] for pe, seeds in by_pe.items() if seed in seeds}
+    hypotheses = {pe: _lines(result, "hypotheses") for pe, result in finished.items()}
+    for a, pairs in groupby(_pairs(list(finished)), key=lambda pair: pair[0]):
+        # Of a system against itself sacreBLEU says p = 1/1001, so equal output is not tested.
+        others = [b for _, b in pairs]
+        tested = [b for b in others if hypotheses[b] != hypotheses[a]]
+        scores: dict[str, Any] = {}
+        if tested:
+            fields = dict(
+                part.split(":", 1) for part in finished[a]["translation"]["signature"].split("|")
+            )
+            metric = BLEU(tokenize=fields["tok"], lowercase=fields["case"] == "lc", force=True)
+            _, scored = PairedTest(
+                [(pe, hypotheses[pe]) for pe in (a, *tested)],
+                {"BLEU": metric},
+                [_lines(finished[a], "references")],
+                test_type="bs",
+                n_samples=BOOTSTRAP_SAMPLES,
+            )()
+            scores = dict(zip(tested, scored["BLEU"][1:], strict=True))
+        for b in others:
+            bleu = [finished[pe]["translation"]["bleu"] for pe in (a, b)]
+            p_value = scores[b].p_value if b in scores else None
+            yield {"seed": seed, "a": a, "b": b, "difference": bleu[0] - bleu[1], "p": p_value}
+
+
+def _lines(result: Result, which: str) -> list[str]:
+    """A file of the run, one sentence a line; ``splitlines`` would also split at U+2028."""
+    path = result["directory"] / result["translation"]["paths"][which]
+    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+def _run_entry(run: Run, status: str, directory: Path) -> dict[str, Any]:
+    """One run of the list, with a link that still works when the study's folder is moved."""
+    path = Path(os.path.relpath(run.directory, directory)).as_posix()
+    error = ""
+    if status == "failed":
+        lines = (run.directory / "error.log").read_text(encoding="utf-8").split("\n")
+        error = next((line for line in reversed(lines) if line.strip()), "")
+    return {"run": run, "status": status, "path": path, "href": quote(path), "error": error}
+
+
+def _environment(results: Sequence[Result]) -> dict[str, str]:
+    """On what the study ran; more than one value where the runs differ."""
+    if not results:
+        return {}
+    dates = sorted(result["finished"] for result in results)
+    versions = dict.fromkeys(name for result in results for name in result["versions"])
+    return {
+        "device": _distinct(result["device"] for result in results),
+        "threads": _distinct(result["threads"] for result in results),
+        "steps": _distinct(result["steps"] for result in results),
+        **{name: _distinct(r["versions"].get(name) for r in results) for name in versions},
+        "finished": dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}",
+    }
+
+
+def _distinct(values: Iterable[Any]) -> str:
+    return "; ".join(str(value) for value in dict.fromkeys(values))
+
+
+# The pictures.
+
+
+def _panels(
+    frame: pd.DataFrame, x: str, y: str, styles: dict[str, dict[str, Any]], texts: set[str]
+) -> Figure:
+    """One panel for each task: means over seeds of ``y`` against ``x`` with 95% bands.
+
+    A text (a task in ``texts``) shows token accuracy where others show exact match, which is
+    near 0 for whole sentences. Bands are cut at the bounds of the metric here and only here.
+    """
+    tasks = list(dict.fromkeys(frame["task"]))
+    encodings = [pe for pe in styles if pe in set(frame["pe"])]
+    columns = 2 if len(tasks) == 4 else min(3, len(tasks))
+    lines = math.ceil(len(tasks) / columns)
+    figure = Figure(layout="constrained")
+    legend: dict[str, Any] = {}
+    for place, task in enumerate(tasks, start=1):
+        axes = figure.add_subplot(lines, columns, place)
+        rows = frame[frame["task"] == task]
+        column = "token_accuracy" if y == "exact_match" and task in texts else y
+        for order, pe in enumerate(encodings):
+            groups = rows[rows["pe"] == pe].groupby(x)[column]
+            points = {where: estimate(values) for where, values in groups}
+            # Later lines are thinner, so that lines on top of each other are all seen.
+            width = 1.2 + 2.2 * (1 - order / max(1, len(encodings) - 1))
+            look = styles[pe] | {"linewidth": width, "markersize": 2 + 2 * width}
+            axes.plot(list(points), [point.mean for point in points.values()], **look)
+            legend[pe] = Line2D([], [], label=pe, **look)
+            low, high = ([getattr(p, end) for p in points.values()] for end in ("low", "high"))
+            top = None if column == "nll" else 1
+            axes.fill_between(
+                list(points),
+                pd.Series(low, dtype=float).clip(0, top),
+                pd.Series(high, dtype=float).clip(0, top),
+                color=styles[pe]["color"],
+                alpha=0.2,
+                linewidth=0,
+            )
+        if x == "length" and task not in texts:
+            legend |= _draw_limits(axes, rows)
+        axes.set_title(task)
+        axes.set_xlabel(AXIS_LABELS["bin" if x == "length" and task in texts else x])
+        axes.set_ylabel(AXIS_LABELS[column])
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+        axes.set_ylim(*((0, None) if column == "nll" else (-0.03, 1.03)))
+        axes.grid(color=GREY, alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    per_line = max(3, 2 * columns)
+    height = 3.1 * lines + 0.25 * math.ceil(len(legend) / per_line)
+    figure.set_size_inches(max(6, 3.9 * columns + 0.6), height)
+    figure.legend(
+        handles=list(legend.values()), loc="outside lower center", ncols=per_line, frameon=False
+    )
+    return figure
+
+
+def _draw_limits(axes: Any, rows: pd.DataFrame) -> dict[str, Any]:
+    """Mark the longest trained length, shade the unseen ones, dash the theoretical ceiling."""
+    legend: dict[str, Any] = {}
+    tested, trained = rows["length"], rows.loc[rows["trained"].eq(True), "length"]
+    left, right = tested.min() - 0.5, tested.max() + 0.5
+    axes.axvline(trained.max(), color=GREY, linewidth=1.2)
+    legend["trained"] = Line2D([], [], color=GREY, linewidth=1.2, label="longest trained length")
+    for start, end in ((left, trained.min()), (trained.max(), right)):
+        if end - start > 0.5:
+            axes.axvspan(start, end, color=GREY, alpha=0.15, linewidth=0)
+            legend["unseen"] = Patch(color=GREY, alpha=0.15, label="unseen lengths")
+    ceiling = rows.drop_duplicates("length").set_index("length")["ceiling"].dropna().astype(float)
+    if (ceiling < 1).any():
+        look: dict[str, Any] = {
+            "color": GREY,
+            "linestyle": (0, (2, 1)),
+            "linewidth": 4,
+            "alpha": 0.7,
+        }
+        axes.plot(ceiling.index, ceiling, zorder=1.5, **look)  # a line on it stays visible
+        legend["ceiling"] = Line2D([], [], label="ceiling without positions", **look)
+    axes.set_xlim(left, right)
+    return legend
+
+
+def _save(figure: Figure, path: Path) -> str:
+    """Write the picture as PNG and return it as SVG for the page, black becoming its ink."""
+    figure.savefig(path, dpi=150)
+    buffer = io.StringIO()
+    # Text stays text; a fixed salt gives the same report twice the same bytes.
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": path.stem}):
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :].replace("#000000", "currentColor")
+    return re.sub(r' id="[a-z0-9]+_\d+"', "", svg)  # names such as axes_1, alike in every picture

@@ -1,0 +1,128 @@
+"""From seeds to claims: a mean, its interval, a paired difference, and what may be said of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.stats
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over ``n`` seeds and its interval, both in the unit of the values.
+
+    The ends are NaN where no interval exists: with fewer than two seeds, or when a value is not
+    finite. ``low == high`` says that every seed gave the same value, which bounds nothing: the
+    spread between seeds is then unknown, not zero.
+    """
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+    @property
+    def half_width(self) -> float:
+        """Half the length of the interval: what stands behind ±."""
+        return (self.high - self.low) / 2
+
+    @property
+    def every_seed_equal(self) -> bool:
+        """Whether at least two seeds all gave one value, up to rounding."""
+        return self.n > 1 and self.low == self.high
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether there is an interval and 0 lies outside it."""
+        return not self.every_seed_equal and (self.low > 0 or self.high < 0)
+
+    def __format__(self, spec: str) -> str:
+        """``f"{estimate:.2f}"`` gives ``0.99 ± 0.01``, or the mean and why there is no ±."""
+        spec = spec or "z.3f"
+        if self.n == 0:
+            return "no seed"
+        if math.isnan(self.mean):
+            return "not finite"
+        mean = f"{self.mean:{spec}}"
+        if self.n == 1:
+            return f"{mean}, no interval"
+        if self.every_seed_equal:
+            return f"{mean}, all seeds equal"
+        spread = f"{self.half_width:{spec.lstrip('+')}}"
+        if float(spread) == 0:  # "± 0.000" would be read as certainty
+            spread = f"{self.half_width:.1g}"
+        return f"{mean} ± {spread}"
+
+    def __str__(self) -> str:
+        return f"{self:.3f} (n={self.n})" if self.n else f"{self:.3f}"
+
+
+def estimate(values: Iterable[float], confidence: float = CONFIDENCE) -> Estimate:
+    """The mean of independent values, one a seed, with Student's interval, 95% unless told.
+
+    The interval is mean ± t(0.975, n − 1) · s / √n (Student, "The probable error of a mean",
+    Biometrika 6, 1908). It takes the seeds' values as roughly normal; near a bound such as an
+    exact match of 1 it may reach past the bound.
+    """
+    sample = np.array(list(values), dtype=float)
+    n = len(sample)
+    if n == 0 or not np.isfinite(sample).all():
+        return Estimate(math.nan, math.nan, math.nan, n)
+    if n == 1:
+        return Estimate(float(sample[0]), math.nan, math.nan, n)
+    # Differences such as 1 − 0.995 and 0.995 − 0.99 are equal but for rounding; without the
+    # tolerance they would get an interval of width 1e-16.
+    if np.allclose(sample, sample[0], rtol=1e-12, atol=1e-12):
+        return Estimate(float(sample[0]), float(sample[0]), float(sample[0]), n)
+    mean = float(sample.mean())
+    low, high = scipy.stats.t.interval(confidence, n - 1, mean, scipy.stats.sem(sample))
+    return Estimate(mean, float(low), float(high), n)
+
+
+def paired_difference(
+    a: Mapping[int, float], b: Mapping[int, float], confidence: float = CONFIDENCE
+) -> Estimate:
+    """The estimate of a − b, seed by seed, over the seeds that both have.
+
+    Two runs of one seed share data order and initial weights, so their difference varies less
+    than the runs themselves (the paired t-test; Snedecor & Cochran, *Statistical Methods*, ch. 6).
+    """
+    return estimate((a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())), confidence)
+
+
+def verdict(difference: Estimate, a_name: str, b_name: str, higher_is_better: bool = True) -> str:
+    """What the estimate of a − b permits to say about ``a_name`` and ``b_name``, in words."""
+    mean, low, high, n = difference.mean, difference.low, difference.high, difference.n
+    if n == 0:
+        return f"No verdict: no seed was finished by both {a_name} and {b_name}."
+    if math.isnan(mean):
+        return f"No verdict: {a_name} or {b_name} gave a value that is not finite."
+    if n == 1:
+        return f"No verdict: one seed gives a difference of {mean:+.3g} but no interval."
+    if difference.every_seed_equal:
+        if abs(mean) <= 1e-12:
+            return (
+                f"No difference shown: {a_name} and {b_name} gave the same value in all {n} seeds."
+            )
+        return (
+            f"No interval: all {n} seeds gave the same difference of {mean:+.3g} "
+            f"({a_name} − {b_name}), so their spread is unknown."
+        )
+    # Two digits of half the interval's length are all that it can bear.
+    digits = max(0, 1 - math.floor(math.log10(difference.half_width)))
+    if not difference.excludes_zero:
+        return (
+            f"No difference shown between {a_name} and {b_name} with {n} seeds "
+            f"({mean:+z.{digits}f}, 95% interval {low:+z.{digits}f} to {high:+z.{digits}f})."
+        )
+    better, worse = (a_name, b_name) if (mean > 0) == higher_is_better else (b_name, a_name)
+    near, far = sorted((abs(low), abs(high)))
+    return (
+        f"{better} is better than {worse} by {abs(mean):.{digits}f} "
+        f"(95% interval {near:.{digits}f} to {far:.{digits}f}, {n} paired seeds)."
+    )

@@ -1,0 +1,187 @@
+"""Parallel text: two files of one sentence a line, or a hub dataset, and a joint BPE vocabulary."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from datasets import Dataset, DatasetDict, load_dataset
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from wawa_transformer.config import UserError
+from wawa_transformer.tasks import SPECIAL_TOKENS, Task
+
+HELD_OUT_SEED = 20170612  # which pairs are held out does not depend on the run's seed
+
+
+@dataclass
+class TextTask(Task, kind="text"):
+    """Translation between two texts.
+
+    The pairs come from files (``source`` and ``target``, plain or ``.gz``, UTF-8, relative to
+    ``data_dir`` when that is given) or from the hub dataset ``hub``. Validation and test pairs are
+    read from their own files or splits where there are any, and else held out of the training
+    pairs: the same ones under every seed, so that all runs are tested on the same text.
+
+    ``length`` is the number of source words, rounded up to a multiple of ``length_bin``.
+    """
+
+    data_dir: str | None = None
+    source: str | None = None
+    target: str | None = None
+    validation_source: str | None = None
+    validation_target: str | None = None
+    test_source: str | None = None
+    test_target: str | None = None
+    hub: str | None = None
+    hub_config: str | None = None
+    source_column: str = "en"
+    target_column: str = "de"
+    validation_size: int = 500
+    test_size: int = 500
+    vocab_size: int = 6000
+    max_tokens: int = 128  # longer training pairs are left out
+    length_bin: int = 5
+
+    def __post_init__(self) -> None:
+        # 256 bytes and the special tokens are always in a byte-level vocabulary.
+        for key, least in (
+            ("validation_size", 1), ("test_size", 1), ("vocab_size", 256 + len(SPECIAL_TOKENS)),
+            ("max_tokens", 2), ("length_bin", 1),
+        ):  # fmt: skip
+            if getattr(self, key) < least:
+                raise UserError(f"task.{key}={getattr(self, key)} must be at least {least}.")
+
+    def dataset(self, seed: int) -> DatasetDict:
+        splits = self.from_hub() if self.hub else self.from_files()
+        for name, size in (("test", self.test_size), ("validation", self.validation_size)):
+            if name in splits:
+                continue
+            if size >= len(splits["train"]):
+                raise UserError(
+                    f"task.{name}_size={size} leaves nothing of {len(splits['train'])} training "
+                    f"pairs; lower it, or name files in task.{name}_source and task.{name}_target."
+                )
+            parts = splits["train"].train_test_split(test_size=size, seed=HELD_OUT_SEED)
+            splits["train"], splits[name] = parts["train"], parts["test"]
+        return DatasetDict({name: splits[name] for name in ("train", "validation", "test")})
+
+    def tokenizer(self, data: DatasetDict) -> Tokenizer:
+        """A joint byte-level BPE of the training text (Sennrich et al. 2016)."""
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.normalizer = normalizers.NFC()
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        tokenizer.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=self.vocab_size,
+            special_tokens=SPECIAL_TOKENS,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        train = data["train"]
+        tokenizer.train_from_iterator([*train["source"], *train["target"]], trainer)
+        tokenizer.encode_special_tokens = True  # "[EOS]" in a text is text
+        return tokenizer
+
+    def from_files(self) -> dict[str, Dataset]:
+        """The splits that have files of their own."""
+        if self.source is None or self.target is None:
+            raise UserError(
+                "task.source and task.target must name two files of one sentence a line, "
+                "or task.hub a dataset."
+            )
+        if self.data_dir is not None and not Path(self.data_dir).is_dir():
+            raise UserError(
+                f"task.data_dir={self.data_dir} does not exist; point it at the folder that holds "
+                f"{self.source}, or load a hub dataset with task.hub=bentrevett/multi30k."
+            )
+        splits = {}
+        for name, prefix in (("train", ""), ("validation", "validation_"), ("test", "test_")):
+            source, target = getattr(self, f"{prefix}source"), getattr(self, f"{prefix}target")
+            if (source is None) != (target is None):
+                raise UserError(
+                    f"task.{prefix}source and task.{prefix}target go together; give both."
+                )
+            if source is not None:
+                folder = Path(self.data_dir or "")
+                left = read_lines(folder / source, f"task.{prefix}source")
+                right = read_lines(folder / target, f"task.{prefix}target")
+                if len(left) != len(right):
+                    raise UserError(
+                        f"{folder / source} has {len(left)} lines and {folder / target} has "
+                        f"{len(right)}; line n of one must translate line n of the other."
+                    )
+                splits[name] = self.pairs(left, right, name)
+        return splits
+
+    def from_hub(self) -> dict[str, Dataset]:
+        """The splits of a hub dataset, or of a local folder in a format ``datasets`` knows."""
+        try:
+            loaded = load_dataset(self.hub, self.hub_config)
+        except (
+            Exception
+        ) as error:  # the hub's library raises dozens of kinds, all outside our hands
+            reason = str(error).strip().splitlines()[0]
+            raise UserError(f"task.hub={self.hub} cannot be loaded ({reason}).") from None
+        if "train" not in loaded:
+            raise UserError(
+                f"task.hub={self.hub} has no split named train, only {', '.join(loaded)}."
+            )
+        for key in ("source_column", "target_column"):
+            column = getattr(self, key)
+            if column not in loaded["train"].column_names:
+                columns = ", ".join(loaded["train"].column_names)
+                raise UserError(
+                    f"task.{key}={column} is not a column of {self.hub}; it has {columns}."
+                )
+        return {
+            name: self.pairs(list(split[self.source_column]), list(split[self.target_column]), name)
+            for name, split in loaded.items()
+            if name in ("train", "validation", "test")
+        }
+
+    def pairs(self, source: list[str], target: list[str], split: str) -> Dataset:
+        """Pairs with their length; a pair with a blank side teaches nothing and is left out."""
+        full = [(s, t) for s, t in zip(source, target, strict=True) if s.strip() and t.strip()]
+        if len(full) < len(source):
+            print(
+                f"{len(source) - len(full)} {split} pairs with a blank side left out",
+                file=sys.stderr,
+            )
+        if not full:
+            raise UserError(f"the {split} text has no pair with words on both sides.")
+        words = [len(s.split()) for s, _ in full]
+        return Dataset.from_dict(
+            {
+                "source": [s for s, _ in full],
+                "target": [t for _, t in full],
+                "length": [-(-n // self.length_bin) * self.length_bin for n in words],
+            }
+        )
+
+
+def read_lines(path: Path, key: str) -> list[str]:
+    """The lines of a UTF-8 text file, plain or gzipped.
+
+    Raises:
+        UserError: missing, empty, damaged or not UTF-8 (with the line), naming ``key``.
+    """
+    try:
+        content = path.read_bytes()
+        if path.suffix == ".gz":
+            content = gzip.decompress(content)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise UserError(f"{key}={path} is a damaged gzip file; fetch it again.") from None
+    except OSError as error:
+        raise UserError(f"{key}={path} cannot be read ({error.strerror}).") from None
+    if not content.strip():
+        raise UserError(f"{key}={path} is empty; it must hold one sentence a line.")
+    try:
+        # Not splitlines(): it also cuts at rarer separators, which would misalign the two sides.
+        return [line.rstrip("\r") for line in content.decode().removesuffix("\n").split("\n")]
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise UserError(f"{key}={path} is not UTF-8 in line {line}; convert it to UTF-8.") from None

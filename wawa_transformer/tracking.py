@@ -1,0 +1,114 @@
+"""What a run leaves behind: ``metrics.jsonl`` (the truth) and TensorBoard (the view of it)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+from torch.utils.tensorboard import SummaryWriter
+
+from wawa_transformer.attention import MultiHeadAttention
+from wawa_transformer.positional import NoEncoding
+from wawa_transformer.transformer import DecoderLayer, EncoderLayer, Transformer
+
+
+class Tracker:
+    """Writes one run's numbers, pictures and texts; a context manager.
+
+    Args:
+        directory: the run's directory.
+        step: the step the run continues from; whatever was written after it is taken back, so
+            that an interrupted run leaves the same record as an uninterrupted one.
+    """
+
+    def __init__(self, directory: Path, step: int) -> None:
+        path = directory / "metrics.jsonl"
+        kept = ""
+        if path.exists():
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            complete = (line for line in lines if line.endswith("\n"))
+            kept = "".join(line for line in complete if json.loads(line)["step"] <= step)
+        path.write_text(kept, encoding="utf-8")
+        self.file = path.open("a", encoding="utf-8")
+        self.writer = SummaryWriter(directory, purge_step=step + 1 if step else None)
+
+    def __enter__(self) -> Tracker:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.file.close()
+        self.writer.close()
+
+    def scalars(self, step: int, split: str, **values: float) -> None:
+        """Log ``values`` of ``split`` (train, validation) at ``step``."""
+        self.file.write(json.dumps({"step": step, "split": split, **values}) + "\n")
+        self.file.flush()
+        for name, value in values.items():
+            self.writer.add_scalar(f"{name}/{split}", value, step)
+
+    def text(self, step: int, name: str, rows: list[dict[str, str]]) -> None:
+        """A table of ``rows``, shown by TensorBoard as Markdown."""
+        head = list(rows[0])
+        lines = [head, ["---"] * len(head), *(list(row.values()) for row in rows)]
+        table = "\n".join(
+            "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in lines
+        )
+        self.writer.add_text(name, table, step)
+
+    def table_image(self, step: int, position: NoEncoding, length: int, d_model: int) -> None:
+        """What the encoding adds to an embedding, position by dimension."""
+        device = next(iter(position.parameters()), torch.zeros(())).device
+        with torch.no_grad():
+            added = position.embed(torch.zeros(1, length, d_model, device=device))[0]  # (S,D)
+        figure = Figure(figsize=(7, 3.5), layout="constrained")
+        axes = figure.add_subplot()
+        image = axes.imshow(added.cpu(), aspect="auto", cmap="RdBu", vmin=-2, vmax=2)
+        axes.set(xlabel="dimension", ylabel="position", title="added to the embedding")
+        figure.colorbar(image)
+        self.writer.add_figure("encoding/table", figure, step)
+
+    def attention_images(
+        self, step: int, maps: dict[str, Tensor], labels: dict[str, tuple[list[str], list[str]]]
+    ) -> None:
+        """One picture per attention: a panel per head ``(H,Q,K)``, labelled (queries, keys)."""
+        for name, weights in maps.items():
+            rows, columns = labels[name.split("/")[0]]
+            figure = Figure(figsize=(3 * len(weights), 3.2), layout="constrained")
+            for head, panel in enumerate(figure.subplots(1, len(weights), squeeze=False)[0]):
+                panel.imshow(weights[head].cpu(), cmap="viridis", vmin=0, vmax=1)
+                panel.set_xticks(range(len(columns)), columns, rotation=90, fontsize=7)
+                panel.set_yticks(range(len(rows)), rows if head == 0 else [], fontsize=7)
+                panel.set_title(f"head {head + 1}", fontsize=9)
+            figure.supxlabel("attends to", fontsize=9)
+            self.writer.add_figure(f"attention/{name}", figure, step)
+
+    def hparams(self, settings: dict[str, Any], metrics: dict[str, float]) -> None:
+        """The row of this run in TensorBoard's HPARAMS table; the same columns for every run."""
+        self.writer.add_hparams(settings, metrics, run_name=".")
+
+
+@torch.no_grad()
+def attention_maps(model: Transformer, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
+    """The last layers' attention ``(H,Q,K)`` for one pair ``source (1,S)``, ``target_in (1,T)``."""
+    encoder, decoder = model.encoder_layers[-1], model.decoder_layers[-1]
+    watched: dict[str, MultiHeadAttention] = {
+        "encoder": cast(EncoderLayer, encoder).self_attention,
+        "decoder": cast(DecoderLayer, decoder).self_attention,
+        "cross": cast(DecoderLayer, decoder).cross_attention,
+    }
+    was_training = model.training
+    model.eval()
+    for attention in watched.values():
+        attention.keep_weights = True
+    model(source, target_in)
+    maps = {}
+    for name, attention in watched.items():
+        assert attention.weights is not None
+        maps[name] = attention.weights[0]
+        attention.keep_weights, attention.weights = False, None
+    model.train(was_training)
+    return maps

@@ -1,0 +1,273 @@
+"""The encoder-decoder Transformer of Vaswani et al. 2017, figure 1."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from wawa_transformer import positional
+from wawa_transformer.attention import KeyValueCache, MultiHeadAttention
+from wawa_transformer.config import choose, seed_for, typed
+from wawa_transformer.positional import CONTEXT, ENCODINGS, NoEncoding
+
+PAD = 0  # the id of padding
+
+
+class FeedForward(nn.Module):
+    """``max(0, x W1 + b1) W2 + b2`` at each position (section 3.3), or gelu in place of relu."""
+
+    def __init__(self, d_model: int, d_ff: int, activation: str) -> None:
+        super().__init__()
+        self.inner = nn.Linear(d_model, d_ff)
+        self.outer = nn.Linear(d_ff, d_model)
+        self.activation = nn.GELU() if activation == "gelu" else nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.outer(self.activation(self.inner(x)))
+
+
+class Residual(nn.Module):
+    """A residual connection around a sublayer, with its norm and dropout (section 5.4).
+
+    ``post``: ``norm(x + dropout(f(x)))``, as in the paper. ``pre``: ``x + dropout(f(norm(x)))``,
+    which trains without a careful warmup (Xiong et al. 2020).
+    """
+
+    def __init__(self, d_model: int, dropout: float, norm: str) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+        self.pre = norm == "pre"
+
+    def forward(self, x: Tensor, sublayer: nn.Module, *args: Any) -> Tensor:
+        if self.pre:
+            return x + self.dropout(sublayer(self.norm(x), *args))
+        return self.norm(x + self.dropout(sublayer(x, *args)))
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward."""
+
+    def __init__(
+        self, d_model: int, num_heads: int, d_ff: int, dropout: float, norm: str, activation: str
+    ) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(d_model, num_heads)
+        self.feed_forward = FeedForward(d_model, d_ff, activation)
+        self.residuals = nn.ModuleList(Residual(d_model, dropout, norm) for _ in range(2))
+
+    def forward(self, x: Tensor, mask: Tensor | None, position: NoEncoding) -> Tensor:
+        x = self.residuals[0](x, self.self_attention, None, mask, position)
+        return self.residuals[1](x, self.feed_forward)
+
+
+class DecoderLayer(nn.Module):
+    """Causal self-attention, cross-attention to the source, then feed-forward."""
+
+    def __init__(
+        self, d_model: int, num_heads: int, d_ff: int, dropout: float, norm: str, activation: str
+    ) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(d_model, num_heads)
+        self.cross_attention = MultiHeadAttention(d_model, num_heads)
+        self.feed_forward = FeedForward(d_model, d_ff, activation)
+        self.residuals = nn.ModuleList(Residual(d_model, dropout, norm) for _ in range(3))
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        mask: Tensor | None,
+        cross_mask: Tensor | None,
+        position: NoEncoding,
+        cache: tuple[KeyValueCache | None, KeyValueCache | None] = (None, None),
+    ) -> Tensor:
+        x = self.residuals[0](x, self.self_attention, None, mask, position, cache[0])
+        x = self.residuals[1](x, self.cross_attention, memory, cross_mask, None, cache[1])
+        return self.residuals[2](x, self.feed_forward)
+
+
+class Transformer(nn.Module):
+    """Source ids to target logits.
+
+    Args:
+        src_vocab_size, tgt_vocab_size: number of ids on each side; id 0 is padding.
+        d_model, num_layers, num_heads, d_ff, dropout: the paper's N, h, d_ff, P_drop (table 3);
+            ``num_layers`` encoder layers and as many decoder layers.
+        norm: ``pre`` (with a final norm in encoder and decoder) or ``post``.
+        activation: ``relu`` or ``gelu``.
+        tie_embeddings: one matrix for both embeddings and the output (section 3.4); needs equal
+            vocabularies.
+        pe: the positional encoding, a key of ``positional.ENCODINGS``; ``pe_settings`` are its own
+            keyword arguments. Encoder and decoder own one each.
+        seed: starting values. Each parameter is drawn from a generator seeded by (seed, name), so
+            two models that share a parameter's name start with the same values there, whatever
+            else they hold. Left out, a seed is drawn from torch's global generator.
+
+    Raises:
+        ValueError: ``d_model`` not divisible by ``num_heads``, a size below 1, unequal tied
+            vocabularies, an unknown name.
+    """
+
+    def __init__(
+        self,
+        src_vocab_size: int,
+        tgt_vocab_size: int,
+        d_model: int = 512,
+        num_layers: int = 6,
+        num_heads: int = 8,
+        d_ff: int = 2048,
+        dropout: float = 0.1,
+        *,
+        norm: str = "pre",
+        activation: str = "relu",
+        tie_embeddings: bool = False,
+        pe: str = "sinusoidal",
+        pe_settings: dict[str, Any] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        sizes = dict(
+            src_vocab_size=src_vocab_size, tgt_vocab_size=tgt_vocab_size, d_model=d_model,
+            num_layers=num_layers, num_heads=num_heads, d_ff=d_ff,
+        )  # fmt: skip
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"{name}={size} must be at least 1")
+        if norm not in ("pre", "post"):
+            raise ValueError(f"norm={norm} does not exist; choose pre or post")
+        if activation not in ("relu", "gelu"):
+            raise ValueError(f"activation={activation} does not exist; choose relu or gelu")
+        if tie_embeddings and src_vocab_size != tgt_vocab_size:
+            raise ValueError(
+                f"tie_embeddings needs equal vocabularies, got src_vocab_size={src_vocab_size} "
+                f"and tgt_vocab_size={tgt_vocab_size}"
+            )
+        self.d_model = d_model
+
+        self.tgt_embedding = nn.Embedding(tgt_vocab_size, d_model)
+        self.src_embedding = (
+            self.tgt_embedding if tie_embeddings else nn.Embedding(src_vocab_size, d_model)
+        )
+        context: dict[str, Any] = dict(d_model=d_model, num_heads=num_heads, dropout=dropout)
+        self.src_position = positional.build(pe, pe_settings, causal=False, **context)
+        self.tgt_position = positional.build(pe, pe_settings, causal=True, **context)
+
+        shape = (d_model, num_heads, d_ff, dropout, norm, activation)
+        self.encoder_layers = nn.ModuleList(EncoderLayer(*shape) for _ in range(num_layers))
+        self.decoder_layers = nn.ModuleList(DecoderLayer(*shape) for _ in range(num_layers))
+        # Pre-norm layers leave the residual stream unnormalised, so each stack ends on a norm.
+        self.encoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
+
+        self.output = nn.Linear(d_model, tgt_vocab_size, bias=False)
+        if tie_embeddings:
+            self.output.weight = self.tgt_embedding.weight
+        self.initialise(seed if seed is not None else int(torch.randint(2**62, ()).item()))
+
+    @classmethod
+    def from_config(cls, config: DictConfig, vocab_size: int) -> Transformer:
+        """The model of a configuration, for one vocabulary shared by source and target."""
+        given = {key: value for key, value in config.pe.items() if key not in ("kind", "name")}
+        settings = typed(choose(ENCODINGS, config.pe.kind, "pe.kind"), given, "pe", exclude=CONTEXT)
+        return cls(
+            vocab_size, vocab_size, **config.model,
+            pe=config.pe.kind, pe_settings=settings, seed=config.seed,
+        )  # fmt: skip
+
+    @property
+    def max_positions(self) -> int | None:
+        """The longest sequence the encoding can serve; None: any length."""
+        return self.src_position.max_positions
+
+    def forward(
+        self,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        cross_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Logits ``(B,T,V)`` for source ids ``src (B,S)`` and target prefix ``tgt (B,T)``.
+
+        Masks are boolean, True = may attend, broadcastable to ``(B,H,query,key)``; when left out
+        they are derived from padding (id 0) and causality.
+        """
+        memory = self.encode(src, src_mask)
+        return self.decode(
+            tgt, memory, tgt_mask, padding_mask(src) if cross_mask is None else cross_mask
+        )
+
+    def encode(self, src: Tensor, src_mask: Tensor | None = None) -> Tensor:
+        """The encoder's reading ``memory (B,S,D)`` of ``src (B,S)``."""
+        mask = padding_mask(src) if src_mask is None else src_mask
+        x = self.src_position(self.src_embedding(src) * math.sqrt(self.d_model))  # (B,S,D)
+        for layer in self.encoder_layers:
+            x = layer(x, mask, self.src_position)
+        return self.encoder_norm(x)
+
+    def decode(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        cross_mask: Tensor | None = None,
+        cache: list[tuple[KeyValueCache, KeyValueCache]] | None = None,
+    ) -> Tensor:
+        """Logits ``(B,T,V)`` for ``tgt (B,T)`` given ``memory (B,S,D)``.
+
+        Without ``cross_mask`` all of ``memory`` is attended to: pass ``padding_mask(src)`` when
+        the source is padded. With a ``cache`` from :meth:`new_cache`, ``tgt`` continues what
+        earlier calls decoded and only the new positions' logits are returned.
+        """
+        offset = 0 if cache is None else len(cache[0][0])
+        if tgt_mask is None:
+            tgt_mask = causal_mask(tgt.size(1), offset, tgt.device)  # (T,offset+T)
+            if offset == 0:
+                tgt_mask = tgt_mask & padding_mask(tgt)  # (B,1,T,T)
+        x = self.tgt_embedding(tgt) * math.sqrt(self.d_model)
+        x = self.tgt_position(x, offset)  # (B,T,D)
+        for i, layer in enumerate(self.decoder_layers):
+            layer_cache = (None, None) if cache is None else cache[i]
+            x = layer(x, memory, tgt_mask, cross_mask, self.tgt_position, layer_cache)
+        return self.output(self.decoder_norm(x))
+
+    def new_cache(self) -> list[tuple[KeyValueCache, KeyValueCache]]:
+        """An empty cache for :meth:`decode`: self- and cross-attention of each layer."""
+        return [(KeyValueCache(), KeyValueCache()) for _ in self.decoder_layers]
+
+    def initialise(self, seed: int) -> None:
+        """Draw every starting value from (seed, parameter name).
+
+        Embeddings are N(0, 1/D): times sqrt(D) they have unit variance and leave the encoding
+        audible. Matrices are Xavier-uniform (Glorot and Bengio 2010), biases zero.
+        """
+        for module_name, module in self.named_modules():
+
+            def draw(name: str, prefix: str = module_name) -> torch.Generator:
+                return torch.Generator().manual_seed(seed_for(seed, f"{prefix}.{name}"))
+
+            match module:
+                case NoEncoding():
+                    module.initialise(draw)
+                case nn.Embedding():
+                    nn.init.normal_(module.weight, std=self.d_model**-0.5, generator=draw("weight"))
+                case nn.Linear() if module.weight is not self.tgt_embedding.weight:
+                    nn.init.xavier_uniform_(module.weight, generator=draw("weight"))
+                    if module.bias is not None:
+                        nn.init.zeros_(module.bias)
+
+
+def padding_mask(ids: Tensor) -> Tensor:
+    """True where ``ids (B,S)`` is not padding: ``(B,1,1,S)``, for every head and query."""
+    return (ids != PAD)[:, None, None, :]
+
+
+def causal_mask(length: int, offset: int = 0, device: torch.device | None = None) -> Tensor:
+    """``(length, offset+length)``: a query at ``offset+i`` may see keys ``0 … offset+i``."""
+    ones = torch.ones(length, offset + length, dtype=torch.bool, device=device)
+    return ones.tril(diagonal=offset)
