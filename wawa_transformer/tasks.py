@@ -7,12 +7,13 @@ test splits; everything after it is the same for toy sequences and for translati
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from datasets import Dataset, DatasetDict
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from wawa_transformer.config import UserError, seed_for
 
@@ -116,6 +117,9 @@ class GeneratedTask(Task):
         words = [*map(str, numbers), *(word for n in numbers for word in self.target([n]))]
         vocabulary = {word: i for i, word in enumerate(dict.fromkeys([*SPECIAL_TOKENS, *words]))}
         tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK]))
+        # A word that spells a special token is text like any other, here an unknown word.
+        spelled = Regex("|".join(re.escape(token) for token in SPECIAL_TOKENS))
+        tokenizer.normalizer = normalizers.Replace(spelled, SPECIAL_TOKENS[UNK])
         tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         tokenizer.add_special_tokens(SPECIAL_TOKENS)
         tokenizer.encode_special_tokens = True

@@ -1,0 +1,53 @@
+"""Decoding with a cache against decoding without one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wawa_transformer import Transformer
+from wawa_transformer.decoding import greedy
+from wawa_transformer.positional import ENCODINGS
+from wawa_transformer.tasks import BOS, EOS, PAD
+from wawa_transformer.transformer import padding_mask
+
+SRC = torch.tensor([[5, 6, 7, 8], [4, 9, 0, 0]])
+
+
+@pytest.mark.parametrize("pe", sorted(ENCODINGS))
+@settings(max_examples=10, deadline=None)
+@given(cuts=st.sets(st.integers(1, 6)))
+def test_every_cached_step_equals_the_uncached_logits(pe: str, cuts: set[int]) -> None:
+    """However the target is cut into pieces, a position at a time included."""
+    model = Transformer(11, 11, 8, 2, 2, 16, pe=pe, seed=1).double().eval()
+    tgt = torch.randint(4, 11, (2, 7), generator=torch.Generator().manual_seed(0))
+    memory, mask = model.encode(SRC), padding_mask(SRC)
+    whole = model.decode(tgt, memory, cross_mask=mask)
+    edges = [0, *sorted(cuts), 7]
+    cache = model.new_cache()
+    pieces = [
+        model.decode(tgt[:, a:b], memory, cross_mask=mask, cache=cache)
+        for a, b in zip(edges, edges[1:], strict=False)
+    ]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), whole, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_greedy_takes_the_most_probable_id_at_every_step(seed: int) -> None:
+    """Against a loop that decodes the whole prefix anew; ends on EOS, padding after it."""
+    model = Transformer(11, 11, 8, 2, 2, 16, seed=seed).double()
+    with torch.no_grad():
+        model.output.weight[EOS] *= 3  # so that some rows end before others
+    out = greedy(model, SRC, max_length=9)
+    assert model.training, "greedy() leaves the mode as it found it"
+    model.eval()
+    for row, source in zip(out.tolist(), SRC, strict=True):
+        prefix = [BOS]
+        while len(prefix) <= 9 and prefix[-1] != EOS:
+            logits = model(source[None], torch.tensor([prefix]), tgt_mask=None)
+            prefix.append(int(logits[0, -1].argmax()))
+        expected = prefix[1:] + [PAD] * (len(row) - len(prefix) + 1)
+        if PAD not in prefix:  # an emitted PAD would be masked as padding by the uncached loop
+            assert row == expected

@@ -1,0 +1,180 @@
+"""Encodings against their formulas, and the promise that nothing else changes between them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from wawa_transformer import PositionalEncoding, Transformer
+from wawa_transformer.positional import (
+    ENCODINGS,
+    LearnedEncoding,
+    NoEncoding,
+    SequenceTooLong,
+    build,
+    sinusoid_table,
+)
+
+
+def formula(position: int, dimension: int, d_model: int) -> float:
+    """Vaswani et al. 2017, section 3.5, in float64 with the power and not the exponential."""
+    angle = position / 10000.0 ** (2 * (dimension // 2) / d_model)
+    return math.cos(angle) if dimension % 2 else math.sin(angle)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 65), st.integers(0, 20_000), st.data())
+def test_the_table_is_the_papers_formula(d_model: int, position: int, data: st.DataObject) -> None:
+    """Every entry is the float64 value rounded to float32, odd widths and far positions too."""
+    dimension = data.draw(st.integers(0, d_model - 1))
+    table = sinusoid_table(position + 1, d_model)
+    assert table.shape == (1, position + 1, d_model)
+    expected = formula(position, dimension, d_model)
+    # Half a float32 step below 1, and the float64 rounding of an angle of this size.
+    assert table[0, position, dimension].item() == pytest.approx(expected, abs=6e-8 + 1e-11)
+
+
+def test_the_contract_of_the_buffer() -> None:
+    """``pe`` is a float32 buffer (1, max_len, d_model) that is neither trained nor saved."""
+    encoding = PositionalEncoding(16, max_len=50)
+    assert encoding.pe.shape == (1, 50, 16) and encoding.pe.dtype == torch.float32
+    assert not list(encoding.parameters()) and not encoding.state_dict()
+    assert not encoding.pe.requires_grad
+    PositionalEncoding(16, max_len=7).load_state_dict(encoding.state_dict())
+
+
+def test_forward_adds_the_table_and_then_drops_out() -> None:
+    """``dropout(x + pe)``: exactly the sum in evaluation, nn.Dropout of the sum in training."""
+    encoding, x = PositionalEncoding(6, dropout=0.3), torch.randn(2, 5, 6)
+    total = x + sinusoid_table(5, 6)
+    assert torch.equal(encoding.eval()(x), total)
+    torch.manual_seed(1)
+    ours = encoding.train()(x)
+    torch.manual_seed(1)
+    assert torch.equal(ours, nn.Dropout(0.3)(total))
+
+
+def test_batch_comes_first() -> None:
+    """Two rows at one position get the same encoding, two positions of one row do not."""
+    added = PositionalEncoding(8, dropout=0.0)(torch.zeros(3, 4, 8))
+    assert torch.equal(added[0], added[2])
+    assert not torch.equal(added[0, 1], added[0, 2])
+
+
+def test_a_longer_input_grows_the_table() -> None:
+    """A formula has no last position; growing gives what a longer table held all along."""
+    short, long = PositionalEncoding(8, 4, 0.0), PositionalEncoding(8, 100, 0.0)
+    x = torch.randn(1, 50, 8)
+    assert torch.equal(short(x), long(x))
+    assert short.pe.size(1) >= 50
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 20), st.integers(0, 20))
+def test_an_offset_is_a_slice(length: int, offset: int) -> None:
+    """Positions offset … offset+S-1 of a long input, for every encoding that adds something."""
+    for kind in ("sinusoidal", "learned"):
+        encoding = build(kind, d_model=6, dropout=0.0)
+        whole = encoding(torch.zeros(1, offset + length, 6))
+        part = encoding(torch.zeros(1, length, 6), offset)
+        assert torch.equal(part, whole[:, offset:])
+
+
+def test_half_precision_keeps_the_float32_table() -> None:
+    """The model may be cast and cast back; the sum comes in the input's dtype."""
+    encoding = PositionalEncoding(32, 600, 0.0).bfloat16()
+    assert encoding.pe.dtype == torch.float32
+    assert encoding(torch.zeros(1, 600, 32, dtype=torch.bfloat16)).dtype == torch.bfloat16
+    assert torch.equal(encoding.float().pe, sinusoid_table(600, 32))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 200), st.integers(0, 200))
+def test_a_shift_is_a_rotation(position: int, shift: int) -> None:
+    """PE(t+k) = M_k PE(t), one 2×2 rotation for each frequency (Vaswani et al., section 3.5)."""
+    table = sinusoid_table(401, 8)[0].double()
+    frequency = 10000.0 ** (-torch.arange(0, 8, 2, dtype=torch.float64) / 8)
+    sine, cosine = (shift * frequency).sin(), (shift * frequency).cos()
+    s, c = table[position, 0::2], table[position, 1::2]
+    torch.testing.assert_close(
+        table[position + shift, 0::2], s * cosine + c * sine, atol=2e-7, rtol=0
+    )
+    torch.testing.assert_close(
+        table[position + shift, 1::2], c * cosine - s * sine, atol=2e-7, rtol=0
+    )
+
+
+def test_wrong_shapes_and_sizes_are_named() -> None:
+    """An input of another width or rank would broadcast silently; it is refused instead."""
+    with pytest.raises(ValueError, match=r"d_model=8\), got \(2, 3, 4\)"):
+        PositionalEncoding(8)(torch.zeros(2, 3, 4))
+    with pytest.raises(ValueError, match="d_model=0"):
+        PositionalEncoding(0)
+
+
+def test_a_learned_table_that_is_too_short() -> None:
+    """The error names both lengths and the configuration key."""
+    with pytest.raises(SequenceTooLong, match=r"9 positions .* pe.max_len=8; set pe.max_len=9"):
+        LearnedEncoding(4, max_len=8)(torch.zeros(1, 9, 4))
+
+
+def test_no_encoding_only_drops_out() -> None:
+    """All three doors are shut; dropout stays, since the ablation removes positions alone."""
+    encoding, x = NoEncoding(dropout=0.5), torch.ones(1, 400, 4)
+    assert torch.equal(encoding.eval()(x), x)
+    assert encoding.bias(x, 3) is None and encoding.rotate(x, x) == (x, x)
+    dropped = encoding.train()(x)
+    assert set(dropped.unique().tolist()) == {0.0, 2.0}
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**40))
+def test_shared_parameters_start_equal(seed: int) -> None:
+    """Under one seed every parameter two encodings share starts with the same bits."""
+    models = {pe: Transformer(9, 11, 8, 2, 2, 16, pe=pe, seed=seed) for pe in ENCODINGS}
+    base = dict(models["none"].named_parameters())
+    for model in models.values():
+        own = dict(model.named_parameters())
+        assert base.keys() <= own.keys()
+        assert all(torch.equal(own[name], value) for name, value in base.items())
+    other = Transformer(9, 11, 8, 2, 2, 16, pe="none", seed=seed + 1)
+    assert not torch.equal(other.output.weight, models["none"].output.weight)
+
+
+def test_a_new_encoding_is_one_class() -> None:
+    """Defining the class is enough for the model to use it, through any of the three doors."""
+    try:
+
+        class Distance(NoEncoding, kind="distance"):
+            def __init__(self, num_heads: int, causal: bool, slope: float = 1.0) -> None:
+                super().__init__(dropout=0.0)
+                self.num_heads, self.causal, self.slope = num_heads, causal, slope
+
+            def bias(self, q: Tensor, k_len: int, offset: int = 0) -> Tensor:
+                query = torch.arange(offset, offset + q.size(2), device=q.device)
+                key = torch.arange(k_len, device=q.device)
+                return -self.slope * (query[:, None] - key[None, :]).abs().to(q.dtype)  # (Q,K)
+
+        model = Transformer(9, 9, 8, 1, 2, 16, pe="distance", pe_settings={"slope": 2.0}).eval()
+        assert model.tgt_position.causal and not model.src_position.causal
+        src = torch.randint(1, 9, (2, 6))
+        memory, mirrored = model.encode(src), model.encode(src.flip(1)).flip(1)
+        plain = Transformer(9, 9, 8, 1, 2, 16, pe="none").eval()
+        torch.testing.assert_close(memory, mirrored)  # a symmetric bias cannot tell left from right
+        assert not torch.allclose(memory, model.encode(src[:, torch.tensor([1, 0, 2, 3, 4, 5])]))
+        assert memory.shape == plain.encode(src).shape
+    finally:
+        ENCODINGS.pop("distance", None)
+
+
+def test_an_unknown_encoding_names_the_choices() -> None:
+    """The registry is the list of choices."""
+    with pytest.raises(
+        ValueError, match="pe=rotery does not exist; choose one of none, sinusoidal"
+    ):
+        build("rotery")

@@ -1,0 +1,133 @@
+"""Text from files and from ``datasets``, its vocabulary, and what is wrong with bad files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from conftest import configure
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wawa_transformer.config import CONFIG_DIR, UserError
+from wawa_transformer.text import TextTask
+from wawa_transformer.training import build_task, train
+
+DATA = CONFIG_DIR.parent / "data"
+SAMPLE = TextTask(
+    data_dir=str(DATA), source="sample.en", target="sample.de",
+    validation_size=20, test_size=20, vocab_size=400,
+)  # fmt: skip
+TOKENIZER = SAMPLE.tokenizer(SAMPLE.dataset(0))
+
+
+def write(folder: Path, **files: bytes) -> TextTask:
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    source, target = files
+    return TextTask(
+        data_dir=str(folder), source=source, target=target, validation_size=1, test_size=1
+    )
+
+
+def test_every_seed_is_tested_on_the_same_pairs() -> None:
+    """Held-out pairs depend on the text alone; no pair is in two splits; none is lost."""
+    first, other = SAMPLE.dataset(0), SAMPLE.dataset(1)
+    assert first["test"].to_dict() == other["test"].to_dict()
+    assert [len(first[name]) for name in ("train", "validation", "test")] == [200, 20, 20]
+    lines = (DATA / "sample.en").read_text(encoding="utf-8").splitlines()
+    found = [s for split in first.values() for s in split["source"]]
+    assert sorted(found) == sorted(lines)
+    for row in first["test"]:
+        words = len(row["source"].split())
+        assert row["length"] % 5 == 0 and row["length"] - 5 < words <= row["length"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.text(alphabet=st.characters(codec="utf-8", categories=["L", "N", "P"]), min_size=1))
+def test_any_text_survives_the_vocabulary(text: str) -> None:
+    """Byte-level BPE has no unknown character (up to NFC, which the tokenizer applies)."""
+    import unicodedata
+
+    decoded = TOKENIZER.decode(TOKENIZER.encode(text).ids)
+    assert decoded.strip() == unicodedata.normalize("NFC", text)
+
+
+def test_a_special_token_in_text_is_text() -> None:
+    """A corpus that contains "[EOS]" must not be able to end a sentence."""
+    ids = TOKENIZER.encode("say [EOS] and [PAD]").ids
+    assert min(ids) > 3
+    assert TOKENIZER.decode(ids).strip() == "say [EOS] and [PAD]"
+
+
+def test_gzipped_files_and_a_local_dataset_give_the_same_pairs(tmp_path: Path) -> None:
+    """The three ways in lead to one place."""
+    source = [f"line {i} here" for i in range(12)]
+    target = [f"Zeile {i} hier" for i in range(12)]
+    left, right = "\n".join(source).encode(), "\n".join(target).encode()
+    plain = write(tmp_path, s=left, t=right).dataset(0)
+    packed = write(tmp_path, **{"s.gz": gzip.compress(left), "t.gz": gzip.compress(right)}).dataset(
+        0
+    )
+    folder = tmp_path / "json"
+    folder.mkdir()
+    rows = [json.dumps({"en": s, "de": t}) for s, t in zip(source, target, strict=True)]
+    (folder / "train.json").write_text("\n".join(rows))
+    local = TextTask(hub=str(folder), validation_size=1, test_size=1).dataset(0)
+    for split in ("train", "validation", "test"):
+        assert plain[split].to_dict() == packed[split].to_dict() == local[split].to_dict()
+
+
+def test_mistakes_in_files_are_named(tmp_path: Path) -> None:
+    """Line counts, missing, empty, not UTF-8 with its line, damaged gzip."""
+    good = b"a\nb\nc\nd\n"
+    for files, message in (
+        ({"s": good, "t": b"a\nb\n"}, "s has 4 lines and .*t has 2"),
+        ({"s": good, "t": b"\n \n"}, "task.target=.*t is empty"),
+        ({"s": b"a\nb\xff\nc\nd\n", "t": good}, "task.source=.*s is not UTF-8 in line 2"),
+        ({"s.gz": gzip.compress(good)[:-6], "t": good}, "task.source=.*damaged gzip"),
+    ):
+        with pytest.raises(UserError, match=message):
+            write(tmp_path, **files).dataset(0)
+    with pytest.raises(UserError, match="task.source=.*nowhere cannot be read"):
+        TextTask(data_dir=str(tmp_path), source="nowhere", target="t").dataset(0)
+    with pytest.raises(UserError, match="task.data_dir=.*task.hub=bentrevett/multi30k"):
+        TextTask(data_dir=str(tmp_path / "none"), source="s", target="t").dataset(0)
+    with pytest.raises(UserError, match="must name two files"):
+        TextTask().dataset(0)
+    with pytest.raises(UserError, match="task.test_size=500 leaves nothing of 4"):
+        TextTask(data_dir=str(tmp_path), source="t", target="t").dataset(0)
+    with pytest.raises(UserError, match="task.vocab_size=100 must be at least 260"):
+        TextTask(vocab_size=100)
+
+
+def test_pairs_with_a_blank_side_are_left_out_and_counted(tmp_path: Path, capsys) -> None:
+    """They cannot teach translation; their number is told, not hidden."""
+    data = write(tmp_path, s=b"a\n\nc\nd\ne\n", t=b"A\nB\nC\n \nE\n").dataset(0)
+    assert sum(map(len, data.values())) == 3
+    assert "2 train pairs with a blank side left out" in capsys.readouterr().err
+
+
+def test_a_text_run_ends_with_bleu(tmp_path: Path) -> None:
+    """From two files to translations, BLEU with its signature, and an interval around it."""
+    result = train(
+        configure(
+            "task=text", f"task.data_dir={DATA}", "trainer.steps=30", "trainer.eval_every=15",
+            "trainer.warmup=5", f"output_dir={tmp_path}", "progress=false", "trainer.device=cpu",
+        )
+    )  # fmt: skip
+    translation = result["translation"]
+    assert 0 <= translation["bleu"] <= 100
+    assert "tok:13a" in translation["signature"] and "version:" in translation["signature"]
+    run = next(tmp_path.glob("*/text/*/*"))
+    assert len((run / "translations.txt").read_text().splitlines()) == 20
+
+
+def test_multi30k_as_configured() -> None:
+    """29,000 training, 1,014 validation and 1,000 test pairs."""
+    if not (DATA / "multi30k").is_dir():
+        pytest.skip("data/multi30k is absent; data/README.md says how to get it")
+    data = build_task(configure("task=multi30k", f"task.data_dir={DATA / 'multi30k'}")).dataset(0)
+    assert [len(data[name]) for name in ("train", "validation", "test")] == [29000, 1014, 1000]

@@ -1,0 +1,193 @@
+"""The model against ``torch.nn.Transformer`` with the same weights, and its symmetries."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from wawa_transformer import Transformer
+from wawa_transformer.tracking import attention_maps
+from wawa_transformer.transformer import causal_mask, padding_mask
+
+V, D, HEADS, FF, LAYERS = 13, 16, 4, 24, 2
+
+
+def ours(**changes: object) -> Transformer:
+    return Transformer(V, V, D, LAYERS, HEADS, FF, dropout=0.0, seed=3, **changes).double()
+
+
+def theirs(model: Transformer, norm: str, activation: str) -> nn.Transformer:
+    """``torch.nn.Transformer`` holding the very tensors of ``model``."""
+    options = dict(dropout=0.0, activation=activation, batch_first=True, norm_first=norm == "pre")
+    peer = nn.Transformer(D, HEADS, LAYERS, LAYERS, FF, **options).double()
+    if norm == "post":  # the paper has no norm at the end of a post-norm stack, torch adds one
+        peer.encoder.norm = peer.decoder.norm = None
+
+    def copy(target: nn.Module, source: nn.Module) -> None:
+        target.weight, target.bias = source.weight, source.bias
+
+    for stack, layers in (
+        (peer.encoder, model.encoder_layers),
+        (peer.decoder, model.decoder_layers),
+    ):
+        for layer, own in zip(stack.layers, layers, strict=True):
+            attentions = [(layer.self_attn, own.self_attention)]
+            if stack is peer.decoder:
+                attentions.append((layer.multihead_attn, own.cross_attention))
+            for attention, mine in attentions:
+                attention.in_proj_weight, attention.in_proj_bias = (
+                    mine.in_proj.weight,
+                    mine.in_proj.bias,
+                )
+                copy(attention.out_proj, mine.out_proj)
+            copy(layer.linear1, own.feed_forward.inner)
+            copy(layer.linear2, own.feed_forward.outer)
+            for i, residual in enumerate(own.residuals):
+                copy(getattr(layer, f"norm{i + 1}"), residual.norm)
+    if norm == "pre":
+        copy(peer.encoder.norm, model.encoder_norm)
+        copy(peer.decoder.norm, model.decoder_norm)
+    return peer
+
+
+def padded(batch: int, length: int, seed: int) -> Tensor:
+    """Ids with right padding of different lengths, no row empty."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(1, V, (batch, length), generator=generator)
+    for row in range(batch):
+        ids[row, length - row :] = 0
+    return ids
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_logits_and_gradients_equal_torch(norm: str, activation: str, tied: bool) -> None:
+    """Same weights, padded batch: logits and the gradient of every parameter agree."""
+    model = ours(norm=norm, activation=activation, tie_embeddings=tied)
+    src, tgt = padded(3, 7, 0), padded(3, 5, 1)
+    weight = torch.randn(3, 5, V, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    weight[tgt == 0] = 0  # what stands at padding never reaches a loss
+
+    logits = model(src, tgt)
+    (logits * weight).sum().backward()
+    mine = {name: p.grad.clone() for name, p in model.named_parameters()}
+
+    model.zero_grad()
+    peer = theirs(model, norm, activation)
+    hidden = peer(
+        model.src_position(model.src_embedding(src) * D**0.5),
+        model.tgt_position(model.tgt_embedding(tgt) * D**0.5),
+        tgt_mask=~causal_mask(5),
+        src_key_padding_mask=src == 0, tgt_key_padding_mask=tgt == 0,
+        memory_key_padding_mask=src == 0,
+    )  # fmt: skip
+    expected = hidden @ model.output.weight.T
+    (expected * weight).sum().backward()
+    torch.testing.assert_close(logits[tgt != 0], expected[tgt != 0], rtol=0, atol=1e-10)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(mine[name], parameter.grad, rtol=0, atol=1e-9, msg=name)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 4), st.integers(1, V - 1), st.sampled_from(["sinusoidal", "learned", "none"]))
+def test_the_future_is_not_seen(position: int, token: int, pe: str) -> None:
+    """Changing the target at one position changes no logits before it."""
+    model, src, tgt = ours(pe=pe), padded(1, 6, 0), padded(1, 5, 1)
+    changed = tgt.clone()
+    changed[0, position] = token
+    before, after = model(src, tgt), model(src, changed)
+    torch.testing.assert_close(before[:, :position], after[:, :position], rtol=0, atol=1e-12)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 5), st.integers(0, 5), st.sampled_from(["sinusoidal", "learned", "none"]))
+def test_padding_changes_nothing(more_source: int, more_target: int, pe: str) -> None:
+    """However much padding follows, the logits of real positions stay."""
+    model, src, tgt = ours(pe=pe), padded(2, 6, 0), padded(2, 5, 1)
+    wide = model(nn.functional.pad(src, (0, more_source)), nn.functional.pad(tgt, (0, more_target)))
+    real = tgt != 0
+    torch.testing.assert_close(model(src, tgt)[real], wide[:, :5][real], rtol=0, atol=1e-12)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.permutations(range(6)))
+def test_without_positions_the_encoder_is_permutation_equivariant(order: list[int]) -> None:
+    """Permuting the source permutes the memory and leaves the logits; a sinusoid breaks both."""
+    src = torch.tensor([[1, 2, 3, 4, 5, 6]])
+    tgt = torch.tensor([[1, 4, 2]])
+    none = ours(pe="none")
+    torch.testing.assert_close(none.encode(src[:, order]), none.encode(src)[:, order])
+    torch.testing.assert_close(none(src[:, order], tgt), none(src, tgt))
+    if list(order) != sorted(order):
+        sinusoidal = ours(pe="sinusoidal")
+        assert not torch.allclose(sinusoidal(src[:, order], tgt), sinusoidal(src, tgt))
+
+
+def test_masks_given_equal_masks_derived() -> None:
+    """Passing what would be derived changes nothing; passing another mask does."""
+    model, src, tgt = ours(), padded(2, 6, 0), padded(2, 5, 1)
+    masks = padding_mask(src), causal_mask(5) & padding_mask(tgt), padding_mask(src)
+    assert torch.equal(model(src, tgt), model(src, tgt, *masks))
+    everything = torch.ones(5, 5, dtype=torch.bool)
+    assert not torch.allclose(model(src, tgt), model(src, tgt, tgt_mask=everything))
+
+
+def test_a_source_of_padding_alone_stays_finite() -> None:
+    """A row that may attend to nothing gives numbers, forward and backward."""
+    model = ours()
+    logits = model(torch.zeros(1, 4, dtype=torch.long), padded(1, 3, 0))
+    logits.sum().backward()
+    assert logits.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_attention_that_is_looked_at_is_attention_that_is_used() -> None:
+    """Keeping the weights takes another path to the same logits; each row is a distribution."""
+    model, src, tgt = ours(), padded(1, 6, 0), padded(1, 5, 1)
+    fast = model(src, tgt)
+    maps = attention_maps(model, src, tgt)
+    assert {name: tuple(w.shape) for name, w in maps.items()} == {
+        "encoder": (HEADS, 6, 6), "decoder": (HEADS, 5, 5), "cross": (HEADS, 5, 6),
+    }  # fmt: skip
+    for weights in maps.values():
+        torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights.sum(-1)))
+    assert (maps["decoder"].triu(1) == 0).all()
+    for layer in model.decoder_layers:
+        layer.self_attention.keep_weights = layer.cross_attention.keep_weights = True
+    torch.testing.assert_close(model(src, tgt), fast, rtol=0, atol=1e-12)
+
+
+def test_scaled_embeddings_have_unit_variance() -> None:
+    """N(0, 1/D) times sqrt(D): as loud as the encoding, which it must not drown."""
+    model = Transformer(500, 500, 256, 1, 4, 16, seed=0)
+    scaled = model.src_embedding.weight * 256**0.5
+    assert scaled.std().item() == pytest.approx(1.0, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"d_model": 10, "num_heads": 4}, "d_model=10 is not divisible by num_heads=4"),
+        ({"num_layers": 0}, "num_layers=0 must be at least 1"),
+        ({"src_vocab_size": -1}, "src_vocab_size=-1 must be at least 1"),
+        ({"tie_embeddings": True, "src_vocab_size": 5}, "src_vocab_size=5 and tgt_vocab_size=13"),
+        ({"norm": "mid"}, "norm=mid does not exist"),
+        ({"activation": "tanh"}, "activation=tanh does not exist"),
+        ({"pe": "nope"}, "pe=nope does not exist"),
+    ],
+)
+def test_impossible_shapes_are_named(changes: dict[str, object], message: str) -> None:
+    """The value, the limit and the name of the argument."""
+    arguments = {
+        "src_vocab_size": V,
+        "tgt_vocab_size": V,
+        "d_model": D,
+        "num_heads": HEADS,
+        **changes,
+    }
+    with pytest.raises(ValueError, match=message):
+        Transformer(**arguments)
