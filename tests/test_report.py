@@ -14,7 +14,8 @@ from urllib.parse import unquote
 import pandas as pd
 import pytest
 
-from wawa_transformer.report import encoding_styles, write_report
+from wawa_transformer.figures import encoding_styles
+from wawa_transformer.report import write_report
 from wawa_transformer.study import Run
 
 ENCODINGS = ("sinusoidal", "learned", "none")

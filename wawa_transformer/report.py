@@ -6,10 +6,8 @@ time, also while part of a study is still running or has failed.
 
 from __future__ import annotations
 
-import io
 import math
 import os
-import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations, groupby
 from pathlib import Path
@@ -18,42 +16,18 @@ from typing import Any
 from urllib.parse import quote
 
 import jinja2
-import matplotlib
 import pandas as pd
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
+from wawa_transformer.figures import encoding_styles, panels, save
 from wawa_transformer.statistics import CONFIDENCE, estimate, paired_difference, verdict
 from wawa_transformer.study import Run
 
 LEARNED_IN_RANGE = 0.95  # below this exact match at trained lengths, unseen ones say nothing
-BOOTSTRAP_SAMPLES = 1000
+RANDOMISATIONS = 10_000  # of the paired test; the smallest p it can give is 1/10,001
 TRANSLATIONS_SHOWN = 8
 TEMPLATES = Path(__file__).parent / "templates"
-
-# Colours that colour-blind readers can tell apart: Okabe & Ito, "Color Universal Design" (2008).
-RESERVED_LOOKS = {
-    "sinusoidal": ("#0072B2", "o"),
-    "learned": ("#E69F00", "s"),
-    "none": ("#000000", "X"),
-}
-FREE_COLOURS = ("#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#F0E442")
-FREE_MARKERS = "^Dv*P<p>hd8H"
-DASHES = ("-", "--", ":")
-GREY = "#808080"  # seen on a white page and on a dark one
-
-AXIS_LABELS = {
-    "length": "sequence length",
-    "bin": "source words (upper edge of bin)",
-    "step": "training step",
-    "exact_match": "exact match",
-    "token_accuracy": "token accuracy, teacher-forced",
-    "nll": "NLL (nats per token)",
-}
 
 Result = dict[str, Any]  # the contents of one result.json, with its run's directory
 Metric = dict[str, dict[int, float]]  # encoding -> seed -> value
@@ -91,8 +65,8 @@ def write_report(
             ("learning_exact_match", curves, "step", "exact_match"),
             ("learning_nll", curves, "step", "nll"),
         ):
-            figure = _panels(frame, x, y, styles, texts)
-            pictures[name] = _save(figure, directory / "figures" / f"{name}.png")
+            figure = panels(frame, x, y, styles, texts)
+            pictures[name] = save(figure, directory / "figures" / f"{name}.png")
 
     tasks = [
         _task(task, [result for result in results if result["task"] == task])
@@ -112,7 +86,7 @@ def write_report(
             row["difference"].n > 1 for task in tasks for row in task["differences"]
         ),
         "learned_in_range": LEARNED_IN_RANGE,
-        "bootstrap_samples": BOOTSTRAP_SAMPLES,
+        "randomisations": RANDOMISATIONS,
         "environment": _environment(results),
     }
     templates = jinja2.Environment(
@@ -126,31 +100,6 @@ def write_report(
         page = templates.get_template(f"{name}.jinja").render(context)
         (directory / name).write_text(page, encoding="utf-8")
     return directory / "report.html"
-
-
-def encoding_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Colour, marker and dash of each encoding, as keyword arguments of ``Axes.plot``.
-
-    The three encodings of every study look the same everywhere; the others share out the
-    remaining looks in alphabetical order, all markers different up to a dozen of them.
-    """
-    names = list(dict.fromkeys(names))
-    others = sorted(set(names) - RESERVED_LOOKS.keys())
-    styles = {}
-    for name in names:
-        dash = DASHES[0]
-        if name in RESERVED_LOOKS:
-            colour, marker = RESERVED_LOOKS[name]
-        else:
-            place = others.index(name)
-            colour = FREE_COLOURS[place % len(FREE_COLOURS)]
-            marker = FREE_MARKERS[place % len(FREE_MARKERS)]
-            dash = DASHES[place // len(FREE_COLOURS) % len(DASHES)]
-        styles[name] = {"color": colour, "marker": marker, "linestyle": dash}
-    return styles
-
-
-# The tables.
 
 
 def _by_length(results: Sequence[Result]) -> pd.DataFrame:
@@ -363,16 +312,16 @@ def _translation(by_pe: dict[str, dict[int, Result]]) -> dict[str, Any]:
 
 
 def _bleu_tests(by_pe: dict[str, dict[int, Result]], seed: int) -> Iterable[dict[str, Any]]:
-    """Paired bootstrap tests between the encodings' translations under one seed.
+    """Approximate randomisation between the encodings' translations under one seed.
 
-    Koehn, "Statistical significance tests for machine translation evaluation" (EMNLP 2004), as
-    sacreBLEU computes it with its default seed. It answers for other test sentences, not for
-    other training seeds.
+    Riezler and Maxwell, "On some pitfalls in automatic evaluation and significance testing for
+    MT" (2005), as sacreBLEU computes it with its default seed. It answers for other test
+    sentences, not for other training seeds.
     """
     finished = {pe: seeds[seed] for pe, seeds in by_pe.items() if seed in seeds}
     hypotheses = {pe: _lines(result, "hypotheses") for pe, result in finished.items()}
     for a, pairs in groupby(_pairs(list(finished)), key=lambda pair: pair[0]):
-        # Of a system against itself sacreBLEU says p = 1/1001, so equal output is not tested.
+        # Equal output needs no test; the page says "same translations".
         others = [b for _, b in pairs]
         tested = [b for b in others if hypotheses[b] != hypotheses[a]]
         scores: dict[str, Any] = {}
@@ -385,8 +334,8 @@ def _bleu_tests(by_pe: dict[str, dict[int, Result]], seed: int) -> Iterable[dict
                 [(pe, hypotheses[pe]) for pe in (a, *tested)],
                 {"BLEU": metric},
                 [_lines(finished[a], "references")],
-                test_type="bs",
-                n_samples=BOOTSTRAP_SAMPLES,
+                test_type="ar",
+                n_samples=RANDOMISATIONS,
             )()
             scores = dict(zip(tested, scored["BLEU"][1:], strict=True))
         for b in others:
@@ -428,98 +377,3 @@ def _environment(results: Sequence[Result]) -> dict[str, str]:
 
 def _distinct(values: Iterable[Any]) -> str:
     return "; ".join(str(value) for value in dict.fromkeys(values))
-
-
-# The pictures.
-
-
-def _panels(
-    frame: pd.DataFrame, x: str, y: str, styles: dict[str, dict[str, Any]], texts: set[str]
-) -> Figure:
-    """One panel for each task: means over seeds of ``y`` against ``x`` with 95% bands.
-
-    A text (a task in ``texts``) shows token accuracy where others show exact match, which is
-    near 0 for whole sentences. Bands are cut at the bounds of the metric here and only here.
-    """
-    tasks = list(dict.fromkeys(frame["task"]))
-    encodings = [pe for pe in styles if pe in set(frame["pe"])]
-    columns = 2 if len(tasks) == 4 else min(3, len(tasks))
-    lines = math.ceil(len(tasks) / columns)
-    figure = Figure(layout="constrained")
-    legend: dict[str, Any] = {}
-    for place, task in enumerate(tasks, start=1):
-        axes = figure.add_subplot(lines, columns, place)
-        rows = frame[frame["task"] == task]
-        column = "token_accuracy" if y == "exact_match" and task in texts else y
-        for order, pe in enumerate(encodings):
-            groups = rows[rows["pe"] == pe].groupby(x)[column]
-            points = {where: estimate(values) for where, values in groups}
-            # Later lines are thinner, so that lines on top of each other are all seen.
-            width = 1.2 + 2.2 * (1 - order / max(1, len(encodings) - 1))
-            look = styles[pe] | {"linewidth": width, "markersize": 2 + 2 * width}
-            axes.plot(list(points), [point.mean for point in points.values()], **look)
-            legend[pe] = Line2D([], [], label=pe, **look)
-            low, high = ([getattr(p, end) for p in points.values()] for end in ("low", "high"))
-            top = None if column == "nll" else 1
-            axes.fill_between(
-                list(points),
-                pd.Series(low, dtype=float).clip(0, top),
-                pd.Series(high, dtype=float).clip(0, top),
-                color=styles[pe]["color"],
-                alpha=0.2,
-                linewidth=0,
-            )
-        if x == "length" and task not in texts:
-            legend |= _draw_limits(axes, rows)
-        axes.set_title(task)
-        axes.set_xlabel(AXIS_LABELS["bin" if x == "length" and task in texts else x])
-        axes.set_ylabel(AXIS_LABELS[column])
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-        axes.set_ylim(*((0, None) if column == "nll" else (-0.03, 1.03)))
-        axes.grid(color=GREY, alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    per_line = max(3, 2 * columns)
-    height = 3.1 * lines + 0.25 * math.ceil(len(legend) / per_line)
-    figure.set_size_inches(max(6, 3.9 * columns + 0.6), height)
-    figure.legend(
-        handles=list(legend.values()), loc="outside lower center", ncols=per_line, frameon=False
-    )
-    return figure
-
-
-def _draw_limits(axes: Any, rows: pd.DataFrame) -> dict[str, Any]:
-    """Mark the longest trained length, shade the unseen ones, dash the theoretical ceiling."""
-    legend: dict[str, Any] = {}
-    tested, trained = rows["length"], rows.loc[rows["trained"].eq(True), "length"]
-    left, right = tested.min() - 0.5, tested.max() + 0.5
-    axes.axvline(trained.max(), color=GREY, linewidth=1.2)
-    legend["trained"] = Line2D([], [], color=GREY, linewidth=1.2, label="longest trained length")
-    for start, end in ((left, trained.min()), (trained.max(), right)):
-        if end - start > 0.5:
-            axes.axvspan(start, end, color=GREY, alpha=0.15, linewidth=0)
-            legend["unseen"] = Patch(color=GREY, alpha=0.15, label="unseen lengths")
-    ceiling = rows.drop_duplicates("length").set_index("length")["ceiling"].dropna().astype(float)
-    if (ceiling < 1).any():
-        look: dict[str, Any] = {
-            "color": GREY,
-            "linestyle": (0, (2, 1)),
-            "linewidth": 4,
-            "alpha": 0.7,
-        }
-        axes.plot(ceiling.index, ceiling, zorder=1.5, **look)  # a line on it stays visible
-        legend["ceiling"] = Line2D([], [], label="ceiling without positions", **look)
-    axes.set_xlim(left, right)
-    return legend
-
-
-def _save(figure: Figure, path: Path) -> str:
-    """Write the picture as PNG and return it as SVG for the page, black becoming its ink."""
-    figure.savefig(path, dpi=150)
-    buffer = io.StringIO()
-    # Text stays text; a fixed salt gives the same report twice the same bytes.
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": path.stem}):
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
-    svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :].replace("#000000", "currentColor")
-    return re.sub(r' id="[a-z0-9]+_\d+"', "", svg)  # names such as axes_1, alike in every picture

@@ -1,0 +1,153 @@
+"""The pictures: one look for each encoding everywhere, one panel for each task."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from wawa_transformer.statistics import estimate
+
+# Colours that colour-blind readers can tell apart: Okabe & Ito, "Color Universal Design" (2008).
+RESERVED_LOOKS = {
+    "sinusoidal": ("#0072B2", "o"),
+    "learned": ("#E69F00", "s"),
+    "none": ("#000000", "X"),
+}
+FREE_COLOURS = ("#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#F0E442")
+FREE_MARKERS = "^Dv*P<p>hd8H"
+DASHES = ("-", "--", ":")
+GREY = "#808080"  # seen on a white page and on a dark one
+
+AXIS_LABELS = {
+    "length": "sequence length",
+    "bin": "source words (upper edge of bin)",
+    "step": "training step",
+    "exact_match": "exact match",
+    "token_accuracy": "token accuracy, teacher-forced",
+    "nll": "NLL (nats per token)",
+}
+
+
+def encoding_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Colour, marker and dash of each encoding, as keyword arguments of ``Axes.plot``.
+
+    The three encodings of every study look the same everywhere; the others share out the
+    remaining looks in alphabetical order, all markers different up to a dozen of them.
+    """
+    names = list(dict.fromkeys(names))
+    others = sorted(set(names) - RESERVED_LOOKS.keys())
+    styles = {}
+    for name in names:
+        dash = DASHES[0]
+        if name in RESERVED_LOOKS:
+            colour, marker = RESERVED_LOOKS[name]
+        else:
+            place = others.index(name)
+            colour = FREE_COLOURS[place % len(FREE_COLOURS)]
+            marker = FREE_MARKERS[place % len(FREE_MARKERS)]
+            dash = DASHES[place // len(FREE_COLOURS) % len(DASHES)]
+        styles[name] = {"color": colour, "marker": marker, "linestyle": dash}
+    return styles
+
+
+def panels(
+    frame: pd.DataFrame, x: str, y: str, styles: dict[str, dict[str, Any]], texts: set[str]
+) -> Figure:
+    """One panel for each task: means over seeds of ``y`` against ``x`` with 95% bands.
+
+    A text (a task in ``texts``) shows token accuracy where others show exact match, which is
+    near 0 for whole sentences. Bands are cut at the bounds of the metric here and only here.
+    """
+    tasks = list(dict.fromkeys(frame["task"]))
+    encodings = [pe for pe in styles if pe in set(frame["pe"])]
+    columns = 2 if len(tasks) == 4 else min(3, len(tasks))
+    lines = math.ceil(len(tasks) / columns)
+    figure = Figure(layout="constrained")
+    legend: dict[str, Any] = {}
+    for place, task in enumerate(tasks, start=1):
+        axes = figure.add_subplot(lines, columns, place)
+        rows = frame[frame["task"] == task]
+        column = "token_accuracy" if y == "exact_match" and task in texts else y
+        for order, pe in enumerate(encodings):
+            groups = rows[rows["pe"] == pe].groupby(x)[column]
+            points = {where: estimate(values) for where, values in groups}
+            # Later lines are thinner, so that lines on top of each other are all seen.
+            width = 1.2 + 2.2 * (1 - order / max(1, len(encodings) - 1))
+            look = styles[pe] | {"linewidth": width, "markersize": 2 + 2 * width}
+            axes.plot(list(points), [point.mean for point in points.values()], **look)
+            legend[pe] = Line2D([], [], label=pe, **look)
+            low, high = ([getattr(p, end) for p in points.values()] for end in ("low", "high"))
+            top = None if column == "nll" else 1
+            axes.fill_between(
+                list(points),
+                pd.Series(low, dtype=float).clip(0, top),
+                pd.Series(high, dtype=float).clip(0, top),
+                color=styles[pe]["color"],
+                alpha=0.2,
+                linewidth=0,
+            )
+        if x == "length" and task not in texts:
+            legend |= _draw_limits(axes, rows)
+        axes.set_title(task)
+        axes.set_xlabel(AXIS_LABELS["bin" if x == "length" and task in texts else x])
+        axes.set_ylabel(AXIS_LABELS[column])
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+        axes.set_ylim(*((0, None) if column == "nll" else (-0.03, 1.03)))
+        axes.grid(color=GREY, alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    per_line = max(3, 2 * columns)
+    height = 3.1 * lines + 0.25 * math.ceil(len(legend) / per_line)
+    figure.set_size_inches(max(6, 3.9 * columns + 0.6), height)
+    figure.legend(
+        handles=list(legend.values()), loc="outside lower center", ncols=per_line, frameon=False
+    )
+    return figure
+
+
+def _draw_limits(axes: Any, rows: pd.DataFrame) -> dict[str, Any]:
+    """Mark the longest trained length, shade the unseen ones, dash the theoretical ceiling."""
+    legend: dict[str, Any] = {}
+    tested, trained = rows["length"], rows.loc[rows["trained"].eq(True), "length"]
+    left, right = tested.min() - 0.5, tested.max() + 0.5
+    axes.axvline(trained.max(), color=GREY, linewidth=1.2)
+    legend["trained"] = Line2D([], [], color=GREY, linewidth=1.2, label="longest trained length")
+    for start, end in ((left, trained.min()), (trained.max(), right)):
+        if end - start > 0.5:
+            axes.axvspan(start, end, color=GREY, alpha=0.15, linewidth=0)
+            legend["unseen"] = Patch(color=GREY, alpha=0.15, label="unseen lengths")
+    ceiling = rows.drop_duplicates("length").set_index("length")["ceiling"].dropna().astype(float)
+    if (ceiling < 1).any():
+        look: dict[str, Any] = {
+            "color": GREY,
+            "linestyle": (0, (2, 1)),
+            "linewidth": 4,
+            "alpha": 0.7,
+        }
+        axes.plot(ceiling.index, ceiling, zorder=1.5, **look)  # a line on it stays visible
+        legend["ceiling"] = Line2D([], [], label="ceiling without positions", **look)
+    axes.set_xlim(left, right)
+    return legend
+
+
+def save(figure: Figure, path: Path) -> str:
+    """Write the picture as PNG and return it as SVG for the page, black becoming its ink."""
+    figure.savefig(path, dpi=150)
+    buffer = io.StringIO()
+    # Text stays text; a fixed salt gives the same report twice the same bytes.
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": path.stem}):
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :].replace("#000000", "currentColor")
+    return re.sub(r' id="[a-z0-9]+_\d+"', "", svg)  # names such as axes_1, alike in every picture
