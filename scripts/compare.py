@@ -10,7 +10,7 @@ import sys
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from wawa_transformer.config import UserError, script
+from wawa_transformer.config import UserError, make_directory, script
 from wawa_transformer.study import launch, plan, watch
 
 
@@ -26,17 +26,10 @@ def main(config: DictConfig) -> None:
     missing = [run for run in runs if run.status != "finished"]
     print(f"study {config.study.name}: {len(runs)} runs in {directory}, {len(missing)} to train")
     if missing:
+        make_directory(directory)
         for run in missing:
             (run.directory / "error.log").unlink(missing_ok=True)
-        log = directory / "train.log"
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            process = launch(config, overrides, log)
-        except OSError as error:
-            raise UserError(
-                f"{directory} cannot be written ({error.strerror}); "
-                "set output_dir to a folder of yours."
-            ) from None
+        process = launch(config, overrides, directory / "train.log")
         watch(process, runs, config.trainer.steps)
 
     from wawa_transformer.report import write_report  # a second to import, not needed until now

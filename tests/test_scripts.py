@@ -60,10 +60,13 @@ def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
 
 def test_mistakes_on_the_command_line_of_the_other_scripts(tmp_path: Path) -> None:
     """One sentence and status 1 from compare, evaluate and translate as well."""
+    file = tmp_path / "file"
+    file.touch()
     for name, arguments, expected in (
         ("compare.py", ["study=defualt"], "did you mean default?"),
         ("compare.py", ["pe=none", f"output_dir={tmp_path}"], "study.pe=[...]"),
         ("compare.py", ["study.pe=[]", f"output_dir={tmp_path}"], "study.pe is empty"),
+        ("compare.py", [f"output_dir={file}"], "set output_dir to a folder of yours"),
         ("evaluate.py", [], "run is not given"),
         ("translate.py", [f"run={tmp_path}"], "does not exist"),
     ):

@@ -202,6 +202,19 @@ def run_directory(config: DictConfig) -> Path:
     return study / config.task.name / config.pe.name / f"seed{config.seed}-{digest}"
 
 
+def make_directory(directory: Path) -> None:
+    """Make ``directory`` and its parents, and be sure that it can be written."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        reason = "" if os.access(directory, os.W_OK) else "permission denied"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    if reason:
+        raise UserError(
+            f"{directory} cannot be written ({reason}); set output_dir to a folder of yours."
+        )
+
+
 def script(config_name: str) -> Callable[[Callable[[DictConfig], None]], Callable[[], None]]:
     """Decorate a script's ``main(config)``: Hydra parses, mistakes become one sentence.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 import platform
 import resource
 import sys
@@ -29,6 +28,7 @@ from wawa_transformer.config import (
     UserError,
     choose,
     identity,
+    make_directory,
     run_directory,
     seed_for,
     typed,
@@ -236,22 +236,14 @@ def open_run(config: DictConfig) -> Path:
     directory = run_directory(config)
     wanted = OmegaConf.to_yaml(OmegaConf.create(identity(config)), sort_keys=True)
     path = directory / "config.yaml"
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        if path.exists() and path.read_text(encoding="utf-8") != wanted:
-            raise UserError(
-                f"{directory} holds another configuration (see its config.yaml); "
-                "leave run_dir out, or name an empty folder."
-            )
-        if not path.exists():
-            write_atomically(path, wanted)
-        if not os.access(directory, os.W_OK):
-            raise PermissionError(13, "Permission denied")
-    except OSError as error:
+    make_directory(directory)
+    if not path.exists():
+        write_atomically(path, wanted)
+    elif path.read_text(encoding="utf-8") != wanted:
         raise UserError(
-            f"{directory} cannot be written ({error.strerror}); "
-            "set output_dir to a folder of yours."
-        ) from None
+            f"{directory} holds another configuration (see its config.yaml); "
+            "leave run_dir out, or name an empty folder."
+        )
     return directory
 
 
@@ -301,7 +293,7 @@ def describe(
 ) -> dict[str, Any]:  # fmt: skip
     """Who the run is and what it cost: FLOPs of one step, target tokens per second, MB."""
     counter = FlopCounterMode(display=False)
-    with counter:
+    with torch.compiler.set_stance("force_eager"), counter:  # compiled kernels count as nothing
         for batch in (batch.to(device) for batch in batches):
             cross_entropy(model(batch.source, batch.target_in), batch.target_out).backward()
     model.zero_grad()
@@ -377,7 +369,8 @@ def show(
     tracker.table_image(step, model.src_position, max(examples.sizes), config.model.d_model)
     if config.trainer.attention_maps:
         device = next(model.parameters()).device
-        batch = collate(examples, [0]).to(device)
+        longest = max(range(len(first.sizes)), key=first.sizes.__getitem__)
+        batch = collate(first, [longest]).to(device)
         source = [tokenizer.id_to_token(i) or "" for i in batch.source[0].tolist()]
         target = [tokenizer.id_to_token(i) or "" for i in batch.target_in[0].tolist()]
         labels = {
