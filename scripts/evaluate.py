@@ -13,7 +13,7 @@ from wawa_transformer import checkpoint, evaluation
 from wawa_transformer.batching import encode
 from wawa_transformer.config import UserError, script
 from wawa_transformer.text import TextTask
-from wawa_transformer.training import build_task, check_positions, choose_device, test_results
+from wawa_transformer.training import build_task, check_positions, choose_device
 
 
 @script("config")
@@ -28,7 +28,7 @@ def main(config: DictConfig) -> None:
     data = task.dataset(trained.seed)["test"]
     test = encode(data, tokenizer)
     check_positions(model, test)
-    result = test_results(task, model, test)
+    result = evaluation.test_results(task, model, test)
     view = Table(
         "length", "examples", "exact match", "token accuracy", "NLL", "ceiling without positions"
     )

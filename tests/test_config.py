@@ -9,6 +9,7 @@ from conftest import TINY, configure, run_script
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
+from wawa_transformer.checkpoint import open_run
 from wawa_transformer.config import (
     CONFIG_DIR,
     UserError,
@@ -18,7 +19,7 @@ from wawa_transformer.config import (
     validate,
 )
 from wawa_transformer.positional import ENCODINGS
-from wawa_transformer.training import build_task, open_run
+from wawa_transformer.training import build_task
 from wawa_transformer.transformer import Transformer
 
 

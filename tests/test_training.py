@@ -196,3 +196,14 @@ def test_a_damaged_checkpoint_is_named_not_loaded(damage: str, tmp_path: Path) -
     path.write_bytes(content)
     with pytest.raises(UserError, match="is damaged; delete it"):
         checkpoint.load(path)
+
+
+def test_dropout_is_the_same_whichever_encoding_is_chosen(tiny) -> None:
+    """Paired runs draw the same masks: an encoding's own parameters do not shift the stream."""
+    streams = []
+    for pe in ("none", "learned"):
+        config = tiny(f"pe={pe}", "model.dropout=0.1", "trainer.steps=5", "trainer.eval_every=5")
+        train(config)
+        state = checkpoint.load(run_directory(config) / "checkpoints" / "last.pt")
+        streams.append(state["rng"])
+    assert torch.equal(*streams)

@@ -1,4 +1,4 @@
-"""Checkpoints: written atomically, read back verified, made of tensors and plain containers."""
+"""A run on disk: its directory, and checkpoints that are written atomically and read verified."""
 
 from __future__ import annotations
 
@@ -12,8 +12,35 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from tokenizers import Tokenizer
 
-from wawa_transformer.config import UserError
+from wawa_transformer.config import UserError, identity, make_directory, run_directory
 from wawa_transformer.transformer import Transformer
+
+
+def open_run(config: DictConfig) -> Path:
+    """The run's directory, made if need be.
+
+    Raises:
+        UserError: it holds another configuration, or cannot be written.
+    """
+    directory = run_directory(config)
+    wanted = OmegaConf.to_yaml(OmegaConf.create(identity(config)), sort_keys=True)
+    path = directory / "config.yaml"
+    make_directory(directory)
+    if not path.exists():
+        write_atomically(path, wanted)
+    elif path.read_text(encoding="utf-8") != wanted:
+        raise UserError(
+            f"{directory} holds another configuration (see its config.yaml); "
+            "leave run_dir out, or name an empty folder."
+        )
+    return directory
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """The old file or the new one, never half of it."""
+    unfinished = path.with_suffix(path.suffix + ".tmp")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)
 
 
 def save(path: Path, state: dict[str, Any]) -> None:

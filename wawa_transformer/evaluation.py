@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,9 @@ from sacrebleu.metrics import BLEU, CHRF
 from tokenizers import Tokenizer
 
 from wawa_transformer.batching import Examples, collate, plan
+from wawa_transformer.checkpoint import write_atomically
 from wawa_transformer.decoding import greedy
+from wawa_transformer.tasks import Task
 from wawa_transformer.transformer import PAD, Transformer
 
 BATCH_TOKENS = 4096  # no gradients are kept, so a large batch is cheap
@@ -89,4 +93,33 @@ def translation_scores(hypotheses: list[str], references: list[str]) -> dict[str
         "signature": str(bleu.get_signature()),
         "chrf": chrf.corpus_score(hypotheses, [references]).score,
         "chrf_signature": str(chrf.get_signature()),
+    }
+
+
+def test_results(task: Task, model: Transformer, test: Examples) -> dict[str, Any]:
+    """The test split as a whole (the trained lengths, if there are such) and by length."""
+    scores = score(model, test)
+    rows = by_length(scores, test.length)
+    for row in rows:
+        row["ceiling"] = task.ceiling(row["length"])
+    low, high = task.trained_lengths or (min(test.length), max(test.length))
+    lengths = np.asarray(test.length)
+    trained = (lengths >= low) & (lengths <= high)
+    return {"test": summarise(scores, trained), "by_length": rows}
+
+
+def write_translations(directory: Path, test: Any, hypotheses: list[str]) -> dict[str, Any]:
+    """Hypotheses and references as files, one sentence a line, and their scores."""
+    references = [" ".join(line.split()) for line in test["target"]]
+    paths = {"hypotheses": "translations.txt", "references": "references.txt"}
+    for name, lines in ((paths["hypotheses"], hypotheses), (paths["references"], references)):
+        write_atomically(directory / name, "".join(line + "\n" for line in lines))
+    samples = [
+        {"source": s, "reference": r, "hypothesis": h}
+        for s, r, h in itertools.islice(zip(test["source"], references, hypotheses, strict=True), 8)
+    ]
+    return {
+        **translation_scores(hypotheses, references),
+        "samples": samples,
+        "paths": paths,
     }

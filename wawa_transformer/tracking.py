@@ -8,10 +8,14 @@ from typing import Any, cast
 
 import torch
 from matplotlib.figure import Figure
+from omegaconf import DictConfig
+from tokenizers import Tokenizer
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from wawa_transformer.attention import MultiHeadAttention
+from wawa_transformer.batching import Examples, collate
+from wawa_transformer.evaluation import translate
 from wawa_transformer.positional import NoEncoding
 from wawa_transformer.transformer import DecoderLayer, EncoderLayer, Transformer
 
@@ -112,3 +116,36 @@ def attention_maps(model: Transformer, source: Tensor, target_in: Tensor) -> dic
         attention.keep_weights, attention.weights = False, None
     model.train(was_training)
     return maps
+
+
+def show(
+    tracker: Tracker, config: DictConfig, model: Transformer, tokenizer: Tokenizer,
+    data: Any, examples: Examples, result: dict[str, Any],
+) -> None:  # fmt: skip
+    """What TensorBoard shows beside the curves: encoding, attention, sample outputs, hparams."""
+    step = config.trainer.steps
+    first = Examples(examples.source[:8], examples.target[:8], examples.length[:8])
+    hypotheses = translate(model, tokenizer, first)
+    tracker.text(step, "samples", [
+        {"source": data["source"][i], "target": data["target"][i], "output": hypotheses[i]}
+        for i in range(len(hypotheses))
+    ])  # fmt: skip
+    tracker.table_image(step, model.src_position, max(examples.sizes), config.model.d_model)
+    if config.trainer.attention_maps:
+        device = next(model.parameters()).device
+        longest = max(range(len(first.sizes)), key=first.sizes.__getitem__)
+        batch = collate(first, [longest]).to(device)
+        source = [tokenizer.id_to_token(i) or "" for i in batch.source[0].tolist()]
+        target = [tokenizer.id_to_token(i) or "" for i in batch.target_in[0].tolist()]
+        labels = {
+            "encoder": (source, source),
+            "decoder": (target, target),
+            "cross": (target, source),
+        }
+        maps = attention_maps(model, batch.source, batch.target_in)
+        tracker.attention_images(step, maps, labels)
+    settings = {"task": config.task.name, "pe": config.pe.name, "seed": config.seed, **config.model}
+    tracker.hparams(
+        settings | {"lr": config.trainer.lr, "steps": config.trainer.steps},
+        {f"test/{name}": result["test"][name] for name in ("exact_match", "token_accuracy", "nll")},
+    )

@@ -11,12 +11,11 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -28,14 +27,13 @@ from wawa_transformer.config import (
     UserError,
     choose,
     identity,
-    make_directory,
     run_directory,
     seed_for,
     typed,
 )
 from wawa_transformer.tasks import TASKS, Task
 from wawa_transformer.text import TextTask
-from wawa_transformer.tracking import Tracker, attention_maps
+from wawa_transformer.tracking import Tracker, show
 from wawa_transformer.transformer import PAD, Transformer
 
 
@@ -45,7 +43,7 @@ def train(config: DictConfig) -> dict[str, Any]:
     A finished run is returned as it is; an interrupted one continues from its last checkpoint,
     on the same trajectory bit for bit.
     """
-    trainer, directory = config.trainer, open_run(config)
+    trainer, directory = config.trainer, checkpoint.open_run(config)
     if (directory / "result.json").exists():
         if config.progress:
             print(f"already finished: {directory}")
@@ -54,7 +52,6 @@ def train(config: DictConfig) -> dict[str, Any]:
     saved = checkpoint.load(last) if last.exists() else None
 
     torch.set_num_threads(trainer.threads)
-    torch.manual_seed(seed_for(config.seed, "dropout"))
     device = choose_device(trainer.device)
     task = build_task(config)
     data = task.dataset(config.seed)
@@ -66,6 +63,8 @@ def train(config: DictConfig) -> dict[str, Any]:
 
     model = Transformer.from_config(config, tokenizer.get_vocab_size()).to(device)
     check_positions(model, examples, validation, test)
+    # After the model is built: an encoding's own parameters must not shift the dropout masks.
+    torch.manual_seed(seed_for(config.seed, "dropout"))
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=trainer.lr, betas=(0.9, 0.98),
         weight_decay=trainer.weight_decay, fused=True,
@@ -108,12 +107,7 @@ def train(config: DictConfig) -> dict[str, Any]:
 
             evaluating = step % trainer.eval_every == 0 or step == trainer.steps
             if step % trainer.log_every == 0 or evaluating:
-                if not (math.isfinite(loss.item()) and math.isfinite(gradient_norm.item())):
-                    raise UserError(
-                        f"the loss is {loss.item()} and the gradient norm {gradient_norm.item()} "
-                        f"at step {step}; the last good checkpoint is kept in {last.parent}; lower "
-                        f"trainer.lr={trainer.lr} or trainer.clip={trainer.clip}."
-                    )
+                check_finite(config, step, loss=loss.item(), gradient_norm=gradient_norm.item())
                 elapsed = time.perf_counter() - started
                 speed = (target_tokens - tokens_before) / elapsed
                 with torch.no_grad():  # of the step's last batch, without smoothing
@@ -128,32 +122,34 @@ def train(config: DictConfig) -> dict[str, Any]:
                 seconds += time.perf_counter() - started  # validation is not training time
                 scores = evaluation.summarise(evaluation.score(model, validation))
                 del scores["examples"]
+                check_finite(config, step, validation_nll=scores["nll"])
                 tracker.scalars(step, "validation", **scores)
+                improved = scores["nll"] < best_nll
+                best_nll = min(best_nll, scores["nll"])
                 state = {
                     "step": step, "seconds": seconds, "target_tokens": target_tokens,
-                    "best_nll": min(best_nll, scores["nll"]),
+                    "best_nll": best_nll,
                     "model": model.state_dict(), "optimizer": optimizer.state_dict(),
                     "rng": torch.get_rng_state(),
                     "cuda_rng": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
                     "tokenizer": tokenizer.to_str(), "config": identity(config),
                 }  # fmt: skip
-                if scores["nll"] < best_nll:
-                    best_nll = scores["nll"]
+                if improved:
                     checkpoint.save(best, state)
                 checkpoint.save(last, state)
                 started, tokens_before = time.perf_counter(), target_tokens
 
-        if step < trainer.steps:
-            raise UserError("the training data gave no batch.")
         result = describe(config, task, model, device, batches, seconds, target_tokens)
         result["validation"] = evaluation.summarise(evaluation.score(model, validation))
-        result |= test_results(task, model, test)
+        result |= evaluation.test_results(task, model, test)
         result["translation"] = None
         if isinstance(task, TextTask):
             hypotheses = evaluation.translate(model, tokenizer, test)
-            result["translation"] = write_translations(directory, data["test"], hypotheses)
+            result["translation"] = evaluation.write_translations(
+                directory, data["test"], hypotheses
+            )
         show(tracker, config, model, tokenizer, data["validation"], validation, result)
-    write_atomically(directory / "result.json", json.dumps(result, indent=1))
+    checkpoint.write_atomically(directory / "result.json", json.dumps(result, indent=1))
     (directory / "error.log").unlink(missing_ok=True)
     return result
 
@@ -227,31 +223,15 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def open_run(config: DictConfig) -> Path:
-    """The run's directory, made if need be.
-
-    Raises:
-        UserError: it holds another configuration, or cannot be written.
-    """
-    directory = run_directory(config)
-    wanted = OmegaConf.to_yaml(OmegaConf.create(identity(config)), sort_keys=True)
-    path = directory / "config.yaml"
-    make_directory(directory)
-    if not path.exists():
-        write_atomically(path, wanted)
-    elif path.read_text(encoding="utf-8") != wanted:
-        raise UserError(
-            f"{directory} holds another configuration (see its config.yaml); "
-            "leave run_dir out, or name an empty folder."
-        )
-    return directory
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """The old file or the new one, never half of it."""
-    unfinished = path.with_suffix(path.suffix + ".tmp")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
+def check_finite(config: DictConfig, step: int, **values: float) -> None:
+    """Stop before anything that is not a number reaches a checkpoint."""
+    for name, value in values.items():
+        if not math.isfinite(value):
+            raise UserError(
+                f"the {name.replace('_', ' ')} is {value} at step {step}; the last good checkpoint "
+                f"is kept in {run_directory(config) / 'checkpoints'}; lower "
+                f"trainer.lr={config.trainer.lr} or trainer.clip={config.trainer.clip}."
+            )
 
 
 def check_positions(model: Transformer, *splits: Examples) -> None:
@@ -323,65 +303,3 @@ def describe(
         "versions": {"python": platform.python_version(), "torch": str(torch.__version__)},
         "finished": date.today().isoformat(),
     }
-
-
-def test_results(task: Task, model: Transformer, test: Examples) -> dict[str, Any]:
-    """The test split as a whole (the trained lengths, if there are such) and by length."""
-    scores = evaluation.score(model, test)
-    rows = evaluation.by_length(scores, test.length)
-    for row in rows:
-        row["ceiling"] = task.ceiling(row["length"])
-    low, high = task.trained_lengths or (min(test.length), max(test.length))
-    lengths = torch.tensor(test.length)
-    trained = ((lengths >= low) & (lengths <= high)).numpy()
-    return {"test": evaluation.summarise(scores, trained), "by_length": rows}
-
-
-def write_translations(directory: Path, test: Any, hypotheses: list[str]) -> dict[str, Any]:
-    """Hypotheses and references as files, one sentence a line, and their scores."""
-    references = [" ".join(line.split()) for line in test["target"]]
-    paths = {"hypotheses": "translations.txt", "references": "references.txt"}
-    for name, lines in ((paths["hypotheses"], hypotheses), (paths["references"], references)):
-        write_atomically(directory / name, "".join(line + "\n" for line in lines))
-    samples = [
-        {"source": s, "reference": r, "hypothesis": h}
-        for s, r, h in itertools.islice(zip(test["source"], references, hypotheses, strict=True), 8)
-    ]
-    return {
-        **evaluation.translation_scores(hypotheses, references),
-        "samples": samples,
-        "paths": paths,
-    }
-
-
-def show(
-    tracker: Tracker, config: DictConfig, model: Transformer, tokenizer: Tokenizer,
-    data: Any, examples: Examples, result: dict[str, Any],
-) -> None:  # fmt: skip
-    """What TensorBoard shows beside the curves: encoding, attention, sample outputs, hparams."""
-    step = config.trainer.steps
-    first = Examples(examples.source[:8], examples.target[:8], examples.length[:8])
-    hypotheses = evaluation.translate(model, tokenizer, first)
-    tracker.text(step, "samples", [
-        {"source": data["source"][i], "target": data["target"][i], "output": hypotheses[i]}
-        for i in range(len(hypotheses))
-    ])  # fmt: skip
-    tracker.table_image(step, model.src_position, max(examples.sizes), config.model.d_model)
-    if config.trainer.attention_maps:
-        device = next(model.parameters()).device
-        longest = max(range(len(first.sizes)), key=first.sizes.__getitem__)
-        batch = collate(first, [longest]).to(device)
-        source = [tokenizer.id_to_token(i) or "" for i in batch.source[0].tolist()]
-        target = [tokenizer.id_to_token(i) or "" for i in batch.target_in[0].tolist()]
-        labels = {
-            "encoder": (source, source),
-            "decoder": (target, target),
-            "cross": (target, source),
-        }
-        maps = attention_maps(model, batch.source, batch.target_in)
-        tracker.attention_images(step, maps, labels)
-    settings = {"task": config.task.name, "pe": config.pe.name, "seed": config.seed, **config.model}
-    tracker.hparams(
-        settings | {"lr": config.trainer.lr, "steps": config.trainer.steps},
-        {f"test/{name}": result["test"][name] for name in ("exact_match", "token_accuracy", "nll")},
-    )
