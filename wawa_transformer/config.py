@@ -242,6 +242,9 @@ def script(config_name: str) -> Callable[[Callable[[DictConfig], None]], Callabl
                 run(checked)()
             except (HydraException, OmegaConfBaseException) as error:
                 sys.exit(f"error: {explain(error)}")
+            except BrokenPipeError:  # whoever read our output, `head` for one, has seen enough
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                sys.exit(1)
 
         return main
 
