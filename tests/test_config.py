@@ -26,7 +26,7 @@ from wawa_transformer.transformer import Transformer
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("pe=sinusoidl", "pe=sinusoidl does not exist; did you mean sinusoidal?"),
+        ("pe=sinusoidl", "pe=sinusoidl does not exist (did you mean sinusoidal?)"),
         ("task=revers", "did you mean reverse?"),
         ("model=huge", "choose one of base, small, tiny"),
         ("modle.d_model=3", "did you mean model?"),

@@ -288,9 +288,9 @@ def known_keys() -> list[str]:
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """``"; did you mean …?"`` or nothing."""
+    """``" (did you mean …?)"`` or nothing."""
     close = difflib.get_close_matches(name, list(choices), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def first_line(error: Exception) -> str:
