@@ -27,8 +27,9 @@ from wawa_transformer.transformer import Transformer
     ("override", "expected"),
     [
         ("pe=sinusoidl", "pe=sinusoidl does not exist (did you mean sinusoidal?)"),
+        ("pe=sinusoid/lineal", "pe/sinusoid=lineal does not exist (did you mean linear?)"),
         ("task=revers", "did you mean reverse?"),
-        ("model=huge", "choose one of base, small, tiny"),
+        ("model=huge", "choose one of base, scan, small, tiny"),
         ("modle.d_model=3", "did you mean model?"),
         ("trainer.leraning_rate=1", "trainer.leraning_rate does not exist"),
         ("task.max_lenght=5", "did you mean task.max_length?"),
@@ -77,17 +78,19 @@ def test_settings_of_encodings_and_tasks_are_typed() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", sorted(CONFIG_DIR.glob("*/*.yaml")), ids=lambda p: f"{p.parent.name}={p.stem}"
+    "choice",
+    sorted(str(p.relative_to(CONFIG_DIR).with_suffix("")) for p in CONFIG_DIR.glob("*/**/*.yaml")),
 )
-def test_every_configuration_file_composes_and_builds(path: Path) -> None:
+def test_every_configuration_file_composes_and_builds(choice: str) -> None:
     """Every choice of every group gives a valid configuration, a task and a model."""
-    config = configure(f"{path.parent.name}={path.stem}")
+    group, _, name = choice.partition("/")
+    config = configure(f"{group}={name}")
     validate(config)
-    if path.parent.name == "task":
+    if group == "task":
         build_task(config)
     config.model.num_layers = 1
     Transformer.from_config(config, 20)
-    assert path.read_text(encoding="utf-8").count("python scripts/") >= 1
+    assert "python scripts/" in (CONFIG_DIR / f"{choice}.yaml").read_text(encoding="utf-8")
 
 
 def test_every_encoding_has_a_configuration_file() -> None:

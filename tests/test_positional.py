@@ -178,3 +178,39 @@ def test_an_unknown_encoding_names_the_choices() -> None:
         ValueError, match="pe=rotery does not exist; choose one of none, sinusoidal"
     ):
         build("rotery")
+
+
+DESIGNS = {
+    "base100": ({"base": 100.0}, lambda i, d: 100.0 ** (-2 * (i // 2) / d)),
+    "base1e6": ({"base": 1e6}, lambda i, d: 1e6 ** (-2 * (i // 2) / d)),
+    "exponential": ({"spacing": "exponential"}, lambda i, d: math.exp(-(i // 2))),
+    "textbook": ({"spacing": "textbook"}, lambda i, d: 10000.0 ** (-i / d)),
+    "rising": ({"order": "rising"}, lambda i, d: 10000.0 ** (-2 * (d // 2 - 1 - i // 2) / d)),
+    "linear": (
+        {"spacing": "linear"},
+        lambda i, d: 1 - (1 - 10000.0 ** (-(d - 2) / d)) * (i // 2) / (d // 2 - 1),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(DESIGNS))
+@pytest.mark.parametrize("d_model", [4, 10, 64])
+def test_designs_of_the_sinusoid(name: str, d_model: int) -> None:
+    """Each spacing, base and order against one scalar formula for the frequency of a dimension."""
+    design, frequency = DESIGNS[name]
+    table = sinusoid_table(60, d_model, **design)[0]
+    for position in (0, 1, 17, 59):
+        for i in range(d_model):
+            angle = position * frequency(i, d_model)
+            expected = math.cos(angle) if i % 2 else math.sin(angle)
+            assert table[position, i].item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_order_and_layout_only_move_columns() -> None:
+    """The same columns in another order: no information gained or lost."""
+    paper = sinusoid_table(40, 12)[0]
+    concatenated = sinusoid_table(40, 12, layout="concatenated")[0]
+    assert torch.equal(concatenated, torch.cat((paper[:, 0::2], paper[:, 1::2]), dim=1))
+    permuted = sinusoid_table(40, 12, order="permuted")[0]
+    assert not torch.equal(permuted, paper)
+    assert sorted(permuted.T.tolist()) == sorted(paper.T.tolist())

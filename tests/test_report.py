@@ -46,6 +46,7 @@ def plant(run: Run, validations: int = 10) -> None:
             "exact_match": exact_match(run.task, run.pe, length, noise),
             "token_accuracy": 0.9 + noise.random() / 20,
             "nll": 0.1 + noise.random() / 50,
+            "oracle_exact_match": 0.9,
             "ceiling": comb(length + 9, length) / 10**length if run.task in ORDER_TASKS else 1.0,
         }
         for length in range(1, TESTED + 1)
@@ -189,7 +190,10 @@ def test_missing_and_failed_runs_are_named_and_enter_no_number(page: str, study:
 
 def test_csv_has_a_row_for_each_finished_run_and_length(study: Study) -> None:
     table = pd.read_csv(study[0] / "results.csv")
-    expected = "task pe seed length exact_match token_accuracy nll examples ceiling trained"
+    expected = (
+        "task pe seed length exact_match token_accuracy nll oracle_exact_match examples ceiling "
+        "trained"
+    )
     assert list(table.columns) == expected.split()
     assert not table.duplicated(["task", "pe", "seed", "length"]).any()
     assert (table.trained == (table.length <= TRAINED)).all()
@@ -222,6 +226,16 @@ def test_unseen_lengths_are_marked_and_read_only_where_trained_ones_are_learned(
     svg = (study[0] / "report.html").read_text(encoding="utf-8").split("<svg")[1]
     for label in ("longest trained length", "unseen lengths", "ceiling without positions"):
         assert label in svg
+
+
+def test_reach_is_the_last_length_before_exact_match_falls_below_half(study: Study) -> None:
+    """Planted: 1 − 0.15 for each symbol past 10 stays above ½ up to 13, in every seed."""
+    markdown = (study[0] / "report.md").read_text(encoding="utf-8")
+    sort = markdown.split("### sort")[1].split("Paired differences")[0]
+    assert sort.count("| 13.0, all seeds equal |") == 3
+    reverse = markdown.split("### reverse")[1].split("Paired differences")[0]
+    assert reverse.count("| 13.0, all seeds equal |") == 2  # none has not learned the task
+    assert "the longest tested, or more" not in markdown
 
 
 def test_pictures_are_written_for_the_markdown_page(study: Study) -> None:

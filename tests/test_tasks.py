@@ -5,14 +5,24 @@ from __future__ import annotations
 import itertools
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wawa_transformer.config import UserError
-from wawa_transformer.tasks import SPECIAL_TOKENS, TASKS, GeneratedTask, letters
+from wawa_transformer.tasks import (
+    SPECIAL_TOKENS,
+    TASKS,
+    GeneratedTask,
+    Scan,
+    letters,
+    number_words,
+    scan_commands,
+)
 
 GENERATED = sorted(kind for kind, cls in TASKS.items() if issubclass(cls, GeneratedTask))
+SEQUENCES = ["copy", "cumsum", "letters", "reverse", "sort"]
 SMALL = dict(train_size=200, validation_size=30, test_per_length=7, test_max_length=12)
 
 
@@ -25,6 +35,7 @@ def test_targets(symbols: list[int]) -> None:
         "copy": [str(n) for n in symbols],
         "reverse": [str(n) for n in symbols[::-1]],
         "sort": [str(n) for n in sorted(symbols)],
+        "cumsum": [str(total % 26) for total in np.cumsum(symbols)],
     }
     for kind, target in expected.items():
         assert TASKS[kind](symbols=26).target(symbols) == target
@@ -48,7 +59,7 @@ def test_the_data_is_a_function_of_the_seed(kind: str) -> None:
     assert first["train"]["source"][:30] != first["validation"]["source"][:30]
 
 
-@pytest.mark.parametrize("kind", GENERATED)
+@pytest.mark.parametrize("kind", SEQUENCES)
 def test_lengths_and_symbols(kind: str) -> None:
     """Training lengths stay in range, every test length is there, targets follow from sources."""
     task = TASKS[kind](**SMALL, symbols=5, min_length=2, max_length=6)
@@ -80,7 +91,7 @@ def test_the_ceiling_is_what_counting_gives(symbols: int, length: int) -> None:
     """One right answer for each multiset, counted over all sequences."""
     sequences = list(itertools.product(range(symbols), repeat=length))
     multisets = {tuple(sorted(sequence)) for sequence in sequences}
-    for kind in ("letters", "copy", "reverse"):
+    for kind in ("letters", "copy", "reverse", "cumsum"):
         ceiling = TASKS[kind](symbols=symbols).ceiling(length)
         assert ceiling == pytest.approx(len(multisets) / len(sequences))
     assert TASKS["sort"](symbols=symbols).ceiling(length) == 1.0
@@ -106,3 +117,131 @@ def test_impossible_settings(settings_: dict[str, int], message: str) -> None:
     """The value, the limit and the key."""
     with pytest.raises(UserError, match=message):
         TASKS["letters"](**settings_)
+
+
+def test_nth_gives_the_number_at_the_named_place() -> None:
+    """The source names a place from 1 to its length; the target is what stands there."""
+    for row in TASKS["nth"](**SMALL).dataset(0)["test"]:
+        place, sequence = row["source"].split(" : ")
+        assert len(sequence.split()) == row["length"]
+        assert row["target"] == sequence.split()[int(place.replace(" ", "")) - 1]
+
+
+@pytest.mark.parametrize("reversed_digits", [False, True])
+def test_addition_adds(reversed_digits: bool) -> None:
+    """Operands of ``length`` digits, a sum of one more, in either direction of writing."""
+    task = TASKS["addition"](**SMALL, reversed_digits=reversed_digits)
+    step = -1 if reversed_digits else 1
+    for row in task.dataset(0)["test"]:
+        first, second = (side.split()[::step] for side in row["source"].split(" + "))
+        total = row["target"].split()[::step]
+        assert len(first) == len(second) == len(total) - 1 == row["length"]
+        assert int("".join(first)) + int("".join(second)) == int("".join(total))
+
+
+def spoken(words: list[str]) -> int:
+    """The number that English words name; written for this test alone."""
+    ones = [number_words(n)[0] for n in range(20)]
+    tens = [number_words(n)[0] for n in range(20, 100, 10)]
+    total = group = 0
+    for word in words:
+        if word in ones:
+            group += ones.index(word)
+        elif word in tens:
+            group += 10 * tens.index(word) + 20
+        elif word == "hundred":
+            group *= 100
+        elif word != "and":
+            total += group * 1000 ** (1 + ["thousand", "million", "billion"].index(word))
+            group = 0
+    return total + group
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 10**12 - 1))
+def test_number_words_can_be_read_back(number: int) -> None:
+    """What the library writes, an independent reader turns into the same number."""
+    assert spoken(number_words(number)) == number
+
+
+def test_number_words_are_tokenized_whole() -> None:
+    """``length`` counts the digits of the target, and no word is unknown."""
+    task = TASKS["number_words"](train_size=300, validation_size=10, test_per_length=30)
+    data = task.dataset(0)
+    tokenizer = task.tokenizer(data)
+    for row in itertools.chain(data["train"], data["test"]):
+        assert len(row["target"].split()) == row["length"]
+        assert spoken(row["source"].split()) == int(row["target"].replace(" ", ""))
+        assert 3 not in tokenizer.encode(row["source"]).ids
+
+
+def interpret(command: str) -> list[str]:
+    """SCAN's interpretation function (Lake and Baroni 2018, figure 7), from the command's text."""
+    for joint in (" and ", " after "):
+        if joint in command:
+            first, second = map(interpret, command.split(joint))
+            return first + second if joint == " and " else second + first
+    for times, word in ((2, " twice"), (3, " thrice")):
+        if command.endswith(word):
+            return interpret(command.removesuffix(word)) * times
+    verb, *rest = command.split()
+    act = [] if verb == "turn" else [verb.upper()]
+    if not rest:
+        return act
+    turn = [f"TURN_{rest[-1].upper()}"]
+    return {
+        "around": (turn + act) * 4, "opposite": turn + turn + act
+    }.get(rest[0], turn + act)  # fmt: skip
+
+
+def test_scan_is_the_published_set() -> None:
+    """20,910 distinct commands, each with the actions an independent interpreter gives it."""
+    commands = scan_commands()
+    assert len(commands) == 20_910
+    assert all(interpret(command) == actions for command, actions in commands.items())
+    assert max(map(len, commands.values())) == 48
+    # Figure 1 of the paper.
+    assert " ".join(commands["jump opposite left after walk around left"]) == (
+        "TURN_LEFT WALK TURN_LEFT WALK TURN_LEFT WALK TURN_LEFT WALK TURN_LEFT TURN_LEFT JUMP"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings_", "train", "test"),
+    [
+        ({"split": "simple"}, 16_728, 4_182),
+        ({"split": "length"}, 16_990, 3_920),
+        ({"split": "primitive"}, 14_670, 7_706),
+        ({"split": "primitive", "primitive": "turn left"}, 21_890, 1_208),
+    ],
+)
+def test_scan_splits_have_the_published_sizes(settings_: dict, train: int, test: int) -> None:
+    """Counting what is held out; no command is in two splits, the primitive apart."""
+    task = Scan(**settings_, held_out=100)
+    data = task.dataset(0)
+    within = 100 if task.split == "length" else 0
+    assert len(data["train"]) + len(data["validation"]) + within == train
+    assert len(data["test"]) - within == test
+    splits = [set(data[name]["source"]) for name in ("train", "validation", "test")]
+    assert sum(map(len, splits)) == len(set.union(*splits))
+    if task.split == "length":
+        assert max(data["train"]["length"]) == 22 and max(data["test"]["length"]) == 48
+    if task.split == "primitive":
+        holding = [s for s in data["train"]["source"] if f" {task.primitive} " in f" {s} "]
+        assert set(holding) == {task.primitive} and len(holding) == round(train / 10)
+
+
+@pytest.mark.parametrize(
+    ("settings_", "message"),
+    [
+        ({"cutoff": 48}, "task.cutoff=48 .* the longest of SCAN has 48 actions: choose a cutoff"),
+        ({"cutoff": 1}, "task.cutoff=1 splits nothing off or leaves 6 commands"),
+        ({"split": "jump"}, "task.split=jump does not exist; choose simple, length or primitive"),
+        ({"primitive": "hop"}, "task.primitive=hop is no command"),
+        ({"held_out": 0}, "task.held_out=0 must be at least 1"),
+    ],
+)
+def test_impossible_settings_of_scan(settings_: dict, message: str) -> None:
+    """The value, the limit and the key."""
+    with pytest.raises(UserError, match=message):
+        Scan(**settings_)

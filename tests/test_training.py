@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from wawa_transformer import checkpoint, evaluation
 from wawa_transformer.batching import collate, encode
 from wawa_transformer.config import UserError, run_directory
 from wawa_transformer.decoding import greedy
-from wawa_transformer.tasks import EOS
+from wawa_transformer.tasks import BOS, EOS
 from wawa_transformer.training import build_task, cross_entropy, schedule, stream, train
 from wawa_transformer.transformer import Transformer
 
@@ -178,6 +179,36 @@ def test_exact_match_is_that_of_greedy_decoding(tiny) -> None:
         out = greedy(model, collate(examples, [i]).source, max_length=20)[0].tolist()
         out = out[: out.index(EOS) + 1] if EOS in out else out
         assert (out == target[1:].tolist()) == exact[i]
+
+
+def test_oracle_length_is_decoding_without_a_choice_of_the_end(tiny) -> None:
+    """Greedy decoding that may not emit EOS, cut at the target's length, example by example."""
+    config = tiny("trainer.steps=100", "trainer.eval_every=100", "trainer.lr=1e-2")
+    train(config)
+    model, tokenizer, _ = checkpoint.load_model(run_directory(config))
+    examples = encode(build_task(config).dataset(config.seed)["test"], tokenizer)
+    scores = evaluation.score(model, examples)
+    right = scores["oracle"] == scores["tokens"] - 1
+    assert (right >= (scores["correct"] == scores["tokens"])).all()
+    assert 0 < right.mean() < 1
+    for i, target in enumerate(examples.target):
+        prefix = [BOS]
+        for _ in range(len(target) - 2):
+            logits = model(examples.source[i][None], torch.tensor([prefix]))[0, -1]
+            logits[EOS] = -torch.inf
+            prefix.append(int(logits.argmax()))
+        assert (prefix == target[:-1].tolist()) == right[i]
+
+
+def test_distances_that_training_never_shows_are_named(tiny, capsys) -> None:
+    """A relative window wider than the data is a warning with its consequence, not an error."""
+    train(tiny("pe=shaw", "pe.clip=30", "trainer.steps=5"))
+    assert re.search(
+        r"warning: pe.clip=30 reaches past the farthest distance in the training data, 4: .* "
+        r"set pe.clip=4 or less", capsys.readouterr().err,
+    )  # fmt: skip
+    train(tiny("pe=shaw", "pe.clip=4", "trainer.steps=5"))
+    assert "warning" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "garbage"])

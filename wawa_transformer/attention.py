@@ -50,14 +50,14 @@ class MultiHeadAttention(nn.Module):
         memory: Tensor | None = None,
         mask: Tensor | None = None,
         position: NoEncoding | None = None,
+        offset: int = 0,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
         """Attend from ``x (B,Q,D)`` to itself or to ``memory (B,K,D)``; ``(B,Q,D)``.
 
         ``mask`` is boolean, True = may attend, broadcastable to ``(B,H,Q,K)``. ``position``
-        rotates and biases self-attention; cross-attention between two sequences gets neither.
+        rotates and biases the scores, ``x`` starting at position ``offset``, ``memory`` at 0.
         """
-        offset = 0 if cache is None or memory is not None else len(cache)
         if memory is None:
             q, k, v = (self.split(t) for t in self.in_proj(x).chunk(3, dim=-1))
             if position is not None:
@@ -68,11 +68,15 @@ class MultiHeadAttention(nn.Module):
             d_model = x.size(-1)
             weight, bias = self.in_proj.weight, self.in_proj.bias
             q = self.split(F.linear(x, weight[:d_model], bias[:d_model]))
+            if position is not None:
+                q = position.rotate(q, q, offset)[0]
             if cache is not None and cache.k is not None and cache.v is not None:
                 k, v = cache.k, cache.v  # the source does not change while its target grows
             else:
                 key_value = F.linear(memory, weight[d_model:], bias[d_model:])
                 k, v = (self.split(t) for t in key_value.chunk(2, dim=-1))
+                if position is not None:
+                    k = position.rotate(k, k)[1]
                 if cache is not None:
                     cache.append(k, v)
 

@@ -45,6 +45,7 @@ class ModelConfig:
     norm: str = "pre"  # pre | post
     activation: str = "relu"  # relu | gelu
     tie_embeddings: bool = False
+    embedding_scale: str = "token_up"  # token_up | position_down (Csordás et al. 2021, section 3)
 
 
 @dataclass
@@ -176,6 +177,7 @@ def validate(config: DictConfig) -> None:
     for key, choices in (
         ("model.norm", ("pre", "post")),
         ("model.activation", ("relu", "gelu")),
+        ("model.embedding_scale", ("token_up", "position_down")),
         ("trainer.schedule", ("linear", "cosine", "inverse_sqrt", "constant")),
         ("checkpoint", ("last", "best")),
     ):
@@ -255,7 +257,7 @@ def explain(error: Exception) -> str:
     """One sentence for an exception of Hydra's or OmegaConf's."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
-        choices = sorted(error.options or [])
+        choices = sorted(path.stem for path in (CONFIG_DIR / group).glob("*.yaml"))
         listed = ", ".join(choices)
         return f"{group}={name} does not exist{nearest(name, choices)}; choose one of {listed}."
     cause = error.__cause__ or error

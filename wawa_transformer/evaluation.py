@@ -15,9 +15,10 @@ from tokenizers import Tokenizer
 from wawa_transformer.batching import Examples, collate, plan
 from wawa_transformer.checkpoint import write_atomically
 from wawa_transformer.decoding import greedy
-from wawa_transformer.tasks import Task
+from wawa_transformer.tasks import EOS, Task
 from wawa_transformer.transformer import PAD, Transformer
 
+COUNTS = ("nll", "tokens", "correct", "oracle")
 BATCH_TOKENS = 4096  # no gradients are kept, so a large batch is cheap
 
 
@@ -26,12 +27,14 @@ def score(model: Transformer, examples: Examples) -> dict[str, np.ndarray]:
     """Teacher-forced ``nll`` (nats), ``tokens`` and ``correct`` tokens of each example, ``(N,)``.
 
     Greedy decoding reproduces a target exactly when every teacher-forced argmax is right, since
-    up to the first mistake both see the same prefix: exact match needs no decoding.
+    up to the first mistake both see the same prefix: exact match needs no decoding. ``oracle``
+    counts right tokens where the length is given and EOS cannot be chosen (Newman et al. 2020):
+    it tells a wrong end from a wrong symbol.
     """
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
-    out = {key: np.zeros(len(examples.source)) for key in ("nll", "tokens", "correct")}
+    out = {key: np.zeros(len(examples.source)) for key in COUNTS}
     budget = max(BATCH_TOKENS, max(examples.sizes))
     for indices in plan(examples.sizes, budget, seed=0, epoch=0, bucket=True):
         batch = collate(examples, indices).to(device)
@@ -42,6 +45,9 @@ def score(model: Transformer, examples: Examples) -> dict[str, np.ndarray]:
         out["nll"][indices] = (nll * real).sum(dim=1).cpu().numpy()
         out["tokens"][indices] = real.sum(dim=1).cpu().numpy()
         out["correct"][indices] = correct.sum(dim=1).cpu().numpy()
+        logits[..., EOS] = -torch.inf
+        unended = (logits.argmax(dim=-1) == batch.target_out) & real  # never right at EOS
+        out["oracle"][indices] = unended.sum(dim=1).cpu().numpy()
     model.train(was_training)
     return out
 
@@ -50,12 +56,13 @@ def summarise(
     scores: dict[str, np.ndarray], chosen: np.ndarray | slice = slice(None)
 ) -> dict[str, Any]:
     """Exact match and token accuracy as fractions, NLL in nats per target token."""
-    nll, tokens, correct = (scores[key][chosen] for key in ("nll", "tokens", "correct"))
+    nll, tokens, correct, oracle = (scores[key][chosen] for key in COUNTS)
     return {
         "examples": len(tokens),
         "nll": float(nll.sum() / tokens.sum()),
         "token_accuracy": float(correct.sum() / tokens.sum()),
         "exact_match": float((correct == tokens).mean()),
+        "oracle_exact_match": float((oracle == tokens - 1).mean()),
     }
 
 

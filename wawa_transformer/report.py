@@ -25,6 +25,7 @@ from wawa_transformer.statistics import CONFIDENCE, estimate, paired_difference,
 from wawa_transformer.study import Run
 
 LEARNED_IN_RANGE = 0.95  # below this exact match at trained lengths, unseen ones say nothing
+REACHED = 0.5  # exact match that counts as having reached a length
 RANDOMISATIONS = 10_000  # of the paired test; the smallest p it can give is 1/10,001
 TRANSLATIONS_SHOWN = 8
 TEMPLATES = Path(__file__).parent / "templates"
@@ -112,7 +113,8 @@ def _by_length(results: Sequence[Result]) -> pd.DataFrame:
         for row in result["by_length"]
     ]
     columns = ["task", "pe", "seed", "length", "exact_match", "token_accuracy", "nll"]
-    return pd.DataFrame(rows, columns=[*columns, "examples", "ceiling", "trained"])
+    columns += ["oracle_exact_match", "examples", "ceiling", "trained"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _trained(length: int, result: Result) -> bool | None:
@@ -146,13 +148,15 @@ def _task(name: str, results: Sequence[Result]) -> dict[str, Any]:
     def metric(read: Callable[[Result], float]) -> Metric:
         return {pe: {seed: read(r) for seed, r in seeds.items()} for pe, seeds in by_pe.items()}
 
-    def unseen_exact_match(result: Result) -> float:
-        return fmean(r["exact_match"] for r in result["by_length"] if r["length"] in unseen)
+    def at_unseen(result: Result, column: str) -> float:
+        return fmean(r[column] for r in result["by_length"] if r["length"] in unseen)
 
     exact_match = metric(lambda result: result["test"]["exact_match"])
     token_accuracy = metric(lambda result: result["test"]["token_accuracy"])
     nll = metric(lambda result: result["test"]["nll"])
-    beyond = metric(unseen_exact_match) if unseen else {}
+    beyond = metric(lambda result: at_unseen(result, "exact_match")) if unseen else {}
+    oracle = metric(lambda result: at_unseen(result, "oracle_exact_match")) if unseen else {}
+    reach = metric(_reach) if unseen else {}
     bleu = {}
     if all(result["translation"] for result in results):
         bleu = metric(lambda result: result["translation"]["bleu"])
@@ -163,6 +167,9 @@ def _task(name: str, results: Sequence[Result]) -> dict[str, Any]:
             "n": len(seeds),
             "exact_match": estimate(exact_match[pe].values()),
             "unseen": estimate(beyond[pe].values()) if unseen else None,
+            "oracle": estimate(oracle[pe].values()) if unseen else None,
+            "reach": estimate(reach[pe].values()) if unseen else None,
+            "censored": unseen and max(reach[pe].values()) == unseen[-1],
             "interpreted": fmean(exact_match[pe].values()) >= LEARNED_IN_RANGE,
             "token_accuracy": estimate(token_accuracy[pe].values()),
             "nll": estimate(nll[pe].values()),
@@ -178,7 +185,10 @@ def _task(name: str, results: Sequence[Result]) -> dict[str, Any]:
     if trained:
         compared = [(f"exact match, trained lengths {trained_range}", exact_match, True, "z.3f")]
         if unseen:
-            compared += [(f"exact match, unseen lengths {unseen_range}", beyond, True, "z.3f")]
+            compared += [
+                (f"exact match, unseen lengths {unseen_range}", beyond, True, "z.3f"),
+                ("reach", reach, True, "z.1f"),
+            ]
     else:
         compared = [("BLEU", bleu, True, "z.2f")] if bleu else []
         compared += [("NLL per token", nll, False, "z.4f")]
@@ -187,7 +197,7 @@ def _task(name: str, results: Sequence[Result]) -> dict[str, Any]:
         for a, b in _pairs(list(by_pe)):
             difference = paired_difference(values[a], values[b])
             words = verdict(difference, labels[a], labels[b], higher_is_better)
-            if values is beyond and not {a, b} <= learned:
+            if (values is beyond or values is reach) and not {a, b} <= learned:
                 words = "Not interpreted: the trained lengths are not learned by both."
             row = {"what": what, "a": a, "b": b, "difference": difference, "verdict": words}
             differences.append(row | {"shown": f"{difference:+{decimals}}"})
@@ -206,6 +216,16 @@ def _task(name: str, results: Sequence[Result]) -> dict[str, Any]:
         "answer": answer,
         "translation": _translation(by_pe) if bleu else None,
     }
+
+
+def _reach(result: Result) -> int:
+    """The longest length up to which every tested length has exact match of at least one half."""
+    longest = 0
+    for row in sorted(result["by_length"], key=lambda row: row["length"]):
+        if row["exact_match"] < REACHED:
+            break
+        longest = row["length"]
+    return longest
 
 
 def _pairs(encodings: Sequence[str]) -> list[tuple[str, str]]:

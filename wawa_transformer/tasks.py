@@ -6,13 +6,17 @@ test splits; everything after it is the same for toy sequences and for translati
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from datasets import Dataset, DatasetDict
+from num2words import num2words
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from wawa_transformer.config import UserError, seed_for
@@ -54,13 +58,12 @@ class Task:
 
 @dataclass
 class GeneratedTask(Task):
-    """Random sequences of ``symbols`` numbers, and a rule that turns them into a target.
+    """Examples drawn at random, one length at a time.
 
-    Lengths are uniform in ``min_length … max_length`` and symbols independent and uniform; the
-    test split holds ``test_per_length`` sequences of each length up to ``test_max_length``.
+    Lengths are uniform in ``min_length … max_length`` for training and validation; the test split
+    holds ``test_per_length`` examples of each length up to ``test_max_length``.
     """
 
-    symbols: int = 10
     min_length: int = 1
     max_length: int = 10
     test_max_length: int = 20
@@ -68,19 +71,21 @@ class GeneratedTask(Task):
     validation_size: int = 500
     test_per_length: int = 200
 
-    order_matters: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         for key, least in (
-            ("symbols", 2), ("min_length", 1), ("max_length", self.min_length),
+            ("min_length", 1), ("max_length", self.min_length),
             ("test_max_length", self.max_length), ("train_size", 1), ("validation_size", 1),
             ("test_per_length", 1),
         ):  # fmt: skip
             if getattr(self, key) < least:
                 raise UserError(f"task.{key}={getattr(self, key)} must be at least {least}.")
 
-    def target(self, symbols: list[int]) -> list[str]:
-        """The right answer to a sequence of numbers from 1 to ``self.symbols``."""
+    def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
+        """The words of one source and of its target."""
+        raise NotImplementedError
+
+    def vocabulary(self) -> Iterable[str]:
+        """Every word that a source or a target can hold."""
         raise NotImplementedError
 
     @property
@@ -88,42 +93,47 @@ class GeneratedTask(Task):
         return self.min_length, self.max_length
 
     def dataset(self, seed: int) -> DatasetDict:
-        def split(name: str, lengths: np.ndarray, random: np.random.Generator) -> Dataset:
-            drawn = random.integers(1, self.symbols + 1, size=int(lengths.sum())).tolist()
-            ends = np.cumsum(lengths).tolist()
-            sequences = [
-                drawn[end - n : end] for end, n in zip(ends, lengths.tolist(), strict=True)
-            ]
-            return Dataset.from_dict(
-                {
-                    "source": [" ".join(map(str, sequence)) for sequence in sequences],
-                    "target": [" ".join(self.target(sequence)) for sequence in sequences],
-                    "length": lengths.tolist(),
-                }
-            )
-
-        splits = {}
-        for name, size in (("train", self.train_size), ("validation", self.validation_size)):
-            random = np.random.default_rng(seed_for(seed, "data", name))
-            lengths = random.integers(self.min_length, self.max_length + 1, size=size)
-            splits[name] = split(name, lengths, random)
         every_length = np.arange(self.min_length, self.test_max_length + 1)
-        random = np.random.default_rng(seed_for(seed, "data", "test"))
-        splits["test"] = split("test", np.repeat(every_length, self.test_per_length), random)
+        splits = {}
+        for name in ("train", "validation", "test"):
+            random = np.random.default_rng(seed_for(seed, "data", name))
+            if name == "test":
+                lengths = np.repeat(every_length, self.test_per_length)
+            else:
+                size = self.train_size if name == "train" else self.validation_size
+                lengths = random.integers(self.min_length, self.max_length + 1, size=size)
+            pairs = (self.example(length, random) for length in lengths.tolist())
+            splits[name] = parallel(pairs, lengths.tolist())
         return DatasetDict(splits)
 
     def tokenizer(self, data: DatasetDict) -> Tokenizer:
+        return word_tokenizer(self.vocabulary())
+
+
+@dataclass
+class SequenceTask(GeneratedTask):
+    """Sequences of ``symbols`` numbers, independent and uniform, and a rule for the target."""
+
+    symbols: int = 10
+
+    order_matters: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.symbols < 2:
+            raise UserError(f"task.symbols={self.symbols} must be at least 2.")
+
+    def target(self, symbols: list[int]) -> list[str]:
+        """The right answer to a sequence of numbers from 1 to ``self.symbols``."""
+        raise NotImplementedError
+
+    def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
+        sequence = random.integers(1, self.symbols + 1, size=length).tolist()
+        return list(map(str, sequence)), self.target(sequence)
+
+    def vocabulary(self) -> Iterable[str]:
         numbers = range(1, self.symbols + 1)
-        words = [*map(str, numbers), *(word for n in numbers for word in self.target([n]))]
-        vocabulary = {word: i for i, word in enumerate(dict.fromkeys([*SPECIAL_TOKENS, *words]))}
-        tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK]))
-        # A word that spells a special token is text like any other, here an unknown word.
-        spelled = Regex("|".join(re.escape(token) for token in SPECIAL_TOKENS))
-        tokenizer.normalizer = normalizers.Replace(spelled, SPECIAL_TOKENS[UNK])
-        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        tokenizer.add_special_tokens(SPECIAL_TOKENS)
-        tokenizer.encode_special_tokens = True
-        return tokenizer
+        return [*map(str, numbers), *(word for n in numbers for word in self.target([n]))]
 
     def ceiling(self, length: int) -> float | None:
         """``C(n+V-1, n) / V^n`` where order decides the answer, 1 where it does not.
@@ -138,7 +148,7 @@ class GeneratedTask(Task):
 
 
 @dataclass
-class Letters(GeneratedTask, kind="letters"):
+class Letters(SequenceTask, kind="letters"):
     """Numbers to letters: 1 → A, 2 → B, …, 26 → Z, 27 → AA."""
 
     def target(self, symbols: list[int]) -> list[str]:
@@ -146,7 +156,7 @@ class Letters(GeneratedTask, kind="letters"):
 
 
 @dataclass
-class Copy(GeneratedTask, kind="copy"):
+class Copy(SequenceTask, kind="copy"):
     """The source itself."""
 
     def target(self, symbols: list[int]) -> list[str]:
@@ -154,7 +164,7 @@ class Copy(GeneratedTask, kind="copy"):
 
 
 @dataclass
-class Reverse(GeneratedTask, kind="reverse"):
+class Reverse(SequenceTask, kind="reverse"):
     """The source from its end to its beginning."""
 
     def target(self, symbols: list[int]) -> list[str]:
@@ -162,13 +172,217 @@ class Reverse(GeneratedTask, kind="reverse"):
 
 
 @dataclass
-class Sort(GeneratedTask, kind="sort"):
+class Sort(SequenceTask, kind="sort"):
     """The source in ascending order: the control, since the order of the source does not matter."""
 
     order_matters: ClassVar[bool] = False
 
     def target(self, symbols: list[int]) -> list[str]:
         return list(map(str, sorted(symbols)))
+
+
+@dataclass
+class CumulativeSum(SequenceTask, kind="cumsum"):
+    """The running sum modulo ``symbols``, one number for each of the source.
+
+    A sequence follows from its running sums, so the ceiling is that of any bijection.
+    """
+
+    def target(self, symbols: list[int]) -> list[str]:
+        return [str(total % self.symbols) for total in itertools.accumulate(symbols)]
+
+
+@dataclass
+class Nth(SequenceTask, kind="nth"):
+    """The number at a place that the source names first: ``2 : 7 4 9`` → ``4``."""
+
+    def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
+        sequence = random.integers(1, self.symbols + 1, size=length).tolist()
+        place = int(random.integers(1, length + 1))
+        return [*str(place), ":", *map(str, sequence)], [str(sequence[place - 1])]
+
+    def vocabulary(self) -> Iterable[str]:
+        return [*map(str, range(max(10, self.symbols + 1))), ":"]
+
+    def ceiling(self, length: int) -> float | None:
+        return None
+
+
+@dataclass
+class Addition(GeneratedTask, kind="addition"):
+    """Two numbers of ``length`` digits to the ``length + 1`` digits of their sum.
+
+    ``3 4 + 0 8`` → ``0 4 2``. With ``reversed_digits`` each number is written from its ones on, so
+    that every digit of the sum follows from digits already read (Lee et al. 2023).
+    """
+
+    reversed_digits: bool = False
+
+    def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
+        first, second = ("".join(map(str, random.integers(10, size=length))) for _ in range(2))
+        total = str(int(first) + int(second)).zfill(length + 1)
+        step = -1 if self.reversed_digits else 1
+        return [*first[::step], "+", *second[::step]], list(total[::step])
+
+    def vocabulary(self) -> Iterable[str]:
+        return [*map(str, range(10)), "+"]
+
+
+@dataclass
+class NumberWords(GeneratedTask, kind="number_words"):
+    """English number words to digits: ``three hundred and forty two`` → ``3 4 2``.
+
+    ``length`` counts digits; the words are num2words'.
+    """
+
+    max_length: int = 6
+    test_max_length: int = 9
+
+    def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
+        number = int(random.integers(1, 10)) if length > 1 else int(random.integers(10))
+        for digit in random.integers(10, size=length - 1).tolist():
+            number = 10 * number + digit
+        return number_words(number), list(str(number))
+
+    def vocabulary(self) -> Iterable[str]:
+        powers = (10**exponent for exponent in range(2, self.test_max_length))
+        names = [word for n in (*range(100), *powers, 101) for word in number_words(n)]
+        return [*map(str, range(10)), *names]
+
+
+@dataclass
+class Scan(Task, kind="scan"):
+    """Commands to actions, all 20,910 of them (Lake and Baroni 2018).
+
+    ``length`` counts actions, 1 to 48. ``split`` is one of the paper's:
+
+    - ``simple``: 80% of the commands for training, the others for the test;
+    - ``length``: commands of at most ``cutoff`` actions for training (the paper: 22);
+    - ``primitive``: ``primitive`` alone is trained, a tenth of all training examples, and every
+      longer command that holds it is tested (the paper: ``jump`` and ``turn left``).
+
+    ``held_out`` commands leave the training split for validation. The length split's test holds
+    as many that are within the cutoff, beside all that are beyond it.
+    """
+
+    split: str = "length"
+    cutoff: int = 22
+    primitive: str = "jump"
+    held_out: int = 500
+
+    def __post_init__(self) -> None:
+        if self.split not in ("simple", "length", "primitive"):
+            raise UserError(
+                f"task.split={self.split} does not exist; choose simple, length or primitive."
+            )
+        if self.primitive not in ("jump", "walk", "run", "look", "turn left", "turn right"):
+            raise UserError(f"task.primitive={self.primitive} is no command of SCAN; try jump.")
+        if self.held_out < 1:
+            raise UserError(f"task.held_out={self.held_out} must be at least 1.")
+        lengths = [len(actions) for actions in scan_commands().values()]
+        within = sum(length <= self.cutoff for length in lengths)
+        if self.cutoff >= max(lengths) or within <= 2 * self.held_out:
+            raise UserError(
+                f"task.cutoff={self.cutoff} splits nothing off or leaves {within} commands to "
+                f"train on, of which 2 × task.held_out={self.held_out} are set aside; the longest "
+                f"of SCAN has {max(lengths)} actions: choose a cutoff from 6 to {max(lengths) - 1}."
+            )
+
+    @property
+    def trained_lengths(self) -> tuple[int, int]:
+        longest = max(len(actions) for actions in scan_commands().values())
+        return 1, self.cutoff if self.split == "length" else longest
+
+    def dataset(self, seed: int) -> DatasetDict:
+        commands = scan_commands()
+        order = np.random.default_rng(seed_for(seed, "data", "scan")).permutation(len(commands))
+        names = [list(commands)[i] for i in order]
+        if self.split == "simple":
+            cut = len(names) * 4 // 5
+            train, test = names[:cut], names[cut:]
+        elif self.split == "length":
+            train = [name for name in names if len(commands[name]) <= self.cutoff]
+            train, test = train[self.held_out :], train[: self.held_out]
+            test += [name for name in names if len(commands[name]) > self.cutoff]
+        else:
+            holds = f" {self.primitive} "
+            test = [n for n in names if holds in f" {n} " and n != self.primitive]
+            others = [n for n in names if holds not in f" {n} "]
+            train = others
+        train, validation = train[self.held_out :], train[: self.held_out]
+        if self.split == "primitive":
+            train = train + [self.primitive] * round(len(others) / 9)
+        return DatasetDict(
+            {
+                name: parallel(
+                    ((command.split(), commands[command]) for command in chosen),
+                    [len(commands[command]) for command in chosen],
+                )
+                for name, chosen in (("train", train), ("validation", validation), ("test", test))
+            }
+        )
+
+    def tokenizer(self, data: DatasetDict) -> Tokenizer:
+        commands = scan_commands()
+        words = {word for name in commands for word in name.split()}
+        return word_tokenizer([*sorted(words), *sorted({a for c in commands.values() for a in c})])
+
+
+@functools.cache
+def scan_commands() -> dict[str, list[str]]:
+    """Every command of SCAN and its actions, from the grammar (Lake and Baroni 2018, figure 6).
+
+    Ten actions at most for a verb phrase ("around" turns four times), three times that for
+    "thrice", two of them for a sentence: 48 is the longest.
+    """
+    actions = {verb: [verb.upper()] for verb in ("walk", "look", "run", "jump")}
+    phrases = dict(actions)  # what "twice" and "thrice" repeat
+    for side in ("left", "right"):
+        turn = [f"TURN_{side.upper()}"]
+        for verb, act in (*actions.items(), ("turn", [])):
+            phrases[f"{verb} {side}"] = turn + act
+            phrases[f"{verb} opposite {side}"] = turn * 2 + act
+            phrases[f"{verb} around {side}"] = (turn + act) * 4
+    sentences = {
+        f"{phrase}{times}": act * count
+        for phrase, act in phrases.items()
+        for times, count in (("", 1), (" twice", 2), (" thrice", 3))
+    }
+    commands = dict(sentences)
+    for (first, one), (second, two) in itertools.product(sentences.items(), repeat=2):
+        commands[f"{first} and {second}"] = one + two
+        commands[f"{first} after {second}"] = two + one
+    return commands
+
+
+def number_words(number: int) -> list[str]:
+    """The English words of a number, without hyphens and commas."""
+    return num2words(number).replace("-", " ").replace(",", "").split()
+
+
+def parallel(pairs: Iterable[tuple[list[str], list[str]]], lengths: list[int]) -> Dataset:
+    """A split of parallel text from the words of its pairs."""
+    sources, targets = zip(*pairs, strict=True)
+    return Dataset.from_dict(
+        {
+            "source": [" ".join(words) for words in sources],
+            "target": [" ".join(words) for words in targets],
+            "length": lengths,
+        }
+    )
+
+
+def word_tokenizer(words: Iterable[str]) -> Tokenizer:
+    """One id for each word, after those of the special tokens."""
+    vocabulary = {word: i for i, word in enumerate(dict.fromkeys([*SPECIAL_TOKENS, *words]))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK]))
+    # A word that spells a special token is text like any other, here an unknown word.
+    spelled = Regex("|".join(re.escape(token) for token in SPECIAL_TOKENS))
+    tokenizer.normalizer = normalizers.Replace(spelled, SPECIAL_TOKENS[UNK])
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(SPECIAL_TOKENS)
+    tokenizer.encode_special_tokens = True
+    return tokenizer
 
 
 def letters(number: int) -> str:

@@ -63,6 +63,7 @@ def train(config: DictConfig) -> dict[str, Any]:
 
     model = Transformer.from_config(config, tokenizer.get_vocab_size()).to(device)
     check_positions(model, examples, validation, test)
+    warn_of_untrained_distances(config, model, examples)
     # After the model is built: an encoding's own parameters must not shift the dropout masks.
     torch.manual_seed(seed_for(config.seed, "dropout"))
     optimizer = torch.optim.AdamW(
@@ -238,9 +239,23 @@ def check_positions(model: Transformer, *splits: Examples) -> None:
     """A table of positions must reach the end of the longest sequence, in every split."""
     longest = max(size for examples in splits for size in examples.sizes)
     if model.max_positions is not None and model.max_positions < longest:
+        stride = model.src_position.stride
+        times = f" times pe.stride={stride}" if stride > 1 else ""
         raise UserError(
-            f"pe.max_len={model.max_positions} is shorter than the longest sequence of the data, "
-            f"{longest} positions; set pe.max_len={longest} or more."
+            f"pe.max_len={model.max_positions * stride} is shorter than the longest sequence of "
+            f"the data, {longest} positions{times}; set pe.max_len={longest * stride} or more."
+        )
+
+
+def warn_of_untrained_distances(config: DictConfig, model: Transformer, train: Examples) -> None:
+    """Say so when an encoding holds parameters for distances that training never shows it."""
+    window, farthest = model.src_position.window, max(train.sizes) - 1
+    if window is not None and config.pe[window] > farthest:
+        print(
+            f"warning: pe.{window}={config.pe[window]} reaches past the farthest distance in the "
+            f"training data, {farthest}: what lies beyond keeps its random start and is used at "
+            f"longer test lengths; set pe.{window}={farthest} or less.",
+            file=sys.stderr,
         )
 
 

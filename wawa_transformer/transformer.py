@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from wawa_transformer import positional
 from wawa_transformer.attention import KeyValueCache, MultiHeadAttention
-from wawa_transformer.config import choose, seed_for, typed
+from wawa_transformer.config import UserError, choose, seed_for, typed
 from wawa_transformer.positional import CONTEXT, ENCODINGS, NoEncoding
 
 PAD = 0  # the id of padding
@@ -84,10 +84,13 @@ class DecoderLayer(nn.Module):
         mask: Tensor | None,
         cross_mask: Tensor | None,
         position: NoEncoding,
+        offset: int = 0,
         cache: tuple[KeyValueCache | None, KeyValueCache | None] = (None, None),
     ) -> Tensor:
-        x = self.residuals[0](x, self.self_attention, None, mask, position, cache[0])
-        x = self.residuals[1](x, self.cross_attention, memory, cross_mask, None, cache[1])
+        # Source and target are counted from different zeros: by default no encoding acts here.
+        cross = position if position.cross_attention else None
+        x = self.residuals[0](x, self.self_attention, None, mask, position, offset, cache[0])
+        x = self.residuals[1](x, self.cross_attention, memory, cross_mask, cross, offset, cache[1])
         return self.residuals[2](x, self.feed_forward)
 
 
@@ -100,6 +103,9 @@ class Transformer(nn.Module):
             ``num_layers`` encoder layers and as many decoder layers.
         norm: ``pre`` (with a final norm in encoder and decoder) or ``post``.
         activation: ``relu`` or ``gelu``.
+        embedding_scale: ``token_up`` multiplies token embeddings by sqrt(D) (section 3.4);
+            ``position_down`` leaves them and divides what the encoding adds by sqrt(D) instead: the
+            same sum, sqrt(D) times smaller (Csordás et al. 2021, section 3).
         tie_embeddings: one matrix for both embeddings and the output (section 3.4); needs equal
             vocabularies.
         pe: the positional encoding, a key of ``positional.ENCODINGS``; ``pe_settings`` are its own
@@ -126,6 +132,7 @@ class Transformer(nn.Module):
         norm: str = "pre",
         activation: str = "relu",
         tie_embeddings: bool = False,
+        embedding_scale: str = "token_up",
         pe: str = "sinusoidal",
         pe_settings: dict[str, Any] | None = None,
         seed: int | None = None,
@@ -142,18 +149,26 @@ class Transformer(nn.Module):
             raise ValueError(f"norm={norm} does not exist; choose pre or post")
         if activation not in ("relu", "gelu"):
             raise ValueError(f"activation={activation} does not exist; choose relu or gelu")
+        if embedding_scale not in ("token_up", "position_down"):
+            raise ValueError(
+                f"embedding_scale={embedding_scale} does not exist; "
+                f"choose token_up or position_down"
+            )
         if tie_embeddings and src_vocab_size != tgt_vocab_size:
             raise ValueError(
                 f"tie_embeddings needs equal vocabularies, got src_vocab_size={src_vocab_size} "
                 f"and tgt_vocab_size={tgt_vocab_size}"
             )
         self.d_model = d_model
+        self.shrink = d_model**-0.5 if embedding_scale == "position_down" else 1.0
 
         self.tgt_embedding = nn.Embedding(tgt_vocab_size, d_model)
         self.src_embedding = (
             self.tgt_embedding if tie_embeddings else nn.Embedding(src_vocab_size, d_model)
         )
-        context: dict[str, Any] = dict(d_model=d_model, num_heads=num_heads, dropout=dropout)
+        context: dict[str, Any] = dict(
+            d_model=d_model, num_heads=num_heads, dropout=dropout, shared={}
+        )
         self.src_position = positional.build(pe, pe_settings, causal=False, **context)
         self.tgt_position = positional.build(pe, pe_settings, causal=True, **context)
 
@@ -174,10 +189,13 @@ class Transformer(nn.Module):
         """The model of a configuration, for one vocabulary shared by source and target."""
         given = {key: value for key, value in config.pe.items() if key not in ("kind", "name")}
         settings = typed(choose(ENCODINGS, config.pe.kind, "pe.kind"), given, "pe", exclude=CONTEXT)
-        return cls(
-            vocab_size, vocab_size, **config.model,
-            pe=config.pe.kind, pe_settings=settings, seed=config.seed,
-        )  # fmt: skip
+        try:
+            return cls(
+                vocab_size, vocab_size, **config.model,
+                pe=config.pe.kind, pe_settings=settings, seed=config.seed,
+            )  # fmt: skip
+        except ValueError as error:  # a shape that this encoding cannot serve
+            raise UserError(f"{error}.") from None
 
     @property
     def max_positions(self) -> int | None:
@@ -205,7 +223,7 @@ class Transformer(nn.Module):
     def encode(self, src: Tensor, src_mask: Tensor | None = None) -> Tensor:
         """The encoder's reading ``memory (B,S,D)`` of ``src (B,S)``."""
         mask = padding_mask(src) if src_mask is None else src_mask
-        x = self.src_position(self.src_embedding(src) * math.sqrt(self.d_model))  # (B,S,D)
+        x = self.src_position(self.src_embedding(src) * math.sqrt(self.d_model)) * self.shrink
         for layer in self.encoder_layers:
             x = layer(x, mask, self.src_position)
         return self.encoder_norm(x)
@@ -230,10 +248,10 @@ class Transformer(nn.Module):
             if offset == 0:
                 tgt_mask = tgt_mask & padding_mask(tgt)  # (B,1,T,T)
         x = self.tgt_embedding(tgt) * math.sqrt(self.d_model)
-        x = self.tgt_position(x, offset)  # (B,T,D)
+        x = self.tgt_position(x, offset) * self.shrink  # (B,T,D)
         for i, layer in enumerate(self.decoder_layers):
             layer_cache = (None, None) if cache is None else cache[i]
-            x = layer(x, memory, tgt_mask, cross_mask, self.tgt_position, layer_cache)
+            x = layer(x, memory, tgt_mask, cross_mask, self.tgt_position, offset, layer_cache)
         return self.output(self.decoder_norm(x))
 
     def new_cache(self) -> list[tuple[KeyValueCache, KeyValueCache]]:

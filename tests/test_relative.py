@@ -1,0 +1,285 @@
+"""Encodings that act inside attention, and random positions, against their papers' formulas."""
+
+from __future__ import annotations
+
+import cmath
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from wawa_transformer import Transformer
+from wawa_transformer.positional import (
+    ENCODINGS,
+    NoEncoding,
+    SequenceTooLong,
+    alibi_slopes,
+    build,
+    sinusoid_table,
+)
+
+B, H, DH, D = 2, 3, 4, 12
+
+
+def make(kind: str, causal: bool = False, **given: Any) -> NoEncoding:
+    """An encoding in float64, alone."""
+    context = dict(d_model=D, num_heads=H, dropout=0.0, causal=causal, shared={})
+    return build(kind, given, **context).double().eval()
+
+
+def heads(length: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(B, H, length, DH, dtype=torch.float64, generator=generator)
+
+
+def scores(encoding: NoEncoding, q: Tensor, k: Tensor, offset: int = 0) -> Tensor:
+    """What attention computes before the softmax: doors 2 and 3 applied, ``(B,H,Q,K)``."""
+    turned, _ = encoding.rotate(q, q, offset)
+    _, keys = encoding.rotate(k, k, 0)
+    bias = encoding.bias(turned, k.size(2), offset)
+    product = turned @ keys.transpose(-2, -1) / math.sqrt(DH)
+    return product if bias is None else product + bias
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 40), st.integers(0, 40), st.sampled_from([100.0, 10000.0]))
+def test_rotary_is_multiplication_by_a_unit_complex_number(
+    first: int, second: int, base: float
+) -> None:
+    """Su et al. 2021, equation 12: q' = q e^{i m θ}; and the score depends on m − n alone."""
+    rotary = make("rotary", base=base)
+    q, k = heads(1), heads(1, seed=1)
+    turned = rotary.rotate(q, k, first)[0][0, 0, 0]
+    for pair in range(DH // 2):
+        number = complex(q[0, 0, 0, 2 * pair], q[0, 0, 0, 2 * pair + 1])
+        number *= cmath.exp(1j * first * base ** (-2 * pair / DH))
+        assert turned[2 * pair].item() == pytest.approx(number.real, abs=1e-6)
+        assert turned[2 * pair + 1].item() == pytest.approx(number.imag, abs=1e-6)
+
+    def product(m: int, n: int) -> Tensor:
+        return (rotary.rotate(q, q, m)[0] * rotary.rotate(k, k, n)[0]).sum(-1)
+
+    torch.testing.assert_close(
+        product(first, second), product(first + 7, second + 7), atol=1e-5, rtol=0
+    )
+
+
+def test_rotary_leaves_cross_attention_alone_unless_asked() -> None:
+    """Off by default; with the option every step of cached decoding still equals full decoding."""
+    src = torch.tensor([[4, 5, 6, 7, 8]])
+    tgt = torch.tensor([[1, 7, 6, 5]])
+    logits = {}
+    for cross in (False, True):
+        model = Transformer(
+            11, 11, 8, 2, 2, 16, pe="rotary", pe_settings={"cross_attention": cross}, seed=0
+        ).double().eval()  # fmt: skip
+        memory, cache = model.encode(src), model.new_cache()
+        logits[cross] = model.decode(tgt, memory)
+        steps = [model.decode(tgt[:, i : i + 1], memory, cache=cache) for i in range(4)]
+        torch.testing.assert_close(torch.cat(steps, 1), logits[cross], rtol=0, atol=1e-12)
+    assert not torch.allclose(logits[False], logits[True])
+
+
+@pytest.mark.parametrize(
+    ("num_heads", "expected"),
+    [
+        (8, [2.0**-h for h in range(1, 9)]),  # the paper's own example, section 3
+        (16, [2.0 ** (-h / 2) for h in range(1, 17)]),
+        (1, [2.0**-8]),
+        (3, [2.0**-4, 2.0**-8, 2.0**-2]),  # two of H=2, then the first of H=4
+        (12, [2.0**-h for h in range(1, 9)] + [2.0**-0.5, 2.0**-1.5, 2.0**-2.5, 2.0**-3.5]),
+    ],
+)
+def test_alibi_slopes(num_heads: int, expected: list[float]) -> None:
+    """Press et al. 2022: geometric, and interpolated where H is no power of two."""
+    assert alibi_slopes(num_heads) == pytest.approx(expected)
+
+
+def test_alibi_is_minus_slope_times_distance() -> None:
+    """Symmetric in the encoder; in the decoder the mask leaves the causal half of it."""
+    q, k = heads(5), heads(9, 1)
+    bias = scores(make("alibi"), q, k, offset=4) - q @ k.transpose(-2, -1) / 2
+    slopes = [2.0**-4, 2.0**-8, 2.0**-2]
+    for h, i, j in ((0, 0, 0), (1, 4, 0), (2, 2, 8), (0, 3, 7)):
+        assert bias[1, h, i, j].item() == pytest.approx(-slopes[h] * abs(i + 4 - j), abs=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(-300, 300), st.booleans(), st.sampled_from([(32, 128), (8, 20), (4, 7), (16, 1000)])
+)
+def test_t5_buckets(distance: int, causal: bool, shape: tuple[int, int]) -> None:
+    """Raffel et al. 2020, with the logarithm's floor decided in whole numbers.
+
+    floor(log(n/e) / log(m/e) · w) ≥ j exactly when n^w e^j ≥ e^w m^j.
+    """
+    num_buckets, most = shape
+    side = num_buckets if causal else num_buckets // 2
+    exact, wide = side // 2, side - side // 2
+    n = max(-distance, 0) if causal else abs(distance)
+    expected = n
+    if n >= exact:
+        steps = sum(n**wide * exact**j >= exact**wide * most**j for j in range(1, wide + 1))
+        expected = exact + min(steps, wide - 1)
+    if not causal and distance > 0:
+        expected += side
+    encoding: Any = make("t5", causal, num_buckets=num_buckets, max_distance=most)
+    assert encoding.bucket(torch.tensor(distance)).item() == expected < num_buckets
+
+
+def test_t5_adds_the_bucket_of_each_distance() -> None:
+    """One trained number for each head and bucket, the same in every row of the batch."""
+    encoding: Any = make("t5", causal=True, num_buckets=8, max_distance=20)
+    q, k = heads(3), heads(9, 1)
+    bias = scores(encoding, q, k, offset=6) - q @ k.transpose(-2, -1) / 2
+    for h, i, j in ((0, 0, 0), (2, 2, 8), (1, 1, 5)):
+        bucket = encoding.bucket(torch.tensor(j - (i + 6)))
+        assert bias[0, h, i, j].item() == pytest.approx(encoding.table[bucket, h].item(), abs=1e-12)
+
+
+def test_shaw_adds_a_clipped_relative_key() -> None:
+    """Equation 4: e_ij = q_i · (k_j + a_clip(j−i)) / √d, pair by pair."""
+    encoding: Any = make("shaw", clip=2)
+    q, k = heads(4), heads(7, 1)
+    got = scores(encoding, q, k, offset=3)
+    for i in range(4):
+        for j in range(7):
+            row = encoding.table[max(-2, min(2, j - (i + 3))) + 2]
+            expected = ((k[:, :, j] + row) * q[:, :, i]).sum(-1) / 2
+            torch.testing.assert_close(got[:, :, i, j], expected, rtol=0, atol=1e-12)
+
+
+def test_transformer_xl_is_the_sum_of_four_terms() -> None:
+    """Dai et al. 2019, section 3.3: content, position, and the two global biases."""
+    encoding: Any = make("transformer_xl", causal=True)
+    q, k = heads(4), heads(7, 1)
+    got = scores(encoding, q, k, offset=3)
+    for i in range(4):
+        for j in range(7):
+            far = i + 3 - j
+            sines = sinusoid_table(abs(far) + 1, D)[0, abs(far)].double()
+            sines[0::2] *= math.copysign(1, far)  # sin(−x) = −sin x
+            key = (encoding.project.weight @ sines).view(H, DH)
+            terms = (
+                q[:, :, i] * k[:, :, j] + q[:, :, i] * key
+                + encoding.u * k[:, :, j] + encoding.v * key
+            )  # fmt: skip
+            torch.testing.assert_close(got[:, :, i, j], terms.sum(-1) / 2, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["rotary", "alibi", "t5", "shaw", "transformer_xl"])
+@settings(max_examples=10, deadline=None)
+@given(shift=st.integers(1, 30))
+def test_relative_encodings_see_distances_only(kind: str, shift: int) -> None:
+    """Moving queries and keys together changes no score."""
+    encoding = make(kind)
+    q, k = heads(3), heads(6, 1)
+    moved = torch.cat((torch.zeros(B, H, shift, DH, dtype=torch.float64), k), dim=2)
+    at_zero = scores(encoding, q, k, offset=2)
+    torch.testing.assert_close(
+        scores(encoding, q, moved, offset=2 + shift)[..., shift:], at_zero, rtol=0, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("kind", sorted(ENCODINGS))
+def test_gradients_reach_every_parameter(kind: str) -> None:
+    """One backward pass in training gives each parameter a gradient that is not all zero."""
+    model = Transformer(11, 11, 8, 2, 2, 16, pe=kind, seed=1)
+    src, tgt = torch.randint(4, 11, (3, 9)), torch.randint(4, 11, (3, 6))
+    model(src, tgt).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
+
+
+@pytest.mark.parametrize("kind", sorted(ENCODINGS))
+def test_every_encoding_runs_in_half_precision(kind: str) -> None:
+    """Under bf16 autocast the logits stay close to those in float32."""
+    model = Transformer(11, 11, 16, 1, 2, 32, pe=kind, dropout=0.0, seed=1).eval()
+    src, tgt = torch.randint(4, 11, (3, 9)), torch.randint(4, 11, (3, 6))
+    with torch.autocast("cpu", torch.bfloat16):
+        low = model(src, tgt)
+    torch.testing.assert_close(low.float(), model(src, tgt), rtol=0.1, atol=0.1)
+
+
+def pair(kind: str, **given: Any) -> tuple[NoEncoding, NoEncoding]:
+    """The encoder's and the decoder's instance of one model, in training."""
+    context = dict(d_model=D, num_heads=H, dropout=0.0, shared={})
+    return tuple(build(kind, given, causal=c, **context).train() for c in (False, True))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("kind", ["sinusoidal_shifted", "learned_shifted"])
+def test_source_and_target_start_at_one_random_position(kind: str) -> None:
+    """Uniform in 0 … max_shift, the same on both sides; evaluation starts at 0."""
+    source, target = pair(kind, max_shift=3)
+    x = torch.zeros(1, 5, D)
+    source.eval(), target.eval()
+    rows = {i: source(x, i) for i in range(4)}
+    twin = {i: target(x, i) for i in range(4)}
+    source.train(), target.train()
+    seen = set()
+    for _ in range(60):
+        added = source(x)
+        start = next(i for i in rows if torch.equal(rows[i], added))
+        assert torch.equal(target(x), twin[start])
+        seen.add(start)
+    assert seen == {0, 1, 2, 3}
+    source.eval()
+    assert torch.equal(source(x), rows[0])
+
+
+def test_random_positions_are_sorted_and_shared() -> None:
+    """Strictly increasing, below max_len, and the shorter side's are among the longer side's."""
+    source, target = pair("randomized", max_len=30, stride=2)
+    table = sinusoid_table(30, D)[0]
+
+    def positions(encoding: NoEncoding, length: int) -> list[int]:
+        added = encoding(torch.zeros(1, length, D))[0]
+        return [int((table - row).abs().sum(-1).argmin()) for row in added]
+
+    drawn = set()
+    for _ in range(20):
+        longer, shorter = positions(source, 8), positions(target, 6)
+        assert longer == sorted(set(longer)) and set(shorter) <= set(longer)
+        drawn |= set(longer)
+    assert len(drawn) == 30
+    assert positions(source.eval(), 8) == list(range(0, 16, 2))
+    assert torch.equal(source(torch.zeros(1, 2, D), 6), source(torch.zeros(1, 8, D))[:, 6:])
+    with pytest.raises(SequenceTooLong, match=r"16 positions .* set pe.max_len=32 or more"):
+        source(torch.zeros(1, 16, D))
+
+
+def test_nested_dropout_keeps_the_first_dimensions() -> None:
+    """Each example keeps a prefix of its dimensions, of every length; evaluation keeps all."""
+    encoding, _ = pair("sinusoidal_nested")
+    out = encoding(torch.full((400, 2, D), 9.0))  # 9 plus a sine is never 0
+    kept = (out != 0).sum(-1)
+    assert (kept == kept[:, :1]).all() and set(kept[:, 0].tolist()) == set(range(1, D + 1))
+    assert ((out != 0).int().diff(dim=-1) <= 0).all()
+    assert (encoding.eval()(torch.full((4, 2, D), 9.0)) != 0).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "message"),
+    [
+        ("shaw", {"clip": 0}, "pe.clip=0 must be at least 1"),
+        ("t5", {"num_buckets": 7}, "pe.num_buckets=7 must be even"),
+        ("t5", {"max_distance": 3}, "pe.max_distance=3 greater than"),
+        ("randomized", {"stride": 0}, "pe.stride=0 must lie between 1 and pe.max_len=128"),
+        ("sinusoidal", {"layout": "mixed"}, "pe.layout=mixed does not exist; choose one of inter"),
+        ("sinusoidal", {"base": 0.5}, "pe.base=0.5 must be greater than 1"),
+    ],
+)
+def test_impossible_settings(kind: str, given: dict[str, Any], message: str) -> None:
+    """The value, the limit, the key."""
+    with pytest.raises(ValueError, match=message):
+        make(kind, **given)
+
+
+def test_an_odd_head_width_cannot_be_turned() -> None:
+    """Rotary names the two sizes that make the width odd."""
+    with pytest.raises(ValueError, match=r"model.d_model=12 over model.num_heads=4 .* width 3"):
+        Transformer(9, 9, 12, 1, 4, 16, pe="rotary")
