@@ -24,7 +24,11 @@ def main(config: DictConfig) -> None:
     runs = plan(config, overrides)
     directory = runs[0].directory.parents[2]
     missing = [run for run in runs if run.status != "finished"]
-    print(f"study {config.study.name}: {len(runs)} runs in {directory}, {len(missing)} to train")
+    count = f"{len(runs)} runs in {directory}, {len(missing)} to train"
+    if missing and config.study.minutes:
+        minutes = config.study.minutes * len(missing) / len(runs)
+        count += f", about {minutes:.0f} minutes on two cores"
+    print(f"study {config.study.name}: {count}", flush=True)
     if missing:
         make_directory(directory)
         for run in missing:

@@ -214,3 +214,10 @@ def test_order_and_layout_only_move_columns() -> None:
     permuted = sinusoid_table(40, 12, order="permuted")[0]
     assert not torch.equal(permuted, paper)
     assert sorted(permuted.T.tolist()) == sorted(paper.T.tolist())
+
+
+def test_a_band_leaves_half_of_the_dimensions() -> None:
+    """Low and high add up to the whole."""
+    low, high = (sinusoid_table(30, 10, band=band)[0] for band in ("low", "high"))
+    assert torch.equal(low + high, sinusoid_table(30, 10)[0])
+    assert (low[:, 5:] == 0).all() and (high[:, :5] == 0).all()

@@ -80,6 +80,7 @@ class StudyConfig:
     pe: list[str] = field(default_factory=list)
     task: list[str] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
+    minutes: float | None = None  # on two cores, as measured; said before a study starts
 
 
 @dataclass

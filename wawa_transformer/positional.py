@@ -25,6 +25,7 @@ CONTEXT = ("d_model", "num_heads", "dropout", "causal", "shared")
 SPACINGS = ("geometric", "linear", "exponential", "textbook")
 ORDERS = ("falling", "rising", "permuted")
 LAYOUTS = ("interleaved", "concatenated")
+BANDS = ("all", "low", "high")
 
 
 class SequenceTooLong(ValueError):
@@ -92,7 +93,7 @@ class PositionalEncoding(NoEncoding, kind="sinusoidal"):
         max_len: positions in the table to begin with; a longer input grows it, since a formula
             has no last position.
         dropout: probability of zeroing an element of the sum.
-        base, spacing, order, layout: the design of the table, see :func:`frequencies` and
+        base, spacing, order, layout, band: the design of the table, see :func:`frequencies` and
             :func:`sinusoid`; what is left out is the paper's.
     """
 
@@ -107,12 +108,14 @@ class PositionalEncoding(NoEncoding, kind="sinusoidal"):
         spacing: str = "geometric",
         order: str = "falling",
         layout: str = "interleaved",
+        band: str = "all",
     ) -> None:
         super().__init__(dropout)
         if d_model < 1 or max_len < 1:
             raise ValueError(f"d_model={d_model} and max_len={max_len} must both be at least 1")
         for name, given, choices in (
-            ("spacing", spacing, SPACINGS), ("order", order, ORDERS), ("layout", layout, LAYOUTS)
+            ("spacing", spacing, SPACINGS), ("order", order, ORDERS),
+            ("layout", layout, LAYOUTS), ("band", band, BANDS),
         ):  # fmt: skip
             if given not in choices:
                 raise ValueError(
@@ -121,7 +124,9 @@ class PositionalEncoding(NoEncoding, kind="sinusoidal"):
         if not base > 1:
             raise ValueError(f"pe.base={base} must be greater than 1")
         self.d_model = d_model
-        self.design: dict[str, Any] = dict(base=base, spacing=spacing, order=order, layout=layout)
+        self.design: dict[str, Any] = dict(
+            base=base, spacing=spacing, order=order, layout=layout, band=band
+        )
         # Not persistent: a checkpoint must load whatever max_len it was made with.
         table = sinusoid_table(max_len, d_model, **self.design)
         self.register_buffer("pe", table, persistent=False)
@@ -159,21 +164,30 @@ def sinusoid_table(length: int, d_model: int, **design: Any) -> Tensor:
 
 
 def sinusoid(
-    position: Tensor, d_model: int, *, layout: str = "interleaved", **spectrum: Any
+    position: Tensor,
+    d_model: int,
+    *,
+    layout: str = "interleaved",
+    band: str = "all",
+    **spectrum: Any,
 ) -> Tensor:
     """Sines and cosines of any ``position (N,)``, negative ones too: ``(N, d_model)``, float64.
 
     ``layout``: ``interleaved`` is the paper's (sines in even dimensions), ``concatenated`` puts
-    all sines before all cosines, as the paper's own code did (tensor2tensor).
+    all sines before all cosines, as the paper's own code did (tensor2tensor). ``band``: ``low`` or
+    ``high`` leaves nothing but that half of the dimensions; the others are zero.
     """
     sine, cosine = frequencies(d_model, **spectrum)
     position = position.double().unsqueeze(1)  # (N,1)
     sines = (position * sine.to(position.device)).sin()  # (N, ceil(D/2))
     cosines = (position * cosine.to(position.device)).cos()  # (N, floor(D/2))
-    if layout == "concatenated":
-        return torch.cat((sines, cosines), dim=1)
-    table = position.new_empty(len(position), d_model)
-    table[:, 0::2], table[:, 1::2] = sines, cosines
+    table = torch.cat((sines, cosines), dim=1)
+    if layout == "interleaved":
+        table[:, 0::2], table[:, 1::2] = sines, cosines
+    if band == "low":
+        table[:, d_model // 2 :] = 0
+    elif band == "high":
+        table[:, : d_model // 2] = 0
     return table
 
 

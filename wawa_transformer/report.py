@@ -37,7 +37,10 @@ Metric = dict[str, dict[int, float]]  # encoding -> seed -> value
 def write_report(
     directory: Path, runs: list[Run], title: str, command: str, question: str = ""
 ) -> Path:
-    """Write ``report.html``, ``report.md``, ``results.csv`` and ``figures/`` into ``directory``.
+    """Write ``report.html``, ``report.md``, two CSV files and ``figures/`` into ``directory``.
+
+    ``results.csv`` has a row for each run and test length, ``curves.csv`` one for each run and
+    validation.
 
     ``command`` is the shell command that repeats the study and ``question`` what it asks. Runs
     that have not finished are named on the page and enter no number. Returns ``report.html``.
@@ -58,8 +61,9 @@ def write_report(
 
     styles = encoding_styles(run.pe for run in runs)
     pictures = {}
+    curves = _curves(finished)
+    curves.to_csv(directory / "curves.csv", index=False)
     if results:
-        curves = _curves(finished)
         texts = {result["task"] for result in results if result["train_max_length"] is None}
         for name, frame, x, y in (
             ("exact_match_by_length", by_length, "length", "exact_match"),
