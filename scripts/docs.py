@@ -1,0 +1,141 @@
+"""Write what the documentation takes from measurements:  python scripts/docs.py
+
+docs/claims.md from docs/claims.yaml, docs/findings.md from docs/findings.md.jinja, and a picture of
+every committed study, all from the numbers in benchmarks/. A test fails when a page is stale.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+import yaml
+
+from wawa_transformer import evidence, figures
+from wawa_transformer.evidence import BENCHMARKS
+
+DOCS = BENCHMARKS.parent / "docs"
+VERDICTS = {
+    "holds": "holds",
+    "restricted": "holds with a restriction",
+    "fails": "does not hold",
+    "open": "open",
+}
+
+
+def em(study: str, task: str, pe: str, **part: Any) -> str:
+    """Exact match at the trained lengths, or with ``unseen=True`` at the longer ones."""
+    return f"{evidence.mean(evidence.exact_match(study, task, pe, **part)):.3f}"
+
+
+def diff(study: str, task: str, a: str, b: str, **part: Any) -> str:
+    """The paired difference a − b in exact match, with its interval."""
+    values = (evidence.exact_match(study, task, pe, **part) for pe in (a, b))
+    estimate = evidence.difference(*values)
+    return f"{estimate:+z.3f}"
+
+
+def reach(study: str, task: str, pe: str) -> str:
+    """The longest length with an exact match of one half."""
+    return f"{evidence.mean(evidence.reach(study, task, pe)):.1f}"
+
+
+def loss(study: str, task: str, pe: str) -> str:
+    """NLL in nats per token at the trained lengths."""
+    return f"{evidence.mean(evidence.nll(study, task, pe)):.3f}"
+
+
+def loss_diff(study_a: str, study_b: str, task: str, pe: str) -> str:
+    """The paired difference in NLL between two studies of one encoding."""
+    values = (evidence.nll(study, task, pe) for study in (study_a, study_b))
+    return f"{evidence.difference(*values):+z.3f}"
+
+
+def steps(study: str, task: str, pe: str, level: float) -> str:
+    """The median over seeds of the first validated step with this exact match."""
+    median = pd.Series(evidence.steps_to(study, task, pe, level)).median()
+    return f"{median:.0f}" if median < float("inf") else "never"
+
+
+def seeds(study: str, task: str, pe: str) -> int:
+    """How many seeds stand behind a number."""
+    return len(evidence.exact_match(study, task, pe))
+
+
+ENVIRONMENT = jinja2.Environment(
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+ENVIRONMENT.globals.update(
+    {f.__name__: f for f in (em, diff, reach, loss, loss_diff, steps, seeds)}
+)
+
+
+def claims() -> str:
+    """The page of claims and verdicts."""
+    data = yaml.safe_load((DOCS / "claims.yaml").read_text(encoding="utf-8"))
+    every = [verdict for topic in data["topics"] for *_, verdict in topic["claims"]]
+    counts = {key: every.count(key) for key in VERDICTS}
+    lines = [
+        "# What the five notes claim, and what became of it",
+        "",
+        "Written by `python scripts/docs.py` from [claims.yaml](claims.yaml) and the results in "
+        "[benchmarks](../benchmarks); the checks are in "
+        "[tests/test_claims.py](../tests/test_claims.py), one for each topic, and run with "
+        "`make test`.",
+        "",
+        "This project grew from five Chinese notes on the sinusoidal encoding. Their claims, in "
+        "our words, fall under "
+        f"{len(data['topics'])} topics. Of {len(every)} claims {counts['holds']} hold, "
+        f"{counts['restricted']} hold with a restriction, {counts['fails']} do not hold and "
+        f"{counts['open']} are open.",
+        "",
+        *(f"- note {note}: {what}" for note, what in data["notes"].items() if note != "own"),
+        f"- own: {data['notes']['own']}",
+    ]
+    for topic in data["topics"]:
+        name = topic["topic"].rstrip("_")
+        words = ENVIRONMENT.from_string(topic["measured"])
+        lines += ["", f"## {name}", "", "| claim | where | verdict |", "|---|---|---|"]
+        lines += [
+            f"| {says} | {number}, {where} | {VERDICTS[verdict]} |"
+            for number, where, says, verdict in topic["claims"]
+        ]
+        lines += ["", f"Measured: {words.render(topic.get('numbers', {}))}"]
+        if "corrected" in topic:
+            lines += ["", f"Put right: {topic['corrected']}"]
+        shown = f"`pytest tests/test_claims.py -k {name}`"
+        if "commands" in topic:
+            shown += ", from " + ", ".join(f"`{command}`" for command in topic["commands"])
+        lines += ["", f"Check: {shown}"]
+    return "\n".join(lines) + "\n"
+
+
+def findings() -> str:
+    """The page of findings."""
+    text = (DOCS / "findings.md.jinja").read_text(encoding="utf-8")
+    return ENVIRONMENT.from_string(text).render()
+
+
+def pictures(folder: Path) -> None:
+    """Exact match by length, one picture for each committed study of generated tasks."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for study in evidence.studies():
+        table = pd.read_csv(BENCHMARKS / study / "results.csv")
+        if table["trained"].isna().all():
+            continue  # a text: its lengths are bins
+        styles = figures.encoding_styles(table["pe"])
+        figure = figures.panels(table, "length", "exact_match", styles, set())
+        figures.save(figure, folder / f"{study}.png")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        sys.exit(__doc__)
+    for name, page in (("claims.md", claims()), ("findings.md", findings())):
+        (DOCS / name).write_text(page, encoding="utf-8")
+        print(DOCS / name)
+    pictures(DOCS / "images")

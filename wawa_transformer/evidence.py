@@ -1,0 +1,78 @@
+"""What the committed results in ``benchmarks/`` say: the numbers behind the documentation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from wawa_transformer.config import CONFIG_DIR
+from wawa_transformer.report import REACHED
+from wawa_transformer.statistics import Estimate, estimate, paired_difference
+
+BENCHMARKS = CONFIG_DIR.parent / "benchmarks"
+Metric = dict[int, float]  # seed -> value
+
+
+def studies() -> list[str]:
+    """The names of all studies whose results are committed."""
+    return sorted(path.parent.name for path in BENCHMARKS.glob("*/results.csv"))
+
+
+def rows(study: str, task: str, pe: str, file: str = "results.csv") -> pd.DataFrame:
+    """The lines of a study's table for one task and encoding; at least one."""
+    table = pd.read_csv(BENCHMARKS / study / file)
+    chosen = table[(table["task"] == task) & (table["pe"] == pe)]
+    if chosen.empty:
+        raise ValueError(f"{Path(study) / file} holds nothing on {task} with {pe}")
+    return chosen
+
+
+def exact_match(
+    study: str, task: str, pe: str, unseen: bool = False, column: str = "exact_match"
+) -> Metric:
+    """For each seed the mean exact match over the trained lengths, or the longer ones."""
+    table = rows(study, task, pe)
+    longest = table.loc[table["trained"].eq(True), "length"].max()
+    part = table[table["length"] > longest] if unseen else table[table["trained"].eq(True)]
+    # Lengths that were tested with more examples count for more, as in the test split itself.
+    weighted = (part[column] * part["examples"]).groupby(part["seed"]).sum()
+    return by_seed(weighted / part.groupby("seed")["examples"].sum())
+
+
+def nll(study: str, task: str, pe: str) -> Metric:
+    """For each seed the NLL in nats per token at the trained lengths, for equal-length targets."""
+    table = rows(study, task, pe)
+    part = table[table["trained"].eq(True)]
+    tokens = part["examples"] * (part["length"] + 1)  # and EOS
+    total = (part["nll"] * tokens).groupby(part["seed"]).sum()
+    return by_seed(total / tokens.groupby(part["seed"]).sum())
+
+
+def reach(study: str, task: str, pe: str) -> Metric:
+    """For each seed the longest length up to which exact match is at least one half, or 0."""
+    table = rows(study, task, pe).sort_values("length")
+    reached = table["exact_match"].ge(REACHED).groupby(table["seed"]).cummin()
+    return by_seed(table["length"].where(reached, 0).groupby(table["seed"]).max())
+
+
+def steps_to(study: str, task: str, pe: str, level: float) -> Metric:
+    """For each seed the first validated step with an exact match of ``level``; inf: never."""
+    table = rows(study, task, pe, "curves.csv")
+    reached = table["step"].where(table["exact_match"] >= level, float("inf"))
+    return by_seed(reached.groupby(table["seed"]).min())
+
+
+def by_seed(values: pd.Series) -> Metric:
+    """A series indexed by seed as a plain dictionary."""
+    return {int(seed): float(value) for seed, value in zip(values.index, values, strict=True)}
+
+
+def difference(a: Metric, b: Metric) -> Estimate:
+    """a − b, paired by seed."""
+    return paired_difference(a, b)
+
+
+def mean(values: Metric) -> Estimate:
+    """The mean over seeds with its interval."""
+    return estimate(values.values())
