@@ -101,10 +101,35 @@ class Config:
     checkpoint: str = "last"  # scripts/evaluate.py and translate.py: last | best
 
 
+@dataclass
+class WalkthroughConfig:
+    """scripts/walkthrough.py: the printed lesson."""
+
+    lang: str = "zh"  # zh | en
+    d_model: int = 8
+    max_len: int = 10
+    dropout: float = 0.1
+    step: int | None = None  # 1 to 7; all of them unless given
+    pause: bool = False  # wait for Enter between steps
+
+
+@dataclass
+class FiguresConfig:
+    """scripts/figures.py: the pictures of the lesson."""
+
+    lang: str = "both"  # en | zh | both
+    output_dir: str = "results/figures"
+
+
+# The schema of each configuration that is not of a run.
+LESSONS = {"walkthrough": WalkthroughConfig, "figures": FiguresConfig}
+
 # These keys say where and how a run is shown, not what is computed; they do not name a run.
 NOT_IDENTITY = ("output_dir", "run_dir", "progress", "workers", "study", "run", "checkpoint")
 
 ConfigStore.instance().store(name="schema", node=Config)
+for _name, _schema in LESSONS.items():
+    ConfigStore.instance().store(name=f"{_name}_schema", node=_schema)
 
 
 def seed_for(seed: int, *names: object) -> int:
@@ -218,7 +243,9 @@ def make_directory(directory: Path) -> None:
         )
 
 
-def script(config_name: str) -> Callable[[Callable[[DictConfig], None]], Callable[[], None]]:
+def script(
+    config_name: str, check: Callable[[DictConfig], None] = validate
+) -> Callable[[Callable[[DictConfig], None]], Callable[[], None]]:
     """Decorate a script's ``main(config)``: Hydra parses, mistakes become one sentence.
 
     Exit status 1 and no traceback for a :class:`UserError` or a faulty command line; any other
@@ -229,7 +256,7 @@ def script(config_name: str) -> Callable[[Callable[[DictConfig], None]], Callabl
         @functools.wraps(task)
         def checked(config: DictConfig) -> None:
             try:
-                validate(config)
+                check(config)
                 task(config)
             except UserError as error:
                 sys.exit(f"error: {error}")
@@ -244,7 +271,7 @@ def script(config_name: str) -> Callable[[Callable[[DictConfig], None]], Callabl
             try:
                 run(checked)()
             except (HydraException, OmegaConfBaseException) as error:
-                sys.exit(f"error: {explain(error)}")
+                sys.exit(f"error: {explain(error, config_name)}")
             except BrokenPipeError:  # whoever read our output, `head` for one, has seen enough
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 sys.exit(1)
@@ -254,7 +281,7 @@ def script(config_name: str) -> Callable[[Callable[[DictConfig], None]], Callabl
     return decorate
 
 
-def explain(error: Exception) -> str:
+def explain(error: Exception, config_name: str = "config") -> str:
     """One sentence for an exception of Hydra's or OmegaConf's."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
@@ -266,7 +293,7 @@ def explain(error: Exception) -> str:
     unknown_group = "No match in the defaults list" in str(error)
     if unknown_group or isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
         key = key or str(error).split("'")[1]
-        return f"the key {key} does not exist{nearest(key, known_keys())}."
+        return f"the key {key} does not exist{nearest(key, known_keys(config_name))}."
     if isinstance(error, OverrideParseException):
         return f"{first_line(error)}; write key=value and quote special characters."
     if isinstance(error, ConfigCompositionException) and isinstance(cause, OmegaConfBaseException):
@@ -274,8 +301,10 @@ def explain(error: Exception) -> str:
     return first_line(error)
 
 
-def known_keys() -> list[str]:
+def known_keys(config_name: str) -> list[str]:
     """Every key of the schema and every group, for "did you mean"."""
+    if config_name in LESSONS:
+        return [f.name for f in dataclasses.fields(LESSONS[config_name])]
 
     def keys(node: Any, prefix: str) -> Iterable[str]:
         for key in node:

@@ -1,0 +1,63 @@
+"""The printed lesson: its numbers are those of the walk-through that the project grew from."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from conftest import run_script
+
+from wawa_transformer.walkthrough import walk
+
+NUMBER = r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]\d+)?"
+ORIGINAL = Path(__file__).parent / "data" / "walkthrough_numbers.txt"
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_every_number_of_the_original_appears(lang: str, capsys: pytest.CaptureFixture) -> None:
+    """As printed there, to the last digit: tables, angles, random embeddings, what was dropped."""
+    walk(lang)
+    printed = set(re.findall(NUMBER, capsys.readouterr().out))
+    original = ORIGINAL.read_text(encoding="utf-8").split()
+    assert len(original) > 400
+    assert set(original) <= printed
+
+
+def test_both_languages_show_the_same_code_and_values(capsys: pytest.CaptureFixture) -> None:
+    """Only the words differ; no sentence is left in the other language."""
+    shown = {}
+    for lang in ("zh", "en"):
+        walk(lang)
+        text = capsys.readouterr().out
+        shown[lang] = [line for line in text.splitlines() if ">>>" in line or "tensor(" in line]
+        chinese = re.findall(r"[\u4e00-\u9fff]", text)
+        assert bool(chinese) == (lang == "zh")
+    assert shown["zh"] == shown["en"]
+
+
+@pytest.mark.parametrize(("d_model", "max_len"), [(1, 1), (7, 3), (2, 40)])
+def test_other_sizes(d_model: int, max_len: int, capsys: pytest.CaptureFixture) -> None:
+    """Odd widths and single positions work; the class agrees with the steps."""
+    walk("en", d_model, max_len)
+    out = capsys.readouterr().out
+    assert f"torch.arange({max_len})" in out
+    assert out.count("    True\n") == 2  # evaluation drops nothing; batch first agrees
+
+
+def test_the_script_and_its_options() -> None:
+    """One step alone; Enter between steps; mistakes in one sentence."""
+    four = run_script("walkthrough.py", "lang=en", "step=4")
+    assert four.returncode == 0 and "Step 4:" in four.stdout and "Step 3:" not in four.stdout
+    paused = run_script("walkthrough.py", "lang=zh", "pause=true", stdin="\n" * 6)
+    assert paused.returncode == 0 and paused.stdout.count("⏎") == 6
+    for argument, sentence in (
+        ("lang=fr", "lang=fr does not exist; choose zh or en"),
+        ("step=9", "step=9 does not exist; choose a step from 1 to 7"),
+        ("d_model=0", "d_model=0 must be at least 1"),
+        ("d_modl=4", "did you mean d_model?"),
+        ("d_model=many", "d_model: Value 'many'"),
+    ):
+        wrong = run_script("walkthrough.py", argument)
+        assert wrong.returncode == 1 and sentence in wrong.stderr
+        assert "Traceback" not in wrong.stderr
