@@ -1,18 +1,17 @@
 """Write what the documentation takes from measurements:  python scripts/docs.py
 
-docs/claims.md from docs/claims.yaml, docs/findings.md from docs/findings.md.jinja, and a picture of
-every committed study, all from the numbers in benchmarks/. A test fails when a page is stale.
+docs/claims.md from docs/claims.yaml and docs/findings.md from docs/findings.md.jinja, both from the
+numbers in benchmarks/. A test fails when a page is stale.
 """
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import jinja2
 import pandas as pd
 import yaml
 
-from wawa_transformer import evidence, figures
+from wawa_transformer import evidence
 from wawa_transformer.evidence import BENCHMARKS
 
 DOCS = BENCHMARKS.parent / "docs"
@@ -120,22 +119,9 @@ def findings() -> str:
     return ENVIRONMENT.from_string(text).render()
 
 
-def pictures(folder: Path) -> None:
-    """Exact match by length, one picture for each committed study of generated tasks."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for study in evidence.studies():
-        table = pd.read_csv(BENCHMARKS / study / "results.csv")
-        if table["trained"].isna().all():
-            continue  # a text: its lengths are bins
-        styles = figures.encoding_styles(table["pe"])
-        figure = figures.panels(table, "length", "exact_match", styles, set())
-        figures.save(figure, folder / f"{study}.png")
-
-
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         sys.exit(__doc__)
     for name, page in (("claims.md", claims()), ("findings.md", findings())):
         (DOCS / name).write_text(page, encoding="utf-8")
         print(DOCS / name)
-    pictures(DOCS / "images")

@@ -303,15 +303,34 @@ def test_a_text_task_gets_bleu_tests_and_translations(tmp_path: Path) -> None:
     path = write_report(tmp_path / "out", runs, "Captions", "compare task=text")
     markdown = (path.parent / "report.md").read_text(encoding="utf-8")
     assert "nrefs:1|case:mixed" in markdown
+    bleu = pd.read_csv(path.parent / "bleu.csv")
+    assert bleu.groupby("pe")["bleu"].mean().to_dict() == {
+        "sinusoidal": 90.5, "learned": 90.5, "none": 20.0,
+    }  # fmt: skip
     assert re.search(r"\| none \| mean over 2 \| 20.00, all seeds equal \|", markdown)
     tests = re.findall(r"^\| (\d) \| (\w+ − \w+) \| \S+ \| (.*) \|$", markdown, flags=re.M)
     assert len(tests) == 6
     # Output that is equal is never called significant; output that is reversed always is.
     assert {p for _, pair, p in tests if pair == "sinusoidal − learned"} == {"same translations"}
     assert all(float(p) < 0.01 for _, pair, p in tests if pair.endswith("none"))
+    assert "The encoding makes a difference on text." in markdown
+    assert "with every seed: sinusoidal above none (p ≤ 0.0001), learned above none" in markdown
     assert f"- **none**: {wrong[0]}" in markdown
     assert "BLEU" in path.read_text(encoding="utf-8")
     assert pd.read_csv(path.parent / "results.csv")["trained"].isna().all()
+
+
+def test_translations_of_one_seed_tell_no_encodings_apart(tmp_path: Path) -> None:
+    """The test over sentences says nothing about another seed, so one alone makes no headline."""
+    references = [f"w{i} a b c d e" for i in range(40)]
+    wrong = [" ".join(line.split()[::-1]) for line in references]
+    runs = [Run("text", pe, 0, tmp_path / pe) for pe in ("sinusoidal", "none")]
+    for run, lines, bleu in zip(runs, (references, wrong), (90.0, 20.0), strict=True):
+        plant_text(run, references, lines, bleu)
+    write_report(tmp_path / "out", runs, "Captions", "compare task=text")
+    markdown = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    assert "No difference between encodings is shown on text." in markdown
+    assert "with every seed" not in markdown
 
 
 def test_an_encoding_looks_the_same_in_every_study() -> None:

@@ -37,10 +37,10 @@ Metric = dict[str, dict[int, float]]  # encoding -> seed -> value
 def write_report(
     directory: Path, runs: list[Run], title: str, command: str, question: str = ""
 ) -> Path:
-    """Write ``report.html``, ``report.md``, two CSV files and ``figures/`` into ``directory``.
+    """Write ``report.html``, ``report.md``, CSV files and ``figures/`` into ``directory``.
 
     ``results.csv`` has a row for each run and test length, ``curves.csv`` one for each run and
-    validation.
+    validation, ``bleu.csv`` one for each run that translates.
 
     ``command`` is the shell command that repeats the study and ``question`` what it asks. Runs
     that have not finished are named on the page and enter no number. Returns ``report.html``.
@@ -63,6 +63,8 @@ def write_report(
     pictures = {}
     curves = _curves(finished)
     curves.to_csv(directory / "curves.csv", index=False)
+    if any(result["translation"] for result in results):
+        _bleu(results).to_csv(directory / "bleu.csv", index=False)
     if results:
         texts = {result["task"] for result in results if result["train_max_length"] is None}
         for name, frame, x, y in (
@@ -140,6 +142,18 @@ def _curves(finished: Sequence[Run]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
+def _bleu(results: Sequence[Result]) -> pd.DataFrame:
+    """One row for each run that translates: BLEU with its bootstrap interval, and chrF."""
+    columns = ["bleu", "bleu_low", "bleu_high", "chrf", "signature"]
+    rows = [
+        {"task": result["task"], "pe": result["pe"], "seed": result["seed"]}
+        | {column: result["translation"][column] for column in columns}
+        for result in results
+        if result["translation"]
+    ]
+    return pd.DataFrame(rows)
+
+
 def _task(name: str, results: Sequence[Result]) -> dict[str, Any]:
     """All that the page says about one task, in numbers and in words."""
     by_pe: dict[str, dict[int, Result]] = {}
@@ -209,6 +223,9 @@ def _task(name: str, results: Sequence[Result]) -> dict[str, Any]:
     blind = [ceilings[length] for length in trained]
     ceiling = fmean(blind) if blind and None not in blind and min(blind) < 1 else None
     differs, answer = _answer(*compared[0], labels, ceiling)
+    translation = _translation(by_pe) if bleu else None
+    if translation and (told_apart := _told_apart(translation["tests"])):
+        differs, answer = True, f"{answer} {told_apart}"
     return {
         "name": name,
         "trained": trained_range,
@@ -218,7 +235,7 @@ def _task(name: str, results: Sequence[Result]) -> dict[str, Any]:
         "differences": differences,
         "differs": differs,
         "answer": answer,
-        "translation": _translation(by_pe) if bleu else None,
+        "translation": translation,
     }
 
 
@@ -366,6 +383,28 @@ def _bleu_tests(by_pe: dict[str, dict[int, Result]], seed: int) -> Iterable[dict
             bleu = [finished[pe]["translation"]["bleu"] for pe in (a, b)]
             p_value = scores[b].p_value if b in scores else None
             yield {"seed": seed, "a": a, "b": b, "difference": bleu[0] - bleu[1], "p": p_value}
+
+
+def _told_apart(tests: Sequence[dict[str, Any]]) -> str:
+    """The pairs that the paired test of every seed tells apart in the same direction, or nothing.
+
+    It asks for two seeds at least, and for a p that stands Bonferroni's correction for all tests.
+    """
+    strict = (1 - CONFIDENCE) / max(1, len(tests))
+    pairs: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for test in tests:
+        p_value = 1.0 if test["p"] is None else test["p"]
+        pairs.setdefault((test["a"], test["b"]), []).append((test["difference"], p_value))
+    found = []
+    for (a, b), values in pairs.items():
+        signs = {difference > 0 for difference, _ in values}
+        largest = max(p_value for _, p_value in values)
+        if len(values) > 1 and len(signs) == 1 and largest < strict:
+            better, worse = (a, b) if signs == {True} else (b, a)
+            found.append(f"{better} above {worse} (p ≤ {largest:.4f})")
+    if not found:
+        return ""
+    return f"In the paired test over test sentences, with every seed: {', '.join(found)}."
 
 
 def _lines(result: Result, which: str) -> list[str]:
