@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -46,3 +48,32 @@ def run_script(name: str, *arguments: str, stdin: str = "") -> subprocess.Comple
         input=stdin, capture_output=True, text=True, timeout=240,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Callable[..., str]:
+    """``browser(url, size)``: the page's document after its scripts ran, without a network.
+
+    Fails on an error in the page's console; skips where there is no Chromium.
+    """
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    program = next(filter(None, map(shutil.which, names)), None)
+    if program is None:
+        pytest.skip("no Chromium here")
+
+    def open_page(url: str, size: str = "1200,900") -> str:
+        flags = (
+            "headless", "no-sandbox", "disable-gpu", "no-first-run", "disable-extensions",
+            "disable-background-networking", "disable-component-update", "disable-sync",
+            "host-resolver-rules=MAP * ~NOTFOUND", "enable-logging=stderr", "dump-dom",
+            "virtual-time-budget=5000", f"window-size={size}", f"user-data-dir={tmp_path}/profile",
+        )  # fmt: skip
+        done = subprocess.run(
+            [program, *(f"--{flag}" for flag in flags), url],
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        errors = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+        assert not errors and done.returncode == 0, errors or done.stderr
+        return done.stdout
+
+    return open_page

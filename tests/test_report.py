@@ -173,6 +173,32 @@ def test_the_page_fetches_nothing_and_its_links_lead_somewhere(page: str, study:
     assert "&lt;it&gt;" in page
 
 
+SORT = """
+<script>
+const table = document.querySelector("table.sortable"), cells = () =>
+  [...table.tBodies[0].rows].map(row => Number(row.cells[2].dataset.value));
+const header = [...table.querySelectorAll("th")][2];
+header.querySelector("button").click();
+document.body.dataset.once = cells().join(" ");
+header.querySelector("button").click();
+document.body.dataset.twice = cells().join(" ");
+document.body.dataset.order = header.getAttribute("aria-sort");
+</script>
+"""
+
+
+def test_a_browser_opens_the_page_and_sorts_a_table(page: str, tmp_path: Path, browser) -> None:
+    """No error in the console, no network; a click sorts, a second one the other way."""
+    copy = tmp_path / "report.html"
+    copy.write_text(page + SORT, encoding="utf-8")
+    shown = browser(copy.as_uri())
+    found = dict(re.findall(r'data-(once|twice|order)="([^"]*)"', shown))
+    orders = [[float(value) for value in found[name].split()] for name in ("once", "twice")]
+    assert len(orders[0]) == 3 and len(set(orders[0])) > 1
+    assert sorted([sorted(orders[0]), sorted(orders[0], reverse=True)]) == sorted(orders)
+    assert found["order"] in ("ascending", "descending")
+
+
 def test_missing_and_failed_runs_are_named_and_enter_no_number(page: str, study: Study) -> None:
     directory, runs = study
     for text in (page, (directory / "report.md").read_text(encoding="utf-8")):

@@ -1,0 +1,106 @@
+"""The pictures are drawn in both languages; the page computes what the module computes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import run_script
+from PIL import Image
+
+from wawa_transformer import gallery
+from wawa_transformer.positional import SPACINGS, sinusoid
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.filterwarnings("error:Glyph")  # a character that the font lacks
+def test_every_picture_is_drawn(lang: str, tmp_path: Path) -> None:
+    """Ten pictures, none of them blank, every character present."""
+    if lang == "zh" and gallery.cjk_font() is None:
+        pytest.skip("no font with Chinese characters here")
+    paths = gallery.draw_all(tmp_path, lang)
+    assert len(paths) == len(gallery.GALLERY) == 10
+    for path in paths:
+        with Image.open(path) as image:
+            colours = image.convert("RGB").getcolors(maxcolors=2**24)
+            assert image.width > 900 and colours is not None and len(colours) > 50
+
+
+def test_without_a_chinese_font_the_note_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gallery, "CJK_FONTS", ("No Such Font",))
+    with pytest.raises(LookupError, match="fonts-noto-cjk"):
+        gallery.draw_all(tmp_path, "zh")
+
+
+def test_the_script_refuses_an_unknown_language() -> None:
+    wrong = run_script("figures.py", "lang=fr")
+    assert wrong.returncode == 1 and "lang=fr does not exist; choose en, zh or both" in wrong.stderr
+
+
+@pytest.fixture(scope="module")
+def explorer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("explorer") / "explore.html"
+    gallery.write_explorer(path)
+    return path
+
+
+@pytest.mark.parametrize("spacing", SPACINGS)
+def test_the_page_computes_what_the_module_computes(spacing: str, explorer: Path, browser) -> None:
+    """What the page reads out against the formula in float64."""
+    p, k, d = 37, 12, 32
+    url = f"{explorer.as_uri()}#lang=en&d_model={d}&position={p}&distance={k}&spacing={spacing}"
+    page = browser(url)
+    rows = sinusoid(torch.tensor([p, p + k]), d, spacing=spacing)
+    first = ", ".join(f"{value:.4f}" for value in rows[0, :4].tolist())
+    similarity = float(torch.cosine_similarity(rows[0], rows[1], dim=0))
+    reading = re.search(r'<p id="reading"[^>]*>([^<]*)', page)
+    assert reading is not None
+    assert f"Position {p} begins {first}." in reading[1]
+    assert f"Similarity of {p} and {p + k}: {similarity:.4f}." in reading[1]
+
+
+MOVE = """
+<script>
+const look = id => [...document.querySelectorAll(`#${id} .js-line, #${id} .point, #${id} image`)]
+  .map(trace => ["d", "transform", "href"].map(name => trace.getAttribute(name))).join();
+const plots = ["table", "curves", "similarity", "rotation"];
+addEventListener("load", () => setTimeout(() => {
+  const before = plots.map(look), base = document.getElementById("base");
+  base.focus();
+  base.value = 2;
+  base.dispatchEvent(new Event("input"));
+  document.getElementById("lang").click();
+  setTimeout(() => {
+    const moved = plots.filter((id, i) => look(id) && look(id) !== before[i]);
+    document.body.dataset.moved = moved.join(" ");
+    document.body.dataset.wide = document.documentElement.scrollWidth > innerWidth;
+  }, 500);
+}, 500));
+</script>
+"""
+
+
+@pytest.mark.parametrize("size", ["1200,900", "500,900"])
+def test_a_slider_moves_the_plots_and_the_button_changes_the_language(
+    size: str, explorer: Path, browser, tmp_path: Path
+) -> None:
+    """All four pictures follow the base; nothing is wider than a phone's screen."""
+    copy = tmp_path / "copy.html"
+    copy.write_text(explorer.read_text(encoding="utf-8") + MOVE, encoding="utf-8")
+    page = browser(copy.as_uri() + "#lang=en", size)
+    assert 'data-moved="table curves similarity rotation"' in page
+    assert 'data-wide="false"' in page
+    assert 'lang="zh"' in page and "亲手试试正弦位置编码" in page
+    assert 'id="base-value">100<' in page
+
+
+def test_the_page_needs_no_network(explorer: Path) -> None:
+    """Outside plotly's own text nothing is loaded from anywhere."""
+    page = explorer.read_text(encoding="utf-8")
+    own = re.sub(r"<script>/\*\*.*?</script>", "", page, flags=re.S)
+    assert len(own) < 20_000 and len(page) > 1_000_000
+    assert not re.search(r"https?://|src=|<link", own)
