@@ -518,12 +518,18 @@ def train_length() -> dict[str, float]:
 
 @check
 def train_dropout() -> dict[str, float]:
-    gap = evidence.difference(
-        evidence.nll("dropout", "reverse", "sinusoidal"),
-        evidence.nll("no_dropout", "reverse", "sinusoidal"),
+    blind, sighted = (
+        evidence.difference(
+            evidence.nll("dropout", "reverse", pe), evidence.nll("no_dropout", "reverse", pe)
+        )
+        for pe in ("none", "sinusoidal")
     )
-    verdict = "holds" if gap.high < 0 else "fails" if gap.low > 0 else "open"
-    assert verdicts("train_dropout") == [verdict]
+    # Without positions there is only the training set to learn by heart, and it overfits: its
+    # validation NLL rises again. With them the rule is found, and there is nothing to overfit.
+    curves = evidence.rows("no_dropout", "reverse", "none", "curves.csv").groupby("step")["nll"]
+    means = curves.mean()
+    assert means.idxmin() < means.index[-1] and means.iloc[-1] > means.min() + 0.05
+    assert blind.high < 0 < sighted.low and verdicts("train_dropout") == ["restricted"]
     return {}
 
 

@@ -31,21 +31,28 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_an_encoding_is_added_as_the_page_says(tmp_path: Path) -> None:
-    """One class and one file, then train.py and compare.py know it and the report shows it."""
+def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
+    """An encoding, a task and a study are added; the report shows them, mistakes are named."""
     for name in ("wawa_transformer", "configs", "scripts"):
         shutil.copytree(ROOT / name, tmp_path / name)
-    page = "docs/adding_an_encoding.md"
-    [python], [yaml], [bash] = (blocks(page, language) for language in ("python", "yaml", "bash"))
+    page = "docs/tutorial.md"
+    encoding, task = blocks(page, "python")
     module = tmp_path / "wawa_transformer" / "positional.py"
     before, build, after = module.read_text(encoding="utf-8").partition("\ndef build(")
-    module.write_text(f"{before}\n{python}\n{build}{after}", encoding="utf-8")
-    (tmp_path / "configs" / "pe" / "learned_slopes.yaml").write_text(yaml, encoding="utf-8")
-    for command in bash.splitlines():
-        result = run(command, tmp_path)
+    module.write_text(f"{before}\n{encoding}\n{build}{after}", encoding="utf-8")
+    with (tmp_path / "wawa_transformer" / "tasks.py").open("a", encoding="utf-8") as tasks:
+        tasks.write(f"\n\n{task}")
+    text = (ROOT / page).read_text(encoding="utf-8")
+    files = re.findall(r"`(configs/\S+\.yaml)`[^`]*```yaml\n(.*?)^```$", text, flags=re.M | re.S)
+    assert len(files) == len(blocks(page, "yaml")) == 3
+    for name, content in files:
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    for block in blocks(page, "bash"):
+        result = run(block.strip(), tmp_path)
         assert result.returncode == 0, result.stderr
-    report = (tmp_path / "results" / "slopes" / "report.md").read_text(encoding="utf-8")
+    report = (tmp_path / "results" / "cycle" / "report.md").read_text(encoding="utf-8")
     assert re.search(r"^\| learned_slopes \| 3 \|", report, flags=re.M)
+    assert "can reach at most" in report  # the ceiling without positions
     refused = run("python scripts/train.py pe=learned_slopes pe.first_slop=1", tmp_path)
     assert refused.returncode == 1 and "did you mean pe.first_slope?" in refused.stderr
 
