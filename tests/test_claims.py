@@ -497,8 +497,10 @@ def train_probe() -> dict[str, float]:
     for task in ("nth", "cumsum"):
         gap = evidence.difference(em("lookup", task, "sinusoidal"), em("lookup", task, "none"))
         assert gap.low > 0
-    assert evidence.mean(em("lookup", "nth", "sinusoidal", unseen=True)).high < 0.5
-    return {}
+    # Lengths 11 to 20 ask for the places 1 to 10, the only ones asked for in training, this often:
+    share = sum(10 / length for length in range(11, 21)) / 10
+    assert evidence.mean(em("lookup", "nth", "sinusoidal", unseen=True)).high < share
+    return {"share": share}
 
 
 @check
@@ -536,11 +538,11 @@ def train_dropout() -> dict[str, float]:
 @check
 def train_ablate_dims() -> dict[str, float]:
     low, high = (em("sinusoid", "reverse", half) for half in ("low_half", "high_half"))
-    gap = evidence.difference(low, high)
-    first = "holds" if gap.low > 0 else "fails" if gap.high < 0 else "open"
-    blind = evidence.difference(high, em("sinusoid", "reverse", "none"))
-    second = "fails" if blind.low > 0 else "open"
-    assert verdicts("train_ablate_dims") == [first, second]
+    assert evidence.difference(low, high).low > 0.5
+    assert not evidence.difference(high, em("sinusoid", "reverse", "none")).excludes_zero
+    # It is the frequency: put the fast pairs into the high dimensions, and those are used.
+    assert evidence.difference(em("sinusoid", "reverse", "rising"), high).low > 0.5
+    assert verdicts("train_ablate_dims") == ["restricted", "restricted"]
     return {}
 
 
@@ -554,14 +556,16 @@ def train_nested() -> dict[str, float]:
     gap = evidence.difference(
         em("sinusoid", "reverse", "sinusoidal"), em("sinusoid", "reverse", "sinusoidal_nested")
     )
-    assert verdicts("train_nested") == [
-        "fails" if slower else "open", "holds" if gap.low > 0 else "open",
-    ]  # fmt: skip
+    assert slower and gap.low > 0 and verdicts("train_nested") == ["fails", "holds"]
     return {}
 
 
 @check
 def train_only() -> dict[str, float]:
+    gap = evidence.difference(
+        em("sinusoid", "reverse", "sinusoidal"), em("sinusoid", "reverse", "exponential")
+    )
+    assert gap.low > 0.1
     w = frequencies(64, spacing="exponential")[0]
     return {
         "span": float(w[0] / w[-1]), "useless": float((2 * math.pi / w > 5000).sum()),

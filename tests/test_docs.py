@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -64,3 +65,31 @@ def test_links_between_pages_lead_somewhere() -> None:
         for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
             if not link.startswith("http"):
                 assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def message(node: ast.expr) -> str:
+    """The text of a (formatted) string, … for what varies."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(message(part) for part in node.values)
+    return "…"
+
+
+def test_troubleshooting_names_every_message() -> None:
+    """The first telling words of each sentence that a user's mistake can bring up."""
+    page = " ".join((ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8").split())
+    shown = {"UserError", "SequenceTooLong", "LookupError"}
+    found = 0
+    for path in [*(ROOT / "wawa_transformer").glob("*.py"), *(ROOT / "scripts").glob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = node.func.id if isinstance(node, ast.Call) and hasattr(node.func, "id") else ""
+            # The model's own ValueErrors reach the user of a script as they are.
+            if name in shown or (name == "ValueError" and path.stem == "positional"):
+                pieces = message(node.args[0]).rstrip(".").split("…")
+                telling = next((p for p in pieces if len(p) > 11), pieces[-1])[:35].strip()
+                # What only a caller in Python can do needs no remedy on that page.
+                if "expected (batch" not in pieces[0] and not pieces[0].startswith("pe="):
+                    assert telling in page, f"{path.name}: {message(node.args[0])}"
+                    found += 1
+    assert found > 50
