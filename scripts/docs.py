@@ -28,11 +28,16 @@ def em(study: str, task: str, pe: str, **part: Any) -> str:
     return f"{evidence.mean(evidence.exact_match(study, task, pe, **part)):.3f}"
 
 
-def diff(study: str, task: str, a: str, b: str, **part: Any) -> str:
-    """The paired difference a − b in exact match, with its interval."""
-    values = (evidence.exact_match(study, task, pe, **part) for pe in (a, b))
-    estimate = evidence.difference(*values)
-    return f"{estimate:+z.3f}"
+def diff(study: str, task: str, a: str, b: str, of: int = 1, **part: Any) -> str:
+    """The paired difference a − b in exact match, its interval corrected as one ``of`` several."""
+    first, second = (evidence.exact_match(study, task, pe, **part) for pe in (a, b))
+    return f"{evidence.difference(first, second, of):+z.3f}"
+
+
+def bleu(pe: str) -> str:
+    """Greedy BLEU on Multi30k, each seed's."""
+    values = evidence.bleu("multi30k", "multi30k", pe)
+    return " and ".join(f"{value:.1f}" for _, value in sorted(values.items()))
 
 
 def reach(study: str, task: str, pe: str) -> str:
@@ -47,8 +52,8 @@ def loss(study: str, task: str, pe: str) -> str:
 
 def loss_diff(study_a: str, study_b: str, task: str, pe: str) -> str:
     """The paired difference in NLL between two studies of one encoding."""
-    values = (evidence.nll(study, task, pe) for study in (study_a, study_b))
-    return f"{evidence.difference(*values):+z.3f}"
+    first, second = (evidence.nll(study, task, pe) for study in (study_a, study_b))
+    return f"{evidence.difference(first, second):+z.3f}"
 
 
 def steps(study: str, task: str, pe: str, level: float) -> str:
@@ -69,7 +74,7 @@ ENVIRONMENT = jinja2.Environment(
     keep_trailing_newline=True,
 )
 ENVIRONMENT.globals.update(
-    {f.__name__: f for f in (em, diff, reach, loss, loss_diff, steps, seeds)}
+    {f.__name__: f for f in (em, diff, bleu, reach, loss, loss_diff, steps, seeds)}
 )
 
 

@@ -267,7 +267,7 @@ def test_reach_is_the_last_length_before_exact_match_falls_below_half(study: Stu
 def test_pictures_are_written_for_the_markdown_page(study: Study) -> None:
     markdown = (study[0] / "report.md").read_text(encoding="utf-8")
     linked = re.findall(r"\]\((figures/[^)]+)\)", markdown)
-    assert len(linked) == 3
+    assert len(linked) == 3  # and no ranking of three encodings, whose lines can be told apart
     assert all((study[0] / name).read_bytes().startswith(b"\x89PNG") for name in linked)
 
 
@@ -309,6 +309,8 @@ def test_the_largest_of_many_chance_differences_is_no_answer(tmp_path: Path) -> 
         r"is better than .* As the largest of 91 differences it may be chance", markdown
     )
     assert "No difference between encodings is shown on sort." in markdown
+    assert "](figures/ranking.png)" in markdown
+    assert (tmp_path / "figures" / "ranking.png").stat().st_size > 10_000
 
 
 def test_two_runs_under_one_name_are_refused(tmp_path: Path) -> None:

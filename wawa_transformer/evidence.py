@@ -8,7 +8,7 @@ import pandas as pd
 
 from wawa_transformer.config import CONFIG_DIR
 from wawa_transformer.report import REACHED
-from wawa_transformer.statistics import Estimate, estimate, paired_difference
+from wawa_transformer.statistics import CONFIDENCE, Estimate, estimate, paired_difference
 
 BENCHMARKS = CONFIG_DIR.parent / "benchmarks"
 Metric = dict[int, float]  # seed -> value
@@ -63,14 +63,20 @@ def steps_to(study: str, task: str, pe: str, level: float) -> Metric:
     return by_seed(reached.groupby(table["seed"]).min())
 
 
+def bleu(study: str, task: str, pe: str) -> Metric:
+    """For each seed the greedy BLEU on the test set."""
+    table = rows(study, task, pe, "bleu.csv")
+    return by_seed(table.set_index("seed")["bleu"])
+
+
 def by_seed(values: pd.Series) -> Metric:
     """A series indexed by seed as a plain dictionary."""
     return {int(seed): float(value) for seed, value in zip(values.index, values, strict=True)}
 
 
-def difference(a: Metric, b: Metric) -> Estimate:
-    """a − b, paired by seed."""
-    return paired_difference(a, b)
+def difference(a: Metric, b: Metric, of: int = 1) -> Estimate:
+    """a − b, paired by seed; its interval corrected as one ``of`` several (Bonferroni)."""
+    return paired_difference(a, b, 1 - (1 - CONFIDENCE) / of)
 
 
 def mean(values: Metric) -> Estimate:

@@ -20,7 +20,7 @@ import pandas as pd
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from wawa_transformer.figures import encoding_styles, panels, save
+from wawa_transformer.figures import encoding_styles, panels, ranking, save
 from wawa_transformer.statistics import CONFIDENCE, estimate, paired_difference, verdict
 from wawa_transformer.study import Run
 
@@ -75,6 +75,10 @@ def write_report(
             figure = panels(frame, x, y, styles, texts)
             pictures[name] = save(figure, directory / "figures" / f"{name}.png")
 
+    generated = [result for result in results if result["train_max_length"] is not None]
+    if generated and len(styles) > 4:  # too many lines to tell which is best
+        figure = ranking(_overall(generated), styles, "exact match at trained lengths")
+        pictures["ranking"] = save(figure, directory / "figures" / "ranking.png")
     tasks = [
         _task(task, [result for result in results if result["task"] == task])
         for task in dict.fromkeys(run.task for run in finished)
@@ -121,6 +125,19 @@ def _by_length(results: Sequence[Result]) -> pd.DataFrame:
     columns = ["task", "pe", "seed", "length", "exact_match", "token_accuracy", "nll"]
     columns += ["oracle_exact_match", "examples", "ceiling", "trained"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def _overall(results: Sequence[Result]) -> pd.DataFrame:
+    """One row for each run on a generated task: its exact match at trained lengths."""
+    rows = []
+    for result in results:
+        seen = [row for row in result["by_length"] if _trained(row["length"], result)]
+        blind = [row["ceiling"] for row in seen if row["ceiling"] is not None]
+        rows.append(
+            {"task": result["task"], "pe": result["pe"], "value": result["test"]["exact_match"]}
+            | {"ceiling": fmean(blind) if blind else None}
+        )
+    return pd.DataFrame(rows)
 
 
 def _trained(length: int, result: Result) -> bool | None:
