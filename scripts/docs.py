@@ -5,6 +5,7 @@ numbers in benchmarks/. A test fails when a page is stale.
 """
 
 import argparse
+import json
 from typing import Any
 
 import jinja2
@@ -62,6 +63,12 @@ def steps(study: str, task: str, pe: str, level: float) -> str:
     return f"{median:.0f}" if median < float("inf") else "never"
 
 
+def speed(name: str) -> str:
+    """A figure of ``benchmarks/table``, to two digits."""
+    found = json.loads((BENCHMARKS / "table" / "results.json").read_text(encoding="utf-8"))
+    return f"{found[name]:.2g}"
+
+
 def seeds(study: str, task: str, pe: str) -> int:
     """How many seeds stand behind a number."""
     return len(evidence.exact_match(study, task, pe))
@@ -74,7 +81,7 @@ ENVIRONMENT = jinja2.Environment(
     keep_trailing_newline=True,
 )
 ENVIRONMENT.globals.update(
-    {f.__name__: f for f in (em, diff, bleu, reach, loss, loss_diff, steps, seeds)}
+    {f.__name__: f for f in (em, diff, bleu, reach, loss, loss_diff, steps, speed, seeds)}
 )
 
 
