@@ -58,9 +58,69 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     assert refused.returncode == 1 and "did you mean pe.first_slope?" in refused.stderr
 
 
+SHIMS = {
+    # Small runs: every study one task and one seed, every text training five steps.
+    "python": """
+        case "$1 $*" in
+            scripts/compare.py*) set -- "$@" study.task=[letters] study.seeds=[0] ;;
+            *task=text*) exec {python} "$@" progress=false trainer.steps=5 model.d_model=16 ;;
+        esac
+        case "$1" in
+            scripts/figures.py) exec {python} "$@" lang=en ;;
+            scripts/train.py | scripts/compare.py) exec {python} "$@" {tiny} ;;
+        esac
+        exec {python} "$@" """,
+    "make": 'case "$1" in compare) python scripts/compare.py ;; *) echo "make $1" ;; esac',
+    "tensorboard": 'test -d "$2"',  # a server that would not end
+}
+
+
+def commands(page: str) -> list[str]:
+    """What a reader types: the lines of all shell blocks, without comments."""
+    lines = "".join(blocks(page, "bash")).replace("\\\n", " ").splitlines()
+    return [" ".join(line.split(" #")[0].split()) for line in lines if "activate" not in line]
+
+
+def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
+    """In the order of the page, in one shell, in a copy of the project."""
+    for name in ("wawa_transformer", "configs", "scripts", "data"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("multi30k"))
+    shims = tmp_path / "bin"
+    shims.mkdir()
+    for name, body in SHIMS.items():
+        body = body.replace("{python}", sys.executable).replace("{tiny}", shlex.join(TINY))
+        (shims / name).write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
+        (shims / name).chmod(0o755)
+    typed = commands("README.md")
+    assert len(typed) >= 12 and "make test" in typed
+    done = subprocess.run(
+        ["bash", "-euxc", "\n".join(typed)], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(tmp_path),
+             "PATH": f"{shims}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / "results" / "length" / "report.html").exists()
+    for block in blocks("README.md", "python"):
+        exec(compile(block, "README.md", "exec"), {})
+
+
+def test_both_readmes_show_the_same_commands_and_numbers() -> None:
+    """Whoever reads the Chinese one gets as far."""
+    chinese, english = (ROOT / name for name in ("README.zh-CN.md", "README.md"))
+    assert commands(chinese.name) == commands(english.name)
+    code = r"`([^`\n]+)`"
+    texts = [page.read_text(encoding="utf-8") for page in (english, chinese)]
+    assert [sorted(set(re.findall(code, text))) for text in texts][0] == sorted(
+        set(re.findall(code, texts[1]))
+    )
+    numbers = r"\d+\.\d+"
+    assert set(re.findall(numbers, texts[0])) == set(re.findall(numbers, texts[1]))
+
+
 def test_links_between_pages_lead_somewhere() -> None:
-    """Every relative link of the README and of docs/ names a file that is there."""
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "data" / "README.md"):
+    """Every relative link of every page names a file that is there."""
+    parts = ("*.md", "docs/*.md", "data/*.md", "benchmarks/**/*.md")
+    for page in [path for part in parts for path in ROOT.glob(part)]:
         text = page.read_text(encoding="utf-8")
         for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
             if not link.startswith("http"):

@@ -115,35 +115,42 @@ def panels(
     return figure
 
 
-def ranking(values: pd.DataFrame, styles: dict[str, dict[str, Any]], label: str) -> Figure:
+def ranking(
+    values: pd.DataFrame, styles: dict[str, dict[str, Any]], label: str, limit: str
+) -> Figure:
     """One panel for each task: every seed as a dot, mean and 95% interval, best encoding on top.
 
-    ``values`` has a row for each run (``task``, ``pe``, ``value``, ``ceiling``).
+    ``values`` has a row for each run: ``task``, ``pe``, ``value``, and ``limit``, where a dashed
+    line is drawn that is called ``limit``. Intervals are cut at the best value there can be,
+    ``values.most``.
     """
     tasks = list(dict.fromkeys(values["task"]))
-    most = max(values.groupby("task")["pe"].nunique())
-    figure = Figure(figsize=(4.6 * len(tasks) + 0.4, 0.26 * most + 1.2), layout="constrained")
+    rows_of = max(values.groupby("task")["pe"].nunique())
+    figure = Figure(figsize=(4.6 * len(tasks) + 0.4, 0.26 * rows_of + 1.2), layout="constrained")
+    look: dict[str, Any] = {"color": GREY, "linewidth": 2, "label": limit}
+    legend: list[Any] = []
     for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
         rows = values[values["task"] == task]
+        most = rows["most"].max()
         means = rows.groupby("pe")["value"].mean().sort_values()
         for place, pe in enumerate(means.index):
             seeds = rows.loc[rows["pe"] == pe, "value"]
             interval, colour = estimate(seeds), styles[pe]["color"]
             axes.plot(seeds, [place] * len(seeds), "o", color=colour, alpha=0.35, markersize=4)
-            ends = pd.Series([interval.low, interval.high]).clip(0, 1)
+            ends = pd.Series([interval.low, interval.high]).clip(0, most)
             axes.plot(ends, [place, place], color=colour, linewidth=2)
             axes.plot(interval.mean, place, "|", color=colour, markersize=11, markeredgewidth=2.5)
-        ceiling = rows["ceiling"].dropna()
-        if len(ceiling) and ceiling.iloc[0] < 1:
-            axes.axvline(ceiling.iloc[0], color=GREY, linestyle=(0, (2, 1)), linewidth=2, zorder=0)
-            where = (ceiling.iloc[0] + 0.02, len(means) / 2)
-            axes.text(*where, "ceiling\nwithout\npositions", color=GREY, fontsize=8, va="center")
+        where = rows["limit"].dropna().astype(float)
+        if len(where) and where.iloc[0] < most:
+            line = axes.axvline(where.iloc[0], linestyle=(0, (2, 1)), zorder=0, **look)
+            legend = [line]
         axes.set_yticks(range(len(means)), means.index)
-        axes.set_xlim(-0.03, 1.03)
+        axes.set_xlim(-0.03 * most, 1.03 * most)
         axes.set_xlabel(label)
         axes.set_title(task)
         axes.grid(axis="x", color=GREY, alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(handles=legend, loc="outside lower center", frameon=False)
     return figure
 
 

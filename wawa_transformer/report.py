@@ -77,8 +77,15 @@ def write_report(
 
     generated = [result for result in results if result["train_max_length"] is not None]
     if generated and len(styles) > 4:  # too many lines to tell which is best
-        figure = ranking(_overall(generated), styles, "exact match at trained lengths")
-        pictures["ranking"] = save(figure, directory / "figures" / "ranking.png")
+        rankings = [("ranking", "exact match at trained lengths", "ceiling without positions")]
+        rankings += [
+            ("reach", "reach: longest length with exact match ≥ ½", "longest trained length")
+        ]
+        for name, label, limit in rankings:
+            values = _overall(generated) if name == "ranking" else _reaches(generated)
+            if len(values):
+                figure = ranking(values, styles, label, limit)
+                pictures[name] = save(figure, directory / "figures" / f"{name}.png")
     tasks = [
         _task(task, [result for result in results if result["task"] == task])
         for task in dict.fromkeys(run.task for run in finished)
@@ -128,16 +135,26 @@ def _by_length(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def _overall(results: Sequence[Result]) -> pd.DataFrame:
-    """One row for each run on a generated task: its exact match at trained lengths."""
+    """For ``ranking``: each run's exact match at trained lengths, and the ceiling there."""
     rows = []
     for result in results:
         seen = [row for row in result["by_length"] if _trained(row["length"], result)]
         blind = [row["ceiling"] for row in seen if row["ceiling"] is not None]
-        rows.append(
-            {"task": result["task"], "pe": result["pe"], "value": result["test"]["exact_match"]}
-            | {"ceiling": fmean(blind) if blind else None}
-        )
+        value = {"value": result["test"]["exact_match"], "limit": fmean(blind) if blind else None}
+        rows.append({"task": result["task"], "pe": result["pe"], "most": 1.0} | value)
     return pd.DataFrame(rows)
+
+
+def _reaches(results: Sequence[Result]) -> pd.DataFrame:
+    """For ``ranking``: each run's reach, of the encodings that have learned the trained lengths."""
+    rows = pd.DataFrame(
+        {"task": result["task"], "pe": result["pe"], "value": _reach(result)}
+        | {"limit": result["train_max_length"], "exact_match": result["test"]["exact_match"]}
+        | {"most": max(row["length"] for row in result["by_length"])}
+        for result in results
+    )
+    learned = rows.groupby(["task", "pe"])["exact_match"].transform("mean") >= LEARNED_IN_RANGE
+    return rows[learned & (rows["most"] > rows["limit"])]
 
 
 def _trained(length: int, result: Result) -> bool | None:
