@@ -36,10 +36,12 @@ def main(config: DictConfig) -> None:
         process = launch(config, overrides, directory / "train.log")
         watch(process, runs, config.trainer.steps)
 
-    from wawa_transformer.report import write_report  # a second to import, not needed until now
+    # A second to import, and not needed until now.
+    from wawa_transformer.report import write_means, write_report
 
     command = shlex.join(["python", "scripts/compare.py", *sys.argv[1:]])
     page = write_report(directory, runs, config.study.name, command, config.study.question)
+    write_means(directory)
     unfinished = [run for run in runs if run.status != "finished"]
     for run in unfinished:
         log = run.directory / "error.log"

@@ -26,6 +26,8 @@ VERDICTS = {
 
 def em(study: str, task: str, pe: str, **part: Any) -> str:
     """Exact match at the trained lengths, or with ``unseen=True`` at the longer ones."""
+    if part.get("unseen") and not evidence.learned(study, task, pe):
+        return "–"
     return f"{evidence.mean(evidence.exact_match(study, task, pe, **part)):.3f}"
 
 
@@ -43,6 +45,8 @@ def bleu(pe: str) -> str:
 
 def reach(study: str, task: str, pe: str) -> str:
     """The longest length with an exact match of one half."""
+    if not evidence.learned(study, task, pe):
+        return "–"
     return f"{evidence.mean(evidence.reach(study, task, pe)):.1f}"
 
 
@@ -101,8 +105,8 @@ def claims() -> str:
         "This project grew from five Chinese notes on the sinusoidal encoding. Their claims, in "
         "our words, fall under "
         f"{len(data['topics'])} topics. Of {len(every)} claims {counts['holds']} hold, "
-        f"{counts['restricted']} hold with a restriction, {counts['fails']} do not hold and "
-        f"{counts['open']} are open.",
+        f"{counts['restricted']} hold with a restriction, {counts['fails']} do not hold; open: "
+        f"{counts['open']}.",
         "",
         *(f"- note {note}: {what}" for note, what in data["notes"].items() if note != "own"),
         f"- own: {data['notes']['own']}",

@@ -365,7 +365,7 @@ def comments() -> dict[str, float]:
     div_term = torch.exp(even * (-math.log(10000.0) / 16))
     assert div_term.shape == (8,) and torch.arange(10).unsqueeze(1).shape == (10, 1)
     as_commented = torch.sin(torch.arange(10.0).unsqueeze(1) * 10000.0 ** (even / 16))
-    return {"off": float((as_commented - notes_code(10, 16)[:, 0::2]).abs().max())}
+    return {"error": float((as_commented - notes_code(10, 16)[:, 0::2]).abs().max())}
 
 
 @check

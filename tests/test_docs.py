@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import types
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from conftest import SCRIPTS, TINY
 
 ROOT = SCRIPTS.parent
@@ -62,6 +66,7 @@ SHIMS = {
     # Small runs: every study one task and one seed, every text training five steps.
     "python": """
         case "$1 $*" in
+            *output_dir=results/notebook*) ;;
             scripts/compare.py*) set -- "$@" study.task=[letters] study.seeds=[0] ;;
             *task=text*) exec {python} "$@" progress=false trainer.steps=5 model.d_model=16 ;;
         esac
@@ -81,8 +86,9 @@ def commands(page: str) -> list[str]:
     return [" ".join(line.split(" #")[0].split()) for line in lines if "activate" not in line]
 
 
-def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
-    """In the order of the page, in one shell, in a copy of the project."""
+@pytest.fixture
+def shell(tmp_path: Path) -> Callable[[str], str]:
+    """``shell(script)``: what it prints, in a copy of the project, on small data."""
     for name in ("wawa_transformer", "configs", "scripts", "data"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("multi30k"))
     shims = tmp_path / "bin"
@@ -91,17 +97,45 @@ def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
         body = body.replace("{python}", sys.executable).replace("{tiny}", shlex.join(TINY))
         (shims / name).write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
         (shims / name).chmod(0o755)
+    paths = {"PYTHONPATH": str(tmp_path), "PATH": f"{shims}:{os.environ['PATH']}"}
+
+    def run_all(script: str) -> str:
+        done = subprocess.run(
+            ["bash", "-euxc", script], cwd=tmp_path, capture_output=True, text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **paths},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    return run_all
+
+
+def test_every_command_of_the_readme_runs(shell: Callable[[str], str], tmp_path: Path) -> None:
+    """In the order of the page, in one shell."""
     typed = commands("README.md")
     assert len(typed) >= 12 and "make test" in typed
-    done = subprocess.run(
-        ["bash", "-euxc", "\n".join(typed)], cwd=tmp_path, capture_output=True, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(tmp_path),
-             "PATH": f"{shims}:{os.environ['PATH']}"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    shell("\n".join(typed))
     assert (tmp_path / "results" / "length" / "report.html").exists()
     for block in blocks("README.md", "python"):
         exec(compile(block, "README.md", "exec"), {})
+
+
+def test_the_notebook_runs(
+    shell: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every cell in order; what Jupyter would show is collected instead."""
+    shown: list[object] = []
+    display = types.SimpleNamespace(display=shown.append, Image=str, Markdown=str)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    monkeypatch.chdir(tmp_path)
+    notebook = json.loads((ROOT / "docs" / "five_minutes.ipynb").read_text(encoding="utf-8"))
+    names: dict[str, object] = {"shell": lambda line: shown.append(shell(line))}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            source = re.sub(r"^( *)!(.*)$", r"\1shell(r'\2')", "".join(cell["source"]), flags=re.M)
+            exec(compile(source, "five_minutes.ipynb", "exec"), names)
+    printed = "\n".join(map(str, shown))
+    assert "exact match" in printed and "report: " in printed and "exact_match_by_length" in printed
 
 
 def test_both_readmes_show_the_same_commands_and_numbers() -> None:

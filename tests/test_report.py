@@ -13,9 +13,11 @@ from urllib.parse import unquote
 
 import pandas as pd
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from wawa_transformer.figures import encoding_styles
-from wawa_transformer.report import write_report
+from wawa_transformer import positional
+from wawa_transformer.figures import RESERVED_LOOKS, encoding_styles
+from wawa_transformer.report import write_means, write_report
 from wawa_transformer.study import Run
 
 ENCODINGS = ("sinusoidal", "learned", "none")
@@ -279,6 +281,23 @@ def test_the_same_runs_give_the_same_page(tmp_path: Path) -> None:
     assert first == second
 
 
+def test_tensorboard_gets_the_mean_of_each_encoding_within_its_interval(study: Study) -> None:
+    directory = study[0]
+    for _ in range(2):  # the second time replaces the first
+        write_means(directory)
+    curves = pd.read_csv(directory / "curves.csv")
+    rows = curves[(curves.task == "map") & (curves.pe == "none")]
+    events = EventAccumulator(str(directory / "map" / "none" / "mean")).Reload()
+    shown = {
+        end: [point.value for point in events.Scalars(f"exact_match/{end}")]
+        for end in ("validation", "low", "high")
+    }
+    assert shown["validation"] == pytest.approx(rows.groupby("step")["exact_match"].mean().tolist())
+    for mean, low, high in zip(*shown.values(), strict=True):
+        assert 0 <= low < mean < high <= 1
+    assert len(list((directory / "map").glob("*/mean"))) == len(ENCODINGS)
+
+
 def test_without_a_finished_run_the_page_says_so(tmp_path: Path) -> None:
     runs = [Run("map", "none", 0, tmp_path / "a"), Run("map", "none", 1, tmp_path / "b")]
     path = write_report(tmp_path / "out", runs, "Nothing yet", "compare")
@@ -362,7 +381,10 @@ def test_translations_of_one_seed_tell_no_encodings_apart(tmp_path: Path) -> Non
 
 
 def test_an_encoding_looks_the_same_in_every_study() -> None:
-    small, large = encoding_styles(ENCODINGS), encoding_styles([*"abcdefghijkl", *ENCODINGS])
+    ours = sorted(positional.ENCODINGS)
+    small, large = encoding_styles(ENCODINGS), encoding_styles([*"abcdefghijkl", *ours])
     assert all(small[pe] == large[pe] for pe in ENCODINGS)
-    assert len({style["marker"] for style in large.values()}) == len(large)
+    for group in (ours, "abcdefghijkl"):
+        assert len({large[pe]["marker"] for pe in group}) == len(group) == 12
+    assert large.keys() - RESERVED_LOOKS.keys() == set("abcdefghijkl")
     assert encoding_styles("ba") == encoding_styles("ab")

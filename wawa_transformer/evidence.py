@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from wawa_transformer.config import CONFIG_DIR
-from wawa_transformer.report import REACHED
+from wawa_transformer.report import LEARNED_IN_RANGE, REACHED
 from wawa_transformer.statistics import CONFIDENCE, Estimate, estimate, paired_difference
 
 BENCHMARKS = CONFIG_DIR.parent / "benchmarks"
@@ -38,6 +38,11 @@ def exact_match(
     # Lengths that were tested with more examples count for more, as in the test split itself.
     weighted = (part[column] * part["examples"]).groupby(part["seed"]).sum()
     return by_seed(weighted / part.groupby("seed")["examples"].sum())
+
+
+def learned(study: str, task: str, pe: str) -> bool:
+    """Whether the trained lengths are learned, so that longer ones may be read."""
+    return mean(exact_match(study, task, pe)).mean >= LEARNED_IN_RANGE
 
 
 def nll(study: str, task: str, pe: str) -> Metric:

@@ -19,12 +19,25 @@ from matplotlib.ticker import MaxNLocator
 from wawa_transformer.statistics import estimate
 
 # Colours that colour-blind readers can tell apart: Okabe & Ito, "Color Universal Design" (2008).
+BLUE, ORANGE, BLACK = "#0072B2", "#E69F00", "#000000"
+VERMILION, GREEN, PINK, SKY, YELLOW = FREE_COLOURS = (
+    "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#F0E442",
+)  # fmt: skip
+# Colour, marker and dash of each encoding in every picture; a variant has its original's colour.
 RESERVED_LOOKS = {
-    "sinusoidal": ("#0072B2", "o"),
-    "learned": ("#E69F00", "s"),
-    "none": ("#000000", "X"),
+    "sinusoidal": (BLUE, "o", "-"),
+    "learned": (ORANGE, "s", "-"),
+    "none": (BLACK, "X", "-"),
+    "rotary": (VERMILION, "^", "-"),
+    "alibi": (GREEN, "D", "-"),
+    "t5": (PINK, "v", "-"),
+    "shaw": (SKY, "*", "-"),
+    "transformer_xl": (YELLOW, "P", "-"),
+    "sinusoidal_shifted": (BLUE, "<", "--"),
+    "learned_shifted": (ORANGE, "p", "--"),
+    "randomized": (BLUE, ">", ":"),
+    "sinusoidal_nested": (BLUE, "h", "-."),
 }
-FREE_COLOURS = ("#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#F0E442")
 FREE_MARKERS = "^Dv*P<p>hd8H"
 DASHES = ("-", "--", ":")
 GREY = "#808080"  # seen on a white page and on a dark one
@@ -42,16 +55,15 @@ AXIS_LABELS = {
 def encoding_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Colour, marker and dash of each encoding, as keyword arguments of ``Axes.plot``.
 
-    The three encodings of every study look the same everywhere; the others share out the
-    remaining looks in alphabetical order, all markers different up to a dozen of them.
+    Those of the project look the same everywhere; others (designs of the sinusoid, encodings of
+    your own) share out the free looks in alphabetical order, all markers different up to a dozen.
     """
     names = list(dict.fromkeys(names))
     others = sorted(set(names) - RESERVED_LOOKS.keys())
     styles = {}
     for name in names:
-        dash = DASHES[0]
         if name in RESERVED_LOOKS:
-            colour, marker = RESERVED_LOOKS[name]
+            colour, marker, dash = RESERVED_LOOKS[name]
         else:
             place = others.index(name)
             colour = FREE_COLOURS[place % len(FREE_COLOURS)]

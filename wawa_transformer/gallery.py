@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator
 from plotly.offline import get_plotlyjs
 from torch import nn
 
-from wawa_transformer.figures import FREE_COLOURS, GREY, RESERVED_LOOKS
+from wawa_transformer.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, VERMILION
 from wawa_transformer.positional import SPACINGS, frequencies, sinusoid, sinusoid_table
 
 Words = Callable[[str, str], str]
@@ -29,8 +29,6 @@ CJK_FONTS = (
     "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "PingFang SC", "Heiti SC", "Hiragino Sans GB",
     "Microsoft YaHei", "SimHei", "Arial Unicode MS",
 )  # fmt: skip
-BLUE, ORANGE, BLACK = (colour for colour, _ in RESERVED_LOOKS.values())
-VERMILION, GREEN, PINK = FREE_COLOURS[:3]
 COLOURS = dict(zip(SPACINGS, (BLUE, ORANGE, GREEN, PINK), strict=True))
 CHINESE = {"geometric": "几何", "linear": "线性", "exponential": "exp(−i)", "textbook": "教科书"}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations, groupby
 from pathlib import Path
@@ -19,6 +20,7 @@ import jinja2
 import pandas as pd
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
+from torch.utils.tensorboard import SummaryWriter
 
 from wawa_transformer.figures import encoding_styles, panels, ranking, save
 from wawa_transformer.statistics import CONFIDENCE, estimate, paired_difference, verdict
@@ -474,3 +476,32 @@ def _environment(results: Sequence[Result]) -> dict[str, str]:
 
 def _distinct(values: Iterable[Any]) -> str:
     return "; ".join(str(value) for value in dict.fromkeys(values))
+
+
+def write_means(directory: Path) -> None:
+    """A TensorBoard run of its own for each encoding of a study: the mean over seeds, with a band.
+
+    Reads ``curves.csv`` in ``directory`` and writes ``<task>/<encoding>/mean``. The mean has the
+    tags of the runs, so that it stands in their charts; the tab CUSTOM SCALARS shows it in its 95%
+    interval, cut at the bounds of the metric.
+    """
+    curves = pd.read_csv(directory / "curves.csv")
+    for (task, pe), rows in curves.groupby(["task", "pe"]):
+        folder = directory / str(task) / str(pe) / "mean"
+        shutil.rmtree(folder, ignore_errors=True)
+        with SummaryWriter(folder) as writer:
+            for metric, top in (("exact_match", 1.0), ("token_accuracy", 1.0), ("nll", None)):
+                for step, values in rows.groupby("step")[metric]:
+                    point = estimate(values)
+                    ends = pd.Series([point.low, point.high]).fillna(point.mean).clip(0, top)
+                    for tag, value in (
+                        (f"{metric}/validation", point.mean),
+                        (f"{metric}/low", ends[0]),
+                        (f"{metric}/high", ends[1]),
+                    ):
+                        writer.add_scalar(tag, value, step)
+            charts = {
+                metric: ["Margin", [f"{metric}/{end}" for end in ("validation", "low", "high")]]
+                for metric in ("exact_match", "token_accuracy", "nll")
+            }
+            writer.add_custom_scalars({"mean over seeds and its 95% interval": charts})
