@@ -1,0 +1,75 @@
+"""Take the documentation's screenshots:  python scripts/screenshots.py
+
+Needs Chromium, and the finished default study (make compare). Writes docs/images/report.png,
+explore.png and tensorboard.png.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from wawa_transformer.config import CONFIG_DIR
+from wawa_transformer.gallery import write_explorer
+
+ROOT = CONFIG_DIR.parent
+IMAGES = ROOT / "docs" / "images"
+PORT = 6106
+
+
+def shoot(url: str, name: str, size: str) -> None:
+    """One page as PNG, after its scripts have run."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    program = next(filter(None, map(shutil.which, names)), None)
+    if program is None:
+        sys.exit("error: no Chromium was found; install one, for example: apt install chromium")
+    with tempfile.TemporaryDirectory() as profile:
+        flags = (
+            "headless", "no-sandbox", "disable-gpu", "no-first-run", "hide-scrollbars",
+            "virtual-time-budget=20000", f"user-data-dir={profile}", f"window-size={size}",
+            f"screenshot={IMAGES / name}",
+        )  # fmt: skip
+        command = [program, *(f"--{flag}" for flag in flags), url]
+        subprocess.run(command, check=True, capture_output=True)
+    print(IMAGES / name)
+
+
+def main() -> None:
+    study = ROOT / "results" / "default"
+    if not (study / "report.html").exists():
+        sys.exit(f"error: {study / 'report.html'} does not exist; run make compare first.")
+    with tempfile.TemporaryDirectory() as folder:
+        shoot((study / "report.html").as_uri(), "report.png", "1000,900")
+        page = Path(folder, "explore.html")
+        write_explorer(page)
+        shoot(page.as_uri() + "#lang=en", "explore.png", "1200,1080")
+        # The means alone: TensorBoard selects none of more than 40 runs.
+        for mean in study.glob("*/*/mean"):
+            shutil.copytree(mean, Path(folder, "means", mean.relative_to(study)))
+        command = [sys.executable, "-m", "tensorboard.main", "--logdir", f"{folder}/means"]
+        server = subprocess.Popen(
+            [*command, "--port", str(PORT)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            for _ in range(60):
+                try:
+                    urllib.request.urlopen(f"http://localhost:{PORT}")
+                    break
+                except urllib.error.URLError:
+                    time.sleep(1)
+            time.sleep(5)  # until it has read the runs
+            shoot(f"http://localhost:{PORT}/#custom_scalars", "tensorboard.png", "1300,650")
+        finally:
+            server.terminate()
+
+
+if __name__ == "__main__":
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
+    main()
