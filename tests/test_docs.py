@@ -187,3 +187,11 @@ def test_troubleshooting_names_every_message() -> None:
                     assert telling in page, f"{path.name}: {message(node.args[0])}"
                     found += 1
     assert found > 50
+
+
+def test_the_package_says_what_there_is() -> None:
+    """Every script is named and every script named is there."""
+    done = run("python -m wawa_transformer", ROOT)
+    assert done.returncode == 0
+    named = set(re.findall(r"scripts/\w+\.py", done.stdout))
+    assert named == {f"scripts/{path.name}" for path in SCRIPTS.glob("*.py")}
