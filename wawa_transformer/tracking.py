@@ -144,7 +144,9 @@ def show(
         }
         maps = attention_maps(model, batch.source, batch.target_in)
         tracker.attention_images(step, maps, labels)
-    settings = {"task": config.task.name, "pe": config.pe.name, "seed": config.seed, **config.model}
+    # TensorBoard sorts the columns and hides all but the first: capitals come first.
+    settings = {"Encoding": config.pe.name, "Seed": config.seed, "Task": config.task.name}
+    settings |= config.model
     tracker.hparams(
         settings | {"lr": config.trainer.lr, "steps": config.trainer.steps},
         {f"test/{name}": result["test"][name] for name in ("exact_match", "token_accuracy", "nll")},
