@@ -33,6 +33,7 @@ from wawa_transformer.transformer import Transformer
         ("modle.d_model=3", "did you mean model?"),
         ("trainer.leraning_rate=1", "trainer.leraning_rate does not exist"),
         ("task.max_lenght=5", "did you mean task.max_length?"),
+        ("task.cutoff=5", "task.cutoff is not in the chosen configuration; to add it, write +task"),
         ("pe.max_length=5", "pe.max_len"),
         ("seed=abc", "seed: Value 'abc'"),
         ("trainer.lr=fast", "trainer.lr: Value 'fast'"),

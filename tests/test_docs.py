@@ -67,6 +67,7 @@ SHIMS = {
     "python": """
         case "$1 $*" in
             *output_dir=results/notebook*) ;;
+            *study=multi30k*) exec {python} "$@" study.seeds=[0] {sample} progress=false ;;
             scripts/compare.py*) set -- "$@" study.task=[letters] study.seeds=[0] ;;
             *task=text*) exec {python} "$@" progress=false trainer.steps=5 model.d_model=16 ;;
         esac
@@ -80,9 +81,20 @@ SHIMS = {
 }
 
 
+# In place of the captions, which are not shipped, the sample that is.
+SAMPLE = (
+    "task.data_dir=data task.source=sample.en task.target=sample.de task.vocab_size=300 "
+    "task.validation_source=null task.validation_target=null task.test_source=null "
+    "task.test_target=null +task.test_size=20 +task.validation_size=20 trainer.steps=5 "
+    "trainer.warmup=1 model.d_model=16 model.num_layers=1"
+)
+
+
 def commands(page: str) -> list[str]:
-    """What a reader types: the lines of all shell blocks, without comments."""
+    """What a reader types: the lines of all shell blocks, without comments, and what is inline."""
     lines = "".join(blocks(page, "bash")).replace("\\\n", " ").splitlines()
+    inline = re.findall(r"`((?:python|eval) [^`]+)`", (ROOT / page).read_text(encoding="utf-8"))
+    lines += [line for line in inline if line not in lines]
     return [" ".join(line.split(" #")[0].split()) for line in lines if "activate" not in line]
 
 
@@ -95,6 +107,7 @@ def shell(tmp_path: Path) -> Callable[[str], str]:
     shims.mkdir()
     for name, body in SHIMS.items():
         body = body.replace("{python}", sys.executable).replace("{tiny}", shlex.join(TINY))
+        body = body.replace("{sample}", SAMPLE)
         (shims / name).write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
         (shims / name).chmod(0o755)
     paths = {"PYTHONPATH": str(tmp_path), "PATH": f"{shims}:{os.environ['PATH']}"}

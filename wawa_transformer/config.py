@@ -293,7 +293,10 @@ def explain(error: Exception, config_name: str = "config") -> str:
     unknown_group = "No match in the defaults list" in str(error)
     if unknown_group or isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
         key = key or str(error).split("'")[1]
-        return f"the key {key} does not exist{nearest(key, known_keys(config_name))}."
+        known = known_keys(config_name)
+        if key in known:  # a field of the class that the chosen file leaves at its default
+            return f"the key {key} is not in the chosen configuration; to add it, write +{key}=…"
+        return f"the key {key} does not exist{nearest(key, known)}."
     if isinstance(error, OverrideParseException):
         return f"{first_line(error)}; write key=value and quote special characters."
     if isinstance(error, ConfigCompositionException) and isinstance(cause, OmegaConfBaseException):
