@@ -73,6 +73,13 @@ def speed(name: str) -> str:
     return f"{found[name]:.2g}"
 
 
+def checked(topic: str, name: str) -> str:
+    """A number of docs/claims.yaml, which a test computes anew."""
+    data = yaml.safe_load((DOCS / "claims.yaml").read_text(encoding="utf-8"))
+    [numbers] = [entry["numbers"] for entry in data["topics"] if entry["topic"] == topic]
+    return numbers[name]
+
+
 def seeds(study: str, task: str, pe: str) -> int:
     """How many seeds stand behind a number."""
     return len(evidence.exact_match(study, task, pe))
@@ -85,7 +92,7 @@ ENVIRONMENT = jinja2.Environment(
     keep_trailing_newline=True,
 )
 ENVIRONMENT.globals.update(
-    {f.__name__: f for f in (em, diff, bleu, reach, loss, loss_diff, steps, speed, seeds)}
+    {f.__name__: f for f in (em, diff, bleu, reach, loss, loss_diff, steps, speed, checked, seeds)}
 )
 
 
