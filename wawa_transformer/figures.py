@@ -138,7 +138,8 @@ def ranking(
     """
     tasks = list(dict.fromkeys(values["task"]))
     rows_of = max(values.groupby("task")["pe"].nunique())
-    figure = Figure(figsize=(4.6 * len(tasks) + 0.4, 0.26 * rows_of + 1.2), layout="constrained")
+    size = (max(7, 4.6 * len(tasks) + 0.4), 0.26 * rows_of + 1.2)
+    figure = Figure(figsize=size, layout="constrained")
     look: dict[str, Any] = {"color": GREY, "linewidth": 2, "label": limit}
     legend: list[Any] = []
     for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
