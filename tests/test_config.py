@@ -141,3 +141,13 @@ def test_scripts_exit_with_one_sentence_and_status_1(arguments: list[str], tmp_p
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+def test_help_shows_the_words_that_are_accepted() -> None:
+    """The choices in --help are those that a wrong word is answered with."""
+    shown = run_script("train.py", "--help").stdout
+    for key in ("model.norm", "model.activation", "model.embedding_scale", "trainer.schedule"):
+        with pytest.raises(UserError) as caught:
+            validate(configure(f"{key}=nonsense"))
+        choices = str(caught.value).split("choose one of ")[1].rstrip(".")
+        assert f"{key}: {choices}" in shown
