@@ -259,6 +259,12 @@ def _task(name: str, results: Sequence[Result]) -> dict[str, Any]:
     blind = [ceilings[length] for length in trained]
     ceiling = fmean(blind) if blind and None not in blind and min(blind) < 1 else None
     differs, answer = _answer(*compared[0], labels, ceiling)
+    readable = {pe: beyond[pe] for pe in beyond if pe in learned}
+    differs_unseen = False
+    if len(readable) > 1:
+        what = f"At unseen lengths {unseen_range}"
+        differs_unseen, words = _answer(what, readable, True, "z.3f", labels, None)
+        answer += f" {words}" if differs_unseen else ""
     translation = _translation(by_pe) if bleu else None
     if translation and (told_apart := _told_apart(translation["tests"])):
         differs, answer = True, f"{answer} {told_apart}"
@@ -270,6 +276,7 @@ def _task(name: str, results: Sequence[Result]) -> dict[str, Any]:
         "rows": rows,
         "differences": differences,
         "differs": differs,
+        "differs_unseen": differs_unseen,
         "answer": answer,
         "translation": translation,
     }
@@ -348,6 +355,8 @@ def _lead(tasks: Sequence[dict[str, Any]]) -> str:
     others = ", ".join(task["name"] for task in tasks if not task["differs"])
     parts = [f"the encoding makes a difference on {differing}"] if differing else []
     parts += [f"no difference between encodings is shown on {others}"] if others else []
+    beyond = ", ".join(task["name"] for task in tasks if task["differs_unseen"])
+    parts += [f"beyond the trained lengths it makes a difference on {beyond}"] if beyond else []
     lead = "; ".join(parts)
     return f"{lead[0].upper()}{lead[1:]}."
 
