@@ -5,6 +5,7 @@ Every function draws one picture; ``t(english, chinese)`` chooses the language o
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +42,12 @@ def picture(draw: Callable[[Words], Figure]) -> Callable[[Words], Figure]:
 
 def cjk_font() -> str | None:
     """An installed font that has Chinese characters."""
-    installed = {font.name for font in font_manager.fontManager.ttflist}
+    manager = font_manager.fontManager
+    # matplotlib keeps a list of fonts from its first run; look for what was installed since.
+    for path in set(font_manager.findSystemFonts()) - {font.fname for font in manager.ttflist}:
+        with contextlib.suppress(OSError, RuntimeError):  # a file that it cannot read as a font
+            manager.addfont(path)
+    installed = {font.name for font in manager.ttflist}
     return next((name for name in CJK_FONTS if name in installed), None)
 
 
