@@ -15,6 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from wawa_transformer.attention import MultiHeadAttention
 from wawa_transformer.batching import Examples, collate
+from wawa_transformer.config import CONFIG_DIR
 from wawa_transformer.evaluation import translate
 from wawa_transformer.positional import NoEncoding
 from wawa_transformer.transformer import DecoderLayer, EncoderLayer, Transformer
@@ -92,7 +93,12 @@ class Tracker:
 
     def hparams(self, settings: dict[str, Any], metrics: dict[str, float]) -> None:
         """The row of this run in TensorBoard's HPARAMS table; the same columns for every run."""
-        self.writer.add_hparams(settings, metrics, run_name=".")
+        # TensorBoard filters by words that it was told of beforehand: those of configs/.
+        words = {
+            column: sorted({path.stem for path in (CONFIG_DIR / group).rglob("*.yaml")})
+            for column, group in (("Encoding", "pe"), ("Task", "task"))
+        }
+        self.writer.add_hparams(settings, metrics, hparam_domain_discrete=words, run_name=".")
 
 
 @torch.no_grad()
