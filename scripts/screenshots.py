@@ -1,7 +1,8 @@
-"""Take the documentation's screenshots:  python scripts/screenshots.py
+"""Make the documentation's pictures:  python scripts/screenshots.py
 
-Needs Chromium, and the finished default study (make compare). Writes docs/images/report.png,
-explore.png and tensorboard.png.
+Needs Chromium, and the finished default study (make compare). Writes docs/images/: screenshots of
+the report, of TensorBoard and of the page to move by hand, and those of the lesson's pictures that
+are there already.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import urllib.request
 from pathlib import Path
 
 from wawa_transformer.config import CONFIG_DIR
-from wawa_transformer.gallery import write_explorer
+from wawa_transformer.gallery import draw_all, write_explorer
 
 ROOT = CONFIG_DIR.parent
 IMAGES = ROOT / "docs" / "images"
@@ -45,6 +46,9 @@ def main() -> None:
         sys.exit(f"error: {study / 'report.html'} does not exist; run make compare first.")
     with tempfile.TemporaryDirectory() as folder:
         shoot((study / "report.html").as_uri(), "report.png", "1000,900")
+        for picture in draw_all(Path(folder, "pictures"), "en"):
+            if (IMAGES / picture.name).exists():
+                shutil.copy(picture, IMAGES)
         page = Path(folder, "explore.html")
         write_explorer(page)
         shoot(page.as_uri() + "#lang=en", "explore.png", "1200,1080")

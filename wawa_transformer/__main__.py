@@ -19,7 +19,7 @@ In a checkout of the project (each has --help):
   python scripts/figures.py      ten pictures, and a page to move by hand
   python scripts/benchmark.py    speed against torch.nn.Transformer
   python scripts/docs.py         the pages made from committed results
-  python scripts/screenshots.py  the screenshots of the documentation
+  python scripts/screenshots.py  the pictures of the documentation
 
 In your own code:
   from wawa_transformer import PositionalEncoding, Transformer""")
