@@ -31,6 +31,8 @@ def exact_match(task: str, pe: str, length: int, noise: random.Random) -> float:
     """Planted: order tasks held to the ceiling without positions, sort alike for all."""
     if length > TRAINED:
         value = max(0.0, 1 - 0.15 * (length - TRAINED))
+        if pe == "short":
+            return 0.1 * noise.random()
         return value if pe != "none" or task == "sort" else 0.0
     if pe == "none" and task in ORDER_TASKS:
         ceiling = comb(length + 9, length) / 10**length
@@ -264,6 +266,23 @@ def test_reach_is_the_last_length_before_exact_match_falls_below_half(study: Stu
     reverse = markdown.split("### reverse")[1].split("Paired differences")[0]
     assert reverse.count("| 13.0, all seeds equal |") == 2  # none has not learned the task
     assert "the longest tested, or more" not in markdown
+
+
+def test_the_headline_names_a_difference_at_unseen_lengths(tmp_path: Path) -> None:
+    """Both learn the trained lengths alike; planted is that one of them ends there."""
+    runs = [
+        Run("sort", pe, seed, tmp_path / f"{pe}{seed}")
+        for pe in ("sinusoidal", "short", "none") for seed in range(5)
+    ]  # fmt: skip
+    for run in runs:
+        plant(run)
+    write_report(tmp_path, runs, "Far", "compare")
+    markdown = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert (
+        "No difference between encodings is shown on sort; "
+        "beyond the trained lengths it makes a difference on sort." in markdown
+    )
+    assert re.search(r"At unseen lengths 11–20: .*, short 0\.0.* is better than short", markdown)
 
 
 def test_pictures_are_written_for_the_markdown_page(study: Study) -> None:
