@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from wawa_transformer.analysis import LEARNED_IN_RANGE, REACHED
 from wawa_transformer.config import CONFIG_DIR
-from wawa_transformer.report import LEARNED_IN_RANGE, REACHED
 from wawa_transformer.statistics import CONFIDENCE, Estimate, estimate, paired_difference
 
 BENCHMARKS = CONFIG_DIR.parent / "benchmarks"

@@ -1,0 +1,364 @@
+"""What a study's runs say: tables of their results, and each task in numbers and in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations, groupby
+from statistics import fmean, median
+from typing import Any
+
+import pandas as pd
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
+
+from wawa_transformer.statistics import CONFIDENCE, estimate, paired_difference, verdict
+from wawa_transformer.study import Run
+
+LEARNED_IN_RANGE = 0.95  # below this exact match at trained lengths, unseen ones say nothing
+REACHED = 0.5  # exact match that counts as having reached a length
+RANDOMISATIONS = 10_000  # of the paired test; the smallest p it can give is 1/10,001
+TRANSLATIONS_SHOWN = 8
+
+Result = dict[str, Any]  # the contents of one result.json, with its run's directory
+Metric = dict[str, dict[int, float]]  # encoding -> seed -> value
+
+
+def length_table(results: Sequence[Result]) -> pd.DataFrame:
+    """One row for each run and test length: ``results.csv``."""
+    rows = [
+        {"task": result["task"], "pe": result["pe"], "seed": result["seed"]}
+        | row
+        | {"trained": _trained(row["length"], result)}
+        for result in results
+        for row in result["by_length"]
+    ]
+    columns = ["task", "pe", "seed", "length", "exact_match", "token_accuracy", "nll"]
+    columns += ["oracle_exact_match", "examples", "ceiling", "trained"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def overall_table(results: Sequence[Result]) -> pd.DataFrame:
+    """For ``ranking``: each run's exact match at trained lengths, and the ceiling there."""
+    rows = []
+    for result in results:
+        seen = [row for row in result["by_length"] if _trained(row["length"], result)]
+        blind = [row["ceiling"] for row in seen if row["ceiling"] is not None]
+        value = {"value": result["test"]["exact_match"], "limit": fmean(blind) if blind else None}
+        rows.append({"task": result["task"], "pe": result["pe"], "most": 1.0} | value)
+    return pd.DataFrame(rows)
+
+
+def reach_table(results: Sequence[Result]) -> pd.DataFrame:
+    """For ``ranking``: each run's reach, of the encodings that have learned the trained lengths."""
+    rows = pd.DataFrame(
+        {"task": result["task"], "pe": result["pe"], "value": _reach(result)}
+        | {"limit": result["train_max_length"], "exact_match": result["test"]["exact_match"]}
+        | {"most": max(row["length"] for row in result["by_length"])}
+        for result in results
+    )
+    learned = rows.groupby(["task", "pe"])["exact_match"].transform("mean") >= LEARNED_IN_RANGE
+    return rows[learned & (rows["most"] > rows["limit"])]
+
+
+def _trained(length: int, result: Result) -> bool | None:
+    """Whether training drew this length; None for a text, whose lengths nobody drew."""
+    if result["train_max_length"] is None:
+        return None
+    return bool(result["train_min_length"] <= length <= result["train_max_length"])
+
+
+def curve_table(finished: Sequence[Run]) -> pd.DataFrame:
+    """One row for each run and validation."""
+    rows = [
+        {"task": run.task, "pe": run.pe, "seed": run.seed} | row
+        for run in finished
+        for row in run.metrics()
+        if row["split"] == "validation"
+    ]
+    columns = ["task", "pe", "seed", "step", "exact_match", "token_accuracy", "nll"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def bleu_table(results: Sequence[Result]) -> pd.DataFrame:
+    """One row for each run that translates: BLEU with its bootstrap interval, and chrF."""
+    columns = ["bleu", "bleu_low", "bleu_high", "chrf", "signature"]
+    rows = [
+        {"task": result["task"], "pe": result["pe"], "seed": result["seed"]}
+        | {column: result["translation"][column] for column in columns}
+        for result in results
+        if result["translation"]
+    ]
+    return pd.DataFrame(rows)
+
+
+def summarise(name: str, results: Sequence[Result]) -> dict[str, Any]:
+    """All that the page says about one task, in numbers and in words."""
+    by_pe: dict[str, dict[int, Result]] = {}
+    for result in results:
+        by_pe.setdefault(result["pe"], {})[result["seed"]] = result
+    ceilings = {row["length"]: row["ceiling"] for r in results for row in r["by_length"]}
+    trained = sorted(length for length in ceilings if _trained(length, results[0]))
+    unseen = sorted(length for length in ceilings if trained and length > trained[-1])
+
+    def metric(read: Callable[[Result], float]) -> Metric:
+        return {pe: {seed: read(r) for seed, r in seeds.items()} for pe, seeds in by_pe.items()}
+
+    def at_unseen(result: Result, column: str) -> float:
+        return fmean(r[column] for r in result["by_length"] if r["length"] in unseen)
+
+    exact_match = metric(lambda result: result["test"]["exact_match"])
+    token_accuracy = metric(lambda result: result["test"]["token_accuracy"])
+    nll = metric(lambda result: result["test"]["nll"])
+    beyond = metric(lambda result: at_unseen(result, "exact_match")) if unseen else {}
+    oracle = metric(lambda result: at_unseen(result, "oracle_exact_match")) if unseen else {}
+    reach = metric(_reach) if unseen else {}
+    bleu = {}
+    if all(result["translation"] for result in results):
+        bleu = metric(lambda result: result["translation"]["bleu"])
+
+    rows: list[dict[str, Any]] = [
+        {
+            "pe": pe,
+            "n": len(seeds),
+            "exact_match": estimate(exact_match[pe].values()),
+            "unseen": estimate(beyond[pe].values()) if unseen else None,
+            "oracle": estimate(oracle[pe].values()) if unseen else None,
+            "reach": estimate(reach[pe].values()) if unseen else None,
+            "censored": unseen and max(reach[pe].values()) == unseen[-1],
+            "interpreted": fmean(exact_match[pe].values()) >= LEARNED_IN_RANGE,
+            "token_accuracy": estimate(token_accuracy[pe].values()),
+            "nll": estimate(nll[pe].values()),
+            "bleu": estimate(bleu[pe].values()) if bleu else None,
+            "cost": _cost(list(seeds.values())),
+        }
+        for pe, seeds in by_pe.items()
+    ]
+    labels = {row["pe"]: _label(row["pe"], row["cost"]["settings"]) for row in rows}
+    learned = {row["pe"] for row in rows if row["interpreted"]}
+    trained_range = f"{trained[0]}–{trained[-1]}" if trained else None
+    unseen_range = f"{unseen[0]}–{unseen[-1]}" if unseen else None
+    if trained:
+        compared = [(f"exact match, trained lengths {trained_range}", exact_match, True, "z.3f")]
+        if unseen:
+            compared += [
+                (f"exact match, unseen lengths {unseen_range}", beyond, True, "z.3f"),
+                ("reach", reach, True, "z.1f"),
+            ]
+    else:
+        compared = [("BLEU", bleu, True, "z.2f")] if bleu else []
+        compared += [("NLL per token", nll, False, "z.4f")]
+    differences = []
+    for what, values, higher_is_better, decimals in compared:
+        for a, b in _pairs(list(by_pe)):
+            difference = paired_difference(values[a], values[b])
+            words = verdict(difference, labels[a], labels[b], higher_is_better)
+            if (values is beyond or values is reach) and not {a, b} <= learned:
+                words = "Not interpreted: the trained lengths are not learned by both."
+            row = {"what": what, "a": a, "b": b, "difference": difference, "verdict": words}
+            differences.append(row | {"shown": f"{difference:+{decimals}}"})
+
+    blind = [ceilings[length] for length in trained]
+    ceiling = fmean(blind) if blind and None not in blind and min(blind) < 1 else None
+    differs, answer = _answer(*compared[0], labels, ceiling)
+    readable = {pe: beyond[pe] for pe in beyond if pe in learned}
+    differs_unseen = False
+    if len(readable) > 1:
+        what = f"At unseen lengths {unseen_range}"
+        differs_unseen, words = _answer(what, readable, True, "z.3f", labels, None)
+        answer += f" {words}" if differs_unseen else ""
+    translation = _translation(by_pe) if bleu else None
+    if translation and (told_apart := _told_apart(translation["tests"])):
+        differs, answer = True, f"{answer} {told_apart}"
+    return {
+        "name": name,
+        "trained": trained_range,
+        "unseen": unseen_range,
+        "ceiling": ceiling,
+        "rows": rows,
+        "differences": differences,
+        "differs": differs,
+        "differs_unseen": differs_unseen,
+        "answer": answer,
+        "translation": translation,
+    }
+
+
+def _reach(result: Result) -> int:
+    """The longest length up to which every tested length has exact match of at least one half."""
+    longest = 0
+    for row in sorted(result["by_length"], key=lambda row: row["length"]):
+        if row["exact_match"] < REACHED:
+            break
+        longest = row["length"]
+    return longest
+
+
+def _pairs(encodings: Sequence[str]) -> list[tuple[str, str]]:
+    """All pairs of a few encodings; of many, the sinusoidal one against each other."""
+    if len(encodings) > 4 and "sinusoidal" in encodings:
+        return [("sinusoidal", other) for other in encodings if other != "sinusoidal"]
+    return list(combinations(encodings, 2))
+
+
+def _label(pe: str, settings: str) -> str:
+    """The name for a verdict: with the initial scale wherever one was chosen, since it decides."""
+    scales = [setting for setting in settings.split(", ") if setting.startswith("init_std")]
+    return f"{pe} ({', '.join(scales)})" if scales else pe
+
+
+def _answer(
+    what: str,
+    values: Metric,
+    higher_is_better: bool,
+    decimals: str,
+    labels: dict[str, str],
+    ceiling: float | None,
+) -> tuple[bool, str]:
+    """Whether the first and the last encoding differ, and the sentence that says so.
+
+    They were picked as the largest of all differences, so with many encodings their 95% interval
+    excludes zero by chance. The headline asks for more: Bonferroni's interval over all pairs.
+    """
+    estimates = {pe: estimate(seeds.values()) for pe, seeds in values.items()}
+    ranked = sorted(estimates, key=lambda pe: estimates[pe].mean, reverse=higher_is_better)
+    named = ranked if len(ranked) <= 4 else [ranked[0], ranked[-1]]
+    shown = (f"{labels[pe]} {estimates[pe]:{decimals}} (n={estimates[pe].n})" for pe in named)
+    answer = f"{what}: {', '.join(shown)}. "
+    differs = False
+    if len(ranked) == 1:
+        answer += "No other encoding has finished a run."
+    else:
+        first, last = ranked[0], ranked[-1]
+        difference = paired_difference(values[first], values[last])
+        answer += verdict(difference, labels[first], labels[last], higher_is_better)
+        pairs = math.comb(len(ranked), 2)
+        strict = 1 - (1 - CONFIDENCE) / pairs
+        differs = paired_difference(values[first], values[last], strict).excludes_zero
+        if difference.excludes_zero and not differs:
+            answer += f" As the largest of {pairs} differences it may be chance: the interval "
+            answer += "corrected for picking it (Bonferroni) includes zero."
+    blind = [
+        labels[pe]
+        for pe, value in estimates.items()
+        if ceiling is not None and (value.low if value.n > 1 else value.mean) <= ceiling
+    ]
+    if blind:
+        answer += f" Not above {ceiling:.3f}, the most that any model without positions can reach: "
+        answer += f"{', '.join(blind)}."
+    return differs, answer
+
+
+def lead(tasks: Sequence[dict[str, Any]]) -> str:
+    """The answer in one sentence."""
+    if not tasks:
+        return "No run has finished, so there is no answer yet."
+    differing = ", ".join(task["name"] for task in tasks if task["differs"])
+    others = ", ".join(task["name"] for task in tasks if not task["differs"])
+    parts = [f"the encoding makes a difference on {differing}"] if differing else []
+    parts += [f"no difference between encodings is shown on {others}"] if others else []
+    beyond = ", ".join(task["name"] for task in tasks if task["differs_unseen"])
+    parts += [f"beyond the trained lengths it makes a difference on {beyond}"] if beyond else []
+    sentence = "; ".join(parts)
+    return f"{sentence[0].upper()}{sentence[1:]}."
+
+
+def _cost(results: Sequence[Result]) -> dict[str, Any]:
+    """What one encoding's runs took, as medians over seeds, and the settings they shared."""
+    names = ("parameters", "flops_per_step", "tokens_per_second", "seconds", "peak_memory_mb")
+    known = {name: [r[name] for r in results if r[name] is not None] for name in names}
+    settings = (", ".join(f"{k} {v}" for k, v in r["settings"]["pe"].items()) for r in results)
+    return {
+        **{name: median(values) if values else None for name, values in known.items()},
+        "device": distinct(result["device"] for result in results),
+        "settings": distinct(settings),
+    }
+
+
+def _translation(by_pe: dict[str, dict[int, Result]]) -> dict[str, Any]:
+    """BLEU of every run, the paired test between encodings, and translations side by side."""
+    results = [result for seeds in by_pe.values() for result in seeds.values()]
+    seeds = sorted({result["seed"] for result in results})
+    seed = max(seeds, key=lambda seed: sum(seed in finished for finished in by_pe.values()))
+    shown = {pe: finished[seed] for pe, finished in by_pe.items() if seed in finished}
+    samples = {pe: r["translation"]["samples"][:TRANSLATIONS_SHOWN] for pe, r in shown.items()}
+    return {
+        "runs": results,
+        "signature": distinct(result["translation"]["signature"] for result in results),
+        "chrf_signature": distinct(result["translation"]["chrf_signature"] for result in results),
+        "tests": [test for seed in seeds for test in _bleu_tests(by_pe, seed)],
+        "seed": seed,
+        "samples": [
+            {
+                "source": alike[0]["source"],
+                "reference": alike[0]["reference"],
+                "hypotheses": dict(zip(samples, (s["hypothesis"] for s in alike), strict=True)),
+            }
+            for alike in zip(*samples.values(), strict=True)
+        ],
+    }
+
+
+def _bleu_tests(by_pe: dict[str, dict[int, Result]], seed: int) -> Iterable[dict[str, Any]]:
+    """Approximate randomisation between the encodings' translations under one seed.
+
+    Riezler and Maxwell, "On some pitfalls in automatic evaluation and significance testing for
+    MT" (2005), as sacreBLEU computes it with its default seed. It answers for other test
+    sentences, not for other training seeds.
+    """
+    finished = {pe: seeds[seed] for pe, seeds in by_pe.items() if seed in seeds}
+    hypotheses = {pe: _lines(result, "hypotheses") for pe, result in finished.items()}
+    for a, pairs in groupby(_pairs(list(finished)), key=lambda pair: pair[0]):
+        # Equal output needs no test; the page says "same translations".
+        others = [b for _, b in pairs]
+        tested = [b for b in others if hypotheses[b] != hypotheses[a]]
+        scores: dict[str, Any] = {}
+        if tested:
+            fields = dict(
+                part.split(":", 1) for part in finished[a]["translation"]["signature"].split("|")
+            )
+            metric = BLEU(tokenize=fields["tok"], lowercase=fields["case"] == "lc", force=True)
+            _, scored = PairedTest(
+                [(pe, hypotheses[pe]) for pe in (a, *tested)],
+                {"BLEU": metric},
+                [_lines(finished[a], "references")],
+                test_type="ar",
+                n_samples=RANDOMISATIONS,
+            )()
+            scores = dict(zip(tested, scored["BLEU"][1:], strict=True))
+        for b in others:
+            bleu = [finished[pe]["translation"]["bleu"] for pe in (a, b)]
+            p_value = scores[b].p_value if b in scores else None
+            yield {"seed": seed, "a": a, "b": b, "difference": bleu[0] - bleu[1], "p": p_value}
+
+
+def _told_apart(tests: Sequence[dict[str, Any]]) -> str:
+    """The pairs that the paired test of every seed tells apart in the same direction, or nothing.
+
+    It asks for two seeds at least, and for a p that stands Bonferroni's correction for all tests.
+    """
+    strict = (1 - CONFIDENCE) / max(1, len(tests))
+    pairs: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for test in tests:
+        p_value = 1.0 if test["p"] is None else test["p"]
+        pairs.setdefault((test["a"], test["b"]), []).append((test["difference"], p_value))
+    found = []
+    for (a, b), values in pairs.items():
+        signs = {difference > 0 for difference, _ in values}
+        largest = max(p_value for _, p_value in values)
+        if len(values) > 1 and len(signs) == 1 and largest < strict:
+            better, worse = (a, b) if signs == {True} else (b, a)
+            found.append(f"{better} above {worse} (p ≤ {largest:.4f})")
+    if not found:
+        return ""
+    return f"In the paired test over test sentences, with every seed: {', '.join(found)}."
+
+
+def _lines(result: Result, which: str) -> list[str]:
+    """A file of the run, one sentence a line; ``splitlines`` would also split at U+2028."""
+    path = result["directory"] / result["translation"]["paths"][which]
+    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+def distinct(values: Iterable[Any]) -> str:
+    return "; ".join(str(value) for value in dict.fromkeys(values))
