@@ -46,9 +46,10 @@ def main() -> None:
         sys.exit(f"error: {study / 'report.html'} does not exist; run make compare first.")
     with tempfile.TemporaryDirectory() as folder:
         shoot((study / "report.html").as_uri(), "report.png", "1000,900")
-        for picture in draw_all(Path(folder, "pictures"), "en"):
-            if (IMAGES / picture.name).exists():
-                shutil.copy(picture, IMAGES)
+        for lang, images in (("en", IMAGES), ("zh", IMAGES / "zh")):
+            for picture in draw_all(Path(folder, lang), lang):
+                if (images / picture.name).exists():
+                    shutil.copy(picture, images)
         page = Path(folder, "explore.html")
         write_explorer(page)
         shoot(page.as_uri() + "#lang=en", "explore.png", "1200,1080")

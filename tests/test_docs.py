@@ -15,7 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import SCRIPTS, TINY
+
+from wawa_transformer.positional import sinusoid_table
 
 ROOT = SCRIPTS.parent
 
@@ -162,6 +165,20 @@ def test_both_readmes_show_the_same_commands_and_numbers() -> None:
     )
     numbers = r"\d+\.\d+"
     assert set(re.findall(numbers, texts[0])) == set(re.findall(numbers, texts[1]))
+
+
+def test_both_chapters_on_the_encoding_show_the_same_code_and_formulas() -> None:
+    """What the code of the chapter computes is the project's own table, in either language."""
+    pages = [ROOT / "docs" / name for name in ("encoding.md", "encoding.zh-CN.md")]
+    english, chinese = (
+        re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+        for page in pages
+    )
+    assert english == chinese and len(english) == 4
+    [code] = [text for language, text in english if language == "python"]
+    names: dict[str, torch.Tensor] = {}
+    exec(code, names)
+    torch.testing.assert_close(names["table"], sinusoid_table(10, 8)[0], atol=1e-6, rtol=0)
 
 
 def test_links_between_pages_lead_somewhere() -> None:
