@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import date
 from functools import partial
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -137,7 +136,7 @@ def main(config: DictConfig) -> None:
             "device": torch.cuda.get_device_name(device) if on_gpu else platform.machine(),
             "threads": config.trainer.threads, "torch": str(torch.__version__),
         }  # fmt: skip
-        folder = Path(BENCHMARKS / name)
+        folder = BENCHMARKS / name
         make_directory(folder)
         text = json.dumps(about | {k: round(v, 4) for k, v in found.items()}, indent=1)
         (folder / "results.json").write_text(text + "\n", encoding="utf-8")

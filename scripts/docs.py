@@ -16,6 +16,7 @@ from wawa_transformer import evidence
 from wawa_transformer.evidence import BENCHMARKS
 
 DOCS = BENCHMARKS.parent / "docs"
+CLAIMS = yaml.safe_load((DOCS / "claims.yaml").read_text(encoding="utf-8"))
 VERDICTS = {
     "holds": "holds",
     "restricted": "holds with a restriction",
@@ -75,14 +76,8 @@ def speed(name: str) -> str:
 
 def checked(topic: str, name: str) -> str:
     """A number of docs/claims.yaml, which a test computes anew."""
-    data = yaml.safe_load((DOCS / "claims.yaml").read_text(encoding="utf-8"))
-    [numbers] = [entry["numbers"] for entry in data["topics"] if entry["topic"] == topic]
+    [numbers] = [entry["numbers"] for entry in CLAIMS["topics"] if entry["topic"] == topic]
     return numbers[name]
-
-
-def seeds(study: str, task: str, pe: str) -> int:
-    """How many seeds stand behind a number."""
-    return len(evidence.exact_match(study, task, pe))
 
 
 ENVIRONMENT = jinja2.Environment(
@@ -92,14 +87,13 @@ ENVIRONMENT = jinja2.Environment(
     keep_trailing_newline=True,
 )
 ENVIRONMENT.globals.update(
-    {f.__name__: f for f in (em, diff, bleu, reach, loss, loss_diff, steps, speed, checked, seeds)}
+    {f.__name__: f for f in (em, diff, bleu, reach, loss, loss_diff, steps, speed, checked)}
 )
 
 
 def claims() -> str:
     """The page of claims and verdicts."""
-    data = yaml.safe_load((DOCS / "claims.yaml").read_text(encoding="utf-8"))
-    every = [verdict for topic in data["topics"] for *_, verdict in topic["claims"]]
+    every = [verdict for topic in CLAIMS["topics"] for *_, verdict in topic["claims"]]
     counts = {key: every.count(key) for key in VERDICTS}
     lines = [
         "# What the five notes claim, and what became of it",
@@ -111,14 +105,14 @@ def claims() -> str:
         "",
         "This project grew from five Chinese notes on the sinusoidal encoding. Their claims, in "
         "our words, fall under "
-        f"{len(data['topics'])} topics. Of {len(every)} claims {counts['holds']} hold, "
+        f"{len(CLAIMS['topics'])} topics. Of {len(every)} claims {counts['holds']} hold, "
         f"{counts['restricted']} hold with a restriction, {counts['fails']} do not hold; open: "
         f"{counts['open']}.",
         "",
-        *(f"- note {note}: {what}" for note, what in data["notes"].items() if note != "own"),
-        f"- own: {data['notes']['own']}",
+        *(f"- note {note}: {what}" for note, what in CLAIMS["notes"].items() if note != "own"),
+        f"- own: {CLAIMS['notes']['own']}",
     ]
-    for topic in data["topics"]:
+    for topic in CLAIMS["topics"]:
         name = topic["topic"].rstrip("_")
         words = ENVIRONMENT.from_string(topic["measured"])
         lines += ["", f"## {name}", "", "| claim | where | verdict |", "|---|---|---|"]

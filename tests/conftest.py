@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -50,28 +50,22 @@ def run_script(name: str, *arguments: str, stdin: str = "") -> subprocess.Comple
     )  # fmt: skip
 
 
-@pytest.fixture
-def browser(tmp_path: Path) -> Callable[..., str]:
+@pytest.fixture(scope="session")
+def browser() -> Callable[..., str]:
     """``browser(url, size)``: the page's document after its scripts ran, without a network.
 
     Fails on an error in the page's console; skips where there is no Chromium.
     """
-    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    program = next(filter(None, map(shutil.which, names)), None)
-    if program is None:
-        pytest.skip("no Chromium here")
+    chromium = runpy.run_path(str(SCRIPTS / "screenshots.py"))["chromium"]
 
     def open_page(url: str, size: str = "1200,900") -> str:
-        flags = (
-            "headless", "no-sandbox", "disable-gpu", "no-first-run", "disable-extensions",
-            "disable-background-networking", "disable-component-update", "disable-sync",
-            "host-resolver-rules=MAP * ~NOTFOUND", "enable-logging=stderr", "dump-dom",
-            "virtual-time-budget=5000", f"window-size={size}", f"user-data-dir={tmp_path}/profile",
-        )  # fmt: skip
-        done = subprocess.run(
-            [program, *(f"--{flag}" for flag in flags), url],
-            capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
+        try:
+            done = chromium(
+                url, "host-resolver-rules=MAP * ~NOTFOUND", "enable-logging=stderr", "dump-dom",
+                "virtual-time-budget=5000", f"window-size={size}",
+            )  # fmt: skip
+        except FileNotFoundError as error:
+            pytest.skip(str(error))
         errors = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
         assert not errors and done.returncode == 0, errors or done.stderr
         return done.stdout

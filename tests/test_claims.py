@@ -263,18 +263,12 @@ def effective_rank(rows: Tensor) -> float:
 @check
 def redundancy() -> dict[str, float]:
     found = {}
-    for length in (64, 512):
-        for name in ("geometric", "linear"):
-            rows = table(length, 64, spacing=name)
-            found[f"{name}{length}"] = effective_rank(rows)
-    columns = table(512, 64, spacing="linear")[:, 0::2].T
-    found["correlation"] = float(
-        np.abs([np.corrcoef(a, b)[0, 1] for a, b in zip(columns, columns[1:], strict=False)]).mean()
-    )
-    columns = table(512, 64)[:, 0::2].T
-    found["correlation_geometric"] = float(
-        np.abs([np.corrcoef(a, b)[0, 1] for a, b in zip(columns, columns[1:], strict=False)]).mean()
-    )
+    for name, suffix in (("geometric", "_geometric"), ("linear", "")):
+        for length in (64, 512):
+            found[f"{name}{length}"] = effective_rank(table(length, 64, spacing=name))
+        sines = table(512, 64, spacing=name)[:, 0::2].T
+        neighbours = np.corrcoef(sines).diagonal(offset=1)
+        found[f"correlation{suffix}"] = float(np.abs(neighbours).mean())
     return found
 
 

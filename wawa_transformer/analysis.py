@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations, groupby
 from statistics import fmean, median
 from typing import Any
@@ -27,9 +27,7 @@ Metric = dict[str, dict[int, float]]  # encoding -> seed -> value
 def length_table(results: Sequence[Result]) -> pd.DataFrame:
     """One row for each run and test length: ``results.csv``."""
     rows = [
-        {"task": result["task"], "pe": result["pe"], "seed": result["seed"]}
-        | row
-        | {"trained": _trained(row["length"], result)}
+        _run(result) | row | {"trained": _trained(row["length"], result)}
         for result in results
         for row in result["by_length"]
     ]
@@ -45,20 +43,26 @@ def overall_table(results: Sequence[Result]) -> pd.DataFrame:
         seen = [row for row in result["by_length"] if _trained(row["length"], result)]
         blind = [row["ceiling"] for row in seen if row["ceiling"] is not None]
         value = {"value": result["test"]["exact_match"], "limit": fmean(blind) if blind else None}
-        rows.append({"task": result["task"], "pe": result["pe"], "most": 1.0} | value)
+        rows.append(_run(result) | value | {"most": 1.0})
     return pd.DataFrame(rows)
 
 
 def reach_table(results: Sequence[Result]) -> pd.DataFrame:
     """For ``ranking``: each run's reach, of the encodings that have learned the trained lengths."""
     rows = pd.DataFrame(
-        {"task": result["task"], "pe": result["pe"], "value": _reach(result)}
-        | {"limit": result["train_max_length"], "exact_match": result["test"]["exact_match"]}
+        _run(result)
+        | {"value": _reach(result), "limit": result["train_max_length"]}
+        | {"exact_match": result["test"]["exact_match"]}
         | {"most": max(row["length"] for row in result["by_length"])}
         for result in results
     )
     learned = rows.groupby(["task", "pe"])["exact_match"].transform("mean") >= LEARNED_IN_RANGE
     return rows[learned & (rows["most"] > rows["limit"])]
+
+
+def _run(result: Result) -> dict[str, Any]:
+    """The columns that name a run."""
+    return {column: result[column] for column in ("task", "pe", "seed")}
 
 
 def _trained(length: int, result: Result) -> bool | None:
@@ -84,8 +88,7 @@ def bleu_table(results: Sequence[Result]) -> pd.DataFrame:
     """One row for each run that translates: BLEU with its bootstrap interval, and chrF."""
     columns = ["bleu", "bleu_low", "bleu_high", "chrf", "signature"]
     rows = [
-        {"task": result["task"], "pe": result["pe"], "seed": result["seed"]}
-        | {column: result["translation"][column] for column in columns}
+        _run(result) | {column: result["translation"][column] for column in columns}
         for result in results
         if result["translation"]
     ]
@@ -112,7 +115,7 @@ def summarise(name: str, results: Sequence[Result]) -> dict[str, Any]:
     nll = metric(lambda result: result["test"]["nll"])
     beyond = metric(lambda result: at_unseen(result, "exact_match")) if unseen else {}
     oracle = metric(lambda result: at_unseen(result, "oracle_exact_match")) if unseen else {}
-    reach = metric(_reach) if unseen else {}
+    reaches = metric(_reach) if unseen else {}
     bleu = {}
     if all(result["translation"] for result in results):
         bleu = metric(lambda result: result["translation"]["bleu"])
@@ -124,8 +127,8 @@ def summarise(name: str, results: Sequence[Result]) -> dict[str, Any]:
             "exact_match": estimate(exact_match[pe].values()),
             "unseen": estimate(beyond[pe].values()) if unseen else None,
             "oracle": estimate(oracle[pe].values()) if unseen else None,
-            "reach": estimate(reach[pe].values()) if unseen else None,
-            "censored": unseen and max(reach[pe].values()) == unseen[-1],
+            "reach": estimate(reaches[pe].values()) if unseen else None,
+            "censored": unseen and max(reaches[pe].values()) == unseen[-1],
             "interpreted": fmean(exact_match[pe].values()) >= LEARNED_IN_RANGE,
             "token_accuracy": estimate(token_accuracy[pe].values()),
             "nll": estimate(nll[pe].values()),
@@ -143,7 +146,7 @@ def summarise(name: str, results: Sequence[Result]) -> dict[str, Any]:
         if unseen:
             compared += [
                 (f"exact match, unseen lengths {unseen_range}", beyond, True, "z.3f"),
-                ("reach", reach, True, "z.1f"),
+                ("reach", reaches, True, "z.1f"),
             ]
     else:
         compared = [("BLEU", bleu, True, "z.2f")] if bleu else []
@@ -153,7 +156,7 @@ def summarise(name: str, results: Sequence[Result]) -> dict[str, Any]:
         for a, b in _pairs(list(by_pe)):
             difference = paired_difference(values[a], values[b])
             words = verdict(difference, labels[a], labels[b], higher_is_better)
-            if (values is beyond or values is reach) and not {a, b} <= learned:
+            if (values is beyond or values is reaches) and not {a, b} <= learned:
                 words = "Not interpreted: the trained lengths are not learned by both."
             row = {"what": what, "a": a, "b": b, "difference": difference, "verdict": words}
             differences.append(row | {"shown": f"{difference:+{decimals}}"})
@@ -185,12 +188,16 @@ def summarise(name: str, results: Sequence[Result]) -> dict[str, Any]:
 
 
 def _reach(result: Result) -> int:
+    return reach({row["length"]: row["exact_match"] for row in result["by_length"]})
+
+
+def reach(exact_match: Mapping[int, float]) -> int:
     """The longest length up to which every tested length has exact match of at least one half."""
     longest = 0
-    for row in sorted(result["by_length"], key=lambda row: row["length"]):
-        if row["exact_match"] < REACHED:
+    for length in sorted(exact_match):
+        if exact_match[length] < REACHED:
             break
-        longest = row["length"]
+        longest = length
     return longest
 
 
@@ -233,8 +240,7 @@ def _answer(
         difference = paired_difference(values[first], values[last])
         answer += verdict(difference, labels[first], labels[last], higher_is_better)
         pairs = math.comb(len(ranked), 2)
-        strict = 1 - (1 - CONFIDENCE) / pairs
-        differs = paired_difference(values[first], values[last], strict).excludes_zero
+        differs = paired_difference(values[first], values[last], of=pairs).excludes_zero
         if difference.excludes_zero and not differs:
             answer += f" As the largest of {pairs} differences it may be chance: the interval "
             answer += "corrected for picking it (Bonferroni) includes zero."

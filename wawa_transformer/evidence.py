@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pandas as pd
 
-from wawa_transformer.analysis import LEARNED_IN_RANGE, REACHED
+from wawa_transformer import analysis
 from wawa_transformer.config import CONFIG_DIR
-from wawa_transformer.statistics import CONFIDENCE, Estimate, estimate, paired_difference
+from wawa_transformer.statistics import Estimate, estimate, paired_difference
 
 BENCHMARKS = CONFIG_DIR.parent / "benchmarks"
 Metric = dict[int, float]  # seed -> value
 
 
-def studies() -> list[str]:
-    """The names of all studies whose results are committed."""
-    return sorted(path.parent.name for path in BENCHMARKS.glob("*/results.csv"))
+@functools.cache  # the pages ask for a few files hundreds of times
+def read(path: Path) -> pd.DataFrame:
+    """A committed table."""
+    return pd.read_csv(path)
 
 
 def rows(study: str, task: str, pe: str, file: str = "results.csv") -> pd.DataFrame:
     """The lines of a study's table for one task and encoding; at least one."""
-    table = pd.read_csv(BENCHMARKS / study / file)
+    table = read(BENCHMARKS / study / file)
     chosen = table[(table["task"] == task) & (table["pe"] == pe)]
     if chosen.empty:
         raise ValueError(f"{Path(study) / file} holds nothing on {task} with {pe}")
@@ -42,7 +44,7 @@ def exact_match(
 
 def learned(study: str, task: str, pe: str) -> bool:
     """Whether the trained lengths are learned, so that longer ones may be read."""
-    return mean(exact_match(study, task, pe)).mean >= LEARNED_IN_RANGE
+    return mean(exact_match(study, task, pe)).mean >= analysis.LEARNED_IN_RANGE
 
 
 def nll(study: str, task: str, pe: str) -> Metric:
@@ -56,9 +58,8 @@ def nll(study: str, task: str, pe: str) -> Metric:
 
 def reach(study: str, task: str, pe: str) -> Metric:
     """For each seed the longest length up to which exact match is at least one half, or 0."""
-    table = rows(study, task, pe).sort_values("length")
-    reached = table["exact_match"].ge(REACHED).groupby(table["seed"]).cummin()
-    return by_seed(table["length"].where(reached, 0).groupby(table["seed"]).max())
+    table = rows(study, task, pe).pivot(index="length", columns="seed", values="exact_match")
+    return by_seed(pd.Series({seed: analysis.reach(v) for seed, v in table.to_dict().items()}))
 
 
 def steps_to(study: str, task: str, pe: str, level: float) -> Metric:
@@ -79,9 +80,7 @@ def by_seed(values: pd.Series) -> Metric:
     return {int(seed): float(value) for seed, value in zip(values.index, values, strict=True)}
 
 
-def difference(a: Metric, b: Metric, of: int = 1) -> Estimate:
-    """a − b, paired by seed; its interval corrected as one ``of`` several (Bonferroni)."""
-    return paired_difference(a, b, 1 - (1 - CONFIDENCE) / of)
+difference = paired_difference
 
 
 def mean(values: Metric) -> Estimate:

@@ -99,12 +99,12 @@ def panels(
             look = styles[pe] | {"linewidth": width, "markersize": 2 + 2 * width}
             axes.plot(list(points), [point.mean for point in points.values()], **look)
             legend[pe] = Line2D([], [], label=pe, **look)
-            low, high = ([getattr(p, end) for p in points.values()] for end in ("low", "high"))
             top = None if column == "nll" else 1
+            low, high = zip(*(point.within(top) for point in points.values()), strict=True)
             axes.fill_between(
                 list(points),
-                pd.Series(low, dtype=float).clip(0, top),
-                pd.Series(high, dtype=float).clip(0, top),
+                low,
+                high,
                 color=styles[pe]["color"],
                 alpha=0.2,
                 linewidth=0,
@@ -150,8 +150,7 @@ def ranking(
             seeds = rows.loc[rows["pe"] == pe, "value"]
             interval, colour = estimate(seeds), styles[pe]["color"]
             axes.plot(seeds, [place] * len(seeds), "o", color=colour, alpha=0.35, markersize=4)
-            ends = pd.Series([interval.low, interval.high]).clip(0, most)
-            axes.plot(ends, [place, place], color=colour, linewidth=2)
+            axes.plot(interval.within(most), [place, place], color=colour, linewidth=2)
             axes.plot(interval.mean, place, "|", color=colour, markersize=11, markeredgewidth=2.5)
         where = rows["limit"].dropna().astype(float)
         if len(where) and where.iloc[0] < most:

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-import jinja2
 import matplotlib
 import torch
 from matplotlib import font_manager
@@ -21,6 +20,7 @@ from plotly.offline import get_plotlyjs
 from torch import nn
 
 from wawa_transformer.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, VERMILION
+from wawa_transformer.pages import write_page
 from wawa_transformer.positional import SPACINGS, frequencies, sinusoid, sinusoid_table
 
 Words = Callable[[str, str], str]
@@ -76,17 +76,10 @@ def draw_all(folder: Path, lang: str) -> list[Path]:
 
 
 def write_explorer(path: Path) -> None:
-    """Write the interactive page: one file that needs no network."""
-    templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    """Write ``explore.html``, the interactive page: one file that needs no network."""
+    write_page(
+        path, plotly=get_plotlyjs(), spacings=SPACINGS, colours=[BLUE, ORANGE, GREEN, VERMILION]
     )
-    page = templates.get_template("explore.html.jinja").render(
-        plotly=get_plotlyjs(), spacings=SPACINGS, colours=[BLUE, ORANGE, GREEN, VERMILION]
-    )
-    path.write_text(page, encoding="utf-8")
 
 
 def canvas(width: float, height: float, columns: int = 1, rows: int = 1) -> tuple[Figure, list]:

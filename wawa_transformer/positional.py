@@ -471,6 +471,7 @@ class T5Buckets(NoEncoding, kind="t5"):
     """
 
     window = "max_distance"
+    edges: Tensor
 
     def __init__(
         self,
@@ -488,7 +489,13 @@ class T5Buckets(NoEncoding, kind="t5"):
                 f"pe.num_buckets={num_buckets} must be even and at least 4, and "
                 f"pe.max_distance={max_distance} greater than {side // 2}"
             )
-        self.causal, self.side, self.max_distance = causal, side, max_distance
+        self.causal, self.side = causal, side
+        exact = side // 2
+        wide, ratio = side - exact, max_distance / exact
+        # Where each wide bucket begins. As integers: the logarithm of the paper's code can land
+        # on either side of a boundary by rounding.
+        edges = [math.ceil(round(exact * ratio ** (j / wide), 9)) for j in range(1, wide)]
+        self.register_buffer("edges", torch.tensor(edges, dtype=torch.int64), persistent=False)
         self.init_std = d_model**-0.5
         self.table = nn.Parameter(torch.empty(num_buckets, num_heads))
         self.initialise(lambda name: torch.default_generator)
@@ -500,14 +507,9 @@ class T5Buckets(NoEncoding, kind="t5"):
     def bucket(self, distance: Tensor) -> Tensor:
         """The bucket of each ``distance`` (key minus query), any shape, int64."""
         exact = self.side // 2
-        wide = self.side - exact
-        ratio = self.max_distance / exact
-        # Where each wide bucket begins. As integers: the logarithm of the paper's code can land
-        # on either side of a boundary by rounding.
-        edges = [math.ceil(round(exact * ratio ** (j / wide), 9)) for j in range(1, wide)]
         far = -distance if self.causal else distance.abs()
         far = far.clamp(min=0)
-        beyond = torch.bucketize(far, torch.tensor(edges, device=far.device), right=True)
+        beyond = torch.bucketize(far, self.edges, right=True)
         bucket = torch.where(far < exact, far, exact + beyond)
         return bucket if self.causal else bucket + self.side * (distance > 0)
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import jinja2
 import pandas as pd
 from torch.utils.tensorboard import SummaryWriter
 
@@ -31,10 +30,9 @@ from wawa_transformer.analysis import (
     summarise,
 )
 from wawa_transformer.figures import encoding_styles, panels, ranking, save
+from wawa_transformer.pages import write_page
 from wawa_transformer.statistics import estimate
 from wawa_transformer.study import Run
-
-TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write_report(
@@ -80,12 +78,12 @@ def write_report(
 
     generated = [result for result in results if result["train_max_length"] is not None]
     if generated and len(styles) > 4:  # too many lines to tell which is best
-        rankings = [("ranking", "exact match at trained lengths", "ceiling without positions")]
-        rankings += [
-            ("reach", "reach: longest length with exact match ≥ ½", "longest trained length")
-        ]
-        for name, label, limit in rankings:
-            values = overall_table(generated) if name == "ranking" else reach_table(generated)
+        how_well = ("exact match at trained lengths", "ceiling without positions")
+        how_far = ("reach: longest length with exact match ≥ ½", "longest trained length")
+        for name, values, (label, limit) in (
+            ("ranking", overall_table(generated), how_well),
+            ("reach", reach_table(generated), how_far),
+        ):
             if len(values):
                 figure = ranking(values, styles, label, limit)
                 pictures[name] = save(figure, directory / "figures" / f"{name}.png")
@@ -110,16 +108,8 @@ def write_report(
         "randomisations": RANDOMISATIONS,
         "environment": _environment(results),
     }
-    templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=lambda name: name == "report.html.jinja",
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     for name in ("report.md", "report.html"):
-        page = templates.get_template(f"{name}.jinja").render(context)
-        (directory / name).write_text(page, encoding="utf-8")
+        write_page(directory / name, **context)
     return directory / "report.html"
 
 
@@ -156,22 +146,19 @@ def write_means(directory: Path) -> None:
     interval, cut at the bounds of the metric.
     """
     curves = pd.read_csv(directory / "curves.csv")
+    tops = {"exact_match": 1.0, "token_accuracy": 1.0, "nll": None}
+    charts: dict[str, Any] = {
+        metric: ["Margin", [f"{metric}/{end}" for end in ("validation", "low", "high")]]
+        for metric in tops
+    }
     for (task, pe), rows in curves.groupby(["task", "pe"]):
         folder = directory / str(task) / str(pe) / "mean"
         shutil.rmtree(folder, ignore_errors=True)
         with SummaryWriter(folder) as writer:
-            for metric, top in (("exact_match", 1.0), ("token_accuracy", 1.0), ("nll", None)):
+            for metric, top in tops.items():
                 for step, values in rows.groupby("step")[metric]:
                     point = estimate(values)
-                    ends = pd.Series([point.low, point.high]).fillna(point.mean).clip(0, top)
-                    for tag, value in (
-                        (f"{metric}/validation", point.mean),
-                        (f"{metric}/low", ends[0]),
-                        (f"{metric}/high", ends[1]),
-                    ):
+                    low, high = point.within(top) if point.n > 1 else (point.mean, point.mean)
+                    for tag, value in zip(charts[metric][1], (point.mean, low, high), strict=True):
                         writer.add_scalar(tag, value, step)
-            charts = {
-                metric: ["Margin", [f"{metric}/{end}" for end in ("validation", "low", "high")]]
-                for metric in ("exact_match", "token_accuracy", "nll")
-            }
             writer.add_custom_scalars({"mean over seeds and its 95% interval": charts})

@@ -31,6 +31,11 @@ class Estimate:
         """Half the length of the interval: what stands behind ±."""
         return (self.high - self.low) / 2
 
+    def within(self, top: float | None) -> tuple[float, float]:
+        """Both ends, cut at 0 and at ``top``, the bounds of a metric: for pictures only."""
+        low, high = np.clip([self.low, self.high], 0, top)
+        return float(low), float(high)
+
     @property
     def every_seed_equal(self) -> bool:
         """Whether at least two seeds all gave one value, up to rounding."""
@@ -84,14 +89,14 @@ def estimate(values: Iterable[float], confidence: float = CONFIDENCE) -> Estimat
     return Estimate(mean, float(low), float(high), n)
 
 
-def paired_difference(
-    a: Mapping[int, float], b: Mapping[int, float], confidence: float = CONFIDENCE
-) -> Estimate:
+def paired_difference(a: Mapping[int, float], b: Mapping[int, float], of: int = 1) -> Estimate:
     """The estimate of a − b, seed by seed, over the seeds that both have.
 
+    Its interval is corrected as that of one ``of`` several comparisons (Bonferroni).
     Two runs of one seed share data order and initial weights, so their difference varies less
     than the runs themselves (the paired t-test; Snedecor & Cochran, *Statistical Methods*, ch. 6).
     """
+    confidence = 1 - (1 - CONFIDENCE) / of
     return estimate((a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())), confidence)
 
 

@@ -296,7 +296,9 @@ class Scan(Task, kind="scan"):
     def dataset(self, seed: int) -> DatasetDict:
         commands = scan_commands()
         order = np.random.default_rng(seed_for(seed, "data", "scan")).permutation(len(commands))
-        names = [list(commands)[i] for i in order]
+        every = list(commands)
+        names = [every[i] for i in order]
+        alone: list[str] = []  # the primitive, as often as the split repeats it
         if self.split == "simple":
             cut = len(names) * 4 // 5
             train, test = names[:cut], names[cut:]
@@ -307,11 +309,9 @@ class Scan(Task, kind="scan"):
         else:
             holds = f" {self.primitive} "
             test = [n for n in names if holds in f" {n} " and n != self.primitive]
-            others = [n for n in names if holds not in f" {n} "]
-            train = others
-        train, validation = train[self.held_out :], train[: self.held_out]
-        if self.split == "primitive":
-            train = train + [self.primitive] * round(len(others) / 9)
+            train = [n for n in names if holds not in f" {n} "]
+            alone = [self.primitive] * round(len(train) / 9)
+        train, validation = train[self.held_out :] + alone, train[: self.held_out]
         return DatasetDict(
             {
                 name: parallel(

@@ -160,7 +160,7 @@ class Transformer(nn.Module):
                 f"and tgt_vocab_size={tgt_vocab_size}"
             )
         self.d_model = d_model
-        self.shrink = d_model**-0.5 if embedding_scale == "position_down" else 1.0
+        self.position_down = embedding_scale == "position_down"
 
         self.tgt_embedding = nn.Embedding(tgt_vocab_size, d_model)
         self.src_embedding = (
@@ -220,10 +220,17 @@ class Transformer(nn.Module):
             tgt, memory, tgt_mask, padding_mask(src) if cross_mask is None else cross_mask
         )
 
+    def embed(
+        self, ids: Tensor, words: nn.Embedding, position: NoEncoding, offset: int = 0
+    ) -> Tensor:
+        """Word and position of ``ids (B,S)``, the first at ``offset``, after dropout: (B,S,D)."""
+        x = position(words(ids) * math.sqrt(self.d_model), offset)
+        return x * self.d_model**-0.5 if self.position_down else x
+
     def encode(self, src: Tensor, src_mask: Tensor | None = None) -> Tensor:
         """The encoder's reading ``memory (B,S,D)`` of ``src (B,S)``."""
         mask = padding_mask(src) if src_mask is None else src_mask
-        x = self.src_position(self.src_embedding(src) * math.sqrt(self.d_model)) * self.shrink
+        x = self.embed(src, self.src_embedding, self.src_position)  # (B,S,D)
         for layer in self.encoder_layers:
             x = layer(x, mask, self.src_position)
         return self.encoder_norm(x)
@@ -247,8 +254,7 @@ class Transformer(nn.Module):
             tgt_mask = causal_mask(tgt.size(1), offset, tgt.device)  # (T,offset+T)
             if offset == 0:
                 tgt_mask = tgt_mask & padding_mask(tgt)  # (B,1,T,T)
-        x = self.tgt_embedding(tgt) * math.sqrt(self.d_model)
-        x = self.tgt_position(x, offset) * self.shrink  # (B,T,D)
+        x = self.embed(tgt, self.tgt_embedding, self.tgt_position, offset)  # (B,T,D)
         for i, layer in enumerate(self.decoder_layers):
             layer_cache = (None, None) if cache is None else cache[i]
             x = layer(x, memory, tgt_mask, cross_mask, self.tgt_position, offset, layer_cache)
