@@ -19,10 +19,12 @@ from omegaconf import DictConfig
 from rich.progress import track
 from torch import Tensor, nn
 
-from wawa_transformer.config import make_directory, script
-from wawa_transformer.evidence import BENCHMARKS
+from wawa_transformer.commandline import script
+from wawa_transformer.config import CONFIG_DIR
+from wawa_transformer.runs import choose_device, make_directory
 from wawa_transformer.transformer import Transformer, causal_mask
 
+BENCHMARKS = CONFIG_DIR.parent / "benchmarks"
 ROUNDS = 60
 
 
@@ -83,10 +85,12 @@ class Peer(nn.Module):
         hidden = self.stack(
             self.ours.src_position(self.ours.src_embedding(src) * scale),
             self.ours.tgt_position(self.ours.tgt_embedding(tgt) * scale),
-            tgt_mask=~causal_mask(tgt.size(1), device=tgt.device), tgt_is_causal=True,
-            src_key_padding_mask=src == 0, tgt_key_padding_mask=tgt == 0,
+            tgt_mask=~causal_mask(tgt.size(1), device=tgt.device),
+            tgt_is_causal=True,
+            src_key_padding_mask=src == 0,
+            tgt_key_padding_mask=tgt == 0,
             memory_key_padding_mask=src == 0,
-        )  # fmt: skip
+        )
         return self.ours.output(hidden)
 
 
@@ -123,19 +127,19 @@ def model(device: torch.device) -> dict[str, float]:
     return found
 
 
-@script("config")
+@script()
 def main(config: DictConfig) -> None:
-    from wawa_transformer.training import choose_device
-
     torch.set_num_threads(config.trainer.threads)
     device = choose_device(config.trainer.device)
     for name, found in (("table", table()), ("model", model(device))):
         on_gpu = device.type == "cuda"
         about = {
-            "command": "python scripts/benchmark.py", "date": date.today().isoformat(),
+            "command": "python scripts/benchmark.py",
+            "date": date.today().isoformat(),
             "device": torch.cuda.get_device_name(device) if on_gpu else platform.machine(),
-            "threads": config.trainer.threads, "torch": str(torch.__version__),
-        }  # fmt: skip
+            "threads": config.trainer.threads,
+            "torch": str(torch.__version__),
+        }
         folder = BENCHMARKS / name
         make_directory(folder)
         text = json.dumps(about | {k: round(v, 4) for k, v in found.items()}, indent=1)

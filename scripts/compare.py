@@ -10,18 +10,20 @@ import sys
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from wawa_transformer.config import UserError, make_directory, script
-from wawa_transformer.study import launch, plan, watch
+from wawa_transformer.commandline import script
+from wawa_transformer.config import UserError
+from wawa_transformer.lab.study import launch, list_runs, watch
+from wawa_transformer.runs import make_directory
 
 
-@script("config")
+@script()
 def main(config: DictConfig) -> None:
     overrides = list(HydraConfig.get().overrides.task) + [
         f"hydra/launcher={choice}"
         for group, choice in HydraConfig.get().runtime.choices.items()
         if group == "hydra/launcher" and choice != "joblib"
     ]
-    runs = plan(config, overrides)
+    runs = list_runs(config, overrides)
     directory = runs[0].directory.parents[2]
     missing = [run for run in runs if run.status != "finished"]
     count = f"{len(runs)} runs in {directory}, {len(missing)} to train"
@@ -32,23 +34,21 @@ def main(config: DictConfig) -> None:
     if missing:
         make_directory(directory)
         for run in missing:
-            (run.directory / "error.log").unlink(missing_ok=True)
+            run.error_file.unlink(missing_ok=True)
         process = launch(config, overrides, directory / "train.log")
         watch(process, runs, config.trainer.steps)
 
     # A second to import, and not needed until now.
-    from wawa_transformer.report import write_means, write_report
+    from wawa_transformer.lab.report import write_means, write_report
 
     command = shlex.join(["python", "scripts/compare.py", *sys.argv[1:]])
     page = write_report(directory, runs, config.study.name, command, config.study.question)
     write_means(directory)
     unfinished = [run for run in runs if run.status != "finished"]
     for run in unfinished:
-        log = run.directory / "error.log"
-        reason = log.read_text(encoding="utf-8").strip().splitlines()[-1] if log.exists() else ""
-        where = log if log.exists() else directory / "train.log"
+        where = run.error_file if run.error_file.exists() else directory / "train.log"
         print(
-            f"{run.status}: {run.task} {run.pe} seed {run.seed}: {reason} ({where})",
+            f"{run.status}: {run.task} {run.pe} seed {run.seed}: {run.failure()} ({where})",
             file=sys.stderr,
         )
     print(f"report: {page}")

@@ -3,41 +3,33 @@
 Prints exact match, token accuracy and NLL by length, and BLEU and chrF for text.
 """
 
-from pathlib import Path
-
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
 from wawa_transformer import checkpoint, evaluation
 from wawa_transformer.batching import encode
-from wawa_transformer.config import UserError, script
-from wawa_transformer.text import TextTask
-from wawa_transformer.training import build_task, check_positions, choose_device
+from wawa_transformer.commandline import script
+from wawa_transformer.evaluation import SHOWN
+from wawa_transformer.text import build_task
 
 
-@script("config")
+@script()
 def main(config: DictConfig) -> None:
-    if not config.run:
-        raise UserError("run is not given; name a run's directory: run=results/….")
-    device = choose_device(config.trainer.device)
-    model, tokenizer, trained = checkpoint.load_model(
-        Path(config.run), config.checkpoint, str(device)
-    )
+    model, tokenizer, trained = checkpoint.open_trained(config)
     task = build_task(trained)
     data = task.dataset(trained.seed)["test"]
     test = encode(data, tokenizer)
-    check_positions(model, test)
+    evaluation.check_lengths(model, test)
     result = evaluation.test_results(task, model, test)
-    view = Table(
-        "length", "examples", "exact match", "token accuracy", "NLL", "ceiling without positions"
-    )
+    headings = (metric.heading for metric in SHOWN)
+    view = Table("length", "examples", *headings, "ceiling without positions")
     for row in [*result["by_length"], {"length": "all trained", "ceiling": None, **result["test"]}]:
         ceiling = "" if row["ceiling"] is None else f"{row['ceiling']:.3f}"
-        numbers = (f"{row[key]:.3f}" for key in ("exact_match", "token_accuracy", "nll"))
+        numbers = (f"{row[metric.name]:.{metric.digits}f}" for metric in SHOWN)
         view.add_row(str(row["length"]), str(row["examples"]), *numbers, ceiling)
     Console().print(view)
-    if isinstance(task, TextTask):
+    if task.translates:
         hypotheses = evaluation.translate(model, tokenizer, test)
         scores = evaluation.translation_scores(hypotheses, list(data["target"]))
         interval = f"[{scores['bleu_low']:.1f}, {scores['bleu_high']:.1f}]"

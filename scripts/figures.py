@@ -10,17 +10,13 @@ from pathlib import Path
 from omegaconf import DictConfig
 from rich.progress import track
 
-from wawa_transformer.config import UserError, make_directory, script
-from wawa_transformer.gallery import draw_all, write_explorer
+from wawa_transformer.commandline import script
+from wawa_transformer.lesson import settings  # noqa: F401  (registers this script's keys)
+from wawa_transformer.lesson.pictures import draw_all, write_explorer
+from wawa_transformer.runs import make_directory
 
 
-def check(config: DictConfig) -> None:
-    """The rules of this script's keys."""
-    if config.lang not in ("en", "zh", "both"):
-        raise UserError(f"lang={config.lang} does not exist; choose en, zh or both.")
-
-
-@script("figures", check)
+@script("figures")
 def main(config: DictConfig) -> None:
     folder = Path(config.output_dir)
     make_directory(folder)

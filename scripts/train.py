@@ -10,30 +10,27 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from wawa_transformer.config import UserError, run_directory, script
+from wawa_transformer.commandline import script
+from wawa_transformer.config import UserError
+from wawa_transformer.evaluation import SHOWN
+from wawa_transformer.runs import Run
 from wawa_transformer.training import train
 
 
-@script("config")
+@script()
 def main(config: DictConfig) -> None:
-    sweeping = HydraConfig.get().mode == RunMode.MULTIRUN
+    run = Run.of(config)
     try:
         result = train(config)
     except Exception as error:
-        if not sweeping:
+        if HydraConfig.get().mode != RunMode.MULTIRUN:
             raise
         # One run's failure must not stop the others; compare.py names it at the end.
-        reason = str(error) if isinstance(error, UserError) else traceback.format_exc()
-        directory = run_directory(config)
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / "error.log").write_text(reason + "\n", encoding="utf-8")
+        run.fail(str(error) if isinstance(error, UserError) else traceback.format_exc())
         return
     if config.progress:
-        test = result["test"]
-        print(
-            f"{run_directory(config)}\nexact match {test['exact_match']:.3f}, token accuracy "
-            f"{test['token_accuracy']:.3f}, NLL {test['nll']:.3f} nats per token"
-        )
+        test = (f"{metric.heading} {result['test'][metric.name]:.3f}" for metric in SHOWN)
+        print(f"{run.directory}\n{'; '.join(test)}")
 
 
 if __name__ == "__main__":

@@ -1,23 +1,19 @@
 """Lines in, lines out:  echo "1 2 3" | python scripts/translate.py run=results/default/letters/…"""
 
 import sys
-from pathlib import Path
 
 from datasets import Dataset
 from omegaconf import DictConfig
 
 from wawa_transformer import checkpoint, evaluation
 from wawa_transformer.batching import encode
-from wawa_transformer.config import UserError, script
-from wawa_transformer.training import check_positions, choose_device
+from wawa_transformer.commandline import script
+from wawa_transformer.config import UserError
 
 
-@script("config")
+@script()
 def main(config: DictConfig) -> None:
-    if not config.run:
-        raise UserError("run is not given; name a run's directory: run=results/….")
-    device = choose_device(config.trainer.device)
-    model, tokenizer, _ = checkpoint.load_model(Path(config.run), config.checkpoint, str(device))
+    model, tokenizer, _ = checkpoint.open_trained(config)
     try:
         lines = [line.rstrip("\n") for line in sys.stdin]
     except UnicodeDecodeError as error:
@@ -26,11 +22,9 @@ def main(config: DictConfig) -> None:
         ) from None
     if not lines:
         return
-    data = Dataset.from_dict(
-        {"source": lines, "target": [""] * len(lines), "length": [0] * len(lines)}
-    )
-    examples = encode(data, tokenizer)
-    check_positions(model, examples)
+    nothing = {"target": [""] * len(lines), "length": [0] * len(lines)}
+    examples = encode(Dataset.from_dict({"source": lines, **nothing}), tokenizer)
+    evaluation.check_lengths(model, examples)
     print("\n".join(evaluation.translate(model, tokenizer, examples)))
 
 

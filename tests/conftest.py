@@ -56,7 +56,7 @@ def browser() -> Callable[..., str]:
 
     Fails on an error in the page's console; skips where there is no Chromium.
     """
-    chromium = runpy.run_path(str(SCRIPTS / "screenshots.py"))["chromium"]
+    chromium = runpy.run_path(str(SCRIPTS / "project" / "screenshots.py"))["chromium"]
 
     def open_page(url: str, size: str = "1200,900") -> str:
         try:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from wawa_transformer.batching import Examples, collate, encode, plan
 from wawa_transformer.config import UserError
-from wawa_transformer.tasks import BOS, EOS, TASKS
+from wawa_transformer.tasks import TASKS
+from wawa_transformer.transformer import BOS, EOS
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=200)
 

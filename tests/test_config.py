@@ -9,18 +9,12 @@ from conftest import TINY, configure, run_script
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from wawa_transformer.checkpoint import open_run
-from wawa_transformer.config import (
-    CONFIG_DIR,
-    UserError,
-    explain,
-    run_directory,
-    seed_for,
-    validate,
-)
+from wawa_transformer.commandline import explain
+from wawa_transformer.config import CONFIG_DIR, UserError, build_model, validate
 from wawa_transformer.positional import ENCODINGS
-from wawa_transformer.training import build_task
-from wawa_transformer.transformer import Transformer
+from wawa_transformer.runs import Run
+from wawa_transformer.seeds import seed_for
+from wawa_transformer.text import build_task
 
 
 @pytest.mark.parametrize(
@@ -56,7 +50,7 @@ def test_what_hydra_refuses_becomes_one_sentence(override: str, expected: str) -
         ("model.num_layers=-1", "model.num_layers=-1 must be at least 1"),
         ("trainer.steps=0", "trainer.steps=0 must be at least 1"),
         ("trainer.lr=0", "trainer.lr=0.0 must be greater than 0"),
-        ("trainer.warmup=-1", "trainer.warmup=-1 must not be negative"),
+        ("trainer.warmup=-1", "trainer.warmup=-1 must be at least 0"),
         ("model.dropout=1", "model.dropout=1.0 must be at least 0 and less than 1"),
         ("model.norm=middle", "model.norm=middle does not exist; choose one of pre, post"),
         ("trainer.schedule=steps", "trainer.schedule=steps does not exist"),
@@ -75,7 +69,7 @@ def test_settings_of_encodings_and_tasks_are_typed() -> None:
     with pytest.raises(UserError, match=r"task\.max_length"):
         build_task(configure("task.max_length=long"))
     with pytest.raises(UserError, match=r"pe\.max_len"):
-        Transformer.from_config(configure("pe=learned", "pe.max_len=long"), 20)
+        build_model(configure("pe=learned", "pe.max_len=long"), 20)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +84,7 @@ def test_every_configuration_file_composes_and_builds(choice: str) -> None:
     if group == "task":
         build_task(config)
     config.model.num_layers = 1
-    Transformer.from_config(config, 20)
+    build_model(config, 20)
     assert "python scripts/" in (CONFIG_DIR / f"{choice}.yaml").read_text(encoding="utf-8")
 
 
@@ -101,11 +95,11 @@ def test_every_encoding_has_a_configuration_file() -> None:
 
 def test_a_run_directory_is_named_by_what_is_computed() -> None:
     """Where and how a run is shown does not name it; anything that changes its numbers does."""
-    base = run_directory(configure())
-    assert run_directory(configure("progress=false", "workers=1")) == base
-    assert run_directory(configure("output_dir=elsewhere")).name == base.name
-    assert run_directory(configure("trainer.lr=1e-3")) != base
-    assert run_directory(configure("pe.max_len=6000")) != base
+    base = Run.of(configure())
+    assert Run.of(configure("progress=false", "workers=1")) == base
+    assert Run.of(configure("output_dir=elsewhere")).directory.name == base.directory.name
+    assert Run.of(configure("trainer.lr=1e-3")) != base
+    assert Run.of(configure("pe.max_len=6000")) != base
 
 
 def test_seeds_for_different_names_differ() -> None:
@@ -117,10 +111,11 @@ def test_seeds_for_different_names_differ() -> None:
 
 def test_another_configuration_never_overwrites_a_run(tmp_path: Path) -> None:
     """A directory that holds another configuration is refused and left as it is."""
-    open_run(configure(f"run_dir={tmp_path}/run"))
+    config = configure(f"run_dir={tmp_path}/run")
+    Run.of(config).open(config)
     before = (tmp_path / "run" / "config.yaml").read_text()
     with pytest.raises(UserError, match="holds another configuration"):
-        open_run(configure(f"run_dir={tmp_path}/run", "seed=1"))
+        Run.of(config).open(configure(f"run_dir={tmp_path}/run", "seed=1"))
     assert (tmp_path / "run" / "config.yaml").read_text() == before
 
 
@@ -128,7 +123,8 @@ def test_a_results_folder_that_cannot_be_made(tmp_path: Path) -> None:
     """The error names the folder and the key; root may write anywhere, so a file is in the way."""
     (tmp_path / "results").write_text("a file, not a folder")
     with pytest.raises(UserError, match="output_dir"):
-        open_run(configure(f"output_dir={tmp_path}/results"))
+        config = configure(f"output_dir={tmp_path}/results")
+        Run.of(config).open(config)
 
 
 @pytest.mark.parametrize(

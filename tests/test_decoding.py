@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from wawa_transformer import Transformer
 from wawa_transformer.decoding import greedy
 from wawa_transformer.positional import ENCODINGS
-from wawa_transformer.tasks import BOS, EOS, PAD
-from wawa_transformer.transformer import padding_mask
+from wawa_transformer.transformer import BOS, EOS, PAD, padding_mask
 
 SRC = torch.tensor([[5, 6, 7, 8], [4, 9, 0, 0]])
 

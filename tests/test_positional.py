@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from wawa_transformer import PositionalEncoding, Transformer
 from wawa_transformer.positional import (
     ENCODINGS,
+    Encoding,
     LearnedEncoding,
     NoEncoding,
+    Place,
     SequenceTooLong,
     build,
     sinusoid_table,
@@ -79,7 +81,7 @@ def test_a_longer_input_grows_the_table() -> None:
 def test_an_offset_is_a_slice(length: int, offset: int) -> None:
     """Positions offset … offset+S-1 of a long input, for every encoding that adds something."""
     for kind in ("sinusoidal", "learned"):
-        encoding = build(kind, d_model=6, dropout=0.0)
+        encoding = build(kind, Place(6, dropout=0.0))
         whole = encoding(torch.zeros(1, offset + length, 6))
         part = encoding(torch.zeros(1, length, 6), offset)
         assert torch.equal(part, whole[:, offset:])
@@ -125,9 +127,9 @@ def test_a_learned_table_that_is_too_short() -> None:
 
 def test_no_encoding_only_drops_out() -> None:
     """All three doors are shut; dropout stays, since the ablation removes positions alone."""
-    encoding, x = NoEncoding(dropout=0.5), torch.ones(1, 400, 4)
+    encoding, x = NoEncoding(Place(4, dropout=0.5)), torch.ones(1, 400, 4)
     assert torch.equal(encoding.eval()(x), x)
-    assert encoding.bias(x, 3) is None and encoding.rotate(x, x) == (x, x)
+    assert encoding.bias(x, x) is None and encoding.rotate(x, x) == (x, x)
     dropped = encoding.train()(x)
     assert set(dropped.unique().tolist()) == {0.0, 2.0}
 
@@ -150,18 +152,18 @@ def test_a_new_encoding_is_one_class() -> None:
     """Defining the class is enough for the model to use it, through any of the three doors."""
     try:
 
-        class Distance(NoEncoding, kind="distance"):
-            def __init__(self, num_heads: int, causal: bool, slope: float = 1.0) -> None:
-                super().__init__(dropout=0.0)
-                self.num_heads, self.causal, self.slope = num_heads, causal, slope
+        class Distance(Encoding, kind="distance"):
+            def __init__(self, place: Place, slope: float = 1.0) -> None:
+                super().__init__(place)
+                self.slope = slope
 
-            def bias(self, q: Tensor, k_len: int, offset: int = 0) -> Tensor:
+            def bias(self, q: Tensor, k: Tensor, offset: int = 0) -> Tensor:
                 query = torch.arange(offset, offset + q.size(2), device=q.device)
-                key = torch.arange(k_len, device=q.device)
+                key = torch.arange(k.size(2), device=q.device)
                 return -self.slope * (query[:, None] - key[None, :]).abs().to(q.dtype)  # (Q,K)
 
         model = Transformer(9, 9, 8, 1, 2, 16, pe="distance", pe_settings={"slope": 2.0}).eval()
-        assert model.tgt_position.causal and not model.src_position.causal
+        assert model.tgt_position.place.causal and not model.src_position.place.causal
         src = torch.randint(1, 9, (2, 6))
         memory, mirrored = model.encode(src), model.encode(src.flip(1)).flip(1)
         plain = Transformer(9, 9, 8, 1, 2, 16, pe="none").eval()
@@ -177,7 +179,7 @@ def test_an_unknown_encoding_names_the_choices() -> None:
     with pytest.raises(
         ValueError, match="pe=rotery does not exist; choose one of none, sinusoidal"
     ):
-        build("rotery")
+        build("rotery", Place(8))
 
 
 DESIGNS = {
@@ -221,3 +223,16 @@ def test_a_band_leaves_half_of_the_dimensions() -> None:
     low, high = (sinusoid_table(30, 10, band=band)[0] for band in ("low", "high"))
     assert torch.equal(low + high, sinusoid_table(30, 10)[0])
     assert (low[:, 5:] == 0).all() and (high[:, :5] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"layout": "mixed"}, "pe.layout=mixed does not exist; choose one of interleaved"),
+        ({"base": 0.5}, "pe.base=0.5 must be greater than 1"),
+    ],
+)
+def test_impossible_designs(given: dict[str, object], message: str) -> None:
+    """The value, the limit, the key."""
+    with pytest.raises(ValueError, match=message):
+        build("sinusoidal", Place(8), given)

@@ -1,4 +1,4 @@
-"""Encodings that act inside attention, and random positions, against their papers' formulas."""
+"""Encodings that act inside attention, against their papers' formulas."""
 
 from __future__ import annotations
 
@@ -13,22 +13,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from wawa_transformer import Transformer
-from wawa_transformer.positional import (
-    ENCODINGS,
-    NoEncoding,
-    SequenceTooLong,
-    alibi_slopes,
-    build,
-    sinusoid_table,
-)
+from wawa_transformer.positional import ENCODINGS, Encoding, Place, build, sinusoid_table
+from wawa_transformer.relative import alibi_slopes
 
 B, H, DH, D = 2, 3, 4, 12
 
 
-def make(kind: str, causal: bool = False, **given: Any) -> NoEncoding:
+def make(kind: str, causal: bool = False, **given: Any) -> Encoding:
     """An encoding in float64, alone."""
-    context = dict(d_model=D, num_heads=H, dropout=0.0, causal=causal, shared={})
-    return build(kind, given, **context).double().eval()
+    place = Place(D, H, dropout=0.0, role="decoder" if causal else "encoder")
+    return build(kind, place, given).double().eval()
 
 
 def heads(length: int, seed: int = 0) -> Tensor:
@@ -36,11 +30,11 @@ def heads(length: int, seed: int = 0) -> Tensor:
     return torch.randn(B, H, length, DH, dtype=torch.float64, generator=generator)
 
 
-def scores(encoding: NoEncoding, q: Tensor, k: Tensor, offset: int = 0) -> Tensor:
+def scores(encoding: Encoding, q: Tensor, k: Tensor, offset: int = 0) -> Tensor:
     """What attention computes before the softmax: doors 2 and 3 applied, ``(B,H,Q,K)``."""
     turned, _ = encoding.rotate(q, q, offset)
     _, keys = encoding.rotate(k, k, 0)
-    bias = encoding.bias(turned, k.size(2), offset)
+    bias = encoding.bias(turned, keys, offset)
     product = turned @ keys.transpose(-2, -1) / math.sqrt(DH)
     return product if bias is None else product + bias
 
@@ -205,72 +199,12 @@ def test_every_encoding_runs_in_half_precision(kind: str) -> None:
     torch.testing.assert_close(low.float(), model(src, tgt), rtol=0.1, atol=0.1)
 
 
-def pair(kind: str, **given: Any) -> tuple[NoEncoding, NoEncoding]:
-    """The encoder's and the decoder's instance of one model, in training."""
-    context = dict(d_model=D, num_heads=H, dropout=0.0, shared={})
-    return tuple(build(kind, given, causal=c, **context).train() for c in (False, True))  # type: ignore[return-value]
-
-
-@pytest.mark.parametrize("kind", ["sinusoidal_shifted", "learned_shifted"])
-def test_source_and_target_start_at_one_random_position(kind: str) -> None:
-    """Uniform in 0 … max_shift, the same on both sides; evaluation starts at 0."""
-    source, target = pair(kind, max_shift=3)
-    x = torch.zeros(1, 5, D)
-    source.eval(), target.eval()
-    rows = {i: source(x, i) for i in range(4)}
-    twin = {i: target(x, i) for i in range(4)}
-    source.train(), target.train()
-    seen = set()
-    for _ in range(60):
-        added = source(x)
-        start = next(i for i in rows if torch.equal(rows[i], added))
-        assert torch.equal(target(x), twin[start])
-        seen.add(start)
-    assert seen == {0, 1, 2, 3}
-    source.eval()
-    assert torch.equal(source(x), rows[0])
-
-
-def test_random_positions_are_sorted_and_shared() -> None:
-    """Strictly increasing, below max_len, and the shorter side's are among the longer side's."""
-    source, target = pair("randomized", max_len=30, stride=2)
-    table = sinusoid_table(30, D)[0]
-
-    def positions(encoding: NoEncoding, length: int) -> list[int]:
-        added = encoding(torch.zeros(1, length, D))[0]
-        return [int((table - row).abs().sum(-1).argmin()) for row in added]
-
-    drawn = set()
-    for _ in range(20):
-        longer, shorter = positions(source, 8), positions(target, 6)
-        assert longer == sorted(set(longer)) and set(shorter) <= set(longer)
-        drawn |= set(longer)
-    assert len(drawn) == 30
-    assert positions(source.eval(), 8) == list(range(0, 16, 2))
-    assert torch.equal(source(torch.zeros(1, 2, D), 6), source(torch.zeros(1, 8, D))[:, 6:])
-    with pytest.raises(SequenceTooLong, match=r"16 positions .* set pe.max_len=32 or more"):
-        source(torch.zeros(1, 16, D))
-
-
-def test_nested_dropout_keeps_the_first_dimensions() -> None:
-    """Each example keeps a prefix of its dimensions, of every length; evaluation keeps all."""
-    encoding, _ = pair("sinusoidal_nested")
-    out = encoding(torch.full((400, 2, D), 9.0))  # 9 plus a sine is never 0
-    kept = (out != 0).sum(-1)
-    assert (kept == kept[:, :1]).all() and set(kept[:, 0].tolist()) == set(range(1, D + 1))
-    assert ((out != 0).int().diff(dim=-1) <= 0).all()
-    assert (encoding.eval()(torch.full((4, 2, D), 9.0)) != 0).all()
-
-
 @pytest.mark.parametrize(
     ("kind", "given", "message"),
     [
         ("shaw", {"clip": 0}, "pe.clip=0 must be at least 1"),
         ("t5", {"num_buckets": 7}, "pe.num_buckets=7 must be even"),
         ("t5", {"max_distance": 3}, "pe.max_distance=3 greater than"),
-        ("randomized", {"stride": 0}, "pe.stride=0 must lie between 1 and pe.max_len=128"),
-        ("sinusoidal", {"layout": "mixed"}, "pe.layout=mixed does not exist; choose one of inter"),
-        ("sinusoidal", {"base": 0.5}, "pe.base=0.5 must be greater than 1"),
     ],
 )
 def test_impossible_settings(kind: str, given: dict[str, Any], message: str) -> None:

@@ -236,8 +236,11 @@ def test_scan_splits_have_the_published_sizes(settings_: dict, train: int, test:
     [
         ({"cutoff": 48}, "task.cutoff=48 .* the longest of SCAN has 48 actions: choose a cutoff"),
         ({"cutoff": 1}, "task.cutoff=1 splits nothing off or leaves 6 commands"),
-        ({"split": "jump"}, "task.split=jump does not exist; choose simple, length or primitive"),
-        ({"primitive": "hop"}, "task.primitive=hop is no command"),
+        (
+            {"split": "jump"},
+            "task.split=jump does not exist; choose one of length, simple",
+        ),
+        ({"primitive": "hop"}, "task.primitive=hop does not exist; choose one of jump"),
         ({"held_out": 0}, "task.held_out=0 must be at least 1"),
     ],
 )

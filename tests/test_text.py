@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wawa_transformer.config import CONFIG_DIR, UserError
-from wawa_transformer.text import TextTask
-from wawa_transformer.training import build_task, train
+from wawa_transformer.text import TextTask, build_task
+from wawa_transformer.training import train
 
 DATA = CONFIG_DIR.parent / "data"
 SAMPLE = TextTask(

@@ -18,11 +18,12 @@ from torch.utils.tensorboard import SummaryWriter  # noqa: F401  (imported befor
 
 from wawa_transformer import checkpoint, evaluation
 from wawa_transformer.batching import collate, encode
-from wawa_transformer.config import UserError, run_directory
+from wawa_transformer.config import UserError
 from wawa_transformer.decoding import greedy
-from wawa_transformer.tasks import BOS, EOS
-from wawa_transformer.training import build_task, cross_entropy, schedule, stream, train
-from wawa_transformer.transformer import Transformer
+from wawa_transformer.runs import Run
+from wawa_transformer.text import build_task
+from wawa_transformer.training import cross_entropy, schedule, stream, train
+from wawa_transformer.transformer import BOS, EOS, Transformer
 
 
 def weights(directory: Path) -> dict[str, torch.Tensor]:
@@ -36,7 +37,7 @@ def test_a_killed_run_ends_with_the_same_weights(tiny, tmp_path: Path) -> None:
     expected = train(whole)
 
     arguments = [*TINY, *overrides, f"output_dir={tmp_path}/killed"]
-    directory = run_directory(configure(*arguments))
+    directory = Run.of(configure(*arguments)).directory
     process = subprocess.Popen([sys.executable, str(SCRIPTS / "train.py"), *arguments])
     last = directory / "checkpoints" / "last.pt"
     while not last.exists() and process.poll() is None:
@@ -48,7 +49,7 @@ def test_a_killed_run_ends_with_the_same_weights(tiny, tmp_path: Path) -> None:
 
     again = run_script("train.py", *arguments)
     assert again.returncode == 0, again.stderr
-    for name, value in weights(run_directory(whole)).items():
+    for name, value in weights(Run.of(whole).directory).items():
         assert torch.equal(value, weights(directory)[name]), name
 
     def curve(path: Path) -> list[dict[str, float]]:
@@ -58,7 +59,7 @@ def test_a_killed_run_ends_with_the_same_weights(tiny, tmp_path: Path) -> None:
             for line in lines
         ]
 
-    assert curve(directory) == curve(run_directory(whole))
+    assert curve(directory) == curve(Run.of(whole).directory)
     result = json.loads((directory / "result.json").read_text())
     assert result["by_length"] == expected["by_length"]
 
@@ -67,7 +68,7 @@ def test_a_finished_run_is_found_not_trained_again(tiny) -> None:
     """The second call returns the first one's result and touches nothing."""
     config = tiny()
     first = train(config)
-    path = run_directory(config) / "result.json"
+    path = Run.of(config).directory / "result.json"
     stamp = path.stat().st_mtime_ns
     assert train(config) == first
     assert path.stat().st_mtime_ns == stamp
@@ -152,15 +153,15 @@ def test_a_loss_that_is_not_finite_stops_the_run(tiny) -> None:
     config.trainer.warmup = 0
     with pytest.raises(UserError, match=r"step \d+; the last good checkpoint .* trainer.lr"):
         train(config)
-    assert not (run_directory(config) / "result.json").exists()
-    last = run_directory(config) / "checkpoints" / "last.pt"
+    assert not (Run.of(config).directory / "result.json").exists()
+    last = Run.of(config).checkpoint("last")
     if last.exists():
         assert all(v.isfinite().all() for v in checkpoint.load(last)["model"].values())
 
 
 def test_a_learned_table_shorter_than_the_data_is_refused(tiny) -> None:
     """Before the first step, with both lengths and the key."""
-    with pytest.raises(UserError, match=r"pe.max_len=3 is shorter .* 7 positions"):
+    with pytest.raises(UserError, match=r"of 7 positions does not fit .* pe.max_len=3; "):
         train(tiny("pe=learned", "pe.max_len=3"))
 
 
@@ -168,7 +169,7 @@ def test_exact_match_is_that_of_greedy_decoding(tiny) -> None:
     """Example by example, teacher-forced exactness equals greedy output equal to the target."""
     config = tiny("trainer.steps=150", "trainer.eval_every=150", "trainer.lr=1e-2")
     train(config)
-    model, tokenizer, _ = checkpoint.load_model(run_directory(config))
+    model, tokenizer, _ = checkpoint.load_model(Run.of(config))
     task = build_task(config)
     data = task.dataset(config.seed)
     examples = encode(data["validation"], tokenizer)
@@ -185,7 +186,7 @@ def test_oracle_length_is_decoding_without_a_choice_of_the_end(tiny) -> None:
     """Greedy decoding that may not emit EOS, cut at the target's length, example by example."""
     config = tiny("trainer.steps=100", "trainer.eval_every=100", "trainer.lr=1e-2")
     train(config)
-    model, tokenizer, _ = checkpoint.load_model(run_directory(config))
+    model, tokenizer, _ = checkpoint.load_model(Run.of(config))
     examples = encode(build_task(config).dataset(config.seed)["test"], tokenizer)
     scores = evaluation.score(model, examples)
     right = scores["oracle"] == scores["tokens"] - 1
@@ -235,6 +236,6 @@ def test_dropout_is_the_same_whichever_encoding_is_chosen(tiny) -> None:
     for pe in ("none", "learned"):
         config = tiny(f"pe={pe}", "model.dropout=0.1", "trainer.steps=5", "trainer.eval_every=5")
         train(config)
-        state = checkpoint.load(run_directory(config) / "checkpoints" / "last.pt")
+        state = checkpoint.load(Run.of(config).checkpoint("last"))
         streams.append(state["rng"])
     assert torch.equal(*streams)

@@ -1,6 +1,9 @@
 """What there is:  python -m wawa_transformer"""
 
+import ast
+
 from wawa_transformer import __version__
+from wawa_transformer.config import CONFIG_DIR
 from wawa_transformer.positional import ENCODINGS
 from wawa_transformer.tasks import TASKS
 from wawa_transformer.text import TextTask  # noqa: F401  (registers the text task)
@@ -10,16 +13,10 @@ print(f"""wawa_transformer {__version__}: compares positional encodings with evi
 encodings  {", ".join(sorted(ENCODINGS))}
 tasks      {", ".join(sorted(TASKS))}
 
-In a checkout of the project (each has --help):
-  python scripts/train.py        train one run                pe=learned task=reverse seed=3
-  python scripts/compare.py      many runs and their report   study=default
-  python scripts/evaluate.py     the test of a run            run=results/…
-  python scripts/translate.py    lines in, lines out          run=results/…
-  python scripts/walkthrough.py  the encoding step by step    lang=en
-  python scripts/figures.py      ten pictures, and a page to move by hand
-  python scripts/benchmark.py    speed against torch.nn.Transformer
-  python scripts/docs.py         the pages made from committed results
-  python scripts/screenshots.py  the pictures of the documentation
-
+In a checkout of the project (each has --help):""")
+for path in sorted((CONFIG_DIR.parent / "scripts").glob("*.py")):
+    purpose = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    print(f"  {purpose.splitlines()[0]}")
+print("""
 In your own code:
   from wawa_transformer import PositionalEncoding, Transformer""")

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wawa_transformer.positional import NoEncoding
+from wawa_transformer.positional import Encoding
 
 
 class KeyValueCache:
@@ -49,38 +49,38 @@ class MultiHeadAttention(nn.Module):
         x: Tensor,
         memory: Tensor | None = None,
         mask: Tensor | None = None,
-        position: NoEncoding | None = None,
+        encoding: Encoding | None = None,
         offset: int = 0,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
         """Attend from ``x (B,Q,D)`` to itself or to ``memory (B,K,D)``; ``(B,Q,D)``.
 
-        ``mask`` is boolean, True = may attend, broadcastable to ``(B,H,Q,K)``. ``position``
+        ``mask`` is boolean, True = may attend, broadcastable to ``(B,H,Q,K)``. ``encoding``
         rotates and biases the scores, ``x`` starting at position ``offset``, ``memory`` at 0.
         """
         if memory is None:
             q, k, v = (self.split(t) for t in self.in_proj(x).chunk(3, dim=-1))
-            if position is not None:
-                q, k = position.rotate(q, k, offset)
+            if encoding is not None:
+                q, k = encoding.rotate(q, k, offset)
             if cache is not None:
                 k, v = cache.append(k, v)
         else:
             d_model = x.size(-1)
             weight, bias = self.in_proj.weight, self.in_proj.bias
             q = self.split(F.linear(x, weight[:d_model], bias[:d_model]))
-            if position is not None:
-                q = position.rotate(q, q, offset)[0]
+            if encoding is not None:
+                q = encoding.rotate(q, q, offset)[0]
             if cache is not None and cache.k is not None and cache.v is not None:
                 k, v = cache.k, cache.v  # the source does not change while its target grows
             else:
                 key_value = F.linear(memory, weight[d_model:], bias[d_model:])
                 k, v = (self.split(t) for t in key_value.chunk(2, dim=-1))
-                if position is not None:
-                    k = position.rotate(k, k)[1]
+                if encoding is not None:
+                    k = encoding.rotate(k, k)[1]
                 if cache is not None:
                     cache.append(k, v)
 
-        score_bias = position.bias(q, k.size(2), offset) if position is not None else None
+        score_bias = encoding.bias(q, k, offset) if encoding is not None else None
         if score_bias is not None:
             # One tensor for both: SDPA takes a boolean mask or a float bias, never the two.
             mask = score_bias if mask is None else score_bias.masked_fill(~mask, float("-inf"))

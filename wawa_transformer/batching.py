@@ -12,8 +12,9 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from wawa_transformer.config import UserError, seed_for
-from wawa_transformer.tasks import BOS, EOS, PAD
+from wawa_transformer.config import UserError
+from wawa_transformer.seeds import seed_for
+from wawa_transformer.transformer import BOS, EOS, PAD
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,10 @@ class Examples:
     source: list[Tensor]
     target: list[Tensor]
     length: list[int]
+
+    def first(self, count: int) -> Examples:
+        """The first ``count`` of them."""
+        return Examples(self.source[:count], self.target[:count], self.length[:count])
 
     @property
     def sizes(self) -> list[int]:

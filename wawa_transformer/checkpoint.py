@@ -1,4 +1,4 @@
-"""A run on disk: its directory, and checkpoints that are written atomically and read verified."""
+"""Checkpoints: written atomically, read verified."""
 
 from __future__ import annotations
 
@@ -12,35 +12,9 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from tokenizers import Tokenizer
 
-from wawa_transformer.config import UserError, identity, make_directory, run_directory
+from wawa_transformer.config import UserError, build_model
+from wawa_transformer.runs import Run, choose_device
 from wawa_transformer.transformer import Transformer
-
-
-def open_run(config: DictConfig) -> Path:
-    """The run's directory, made if need be.
-
-    Raises:
-        UserError: it holds another configuration, or cannot be written.
-    """
-    directory = run_directory(config)
-    wanted = OmegaConf.to_yaml(OmegaConf.create(identity(config)), sort_keys=True)
-    path = directory / "config.yaml"
-    make_directory(directory)
-    if not path.exists():
-        write_atomically(path, wanted)
-    elif path.read_text(encoding="utf-8") != wanted:
-        raise UserError(
-            f"{directory} holds another configuration (see its config.yaml); "
-            "leave run_dir out, or name an empty folder."
-        )
-    return directory
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """The old file or the new one, never half of it."""
-    unfinished = path.with_suffix(path.suffix + ".tmp")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
@@ -83,8 +57,11 @@ def fingerprint(value: Any) -> str:
     def feed(item: Any) -> None:
         if isinstance(item, torch.Tensor):
             digest.update(f"{item.dtype}{tuple(item.shape)}".encode())
-            digest.update(item.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
-                          if item.ndim else repr(item.item()).encode())  # fmt: skip
+            whole = item.detach().cpu().contiguous()
+            if item.ndim:
+                digest.update(whole.view(torch.uint8).numpy().tobytes())
+            else:
+                digest.update(repr(whole.item()).encode())
         elif isinstance(item, dict):
             for key, inner in item.items():
                 digest.update(repr(key).encode())
@@ -101,13 +78,27 @@ def fingerprint(value: Any) -> str:
 
 
 def load_model(
-    directory: Path, which: str = "last", device: str = "cpu"
+    run: Run, which: str = "last", device: torch.device | None = None
 ) -> tuple[Transformer, Tokenizer, DictConfig]:
-    """A trained model in evaluation mode, its tokenizer and its configuration, from a run."""
-    state = load(directory / "checkpoints" / f"{which}.pt")
+    """A trained model in evaluation mode, its tokenizer and its configuration."""
+    state = load(run.checkpoint(which))
     config = OmegaConf.create(state["config"])
-    tokenizer = Tokenizer.from_str(state["tokenizer"])
-    tokenizer.encode_special_tokens = True  # not part of the tokenizer's JSON
-    model = Transformer.from_config(config, tokenizer.get_vocab_size())
+    tokenizer = load_tokenizer(state)
+    model = build_model(config, tokenizer.get_vocab_size())
     model.load_state_dict(state["model"])
     return model.to(device).eval(), tokenizer, config
+
+
+def load_tokenizer(state: dict[str, Any]) -> Tokenizer:
+    """The tokenizer that a checkpoint holds."""
+    tokenizer = Tokenizer.from_str(state["tokenizer"])
+    tokenizer.encode_special_tokens = True  # not part of the tokenizer's JSON
+    return tokenizer
+
+
+def open_trained(config: DictConfig) -> tuple[Transformer, Tokenizer, DictConfig]:
+    """What ``run=DIRECTORY`` and ``checkpoint=`` on the command line name, ready to be used."""
+    if not config.run:
+        raise UserError("run is not given; name a run's directory: run=results/….")
+    device = choose_device(config.trainer.device)
+    return load_model(Run.at(Path(config.run)), config.checkpoint, device)

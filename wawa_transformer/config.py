@@ -1,30 +1,20 @@
-"""The configuration: its schema, its cross-field rules, and errors a person can act on."""
+"""The configuration: its schema, its rules, and the model it describes."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-import functools
-import hashlib
 import inspect
-import json
-import os
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import hydra
-from hydra.core.config_store import ConfigStore
-from hydra.errors import (
-    ConfigCompositionException,
-    HydraException,
-    MissingConfigException,
-    OverrideParseException,
-)
 from omegaconf import MISSING, DictConfig, OmegaConf
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import OmegaConfBaseException
+
+from wawa_transformer.positional import ENCODINGS, Place
+from wawa_transformer.transformer import ACTIVATIONS, EMBEDDING_SCALES, NORMS, Transformer
 
 CONFIG_DIR = Path(__file__).resolve().parent.parent / "configs"
 
@@ -33,41 +23,51 @@ class UserError(ValueError):
     """A mistake of the user's, in one sentence: the value, the limit, the remedy, the key."""
 
 
+def setting(default: Any, **limits: float) -> Any:
+    """A field with limits, of ``least``, ``above``, ``below`` and ``most``."""
+    return field(default=default, metadata={"limits": limits})
+
+
+def word(*choices: str) -> Any:
+    """A field that takes one of ``choices``; the first is the default."""
+    return field(default=choices[0], metadata={"choices": choices})
+
+
 @dataclass
 class ModelConfig:
     """The shape of the Transformer, in the paper's symbols."""
 
-    d_model: int = 64
-    num_layers: int = 1
-    num_heads: int = 4
-    d_ff: int = 256
-    dropout: float = 0.0
-    norm: str = "pre"  # pre | post
-    activation: str = "relu"  # relu | gelu
+    d_model: int = setting(64, least=1)
+    num_layers: int = setting(1, least=1)
+    num_heads: int = setting(4, least=1)
+    d_ff: int = setting(256, least=1)
+    dropout: float = setting(0.0, least=0, below=1)
+    norm: str = word(*NORMS)
+    activation: str = word(*ACTIVATIONS)
     tie_embeddings: bool = False
-    embedding_scale: str = "token_up"  # token_up | position_down (Csordás et al. 2021, section 3)
+    embedding_scale: str = word(*EMBEDDING_SCALES)  # Csordás et al. 2021, section 3
 
 
 @dataclass
 class TrainerConfig:
     """Everything the loop needs to know."""
 
-    steps: int = 500
-    batch_tokens: int = 352  # padded positions of one side of a batch
+    steps: int = setting(500, least=1)
+    batch_tokens: int = setting(352, least=1)  # padded positions of one side of a batch
     bucket: bool = False  # batches of similar lengths: less padding, less mixing
-    accumulate: int = 1  # batches to one optimiser step
-    lr: float = 2e-3
-    warmup: int = 100
-    schedule: str = "linear"  # linear | cosine | inverse_sqrt | constant
-    weight_decay: float = 0.01
-    clip: float = 1.0
-    label_smoothing: float = 0.0
-    device: str = "auto"  # auto | cpu | cuda | cuda:1 | mps
+    accumulate: int = setting(1, least=1)  # batches to one optimiser step
+    lr: float = setting(2e-3, above=0)
+    warmup: int = setting(100, least=0)
+    schedule: str = word("linear", "cosine", "inverse_sqrt", "constant")
+    weight_decay: float = setting(0.01, least=0)
+    clip: float = setting(1.0, above=0)
+    label_smoothing: float = setting(0.0, least=0, below=1)
+    device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
     bf16: bool = False
     compile: bool = False
-    threads: int = 1
-    log_every: int = 10
-    eval_every: int = 100  # validation and checkpoint
+    threads: int = setting(1, least=1)
+    log_every: int = setting(10, least=1)
+    eval_every: int = setting(100, least=1)  # validation and checkpoint
     attention_maps: bool = True
 
 
@@ -96,54 +96,56 @@ class Config:
     output_dir: str = "results"
     run_dir: str | None = None  # computed from the configuration unless given
     progress: bool = True
-    workers: int = 2  # scripts/compare.py: runs side by side
+    workers: int = setting(2, least=1)  # scripts/compare.py: runs side by side
     run: str | None = None  # scripts/evaluate.py and translate.py: a run's directory
-    checkpoint: str = "last"  # scripts/evaluate.py and translate.py: last | best
+    checkpoint: str = word("last", "best")  # scripts/evaluate.py and translate.py
 
 
-@dataclass
-class WalkthroughConfig:
-    """scripts/walkthrough.py: the printed lesson."""
-
-    lang: str = "zh"  # zh | en
-    d_model: int = 8
-    max_len: int = 10
-    dropout: float = 0.1
-    step: int | None = None  # 1 to 7; all of them unless given
-    pause: bool = False  # wait for Enter between steps
-
-
-@dataclass
-class FiguresConfig:
-    """scripts/figures.py: the pictures of the lesson."""
-
-    lang: str = "both"  # en | zh | both
-    output_dir: str = "results/figures"
+def validate(config: DictConfig) -> None:
+    """Every rule of the schema and between fields, once, before anything is built or written."""
+    check(Config, config)
+    check(ModelConfig, config.model, "model.")
+    check(TrainerConfig, config.trainer, "trainer.")
+    model = config.model
+    if model.d_model % model.num_heads:
+        divisors = [h for h in range(1, model.d_model + 1) if model.d_model % h == 0]
+        raise UserError(
+            f"model.d_model={model.d_model} is not divisible by model.num_heads={model.num_heads}; "
+            f"choose model.num_heads from {', '.join(map(str, divisors))}."
+        )
 
 
-# The schema of each configuration that is not of a run.
-LESSONS = {"walkthrough": WalkthroughConfig, "figures": FiguresConfig}
+def check(schema: type, values: Any, prefix: str = "") -> None:
+    """Hold ``values``, a mapping or an object, against the limits and words of ``schema``."""
+    for each in dataclasses.fields(schema):
+        value = values[each.name] if isinstance(values, Mapping) else getattr(values, each.name)
+        choices, limits = each.metadata.get("choices"), each.metadata.get("limits", {})
+        if value is None:  # OmegaConf lets it pass only where the schema does
+            continue
+        if choices and value not in choices:
+            raise UserError(
+                f"{prefix}{each.name}={value} does not exist; choose one of {', '.join(choices)}."
+            )
+        if not all(LIMITS[name][1](value, limit) for name, limit in limits.items()):
+            words = " and ".join(f"{LIMITS[name][0]} {limit}" for name, limit in limits.items())
+            raise UserError(f"{prefix}{each.name}={value} must be {words}.")
 
-# These keys say where and how a run is shown, not what is computed; they do not name a run.
-NOT_IDENTITY = ("output_dir", "run_dir", "progress", "workers", "study", "run", "checkpoint")
 
-ConfigStore.instance().store(name="schema", node=Config)
-for _name, _schema in LESSONS.items():
-    ConfigStore.instance().store(name=f"{_name}_schema", node=_schema)
-
-
-def seed_for(seed: int, *names: object) -> int:
-    """A 63-bit seed that depends on ``seed`` and ``names`` alone, on every machine."""
-    digest = hashlib.sha256("/".join(map(str, (seed, *names))).encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
+# How each limit is said and tested; NaN passes none of them.
+LIMITS = {
+    "least": ("at least", lambda value, limit: value >= limit),
+    "above": ("greater than", lambda value, limit: value > limit),
+    "below": ("less than", lambda value, limit: value < limit),
+    "most": ("at most", lambda value, limit: value <= limit),
+}
 
 
 def typed(cls: type, given: Any, group: str, exclude: Iterable[str] = ()) -> dict[str, Any]:
     """Check ``given`` against what ``cls`` takes and return it converted.
 
-    The settings of a class are its dataclass fields or the keyword arguments of its ``__init__``,
-    so that adding a class adds its schema; ``exclude`` names arguments that are no settings.
-    ``group`` names the configuration group in errors.
+    The settings of a class are its dataclass fields or the arguments of its ``__init__``, so that
+    adding a class adds its schema; ``exclude`` names arguments that are no settings. ``group``
+    names the configuration group in errors.
     """
     if dataclasses.is_dataclass(cls):
         schema: Any = cls
@@ -172,154 +174,26 @@ def choose(registry: dict[str, Any], kind: str, key: str) -> Any:
     return registry[kind]
 
 
-def validate(config: DictConfig) -> None:
-    """Every rule between fields, once, before anything is built or written."""
-    model, trainer = config.model, config.trainer
-    for section, keys in (
-        ("model", ("d_model", "num_layers", "num_heads", "d_ff")),
-        ("trainer", ("steps", "batch_tokens", "accumulate", "threads", "log_every", "eval_every")),
-    ):
-        for key in keys:
-            if config[section][key] < 1:
-                raise UserError(f"{section}.{key}={config[section][key]} must be at least 1.")
-    if model.d_model % model.num_heads:
-        divisors = [h for h in range(1, model.d_model + 1) if model.d_model % h == 0]
-        raise UserError(
-            f"model.d_model={model.d_model} is not divisible by model.num_heads={model.num_heads}; "
-            f"choose model.num_heads from {', '.join(map(str, divisors))}."
-        )
-    for key, value in (
-        ("model.dropout", model.dropout),
-        ("trainer.label_smoothing", trainer.label_smoothing),
-    ):
-        if not 0 <= value < 1:
-            raise UserError(f"{key}={value} must be at least 0 and less than 1.")
-    for key in ("lr", "clip"):
-        if not trainer[key] > 0:
-            raise UserError(f"trainer.{key}={trainer[key]} must be greater than 0.")
-    for key in ("warmup", "weight_decay"):
-        if trainer[key] < 0:
-            raise UserError(f"trainer.{key}={trainer[key]} must not be negative.")
-    for key, choices in (
-        ("model.norm", ("pre", "post")),
-        ("model.activation", ("relu", "gelu")),
-        ("model.embedding_scale", ("token_up", "position_down")),
-        ("trainer.schedule", ("linear", "cosine", "inverse_sqrt", "constant")),
-        ("checkpoint", ("last", "best")),
-    ):
-        value = OmegaConf.select(config, key)
-        if value not in choices:
-            raise UserError(f"{key}={value} does not exist; choose one of {', '.join(choices)}.")
-    if config.workers < 1:
-        raise UserError(f"workers={config.workers} must be at least 1.")
-
-
-def identity(config: DictConfig) -> dict[str, Any]:
-    """The part of the configuration that decides what a run computes."""
-    everything = OmegaConf.to_container(config, resolve=True)
-    return {key: value for key, value in everything.items() if key not in NOT_IDENTITY}  # type: ignore[union-attr, index, misc]
-
-
-def run_directory(config: DictConfig) -> Path:
-    """Where this configuration's run lives: never named by the clock, so it can be found again."""
-    if config.run_dir:
-        return Path(config.run_dir)
-    text = json.dumps(identity(config), sort_keys=True)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    study = Path(config.output_dir) / config.study.name
-    return study / config.task.name / config.pe.name / f"seed{config.seed}-{digest}"
-
-
-def make_directory(directory: Path) -> None:
-    """Make ``directory`` and its parents, and be sure that it can be written."""
+def build_model(config: DictConfig, vocab_size: int) -> Transformer:
+    """The model of a configuration, for one vocabulary shared by source and target."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        reason = "" if os.access(directory, os.W_OK) else "permission denied"
-    except OSError as error:
-        reason = error.strerror or str(error)
-    if reason:
-        raise UserError(
-            f"{directory} cannot be written ({reason}); set output_dir to a folder of yours."
+        return Transformer(
+            vocab_size,
+            vocab_size,
+            **config.model,
+            pe=config.pe.kind,
+            pe_settings=encoding_settings(config),
+            seed=config.seed,
         )
+    except ValueError as error:  # a shape that this encoding cannot serve
+        raise UserError(f"{str(error).rstrip('.')}.") from None
 
 
-def script(
-    config_name: str, check: Callable[[DictConfig], None] = validate
-) -> Callable[[Callable[[DictConfig], None]], Callable[[], None]]:
-    """Decorate a script's ``main(config)``: Hydra parses, mistakes become one sentence.
-
-    Exit status 1 and no traceback for a :class:`UserError` or a faulty command line; any other
-    exception is a bug of ours and keeps its traceback.
-    """
-
-    def decorate(task: Callable[[DictConfig], None]) -> Callable[[], None]:
-        @functools.wraps(task)
-        def checked(config: DictConfig) -> None:
-            try:
-                check(config)
-                task(config)
-            except UserError as error:
-                sys.exit(f"error: {error}")
-            except KeyboardInterrupt:
-                sys.exit("interrupted; the same command continues")
-
-        def main() -> None:
-            os.environ["HYDRA_FULL_ERROR"] = "1"  # hand the exception to us instead of printing it
-            run = hydra.main(
-                config_path=str(CONFIG_DIR), config_name=config_name, version_base="1.3"
-            )
-            try:
-                run(checked)()
-            except (HydraException, OmegaConfBaseException) as error:
-                sys.exit(f"error: {explain(error, config_name)}")
-            except BrokenPipeError:  # whoever read our output, `head` for one, has seen enough
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                sys.exit(1)
-
-        return main
-
-    return decorate
-
-
-def explain(error: Exception, config_name: str = "config") -> str:
-    """One sentence for an exception of Hydra's or OmegaConf's."""
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        group, _, name = error.missing_cfg_file.rpartition("/")
-        choices = sorted(path.stem for path in (CONFIG_DIR / group).glob("*.yaml"))
-        listed = ", ".join(choices)
-        return f"{group}={name} does not exist{nearest(name, choices)}; choose one of {listed}."
-    cause = error.__cause__ or error
-    key = getattr(cause, "full_key", None)
-    unknown_group = "No match in the defaults list" in str(error)
-    if unknown_group or isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
-        key = key or str(error).split("'")[1]
-        known = known_keys(config_name)
-        if key in known:  # a field of the class that the chosen file leaves at its default
-            return f"the key {key} is not in the chosen configuration; to add it, write +{key}=…"
-        return f"the key {key} does not exist{nearest(key, known)}."
-    if isinstance(error, OverrideParseException):
-        return f"{first_line(error)}; write key=value and quote special characters."
-    if isinstance(error, ConfigCompositionException) and isinstance(cause, OmegaConfBaseException):
-        return f"{key}: {first_line(cause)}."
-    return first_line(error)
-
-
-def known_keys(config_name: str) -> list[str]:
-    """Every key of the schema and every group, for "did you mean"."""
-    if config_name in LESSONS:
-        return [f.name for f in dataclasses.fields(LESSONS[config_name])]
-
-    def keys(node: Any, prefix: str) -> Iterable[str]:
-        for key in node:
-            yield prefix + key
-            if not OmegaConf.is_missing(node, key) and OmegaConf.is_dict(node[key]):
-                yield from keys(node[key], f"{prefix}{key}.")
-
-    groups = {path.parent.name: path for path in CONFIG_DIR.glob("*/*.yaml")}
-    found = set(keys(OmegaConf.structured(Config), "")) | set(groups)
-    for path in CONFIG_DIR.glob("[pt][ea]*/*.yaml"):  # pe and task have no schema of their own here
-        found |= set(keys(OmegaConf.load(path), f"{path.parent.name}."))
-    return sorted(found)
+def encoding_settings(config: DictConfig) -> dict[str, Any]:
+    """The settings of the encoding, checked against its class."""
+    given = {key: value for key, value in config.pe.items() if key not in ("kind", "name")}
+    told = ("place", *(f.name for f in dataclasses.fields(Place)))  # by the model
+    return typed(choose(ENCODINGS, config.pe.kind, "pe.kind"), given, "pe", exclude=told)
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from wawa_transformer.tasks import BOS, EOS, PAD
-from wawa_transformer.transformer import Transformer, padding_mask
+from wawa_transformer.transformer import BOS, EOS, PAD, Transformer, padding_mask
 
 
 @torch.no_grad()

@@ -3,27 +3,87 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from datasets import Dataset
 from sacrebleu.metrics import BLEU, CHRF
 from tokenizers import Tokenizer
 
 from wawa_transformer.batching import Examples, collate, plan
-from wawa_transformer.checkpoint import write_atomically
+from wawa_transformer.config import UserError
 from wawa_transformer.decoding import greedy
-from wawa_transformer.tasks import EOS, Task
-from wawa_transformer.transformer import PAD, Transformer
+from wawa_transformer.positional import SequenceTooLong
+from wawa_transformer.runs import Run, write_lines
+from wawa_transformer.tasks import Task
+from wawa_transformer.transformer import EOS, PAD, Transformer
 
 COUNTS = ("nll", "tokens", "correct", "oracle")
 BATCH_TOKENS = 4096  # no gradients are kept, so a large batch is cheap
+SAMPLES = 8  # translations that a result shows
+
+Scores = dict[str, np.ndarray]  # each of COUNTS, one number an example: (N,)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number of a set of examples; whatever computes or shows it reads its entry here.
+
+    It lies between 0 and ``top``. ``shown`` ones are drawn, logged and printed wherever a run is;
+    the others enter tables only.
+    """
+
+    name: str
+    label: str
+    of: Callable[[Scores], float]
+    top: float | None = None
+    unit: str = ""
+    digits: int = 3
+    shown: bool = True
+
+    @property
+    def axis(self) -> str:
+        """The label of an axis."""
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
+    @property
+    def heading(self) -> str:
+        """The head of a column."""
+        return f"{self.label}, {self.unit}" if self.unit else self.label
+
+
+METRICS = (
+    Metric("exact_match", "exact match", lambda s: (s["correct"] == s["tokens"]).mean(), top=1),
+    Metric(
+        "token_accuracy",
+        "token accuracy, teacher-forced",
+        lambda s: s["correct"].sum() / s["tokens"].sum(),
+        top=1,
+    ),
+    Metric(
+        "nll",
+        "NLL",
+        lambda s: s["nll"].sum() / s["tokens"].sum(),
+        unit="nats per token",
+        digits=4,
+    ),
+    Metric(
+        "oracle_exact_match",
+        "exact match, length given",
+        lambda s: (s["oracle"] == s["tokens"] - 1).mean(),
+        top=1,
+        shown=False,
+    ),
+)
+SHOWN = tuple(metric for metric in METRICS if metric.shown)
 
 
 @torch.no_grad()
-def score(model: Transformer, examples: Examples) -> dict[str, np.ndarray]:
+def score(model: Transformer, examples: Examples) -> Scores:
     """Teacher-forced ``nll`` (nats), ``tokens`` and ``correct`` tokens of each example, ``(N,)``.
 
     Greedy decoding reproduces a target exactly when every teacher-forced argmax is right, since
@@ -52,21 +112,14 @@ def score(model: Transformer, examples: Examples) -> dict[str, np.ndarray]:
     return out
 
 
-def summarise(
-    scores: dict[str, np.ndarray], chosen: np.ndarray | slice = slice(None)
-) -> dict[str, Any]:
-    """Exact match and token accuracy as fractions, NLL in nats per target token."""
-    nll, tokens, correct, oracle = (scores[key][chosen] for key in COUNTS)
-    return {
-        "examples": len(tokens),
-        "nll": float(nll.sum() / tokens.sum()),
-        "token_accuracy": float(correct.sum() / tokens.sum()),
-        "exact_match": float((correct == tokens).mean()),
-        "oracle_exact_match": float((oracle == tokens - 1).mean()),
-    }
+def summarise(scores: Scores, chosen: np.ndarray | slice = slice(None)) -> dict[str, Any]:
+    """Every metric of the ``chosen`` examples, and their number."""
+    part = {key: column[chosen] for key, column in scores.items()}
+    values = {metric.name: float(metric.of(part)) for metric in METRICS}
+    return {"examples": len(part["tokens"]), **values}
 
 
-def by_length(scores: dict[str, np.ndarray], lengths: list[int]) -> list[dict[str, Any]]:
+def by_length(scores: Scores, lengths: list[int]) -> list[dict[str, Any]]:
     """:func:`summarise` for each length there is, shortest first."""
     column = np.asarray(lengths)
     return [{"length": int(n), **summarise(scores, column == n)} for n in np.unique(column)]
@@ -115,18 +168,22 @@ def test_results(task: Task, model: Transformer, test: Examples) -> dict[str, An
     return {"test": summarise(scores, trained), "by_length": rows}
 
 
-def write_translations(directory: Path, test: Any, hypotheses: list[str]) -> dict[str, Any]:
+def write_translations(run: Run, test: Dataset, hypotheses: list[str]) -> dict[str, Any]:
     """Hypotheses and references as files, one sentence a line, and their scores."""
     references = [" ".join(line.split()) for line in test["target"]]
-    paths = {"hypotheses": "translations.txt", "references": "references.txt"}
-    for name, lines in ((paths["hypotheses"], hypotheses), (paths["references"], references)):
-        write_atomically(directory / name, "".join(line + "\n" for line in lines))
+    write_lines(run.translations_file, hypotheses)
+    write_lines(run.references_file, references)
+    triples = zip(test["source"], references, hypotheses, strict=True)
     samples = [
-        {"source": s, "reference": r, "hypothesis": h}
-        for s, r, h in itertools.islice(zip(test["source"], references, hypotheses, strict=True), 8)
+        {"source": source, "reference": reference, "hypothesis": hypothesis}
+        for source, reference, hypothesis in itertools.islice(triples, SAMPLES)
     ]
-    return {
-        **translation_scores(hypotheses, references),
-        "samples": samples,
-        "paths": paths,
-    }
+    return {**translation_scores(hypotheses, references), "samples": samples}
+
+
+def check_lengths(model: Transformer, *splits: Examples) -> None:
+    """Every encoding must reach the end of the longest sequence, in every split."""
+    try:
+        model.check_length(max(size for examples in splits for size in examples.sizes))
+    except SequenceTooLong as error:
+        raise UserError(f"{error}.") from None

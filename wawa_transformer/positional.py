@@ -1,27 +1,24 @@
-"""Positional encodings, side by side.
+"""Positional encodings: the contract of all of them, the sinusoid, the learned table, and none.
 
 Position enters a Transformer through exactly three doors: it is added to the embeddings
-(:meth:`~NoEncoding.embed`), it rotates queries and keys (:meth:`~NoEncoding.rotate`), or it adds a
-bias to the attention scores (:meth:`~NoEncoding.bias`). An encoding is a class that opens the
-doors it uses; the base class leaves all three shut and is the no-encoding ablation.
+(:meth:`~Encoding.embed`), it rotates queries and keys (:meth:`~Encoding.rotate`), or it adds a bias
+to the attention scores (:meth:`~Encoding.bias`). An encoding is a class that opens the doors it
+uses; the base class leaves all three shut, and with a name of its own it is the ablation.
 
 Shapes: B batch, S sequence, D ``d_model``, H heads, Dh head width, Q queries, K keys.
 """
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-ENCODINGS: dict[str, type[NoEncoding]] = {}
-# What the model, not the configuration, tells an encoding that asks for it in its __init__.
-# ``shared`` is one dictionary that the encoder's and the decoder's instance both hold.
-CONTEXT = ("d_model", "num_heads", "dropout", "causal", "shared")
+ENCODINGS: dict[str, type[Encoding]] = {}
 SPACINGS = ("geometric", "linear", "exponential", "textbook")
 ORDERS = ("falling", "rising", "permuted")
 LAYOUTS = ("interleaved", "concatenated")
@@ -32,26 +29,66 @@ class SequenceTooLong(ValueError):
     """A sequence reaches past the last position an encoding holds."""
 
 
-class NoEncoding(nn.Module):
-    """No positions at all; the base class of every encoding.
+@dataclass
+class Draw:
+    """What chance decides for source and target together: the encoder draws, the decoder reads."""
 
-    Dropout stays: switching the encoding off must switch nothing else off, or the ablation
-    measures two things at once.
+    shift: int = 0
+    order: Tensor | None = None  # a permutation of all positions
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a model an encoding serves: all that the model tells it.
+
+    ``role`` is ``encoder``, ``decoder`` (which sees the past alone), or ``cross``, between target
+    queries and source keys. The instances of one model hold the same ``draw``.
+    """
+
+    d_model: int
+    num_heads: int = 1
+    dropout: float = 0.1
+    role: str = "encoder"
+    draw: Draw = field(default_factory=Draw)
+
+    @property
+    def causal(self) -> bool:
+        """Whether no key stands to the right of its query."""
+        return self.role == "decoder"
+
+    @property
+    def head_width(self) -> int:
+        """Dh."""
+        return self.d_model // self.num_heads
+
+
+class Encoding(nn.Module):
+    """The contract of every encoding; its three doors are shut.
+
+    The arguments of ``__init__``, but for what :class:`Place` holds, are the settings of an
+    encoding: ``configs/pe/NAME.yaml`` is checked against them, names and types.
     """
 
     max_positions: int | None = None  # the longest sequence it can serve; None: any
-    stride = 1  # rows of its table that a position takes
-    # The setting that says how many distances have parameters of their own; None: none have.
-    window: str | None = None
-    cross_attention = False  # whether doors 2 and 3 open in cross-attention, too
+    cross_attention = False  # whether one more instance serves cross-attention
 
-    def __init_subclass__(cls, kind: str, **kwargs: Any) -> None:
+    def __init_subclass__(cls, kind: str | None = None, **kwargs: Any) -> None:
+        """``kind`` registers the class under a name; without one it is an ordinary class."""
         super().__init_subclass__(**kwargs)
-        ENCODINGS[kind] = cls
+        if kind is not None:
+            ENCODINGS[kind] = cls
 
-    def __init__(self, dropout: float = 0.1) -> None:
+    def __init__(self, place: Place) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.place = place
+        # Here, so that no encoding can do without: switching positions off must switch nothing
+        # else off, or the ablation measures two things at once.
+        self.dropout = nn.Dropout(place.dropout)
+
+    @classmethod
+    def build(cls, place: Place, **settings: Any) -> Self:
+        """The encoding that serves at ``place``."""
+        return cls(place, **settings)
 
     def embed(self, x: Tensor, offset: int = 0) -> Tensor:
         """Door 1: ``x (B,S,D)`` with positions ``offset … offset+S-1`` worked in; ``(B,S,D)``."""
@@ -61,10 +98,11 @@ class NoEncoding(nn.Module):
         """Door 2: queries and keys ``(B,H,S,Dh)``, both starting at position ``offset``."""
         return q, k
 
-    def bias(self, q: Tensor, k_len: int, offset: int = 0) -> Tensor | None:
-        """Door 3: a bias broadcastable to ``(B,H,Q,K)`` for queries starting at ``offset``.
+    def bias(self, q: Tensor, k: Tensor, offset: int = 0) -> Tensor | None:
+        """Door 3: what is added to ``q k^T / sqrt(Dh)``, broadcastable to ``(B,H,Q,K)``.
 
-        ``q`` has been through door 2. The bias is added to ``q k^T / sqrt(Dh)``.
+        ``q (B,H,Q,Dh)`` starts at position ``offset``, ``k (B,H,K,Dh)`` at 0; both have been
+        through door 2.
         """
         return None
 
@@ -75,13 +113,31 @@ class NoEncoding(nn.Module):
     def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
         """Give every parameter its starting value from ``draw(parameter_name)``."""
 
+    def check_length(self, longest: int) -> None:
+        """Raise :class:`SequenceTooLong` where ``longest`` positions cannot be served."""
 
-ENCODINGS["none"] = NoEncoding
+    def untrained(self, farthest: int) -> str | None:
+        """A warning where parameters serve distances that training, up to ``farthest``, lacks."""
+        return None
 
-# ---------------------------------------------------------------- added to the embeddings: door 1
+
+class NoEncoding(Encoding, kind="none"):
+    """No positions at all: the ablation that shows what they do."""
 
 
-class PositionalEncoding(NoEncoding, kind="sinusoidal"):
+class AddedEncoding(Encoding):
+    """Door 1 alone; usable in any model, so it takes width and dropout themselves."""
+
+    def __init__(self, d_model: int, dropout: float, place: Place | None) -> None:
+        super().__init__(place or Place(d_model, dropout=dropout))
+        self.d_model = d_model
+
+    @classmethod
+    def build(cls, place: Place, **settings: Any) -> Self:
+        return cls(place.d_model, dropout=place.dropout, place=place, **settings)  # type: ignore[call-arg]
+
+
+class PositionalEncoding(AddedEncoding, kind="sinusoidal"):
     r"""The fixed sinusoidal encoding of Vaswani et al. 2017, section 3.5.
 
     .. math::
@@ -109,21 +165,18 @@ class PositionalEncoding(NoEncoding, kind="sinusoidal"):
         order: str = "falling",
         layout: str = "interleaved",
         band: str = "all",
+        *,
+        place: Place | None = None,
     ) -> None:
-        super().__init__(dropout)
+        super().__init__(d_model, dropout, place)
         if d_model < 1 or max_len < 1:
             raise ValueError(f"d_model={d_model} and max_len={max_len} must both be at least 1")
-        for name, given, choices in (
-            ("spacing", spacing, SPACINGS), ("order", order, ORDERS),
-            ("layout", layout, LAYOUTS), ("band", band, BANDS),
-        ):  # fmt: skip
-            if given not in choices:
-                raise ValueError(
-                    f"pe.{name}={given} does not exist; choose one of {', '.join(choices)}"
-                )
         if not base > 1:
             raise ValueError(f"pe.base={base} must be greater than 1")
-        self.d_model = d_model
+        check_word("spacing", spacing, SPACINGS)
+        check_word("order", order, ORDERS)
+        check_word("layout", layout, LAYOUTS)
+        check_word("band", band, BANDS)
         self.design: dict[str, Any] = dict(
             base=base, spacing=spacing, order=order, layout=layout, band=band
         )
@@ -217,7 +270,7 @@ def frequencies(
     return sine, cosine[: d_model // 2]  # an odd width has one cosine fewer
 
 
-class LearnedEncoding(NoEncoding, kind="learned"):
+class LearnedEncoding(AddedEncoding, kind="learned"):
     """A trained vector for each position (Gehring et al. 2017, section 3.1).
 
     Args:
@@ -229,10 +282,16 @@ class LearnedEncoding(NoEncoding, kind="learned"):
     """
 
     def __init__(
-        self, d_model: int, max_len: int = 256, dropout: float = 0.1, init_std: float = 1.0
+        self,
+        d_model: int,
+        max_len: int = 256,
+        dropout: float = 0.1,
+        init_std: float = 1.0,
+        *,
+        place: Place | None = None,
     ) -> None:
-        super().__init__(dropout)
-        self.max_positions = max_len
+        super().__init__(d_model, dropout, place)
+        self.max_positions: int = max_len
         self.init_std = init_std
         self.table = nn.Parameter(torch.empty(max_len, d_model))
         self.initialise(lambda name: torch.default_generator)
@@ -240,356 +299,28 @@ class LearnedEncoding(NoEncoding, kind="learned"):
     def embed(self, x: Tensor, offset: int = 0) -> Tensor:
         """``x (B,S,D)`` plus rows ``offset … offset+S-1`` of the table, in ``x.dtype``."""
         end = offset + x.size(1)
-        if end > self.table.size(0):
-            raise SequenceTooLong(
-                f"a sequence of {end} positions does not fit the learned table of "
-                f"pe.max_len={self.table.size(0)}; set pe.max_len={end} or more and train again"
-            )
+        self.check_length(end)
         return x + self.table[offset:end].to(x.dtype)
 
-    def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
-        nn.init.normal_(self.table, std=self.init_std, generator=draw("table"))
-
-
-class ShiftedSinusoid(PositionalEncoding, kind="sinusoidal_shifted"):
-    """The sinusoid, started at a random position in every training batch.
-
-    SHAPE (Kiyono et al. 2021, section 3): one offset, uniform in ``0 … max_shift``, moves all
-    positions of source and target alike; evaluation starts at 0. Only differences of positions
-    stay informative.
-    """
-
-    def __init__(
-        self,
-        d_model: int,
-        causal: bool,
-        shared: dict[str, Any],
-        max_len: int = 5000,
-        dropout: float = 0.1,
-        max_shift: int = 100,
-    ) -> None:
-        super().__init__(d_model, max_len, dropout)
-        self.causal, self.shared, self.max_shift = causal, shared, max_shift
-
-    def embed(self, x: Tensor, offset: int = 0) -> Tensor:
-        return super().embed(x, offset + shift(self))
-
-
-class ShiftedLearned(LearnedEncoding, kind="learned_shifted"):
-    """The learned table, read from a random row on in every training batch.
-
-    As :class:`ShiftedSinusoid`. The table has ``max_len + max_shift`` rows, so that rows past the
-    trained lengths are trained, too.
-    """
-
-    def __init__(
-        self,
-        d_model: int,
-        causal: bool,
-        shared: dict[str, Any],
-        max_len: int = 256,
-        dropout: float = 0.1,
-        init_std: float = 1.0,
-        max_shift: int = 100,
-    ) -> None:
-        super().__init__(d_model, max_len + max_shift, dropout, init_std)
-        self.max_positions = max_len
-        self.causal, self.shared, self.max_shift = causal, shared, max_shift
-
-    def embed(self, x: Tensor, offset: int = 0) -> Tensor:
-        return super().embed(x, offset + shift(self))
-
-
-def shift(encoding: ShiftedSinusoid | ShiftedLearned) -> int:
-    """The batch's offset: drawn by the encoder, read by the decoder, 0 in evaluation."""
-    if not encoding.training:
-        return 0
-    if not encoding.causal:
-        encoding.shared["shift"] = int(torch.randint(encoding.max_shift + 1, ()))
-    return encoding.shared.get("shift", 0)
-
-
-class RandomizedPositions(PositionalEncoding, kind="randomized"):
-    """The sinusoid at random positions that keep their order (Ruoss et al. 2023, section 3).
-
-    In training S positions are drawn from ``0 … max_len-1`` without replacement and sorted, one
-    draw a batch; the target's positions hold the source's, or the other way round. The paper
-    draws in evaluation, too. Here evaluation takes every ``stride``-th position: a draw that
-    depends on the length would change with padding, and could not be decoded step by step.
-    """
-
-    def __init__(
-        self,
-        d_model: int,
-        causal: bool,
-        shared: dict[str, Any],
-        max_len: int = 128,
-        dropout: float = 0.1,
-        stride: int = 3,
-    ) -> None:
-        super().__init__(d_model, max_len, dropout)
-        if not 1 <= stride <= max_len:
-            raise ValueError(f"pe.stride={stride} must lie between 1 and pe.max_len={max_len}")
-        self.causal, self.shared, self.stride = causal, shared, stride
-        self.max_positions = max_len // stride
-
-    def embed(self, x: Tensor, offset: int = 0) -> Tensor:
-        end, available = offset + x.size(1), self.pe.size(1)
-        if end > (available if self.training else available // self.stride):
+    def check_length(self, longest: int) -> None:
+        if longest > self.max_positions:
             raise SequenceTooLong(
-                f"a sequence of {end} positions does not fit pe.max_len={available} with "
-                f"pe.stride={self.stride}; set pe.max_len={end * self.stride} or more"
+                f"a sequence of {longest} positions does not fit the learned table of "
+                f"pe.max_len={self.max_positions}; set pe.max_len={longest} or more and train again"
             )
-        if not self.training:
-            last = (end - 1) * self.stride + 1
-            return x + self.pe[:, offset * self.stride : last : self.stride].to(x.dtype)
-        if not self.causal:
-            self.shared["order"] = torch.randperm(available)
-        order = self.shared.get("order", torch.arange(available))
-        position = order[: x.size(1)].sort().values.to(x.device)  # (S,)
-        return x + self.pe[:, position].to(x.dtype)
-
-
-class NestedSinusoid(PositionalEncoding, kind="sinusoidal_nested"):
-    """The sinusoid with nested dropout (Rippel et al. 2014): low dimensions matter most.
-
-    In training each example keeps its first k dimensions of the sum, k uniform in ``1 … D``, and
-    loses the others. It orders the dimensions of the embedding by importance, which the paper's
-    encoding does not.
-    """
-
-    def embed(self, x: Tensor, offset: int = 0) -> Tensor:
-        x = super().embed(x, offset)
-        if not self.training:
-            return x
-        kept = torch.randint(1, self.d_model + 1, (x.size(0), 1, 1), device=x.device)
-        return x * (torch.arange(self.d_model, device=x.device) < kept)  # (B,1,D)
-
-
-# ------------------------------------------------------------- turned queries and keys: door 2
-
-
-class Rotary(NoEncoding, kind="rotary"):
-    """Rotary position embedding (Su et al. 2021, equation 34).
-
-    Dimensions 2i and 2i+1 of every query and key are turned by ``position · base^(-2i/Dh)``, so
-    that their product depends on the distance alone.
-
-    Args:
-        base: as in the sinusoid.
-        cross_attention: turn the queries and keys of cross-attention as well. Off by default:
-            source and target count their positions from different zeros, and turning both
-            assumes that they run in step.
-
-    Raises:
-        ValueError: an odd head width has no pairs.
-    """
-
-    def __init__(
-        self,
-        d_model: int,
-        num_heads: int,
-        dropout: float = 0.1,
-        base: float = 10000.0,
-        cross_attention: bool = False,
-    ) -> None:
-        super().__init__(dropout)
-        width = d_model // num_heads
-        if width % 2:
-            raise ValueError(
-                f"pe=rotary turns pairs of dimensions, but model.d_model={d_model} over "
-                f"model.num_heads={num_heads} gives heads of odd width {width}; "
-                f"choose a model.num_heads that gives an even one"
-            )
-        self.cross_attention = cross_attention
-        self.angles = PositionalEncoding(width, max_len=512, dropout=0.0, base=base)
-
-    def rotate(self, q: Tensor, k: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
-        return self.turn(q, offset), self.turn(k, offset)
-
-    def turn(self, x: Tensor, offset: int) -> Tensor:
-        """``x (B,H,S,Dh)`` turned from position ``offset`` on; in float32 at least."""
-        table = self.angles.rows(offset, x.size(2))  # (1,S,Dh): sine, cosine, sine, …
-        table = table.to(torch.promote_types(x.dtype, torch.float32))
-        sine, cosine = table[..., 0::2], table[..., 1::2]  # (1,S,Dh/2)
-        even, odd = x[..., 0::2], x[..., 1::2]  # (B,H,S,Dh/2)
-        turned = torch.stack((even * cosine - odd * sine, even * sine + odd * cosine), dim=-1)
-        return turned.flatten(-2).to(x.dtype)  # (B,H,S,Dh/2,2) -> (B,H,S,Dh)
-
-
-# ----------------------------------------------------------- a bias on attention scores: door 3
-
-
-def distances(q: Tensor, k_len: int, offset: int) -> Tensor:
-    """Key minus query position, ``(Q,K)``, for queries ``q (B,H,Q,Dh)`` starting at ``offset``."""
-    query = torch.arange(offset, offset + q.size(2), device=q.device)
-    return torch.arange(k_len, device=q.device) - query[:, None]
-
-
-def pick(scores: Tensor, index: Tensor) -> Tensor:
-    """From a score for each relative position ``(B,H,Q,R)`` those of ``index (Q,K)``: (B,H,Q,K)."""
-    return scores.gather(-1, index.expand(*scores.shape[:2], -1, -1))
-
-
-class ALiBi(NoEncoding, kind="alibi"):
-    """Attention with linear biases (Press et al. 2022, section 3): ``-slope · |distance|``.
-
-    The decoder's mask leaves only the past. The encoder's bias is symmetric, so an encoder with
-    nothing else cannot tell a sequence from its mirror image.
-    """
-
-    slopes: Tensor
-
-    def __init__(self, num_heads: int, dropout: float = 0.1) -> None:
-        super().__init__(dropout)
-        self.register_buffer("slopes", torch.tensor(alibi_slopes(num_heads)), persistent=False)
-
-    def bias(self, q: Tensor, k_len: int, offset: int = 0) -> Tensor:
-        distance = distances(q, k_len, offset).abs()  # (Q,K)
-        return (-self.slopes[:, None, None] * distance).to(q.dtype)  # (H,Q,K)
-
-
-def alibi_slopes(num_heads: int) -> list[float]:
-    """``2^(-8h/H)`` for h = 1 … H, H a power of two.
-
-    For another H, the paper's appendix takes the slopes of the power of two below it, then every
-    other slope of the power of two above it.
-    """
-    power = 2 ** (num_heads.bit_length() - 1)  # the power of two at or below H
-    slopes = [2 ** (-8 * h / power) for h in range(1, power + 1)]
-    if power < num_heads:
-        slopes += alibi_slopes(2 * power)[0::2][: num_heads - power]
-    return slopes
-
-
-class T5Buckets(NoEncoding, kind="t5"):
-    """A trained bias for each head and bucket of distances (Raffel et al. 2020, section 2.1).
-
-    Half of the buckets hold one distance each, the others grow geometrically up to
-    ``max_distance``; whatever is farther shares the last one. In the encoder half of all buckets
-    serve keys to the right. One table serves all layers of a stack, as in the paper.
-    """
-
-    window = "max_distance"
-    edges: Tensor
-
-    def __init__(
-        self,
-        d_model: int,
-        num_heads: int,
-        causal: bool,
-        dropout: float = 0.1,
-        num_buckets: int = 32,
-        max_distance: int = 128,
-    ) -> None:
-        super().__init__(dropout)
-        side = num_buckets if causal else num_buckets // 2
-        if num_buckets < 4 or num_buckets % 2 or max_distance <= side // 2:
-            raise ValueError(
-                f"pe.num_buckets={num_buckets} must be even and at least 4, and "
-                f"pe.max_distance={max_distance} greater than {side // 2}"
-            )
-        self.causal, self.side = causal, side
-        exact = side // 2
-        wide, ratio = side - exact, max_distance / exact
-        # Where each wide bucket begins. As integers: the logarithm of the paper's code can land
-        # on either side of a boundary by rounding.
-        edges = [math.ceil(round(exact * ratio ** (j / wide), 9)) for j in range(1, wide)]
-        self.register_buffer("edges", torch.tensor(edges, dtype=torch.int64), persistent=False)
-        self.init_std = d_model**-0.5
-        self.table = nn.Parameter(torch.empty(num_buckets, num_heads))
-        self.initialise(lambda name: torch.default_generator)
-
-    def bias(self, q: Tensor, k_len: int, offset: int = 0) -> Tensor:
-        bucket = self.bucket(distances(q, k_len, offset))  # (Q,K)
-        return self.table[bucket].permute(2, 0, 1).to(q.dtype)  # (Q,K,H) -> (H,Q,K)
-
-    def bucket(self, distance: Tensor) -> Tensor:
-        """The bucket of each ``distance`` (key minus query), any shape, int64."""
-        exact = self.side // 2
-        far = -distance if self.causal else distance.abs()
-        far = far.clamp(min=0)
-        beyond = torch.bucketize(far, self.edges, right=True)
-        bucket = torch.where(far < exact, far, exact + beyond)
-        return bucket if self.causal else bucket + self.side * (distance > 0)
 
     def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
         nn.init.normal_(self.table, std=self.init_std, generator=draw("table"))
 
 
-class ShawRelative(NoEncoding, kind="shaw"):
-    """A trained key for each distance, clipped (Shaw et al. 2018, section 3.2, equation 4).
-
-    The score gains ``q · a(clip(distance)) / sqrt(Dh)``. The paper's relative values are left
-    out, which it found to cost nothing (table 3); one table serves all heads, as there, and all
-    layers of a stack, which there have one each.
-    """
-
-    window = "clip"
-
-    def __init__(self, d_model: int, num_heads: int, dropout: float = 0.1, clip: int = 16) -> None:
-        super().__init__(dropout)
-        if clip < 1:
-            raise ValueError(f"pe.clip={clip} must be at least 1")
-        self.clip = clip
-        self.table = nn.Parameter(torch.empty(2 * clip + 1, d_model // num_heads))
-        self.initialise(lambda name: torch.default_generator)
-
-    def bias(self, q: Tensor, k_len: int, offset: int = 0) -> Tensor:
-        scores = q @ self.table.T.to(q.dtype) / q.size(-1) ** 0.5  # (B,H,Q,2c+1)
-        index = distances(q, k_len, offset).clamp(-self.clip, self.clip) + self.clip  # (Q,K)
-        return pick(scores, index)
-
-    def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
-        std = self.table.size(1) ** -0.5
-        nn.init.normal_(self.table, std=std, generator=draw("table"))
+def check_word(name: str, given: str, choices: tuple[str, ...]) -> None:
+    """Refuse a word that is none of ``choices``."""
+    if given not in choices:
+        raise ValueError(f"pe.{name}={given} does not exist; choose one of {', '.join(choices)}")
 
 
-class TransformerXL(NoEncoding, kind="transformer_xl"):
-    """Sinusoids of the distance in the score (Dai et al. 2019, section 3.3).
-
-    The score is ``(q+u) · k + (q+v) · W R(distance)``, over sqrt(Dh): R is the sinusoid of query
-    minus key position, W a trained matrix, u and v a trained vector for each head. ``q+u`` passes
-    through door 2, the rest through door 3. W serves all layers of a stack; the paper has one for
-    each layer.
-    """
-
-    def __init__(
-        self, d_model: int, num_heads: int, dropout: float = 0.1, base: float = 10000.0
-    ) -> None:
-        super().__init__(dropout)
-        self.d_model, self.num_heads, self.base = d_model, num_heads, base
-        self.project = nn.Linear(d_model, d_model, bias=False)
-        self.u = nn.Parameter(torch.empty(num_heads, d_model // num_heads))
-        self.v = nn.Parameter(torch.empty(num_heads, d_model // num_heads))
-        self.initialise(lambda name: torch.default_generator)
-
-    def rotate(self, q: Tensor, k: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
-        return q + self.u[:, None].to(q.dtype), k
-
-    def bias(self, q: Tensor, k_len: int, offset: int = 0) -> Tensor:
-        distance = -distances(q, k_len, offset)  # (Q,K): query minus key
-        low = int(distance[0, -1])
-        position = torch.arange(low, int(distance[-1, 0]) + 1, device=q.device)  # (R,)
-        table = sinusoid(position, self.d_model, base=self.base).to(self.project.weight.dtype)
-        keys = self.project(table).unflatten(-1, (self.num_heads, -1))  # (R,D) -> (R,H,Dh)
-        q = q + (self.v - self.u)[:, None].to(q.dtype)  # door 2 added u
-        scores = q @ keys.permute(1, 2, 0).to(q.dtype) / q.size(-1) ** 0.5  # (B,H,Q,R)
-        return pick(scores, distance - low)
-
-    def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
-        for name, parameter in (("u", self.u), ("v", self.v)):
-            nn.init.normal_(parameter, std=0.02, generator=draw(name))
-
-
-def build(kind: str, settings: dict[str, Any] | None = None, **context: Any) -> NoEncoding:
-    """An encoding by name: ``settings`` from its YAML file, ``context`` from the model.
-
-    Context a class does not ask for in its ``__init__`` is left out, so that a new encoding
-    changes no other line.
-    """
+def build(kind: str, place: Place, settings: dict[str, Any] | None = None) -> Encoding:
+    """The encoding ``kind`` that serves at ``place``; ``settings`` are those of its YAML file."""
     if kind not in ENCODINGS:
         raise ValueError(f"pe={kind} does not exist; choose one of {', '.join(ENCODINGS)}")
-    cls = ENCODINGS[kind]
-    asked = inspect.signature(cls).parameters
-    return cls(**{name: context[name] for name in context if name in asked}, **(settings or {}))
+    return ENCODINGS[kind].build(place, **(settings or {}))

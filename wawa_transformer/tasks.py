@@ -19,9 +19,10 @@ from datasets import Dataset, DatasetDict
 from num2words import num2words
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-from wawa_transformer.config import UserError, seed_for
+from wawa_transformer.config import UserError, check, setting, word
+from wawa_transformer.seeds import seed_for
+from wawa_transformer.transformer import UNK
 
-PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIAL_TOKENS = ["[PAD]", "[BOS]", "[EOS]", "[UNK]"]
 TASKS: dict[str, type[Task]] = {}
 
@@ -37,6 +38,17 @@ class Task:
         super().__init_subclass__(**kwargs)
         if kind is not None:
             TASKS[kind] = cls
+
+    translates: ClassVar[bool] = False  # whether a test is read as translations, by BLEU
+
+    def __post_init__(self) -> None:
+        """Every limit of the settings, and every rule between them, before anything is made."""
+        check(type(self), self, "task.")
+
+    @property
+    def longest_pair(self) -> int | None:
+        """Ids that either side of a training pair may have; None: any number."""
+        return None
 
     @property
     def trained_lengths(self) -> tuple[int, int] | None:
@@ -64,19 +76,16 @@ class GeneratedTask(Task):
     holds ``test_per_length`` examples of each length up to ``test_max_length``.
     """
 
-    min_length: int = 1
-    max_length: int = 10
-    test_max_length: int = 20
-    train_size: int = 16000
-    validation_size: int = 500
-    test_per_length: int = 200
+    min_length: int = setting(1, least=1)
+    max_length: int = setting(10, least=1)
+    test_max_length: int = setting(20, least=1)
+    train_size: int = setting(16000, least=1)
+    validation_size: int = setting(500, least=1)
+    test_per_length: int = setting(200, least=1)
 
     def __post_init__(self) -> None:
-        for key, least in (
-            ("min_length", 1), ("max_length", self.min_length),
-            ("test_max_length", self.max_length), ("train_size", 1), ("validation_size", 1),
-            ("test_per_length", 1),
-        ):  # fmt: skip
+        super().__post_init__()
+        for key, least in (("max_length", self.min_length), ("test_max_length", self.max_length)):
             if getattr(self, key) < least:
                 raise UserError(f"task.{key}={getattr(self, key)} must be at least {least}.")
 
@@ -114,14 +123,9 @@ class GeneratedTask(Task):
 class SequenceTask(GeneratedTask):
     """Sequences of ``symbols`` numbers, independent and uniform, and a rule for the target."""
 
-    symbols: int = 10
+    symbols: int = setting(10, least=2)
 
     order_matters: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.symbols < 2:
-            raise UserError(f"task.symbols={self.symbols} must be at least 2.")
 
     def target(self, symbols: list[int]) -> list[str]:
         """The right answer to a sequence of numbers from 1 to ``self.symbols``."""
@@ -235,8 +239,8 @@ class NumberWords(GeneratedTask, kind="number_words"):
     ``length`` counts digits; the words are num2words'.
     """
 
-    max_length: int = 6
-    test_max_length: int = 9
+    max_length: int = setting(6, least=1)
+    test_max_length: int = setting(9, least=1)
 
     def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
         number = int(random.integers(1, 10)) if length > 1 else int(random.integers(10))
@@ -265,20 +269,13 @@ class Scan(Task, kind="scan"):
     as many that are within the cutoff, beside all that are beyond it.
     """
 
-    split: str = "length"
-    cutoff: int = 22
-    primitive: str = "jump"
-    held_out: int = 500
+    split: str = word("length", "simple", "primitive")
+    cutoff: int = setting(22, least=1)
+    primitive: str = word("jump", "walk", "run", "look", "turn left", "turn right")
+    held_out: int = setting(500, least=1)
 
     def __post_init__(self) -> None:
-        if self.split not in ("simple", "length", "primitive"):
-            raise UserError(
-                f"task.split={self.split} does not exist; choose simple, length or primitive."
-            )
-        if self.primitive not in ("jump", "walk", "run", "look", "turn left", "turn right"):
-            raise UserError(f"task.primitive={self.primitive} is no command of SCAN; try jump.")
-        if self.held_out < 1:
-            raise UserError(f"task.held_out={self.held_out} must be at least 1.")
+        super().__post_init__()
         lengths = [len(actions) for actions in scan_commands().values()]
         within = sum(length <= self.cutoff for length in lengths)
         if self.cutoff >= max(lengths) or within <= 2 * self.held_out:

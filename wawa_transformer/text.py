@@ -1,4 +1,7 @@
-"""Parallel text: two files of one sentence a line, or a hub dataset, and a joint BPE vocabulary."""
+"""Parallel text: two files of one sentence a line, or a hub dataset, and a joint BPE vocabulary.
+
+With it every task there is has been defined: :func:`build_task` chooses among them.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from datasets import Dataset, DatasetDict, load_dataset
+from omegaconf import DictConfig
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from wawa_transformer.config import UserError
-from wawa_transformer.tasks import SPECIAL_TOKENS, Task
+from wawa_transformer.config import UserError, choose, setting, typed
+from wawa_transformer.tasks import SPECIAL_TOKENS, TASKS, Task
 
 HELD_OUT_SEED = 20170612  # which pairs are held out does not depend on the run's seed
 
@@ -40,20 +45,18 @@ class TextTask(Task, kind="text"):
     hub_config: str | None = None
     source_column: str = "en"
     target_column: str = "de"
-    validation_size: int = 500
-    test_size: int = 500
-    vocab_size: int = 6000
-    max_tokens: int = 128  # longer training pairs are left out
-    length_bin: int = 5
+    validation_size: int = setting(500, least=1)
+    test_size: int = setting(500, least=1)
+    # 256 bytes and the special tokens are always in a byte-level vocabulary.
+    vocab_size: int = setting(6000, least=256 + len(SPECIAL_TOKENS))
+    max_tokens: int = setting(128, least=2)  # longer training pairs are left out
+    length_bin: int = setting(5, least=1)
 
-    def __post_init__(self) -> None:
-        # 256 bytes and the special tokens are always in a byte-level vocabulary.
-        for key, least in (
-            ("validation_size", 1), ("test_size", 1), ("vocab_size", 256 + len(SPECIAL_TOKENS)),
-            ("max_tokens", 2), ("length_bin", 1),
-        ):  # fmt: skip
-            if getattr(self, key) < least:
-                raise UserError(f"task.{key}={getattr(self, key)} must be at least {least}.")
+    translates: ClassVar[bool] = True
+
+    @property
+    def longest_pair(self) -> int:
+        return self.max_tokens
 
     def dataset(self, seed: int) -> DatasetDict:
         splits = self.from_hub() if self.hub else self.from_files()
@@ -107,8 +110,8 @@ class TextTask(Task, kind="text"):
                 )
             if source is not None:
                 folder = Path(self.data_dir or "")
-                left = read_lines(folder / source, f"task.{prefix}source")
-                right = read_lines(folder / target, f"task.{prefix}target")
+                left = read_sentences(folder / source, f"task.{prefix}source")
+                right = read_sentences(folder / target, f"task.{prefix}target")
                 if len(left) != len(right):
                     raise UserError(
                         f"{folder / source} has {len(left)} lines and {folder / target} has "
@@ -121,9 +124,7 @@ class TextTask(Task, kind="text"):
         """The splits of a hub dataset, or of a local folder in a format ``datasets`` knows."""
         try:
             loaded = load_dataset(self.hub, self.hub_config)
-        except (
-            Exception
-        ) as error:  # the hub's library raises dozens of kinds, all outside our hands
+        except Exception as error:  # the hub's library raises dozens of kinds
             reason = str(error).strip().splitlines()[0]
             raise UserError(f"task.hub={self.hub} cannot be loaded ({reason}).") from None
         if "train" not in loaded:
@@ -163,7 +164,7 @@ class TextTask(Task, kind="text"):
         )
 
 
-def read_lines(path: Path, key: str) -> list[str]:
+def read_sentences(path: Path, key: str) -> list[str]:
     """The lines of a UTF-8 text file, plain or gzipped.
 
     Raises:
@@ -185,3 +186,9 @@ def read_lines(path: Path, key: str) -> list[str]:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise UserError(f"{key}={path} is not UTF-8 in line {line}; convert it to UTF-8.") from None
+
+
+def build_task(config: DictConfig) -> Task:
+    """The task of a configuration, its settings checked."""
+    cls = choose(TASKS, config.task.kind, "task.kind")
+    return cls(**typed(cls, config.task, "task"))

@@ -3,43 +3,40 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any, cast
+import math
+from typing import Any
 
 import torch
+from datasets import Dataset
 from matplotlib.figure import Figure
 from omegaconf import DictConfig
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from tokenizers import Tokenizer
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
-from wawa_transformer.attention import MultiHeadAttention
 from wawa_transformer.batching import Examples, collate
 from wawa_transformer.config import CONFIG_DIR
-from wawa_transformer.evaluation import translate
-from wawa_transformer.positional import NoEncoding
-from wawa_transformer.transformer import DecoderLayer, EncoderLayer, Transformer
+from wawa_transformer.evaluation import SAMPLES, SHOWN, translate
+from wawa_transformer.positional import Encoding
+from wawa_transformer.runs import Run
+from wawa_transformer.transformer import Transformer, attention_maps
 
 
 class Tracker:
     """Writes one run's numbers, pictures and texts; a context manager.
 
     Args:
-        directory: the run's directory.
+        run: whose directory they go to.
         step: the step the run continues from; whatever was written after it is taken back, so
             that an interrupted run leaves the same record as an uninterrupted one.
     """
 
-    def __init__(self, directory: Path, step: int) -> None:
-        path = directory / "metrics.jsonl"
-        kept = ""
-        if path.exists():
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-            complete = (line for line in lines if line.endswith("\n"))
-            kept = "".join(line for line in complete if json.loads(line)["step"] <= step)
-        path.write_text(kept, encoding="utf-8")
-        self.file = path.open("a", encoding="utf-8")
-        self.writer = SummaryWriter(directory, purge_step=step + 1 if step else None)
+    def __init__(self, run: Run, step: int) -> None:
+        kept = [json.dumps(row) + "\n" for row in run.metrics() if row["step"] <= step]
+        run.metrics_file.write_text("".join(kept), encoding="utf-8")
+        self.file = run.metrics_file.open("a", encoding="utf-8")
+        self.writer = SummaryWriter(run.directory, purge_step=step + 1 if step else None)
 
     def __enter__(self) -> Tracker:
         return self
@@ -64,11 +61,11 @@ class Tracker:
         )
         self.writer.add_text(name, table, step)
 
-    def table_image(self, step: int, position: NoEncoding, length: int, d_model: int) -> None:
+    def table_image(self, step: int, encoding: Encoding, length: int, d_model: int) -> None:
         """What the encoding adds to an embedding, position by dimension."""
-        device = next(iter(position.parameters()), torch.zeros(())).device
+        device = next(iter(encoding.parameters()), torch.zeros(())).device
         with torch.no_grad():
-            added = position.embed(torch.zeros(1, length, d_model, device=device))[0]  # (S,D)
+            added = encoding.embed(torch.zeros(1, length, d_model, device=device))[0]  # (S,D)
         figure = Figure(figsize=(7, 3.5), layout="constrained")
         axes = figure.add_subplot()
         image = axes.imshow(added.cpu(), aspect="auto", cmap="RdBu", vmin=-2, vmax=2)
@@ -101,41 +98,22 @@ class Tracker:
         self.writer.add_hparams(settings, metrics, hparam_domain_discrete=words, run_name=".")
 
 
-@torch.no_grad()
-def attention_maps(model: Transformer, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
-    """The last layers' attention ``(H,Q,K)`` for one pair ``source (1,S)``, ``target_in (1,T)``."""
-    encoder, decoder = model.encoder_layers[-1], model.decoder_layers[-1]
-    watched: dict[str, MultiHeadAttention] = {
-        "encoder": cast(EncoderLayer, encoder).self_attention,
-        "decoder": cast(DecoderLayer, decoder).self_attention,
-        "cross": cast(DecoderLayer, decoder).cross_attention,
-    }
-    was_training = model.training
-    model.eval()
-    for attention in watched.values():
-        attention.keep_weights = True
-    model(source, target_in)
-    maps = {}
-    for name, attention in watched.items():
-        assert attention.weights is not None
-        maps[name] = attention.weights[0]
-        attention.keep_weights, attention.weights = False, None
-    model.train(was_training)
-    return maps
-
-
 def show(
-    tracker: Tracker, config: DictConfig, model: Transformer, tokenizer: Tokenizer,
-    data: Any, examples: Examples, result: dict[str, Any],
-) -> None:  # fmt: skip
+    tracker: Tracker,
+    config: DictConfig,
+    model: Transformer,
+    tokenizer: Tokenizer,
+    data: Dataset,
+    examples: Examples,
+    result: dict[str, Any],
+) -> None:
     """What TensorBoard shows beside the curves: encoding, attention, sample outputs, hparams."""
     step = config.trainer.steps
-    first = Examples(examples.source[:8], examples.target[:8], examples.length[:8])
+    first = examples.first(SAMPLES)
     hypotheses = translate(model, tokenizer, first)
-    tracker.text(step, "samples", [
-        {"source": data["source"][i], "target": data["target"][i], "output": hypotheses[i]}
-        for i in range(len(hypotheses))
-    ])  # fmt: skip
+    samples = zip(data["source"], data["target"], hypotheses, strict=False)
+    rows = [{"source": s, "target": t, "output": h} for s, t, h in samples]
+    tracker.text(step, "samples", rows)
     tracker.table_image(step, model.src_position, max(examples.sizes), config.model.d_model)
     if config.trainer.attention_maps:
         device = next(model.parameters()).device
@@ -155,5 +133,33 @@ def show(
     settings |= config.model
     tracker.hparams(
         settings | {"lr": config.trainer.lr, "steps": config.trainer.steps},
-        {f"test/{name}": result["test"][name] for name in ("exact_match", "token_accuracy", "nll")},
+        {f"test/{metric.name}": result["test"][metric.name] for metric in SHOWN},
     )
+
+
+class ProgressBar:
+    """A bar with the loss, the speed and the time left; a context manager."""
+
+    def __init__(self, config: DictConfig, step: int) -> None:
+        self.progress = Progress(
+            TextColumn(f"{config.task.name} · {config.pe.name} · seed {config.seed}"),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total}"),
+            TextColumn("loss {task.fields[loss]:.3f} · {task.fields[speed]:,.0f} tokens/s ·"),
+            TimeRemainingColumn(),
+            disable=not config.progress,
+        )
+        self.bar = self.progress.add_task(
+            "", total=config.trainer.steps, completed=step, loss=math.nan, speed=0
+        )
+
+    def __enter__(self) -> ProgressBar:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.progress.stop()
+
+    def update(self, step: int, loss: float, speed: float) -> None:
+        """So far: ``step`` is done at this loss, ``speed`` in target tokens per second."""
+        self.progress.update(self.bar, completed=step, loss=loss, speed=speed)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from wawa_transformer import positional
+# Importing a module of encodings registers them.
+from wawa_transformer import positional, randomized, relative  # noqa: F401
 from wawa_transformer.attention import KeyValueCache, MultiHeadAttention
-from wawa_transformer.config import UserError, choose, seed_for, typed
-from wawa_transformer.positional import CONTEXT, ENCODINGS, NoEncoding
+from wawa_transformer.positional import Draw, Encoding, Place
+from wawa_transformer.seeds import seed_for
 
-PAD = 0  # the id of padding
+PAD, BOS, EOS, UNK = 0, 1, 2, 3  # ids: padding, begin and end of a sequence, unknown
+NORMS = ("pre", "post")
+ACTIVATIONS = ("relu", "gelu")
+EMBEDDING_SCALES = ("token_up", "position_down")
 
 
 class FeedForward(nn.Module):
@@ -60,8 +64,8 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(d_model, d_ff, activation)
         self.residuals = nn.ModuleList(Residual(d_model, dropout, norm) for _ in range(2))
 
-    def forward(self, x: Tensor, mask: Tensor | None, position: NoEncoding) -> Tensor:
-        x = self.residuals[0](x, self.self_attention, None, mask, position)
+    def forward(self, x: Tensor, mask: Tensor | None, encoding: Encoding) -> Tensor:
+        x = self.residuals[0](x, self.self_attention, None, mask, encoding)
         return self.residuals[1](x, self.feed_forward)
 
 
@@ -83,13 +87,12 @@ class DecoderLayer(nn.Module):
         memory: Tensor,
         mask: Tensor | None,
         cross_mask: Tensor | None,
-        position: NoEncoding,
+        encoding: Encoding,
+        cross: Encoding | None = None,
         offset: int = 0,
         cache: tuple[KeyValueCache | None, KeyValueCache | None] = (None, None),
     ) -> Tensor:
-        # Source and target are counted from different zeros: by default no encoding acts here.
-        cross = position if position.cross_attention else None
-        x = self.residuals[0](x, self.self_attention, None, mask, position, offset, cache[0])
+        x = self.residuals[0](x, self.self_attention, None, mask, encoding, offset, cache[0])
         x = self.residuals[1](x, self.cross_attention, memory, cross_mask, cross, offset, cache[1])
         return self.residuals[2](x, self.feed_forward)
 
@@ -109,7 +112,8 @@ class Transformer(nn.Module):
         tie_embeddings: one matrix for both embeddings and the output (section 3.4); needs equal
             vocabularies.
         pe: the positional encoding, a key of ``positional.ENCODINGS``; ``pe_settings`` are its own
-            keyword arguments. Encoder and decoder own one each.
+            keyword arguments. Encoder and decoder own one each, and cross-attention a third where
+            the encoding asks for it.
         seed: starting values. Each parameter is drawn from a generator seeded by (seed, name), so
             two models that share a parameter's name start with the same values there, whatever
             else they hold. Left out, a seed is drawn from torch's global generator.
@@ -138,22 +142,23 @@ class Transformer(nn.Module):
         seed: int | None = None,
     ) -> None:
         super().__init__()
-        sizes = dict(
-            src_vocab_size=src_vocab_size, tgt_vocab_size=tgt_vocab_size, d_model=d_model,
-            num_layers=num_layers, num_heads=num_heads, d_ff=d_ff,
-        )  # fmt: skip
-        for name, size in sizes.items():
+        for name, size in (
+            ("src_vocab_size", src_vocab_size),
+            ("tgt_vocab_size", tgt_vocab_size),
+            ("d_model", d_model),
+            ("num_layers", num_layers),
+            ("num_heads", num_heads),
+            ("d_ff", d_ff),
+        ):
             if size < 1:
                 raise ValueError(f"{name}={size} must be at least 1")
-        if norm not in ("pre", "post"):
-            raise ValueError(f"norm={norm} does not exist; choose pre or post")
-        if activation not in ("relu", "gelu"):
-            raise ValueError(f"activation={activation} does not exist; choose relu or gelu")
-        if embedding_scale not in ("token_up", "position_down"):
-            raise ValueError(
-                f"embedding_scale={embedding_scale} does not exist; "
-                f"choose token_up or position_down"
-            )
+        for name, word, choices in (
+            ("norm", norm, NORMS),
+            ("activation", activation, ACTIVATIONS),
+            ("embedding_scale", embedding_scale, EMBEDDING_SCALES),
+        ):
+            if word not in choices:
+                raise ValueError(f"{name}={word} does not exist; choose {' or '.join(choices)}")
         if tie_embeddings and src_vocab_size != tgt_vocab_size:
             raise ValueError(
                 f"tie_embeddings needs equal vocabularies, got src_vocab_size={src_vocab_size} "
@@ -166,11 +171,16 @@ class Transformer(nn.Module):
         self.src_embedding = (
             self.tgt_embedding if tie_embeddings else nn.Embedding(src_vocab_size, d_model)
         )
-        context: dict[str, Any] = dict(
-            d_model=d_model, num_heads=num_heads, dropout=dropout, shared={}
+        draw = Draw()
+        encoder = Place(d_model, num_heads, dropout, "encoder", draw)
+        decoder = Place(d_model, num_heads, dropout, "decoder", draw)
+        cross = Place(d_model, num_heads, dropout, "cross", draw)
+        self.src_position = positional.build(pe, encoder, pe_settings)
+        self.tgt_position = positional.build(pe, decoder, pe_settings)
+        # Source and target are counted from different zeros: by default nothing acts between them.
+        self.cross_position = (
+            positional.build(pe, cross, pe_settings) if self.tgt_position.cross_attention else None
         )
-        self.src_position = positional.build(pe, pe_settings, causal=False, **context)
-        self.tgt_position = positional.build(pe, pe_settings, causal=True, **context)
 
         shape = (d_model, num_heads, d_ff, dropout, norm, activation)
         self.encoder_layers = nn.ModuleList(EncoderLayer(*shape) for _ in range(num_layers))
@@ -184,23 +194,15 @@ class Transformer(nn.Module):
             self.output.weight = self.tgt_embedding.weight
         self.initialise(seed if seed is not None else int(torch.randint(2**62, ()).item()))
 
-    @classmethod
-    def from_config(cls, config: DictConfig, vocab_size: int) -> Transformer:
-        """The model of a configuration, for one vocabulary shared by source and target."""
-        given = {key: value for key, value in config.pe.items() if key not in ("kind", "name")}
-        settings = typed(choose(ENCODINGS, config.pe.kind, "pe.kind"), given, "pe", exclude=CONTEXT)
-        try:
-            return cls(
-                vocab_size, vocab_size, **config.model,
-                pe=config.pe.kind, pe_settings=settings, seed=config.seed,
-            )  # fmt: skip
-        except ValueError as error:  # a shape that this encoding cannot serve
-            raise UserError(f"{error}.") from None
-
     @property
     def max_positions(self) -> int | None:
         """The longest sequence the encoding can serve; None: any length."""
         return self.src_position.max_positions
+
+    def check_length(self, longest: int) -> None:
+        """Raise :class:`SequenceTooLong` where ``longest`` positions cannot be served."""
+        self.src_position.check_length(longest)
+        self.tgt_position.check_length(longest)
 
     def forward(
         self,
@@ -221,10 +223,10 @@ class Transformer(nn.Module):
         )
 
     def embed(
-        self, ids: Tensor, words: nn.Embedding, position: NoEncoding, offset: int = 0
+        self, ids: Tensor, embedding: nn.Embedding, encoding: Encoding, offset: int = 0
     ) -> Tensor:
-        """Word and position of ``ids (B,S)``, the first at ``offset``, after dropout: (B,S,D)."""
-        x = position(words(ids) * math.sqrt(self.d_model), offset)
+        """Token and position of ``ids (B,S)``, the first at ``offset``, after dropout: (B,S,D)."""
+        x = encoding(embedding(ids) * math.sqrt(self.d_model), offset)
         return x * self.d_model**-0.5 if self.position_down else x
 
     def encode(self, src: Tensor, src_mask: Tensor | None = None) -> Tensor:
@@ -257,7 +259,16 @@ class Transformer(nn.Module):
         x = self.embed(tgt, self.tgt_embedding, self.tgt_position, offset)  # (B,T,D)
         for i, layer in enumerate(self.decoder_layers):
             layer_cache = (None, None) if cache is None else cache[i]
-            x = layer(x, memory, tgt_mask, cross_mask, self.tgt_position, offset, layer_cache)
+            x = layer(
+                x,
+                memory,
+                tgt_mask,
+                cross_mask,
+                self.tgt_position,
+                self.cross_position,
+                offset,
+                layer_cache,
+            )
         return self.output(self.decoder_norm(x))
 
     def new_cache(self) -> list[tuple[KeyValueCache, KeyValueCache]]:
@@ -270,18 +281,19 @@ class Transformer(nn.Module):
         Embeddings are N(0, 1/D): times sqrt(D) they have unit variance and leave the encoding
         audible. Matrices are Xavier-uniform (Glorot and Bengio 2010), biases zero.
         """
-        for module_name, module in self.named_modules():
 
-            def draw(name: str, prefix: str = module_name) -> torch.Generator:
-                return torch.Generator().manual_seed(seed_for(seed, f"{prefix}.{name}"))
+        def draw(module: str, name: str) -> torch.Generator:
+            return torch.Generator().manual_seed(seed_for(seed, f"{module}.{name}"))
 
+        for name, module in self.named_modules():
             match module:
-                case NoEncoding():
-                    module.initialise(draw)
+                case Encoding():
+                    module.initialise(partial(draw, name))
                 case nn.Embedding():
-                    nn.init.normal_(module.weight, std=self.d_model**-0.5, generator=draw("weight"))
+                    generator = draw(name, "weight")
+                    nn.init.normal_(module.weight, std=self.d_model**-0.5, generator=generator)
                 case nn.Linear() if module.weight is not self.tgt_embedding.weight:
-                    nn.init.xavier_uniform_(module.weight, generator=draw("weight"))
+                    nn.init.xavier_uniform_(module.weight, generator=draw(name, "weight"))
                     if module.bias is not None:
                         nn.init.zeros_(module.bias)
 
@@ -295,3 +307,27 @@ def causal_mask(length: int, offset: int = 0, device: torch.device | None = None
     """``(length, offset+length)``: a query at ``offset+i`` may see keys ``0 … offset+i``."""
     ones = torch.ones(length, offset + length, dtype=torch.bool, device=device)
     return ones.tril(diagonal=offset)
+
+
+@torch.no_grad()
+def attention_maps(model: Transformer, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
+    """The last layers' attention ``(H,Q,K)`` for one pair ``source (1,S)``, ``target_in (1,T)``."""
+    encoder = cast(EncoderLayer, model.encoder_layers[-1])
+    decoder = cast(DecoderLayer, model.decoder_layers[-1])
+    watched = {
+        "encoder": encoder.self_attention,
+        "decoder": decoder.self_attention,
+        "cross": decoder.cross_attention,
+    }
+    was_training = model.training
+    model.eval()
+    for attention in watched.values():
+        attention.keep_weights = True
+    model(source, target_in)
+    maps = {}
+    for name, attention in watched.items():
+        assert attention.weights is not None
+        maps[name] = attention.weights[0]
+        attention.keep_weights, attention.weights = False, None
+    model.train(was_training)
+    return maps

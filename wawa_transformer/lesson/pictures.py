@@ -19,8 +19,8 @@ from matplotlib.ticker import MaxNLocator
 from plotly.offline import get_plotlyjs
 from torch import nn
 
-from wawa_transformer.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, VERMILION
-from wawa_transformer.pages import write_page
+from wawa_transformer.lab.pages import write_page
+from wawa_transformer.lab.plots import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, VERMILION
 from wawa_transformer.positional import SPACINGS, frequencies, sinusoid, sinusoid_table
 
 Words = Callable[[str, str], str]
@@ -77,9 +77,9 @@ def draw_all(folder: Path, lang: str) -> list[Path]:
 
 def write_explorer(path: Path) -> None:
     """Write ``explore.html``, the interactive page: one file that needs no network."""
-    write_page(
-        path, plotly=get_plotlyjs(), spacings=SPACINGS, colours=[BLUE, ORANGE, GREEN, VERMILION]
-    )
+    colours = [BLUE, ORANGE, GREEN, VERMILION]
+    templates = Path(__file__).parent / "templates"
+    write_page(path, templates, plotly=get_plotlyjs(), spacings=SPACINGS, colours=colours)
 
 
 def canvas(width: float, height: float, columns: int = 1, rows: int = 1) -> tuple[Figure, list]:

@@ -16,13 +16,18 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from wawa_transformer.statistics import estimate
+from wawa_transformer.evaluation import METRICS
+from wawa_transformer.lab.intervals import estimate
 
 # Colours that colour-blind readers can tell apart: Okabe & Ito, "Color Universal Design" (2008).
 BLUE, ORANGE, BLACK = "#0072B2", "#E69F00", "#000000"
 VERMILION, GREEN, PINK, SKY, YELLOW = FREE_COLOURS = (
-    "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#F0E442",
-)  # fmt: skip
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#F0E442",
+)
 # Colour, marker and dash of each encoding in every picture; a variant has its original's colour.
 RESERVED_LOOKS = {
     "sinusoidal": (BLUE, "o", "-"),
@@ -38,7 +43,7 @@ RESERVED_LOOKS = {
     "randomized": (BLUE, ">", ":"),
     "sinusoidal_nested": (BLUE, "h", "-."),
 }
-FREE_MARKERS = "^Dv*P<p>hd8H"
+FREE_MARKERS = "dH8x+1234|_."  # none of those that are reserved
 DASHES = ("-", "--", ":")
 GREY = "#808080"  # seen on a white page and on a dark one
 
@@ -46,17 +51,17 @@ AXIS_LABELS = {
     "length": "sequence length",
     "bin": "source words (upper edge of bin)",
     "step": "training step",
-    "exact_match": "exact match",
-    "token_accuracy": "token accuracy, teacher-forced",
-    "nll": "NLL (nats per token)",
+    **{metric.name: metric.axis for metric in METRICS},
 }
+TOPS = {metric.name: metric.top for metric in METRICS}
 
 
 def encoding_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Colour, marker and dash of each encoding, as keyword arguments of ``Axes.plot``.
 
     Those of the project look the same everywhere; others (designs of the sinusoid, encodings of
-    your own) share out the free looks in alphabetical order, all markers different up to a dozen.
+    your own) share out the free looks in alphabetical order, all markers different up to a dozen
+    and none of them a reserved one.
     """
     names = list(dict.fromkeys(names))
     others = sorted(set(names) - RESERVED_LOOKS.keys())
@@ -99,8 +104,7 @@ def panels(
             look = styles[pe] | {"linewidth": width, "markersize": 2 + 2 * width}
             axes.plot(list(points), [point.mean for point in points.values()], **look)
             legend[pe] = Line2D([], [], label=pe, **look)
-            top = None if column == "nll" else 1
-            low, high = zip(*(point.within(top) for point in points.values()), strict=True)
+            low, high = zip(*(point.within(TOPS[column]) for point in points.values()), strict=True)
             axes.fill_between(
                 list(points),
                 low,
@@ -115,7 +119,8 @@ def panels(
         axes.set_xlabel(AXIS_LABELS["bin" if x == "length" and task in texts else x])
         axes.set_ylabel(AXIS_LABELS[column])
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-        axes.set_ylim(*((0, None) if column == "nll" else (-0.03, 1.03)))
+        top = TOPS[column]
+        axes.set_ylim(*((0, None) if top is None else (-0.03 * top, 1.03 * top)))
         axes.grid(color=GREY, alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     per_line = max(3, 2 * columns)

@@ -10,7 +10,7 @@ import torch
 from conftest import run_script
 from PIL import Image
 
-from wawa_transformer import gallery
+from wawa_transformer.lesson import pictures
 from wawa_transformer.positional import SPACINGS, sinusoid
 
 
@@ -18,10 +18,10 @@ from wawa_transformer.positional import SPACINGS, sinusoid
 @pytest.mark.filterwarnings("error:Glyph")  # a character that the font lacks
 def test_every_picture_is_drawn(lang: str, tmp_path: Path) -> None:
     """Ten pictures, none of them blank, every character present."""
-    if lang == "zh" and gallery.cjk_font() is None:
+    if lang == "zh" and pictures.cjk_font() is None:
         pytest.skip("no font with Chinese characters here")
-    paths = gallery.draw_all(tmp_path, lang)
-    assert len(paths) == len(gallery.GALLERY) == 10
+    paths = pictures.draw_all(tmp_path, lang)
+    assert len(paths) == len(pictures.GALLERY) == 10
     for path in paths:
         with Image.open(path) as image:
             colours = image.convert("RGB").getcolors(maxcolors=2**24)
@@ -31,20 +31,23 @@ def test_every_picture_is_drawn(lang: str, tmp_path: Path) -> None:
 def test_without_a_chinese_font_the_note_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gallery, "CJK_FONTS", ("No Such Font",))
+    monkeypatch.setattr(pictures, "CJK_FONTS", ("No Such Font",))
     with pytest.raises(LookupError, match="fonts-noto-cjk"):
-        gallery.draw_all(tmp_path, "zh")
+        pictures.draw_all(tmp_path, "zh")
 
 
 def test_the_script_refuses_an_unknown_language() -> None:
     wrong = run_script("figures.py", "lang=fr")
-    assert wrong.returncode == 1 and "lang=fr does not exist; choose en, zh or both" in wrong.stderr
+    assert (
+        wrong.returncode == 1
+        and "lang=fr does not exist; choose one of both, en, zh" in wrong.stderr
+    )
 
 
 @pytest.fixture(scope="module")
 def explorer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("explorer") / "explore.html"
-    gallery.write_explorer(path)
+    pictures.write_explorer(path)
     return path
 
 

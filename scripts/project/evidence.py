@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from wawa_transformer import analysis
 from wawa_transformer.config import CONFIG_DIR
-from wawa_transformer.statistics import Estimate, estimate, paired_difference
+from wawa_transformer.lab import analysis
+from wawa_transformer.lab.intervals import Estimate, estimate, paired_difference
 
 BENCHMARKS = CONFIG_DIR.parent / "benchmarks"
-Metric = dict[int, float]  # seed -> value
+BySeed = dict[int, float]  # seed -> value
 
 
 @functools.cache  # the pages ask for a few files hundreds of times
@@ -32,7 +32,7 @@ def rows(study: str, task: str, pe: str, file: str = "results.csv") -> pd.DataFr
 
 def exact_match(
     study: str, task: str, pe: str, unseen: bool = False, column: str = "exact_match"
-) -> Metric:
+) -> BySeed:
     """For each seed the mean exact match over the trained lengths, or the longer ones."""
     table = rows(study, task, pe)
     longest = table.loc[table["trained"].eq(True), "length"].max()
@@ -47,7 +47,7 @@ def learned(study: str, task: str, pe: str) -> bool:
     return mean(exact_match(study, task, pe)).mean >= analysis.LEARNED_IN_RANGE
 
 
-def nll(study: str, task: str, pe: str) -> Metric:
+def nll(study: str, task: str, pe: str) -> BySeed:
     """For each seed the NLL in nats per token at the trained lengths, for equal-length targets."""
     table = rows(study, task, pe)
     part = table[table["trained"].eq(True)]
@@ -56,26 +56,26 @@ def nll(study: str, task: str, pe: str) -> Metric:
     return by_seed(total / tokens.groupby(part["seed"]).sum())
 
 
-def reach(study: str, task: str, pe: str) -> Metric:
+def reaches(study: str, task: str, pe: str) -> BySeed:
     """For each seed the longest length up to which exact match is at least one half, or 0."""
     table = rows(study, task, pe).pivot(index="length", columns="seed", values="exact_match")
     return by_seed(pd.Series({seed: analysis.reach(v) for seed, v in table.to_dict().items()}))
 
 
-def steps_to(study: str, task: str, pe: str, level: float) -> Metric:
+def steps_to(study: str, task: str, pe: str, level: float) -> BySeed:
     """For each seed the first validated step with an exact match of ``level``; inf: never."""
     table = rows(study, task, pe, "curves.csv")
     reached = table["step"].where(table["exact_match"] >= level, float("inf"))
     return by_seed(reached.groupby(table["seed"]).min())
 
 
-def bleu(study: str, task: str, pe: str) -> Metric:
+def bleu(study: str, task: str, pe: str) -> BySeed:
     """For each seed the greedy BLEU on the test set."""
     table = rows(study, task, pe, "bleu.csv")
     return by_seed(table.set_index("seed")["bleu"])
 
 
-def by_seed(values: pd.Series) -> Metric:
+def by_seed(values: pd.Series) -> BySeed:
     """A series indexed by seed as a plain dictionary."""
     return {int(seed): float(value) for seed, value in zip(values.index, values, strict=True)}
 
@@ -83,6 +83,6 @@ def by_seed(values: pd.Series) -> Metric:
 difference = paired_difference
 
 
-def mean(values: Metric) -> Estimate:
+def mean(values: BySeed) -> Estimate:
     """The mean over seeds with its interval."""
     return estimate(values.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import combinations, groupby
 from statistics import fmean, median
 from typing import Any
@@ -12,16 +13,17 @@ import pandas as pd
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from wawa_transformer.statistics import CONFIDENCE, estimate, paired_difference, verdict
-from wawa_transformer.study import Run
+from wawa_transformer.evaluation import METRICS, SHOWN
+from wawa_transformer.lab.intervals import CONFIDENCE, estimate, paired_difference, verdict
+from wawa_transformer.runs import Run, read_lines
 
 LEARNED_IN_RANGE = 0.95  # below this exact match at trained lengths, unseen ones say nothing
 REACHED = 0.5  # exact match that counts as having reached a length
 RANDOMISATIONS = 10_000  # of the paired test; the smallest p it can give is 1/10,001
 TRANSLATIONS_SHOWN = 8
 
-Result = dict[str, Any]  # the contents of one result.json, with its run's directory
-Metric = dict[str, dict[int, float]]  # encoding -> seed -> value
+Result = dict[str, Any]  # the contents of one result.json, with its run
+Values = dict[str, dict[int, float]]  # encoding -> seed -> value
 
 
 def length_table(results: Sequence[Result]) -> pd.DataFrame:
@@ -31,8 +33,8 @@ def length_table(results: Sequence[Result]) -> pd.DataFrame:
         for result in results
         for row in result["by_length"]
     ]
-    columns = ["task", "pe", "seed", "length", "exact_match", "token_accuracy", "nll"]
-    columns += ["oracle_exact_match", "examples", "ceiling", "trained"]
+    columns = ["task", "pe", "seed", "length", *(metric.name for metric in METRICS)]
+    columns += ["examples", "ceiling", "trained"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -51,7 +53,7 @@ def reach_table(results: Sequence[Result]) -> pd.DataFrame:
     """For ``ranking``: each run's reach, of the encodings that have learned the trained lengths."""
     rows = pd.DataFrame(
         _run(result)
-        | {"value": _reach(result), "limit": result["train_max_length"]}
+        | {"value": _reached(result), "limit": result["train_max_length"]}
         | {"exact_match": result["test"]["exact_match"]}
         | {"most": max(row["length"] for row in result["by_length"])}
         for result in results
@@ -80,7 +82,7 @@ def curve_table(finished: Sequence[Run]) -> pd.DataFrame:
         for row in run.metrics()
         if row["split"] == "validation"
     ]
-    columns = ["task", "pe", "seed", "step", "exact_match", "token_accuracy", "nll"]
+    columns = ["task", "pe", "seed", "step", *(metric.name for metric in SHOWN)]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -95,7 +97,7 @@ def bleu_table(results: Sequence[Result]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def summarise(name: str, results: Sequence[Result]) -> dict[str, Any]:
+def task_summary(name: str, results: Sequence[Result]) -> dict[str, Any]:
     """All that the page says about one task, in numbers and in words."""
     by_pe: dict[str, dict[int, Result]] = {}
     for result in results:
@@ -104,21 +106,20 @@ def summarise(name: str, results: Sequence[Result]) -> dict[str, Any]:
     trained = sorted(length for length in ceilings if _trained(length, results[0]))
     unseen = sorted(length for length in ceilings if trained and length > trained[-1])
 
-    def metric(read: Callable[[Result], float]) -> Metric:
+    def values_of(read: Callable[[Result], float]) -> Values:
         return {pe: {seed: read(r) for seed, r in seeds.items()} for pe, seeds in by_pe.items()}
 
     def at_unseen(result: Result, column: str) -> float:
         return fmean(r[column] for r in result["by_length"] if r["length"] in unseen)
 
-    exact_match = metric(lambda result: result["test"]["exact_match"])
-    token_accuracy = metric(lambda result: result["test"]["token_accuracy"])
-    nll = metric(lambda result: result["test"]["nll"])
-    beyond = metric(lambda result: at_unseen(result, "exact_match")) if unseen else {}
-    oracle = metric(lambda result: at_unseen(result, "oracle_exact_match")) if unseen else {}
-    reaches = metric(_reach) if unseen else {}
+    tested = {m.name: values_of(partial(_tested, m.name)) for m in SHOWN}
+    exact_match, nll = tested["exact_match"], tested["nll"]
+    beyond = values_of(lambda result: at_unseen(result, "exact_match")) if unseen else {}
+    oracle = values_of(lambda result: at_unseen(result, "oracle_exact_match")) if unseen else {}
+    reaches = values_of(_reached) if unseen else {}
     bleu = {}
     if all(result["translation"] for result in results):
-        bleu = metric(lambda result: result["translation"]["bleu"])
+        bleu = values_of(lambda result: result["translation"]["bleu"])
 
     rows: list[dict[str, Any]] = [
         {
@@ -130,8 +131,7 @@ def summarise(name: str, results: Sequence[Result]) -> dict[str, Any]:
             "reach": estimate(reaches[pe].values()) if unseen else None,
             "censored": unseen and max(reaches[pe].values()) == unseen[-1],
             "interpreted": fmean(exact_match[pe].values()) >= LEARNED_IN_RANGE,
-            "token_accuracy": estimate(token_accuracy[pe].values()),
-            "nll": estimate(nll[pe].values()),
+            "tested": {name: estimate(values[pe].values()) for name, values in tested.items()},
             "bleu": estimate(bleu[pe].values()) if bleu else None,
             "cost": _cost(list(seeds.values())),
         }
@@ -187,7 +187,11 @@ def summarise(name: str, results: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def _reach(result: Result) -> int:
+def _tested(name: str, result: Result) -> float:
+    return result["test"].get(name, math.nan)  # a metric younger than the run
+
+
+def _reached(result: Result) -> int:
     return reach({row["length"]: row["exact_match"] for row in result["by_length"]})
 
 
@@ -216,7 +220,7 @@ def _label(pe: str, settings: str) -> str:
 
 def _answer(
     what: str,
-    values: Metric,
+    values: Values,
     higher_is_better: bool,
     decimals: str,
     labels: dict[str, str],
@@ -313,7 +317,7 @@ def _bleu_tests(by_pe: dict[str, dict[int, Result]], seed: int) -> Iterable[dict
     sentences, not for other training seeds.
     """
     finished = {pe: seeds[seed] for pe, seeds in by_pe.items() if seed in seeds}
-    hypotheses = {pe: _lines(result, "hypotheses") for pe, result in finished.items()}
+    hypotheses = {pe: read_lines(r["run"].translations_file) for pe, r in finished.items()}
     for a, pairs in groupby(_pairs(list(finished)), key=lambda pair: pair[0]):
         # Equal output needs no test; the page says "same translations".
         others = [b for _, b in pairs]
@@ -327,7 +331,7 @@ def _bleu_tests(by_pe: dict[str, dict[int, Result]], seed: int) -> Iterable[dict
             _, scored = PairedTest(
                 [(pe, hypotheses[pe]) for pe in (a, *tested)],
                 {"BLEU": metric},
-                [_lines(finished[a], "references")],
+                [read_lines(finished[a]["run"].references_file)],
                 test_type="ar",
                 n_samples=RANDOMISATIONS,
             )()
@@ -358,12 +362,6 @@ def _told_apart(tests: Sequence[dict[str, Any]]) -> str:
     if not found:
         return ""
     return f"In the paired test over test sentences, with every seed: {', '.join(found)}."
-
-
-def _lines(result: Result, which: str) -> list[str]:
-    """A file of the run, one sentence a line; ``splitlines`` would also split at U+2028."""
-    path = result["directory"] / result["translation"]["paths"][which]
-    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
 
 
 def distinct(values: Iterable[Any]) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import evidence
 import numpy as np
 import pytest
 import torch
@@ -20,9 +21,10 @@ import yaml
 from conftest import SCRIPTS
 from torch import Tensor, nn
 
-from wawa_transformer import PositionalEncoding, Transformer, evidence
+from wawa_transformer import PositionalEncoding, Transformer
 from wawa_transformer.positional import frequencies, sinusoid, sinusoid_table
 
+PROJECT = SCRIPTS / "project"
 DOCS = SCRIPTS.parent / "docs"
 CLAIMS = yaml.safe_load((DOCS / "claims.yaml").read_text(encoding="utf-8"))
 TOPICS = {entry["topic"]: entry for entry in CLAIMS["topics"]}
@@ -471,7 +473,7 @@ def lowprec() -> dict[str, float]:
 # ---------------------------------------------------------------- what only training settles
 
 
-def em(study: str, task: str, pe: str, unseen: bool = False) -> evidence.Metric:
+def em(study: str, task: str, pe: str, unseen: bool = False) -> evidence.BySeed:
     return evidence.exact_match(study, task, pe, unseen)
 
 
@@ -600,9 +602,9 @@ def test_every_topic_has_claims_a_verdict_and_a_check() -> None:
 
 
 def test_the_pages_are_not_stale() -> None:
-    """docs/claims.md and docs/findings.md are what scripts/docs.py writes from the data."""
-    pages = runpy.run_path(str(SCRIPTS / "docs.py"))
+    """docs/claims.md and docs/findings.md are what scripts/project/docs.py writes from the data."""
+    pages = runpy.run_path(str(PROJECT / "docs.py"))
     for name in ("claims", "findings"):
         assert (DOCS / f"{name}.md").read_text(encoding="utf-8") == pages[name](), (
-            "run python scripts/docs.py"
+            "run python scripts/project/docs.py"
         )

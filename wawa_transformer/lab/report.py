@@ -16,7 +16,8 @@ from urllib.parse import quote
 import pandas as pd
 from torch.utils.tensorboard import SummaryWriter
 
-from wawa_transformer.analysis import (
+from wawa_transformer.evaluation import SHOWN
+from wawa_transformer.lab.analysis import (
     LEARNED_IN_RANGE,
     RANDOMISATIONS,
     Result,
@@ -27,12 +28,12 @@ from wawa_transformer.analysis import (
     length_table,
     overall_table,
     reach_table,
-    summarise,
+    task_summary,
 )
-from wawa_transformer.figures import encoding_styles, panels, ranking, save
-from wawa_transformer.pages import write_page
-from wawa_transformer.statistics import estimate
-from wawa_transformer.study import Run
+from wawa_transformer.lab.intervals import estimate
+from wawa_transformer.lab.pages import write_page
+from wawa_transformer.lab.plots import encoding_styles, panels, ranking, save
+from wawa_transformer.runs import Run
 
 
 def write_report(
@@ -53,8 +54,7 @@ def write_report(
     statuses = [run.status for run in runs]
     finished = [run for run, status in zip(runs, statuses, strict=True) if status == "finished"]
     results = [
-        run.result()
-        | {"task": run.task, "pe": run.pe, "seed": run.seed, "directory": run.directory}
+        run.result() | {"task": run.task, "pe": run.pe, "seed": run.seed, "run": run}
         for run in finished
     ]
     by_length = length_table(results)
@@ -88,7 +88,7 @@ def write_report(
                 figure = ranking(values, styles, label, limit)
                 pictures[name] = save(figure, directory / "figures" / f"{name}.png")
     tasks = [
-        summarise(task, [result for result in results if result["task"] == task])
+        task_summary(task, [result for result in results if result["task"] == task])
         for task in dict.fromkeys(run.task for run in finished)
     ]
     context = {
@@ -104,23 +104,23 @@ def write_report(
         "comparisons": sum(
             row["difference"].n > 1 for task in tasks for row in task["differences"]
         ),
+        "metrics": [metric for metric in SHOWN if metric.name != "exact_match"],
         "learned_in_range": LEARNED_IN_RANGE,
         "randomisations": RANDOMISATIONS,
         "environment": _environment(results),
     }
     for name in ("report.md", "report.html"):
-        write_page(directory / name, **context)
+        write_page(directory / name, Path(__file__).parent / "templates", **context)
     return directory / "report.html"
 
 
 def _run_entry(run: Run, status: str, directory: Path) -> dict[str, Any]:
     """One run of the list, with a link that still works when the study's folder is moved."""
     path = Path(os.path.relpath(run.directory, directory)).as_posix()
-    error = ""
-    if status == "failed":
-        lines = (run.directory / "error.log").read_text(encoding="utf-8").split("\n")
-        error = next((line for line in reversed(lines) if line.strip()), "")
-    return {"run": run, "status": status, "path": path, "href": quote(path), "error": error}
+    log = run.error_file.name if status == "failed" else ""
+    error = run.failure() if status == "failed" else ""
+    entry = {"run": run, "status": status, "path": path, "href": quote(path)}
+    return entry | {"log": log, "error": error}
 
 
 def _environment(results: Sequence[Result]) -> dict[str, str]:
@@ -146,19 +146,19 @@ def write_means(directory: Path) -> None:
     interval, cut at the bounds of the metric.
     """
     curves = pd.read_csv(directory / "curves.csv")
-    tops = {"exact_match": 1.0, "token_accuracy": 1.0, "nll": None}
     charts: dict[str, Any] = {
-        metric: ["Margin", [f"{metric}/{end}" for end in ("validation", "low", "high")]]
-        for metric in tops
+        metric.name: ["Margin", [f"{metric.name}/{end}" for end in ("validation", "low", "high")]]
+        for metric in SHOWN
     }
     for (task, pe), rows in curves.groupby(["task", "pe"]):
         folder = directory / str(task) / str(pe) / "mean"
         shutil.rmtree(folder, ignore_errors=True)
         with SummaryWriter(folder) as writer:
-            for metric, top in tops.items():
-                for step, values in rows.groupby("step")[metric]:
+            for metric in SHOWN:
+                tags = charts[metric.name][1]
+                for step, values in rows.groupby("step")[metric.name]:
                     point = estimate(values)
-                    low, high = point.within(top) if point.n > 1 else (point.mean, point.mean)
-                    for tag, value in zip(charts[metric][1], (point.mean, low, high), strict=True):
+                    ends = point.within(metric.top) if point.n > 1 else (point.mean, point.mean)
+                    for tag, value in zip(tags, (point.mean, *ends), strict=True):
                         writer.add_scalar(tag, value, step)
             writer.add_custom_scalars({"mean over seeds and its 95% interval": charts})

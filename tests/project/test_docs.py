@@ -14,6 +14,8 @@ import types
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from conftest import SCRIPTS, TINY
@@ -45,29 +47,60 @@ def copy_project(folder: Path) -> None:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("multi30k"))
 
 
-def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
-    """An encoding, a task and a study are added; the report shows them, mistakes are named."""
-    copy_project(tmp_path)
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the project in which the tutorial's code and files stand."""
+    folder = tmp_path_factory.mktemp("extended")
+    copy_project(folder)
+    shutil.copytree(ROOT / "tests", folder / "tests")
+    shutil.copy(ROOT / "pyproject.toml", folder)
     page = "docs/tutorial.md"
-    encoding, task = blocks(page, "python")
-    module = tmp_path / "wawa_transformer" / "positional.py"
-    before, build, after = module.read_text(encoding="utf-8").partition("\ndef build(")
-    module.write_text(f"{before}\n{encoding}\n{build}{after}", encoding="utf-8")
-    with (tmp_path / "wawa_transformer" / "tasks.py").open("a", encoding="utf-8") as tasks:
-        tasks.write(f"\n\n{task}")
+    encoding, task, metric = blocks(page, "python")
+    package = folder / "wawa_transformer"
+    for name, code in (("relative", encoding), ("tasks", task)):
+        with (package / f"{name}.py").open("a", encoding="utf-8") as module:
+            module.write(f"\n\n{code}")
+    [metric] = re.findall(r"^    Metric.*\n", metric, flags=re.M)
+    text = (package / "evaluation.py").read_text(encoding="utf-8")
+    before, after = text.split(")\nSHOWN", 1)
+    evaluation = f"{before}{metric})\nSHOWN{after}"
+    (package / "evaluation.py").write_text(evaluation, encoding="utf-8")
     text = (ROOT / page).read_text(encoding="utf-8")
     files = re.findall(r"`(configs/\S+\.yaml)`[^`]*```yaml\n(.*?)^```$", text, flags=re.M | re.S)
     assert len(files) == len(blocks(page, "yaml")) == 3
     for name, content in files:
-        (tmp_path / name).write_text(content, encoding="utf-8")
-    for block in blocks(page, "bash"):
-        result = run(block.strip(), tmp_path)
+        (folder / name).write_text(content, encoding="utf-8")
+    return folder
+
+
+def test_the_tutorial_does_what_it_says(extended: Path) -> None:
+    """An encoding, a task, a metric and a study are added; the report shows them."""
+    for block in blocks("docs/tutorial.md", "bash"):
+        result = run(block.strip(), extended)
         assert result.returncode == 0, result.stderr
-    report = (tmp_path / "results" / "cycle" / "report.md").read_text(encoding="utf-8")
+    study = extended / "results" / "cycle"
+    report = (study / "report.md").read_text(encoding="utf-8")
     assert re.search(r"^\| learned_slopes \| 3 \|", report, flags=re.M)
     assert "can reach at most" in report  # the ceiling without positions
-    refused = run("python scripts/train.py pe=learned_slopes pe.first_slop=1", tmp_path)
+    assert "| NLL, nats per token | perplexity |" in report
+    for table in ("results.csv", "curves.csv"):
+        rows = pd.read_csv(study / table)
+        assert (rows["perplexity"] / np.exp(rows["nll"])).to_numpy() == pytest.approx(1)
+    refused = run("python scripts/train.py pe=learned_slopes pe.first_slop=1", extended)
     assert refused.returncode == 1 and "did you mean pe.first_slope?" in refused.stderr
+
+
+def test_the_projects_own_tests_hold_with_the_tutorials_code_in_place(extended: Path) -> None:
+    """Whatever is asked of every encoding and every task is asked of the new ones, too."""
+    every = "learned_slopes or cycle or future or padding or shared or looks or configuration_file"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", "-k", every,
+         "--ignore=tests/project"],
+        cwd=extended, capture_output=True, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(extended)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "[learned_slopes]" in done.stdout and "task/cycle]" in done.stdout
 
 
 SHIMS = {
@@ -206,11 +239,12 @@ def test_troubleshooting_names_every_message() -> None:
     page = " ".join((ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8").split())
     shown = {"UserError", "SequenceTooLong", "LookupError"}
     found = 0
-    for path in [*(ROOT / "wawa_transformer").glob("*.py"), *(ROOT / "scripts").glob("*.py")]:
+    for path in [*(ROOT / "wawa_transformer").rglob("*.py"), *(ROOT / "scripts").glob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             name = node.func.id if isinstance(node, ast.Call) and hasattr(node.func, "id") else ""
             # The model's own ValueErrors reach the user of a script as they are.
-            if name in shown or (name == "ValueError" and path.stem == "positional"):
+            raised = path.stem in ("positional", "relative", "randomized") and name == "ValueError"
+            if name in shown or raised:
                 pieces = message(node.args[0]).rstrip(".").split("…")
                 telling = next((p for p in pieces if len(p) > 11), pieces[-1])[:35].strip()
                 # What only a caller in Python can do needs no remedy on that page.

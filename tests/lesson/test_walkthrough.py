@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import run_script
 
-from wawa_transformer.walkthrough import walk
+from wawa_transformer.lesson.walkthrough import walk
 
 NUMBER = r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]\d+)?"
 ORIGINAL = Path(__file__).parent / "data" / "walkthrough_numbers.txt"
@@ -52,8 +52,8 @@ def test_the_script_and_its_options() -> None:
     paused = run_script("walkthrough.py", "lang=zh", "pause=true", stdin="\n" * 6)
     assert paused.returncode == 0 and paused.stdout.count("⏎") == 6
     for argument, sentence in (
-        ("lang=fr", "lang=fr does not exist; choose zh or en"),
-        ("step=9", "step=9 does not exist; choose a step from 1 to 7"),
+        ("lang=fr", "lang=fr does not exist; choose one of zh, en"),
+        ("step=9", "step=9 must be at least 1 and at most 7"),
         ("d_model=0", "d_model=0 must be at least 1"),
         ("d_modl=4", "did you mean d_model?"),
         ("d_model=many", "d_model: Value 'many'"),

@@ -11,7 +11,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wawa_transformer.statistics import Estimate, estimate, paired_difference, verdict
+from wawa_transformer.lab.intervals import Estimate, estimate, paired_difference, verdict
 
 # Values apart from each other by more than rounding, so that shifting them loses nothing.
 SAMPLES = st.lists(

@@ -1,4 +1,4 @@
-"""Write what the documentation takes from measurements:  python scripts/docs.py
+"""Write what the documentation takes from measurements:  python scripts/project/docs.py
 
 docs/claims.md from docs/claims.yaml and docs/findings.md from docs/findings.md.jinja, both from the
 numbers in benchmarks/. A test fails when a page is stale.
@@ -8,12 +8,11 @@ import argparse
 import json
 from typing import Any
 
+import evidence
 import jinja2
 import pandas as pd
 import yaml
-
-from wawa_transformer import evidence
-from wawa_transformer.evidence import BENCHMARKS
+from evidence import BENCHMARKS
 
 DOCS = BENCHMARKS.parent / "docs"
 CLAIMS = yaml.safe_load((DOCS / "claims.yaml").read_text(encoding="utf-8"))
@@ -48,7 +47,7 @@ def reach(study: str, task: str, pe: str) -> str:
     """The longest length with an exact match of one half."""
     if not evidence.learned(study, task, pe):
         return "–"
-    return f"{evidence.mean(evidence.reach(study, task, pe)):.1f}"
+    return f"{evidence.mean(evidence.reaches(study, task, pe)):.1f}"
 
 
 def loss(study: str, task: str, pe: str) -> str:
@@ -98,10 +97,10 @@ def claims() -> str:
     lines = [
         "# What the five notes claim, and what became of it",
         "",
-        "Written by `python scripts/docs.py` from [claims.yaml](claims.yaml) and the results in "
-        "[benchmarks](../benchmarks); the checks are in "
-        "[tests/test_claims.py](../tests/test_claims.py), one for each topic, and run with "
-        "`make test`.",
+        "Written by `python scripts/project/docs.py` from [claims.yaml](claims.yaml) and the "
+        "results in [benchmarks](../benchmarks); the checks are in "
+        "[tests/project/test_claims.py](../tests/project/test_claims.py), one for each topic, and "
+        "run with `make test`.",
         "",
         "This project grew from five Chinese notes on the sinusoidal encoding. Their claims, in "
         "our words, fall under "
@@ -123,7 +122,7 @@ def claims() -> str:
         lines += ["", f"Measured: {words.render(topic.get('numbers', {}))}"]
         if "corrected" in topic:
             lines += ["", f"Put right: {topic['corrected']}"]
-        shown = f"`pytest tests/test_claims.py -k {name}`"
+        shown = f"`pytest tests/project/test_claims.py -k {name}`"
         if "commands" in topic:
             shown += ", from " + ", ".join(f"`{command}`" for command in topic["commands"])
         lines += ["", f"Check: {shown}"]

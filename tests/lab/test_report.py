@@ -15,10 +15,9 @@ import pandas as pd
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from wawa_transformer import positional
-from wawa_transformer.figures import RESERVED_LOOKS, encoding_styles
-from wawa_transformer.report import write_means, write_report
-from wawa_transformer.study import Run
+from wawa_transformer.lab.plots import RESERVED_LOOKS, encoding_styles
+from wawa_transformer.lab.report import write_means, write_report
+from wawa_transformer.runs import Run
 
 ENCODINGS = ("sinusoidal", "learned", "none")
 ORDER_TASKS = ("map", "reverse")
@@ -400,10 +399,10 @@ def test_translations_of_one_seed_tell_no_encodings_apart(tmp_path: Path) -> Non
 
 
 def test_an_encoding_looks_the_same_in_every_study() -> None:
-    ours = sorted(positional.ENCODINGS)
-    small, large = encoding_styles(ENCODINGS), encoding_styles([*"abcdefghijkl", *ours])
+    """And no encoding of one's own is mistaken for one of the project's."""
+    ours, others = sorted(RESERVED_LOOKS), "abcdefghijkl"
+    small, large = encoding_styles(ENCODINGS), encoding_styles([*others, *ours])
     assert all(small[pe] == large[pe] for pe in ENCODINGS)
-    for group in (ours, "abcdefghijkl"):
-        assert len({large[pe]["marker"] for pe in group}) == len(group) == 12
-    assert large.keys() - RESERVED_LOOKS.keys() == set("abcdefghijkl")
+    markers = [large[pe]["marker"] for pe in [*ours, *others]]
+    assert len(set(markers)) == len(markers) == len(ours) + 12
     assert encoding_styles("ba") == encoding_styles("ab")

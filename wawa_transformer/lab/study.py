@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,52 +16,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from wawa_transformer.config import CONFIG_DIR, UserError, run_directory, validate
-
-
-@dataclass(frozen=True)
-class Run:
-    """One training run of a study, known by its directory alone.
-
-    The directory is the only channel between a worker that trains and the process that watches
-    and reports: ``metrics.jsonl`` grows while a run is alive, ``result.json`` appears when it has
-    finished and ``error.log`` when it has failed.
-    """
-
-    task: str
-    pe: str
-    seed: int
-    directory: Path
-
-    @property
-    def status(self) -> str:
-        """``finished``, ``failed``, ``running`` or ``waiting``."""
-        if (self.directory / "result.json").exists():
-            return "finished"
-        if (self.directory / "error.log").exists():
-            return "failed"
-        if (self.directory / "metrics.jsonl").exists():
-            return "running"
-        return "waiting"
-
-    def result(self) -> dict[str, Any]:
-        """The contents of ``result.json``; the run must have finished."""
-        return json.loads((self.directory / "result.json").read_text(encoding="utf-8"))
-
-    def metrics(self) -> list[dict[str, Any]]:
-        """Every complete line of ``metrics.jsonl``; a line still being written is left out."""
-        path = self.directory / "metrics.jsonl"
-        if not path.exists():
-            return []
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]
-
-    def progress(self, steps: int) -> float:
-        """How much of its ``steps`` is done, from 0 to 1."""
-        if self.status == "finished":
-            return 1.0
-        metrics = self.metrics()
-        return metrics[-1]["step"] / steps if metrics else 0.0
+from wawa_transformer.config import CONFIG_DIR, UserError, validate
+from wawa_transformer.runs import Run
 
 
 def grid(config: DictConfig) -> dict[str, list[Any]]:
@@ -79,7 +33,7 @@ def grid(config: DictConfig) -> dict[str, list[Any]]:
     return {key: list(values) for key, values in axes.items()}
 
 
-def plan(config: DictConfig, overrides: list[str]) -> list[Run]:
+def list_runs(config: DictConfig, overrides: list[str]) -> list[Run]:
     """The study's runs; inside ``hydra.main``. ``overrides`` are the command line's own."""
     axes = grid(config)
     for override in overrides:
@@ -95,7 +49,7 @@ def plan(config: DictConfig, overrides: list[str]) -> list[Run]:
         validate(one)
         for seed in axes["seed"]:
             one.seed = seed
-            runs.append(Run(one.task.name, one.pe.name, seed, run_directory(one)))
+            runs.append(Run.of(one))
     return sorted(runs, key=lambda run: axes["seed"].index(run.seed))
 
 
@@ -135,7 +89,7 @@ def watch(process: subprocess.Popen[bytes], runs: list[Run], steps: int) -> None
                 clock = f"{elapsed:.0f} s gone" + (f", about {left:.0f} s left" if left else "")
                 summary = f"{finished} of {len(runs)} runs finished, {clock}"
                 if console.is_terminal:
-                    live.update(table(runs, progress, summary), refresh=True)
+                    live.update(status_table(runs, progress, summary), refresh=True)
                 elif finished >= told + max(1, len(runs) // 9):
                     told = finished
                     print(summary, flush=True)
@@ -145,7 +99,7 @@ def watch(process: subprocess.Popen[bytes], runs: list[Run], steps: int) -> None
         raise
 
 
-def table(runs: list[Run], progress: dict[Run, float], caption: str) -> Table:
+def status_table(runs: list[Run], progress: dict[Run, float], caption: str) -> Table:
     """One row for each task and encoding, one cell for each seed."""
     seeds = sorted({run.seed for run in runs})
     view = Table("task", "encoding", *(f"seed {seed}" for seed in seeds), caption=caption)

@@ -1,4 +1,4 @@
-"""Make the documentation's pictures:  python scripts/screenshots.py
+"""Make the documentation's pictures:  python scripts/project/screenshots.py
 
 Needs Chromium, and the finished default study (make compare). Writes docs/images/: screenshots of
 the report, of TensorBoard and of the page to move by hand, and those of the lesson's pictures that
@@ -16,7 +16,7 @@ import urllib.request
 from pathlib import Path
 
 from wawa_transformer.config import CONFIG_DIR
-from wawa_transformer.gallery import draw_all, write_explorer
+from wawa_transformer.lesson.pictures import draw_all, write_explorer
 
 ROOT = CONFIG_DIR.parent
 IMAGES = ROOT / "docs" / "images"
@@ -35,10 +35,16 @@ def chromium(url: str, *flags: str) -> subprocess.CompletedProcess[str]:
         raise FileNotFoundError("no Chromium was found; install one: apt install chromium")
     with tempfile.TemporaryDirectory() as profile:
         always = (
-            "headless", "no-sandbox", "disable-gpu", "no-first-run", "disable-extensions",
-            "disable-background-networking", "disable-component-update", "disable-sync",
+            "headless",
+            "no-sandbox",
+            "disable-gpu",
+            "no-first-run",
+            "disable-extensions",
+            "disable-background-networking",
+            "disable-component-update",
+            "disable-sync",
             f"user-data-dir={profile}",
-        )  # fmt: skip
+        )
         command = [program, *(f"--{flag}" for flag in (*always, *flags)), url]
         return subprocess.run(command, capture_output=True, text=True, timeout=120)
 

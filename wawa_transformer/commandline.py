@@ -1,0 +1,153 @@
+"""The command line: Hydra parses it, and every mistake on it is answered by one sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.errors import (
+    ConfigCompositionException,
+    HydraException,
+    MissingConfigException,
+    OverrideParseException,
+)
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+from wawa_transformer.config import (
+    CONFIG_DIR,
+    Config,
+    UserError,
+    check,
+    first_line,
+    nearest,
+    validate,
+)
+
+# For each file in configs/ that a script begins with: its schema, and what checks its values.
+SCHEMAS: dict[str, type] = {}
+RULES: dict[str, Callable[[DictConfig], None]] = {}
+
+
+def register(
+    config_name: str, schema: type, rules: Callable[[DictConfig], None] | None = None
+) -> None:
+    """Let ``configs/CONFIG_NAME.yaml`` be filled into ``schema``, which it names in its defaults.
+
+    ``rules`` raises :class:`UserError`; left out, the limits of the schema are all there is.
+    """
+    SCHEMAS[config_name] = schema
+    RULES[config_name] = rules or functools.partial(check, schema)
+    ConfigStore.instance().store(name=f"{config_name}_schema", node=schema)
+
+
+register("config", Config, validate)
+
+
+def words(config_name: str) -> str:
+    """Every setting that takes one of a few words, with them: a part of ``--help``."""
+    return "\n".join(
+        f"{key}: {', '.join(each.metadata['choices'])}"
+        for key, each in fields(SCHEMAS[config_name])
+        if "choices" in each.metadata
+    )
+
+
+def fields(schema: type, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any]]]:
+    """Every field of a schema and of those inside it, with its key."""
+    for each in dataclasses.fields(schema):
+        inner = each.default_factory
+        if isinstance(inner, type) and dataclasses.is_dataclass(inner):
+            yield from fields(inner, f"{prefix}{each.name}.")
+        else:
+            yield prefix + each.name, each
+
+
+OmegaConf.register_new_resolver("words", words, replace=True)
+
+
+def script(
+    config_name: str = "config",
+) -> Callable[[Callable[[DictConfig], None]], Callable[[], None]]:
+    """Decorate a script's ``main(config)``: Hydra parses, mistakes become one sentence.
+
+    Exit status 1 and no traceback for a :class:`UserError` or a faulty command line; any other
+    exception is a bug of ours and keeps its traceback.
+    """
+
+    def decorate(task: Callable[[DictConfig], None]) -> Callable[[], None]:
+        @functools.wraps(task)
+        def checked(config: DictConfig) -> None:
+            try:
+                RULES[config_name](config)
+                task(config)
+            except UserError as error:
+                sys.exit(f"error: {error}")
+            except KeyboardInterrupt:
+                sys.exit("interrupted; the same command continues")
+
+        def main() -> None:
+            os.environ["HYDRA_FULL_ERROR"] = "1"  # hand the exception to us instead of printing it
+            run = hydra.main(
+                config_path=str(CONFIG_DIR), config_name=config_name, version_base="1.3"
+            )
+            try:
+                run(checked)()
+            except (HydraException, OmegaConfBaseException) as error:
+                sys.exit(f"error: {explain(error, config_name)}")
+            except BrokenPipeError:  # whoever read our output, `head` for one, has seen enough
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                sys.exit(1)
+
+        return main
+
+    return decorate
+
+
+def explain(error: Exception, config_name: str = "config") -> str:
+    """One sentence for an exception of Hydra's or OmegaConf's."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, name = error.missing_cfg_file.rpartition("/")
+        choices = sorted(path.stem for path in (CONFIG_DIR / group).glob("*.yaml"))
+        listed = ", ".join(choices)
+        return f"{group}={name} does not exist{nearest(name, choices)}; choose one of {listed}."
+    cause = error.__cause__ or error
+    key = getattr(cause, "full_key", None)
+    unknown_group = "No match in the defaults list" in str(error)
+    if unknown_group or isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
+        key = key or str(error).split("'")[1]
+        known = known_keys(config_name)
+        if key in known:  # a field of the class that the chosen file leaves at its default
+            return f"the key {key} is not in the chosen configuration; to add it, write +{key}=…"
+        return f"the key {key} does not exist{nearest(key, known)}."
+    if isinstance(error, OverrideParseException):
+        return f"{first_line(error)}; write key=value and quote special characters."
+    if isinstance(error, ConfigCompositionException) and isinstance(cause, OmegaConfBaseException):
+        return f"{key}: {first_line(cause)}."
+    return first_line(error)
+
+
+def known_keys(config_name: str) -> list[str]:
+    """Every key of the schema and every group, for "did you mean"."""
+    found = set(keys(OmegaConf.structured(SCHEMAS[config_name])))
+    if config_name == "config":
+        for path in CONFIG_DIR.glob("*/*.yaml"):
+            group = path.parent.name
+            found.add(group)
+            if group in ("pe", "task"):  # typed by the class they name, not by the schema
+                found |= set(keys(OmegaConf.load(path), f"{group}."))
+    return sorted(found)
+
+
+def keys(node: Any, prefix: str = "") -> Iterable[str]:
+    """Every key of a configuration and of those inside it."""
+    for key in node:
+        yield prefix + key
+        if not OmegaConf.is_missing(node, key) and OmegaConf.is_dict(node[key]):
+            yield from keys(node[key], f"{prefix}{key}.")

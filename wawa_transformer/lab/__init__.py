@@ -1,0 +1,1 @@
+"""The laboratory: many runs, what they say, and the page that shows it."""

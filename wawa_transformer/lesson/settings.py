@@ -1,0 +1,32 @@
+"""The keys of the lesson's two scripts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wawa_transformer.commandline import register
+from wawa_transformer.config import setting, word
+
+
+@dataclass
+class WalkthroughConfig:
+    """scripts/walkthrough.py: the printed lesson."""
+
+    lang: str = word("zh", "en")
+    d_model: int = setting(8, least=1)
+    max_len: int = setting(10, least=1)
+    dropout: float = setting(0.1, least=0, below=1)
+    step: int | None = setting(None, least=1, most=7)  # all of them unless given
+    pause: bool = False  # wait for Enter between steps
+
+
+@dataclass
+class FiguresConfig:
+    """scripts/figures.py: the pictures of the lesson."""
+
+    lang: str = word("both", "en", "zh")
+    output_dir: str = "results/figures"
+
+
+register("walkthrough", WalkthroughConfig)
+register("figures", FiguresConfig)

@@ -1,0 +1,265 @@
+"""Encodings inside attention: queries and keys are turned, or a bias is added to their score.
+
+Each sees how far a key stands from its query, and not where both stand.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from wawa_transformer.positional import Encoding, Place, PositionalEncoding, sinusoid
+
+# ------------------------------------------------------------- turned queries and keys: door 2
+
+
+class Rotary(Encoding, kind="rotary"):
+    """Rotary position embedding (Su et al. 2021, equation 34).
+
+    Dimensions 2i and 2i+1 of every query and key are turned by ``position · base^(-2i/Dh)``, so
+    that their product depends on the distance alone.
+
+    Args:
+        base: as in the sinusoid.
+        cross_attention: turn the queries and keys of cross-attention as well. Off by default:
+            source and target count their positions from different zeros, and turning both
+            assumes that they run in step.
+
+    Raises:
+        ValueError: an odd head width has no pairs.
+    """
+
+    def __init__(self, place: Place, base: float = 10000.0, cross_attention: bool = False) -> None:
+        super().__init__(place)
+        if place.head_width % 2:
+            raise ValueError(
+                f"pe=rotary turns pairs of dimensions, but model.d_model={place.d_model} over "
+                f"model.num_heads={place.num_heads} gives heads of odd width {place.head_width}; "
+                f"choose a model.num_heads that gives an even one"
+            )
+        self.cross_attention = cross_attention
+        self.angles = PositionalEncoding(place.head_width, max_len=512, dropout=0.0, base=base)
+
+    def rotate(self, q: Tensor, k: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
+        return self.turn(q, offset), self.turn(k, offset)
+
+    def turn(self, x: Tensor, offset: int) -> Tensor:
+        """``x (B,H,S,Dh)`` turned from position ``offset`` on; in float32 at least."""
+        table = self.angles.rows(offset, x.size(2))  # (1,S,Dh): sine, cosine, sine, …
+        table = table.to(torch.promote_types(x.dtype, torch.float32))
+        sine, cosine = table[..., 0::2], table[..., 1::2]  # (1,S,Dh/2)
+        even, odd = x[..., 0::2], x[..., 1::2]  # (B,H,S,Dh/2)
+        turned = torch.stack((even * cosine - odd * sine, even * sine + odd * cosine), dim=-1)
+        return turned.flatten(-2).to(x.dtype)  # (B,H,S,Dh/2,2) -> (B,H,S,Dh)
+
+
+# ----------------------------------------------------------- a bias on attention scores: door 3
+
+
+def once_a_pass(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep the last result of a method of ``(q, k, offset)`` that depends on their lengths alone.
+
+    Every layer of a forward pass asks for the same. A compiler sees that by itself, and what it
+    computes must not outlive its graph.
+    """
+    kept = f"_last_{method.__name__}"
+
+    @functools.wraps(method)
+    def remembered(self: RelativeEncoding, q: Tensor, k: Tensor, offset: int = 0) -> Any:
+        if torch.compiler.is_compiling():
+            return method(self, q, k, offset)
+        asked = (q.size(2), k.size(2), offset, q.device, torch.is_inference_mode_enabled())
+        if asked != self.__dict__.get(kept, (None,))[0]:
+            self.__dict__[kept] = (asked, method(self, q, k, offset))
+        return self.__dict__[kept][1]
+
+    return remembered
+
+
+class RelativeEncoding(Encoding):
+    """Door 3: what is added to a score depends on how far the key stands from the query."""
+
+    @once_a_pass
+    def distances(self, q: Tensor, k: Tensor, offset: int = 0) -> Tensor:
+        """Key minus query position, ``(Q,K)``, for queries ``(B,H,Q,Dh)`` from ``offset`` on."""
+        query = torch.arange(offset, offset + q.size(2), device=q.device)
+        return torch.arange(k.size(2), device=q.device) - query[:, None]
+
+
+def pick(scores: Tensor, index: Tensor) -> Tensor:
+    """From a score for each relative position ``(B,H,Q,R)`` those of ``index (Q,K)``: (B,H,Q,K)."""
+    return scores.gather(-1, index.expand(*scores.shape[:2], -1, -1))
+
+
+class ALiBi(RelativeEncoding, kind="alibi"):
+    """Attention with linear biases (Press et al. 2022, section 3): ``-slope · |distance|``.
+
+    The decoder's mask leaves only the past. The encoder's bias is symmetric, so an encoder with
+    nothing else cannot tell a sequence from its mirror image.
+    """
+
+    slopes: Tensor
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        slopes = torch.tensor(alibi_slopes(place.num_heads))
+        self.register_buffer("slopes", slopes, persistent=False)
+
+    def bias(self, q: Tensor, k: Tensor, offset: int = 0) -> Tensor:
+        distance = self.distances(q, k, offset).abs()  # (Q,K)
+        return (-self.slopes[:, None, None] * distance).to(q.dtype)  # (H,Q,K)
+
+
+def alibi_slopes(num_heads: int) -> list[float]:
+    """``2^(-8h/H)`` for h = 1 … H, H a power of two.
+
+    For another H, the paper's appendix takes the slopes of the power of two below it, then every
+    other slope of the power of two above it.
+    """
+    power = 2 ** (num_heads.bit_length() - 1)  # the power of two at or below H
+    slopes = [2 ** (-8 * h / power) for h in range(1, power + 1)]
+    if power < num_heads:
+        slopes += alibi_slopes(2 * power)[0::2][: num_heads - power]
+    return slopes
+
+
+class T5Buckets(RelativeEncoding, kind="t5"):
+    """A trained bias for each head and bucket of distances (Raffel et al. 2020, section 2.1).
+
+    Half of the buckets hold one distance each, the others grow geometrically up to
+    ``max_distance``; whatever is farther shares the last one. In the encoder half of all buckets
+    serve keys to the right. One table serves all layers of a stack, as in the paper.
+    """
+
+    edges: Tensor
+
+    def __init__(self, place: Place, num_buckets: int = 32, max_distance: int = 128) -> None:
+        super().__init__(place)
+        side = num_buckets if place.causal else num_buckets // 2
+        if num_buckets < 4 or num_buckets % 2 or max_distance <= side // 2:
+            raise ValueError(
+                f"pe.num_buckets={num_buckets} must be even and at least 4, and "
+                f"pe.max_distance={max_distance} greater than {side // 2}"
+            )
+        self.side, self.max_distance = side, max_distance
+        exact = side // 2
+        wide, ratio = side - exact, max_distance / exact
+        # Where each wide bucket begins. As integers: the logarithm of the paper's code can land
+        # on either side of a boundary by rounding.
+        edges = [math.ceil(round(exact * ratio ** (j / wide), 9)) for j in range(1, wide)]
+        self.register_buffer("edges", torch.tensor(edges, dtype=torch.int64), persistent=False)
+        self.table = nn.Parameter(torch.empty(num_buckets, place.num_heads))
+        self.initialise(lambda name: torch.default_generator)
+
+    def bias(self, q: Tensor, k: Tensor, offset: int = 0) -> Tensor:
+        bucket = self.buckets(q, k, offset)  # (Q,K)
+        return self.table[bucket].permute(2, 0, 1).to(q.dtype)  # (Q,K,H) -> (H,Q,K)
+
+    @once_a_pass
+    def buckets(self, q: Tensor, k: Tensor, offset: int = 0) -> Tensor:
+        """The bucket of each query and key, ``(Q,K)``."""
+        return self.bucket(self.distances(q, k, offset))
+
+    def bucket(self, distance: Tensor) -> Tensor:
+        """The bucket of each ``distance`` (key minus query), any shape, int64."""
+        exact = self.side // 2
+        far = -distance if self.place.causal else distance.abs()
+        far = far.clamp(min=0)
+        beyond = torch.bucketize(far, self.edges, right=True)
+        bucket = torch.where(far < exact, far, exact + beyond)
+        return bucket if self.place.causal else bucket + self.side * (distance > 0)
+
+    def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
+        nn.init.normal_(self.table, std=self.place.d_model**-0.5, generator=draw("table"))
+
+    def untrained(self, farthest: int) -> str | None:
+        return untrained("max_distance", self.max_distance, farthest)
+
+
+class ShawRelative(RelativeEncoding, kind="shaw"):
+    """A trained key for each distance, clipped (Shaw et al. 2018, section 3.2, equation 4).
+
+    The score gains ``q · a(clip(distance)) / sqrt(Dh)``. The paper's relative values are left
+    out, which it found to cost nothing (table 3); one table serves all heads, as there, and all
+    layers of a stack, which there have one each.
+    """
+
+    def __init__(self, place: Place, clip: int = 16) -> None:
+        super().__init__(place)
+        if clip < 1:
+            raise ValueError(f"pe.clip={clip} must be at least 1")
+        self.clip = clip
+        self.table = nn.Parameter(torch.empty(2 * clip + 1, place.head_width))
+        self.initialise(lambda name: torch.default_generator)
+
+    def bias(self, q: Tensor, k: Tensor, offset: int = 0) -> Tensor:
+        scores = q @ self.table.T.to(q.dtype) / q.size(-1) ** 0.5  # (B,H,Q,2c+1)
+        return pick(scores, self.clipped(q, k, offset))
+
+    @once_a_pass
+    def clipped(self, q: Tensor, k: Tensor, offset: int = 0) -> Tensor:
+        """The row of the table for each query and key, ``(Q,K)``."""
+        return self.distances(q, k, offset).clamp(-self.clip, self.clip) + self.clip
+
+    def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
+        nn.init.normal_(self.table, std=self.place.head_width**-0.5, generator=draw("table"))
+
+    def untrained(self, farthest: int) -> str | None:
+        return untrained("clip", self.clip, farthest)
+
+
+class TransformerXL(RelativeEncoding, kind="transformer_xl"):
+    """Sinusoids of the distance in the score (Dai et al. 2019, section 3.3).
+
+    The score is ``(q+u) · k + (q+v) · W R(distance)``, over sqrt(Dh): R is the sinusoid of query
+    minus key position, W a trained matrix, u and v a trained vector for each head. ``q+u`` passes
+    through door 2, the rest through door 3. W serves all layers of a stack; the paper has one for
+    each layer.
+    """
+
+    def __init__(self, place: Place, base: float = 10000.0) -> None:
+        super().__init__(place)
+        self.base = base
+        self.project = nn.Linear(place.d_model, place.d_model, bias=False)
+        self.u = nn.Parameter(torch.empty(place.num_heads, place.head_width))
+        self.v = nn.Parameter(torch.empty(place.num_heads, place.head_width))
+        self.initialise(lambda name: torch.default_generator)
+
+    def rotate(self, q: Tensor, k: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
+        return q + self.u[:, None].to(q.dtype), k
+
+    def bias(self, q: Tensor, k: Tensor, offset: int = 0) -> Tensor:
+        table, index = self.sinusoids(q, k, offset)
+        keys = self.project(table.to(self.project.weight.dtype))  # (R,D)
+        keys = keys.unflatten(-1, (self.place.num_heads, -1))  # (R,D) -> (R,H,Dh)
+        q = q + (self.v - self.u)[:, None].to(q.dtype)  # door 2 added u
+        scores = q @ keys.permute(1, 2, 0).to(q.dtype) / q.size(-1) ** 0.5  # (B,H,Q,R)
+        return pick(scores, index)
+
+    @once_a_pass
+    def sinusoids(self, q: Tensor, k: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
+        """A sinusoid for every distance there is ``(R,D)``, and its row for each pair ``(Q,K)``."""
+        low, high = offset - k.size(2) + 1, offset + q.size(2) - 1  # query minus key
+        every = torch.arange(low, high + 1, device=q.device)  # (R,)
+        table = sinusoid(every, self.place.d_model, base=self.base)
+        return table, -self.distances(q, k, offset) - low
+
+    def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
+        for name, parameter in (("u", self.u), ("v", self.v)):
+            nn.init.normal_(parameter, std=0.02, generator=draw(name))
+
+
+def untrained(setting: str, value: int, farthest: int) -> str | None:
+    """A warning where a window of trained parameters is wider than the data's distances."""
+    if value <= farthest:
+        return None
+    return (
+        f"pe.{setting}={value} reaches past the farthest distance in the training data, "
+        f"{farthest}: what lies beyond keeps its random start and is used at longer test lengths; "
+        f"set pe.{setting}={farthest} or less."
+    )
