@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 from wawa_transformer.commandline import script
 from wawa_transformer.config import CONFIG_DIR
-from wawa_transformer.runs import choose_device, make_directory
+from wawa_transformer.machine import choose_device
+from wawa_transformer.runs import make_directory
 from wawa_transformer.transformer import Transformer, causal_mask
 
 BENCHMARKS = CONFIG_DIR.parent / "benchmarks"

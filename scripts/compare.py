@@ -12,18 +12,17 @@ from omegaconf import DictConfig
 
 from wawa_transformer.commandline import script
 from wawa_transformer.config import UserError
-from wawa_transformer.lab.study import launch, list_runs, watch
-from wawa_transformer.runs import make_directory
+from wawa_transformer.lab.study import View, list_jobs, train_elsewhere, train_here
+from wawa_transformer.runs import hold, make_directory
+from wawa_transformer.stopping import Stop
 
 
 @script()
 def main(config: DictConfig) -> None:
-    overrides = list(HydraConfig.get().overrides.task) + [
-        f"hydra/launcher={choice}"
-        for group, choice in HydraConfig.get().runtime.choices.items()
-        if group == "hydra/launcher" and choice != "joblib"
-    ]
-    runs = list_runs(config, overrides)
+    overrides = list(HydraConfig.get().overrides.task)
+    launcher = HydraConfig.get().runtime.choices["hydra/launcher"]
+    jobs = list_jobs(config, overrides)
+    runs = list(jobs)
     directory = runs[0].directory.parents[2]
     missing = [run for run in runs if run.status != "finished"]
     count = f"{len(runs)} runs in {directory}, {len(missing)} to train"
@@ -31,26 +30,29 @@ def main(config: DictConfig) -> None:
         minutes = config.study.minutes * len(missing) / len(runs)
         count += f", about {minutes:.0f} minutes on two cores"
     print(f"study {config.study.name}: {count}", flush=True)
-    if missing:
-        make_directory(directory)
-        for run in missing:
-            run.error_file.unlink(missing_ok=True)
-        process = launch(config, overrides, directory / "train.log")
-        watch(process, runs, config.trainer.steps)
+    make_directory(directory)
+    with Stop(), hold(directory):
+        if missing:
+            for run in missing:
+                run.error_file.unlink(missing_ok=True)
+            log = directory / "train.log"
+            with View(runs, config.trainer.steps) as view:
+                if launcher == "joblib":  # the default, which is not needed for one machine
+                    train_here(jobs, config.workers, log, view)
+                else:
+                    overrides.append(f"hydra/launcher={launcher}")
+                    train_elsewhere(config, overrides, log, view)
 
-    # A second to import, and not needed until now.
-    from wawa_transformer.lab.report import write_means, write_report
+        # A second to import, and not needed until now.
+        from wawa_transformer.lab.report import write_means, write_report
 
-    command = shlex.join(["python", "scripts/compare.py", *sys.argv[1:]])
-    page = write_report(directory, runs, config.study.name, command, config.study.question)
-    write_means(directory)
+        command = shlex.join(["python", "scripts/compare.py", *sys.argv[1:]])
+        page = write_report(directory, runs, config.study.name, command, config.study.question)
+        write_means(directory)
     unfinished = [run for run in runs if run.status != "finished"]
     for run in unfinished:
         where = run.error_file if run.error_file.exists() else directory / "train.log"
-        print(
-            f"{run.status}: {run.task} {run.pe} seed {run.seed}: {run.failure()} ({where})",
-            file=sys.stderr,
-        )
+        print(f"{run.status}: {run}: {run.failure()} ({where})", file=sys.stderr)
     print(f"report: {page}")
     if unfinished:
         raise UserError(

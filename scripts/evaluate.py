@@ -1,6 +1,7 @@
 """Test a trained run:  python scripts/evaluate.py run=results/default/reverse/learned/seed3-…
 
-Prints exact match, token accuracy and NLL by length, and BLEU and chrF for text.
+Prints exact match, token accuracy and NLL by length, and BLEU and chrF for text. With verify=true
+they are also held against the numbers that the run itself has kept.
 """
 
 from omegaconf import DictConfig
@@ -14,14 +15,18 @@ from wawa_transformer.evaluation import SHOWN
 from wawa_transformer.text import build_task
 
 
-@script()
+@script("trained")
 def main(config: DictConfig) -> None:
-    model, tokenizer, trained = checkpoint.open_trained(config)
+    run, model, tokenizer, trained = checkpoint.open_trained(config)
+    if config.task.data_dir is not None:
+        trained.task.data_dir = config.task.data_dir
     task = build_task(trained)
     data = task.dataset(trained.seed)["test"]
     test = encode(data, tokenizer)
     evaluation.check_lengths(model, test)
     result = evaluation.test_results(task, model, test)
+    if config.verify:
+        print(evaluation.verify(run, result))
     headings = (metric.heading for metric in SHOWN)
     view = Table("length", "examples", *headings, "ceiling without positions")
     for row in [*result["by_length"], {"length": "all trained", "ceiling": None, **result["test"]}]:

@@ -11,17 +11,18 @@ from wawa_transformer.commandline import script
 from wawa_transformer.config import UserError
 
 
-@script()
+@script("trained")
 def main(config: DictConfig) -> None:
-    model, tokenizer, _ = checkpoint.open_trained(config)
-    try:
-        lines = [line.rstrip("\n") for line in sys.stdin]
+    _, model, tokenizer, _ = checkpoint.open_trained(config)
+    try:  # as bytes: in a locale without UTF-8 the text stream would let anything pass
+        text = sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(
             f"standard input is not UTF-8 (byte {error.start}); convert it first."
         ) from None
-    if not lines:
+    if not text:
         return
+    lines = text.removesuffix("\n").split("\n")
     nothing = {"target": [""] * len(lines), "length": [0] * len(lines)}
     examples = encode(Dataset.from_dict({"source": lines, **nothing}), tokenizer)
     evaluation.check_lengths(model, examples)

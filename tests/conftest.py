@@ -14,6 +14,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
+from wawa_transformer import commandline  # noqa: F401  (registers the schema)
 from wawa_transformer.config import CONFIG_DIR
 
 SCRIPTS = CONFIG_DIR.parent / "scripts"

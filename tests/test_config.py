@@ -9,8 +9,8 @@ from conftest import TINY, configure, run_script
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from wawa_transformer.commandline import explain
-from wawa_transformer.config import CONFIG_DIR, UserError, build_model, validate
+from wawa_transformer.commandline import explain, validate
+from wawa_transformer.config import CONFIG_DIR, UserError, build_model
 from wawa_transformer.positional import ENCODINGS
 from wawa_transformer.runs import Run
 from wawa_transformer.seeds import seed_for
@@ -112,10 +112,11 @@ def test_seeds_for_different_names_differ() -> None:
 def test_another_configuration_never_overwrites_a_run(tmp_path: Path) -> None:
     """A directory that holds another configuration is refused and left as it is."""
     config = configure(f"run_dir={tmp_path}/run")
-    Run.of(config).open(config)
+    Run.of(config).directory.mkdir()
+    Run.of(config).claim(config)
     before = (tmp_path / "run" / "config.yaml").read_text()
     with pytest.raises(UserError, match="holds another configuration"):
-        Run.of(config).open(configure(f"run_dir={tmp_path}/run", "seed=1"))
+        Run.of(config).claim(configure(f"run_dir={tmp_path}/run", "seed=1"))
     assert (tmp_path / "run" / "config.yaml").read_text() == before
 
 
@@ -124,7 +125,8 @@ def test_a_results_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "results").write_text("a file, not a folder")
     with pytest.raises(UserError, match="output_dir"):
         config = configure(f"output_dir={tmp_path}/results")
-        Run.of(config).open(config)
+        with Run.of(config).hold():
+            pass
 
 
 @pytest.mark.parametrize(
@@ -147,3 +149,36 @@ def test_help_shows_the_words_that_are_accepted() -> None:
             validate(configure(f"{key}=nonsense"))
         choices = str(caught.value).split("choose one of ")[1].rstrip(".")
         assert f"{key}: {choices}" in shown
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ("'task=[a", "'task=[a cannot be read; write key=value and quote special characters"),
+        ("model=null", "model=null chooses nothing; choose one of base, scan, small, tiny"),
+        ("seed=" + "9" * 5000, "Exceeds the limit (4300 digits)"),
+        ("steps=3", "the key steps does not exist (did you mean trainer.steps?)"),
+        ("pe=rope", "pe=rope does not exist (did you mean rotary?)"),
+        ("+foo=1", "foo does not exist"),
+        ("+trainer.foo=1", "trainer.foo does not exist"),
+        ("trainer.weight_decay=nan", "trainer.weight_decay=nan must be at least 0"),
+        ("trainer.weight_decay=600", "trainer.weight_decay=600.0 times trainer.lr=0.002"),
+        ("trainer.device=quantum", "trainer.device=quantum does not exist"),
+        ("model.num_layers=500", "model.num_layers=500 must be at least 1 and at most 256"),
+    ],
+)
+def test_what_used_to_be_a_traceback_or_was_ignored(
+    argument: str, expected: str, tmp_path: Path
+) -> None:
+    """One sentence, status 1, nothing written."""
+    done = run_script("train.py", f"output_dir={tmp_path}/o", argument)
+    assert done.returncode == 1 and expected in done.stderr, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_model_larger_than_the_machine_is_refused_before_it_is_built() -> None:
+    """With the arithmetic: parameters, and gigabytes needed and there."""
+    shape = ["model.d_model=65536", "model.d_ff=262144", "model.num_layers=200"]
+    with pytest.raises(UserError, match=r"make 24,051,[\d,]{11} parameters, .* GB to"):
+        validate(configure(*shape))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
-from conftest import TINY, run_script
+from conftest import SCRIPTS, TINY, run_script
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 
@@ -74,3 +77,27 @@ def test_mistakes_on_the_command_line_of_the_other_scripts(tmp_path: Path) -> No
         assert done.returncode == 1, (name, arguments)
         assert done.stderr.startswith("error: ") and expected in done.stderr, done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_lines_that_are_not_utf8_and_readers_that_leave(tmp_path: Path) -> None:
+    """Whatever the locale: bytes that are no text are named, a closed pipe ends quietly."""
+    done = run_script("train.py", *TINY, f"output_dir={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    [run] = tmp_path.glob("default/*/*/seed*")
+    command = [sys.executable, str(SCRIPTS / "translate.py"), f"run={run}", "trainer.device=cpu"]
+    for locale in ("C", "C.UTF-8"):
+        translated = subprocess.run(
+            command,
+            input=b"1 2\n\xff 3\n",
+            capture_output=True,
+            env={**os.environ, "LC_ALL": locale},
+        )
+        assert translated.returncode == 1
+        assert b"standard input is not UTF-8 (byte 4)" in translated.stderr
+    blank = subprocess.run(command, input=b"1\n\n2\n", capture_output=True)
+    assert blank.stdout.count(b"\n") == 3, blank.stderr
+    headed = subprocess.run(
+        ["bash", "-c", f"{sys.executable} {SCRIPTS / 'evaluate.py'} --help | head -1"],
+        capture_output=True,
+    )
+    assert headed.stderr == b""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from conftest import configure
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wawa_transformer import text
 from wawa_transformer.config import CONFIG_DIR, UserError
-from wawa_transformer.text import TextTask, build_task
+from wawa_transformer.text import TextTask, build_task, read_sentences
 from wawa_transformer.training import train
 
 DATA = CONFIG_DIR.parent / "data"
@@ -131,3 +133,22 @@ def test_multi30k_as_configured() -> None:
         pytest.skip("data/multi30k is absent; data/README.md says how to get it")
     data = build_task(configure("task=multi30k", f"task.data_dir={DATA / 'multi30k'}")).dataset(0)
     assert [len(data[name]) for name in ("train", "validation", "test")] == [29000, 1014, 1000]
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    """A fifo has no end until somebody writes; the sentence names the key."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="task.source=.*pipe is no ordinary file"):
+        read_sentences(tmp_path / "pipe", "task.source")
+
+
+def test_a_small_file_that_unpacks_to_a_large_text_is_refused(tmp_path: Path, monkeypatch) -> None:
+    """A thousandth of its text on disk; no more than the limit is ever unpacked."""
+    monkeypatch.setattr(text, "MOST_BYTES", 10**6)
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(b"a\n" * 10**6))
+    assert path.stat().st_size < 10_000
+    with pytest.raises(UserError, match="holds more than 1,000,000 bytes"):
+        read_sentences(path, "task.source")
+    monkeypatch.setattr(text, "MOST_BYTES", 2 * 10**6)
+    assert len(read_sentences(path, "task.source")) == 10**6

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import pickle
+import io
 from pathlib import Path
 from typing import Any
 
@@ -13,37 +12,55 @@ from omegaconf import DictConfig, OmegaConf
 from tokenizers import Tokenizer
 
 from wawa_transformer.config import UserError, build_model
-from wawa_transformer.runs import Run, choose_device
+from wawa_transformer.machine import choose_device
+from wawa_transformer.runs import Run, write_atomically
 from wawa_transformer.transformer import Transformer
+
+# What every checkpoint holds; a file that lacks some of it is none of ours, whatever its checksum.
+CONTENTS: dict[str, type | tuple[type, ...]] = {
+    "step": int, "seconds": float, "target_tokens": int, "best_nll": float, "model": dict,
+    "optimizer": dict, "rng": torch.Tensor, "tokenizer": str, "config": dict,
+}  # fmt: skip
+
+
+class Damaged(UserError):
+    """A checkpoint that is not what was written."""
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
-    """Write ``state`` with its fingerprint; a crash leaves the old file or the new, never half."""
+    """Write ``state`` with its fingerprint; a crash leaves the old file or the new, never half.
+
+    The file that was there becomes ``previous.pt`` where it is the last one.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".tmp")
-    with unfinished.open("wb") as file:
-        torch.save({**state, "sha256": fingerprint(state)}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
+    # Not straight into the file: torch turns a full disk into an error without a reason.
+    content = io.BytesIO()
+    torch.save({**state, "sha256": fingerprint(state)}, content)
+    if path.stem == "last" and path.is_file():
+        path.replace(path.with_stem("previous"))
+    write_atomically(path, content.getvalue())
 
 
 def load(path: Path) -> dict[str, Any]:
     """Read a checkpoint onto the CPU.
 
     Raises:
-        UserError: the file is missing, cut short, or not what was written.
+        Damaged: it is cut short, altered, or not a checkpoint of a run.
+        UserError: there is none.
     """
     if not path.exists():
-        raise UserError(f"{path} does not exist; train the run first, or choose checkpoint=last.")
+        other = ", or choose checkpoint=last" if path.stem != "last" else ""
+        raise UserError(f"{path} does not exist; train the run first{other}.")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-        expected = state.pop("sha256")
-        intact = fingerprint(state) == expected
-    except (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, AttributeError, ValueError):
+        intact = state.pop("sha256") == fingerprint(state)
+        intact = intact and all(isinstance(state[key], kind) for key, kind in CONTENTS.items())
+        # Interpolations such as ${oc.env:HOME} would be resolved; ours never holds one.
+        intact = intact and "${" not in repr(state["config"])
+    except Exception:  # damaged bytes bring up any of a dozen errors, none of which says more
         intact = False
     if not intact:
-        raise UserError(
+        raise Damaged(
             f"{path} is damaged; delete it, or its run's folder {path.parent.parent}, "
             "and give the same command to train again."
         )
@@ -81,24 +98,31 @@ def load_model(
     run: Run, which: str = "last", device: torch.device | None = None
 ) -> tuple[Transformer, Tokenizer, DictConfig]:
     """A trained model in evaluation mode, its tokenizer and its configuration."""
-    state = load(run.checkpoint(which))
+    path = run.checkpoint(which)
+    state = load(path)
     config = OmegaConf.create(state["config"])
-    tokenizer = load_tokenizer(state)
+    tokenizer = load_tokenizer(path, state)
     model = build_model(config, tokenizer.get_vocab_size())
-    model.load_state_dict(state["model"])
+    try:
+        model.load_state_dict(state["model"])
+    except RuntimeError:
+        raise Damaged(f"{path} is damaged: its weights do not fit its configuration.") from None
     return model.to(device).eval(), tokenizer, config
 
 
-def load_tokenizer(state: dict[str, Any]) -> Tokenizer:
+def load_tokenizer(path: Path, state: dict[str, Any]) -> Tokenizer:
     """The tokenizer that a checkpoint holds."""
-    tokenizer = Tokenizer.from_str(state["tokenizer"])
+    try:
+        tokenizer = Tokenizer.from_str(state["tokenizer"])
+    except Exception:  # all that the library raises
+        raise Damaged(f"{path} is damaged: its tokenizer cannot be read.") from None
     tokenizer.encode_special_tokens = True  # not part of the tokenizer's JSON
     return tokenizer
 
 
-def open_trained(config: DictConfig) -> tuple[Transformer, Tokenizer, DictConfig]:
+def open_trained(config: DictConfig) -> tuple[Run, Transformer, Tokenizer, DictConfig]:
     """What ``run=DIRECTORY`` and ``checkpoint=`` on the command line name, ready to be used."""
-    if not config.run:
-        raise UserError("run is not given; name a run's directory: run=results/….")
+    torch.set_num_threads(config.trainer.threads)
     device = choose_device(config.trainer.device)
-    return load_model(Run.at(Path(config.run)), config.checkpoint, device)
+    run = Run.at(Path(config.run))
+    return run, *load_model(run, config.checkpoint, device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -13,22 +14,26 @@ import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.errors import (
     ConfigCompositionException,
-    HydraException,
     MissingConfigException,
     OverrideParseException,
 )
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+from wawa_transformer import stopping
 from wawa_transformer.config import (
     CONFIG_DIR,
     Config,
+    TrainedConfig,
     UserError,
     check,
+    check_model,
+    check_trained,
+    disk_error,
     first_line,
     nearest,
-    validate,
 )
+from wawa_transformer.text import build_task
 
 # For each file in configs/ that a script begins with: its schema, and what checks its values.
 SCHEMAS: dict[str, type] = {}
@@ -47,7 +52,14 @@ def register(
     ConfigStore.instance().store(name=f"{config_name}_schema", node=schema)
 
 
+def validate(config: DictConfig) -> None:
+    """Every rule of a run's configuration, once, before anything is built or written."""
+    check_model(config)
+    build_task(config)
+
+
 register("config", Config, validate)
+register("trained", TrainedConfig, check_trained)
 
 
 def words(config_name: str) -> str:
@@ -77,37 +89,75 @@ def script(
 ) -> Callable[[Callable[[DictConfig], None]], Callable[[], None]]:
     """Decorate a script's ``main(config)``: Hydra parses, mistakes become one sentence.
 
-    Exit status 1 and no traceback for a :class:`UserError` or a faulty command line; any other
-    exception is a bug of ours and keeps its traceback.
+    Exit status 1 and no traceback for a :class:`UserError`, a faulty command line, or a disk that
+    is full; ``stopping.STATUS`` where a signal stopped the script. Any other exception is a bug
+    of ours and keeps its traceback.
     """
 
     def decorate(task: Callable[[DictConfig], None]) -> Callable[[], None]:
         @functools.wraps(task)
         def checked(config: DictConfig) -> None:
-            try:
+            with answered(config_name, parsed=True):  # inside, before Hydra prints an exception
                 RULES[config_name](config)
                 task(config)
-            except UserError as error:
-                sys.exit(f"error: {error}")
-            except KeyboardInterrupt:
-                sys.exit("interrupted; the same command continues")
 
         def main() -> None:
             os.environ["HYDRA_FULL_ERROR"] = "1"  # hand the exception to us instead of printing it
             run = hydra.main(
                 config_path=str(CONFIG_DIR), config_name=config_name, version_base="1.3"
             )
-            try:
+            with answered(config_name, parsed=False):
+                check_groups(sys.argv[1:])
                 run(checked)()
-            except (HydraException, OmegaConfBaseException) as error:
-                sys.exit(f"error: {explain(error, config_name)}")
-            except BrokenPipeError:  # whoever read our output, `head` for one, has seen enough
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                sys.exit(1)
 
         return main
 
     return decorate
+
+
+@contextlib.contextmanager
+def answered(config_name: str, parsed: bool) -> Iterator[None]:
+    """End the process with one sentence for whatever is no bug of ours."""
+    try:
+        yield
+        sys.stdout.flush()
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    except BrokenPipeError:  # whoever read our output, `head` for one, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        sys.exit(f"error: {disk_error(error)}")
+    except KeyboardInterrupt as stop:
+        print(f"{stop or 'interrupted'}; the same command continues", file=sys.stderr)
+        sys.exit(stopping.STATUS)
+    except Exception as error:
+        if parsed:
+            raise  # a bug of ours
+        sys.exit(f"error: {explain(error, config_name)}")
+
+
+def check_groups(arguments: list[str]) -> None:
+    """Refuse ``model=null`` and the like, where Hydra would choose nothing or fail."""
+    for argument in arguments:
+        group, _, choice = argument.partition("=")
+        if choice in ("", "null") and (CONFIG_DIR / group).is_dir() and "=" in argument:
+            choices = ", ".join(sorted(path.stem for path in (CONFIG_DIR / group).glob("*.yaml")))
+            raise UserError(f"{argument} chooses nothing; choose one of {choices}.")
+
+
+# What people call an encoding; near names are found by their letters.
+ALSO_KNOWN_AS = {
+    "rope": "rotary",
+    "nope": "none",
+    "sin": "sinusoidal",
+    "sincos": "sinusoidal",
+    "absolute": "learned",
+    "relative": "shaw",
+    "t5_bias": "t5",
+    "xl": "transformer_xl",
+    "shape": "sinusoidal_shifted",
+}
 
 
 def explain(error: Exception, config_name: str = "config") -> str:
@@ -115,19 +165,27 @@ def explain(error: Exception, config_name: str = "config") -> str:
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
         choices = sorted(path.stem for path in (CONFIG_DIR / group).glob("*.yaml"))
-        listed = ", ".join(choices)
-        return f"{group}={name} does not exist{nearest(name, choices)}; choose one of {listed}."
+        known = ALSO_KNOWN_AS.get(name.lower())
+        meant = f" (did you mean {known}?)" if known in choices else nearest(name, choices)
+        return f"{group}={name} does not exist{meant}; choose one of {', '.join(choices)}."
     cause = error.__cause__ or error
     key = getattr(cause, "full_key", None)
     unknown_group = "No match in the defaults list" in str(error)
     if unknown_group or isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
         key = key or str(error).split("'")[1]
-        known = known_keys(config_name)
-        if key in known:  # a field of the class that the chosen file leaves at its default
+        known_here = known_keys(config_name)
+        if key in known_here:  # a field of the class that the chosen file leaves at its default
             return f"the key {key} is not in the chosen configuration; to add it, write +{key}=…"
-        return f"the key {key} does not exist{nearest(key, known)}."
+        inside = [known for known in known_here if known.endswith(f".{key}")]
+        meant = f" (did you mean {' or '.join(inside)}?)" if inside else nearest(key, known_here)
+        where = ""
+        if config_name == "trained":
+            where = f" here: a run is used as it was trained, and {', '.join(known_here)} are all"
+        return f"the key {key} does not exist{where}{meant}."
     if isinstance(error, OverrideParseException):
-        return f"{first_line(error)}; write key=value and quote special characters."
+        # The parser's own words name its classes and not the mistake.
+        shown = getattr(error, "override", None) or first_line(error)
+        return f"{shown} cannot be read; write key=value and quote special characters."
     if isinstance(error, ConfigCompositionException) and isinstance(cause, OmegaConfBaseException):
         return f"{key}: {first_line(cause)}."
     return first_line(error)

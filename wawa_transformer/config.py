@@ -5,18 +5,24 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
+import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from wawa_transformer.positional import ENCODINGS, Place
+from wawa_transformer.positional import ENCODINGS, Place, build
 from wawa_transformer.transformer import ACTIVATIONS, EMBEDDING_SCALES, NORMS, Transformer
 
 CONFIG_DIR = Path(__file__).resolve().parent.parent / "configs"
+# Names become folders; ".." and "/" would lead out of output_dir.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
+DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,3})?|mps")
 
 
 class UserError(ValueError):
@@ -37,10 +43,10 @@ def word(*choices: str) -> Any:
 class ModelConfig:
     """The shape of the Transformer, in the paper's symbols."""
 
-    d_model: int = setting(64, least=1)
-    num_layers: int = setting(1, least=1)
-    num_heads: int = setting(4, least=1)
-    d_ff: int = setting(256, least=1)
+    d_model: int = setting(64, least=1, most=2**16)
+    num_layers: int = setting(1, least=1, most=256)
+    num_heads: int = setting(4, least=1, most=2**10)
+    d_ff: int = setting(256, least=1, most=2**18)
     dropout: float = setting(0.0, least=0, below=1)
     norm: str = word(*NORMS)
     activation: str = word(*ACTIVATIONS)
@@ -52,12 +58,12 @@ class ModelConfig:
 class TrainerConfig:
     """Everything the loop needs to know."""
 
-    steps: int = setting(500, least=1)
-    batch_tokens: int = setting(352, least=1)  # padded positions of one side of a batch
+    steps: int = setting(500, least=1, most=10**9)
+    batch_tokens: int = setting(352, least=1, most=10**8)  # padded positions of one side of a batch
     bucket: bool = False  # batches of similar lengths: less padding, less mixing
-    accumulate: int = setting(1, least=1)  # batches to one optimiser step
+    accumulate: int = setting(1, least=1, most=1024)  # batches to one optimiser step
     lr: float = setting(2e-3, above=0)
-    warmup: int = setting(100, least=0)
+    warmup: int = setting(100, least=0, most=10**9)
     schedule: str = word("linear", "cosine", "inverse_sqrt", "constant")
     weight_decay: float = setting(0.01, least=0)
     clip: float = setting(1.0, above=0)
@@ -65,9 +71,9 @@ class TrainerConfig:
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
     bf16: bool = False
     compile: bool = False
-    threads: int = setting(1, least=1)
-    log_every: int = setting(10, least=1)
-    eval_every: int = setting(100, least=1)  # validation and checkpoint
+    threads: int = setting(1, least=1, most=256)
+    log_every: int = setting(10, least=1, most=10**9)
+    eval_every: int = setting(100, least=1, most=10**9)  # validation and checkpoint
     attention_maps: bool = True
 
 
@@ -87,7 +93,7 @@ class StudyConfig:
 class Config:
     """The whole configuration. ``pe`` and ``task`` are typed by the class their ``kind`` names."""
 
-    seed: int = 0
+    seed: int = setting(0, least=-(2**63), most=2**63 - 1)
     pe: dict[str, Any] = MISSING
     task: dict[str, Any] = MISSING
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -96,28 +102,110 @@ class Config:
     output_dir: str = "results"
     run_dir: str | None = None  # computed from the configuration unless given
     progress: bool = True
-    workers: int = setting(2, least=1)  # scripts/compare.py: runs side by side
-    run: str | None = None  # scripts/evaluate.py and translate.py: a run's directory
-    checkpoint: str = word("last", "best")  # scripts/evaluate.py and translate.py
+    workers: int = setting(2, least=1, most=256)  # scripts/compare.py: runs side by side
 
 
-def validate(config: DictConfig) -> None:
-    """Every rule of the schema and between fields, once, before anything is built or written."""
+@dataclass
+class MachineConfig:
+    """What a trained run is used on."""
+
+    device: str = "auto"
+    threads: int = setting(1, least=1, most=256)
+
+
+@dataclass
+class MovedConfig:
+    """Where the run's own corpus is now, if it has moved."""
+
+    data_dir: str | None = None
+
+
+@dataclass
+class TrainedConfig:
+    """scripts/evaluate.py and translate.py: a run, which brings its own configuration along."""
+
+    run: str | None = None  # its directory
+    checkpoint: str = word("last", "best", "previous")
+    verify: bool = False  # scripts/evaluate.py: compare with the numbers that the run has kept
+    trainer: MachineConfig = field(default_factory=MachineConfig)
+    task: MovedConfig = field(default_factory=MovedConfig)
+
+
+def check_model(config: DictConfig) -> None:
+    """Every rule of the schema and between fields, and all that the encoding itself refuses."""
     check(Config, config)
     check(ModelConfig, config.model, "model.")
     check(TrainerConfig, config.trainer, "trainer.")
-    model = config.model
+    check(StudyConfig, config.study, "study.")
+    for group in ("pe", "task"):
+        if OmegaConf.is_missing(config, group) or not isinstance(config[group].get("kind"), str):
+            raise UserError(f"{group} is not chosen; choose one: {group}=….")
+    for key in ("study.name", "task.name", "pe.name"):
+        name = OmegaConf.select(config, key)
+        if not (isinstance(name, str) and NAME.fullmatch(name)):
+            raise UserError(
+                f"{key}={name} must be a plain name of up to 100 letters, digits and any of "
+                f"_ . - + ; where something is written is output_dir or run_dir."
+            )
+    model, trainer = config.model, config.trainer
+    check_device(trainer.device)
+    if trainer.lr * trainer.weight_decay >= 1:
+        raise UserError(
+            f"trainer.weight_decay={trainer.weight_decay} times trainer.lr={trainer.lr} must be "
+            f"less than 1: every step multiplies the weights by one minus that."
+        )
     if model.d_model % model.num_heads:
         divisors = [h for h in range(1, model.d_model + 1) if model.d_model % h == 0]
         raise UserError(
             f"model.d_model={model.d_model} is not divisible by model.num_heads={model.num_heads}; "
             f"choose model.num_heads from {', '.join(map(str, divisors))}."
         )
+    # Four matrices in each of three attentions, two in each of two feed-forwards, a layer pair.
+    parameters = model.num_layers * (12 * model.d_model**2 + 4 * model.d_model * model.d_ff)
+    needed, there = 16 * parameters, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise UserError(
+            f"model.num_layers={model.num_layers}, model.d_model={model.d_model} and "
+            f"model.d_ff={model.d_ff} make {parameters:,} parameters, which need "
+            f"{needed / 1e9:,.0f} GB to train; this machine has {there / 1e9:,.0f}: lower one."
+        )
+    settings = encoding_settings(config)
+    try:
+        with torch.device("meta"):  # built of nothing: all its rules, none of its memory
+            for role in ("encoder", "decoder", "cross"):
+                place = Place(model.d_model, model.num_heads, model.dropout, role)
+                build(config.pe.kind, place, settings)
+    except ValueError as error:
+        raise UserError(f"{str(error).rstrip('.')}.") from None
+
+
+def check_trained(config: DictConfig) -> None:
+    """The rules of the scripts that use a trained run."""
+    check(TrainedConfig, config)
+    check(MachineConfig, config.trainer, "trainer.")
+    check_device(config.trainer.device)
+    if not config.run:
+        raise UserError("run is not given; name a run's directory: run=results/….")
+
+
+def check_device(name: str) -> None:
+    """Whether there can be such a device."""
+    if not DEVICE.fullmatch(name):
+        raise UserError(
+            f"trainer.device={name} does not exist; choose auto, cpu, cuda, cuda:1 or mps."
+        )
 
 
 def check(schema: type, values: Any, prefix: str = "") -> None:
-    """Hold ``values``, a mapping or an object, against the limits and words of ``schema``."""
-    for each in dataclasses.fields(schema):
+    """Hold ``values``, a mapping or an object, against the fields and limits of ``schema``."""
+    fields = dataclasses.fields(schema)
+    if isinstance(values, Mapping):
+        for key in values:
+            if key not in [each.name for each in fields]:
+                raise UserError(
+                    f"{prefix}{key} does not exist{nearest(key, [f.name for f in fields])}."
+                )
+    for each in fields:
         value = values[each.name] if isinstance(values, Mapping) else getattr(values, each.name)
         choices, limits = each.metadata.get("choices"), each.metadata.get("limits", {})
         if value is None:  # OmegaConf lets it pass only where the schema does
@@ -205,3 +293,12 @@ def nearest(name: str, choices: Iterable[str]) -> str:
 def first_line(error: Exception) -> str:
     """The first line of an exception's message, without its full stop."""
     return str(error).strip().splitlines()[0].rstrip(".")
+
+
+def disk_error(error: OSError) -> str:
+    """One sentence for a file that cannot be read or written."""
+    where = f"{error.filename}: " if error.filename else ""
+    return (
+        f"{where}{error.strerror or error}; make room or see to the folder's permissions, and give "
+        f"the same command again: what was kept is kept."
+    )

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import re
+import socket
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
-import torch
+import filelock
+import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from wawa_transformer.config import UserError
 
 # These keys say where and how a run is shown, not what is computed; they do not name a run.
-NOT_IDENTITY = ("output_dir", "run_dir", "progress", "workers", "study", "run", "checkpoint")
+NOT_IDENTITY = ("output_dir", "run_dir", "progress", "workers", "study")
 
 
 @dataclass(frozen=True)
@@ -32,28 +39,31 @@ class Run:
     seed: int
     directory: Path
 
+    def __str__(self) -> str:
+        return f"{self.task} {self.pe} seed {self.seed}"
+
     @classmethod
     def of(cls, config: DictConfig) -> Self:
         """The run of a configuration; never named by the clock, so it can be found again."""
         if config.run_dir:
             directory = Path(config.run_dir)
         else:
-            digest = hashlib.sha256(json.dumps(identity(config), sort_keys=True).encode())
             study = Path(config.output_dir) / config.study.name / config.task.name / config.pe.name
-            directory = study / f"seed{config.seed}-{digest.hexdigest()[:8]}"
+            directory = study / f"seed{config.seed}-{digest(identity(config))}"
         return cls(config.task.name, config.pe.name, config.seed, directory)
 
     @classmethod
     def at(cls, directory: Path) -> Self:
         """The run that is in a directory."""
         path = directory / "config.yaml"
-        if not path.is_file():
+        try:  # plain YAML: OmegaConf would resolve a stranger's interpolations
+            config = yaml.safe_load(path.read_text(encoding="utf-8"))
+            return cls(config["task"]["name"], config["pe"]["name"], config["seed"], directory)
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError):
             raise UserError(
-                f"run={directory} is no run: it holds no config.yaml; train first, or name "
-                f"a folder such as results/default/reverse/learned/seed3-…."
-            )
-        config = OmegaConf.load(path)
-        return cls(config.task.name, config.pe.name, config.seed, directory)
+                f"run={directory} is no run: it holds no readable config.yaml; train first, or "
+                f"name a folder such as results/default/reverse/learned/seed3-…."
+            ) from None
 
     # ------------------------------------------------------------------ what stands in the folder
 
@@ -88,67 +98,113 @@ class Run:
         return self.directory / "references.txt"
 
     def checkpoint(self, which: str) -> Path:
-        """Weights and state: ``last``, or ``best`` in validation."""
+        """Weights and state: ``last``, ``previous`` (the one before it), ``best`` in validation."""
         return self.directory / "checkpoints" / f"{which}.pt"
 
     # ------------------------------------------------------------------------------------ its life
 
-    def open(self, config: DictConfig) -> None:
-        """Make the directory if need be.
+    @contextlib.contextmanager
+    def hold(self, patience: float = 0.0) -> Iterator[None]:
+        """Make the directory if need be, and keep every other process out of it meanwhile.
 
         Raises:
-            UserError: it holds another configuration, or cannot be written.
+            UserError: after ``patience`` seconds another process is still in; or the directory
+                cannot be written.
+        """
+        make_directory(self.directory)
+        with hold(self.directory, patience):
+            yield
+
+    def claim(self, config: DictConfig) -> None:
+        """Write down what the run computes, or be sure that it is what stands there.
+
+        Raises:
+            UserError: the directory holds another configuration.
         """
         wanted = OmegaConf.to_yaml(OmegaConf.create(identity(config)), sort_keys=True)
-        make_directory(self.directory)
         if not self.config_file.exists():
             write_atomically(self.config_file, wanted)
-        elif self.config_file.read_text(encoding="utf-8") != wanted:
+        elif self.config_file.read_bytes() != wanted.encode():
             raise UserError(
                 f"{self.directory} holds another configuration (see its config.yaml); "
                 "leave run_dir out, or name an empty folder."
             )
 
+    def withdraw(self) -> None:
+        """Leave no folder behind where nothing was trained."""
+        if {path.name for path in self.directory.iterdir()} <= {self.config_file.name, LOCK}:
+            for path in self.directory.iterdir():
+                path.unlink()
+            with contextlib.suppress(OSError):  # until one that holds something else
+                for folder in (self.directory, *self.directory.parents[:3]):
+                    folder.rmdir()
+
     def finish(self, result: dict[str, Any]) -> None:
-        """Keep the result, which makes the run a finished one."""
+        """Keep the result, sealed together with the curves, which makes the run a finished one."""
+        result = {**result, "metrics_sha256": sha256(self.metrics_file.read_bytes())}
+        result["sha256"] = sha256(json.dumps(result, sort_keys=True).encode())
         write_atomically(self.result_file, json.dumps(result, indent=1))
         self.error_file.unlink(missing_ok=True)
 
     def fail(self, reason: str) -> None:
-        """Keep what stopped the run."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self.error_file.write_text(reason + "\n", encoding="utf-8")
+        """Keep what stopped the run, if that can be written."""
+        with contextlib.suppress(OSError):
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self.error_file.write_text(reason + "\n", encoding="utf-8")
 
     # ------------------------------------------------------------------------------ looking at it
 
     @property
     def status(self) -> str:
-        """``finished``, ``failed``, ``running`` or ``waiting``."""
-        if self.result_file.exists():
+        """``finished``, ``damaged``, ``failed``, ``running`` or ``waiting``.
+
+        ``damaged``: a result is there that is not what was written, or whose curves are not; the
+        run makes both again from its last checkpoint.
+        """
+        if self.result() is not None:
             return "finished"
         if self.error_file.exists():
             return "failed"
+        if self.result_file.exists():
+            return "damaged"
         if self.metrics_file.exists():
             return "running"
         return "waiting"
 
-    def result(self) -> dict[str, Any]:
-        """The contents of ``result.json``; the run must have finished."""
-        return json.loads(self.result_file.read_text(encoding="utf-8"))
+    def result(self) -> dict[str, Any] | None:
+        """What :meth:`finish` kept, or None where it, or the curves, are missing or altered."""
+        try:
+            result = json.loads(self.result_file.read_bytes())
+            seal = result.pop("sha256")
+            intact = seal == sha256(json.dumps(result, sort_keys=True).encode())
+            named = re.fullmatch(r"seed-?\d+-([0-9a-f]{8})", self.directory.name)
+            if named:  # a result that was copied from another run is not this one's
+                intact = intact and digest(result["configuration"]) == named[1]
+            curves = result.pop("metrics_sha256") == sha256(self.metrics_file.read_bytes())
+        except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError):
+            return None
+        return result if intact and curves else None
 
     def failure(self) -> str:
         """The last line of ``error.log``, where a traceback has its reason, or nothing."""
-        if not self.error_file.exists():
+        if not self.error_file.is_file():
             return ""
-        lines = self.error_file.read_text(encoding="utf-8").split("\n")
+        lines = self.error_file.read_text(encoding="utf-8", errors="replace").split("\n")
         return next((line for line in reversed(lines) if line.strip()), "")
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Every complete line of ``metrics.jsonl``; a line still being written is left out."""
-        if not self.metrics_file.exists():
+        """Every readable line of ``metrics.jsonl``; one still being written is left out."""
+        try:
+            lines = self.metrics_file.read_bytes().splitlines(keepends=True)
+        except OSError:
             return []
-        lines = self.metrics_file.read_text(encoding="utf-8").splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        rows = []
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                row = json.loads(line) if line.endswith(b"\n") else None
+                if isinstance(row, dict) and isinstance(row.get("step"), int):
+                    rows.append(row)
+        return rows
 
     def progress(self, steps: int) -> float:
         """How much of its ``steps`` is done, from 0 to 1."""
@@ -158,10 +214,71 @@ class Run:
         return metrics[-1]["step"] / steps if metrics else 0.0
 
 
+LOCK = "lock"  # the file in a folder that whoever works there holds locked
+
+
+@contextlib.contextmanager
+def hold(directory: Path, patience: float = 0.0) -> Iterator[None]:
+    """Be the only process that works in ``directory``.
+
+    The lock is the operating system's and ends with its process, however that ends. Who holds it
+    stands in the file.
+    """
+    path = directory / LOCK
+    lock = filelock.FileLock(path, timeout=patience, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        raise UserError(
+            f"{directory} is in use by {holder(path) or 'another process'}; wait for it or stop it."
+        ) from None
+    except (OSError, NotImplementedError) as error:
+        print(
+            f"warning: {directory} cannot be locked on this file system ({error}), so nobody can "
+            f"know whether another process works in it; be sure that none does.",
+            file=sys.stderr,
+        )
+        yield
+        return
+    try:
+        left, here = holder(path), socket.gethostname()
+        if left and f"host {here}," not in left:
+            print(
+                f"warning: {directory} was in use by {left}, and was not let go; a lock need not "
+                f"reach from host to host: be sure that it no longer runs.",
+                file=sys.stderr,
+            )
+        since = datetime.now().astimezone().isoformat(timespec="seconds")
+        path.write_text(f"process {os.getpid()} on host {here}, since {since}", encoding="utf-8")
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            path.write_text("", encoding="utf-8")
+        lock.release()
+
+
+def holder(path: Path) -> str:
+    """What :func:`hold` wrote of the process that holds a lock, or did not let it go."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def sha256(content: bytes) -> str:
+    """The checksum by which a file is known to be what was written."""
+    return hashlib.sha256(content).hexdigest()
+
+
 def identity(config: DictConfig) -> dict[str, Any]:
     """The part of the configuration that decides what a run computes."""
     everything = OmegaConf.to_container(config, resolve=True)
     return {key: value for key, value in everything.items() if key not in NOT_IDENTITY}  # type: ignore[union-attr, index, misc]
+
+
+def digest(identity: dict[str, Any]) -> str:
+    """Eight digits that tell one configuration from another."""
+    return sha256(json.dumps(identity, sort_keys=True).encode())[:8]
 
 
 def make_directory(directory: Path) -> None:
@@ -177,11 +294,19 @@ def make_directory(directory: Path) -> None:
         )
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """The old file or the new one, never half of it."""
-    unfinished = path.with_suffix(path.suffix + ".tmp")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """The old file or the new one, never half of it, whatever happens meanwhile."""
+    unfinished = path.with_name(f"{path.name}.tmp")
+    try:
+        with unfinished.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except BaseException:  # a full disk, or a signal
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise
 
 
 def write_lines(path: Path, lines: list[str]) -> None:
@@ -192,19 +317,3 @@ def write_lines(path: Path, lines: list[str]) -> None:
 def read_lines(path: Path) -> list[str]:
     """What :func:`write_lines` wrote; ``splitlines`` would also split at U+2028."""
     return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-
-
-def choose_device(name: str) -> torch.device:
-    """``auto`` takes a CUDA device, then Apple's, then the CPU."""
-    if name == "auto":
-        found = (torch.cuda.is_available(), torch.backends.mps.is_available())
-        name = "cuda" if found[0] else "mps" if found[1] else "cpu"
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(
-            f"trainer.device={name} cannot be used here ({reason}); set trainer.device=cpu or auto."
-        ) from None
-    return device

@@ -25,6 +25,7 @@ from wawa_transformer.transformer import UNK
 
 SPECIAL_TOKENS = ["[PAD]", "[BOS]", "[EOS]", "[UNK]"]
 TASKS: dict[str, type[Task]] = {}
+MOST_SYMBOLS = 10**8  # of all generated examples: some ten gigabytes
 
 
 @dataclass
@@ -76,15 +77,24 @@ class GeneratedTask(Task):
     holds ``test_per_length`` examples of each length up to ``test_max_length``.
     """
 
-    min_length: int = setting(1, least=1)
-    max_length: int = setting(10, least=1)
-    test_max_length: int = setting(20, least=1)
-    train_size: int = setting(16000, least=1)
-    validation_size: int = setting(500, least=1)
-    test_per_length: int = setting(200, least=1)
+    min_length: int = setting(1, least=1, most=10_000)
+    max_length: int = setting(10, least=1, most=10_000)
+    test_max_length: int = setting(20, least=1, most=10_000)
+    train_size: int = setting(16000, least=1, most=10**7)
+    validation_size: int = setting(500, least=1, most=10**6)
+    test_per_length: int = setting(200, least=1, most=10**5)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        symbols = (self.train_size + self.validation_size) * self.max_length
+        symbols += self.test_per_length * self.test_max_length**2 // 2
+        if symbols > MOST_SYMBOLS:
+            raise UserError(
+                f"task.train_size={self.train_size}, task.max_length={self.max_length}, "
+                f"task.test_per_length={self.test_per_length} and "
+                f"task.test_max_length={self.test_max_length} make up to {symbols:,} symbols, and "
+                f"at most {MOST_SYMBOLS:,} are made in memory; lower one."
+            )
         for key, least in (("max_length", self.min_length), ("test_max_length", self.max_length)):
             if getattr(self, key) < least:
                 raise UserError(f"task.{key}={getattr(self, key)} must be at least {least}.")
@@ -123,7 +133,7 @@ class GeneratedTask(Task):
 class SequenceTask(GeneratedTask):
     """Sequences of ``symbols`` numbers, independent and uniform, and a rule for the target."""
 
-    symbols: int = setting(10, least=2)
+    symbols: int = setting(10, least=2, most=10**5)
 
     order_matters: ClassVar[bool] = True
 
@@ -239,8 +249,9 @@ class NumberWords(GeneratedTask, kind="number_words"):
     ``length`` counts digits; the words are num2words'.
     """
 
-    max_length: int = setting(6, least=1)
-    test_max_length: int = setting(9, least=1)
+    # num2words has names up to 10^306.
+    max_length: int = setting(6, least=1, most=300)
+    test_max_length: int = setting(9, least=1, most=300)
 
     def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
         number = int(random.integers(1, 10)) if length > 1 else int(random.integers(10))
@@ -270,9 +281,9 @@ class Scan(Task, kind="scan"):
     """
 
     split: str = word("length", "simple", "primitive")
-    cutoff: int = setting(22, least=1)
+    cutoff: int = setting(22, least=1, most=48)
     primitive: str = word("jump", "walk", "run", "look", "turn left", "turn right")
-    held_out: int = setting(500, least=1)
+    held_out: int = setting(500, least=1, most=20_000)
 
     def __post_init__(self) -> None:
         super().__post_init__()

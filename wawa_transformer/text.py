@@ -19,6 +19,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from wawa_transformer.config import UserError, choose, setting, typed
 from wawa_transformer.tasks import SPECIAL_TOKENS, TASKS, Task
 
+MOST_BYTES = 2**31  # of one text, unpacked
 HELD_OUT_SEED = 20170612  # which pairs are held out does not depend on the run's seed
 
 
@@ -45,12 +46,12 @@ class TextTask(Task, kind="text"):
     hub_config: str | None = None
     source_column: str = "en"
     target_column: str = "de"
-    validation_size: int = setting(500, least=1)
-    test_size: int = setting(500, least=1)
+    validation_size: int = setting(500, least=1, most=10**7)
+    test_size: int = setting(500, least=1, most=10**7)
     # 256 bytes and the special tokens are always in a byte-level vocabulary.
-    vocab_size: int = setting(6000, least=256 + len(SPECIAL_TOKENS))
-    max_tokens: int = setting(128, least=2)  # longer training pairs are left out
-    length_bin: int = setting(5, least=1)
+    vocab_size: int = setting(6000, least=256 + len(SPECIAL_TOKENS), most=10**6)
+    max_tokens: int = setting(128, least=2, most=10**6)  # longer training pairs are left out
+    length_bin: int = setting(5, least=1, most=10**6)
 
     translates: ClassVar[bool] = True
 
@@ -170,14 +171,20 @@ def read_sentences(path: Path, key: str) -> list[str]:
     Raises:
         UserError: missing, empty, damaged or not UTF-8 (with the line), naming ``key``.
     """
+    if path.exists() and not path.is_file():  # a pipe would be waited for without end
+        raise UserError(f"{key}={path} is no ordinary file; write the text into one first.")
     try:
-        content = path.read_bytes()
-        if path.suffix == ".gz":
-            content = gzip.decompress(content)
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise UserError(f"{key}={path} is a damaged gzip file; fetch it again.") from None
     except OSError as error:
         raise UserError(f"{key}={path} cannot be read ({error.strerror}).") from None
+    if len(content) > MOST_BYTES:
+        raise UserError(
+            f"{key}={path} holds more than {MOST_BYTES:,} bytes of text, which are read into "
+            f"memory; split it."
+        )
     if not content.strip():
         raise UserError(f"{key}={path} is empty; it must hold one sentence a line.")
     try:

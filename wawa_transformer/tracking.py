@@ -19,7 +19,7 @@ from wawa_transformer.batching import Examples, collate
 from wawa_transformer.config import CONFIG_DIR
 from wawa_transformer.evaluation import SAMPLES, SHOWN, translate
 from wawa_transformer.positional import Encoding
-from wawa_transformer.runs import Run
+from wawa_transformer.runs import Run, write_lines
 from wawa_transformer.transformer import Transformer, attention_maps
 
 
@@ -28,13 +28,15 @@ class Tracker:
 
     Args:
         run: whose directory they go to.
-        step: the step the run continues from; whatever was written after it is taken back, so
-            that an interrupted run leaves the same record as an uninterrupted one.
+        history: the lines up to the step that the run continues from. They replace what stands
+            there, so that an interrupted run leaves the same record as an uninterrupted one, and
+            a damaged record is made whole.
+        step: that step.
     """
 
-    def __init__(self, run: Run, step: int) -> None:
-        kept = [json.dumps(row) + "\n" for row in run.metrics() if row["step"] <= step]
-        run.metrics_file.write_text("".join(kept), encoding="utf-8")
+    def __init__(self, run: Run, history: list[dict[str, Any]], step: int) -> None:
+        self.history = history
+        write_lines(run.metrics_file, [json.dumps(row) for row in history])
         self.file = run.metrics_file.open("a", encoding="utf-8")
         self.writer = SummaryWriter(run.directory, purge_step=step + 1 if step else None)
 
@@ -47,7 +49,9 @@ class Tracker:
 
     def scalars(self, step: int, split: str, **values: float) -> None:
         """Log ``values`` of ``split`` (train, validation) at ``step``."""
-        self.file.write(json.dumps({"step": step, "split": split, **values}) + "\n")
+        row = {"step": step, "split": split, **values}
+        self.history.append(row)
+        self.file.write(json.dumps(row) + "\n")
         self.file.flush()
         for name, value in values.items():
             self.writer.add_scalar(f"{name}/{split}", value, step)

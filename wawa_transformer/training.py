@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-import platform
 import resource
 import sys
 import time
+import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,9 +24,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from wawa_transformer import checkpoint, evaluation
 from wawa_transformer.batching import Batch, Examples, collate, encode, plan
-from wawa_transformer.config import UserError, build_model
-from wawa_transformer.runs import Run, choose_device, identity
+from wawa_transformer.config import UserError, build_model, disk_error
+from wawa_transformer.machine import choose_device, provenance
+from wawa_transformer.runs import Run, identity
 from wawa_transformer.seeds import seed_for
+from wawa_transformer.stopping import Stop, Stopped
 from wawa_transformer.tasks import Task
 from wawa_transformer.text import build_task
 from wawa_transformer.tracking import ProgressBar, Tracker, show
@@ -47,41 +50,92 @@ class Training:
     test: Examples
     model: Transformer
     optimizer: torch.optim.Optimizer
+    history: list[dict[str, Any]] = field(default_factory=list)  # the lines of metrics.jsonl
     step: int = 0
     seconds: float = 0.0
     target_tokens: int = 0
     best_nll: float = math.inf
 
 
-def train(config: DictConfig) -> dict[str, Any]:
+def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
     """Train the run of ``config`` to its end and return its ``result.json``.
 
     A finished run is returned as it is; an interrupted one continues from its last checkpoint,
-    on the same trajectory bit for bit.
+    on the same trajectory bit for bit. Waits ``patience`` seconds for another process to leave.
+
+    Raises:
+        Stopped: a signal came; the state is kept.
+        UserError: the run cannot be what the configuration says.
     """
     run = Run.of(config)
-    run.open(config)
-    if run.status == "finished":
-        if config.progress:
-            print(f"already finished: {run.directory}")
-        return run.result()
-    training = prepare(config, run)
-    with Tracker(run, training.step) as tracker, ProgressBar(config, training.step) as progress:
-        unseen = loop(training, tracker, progress)
-        result = finish(training, tracker, flops(training, unseen))
-    run.finish(result)
+    with Stop() as stop, run.hold(patience):
+        if result := run.result():
+            if config.progress:
+                print(f"already finished: {run.directory}")
+            return result
+        if run.status == "damaged":
+            print(
+                f"warning: the result or the curves in {run.directory} are damaged; they are made "
+                f"again from the last checkpoint.",
+                file=sys.stderr,
+            )
+        try:
+            run.claim(config)
+            training = prepare(config, run)
+        except BaseException:
+            run.withdraw()
+            raise
+        tracker = Tracker(run, training.history, training.step)
+        with tracker, ProgressBar(config, training.step) as progress:
+            with stop.deferred():
+                unseen = loop(training, tracker, progress, stop)
+            result = finish(training, tracker, flops(training, unseen))
+        run.finish(result)
     return result
 
 
+def attempt(config: DictConfig, patience: float = 0.0) -> None:
+    """Train a run of many: what stops it is kept in its folder and does not stop the others."""
+    try:
+        train(config, patience)
+    except UserError as error:
+        Run.of(config).fail(str(error))
+    except OSError as error:
+        Run.of(config).fail(disk_error(error))
+    except Exception:
+        Run.of(config).fail(traceback.format_exc())
+
+
 def prepare(config: DictConfig, run: Run) -> Training:
-    """Data, model and optimiser, from the last checkpoint where there is one."""
-    trainer, last = config.trainer, run.checkpoint("last")
-    saved = checkpoint.load(last) if last.exists() else None
+    """Data, model and optimiser, from the last intact checkpoint where there is one."""
+    kept = [path for which in ("last", "previous") if (path := run.checkpoint(which)).exists()]
+    damage: checkpoint.Damaged | None = None
+    for path in kept:
+        try:
+            training = assemble(config, run, path)
+        except checkpoint.Damaged as error:
+            damage = damage or error
+            continue
+        if damage:
+            print(
+                f"warning: {damage} This time it goes on from {path}, step {training.step}.",
+                file=sys.stderr,
+            )
+        return training
+    if damage:
+        raise damage
+    return assemble(config, run, None)
+
+
+def assemble(config: DictConfig, run: Run, path: Path | None) -> Training:
+    """The run as its configuration says it begins, or as the checkpoint at ``path`` left it."""
+    trainer = config.trainer
+    saved = checkpoint.load(path) if path else None
     torch.set_num_threads(trainer.threads)
     device = choose_device(trainer.device)
     task = build_task(config)
     data = task.dataset(config.seed)
-    tokenizer = checkpoint.load_tokenizer(saved) if saved else task.tokenizer(data)
+    tokenizer = checkpoint.load_tokenizer(path, saved) if path and saved else task.tokenizer(data)
     train = encode(data["train"], tokenizer, task.longest_pair)
     validation, test = encode(data["validation"], tokenizer), encode(data["test"], tokenizer)
 
@@ -105,22 +159,37 @@ def prepare(config: DictConfig, run: Run) -> Training:
         config, run, task, device, data, tokenizer, train, validation, test, model, optimizer
     )
     if saved:
-        restore_state(training, saved)
+        try:
+            restore_state(training, saved)
+        except Exception:  # whatever torch finds wrong with the pieces
+            raise checkpoint.Damaged(
+                f"{path} is damaged: it does not fit its run; delete it, or the run's folder "
+                f"{run.directory}, and give the same command to train again."
+            ) from None
     return training
 
 
 def restore_state(training: Training, saved: dict[str, Any]) -> None:
-    """Go back to where :func:`save_state` was called."""
+    """Go back to where :func:`save_state` was called; any exception: it was another run."""
+    if saved["config"] != identity(training.config):
+        raise ValueError("another configuration")
+    if not 0 <= saved["step"] <= training.config.trainer.steps:
+        raise ValueError("a step that this run does not have")
     training.model.load_state_dict(saved["model"])
     training.optimizer.load_state_dict(saved["optimizer"])
+    for parameter, moments in training.optimizer.state.items():
+        if {moments[name].shape for name in ("exp_avg", "exp_avg_sq")} != {parameter.shape}:
+            raise ValueError("moments of another parameter")
     torch.set_rng_state(saved["rng"])
     if training.device.type == "cuda":
         torch.cuda.set_rng_state(saved["cuda_rng"], training.device)
     training.step, training.seconds = saved["step"], saved["seconds"]
     training.target_tokens, training.best_nll = saved["target_tokens"], saved["best_nll"]
+    history = saved.get("metrics", training.run.metrics())
+    training.history = [row for row in history if row["step"] <= training.step]
 
 
-def save_state(training: Training, improved: bool) -> None:
+def save_state(training: Training, improved: bool = False) -> None:
     """Keep all that a continued run needs; the data needs nothing but the step."""
     cuda = training.device.type == "cuda"
     state = {
@@ -128,6 +197,7 @@ def save_state(training: Training, improved: bool) -> None:
         "seconds": training.seconds,
         "target_tokens": training.target_tokens,
         "best_nll": training.best_nll,
+        "metrics": training.history,
         "model": training.model.state_dict(),
         "optimizer": training.optimizer.state_dict(),
         "rng": torch.get_rng_state(),
@@ -140,7 +210,7 @@ def save_state(training: Training, improved: bool) -> None:
     checkpoint.save(training.run.checkpoint("last"), state)
 
 
-def loop(training: Training, tracker: Tracker, progress: ProgressBar) -> list[Batch]:
+def loop(training: Training, tracker: Tracker, progress: ProgressBar, stop: Stop) -> list[Batch]:
     """Step by step until the last one; the batches of the step that would be next."""
     trainer, model, optimizer = training.config.trainer, training.model, training.optimizer
     model.train()
@@ -166,8 +236,10 @@ def loop(training: Training, tracker: Tracker, progress: ProgressBar) -> list[Ba
         training.target_tokens += tokens
 
         evaluating = training.step % trainer.eval_every == 0 or training.step == trainer.steps
-        if training.step % trainer.log_every == 0 or evaluating:
+        logging = training.step % trainer.log_every == 0 or evaluating
+        if logging or training.step == 1:
             check_finite(training, loss=loss.item(), gradient_norm=gradient_norm.item())
+        if logging:
             elapsed = time.perf_counter() - started
             speed = (training.target_tokens - tokens_before) / elapsed
             with torch.no_grad():  # of the step's last batch, without smoothing
@@ -186,6 +258,11 @@ def loop(training: Training, tracker: Tracker, progress: ProgressBar) -> list[Ba
             training.seconds += time.perf_counter() - started  # validation is not training time
             score_validation(training, tracker)
             started, tokens_before = time.perf_counter(), training.target_tokens
+        if stop.asked:
+            if not evaluating:
+                training.seconds += time.perf_counter() - started
+                save_state(training)
+            raise Stopped(f"stopped by {stop.asked} at step {training.step} of {trainer.steps}")
     raise AssertionError("the stream of batches has no end")
 
 
@@ -269,15 +346,21 @@ def stream(examples: Examples, trainer: DictConfig, seed: int, step: int) -> Ite
 
 def check_finite(training: Training, **values: float) -> None:
     """Stop before anything that is not a number reaches a checkpoint."""
-    trainer = training.config.trainer
+    trainer, last = training.config.trainer, training.run.checkpoint("last")
     for name, value in values.items():
         if not math.isfinite(value):
-            kept = training.run.checkpoint("last").parent
-            raise UserError(
-                f"the {name.replace('_', ' ')} is {value} at step {training.step}; the last good "
-                f"checkpoint is kept in {kept}; lower trainer.lr={trainer.lr} or "
-                f"trainer.clip={trainer.clip}."
-            )
+            kept = f"the last good checkpoint is {last}" if last.exists() else "none was kept yet"
+            if training.step == 1:
+                remedy = "this was so before the first update: a starting value is too large"
+                given = {k: v for k, v in training.config.pe.items() if k not in ("kind", "name")}
+                remedy += f", see pe={training.config.pe.kind} with {given}" if given else ""
+            else:
+                remedy = (
+                    f"lower what is too large of trainer.lr={trainer.lr}, "
+                    f"trainer.weight_decay={trainer.weight_decay} and trainer.clip={trainer.clip}"
+                )
+            what = f"the {name.replace('_', ' ')} is {value} at step {training.step}"
+            raise UserError(f"{what}; {kept}; {remedy}.")
 
 
 def describe(training: Training, flops_per_step: int) -> dict[str, Any]:
@@ -304,9 +387,9 @@ def describe(training: Training, flops_per_step: int) -> dict[str, Any]:
         "tokens_per_second": training.target_tokens / training.seconds,
         "seconds": training.seconds,
         "peak_memory_mb": torch.cuda.max_memory_allocated(device) / 1e6 if on_cuda else resident,
-        "device": torch.cuda.get_device_name(device) if on_cuda else device.type,
         "threads": config.trainer.threads,
-        "versions": {"python": platform.python_version(), "torch": str(torch.__version__)},
+        **provenance(device),
+        "configuration": identity(config),
         "finished": date.today().isoformat(),
     }
 

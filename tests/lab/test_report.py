@@ -121,9 +121,9 @@ def write_files(run: Run, validation: list[dict[str, Any]], **result: Any) -> No
         "validation": {}, "translation": None,
     }  # fmt: skip
     run.directory.mkdir(parents=True)
-    (run.directory / "result.json").write_text(json.dumps(common | result), encoding="utf-8")
     lines = "".join(json.dumps(row) + "\n" for row in validation)
-    (run.directory / "metrics.jsonl").write_text(lines, encoding="utf-8")
+    run.metrics_file.write_text(lines, encoding="utf-8")
+    run.finish(common | result)
 
 
 class References(HTMLParser):
@@ -282,6 +282,34 @@ def test_the_headline_names_a_difference_at_unseen_lengths(tmp_path: Path) -> No
         "beyond the trained lengths it makes a difference on sort." in markdown
     )
     assert re.search(r"At unseen lengths 11–20: .*, short 0\.0.* is better than short", markdown)
+
+
+def test_markup_in_a_corpus_stays_text(tmp_path: Path) -> None:
+    """In the Markdown page, too, which may hold HTML."""
+    lines = [f"<script>alert({i})</script> a b" for i in range(40)]
+    runs = [Run("text", pe, seed, tmp_path / f"{pe}{seed}") for pe in "ab" for seed in (0, 1)]
+    for run in runs:
+        plant_text(run, lines, lines, 90.0)
+    write_report(tmp_path / "out", runs, "<script>", "compare", "<img src=x>")
+    for name in ("report.md", "report.html"):
+        page = (tmp_path / "out" / name).read_text(encoding="utf-8")
+        assert "<script>alert" not in page and "<img" not in page
+        assert "&lt;script" in page
+
+
+def test_runs_that_were_not_made_alike_are_marked(tmp_path: Path) -> None:
+    """Another version of torch in one of them stands on top of the page, and not otherwise."""
+    runs = [Run("map", pe, 0, tmp_path / pe) for pe in ENCODINGS]
+    for run in runs:
+        plant(run)
+    alike = write_report(tmp_path / "out", runs, "Alike", "compare").read_text(encoding="utf-8")
+    assert "not made alike" not in alike
+    result = runs[1].result()
+    assert result is not None
+    result["versions"]["torch"] = "2.12.0"
+    runs[1].finish(result)
+    mixed = write_report(tmp_path / "out", runs, "Mixed", "compare").read_text(encoding="utf-8")
+    assert "not made alike" in mixed and "torch 2.13.0; 2.12.0" in mixed
 
 
 def test_pictures_are_written_for_the_markdown_page(study: Study) -> None:

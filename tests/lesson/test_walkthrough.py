@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from conftest import run_script
+from conftest import SCRIPTS, run_script
 
 from wawa_transformer.lesson.walkthrough import walk
 
@@ -61,3 +63,14 @@ def test_the_script_and_its_options() -> None:
         wrong = run_script("walkthrough.py", argument)
         assert wrong.returncode == 1 and sentence in wrong.stderr
         assert "Traceback" not in wrong.stderr
+
+
+def test_a_reader_may_leave_before_the_end() -> None:
+    """``| head`` closes the pipe: no traceback."""
+    script = SCRIPTS / "walkthrough.py"
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} {script} lang=en | head -3"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.count("\n") == 3 and done.stderr == ""

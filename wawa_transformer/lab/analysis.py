@@ -13,6 +13,7 @@ import pandas as pd
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
+from wawa_transformer.config import UserError
 from wawa_transformer.evaluation import METRICS, SHOWN
 from wawa_transformer.lab.intervals import CONFIDENCE, estimate, paired_difference, verdict
 from wawa_transformer.runs import Run, read_lines
@@ -60,6 +61,26 @@ def reach_table(results: Sequence[Result]) -> pd.DataFrame:
     )
     learned = rows.groupby(["task", "pe"])["exact_match"].transform("mean") >= LEARNED_IN_RANGE
     return rows[learned & (rows["most"] > rows["limit"])]
+
+
+def check_comparable(results: Sequence[Result]) -> None:
+    """Refuse runs that differ in anything but the encoding, the task and the seed.
+
+    Of one task all runs must have the same settings, and so of one encoding.
+    """
+    for section, of in (("model", None), ("trainer", None), ("task", "task"), ("pe", "pe")):
+        seen: dict[Any, tuple[Result, Any]] = {}
+        for result in results:
+            given = result.get("configuration", {}).get(section, {})
+            first, expected = seen.setdefault(of and result[of], (result, given))
+            for key in {*given, *expected}:
+                if given.get(key) != expected.get(key):
+                    raise UserError(
+                        f"the runs differ in {section}.{key}, {expected.get(key)} in "
+                        f"{first['run'].directory} and {given.get(key)} in "
+                        f"{result['run'].directory}: no report compares them; give one of them "
+                        f"another study.name."
+                    )
 
 
 def _run(result: Result) -> dict[str, Any]:

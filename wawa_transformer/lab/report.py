@@ -22,6 +22,7 @@ from wawa_transformer.lab.analysis import (
     RANDOMISATIONS,
     Result,
     bleu_table,
+    check_comparable,
     curve_table,
     distinct,
     lead,
@@ -51,12 +52,15 @@ def write_report(
         raise ValueError("two runs share task, encoding and seed: report them as two studies")
     (directory / "figures").mkdir(parents=True, exist_ok=True)
     # Asked once: a run that finishes meanwhile must not be listed as counted.
-    statuses = [run.status for run in runs]
-    finished = [run for run, status in zip(runs, statuses, strict=True) if status == "finished"]
-    results = [
-        run.result() | {"task": run.task, "pe": run.pe, "seed": run.seed, "run": run}
-        for run in finished
+    kept = {run: run.result() for run in runs}
+    statuses = ["finished" if kept[run] else run.status for run in runs]
+    finished = [run for run in runs if kept[run]]
+    results: list[Result] = [
+        {**result, "task": run.task, "pe": run.pe, "seed": run.seed, "run": run}
+        for run, result in kept.items()
+        if result
     ]
+    check_comparable(results)
     by_length = length_table(results)
     by_length.to_csv(directory / "results.csv", index=False)
 
@@ -91,6 +95,7 @@ def write_report(
         task_summary(task, [result for result in results if result["task"] == task])
         for task in dict.fromkeys(run.task for run in finished)
     ]
+    environment = _environment(results)
     context = {
         "title": title,
         "question": question,
@@ -107,7 +112,8 @@ def write_report(
         "metrics": [metric for metric in SHOWN if metric.name != "exact_match"],
         "learned_in_range": LEARNED_IN_RANGE,
         "randomisations": RANDOMISATIONS,
-        "environment": _environment(results),
+        "environment": environment,
+        "mixed": {name: value for name, value in environment.items() if "; " in value},
     }
     for name in ("report.md", "report.html"):
         write_page(directory / name, Path(__file__).parent / "templates", **context)
@@ -129,9 +135,9 @@ def _environment(results: Sequence[Result]) -> dict[str, str]:
         return {}
     dates = sorted(result["finished"] for result in results)
     versions = dict.fromkeys(name for result in results for name in result["versions"])
+    places = ("device", "cpu", "threads", "commit")
     return {
-        "device": distinct(result["device"] for result in results),
-        "threads": distinct(result["threads"] for result in results),
+        **{name: distinct(result.get(name, "unknown") for result in results) for name in places},
         "steps": distinct(result["steps"] for result in results),
         **{name: distinct(r["versions"].get(name) for r in results) for name in versions},
         "finished": dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}",

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import hydra
 from omegaconf import DictConfig
@@ -16,7 +16,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from wawa_transformer.config import CONFIG_DIR, UserError, validate
+from wawa_transformer.commandline import validate
+from wawa_transformer.config import CONFIG_DIR, UserError
+from wawa_transformer.lab.workers import train_all
 from wawa_transformer.runs import Run
 
 
@@ -33,79 +35,119 @@ def grid(config: DictConfig) -> dict[str, list[Any]]:
     return {key: list(values) for key, values in axes.items()}
 
 
-def list_runs(config: DictConfig, overrides: list[str]) -> list[Run]:
-    """The study's runs; inside ``hydra.main``. ``overrides`` are the command line's own."""
+def list_jobs(config: DictConfig, overrides: list[str]) -> dict[Run, DictConfig]:
+    """The study's runs; inside ``hydra.main``. ``overrides`` are the command line's own.
+
+    Raises:
+        UserError: an override names one run, or two runs would share a folder or a name, so that
+            one would be reported as the other.
+    """
     axes = grid(config)
     for override in overrides:
-        if override.split("=")[0] in axes:
-            key = override.split("=")[0]
+        key = override.split("=")[0]
+        if key in axes:
             plural = "seeds" if key == "seed" else key
             raise UserError(
                 f"{override} names one run; a study takes a list: study.{plural}=[...]."
             )
-    runs = []
-    for task, pe in itertools.product(axes["task"], axes["pe"]):
+    if config.run_dir:
+        raise UserError(
+            f"run_dir={config.run_dir} is the folder of one run; a study has many: set output_dir."
+        )
+    jobs: dict[Run, DictConfig] = {}
+    for seed, task, pe in itertools.product(axes["seed"], axes["task"], axes["pe"]):
         one = hydra.compose("config", [*overrides, f"task={task}", f"pe={pe}"])
+        one.seed, one.progress = seed, False
         validate(one)
-        for seed in axes["seed"]:
-            one.seed = seed
-            runs.append(Run.of(one))
-    return sorted(runs, key=lambda run: axes["seed"].index(run.seed))
+        run = Run.of(one)
+        for other in jobs:
+            if (other.task, other.pe, other.seed) == (run.task, run.pe, run.seed):
+                raise UserError(
+                    f"two runs of the study are both called {run}; every encoding and every task "
+                    f"needs a name of its own, so leave pe.name and task.name as they are."
+                )
+        jobs[run] = one
+    return jobs
 
 
-def launch(config: DictConfig, overrides: list[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start Hydra's multirun over the grid, ``workers`` runs side by side.
+def train_here(jobs: dict[Run, DictConfig], workers: int, log: Path, view: View) -> None:
+    """Train what is not finished on this machine, ``workers`` runs side by side."""
+    left = [job for run, job in jobs.items() if run.status != "finished"]
+    # Tiny models gain nothing from threads; side by side they would only collide.
+    os.environ["OMP_NUM_THREADS"] = str(left[0].trainer.threads)
+    log.write_bytes(b"")
+    train_all(left, workers, log, view.tell, view.update)
+
+
+def train_elsewhere(config: DictConfig, overrides: list[str], log: Path, view: View) -> None:
+    """Have another launcher of Hydra's, a cluster's, train the grid.
 
     It is the command a person could type: ``scripts/train.py -m`` with one list for each axis.
     """
     axes = [f"{key}={','.join(map(str, values))}" for key, values in grid(config).items()]
     command = [sys.executable, str(CONFIG_DIR.parent / "scripts" / "train.py"), "-m", *overrides]
-    command += [*axes, "progress=false"]
-    if not any(override.startswith("hydra/launcher=") for override in overrides):
-        command += [f"hydra.launcher.n_jobs={config.workers}", "hydra.launcher.batch_size=1"]
-    return subprocess.Popen(
-        command,
-        stdout=log.open("wb"),
-        stderr=subprocess.STDOUT,
-        # Tiny models gain nothing from threads; side by side they would only collide.
-        env={**os.environ, "OMP_NUM_THREADS": str(config.trainer.threads)},
-    )
-
-
-def watch(process: subprocess.Popen[bytes], runs: list[Run], steps: int) -> None:
-    """Show every run until ``process`` ends; the runs are read from their directories alone."""
-    console = Console()
-    started, at_start = time.monotonic(), sum(run.progress(steps) for run in runs)
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, *axes, "progress=false"], stdout=output, stderr=subprocess.STDOUT
+        )
     try:
-        with Live(console=console, auto_refresh=False, transient=True) as live:
-            told = 0
-            while process.poll() is None:
-                time.sleep(1.0)
-                progress = {run: run.progress(steps) for run in runs}
-                done = sum(progress.values())
-                elapsed = time.monotonic() - started
-                left = elapsed / (done - at_start) * (len(runs) - done) if done > at_start else None
-                finished = sum(run.status == "finished" for run in runs)
-                clock = f"{elapsed:.0f} s gone" + (f", about {left:.0f} s left" if left else "")
-                summary = f"{finished} of {len(runs)} runs finished, {clock}"
-                if console.is_terminal:
-                    live.update(status_table(runs, progress, summary), refresh=True)
-                elif finished >= told + max(1, len(runs) // 9):
-                    told = finished
-                    print(summary, flush=True)
-    except KeyboardInterrupt:
+        while process.poll() is None:
+            time.sleep(1.0)
+            view.update()
+    finally:
         process.terminate()
         process.wait()
-        raise
 
 
-def status_table(runs: list[Run], progress: dict[Run, float], caption: str) -> Table:
-    """One row for each task and encoding, one cell for each seed."""
-    seeds = sorted({run.seed for run in runs})
-    view = Table("task", "encoding", *(f"seed {seed}" for seed in seeds), caption=caption)
-    signs = {"finished": "[green]done", "failed": "[red]failed", "waiting": "[dim]·"}
-    for task, pe in dict.fromkeys((run.task, run.pe) for run in runs):
-        row = {run.seed: run for run in runs if (run.task, run.pe) == (task, pe)}
-        cells = (signs.get(row[seed].status, f"{progress[row[seed]]:.0%}") for seed in seeds)
-        view.add_row(task, pe, *cells)
-    return view
+class View:
+    """Every run's progress, read from the runs' directories alone; a context manager."""
+
+    def __init__(self, runs: list[Run], steps: int) -> None:
+        self.runs, self.steps = runs, steps
+        self.progress = {run: run.progress(steps) for run in runs}
+        self.started, self.at_start = time.monotonic(), sum(self.progress.values())
+        self.told = 0
+        self.console = Console()
+        self.live = Live(console=self.console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> Self:
+        self.live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.live.stop()
+
+    def tell(self, words: str) -> None:
+        """Something that should not pass unseen."""
+        self.console.print(f"warning: {words}", markup=False, highlight=False, soft_wrap=True)
+
+    def update(self) -> None:
+        """Look again."""
+        for run, progress in self.progress.items():
+            if progress < 1:
+                self.progress[run] = run.progress(self.steps)
+        done, elapsed = sum(self.progress.values()), time.monotonic() - self.started
+        finished = sum(progress == 1 for progress in self.progress.values())
+        clock = f"{elapsed:.0f} s gone"
+        if done > self.at_start:
+            left = elapsed / (done - self.at_start) * (len(self.runs) - done)
+            clock += f", about {left:.0f} s left"
+        summary = f"{finished} of {len(self.runs)} runs finished, {clock}"
+        if self.console.is_terminal:
+            self.live.update(self.table(summary), refresh=True)
+        elif finished >= self.told + max(1, len(self.runs) // 9):
+            self.told = finished
+            print(summary, flush=True)
+
+    def table(self, caption: str) -> Table:
+        """One row for each task and encoding, one cell for each seed."""
+        seeds = sorted({run.seed for run in self.runs})
+        view = Table("task", "encoding", *(f"seed {seed}" for seed in seeds), caption=caption)
+        signs = {"finished": "[green]done", "failed": "[red]failed", "waiting": "[dim]·"}
+        for task, pe in dict.fromkeys((run.task, run.pe) for run in self.runs):
+            row = {run.seed: run for run in self.runs if (run.task, run.pe) == (task, pe)}
+            cells = (
+                signs.get(row[seed].status, f"{self.progress[row[seed]]:.0%}") for seed in seeds
+            )
+            view.add_row(task, pe, *cells)
+        return view

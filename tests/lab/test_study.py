@@ -1,0 +1,173 @@
+"""A study's processes: no run reported as another, no worker left behind, no death unnamed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import SCRIPTS, TINY, run_script
+
+from wawa_transformer.config import UserError
+from wawa_transformer.lab.analysis import check_comparable
+from wawa_transformer.runs import Run
+from wawa_transformer.stopping import STATUS
+
+GRID = ["study.task=[letters]", "study.pe=[none,alibi]", "study.seeds=[0,1]"]
+LONG = ["trainer.steps=100000", "trainer.eval_every=200", "trainer.log_every=10"]
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """``compare.py`` on its own, to be stopped."""
+    command = [sys.executable, str(SCRIPTS / "compare.py"), *TINY, *GRID, *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def workers_in(folder: Path) -> dict[Path, int]:
+    """The runs of a study that a process holds, and the process."""
+    found = {}
+    for lock in folder.glob("*/*/seed*/lock"):
+        if held := re.match(r"process (\d+) ", lock.read_text(errors="replace")):
+            found[lock.parent] = int(held[1])
+    return found
+
+
+def alive(process: int) -> bool:
+    """Whether a process is there, and not merely waited for by nobody."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state != "Z"
+
+
+def wait_until(true: Any, process: subprocess.Popen[str], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def steps_of(run: Path) -> list[int]:
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    return [row["step"] for row in map(json.loads, lines) if row["split"] == "train"]
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1", "SIGINT", "SIGKILL"])
+def test_stopping_a_study_stops_everything_with_a_checkpoint(name: str, tmp_path: Path) -> None:
+    """Within seconds no worker trains, every run has its last step, and the command goes on."""
+    study = start(*LONG, f"output_dir={tmp_path}")
+    folder = tmp_path / "default"
+    wait_until(lambda: len(list(folder.glob("*/*/*/metrics.jsonl"))) == 2, study)
+    workers = workers_in(folder)
+    wait_until(lambda: all(steps_of(run) for run in workers), study)
+    study.send_signal(getattr(signal, name))
+    study.communicate(timeout=30)
+    assert study.returncode == (-9 if name == "SIGKILL" else STATUS)
+    end = time.monotonic() + 15
+    while any(map(alive, workers.values())):
+        assert time.monotonic() < end, "a worker trains on"
+        time.sleep(0.05)
+    kept = {run: steps_of(run) for run in workers}
+    assert len(kept) == 2
+    for run, steps in kept.items():
+        assert steps == list(range(10, steps[-1] + 1, 10)), run
+        assert (run / "checkpoints" / "last.pt").exists(), run
+    again = start(*LONG, f"output_dir={tmp_path}")
+    try:
+        wait_until(lambda: all(steps_of(run)[-1:] > kept[run][-1:] for run in kept), again)
+        rival = run_script("compare.py", *TINY, *GRID, *LONG, f"output_dir={tmp_path}")
+        assert rival.returncode == 1 and f"in use by process {again.pid} " in rival.stderr
+    finally:
+        again.terminate()
+        again.communicate(timeout=30)
+    for run in kept:
+        steps = steps_of(run)
+        assert steps == list(range(10, steps[-1] + 1, 10)), run
+
+
+def test_a_killed_worker_is_named_and_its_run_tried_once_more(tmp_path: Path) -> None:
+    """The others go on; the second try ends; the numbers are those of an undisturbed study."""
+    arguments = ["trainer.steps=600", "trainer.eval_every=50"]
+    study = start(*arguments, f"output_dir={tmp_path}/killed")
+    folder = tmp_path / "killed" / "default"
+    wait_until(lambda: len(list(folder.glob("*/*/*/checkpoints/last.pt"))) > 0, study)
+    victim, process = next(iter(workers_in(folder).items()))
+    os.kill(process, signal.SIGKILL)
+    out, err = study.communicate(timeout=200)
+    assert study.returncode == 0, err
+    run = Run.at(victim)
+    assert f"{run}: its process was killed by SIGKILL; it is tried once more" in out
+    calm = run_script("compare.py", *TINY, *GRID, *arguments, f"output_dir={tmp_path}/calm")
+    assert calm.returncode == 0
+    tables = [(tmp_path / k / "default" / "results.csv").read_text() for k in ("killed", "calm")]
+    assert tables[0] == tables[1]
+
+
+def test_a_run_whose_process_dies_twice_is_reported(tmp_path: Path) -> None:
+    """Planted: the run kills its own process when it starts; the other one is in the report."""
+    plant = tmp_path / "sitecustomize.py"
+    plant.write_text(
+        "import os, signal\n"
+        "import wawa_transformer.training as training\n"
+        "real = training.train\n"
+        "def train(config, patience=0.0):\n"
+        "    if config.pe.name == 'alibi': os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return real(config, patience)\n"
+        "training.train = train\n"
+    )
+    path = f"{tmp_path}{os.pathsep}{SCRIPTS.parent}"
+    command = [sys.executable, str(SCRIPTS / "compare.py"), *TINY, *GRID, "study.seeds=[0]"]
+    done = subprocess.run(
+        [*command, f"output_dir={tmp_path}/o"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert done.returncode == 1
+    assert "failed: letters alibi seed 0: its process was killed by SIGKILL, 2 times" in done.stderr
+    report = (tmp_path / "o" / "default" / "report.md").read_text()
+    assert "1 of 2 runs are in no number on this page" in report
+    assert "- letters, alibi, seed 0: failed" in report
+
+
+@pytest.mark.parametrize(
+    ("argument", "sentence"),
+    [
+        ("run_dir={}/one", "is the folder of one run; a study has many: set output_dir"),
+        ("pe.name=foo", "two runs of the study are both called letters foo seed 0"),
+        ("study.name=../..", "study.name=../.. must be a plain name"),
+        ("+study.foo=1", "study.foo does not exist"),
+    ],
+)
+def test_runs_that_would_be_taken_for_each_other_are_refused_before_training(
+    argument: str, sentence: str, tmp_path: Path
+) -> None:
+    """Nothing is trained, nothing is reported."""
+    folder = tmp_path / "o"
+    done = run_script("compare.py", *TINY, *GRID, f"output_dir={folder}", argument.format(tmp_path))
+    assert done.returncode == 1 and sentence in done.stderr, done.stderr
+    assert not folder.exists() and not (tmp_path / "one").exists()
+
+
+def test_runs_that_differ_in_more_than_what_is_compared_make_no_report(tmp_path: Path) -> None:
+    """The learning rate of one run is another; the sentence names key, values and folders."""
+
+    def result(pe: str, lr: float, task: str = "copy", length: int = 10) -> dict[str, Any]:
+        configuration = {"trainer": {"lr": lr}, "task": {"max_length": length}, "pe": {"kind": pe}}
+        run = Run(task, pe, 0, tmp_path / pe)
+        return {"task": task, "pe": pe, "run": run, "configuration": configuration}
+
+    check_comparable([result("a", 0.1), result("b", 0.1), result("a", 0.1, "sort", 20)])
+    with pytest.raises(UserError, match=r"differ in trainer.lr, 0.1 in .*/a and 0.2 in .*/b"):
+        check_comparable([result("a", 0.1), result("b", 0.2)])
+    with pytest.raises(UserError, match="differ in task.max_length"):
+        check_comparable([result("a", 0.1), result("b", 0.1, length=11)])

@@ -1,0 +1,293 @@
+"""A run's folder: one process in it, nothing half-written, nothing altered believed."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import SCRIPTS, TINY, configure, run_script
+
+from wawa_transformer import checkpoint
+from wawa_transformer.config import UserError
+from wawa_transformer.runs import LOCK, Run, hold, identity, write_atomically
+from wawa_transformer.stopping import STATUS
+from wawa_transformer.training import train
+
+LONG = ["trainer.steps=100000", "trainer.eval_every=50", "trainer.log_every=10"]
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """``train.py`` on its own, to be stopped."""
+    command = [sys.executable, str(SCRIPTS / "train.py"), *TINY, *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    while not path.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+
+
+def hold_until_killed(directory: str, ready: str) -> None:
+    with hold(Path(directory)):
+        Path(ready).touch()
+        time.sleep(60)
+
+
+def test_a_folder_is_held_by_one_process_and_freed_by_its_death(tmp_path: Path) -> None:
+    """A rival is told host, process and time; after ``kill -9`` the folder is free."""
+    ready = tmp_path / "ready"
+    child = multiprocessing.get_context("spawn").Process(
+        target=hold_until_killed, args=(str(tmp_path), str(ready))
+    )
+    child.start()
+    while not ready.exists():
+        time.sleep(0.02)
+    expected = rf"in use by process {child.pid} on host .*, since \d{{4}}-\d\d-\d\dT"
+    with pytest.raises(UserError, match=expected), hold(tmp_path):
+        pass
+    child.kill()
+    child.join()
+    with hold(tmp_path):
+        assert str(os.getpid()) in (tmp_path / LOCK).read_text()
+    assert (tmp_path / LOCK).read_text() == ""
+
+
+def test_a_lock_that_another_host_did_not_let_go_is_mentioned(tmp_path: Path, capsys) -> None:
+    """A lock need not reach from host to host: nobody can know, so it says so."""
+    (tmp_path / LOCK).write_text("process 1 on host elsewhere, since 2026-01-01T00:00:00")
+    with hold(tmp_path):
+        pass
+    assert "was in use by process 1 on host elsewhere" in capsys.readouterr().err
+
+
+def test_a_second_process_is_told_who_trains_and_changes_nothing(tmp_path: Path) -> None:
+    """Two ``train.py`` of one run: one sentence for the second, and the first goes on unharmed."""
+    arguments = [*LONG, f"output_dir={tmp_path}"]
+    run = Run.of(configure(*TINY, *arguments))
+    first = start(*arguments)
+    wait_for(run.checkpoint("last"), first)
+    second = run_script("train.py", *TINY, *arguments)
+    assert second.returncode == 1 and f"process {first.pid} on host" in second.stderr
+    assert len(second.stderr.strip().splitlines()) == 1
+    first.terminate()
+    first.communicate()
+    assert first.returncode == STATUS
+    steps = [row["step"] for row in run.metrics() if row["split"] == "train"]
+    assert steps == list(range(10, steps[-1] + 1, 10))
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1", "SIGINT"])
+def test_a_signal_keeps_the_step_and_leaves_with_the_documented_status(
+    name: str, tmp_path: Path
+) -> None:
+    """Stopped between two validations; the same command ends where an unstopped run ends."""
+    arguments = ["trainer.steps=400", "trainer.eval_every=400", "model.dropout=0.1"]
+    process = start(*arguments, f"output_dir={tmp_path}/stopped")
+    run = Run.of(configure(*TINY, *arguments, f"output_dir={tmp_path}/stopped"))
+    while not run.metrics():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+    process.send_signal(getattr(signal, name))
+    _, err = process.communicate()
+    assert process.returncode == STATUS, err
+    assert f"stopped by {name} at step" in err and "the same command continues" in err
+    assert 0 < checkpoint.load(run.checkpoint("last"))["step"] < 400
+
+    again = run_script("train.py", *TINY, *arguments, f"output_dir={tmp_path}/stopped")
+    assert again.returncode == 0, again.stderr
+    whole = configure(*TINY, *arguments, f"output_dir={tmp_path}/whole")
+    train(whole)
+    expected = checkpoint.load(Run.of(whole).checkpoint("last"))
+    got = checkpoint.load(run.checkpoint("last"))
+    for key, value in expected["model"].items():
+        assert torch.equal(value, got["model"][key]), key
+    keep = [{k: v for k, v in row.items() if k != "tokens_per_second"} for row in run.metrics()]
+    assert keep == [
+        {k: v for k, v in row.items() if k != "tokens_per_second"} for row in expected["metrics"]
+    ]
+
+
+def finished(tmp_path: Path, *overrides: str) -> tuple[Run, dict]:
+    """A run that has been trained to its end, and its result."""
+    config = configure(*TINY, *overrides, f"output_dir={tmp_path}")
+    return Run.of(config), train(config)
+
+
+ALTERED = {
+    "an empty object": lambda text: "{}",
+    "not JSON": lambda text: text[: len(text) // 2],
+    "a number changed": lambda text: text.replace('"exact_match": 0', '"exact_match": 1', 1),
+    "another kind": lambda text: "[1, 2]",
+    "nothing": lambda text: "",
+}
+
+
+@pytest.mark.parametrize("what", sorted(ALTERED))
+def test_a_result_that_is_not_what_was_written_is_made_again(
+    what: str, tmp_path: Path, capsys
+) -> None:
+    """It counts as no result, and the same command makes it again from the last checkpoint."""
+    run, result = finished(tmp_path)
+    text = run.result_file.read_text()
+    altered = ALTERED[what](text)
+    assert altered != text
+    run.result_file.write_text(altered)
+    assert run.result() is None and run.status == "damaged"
+    again = train(configure(*TINY, f"output_dir={tmp_path}"))
+    assert "damaged" in capsys.readouterr().err
+    assert again["by_length"] == result["by_length"] and run.status == "finished"
+
+
+@pytest.mark.parametrize("damage", ["missing", "short", "garbage", "doubled"])
+def test_curves_are_complete_or_made_whole(damage: str, tmp_path: Path) -> None:
+    """metrics.jsonl of a finished run is noticed, and written anew from the checkpoint's record."""
+    run, _ = finished(tmp_path)
+    content = run.metrics_file.read_bytes()
+    if damage == "missing":
+        run.metrics_file.unlink()
+    else:
+        lines = content.splitlines(keepends=True)
+        parts = {"short": lines[:3], "garbage": [*lines[:2], b"\xff\x00\n"], "doubled": lines * 2}
+        run.metrics_file.write_bytes(b"".join(parts[damage]))
+    assert run.status in ("damaged", "failed")
+    train(configure(*TINY, f"output_dir={tmp_path}"))
+    assert run.metrics_file.read_bytes() == content and run.status == "finished"
+
+
+def test_a_result_copied_from_another_run_is_not_believed(tmp_path: Path) -> None:
+    """Both are intact; the folder's name says whose they should be."""
+    mine, _ = finished(tmp_path)
+    other, _ = finished(tmp_path, "trainer.lr=1e-3")
+    for name in ("result_file", "metrics_file"):
+        shutil.copy(getattr(other, name), getattr(mine, name))
+    assert other.status == "finished" and mine.status == "damaged"
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "folder", "shape", "config", "step"])
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+    damage: str, tmp_path: Path, capsys
+) -> None:
+    """Also where the checksum is right and the contents are not; the end is the same bits."""
+    arguments = ["model.dropout=0.1", "trainer.steps=30", f"output_dir={tmp_path}"]
+    config = configure(*TINY, *arguments)
+    run, expected = Run.of(config), train(config)
+    whole = checkpoint.load(run.checkpoint("last"))
+    run.result_file.unlink()
+    last = run.checkpoint("last")
+    state = checkpoint.load(last)
+    if damage == "cut":
+        last.write_bytes(last.read_bytes()[:5000])
+    elif damage == "empty":
+        last.write_bytes(b"")
+    elif damage == "folder":
+        last.unlink()
+        last.mkdir()
+    else:
+        if damage == "shape":
+            state["model"]["output.weight"] = state["model"]["output.weight"][:, 1:].clone()
+        elif damage == "config":
+            state["config"]["trainer"]["lr"] = 1.0
+        else:
+            state["step"] = 31
+        checkpoint.save(last.with_stem("made"), state)
+        last.with_stem("made").replace(last)
+    assert train(config)["by_length"] == expected["by_length"]
+    said = capsys.readouterr().err
+    assert f"{last} is damaged" in said and "previous.pt, step 25" in said
+    for key, value in whole["model"].items():
+        assert torch.equal(value, checkpoint.load(last)["model"][key]), key
+
+
+def test_with_no_intact_checkpoint_the_sentence_says_what_to_delete(tmp_path: Path) -> None:
+    """Nothing is thrown away without being told to."""
+    run, _ = finished(tmp_path)
+    run.result_file.unlink()
+    for which in ("last", "previous"):
+        run.checkpoint(which).write_bytes(b"no")
+    with pytest.raises(UserError, match="last.pt is damaged; delete it, or its run's folder"):
+        train(configure(*TINY, f"output_dir={tmp_path}"))
+
+
+def test_a_checkpoint_does_not_read_a_strangers_environment(tmp_path: Path) -> None:
+    """An interpolation in its configuration is refused and not resolved."""
+    run, _ = finished(tmp_path)
+    state = checkpoint.load(run.checkpoint("last"))
+    state["config"]["task"]["name"] = "${oc.env:HOME}"
+    checkpoint.save(run.checkpoint("best"), state)
+    with pytest.raises(checkpoint.Damaged):
+        checkpoint.load_model(run, "best")
+
+
+def test_a_refused_run_leaves_no_folder(tmp_path: Path) -> None:
+    """A table too short for the data is found out with the data; nothing was trained."""
+    with pytest.raises(UserError, match="set pe.max_len=7"):
+        train(configure(*TINY, "pe=learned", "pe.max_len=3", f"output_dir={tmp_path}/results"))
+    assert not (tmp_path / "results" / "default").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_a_sentence_and_leaves_the_old_file(tmp_path: Path, monkeypatch) -> None:
+    """``/dev/full`` refuses every byte; no half-written file stays."""
+    path = tmp_path / "file"
+    write_atomically(path, "old")
+    (tmp_path / "file.tmp").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, "new" * 10_000)
+    assert path.read_text() == "old" and not (tmp_path / "file.tmp").is_symlink()
+
+
+@pytest.mark.parametrize("name", ["..", "../up", "/etc", "", "a/b", ".hidden", "null"])
+@pytest.mark.parametrize("key", ["study.name", "task.name", "pe.name"])
+def test_names_are_not_paths(key: str, name: str, tmp_path: Path) -> None:
+    """What would lead out of output_dir is refused before anything is written."""
+    done = run_script("train.py", *TINY, f"output_dir={tmp_path}/o", f"{key}={name}")
+    assert done.returncode == 1 and f"error: {key}=" in done.stderr
+    assert not (tmp_path / "o").exists()
+
+
+def test_the_identity_of_a_run_survives_the_checkpoint(tmp_path: Path) -> None:
+    """What names the folder, what stands in config.yaml and in the checkpoint is the same."""
+    config = configure(*TINY, f"output_dir={tmp_path}")
+    train(config)
+    run = Run.of(config)
+    assert checkpoint.load(run.checkpoint("last"))["config"] == identity(config)
+    assert json.loads(run.result_file.read_text())["configuration"] == identity(config)
+    assert Run.at(run.directory) == run
+
+
+def test_evaluation_verifies_a_result_and_refuses_what_it_would_ignore(tmp_path: Path) -> None:
+    """verify=true computes every number anew; a number that was changed is found."""
+    run, result = finished(tmp_path)
+    good = run_script("evaluate.py", f"run={run.directory}", "verify=true", "trainer.device=cpu")
+    assert good.returncode == 0 and "verified: 28 numbers" in good.stdout, good.stderr
+    result["by_length"][2]["nll"] += 0.01
+    run.finish({k: v for k, v in result.items() if k != "metrics_sha256"})
+    bad = run_script("evaluate.py", f"run={run.directory}", "verify=true", "trainer.device=cpu")
+    assert bad.returncode == 1 and "differs by 0.01" in bad.stderr
+    for ignored in ("task.max_length=3", "pe=none", "seed=4"):
+        done = run_script("evaluate.py", f"run={run.directory}", ignored)
+        key = ignored.split("=")[0]
+        assert done.returncode == 1 and f"the key {key} does not exist here" in done.stderr
+
+
+@pytest.mark.parametrize(("first", "blames"), [(True, "before the first update"), (False, "lower")])
+def test_what_is_not_finite_is_blamed_on_what_it_can_be(
+    first: bool, blames: str, tmp_path: Path
+) -> None:
+    """Starting values where no update was made; no word of a checkpoint that does not exist."""
+    cause = ["pe=learned", "pe.init_std=1e30"] if first else ["trainer.lr=1e30"]
+    config = configure(*TINY, *cause, "trainer.warmup=0", f"output_dir={tmp_path}")
+    with pytest.raises(UserError) as caught:
+        train(config)
+    assert blames in str(caught.value) and "none was kept yet" in str(caught.value)
+    assert ("trainer.lr" in str(caught.value)) == (not first)

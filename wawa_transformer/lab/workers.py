@@ -1,0 +1,121 @@
+"""Workers: processes that train a study's runs side by side and survive each other's death."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from wawa_transformer.runs import Run
+from wawa_transformer.training import attempt
+
+PATIENCE = 20.0  # seconds: a worker whose study was killed needs a step to notice and let go
+TRIES = 2
+GRACE = 60.0  # seconds for a step and a checkpoint
+
+
+class Worker:
+    """One process, which trains one run after the other."""
+
+    def __init__(self, log: Path) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.channel, theirs = context.Pipe()
+        self.process = context.Process(target=work, args=(theirs, str(log)))
+        self.process.start()
+        theirs.close()
+        self.job: DictConfig | None = None
+
+    def give(self, job: DictConfig) -> None:
+        """Have it train the run of ``job``."""
+        self.job = job
+        self.channel.send(job)
+
+    def done(self) -> bool:
+        """Whether it has come to an end with its job, and lives."""
+        try:
+            return self.channel.poll() and self.channel.recv()
+        except (EOFError, OSError):
+            return False
+
+    def death(self) -> str:
+        """How its process ended, in words."""
+        self.process.join()
+        code = self.process.exitcode or 0
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended, status {code}"
+
+
+def work(channel: Connection, log: str) -> None:
+    """A worker's life: jobs come through ``channel`` until it closes; words go to ``log``."""
+    with open(log, "ab", buffering=0) as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.setsid()  # Ctrl-C reaches the study, which stops its workers, once
+    threading.Thread(target=follow_parent, daemon=True).start()
+    try:
+        while True:
+            attempt(channel.recv(), PATIENCE)
+            channel.send(True)
+    except (EOFError, KeyboardInterrupt, BrokenPipeError):
+        pass
+
+
+def follow_parent() -> None:
+    """Stop where the study's own process is gone, even by SIGKILL, which tells nobody."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def train_all(
+    jobs: list[DictConfig], workers: int, log: Path, tell: Callable[[str], None], tick: Callable
+) -> None:
+    """Train the runs of all ``jobs``, ``workers`` at a time; ``tick()`` is called each second.
+
+    Where a process dies, the others go on, ``tell`` says whose it was, and the run is tried once
+    more. When this function is left, however that happens, no worker is left behind, and those
+    that were at work have kept a checkpoint.
+    """
+    waiting, tries = deque(jobs), dict.fromkeys((Run.of(job) for job in jobs), 0)
+    crew = [Worker(log) for _ in range(min(workers, len(jobs)))]
+    try:
+        while waiting or any(worker.job for worker in crew):
+            for worker in crew:
+                if worker.job is None and waiting:
+                    worker.give(waiting.popleft())
+            wait([worker.channel for worker in crew if worker.job], timeout=1.0)
+            for place, worker in enumerate(crew):
+                if worker.job is None:
+                    continue
+                if worker.done():
+                    worker.job = None
+                elif not worker.process.is_alive():
+                    run = Run.of(worker.job)
+                    tries[run] += 1
+                    again = tries[run] < TRIES
+                    words = f"{run}: its process was {worker.death()}"
+                    tell(f"{words}; it is tried once more" if again else words)
+                    if again:
+                        waiting.append(worker.job)
+                    else:
+                        run.fail(f"its process was {worker.death()}, {TRIES} times")
+                    worker.job = None
+                    if waiting:
+                        crew[place] = Worker(log)
+            tick()
+    finally:
+        for worker in crew:
+            if worker.job is not None and worker.process.is_alive():
+                worker.process.terminate()
+            worker.channel.close()
+        for worker in crew:
+            worker.process.join(GRACE)
+            if worker.process.is_alive():
+                worker.process.kill()

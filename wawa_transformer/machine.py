@@ -1,0 +1,70 @@
+"""The machine a run is on: its device, and all that a number must say of where it comes from."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from wawa_transformer.config import CONFIG_DIR, UserError
+
+
+def choose_device(name: str) -> torch.device:
+    """``auto`` takes a CUDA device, then Apple's, then the CPU."""
+    if name == "auto":
+        found = (torch.cuda.is_available(), torch.backends.mps.is_available())
+        name = "cuda" if found[0] else "mps" if found[1] else "cpu"
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"trainer.device={name} cannot be used here ({reason}); set trainer.device=cpu or auto."
+        ) from None
+    return device
+
+
+def provenance(device: torch.device) -> dict[str, Any]:
+    """Versions, commit and processor, as a result keeps them."""
+    libraries = ("torch", "numpy", "datasets", "tokenizers", "sacrebleu", "hydra-core")
+    on_cuda = device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name(device) if on_cuda else device.type,
+        "cpu": processor(),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in libraries},
+        },
+        "commit": commit(),
+    }
+
+
+def processor() -> str:
+    """The CPU's name, and how many of it this process sees."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        named = next(line for line in lines if line.startswith("model name"))
+        name = named.split(":", 1)[1].strip()
+    except (OSError, StopIteration):
+        pass  # not Linux, or a processor that has no name there
+    return name
+
+
+def commit() -> str | None:
+    """The checkout's commit, ``+changes`` where tracked files differ from it; None without git."""
+
+    def ask(*words: str) -> str:
+        command = ["git", "-C", str(CONFIG_DIR.parent), *words]
+        return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True).strip()
+
+    try:
+        changed = ask("status", "--porcelain", "--untracked-files=no")
+        return ask("rev-parse", "--short", "HEAD") + ("+changes" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
