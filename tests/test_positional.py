@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +15,11 @@ from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer
 from wawa_transformer.positional import (
+    BANDS,
     ENCODINGS,
+    LAYOUTS,
+    ORDERS,
+    SPACINGS,
     Encoding,
     LearnedEncoding,
     NoEncoding,
@@ -111,12 +118,60 @@ def test_a_shift_is_a_rotation(position: int, shift: int) -> None:
     )
 
 
-def test_wrong_shapes_and_sizes_are_named() -> None:
+def test_wrong_shapes_are_named() -> None:
     """An input of another width or rank would broadcast silently; it is refused instead."""
     with pytest.raises(ValueError, match=r"d_model=8\), got \(2, 3, 4\)"):
         PositionalEncoding(8)(torch.zeros(2, 3, 4))
-    with pytest.raises(ValueError, match="d_model=0"):
-        PositionalEncoding(0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"d_model": 0}, "d_model=0 must be at least 1 and at most 65,536"),
+        ({"d_model": 2**31}, "d_model=2147483648 must be"),
+        ({"dropout": 1.0}, "dropout=1.0 must be at least 0 and less than 1"),
+        ({"dropout": math.nan}, "dropout=nan must be"),
+        ({"max_len": 0.1}, "pe.max_len=0.1 must be at least 1"),  # others take dropout second
+    ],
+)
+def test_an_encoding_alone_checks_what_a_model_would(given: dict[str, Any], message: str) -> None:
+    """Used without a model, there is no model to have refused a size."""
+    with pytest.raises(ValueError, match=f"^{message}"):
+        PositionalEncoding(**{"d_model": 8, **given})
+
+
+@pytest.mark.parametrize("elsewhere", [{"seq_len": 10}, {"batch_first": False}])
+def test_arguments_it_has_elsewhere_are_answered(elsewhere: dict[str, Any]) -> None:
+    """By name, with what to do here; they are in no signature, and so no setting either."""
+    [name] = elsewhere
+    answer = {"seq_len": "max_len", "batch_first": r"x\.transpose\(0, 1\)"}[name]
+    with pytest.raises(TypeError, match=f"^{name} is .*{answer}"):
+        PositionalEncoding(8, **elsewhere)
+    assert list(inspect.signature(PositionalEncoding).parameters) == [
+        "d_model", "max_len", "dropout", "base", "spacing", "order", "layout", "band", "place",
+    ]  # fmt: skip
+
+
+def test_a_subclass_needs_no_name() -> None:
+    """Without a kind it is an ordinary class: not registered, arguments and steps of its own."""
+    before = dict(ENCODINGS)
+
+    class Louder(PositionalEncoding):
+        def __init__(self, width: int, volume: float) -> None:
+            super().__init__(width, max_len=5, dropout=0.0)
+            self.volume = nn.Parameter(torch.tensor(volume))
+
+        def embed(self, x: Tensor, offset: int = 0) -> Tensor:
+            return x + self.volume * self.rows(offset, x.size(1))
+
+    class Same(PositionalEncoding):
+        pass
+
+    x = torch.randn(2, 7, 6)
+    assert torch.equal(Louder(6, 2.0)(x), x + 2 * sinusoid_table(7, 6))
+    assert torch.equal(Same(6, dropout=0.0)(x), x + sinusoid_table(7, 6))
+    assert list(Louder(6, 2.0).state_dict()) == ["volume"]
+    assert before == ENCODINGS
 
 
 def test_a_learned_table_that_is_too_short() -> None:
@@ -225,14 +280,66 @@ def test_a_band_leaves_half_of_the_dimensions() -> None:
     assert (low[:, 5:] == 0).all() and (high[:, :5] == 0).all()
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"layout": "mixed"}, "pe.layout=mixed does not exist; choose one of interleaved"),
-        ({"base": 0.5}, "pe.base=0.5 must be greater than 1"),
+MOST = "at least {} and at most 1,000,000"
+ROWS = [("max_len", value, MOST.format(1)) for value in (0, -5, 1_000_001, 2**40)]
+SHIFT = [("max_shift", -1, "at least 0"), ("max_shift", 2**40, "at least 0 and at most")]
+STD = [("init_std", value, "at least 0 and at most 1,000") for value in (-1.0, math.nan, math.inf)]
+BASE = [("base", value, "greater than 1 and finite") for value in (1.0, -2.0, math.nan, math.inf)]
+IMPOSSIBLE = {
+    "sinusoidal": [*ROWS, *BASE],
+    "sinusoidal_shifted": [*ROWS, *SHIFT],
+    "sinusoidal_nested": ROWS,
+    "learned": [*ROWS, *STD],
+    # Its table has max_len + max_shift rows; the sentence names the setting that was given.
+    "learned_shifted": [*ROWS, *SHIFT, *STD, ("max_shift", 999_745, "at least 0 and at most 999")],
+    "randomized": [*ROWS],
+    "rotary": BASE,
+    "transformer_xl": BASE,
+    "t5": [
+        ("num_buckets", 2, MOST.format(4)),
+        ("num_buckets", 2**40, MOST.format(4)),
+        ("max_distance", 2**40, MOST.format(1)),
     ],
+    "shaw": [("clip", 0, MOST.format(1)), ("clip", 2**40, MOST.format(1))],
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize(
+    ("kind", "setting", "value", "limit"),
+    [(kind, *case) for kind, cases in IMPOSSIBLE.items() for case in cases],
 )
-def test_impossible_designs(given: dict[str, object], message: str) -> None:
-    """The value, the limit, the key."""
-    with pytest.raises(ValueError, match=message):
-        build("sinusoidal", Place(8), given)
+def test_impossible_settings(
+    device: str, kind: str, setting: str, value: float, limit: str
+) -> None:
+    """The key, the value, the limit, from every encoding and in every place that has it.
+
+    On the device without memory, too, where a size that is refused too late would be served.
+    """
+    for role in ("encoder", "decoder", "cross"):
+        sentence = f"^pe.{setting}={re.escape(str(value))} must be {limit}"
+        with torch.device(device), pytest.raises(ValueError, match=sentence):
+            build(kind, Place(8, role=role), {setting: value})
+
+
+@pytest.mark.parametrize("word", ["spacing", "order", "layout", "band"])
+def test_an_unknown_design_names_the_choices(word: str) -> None:
+    """The key, the value, and what there is."""
+    with pytest.raises(ValueError, match=f"^pe.{word}=mixed does not exist; choose one of [a-z]+,"):
+        build("sinusoidal", Place(8), {word: "mixed"})
+
+
+@pytest.mark.parametrize("kind", sorted(ENCODINGS))
+def test_settings_can_be_checked_without_memory(kind: str) -> None:
+    """Every encoding, and every design of the sinusoid, can be constructed on the meta device."""
+    designs: list[dict[str, Any]] = [{}]
+    if kind == "sinusoidal":
+        words = {"spacing": SPACINGS, "order": ORDERS, "layout": LAYOUTS, "band": BANDS}
+        designs += [{name: word} for name, choices in words.items() for word in choices]
+        designs += [{"max_len": 1_000_000}]
+    for design in designs:
+        for role in ("encoder", "decoder", "cross"):
+            with torch.device("meta"):
+                encoding = build(kind, Place(64, 4, 0.1, role), design)
+            held = [*encoding.parameters(), *encoding.buffers()]
+            assert all(tensor.is_meta for tensor in held)

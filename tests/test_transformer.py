@@ -137,6 +137,67 @@ def test_masks_given_equal_masks_derived() -> None:
     assert not torch.allclose(model(src, tgt), model(src, tgt, tgt_mask=everything))
 
 
+NUMBERS = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8]
+
+
+@pytest.mark.parametrize("pe", ["sinusoidal", "alibi"])
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_a_mask_of_zeros_and_ones_means_what_a_boolean_one_means(
+    pe: str, dtype: torch.dtype
+) -> None:
+    """Whatever their type, numbers are never added to the scores, which would show the future."""
+    model, src, tgt = ours(pe=pe), padded(2, 6, 0), padded(2, 5, 1)
+    masks = padding_mask(src), causal_mask(5) & padding_mask(tgt), padding_mask(src)
+    logits = model(src, tgt, *(mask.to(dtype) for mask in masks))
+    assert torch.equal(logits, model(src, tgt))
+    memory, cache = model.encode(src, masks[0].to(dtype)), model.new_cache()
+    steps = [
+        model.decode(tgt[:, i : i + 1], memory, mask[:, :, i : i + 1, : i + 1], masks[2], cache)
+        for i, mask in enumerate([masks[1].to(dtype)] * 5)
+    ]
+    torch.testing.assert_close(torch.cat(steps, 1), logits, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("pe", ["sinusoidal", "alibi"])
+@pytest.mark.parametrize("shape", [(), (6,), (6, 1), (6, 6), (HEADS, 6, 6), (2, 1, 1, 6)])
+def test_a_mask_broadcasts_from_the_last_dimension(pe: str, shape: tuple[int, ...]) -> None:
+    """As written out in full; one dimension and none, which torch's attention refuses, too."""
+    model, src = ours(pe=pe), padded(2, 6, 0)
+    mask = torch.rand(shape, generator=torch.Generator().manual_seed(0)) < 0.7
+    written_out = mask.expand(2, HEADS, 6, 6).contiguous()
+    assert torch.equal(model.encode(src, mask), model.encode(src, written_out))
+
+
+@pytest.mark.parametrize("name", ["src_mask", "tgt_mask", "cross_mask"])
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (torch.zeros(5, 5).masked_fill(~causal_mask(5), float("-inf")), "holds -inf; it must be"),
+        (torch.ones(5, 5).fill_(-1e9), "holds -1000000000.0; it must be boolean"),
+        (torch.eye(5) * float("nan"), "holds nan"),
+        (torch.eye(5, dtype=torch.int64) * 2, "holds 2; it must be"),
+        (torch.ones(3, 5), r"shape \(3, 5\) does not broadcast .* = \(2, 4, 5, 5\)"),
+        (torch.ones(2, 5, 5), r"shape \(2, 5, 5\)"),  # a batch without heads
+        (torch.ones(1, 1, 1, 5, 5, dtype=torch.bool), r"shape \(1, 1, 1, 5, 5\)"),
+        ([[True] * 5] * 5, "is of type list"),
+    ],
+)
+def test_other_masks_are_refused(name: str, mask: Tensor, message: str) -> None:
+    """The argument, what was given, what is wanted."""
+    model, ids = ours(), padded(2, 5, 0)
+    with pytest.raises(ValueError, match=f"^{name} .*{message}"):
+        model(ids, ids, **{name: mask})
+
+
+def test_boolean_masks_leave_one_graph() -> None:
+    """A compiler that must not break the graph takes the model, with masks and without."""
+    model, src, tgt = ours(), padded(2, 6, 0), padded(2, 5, 1)
+    graph = torch.compile(model, backend="eager", fullgraph=True)
+    masks = padding_mask(src), causal_mask(5) & padding_mask(tgt), padding_mask(src)
+    assert torch.equal(graph(src, tgt), model(src, tgt))
+    assert torch.equal(graph(src, tgt, *masks), model(src, tgt))
+
+
 def test_a_source_of_padding_alone_stays_finite() -> None:
     """A row that may attend to nothing gives numbers, forward and backward."""
     model = ours()
@@ -173,8 +234,17 @@ def test_scaled_embeddings_have_unit_variance() -> None:
     ("changes", "message"),
     [
         ({"d_model": 10, "num_heads": 4}, "d_model=10 is not divisible by num_heads=4"),
-        ({"num_layers": 0}, "num_layers=0 must be at least 1"),
-        ({"src_vocab_size": -1}, "src_vocab_size=-1 must be at least 1"),
+        ({"d_model": 4, "num_heads": 8, "pe": "rotary"}, "d_model=4 is not divisible by num_heads"),
+        ({"num_layers": 0}, "num_layers=0 must be at least 1 and at most 1,000"),
+        ({"num_layers": 2**31}, "num_layers=2147483648 must be at least 1 and at most 1,000"),
+        ({"num_heads": 0}, "num_heads=0 must be at least 1"),
+        ({"d_model": 2**31}, "d_model=2147483648 must be at least 1 and at most 65,536"),
+        ({"d_ff": 2**31}, "d_ff=2147483648 must be at least 1 and at most 65,536"),
+        ({"src_vocab_size": -1}, "src_vocab_size=-1 must be at least 1 and at most 1,000,000"),
+        ({"tgt_vocab_size": 2**40}, "tgt_vocab_size=1099511627776 must be at least 1 and at most"),
+        ({"dropout": 1.0}, "dropout=1.0 must be at least 0 and less than 1"),
+        ({"dropout": -0.1}, "dropout=-0.1 must be at least 0"),
+        ({"dropout": float("nan")}, "dropout=nan must be at least 0"),
         ({"tie_embeddings": True, "src_vocab_size": 5}, "src_vocab_size=5 and tgt_vocab_size=13"),
         ({"norm": "mid"}, "norm=mid does not exist"),
         ({"activation": "tanh"}, "activation=tanh does not exist"),

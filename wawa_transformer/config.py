@@ -16,8 +16,14 @@ import torch
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from wawa_transformer.positional import ENCODINGS, Place, build
-from wawa_transformer.transformer import ACTIVATIONS, EMBEDDING_SCALES, NORMS, Transformer
+from wawa_transformer.positional import ENCODINGS, MOST_WIDTH, Place, build
+from wawa_transformer.transformer import (
+    ACTIVATIONS,
+    EMBEDDING_SCALES,
+    MOST_LAYERS,
+    NORMS,
+    Transformer,
+)
 
 CONFIG_DIR = Path(__file__).resolve().parent.parent / "configs"
 # Names become folders; ".." and "/" would lead out of output_dir.
@@ -43,10 +49,10 @@ def word(*choices: str) -> Any:
 class ModelConfig:
     """The shape of the Transformer, in the paper's symbols."""
 
-    d_model: int = setting(64, least=1, most=2**16)
-    num_layers: int = setting(1, least=1, most=256)
-    num_heads: int = setting(4, least=1, most=2**10)
-    d_ff: int = setting(256, least=1, most=2**18)
+    d_model: int = setting(64, least=1, most=MOST_WIDTH)
+    num_layers: int = setting(1, least=1, most=MOST_LAYERS)
+    num_heads: int = setting(4, least=1, most=MOST_WIDTH)
+    d_ff: int = setting(256, least=1, most=MOST_WIDTH)
     dropout: float = setting(0.0, least=0, below=1)
     norm: str = word(*NORMS)
     activation: str = word(*ACTIVATIONS)

@@ -10,10 +10,11 @@ Shapes: B batch, S sequence, D ``d_model``, H heads, Dh head width, Q queries, K
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ParamSpec, Self
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,8 @@ SPACINGS = ("geometric", "linear", "exponential", "textbook")
 ORDERS = ("falling", "rising", "permuted")
 LAYOUTS = ("interleaved", "concatenated")
 BANDS = ("all", "low", "high")
+MOST_POSITIONS = 1_000_000  # in a table; also distances and buckets. At width 512: 2 GB
+MOST_WIDTH = 65_536  # several times the widest models there are
 
 
 class SequenceTooLong(ValueError):
@@ -43,6 +46,9 @@ class Place:
 
     ``role`` is ``encoder``, ``decoder`` (which sees the past alone), or ``cross``, between target
     queries and source keys. The instances of one model hold the same ``draw``.
+
+    Raises:
+        ValueError: a size outside its limits, ``d_model`` not divisible by ``num_heads``.
     """
 
     d_model: int
@@ -50,6 +56,16 @@ class Place:
     dropout: float = 0.1
     role: str = "encoder"
     draw: Draw = field(default_factory=Draw)
+
+    def __post_init__(self) -> None:
+        check_number("d_model", self.d_model, 1, MOST_WIDTH)
+        check_number("num_heads", self.num_heads, 1, MOST_WIDTH)
+        if self.d_model % self.num_heads:
+            raise ValueError(
+                f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}"
+            )
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout={self.dropout} must be at least 0 and less than 1")
 
     @property
     def causal(self) -> bool:
@@ -66,7 +82,9 @@ class Encoding(nn.Module):
     """The contract of every encoding; its three doors are shut.
 
     The arguments of ``__init__``, but for what :class:`Place` holds, are the settings of an
-    encoding: ``configs/pe/NAME.yaml`` is checked against them, names and types.
+    encoding: ``configs/pe/NAME.yaml`` is checked against them, names and types. Values are checked
+    by ``__init__`` itself, before it makes a tensor, so that a construction under
+    ``torch.device("meta")`` checks settings and takes no memory.
     """
 
     max_positions: int | None = None  # the longest sequence it can serve; None: any
@@ -137,6 +155,26 @@ class AddedEncoding(Encoding):
         return cls(place.d_model, dropout=place.dropout, place=place, **settings)  # type: ignore[call-arg]
 
 
+P = ParamSpec("P")
+ELSEWHERE = {
+    "seq_len": "seq_len is called max_len here: give max_len, the positions in the table",
+    "batch_first": "batch_first is not served: this encoding takes (batch, seq, d_model); "
+    "transpose what is (seq, batch, d_model) with x.transpose(0, 1)",
+}
+
+
+def answers_elsewhere(init: Callable[P, None]) -> Callable[P, None]:
+    """Answer arguments that this class has in other projects; they become no settings of ours."""
+
+    @functools.wraps(init)  # keeps the signature, which is the schema of the configuration
+    def answering(*args: P.args, **kwargs: P.kwargs) -> None:
+        for name in ELSEWHERE.keys() & kwargs.keys():
+            raise TypeError(ELSEWHERE[name])
+        init(*args, **kwargs)
+
+    return answering
+
+
 class PositionalEncoding(AddedEncoding, kind="sinusoidal"):
     r"""The fixed sinusoidal encoding of Vaswani et al. 2017, section 3.5.
 
@@ -155,6 +193,7 @@ class PositionalEncoding(AddedEncoding, kind="sinusoidal"):
 
     pe: Tensor
 
+    @answers_elsewhere
     def __init__(
         self,
         d_model: int,
@@ -169,10 +208,8 @@ class PositionalEncoding(AddedEncoding, kind="sinusoidal"):
         place: Place | None = None,
     ) -> None:
         super().__init__(d_model, dropout, place)
-        if d_model < 1 or max_len < 1:
-            raise ValueError(f"d_model={d_model} and max_len={max_len} must both be at least 1")
-        if not base > 1:
-            raise ValueError(f"pe.base={base} must be greater than 1")
+        check_number("pe.max_len", max_len, 1, MOST_POSITIONS)
+        check_base(base)
         check_word("spacing", spacing, SPACINGS)
         check_word("order", order, ORDERS)
         check_word("layout", layout, LAYOUTS)
@@ -254,7 +291,8 @@ def frequencies(
     cosine of dimension 2i+1 the frequency ``base^(-(2i+1)/D)``, so that no sine has a partner.
     ``order``: ``falling`` as in the paper, ``rising`` the other way round, or ``permuted``.
     """
-    pair = torch.arange((d_model + 1) // 2, dtype=torch.float64)  # i
+    # On the processor wherever the table will be: a device without memory has no last value.
+    pair = torch.arange((d_model + 1) // 2, dtype=torch.float64, device="cpu")  # i
     step = -math.log(base) / d_model
     sine = torch.exp(2 * pair * step)
     if spacing == "linear":
@@ -278,7 +316,8 @@ class LearnedEncoding(AddedEncoding, kind="learned"):
         max_len: positions in the table; a longer input raises :class:`SequenceTooLong`.
         dropout: probability of zeroing an element of the sum.
         init_std: standard deviation of the starting values. It decides how fast the table is
-            learned: 1.0 matches token embeddings after their scaling by sqrt(D).
+            learned: 1.0 matches token embeddings after their scaling by sqrt(D); 0 begins without
+            positions.
     """
 
     def __init__(
@@ -291,6 +330,8 @@ class LearnedEncoding(AddedEncoding, kind="learned"):
         place: Place | None = None,
     ) -> None:
         super().__init__(d_model, dropout, place)
+        check_number("pe.max_len", max_len, 1, MOST_POSITIONS)
+        check_number("pe.init_std", init_std, 0, 1000)
         self.max_positions: int = max_len
         self.init_std = init_std
         self.table = nn.Parameter(torch.empty(max_len, d_model))
@@ -317,6 +358,18 @@ def check_word(name: str, given: str, choices: tuple[str, ...]) -> None:
     """Refuse a word that is none of ``choices``."""
     if given not in choices:
         raise ValueError(f"pe.{name}={given} does not exist; choose one of {', '.join(choices)}")
+
+
+def check_number(name: str, given: float, least: float, most: float) -> None:
+    """Refuse a number outside ``least … most``, and NaN."""
+    if not least <= given <= most:
+        raise ValueError(f"{name}={given} must be at least {least} and at most {most:,}")
+
+
+def check_base(given: float) -> None:
+    """Refuse a base of frequencies that gives none, or all the same."""
+    if not 1 < given < math.inf:
+        raise ValueError(f"pe.base={given} must be greater than 1 and finite")
 
 
 def build(kind: str, place: Place, settings: dict[str, Any] | None = None) -> Encoding:

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from wawa_transformer.positional import (
+    MOST_POSITIONS,
     LearnedEncoding,
     Place,
     PositionalEncoding,
     SequenceTooLong,
+    check_number,
 )
 
 
@@ -41,6 +43,7 @@ class ShiftedSinusoid(PositionalEncoding, kind="sinusoidal_shifted"):
         *,
         place: Place | None = None,
     ) -> None:
+        check_number("pe.max_shift", max_shift, 0, MOST_POSITIONS)
         super().__init__(d_model, max_len, dropout, place=place)
         self.max_shift = max_shift
 
@@ -66,6 +69,8 @@ class ShiftedLearned(LearnedEncoding, kind="learned_shifted"):
         *,
         place: Place | None = None,
     ) -> None:
+        check_number("pe.max_len", max_len, 1, MOST_POSITIONS)
+        check_number("pe.max_shift", max_shift, 0, MOST_POSITIONS - max_len)
         super().__init__(d_model, max_len + max_shift, dropout, init_std, place=place)
         self.max_positions, self.max_shift = max_len, max_shift
 
@@ -94,9 +99,10 @@ class RandomizedPositions(PositionalEncoding, kind="randomized"):
         *,
         place: Place | None = None,
     ) -> None:
-        super().__init__(d_model, max_len, dropout, place=place)
+        check_number("pe.max_len", max_len, 1, MOST_POSITIONS)
         if not 1 <= stride <= max_len:
             raise ValueError(f"pe.stride={stride} must lie between 1 and pe.max_len={max_len}")
+        super().__init__(d_model, max_len, dropout, place=place)
         self.stride = stride
         self.max_positions: int = max_len // stride
 

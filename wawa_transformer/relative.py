@@ -13,7 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wawa_transformer.positional import Encoding, Place, PositionalEncoding, sinusoid
+from wawa_transformer.positional import (
+    MOST_POSITIONS,
+    Encoding,
+    Place,
+    PositionalEncoding,
+    check_base,
+    check_number,
+    sinusoid,
+)
 
 # ------------------------------------------------------------- turned queries and keys: door 2
 
@@ -140,10 +148,12 @@ class T5Buckets(RelativeEncoding, kind="t5"):
 
     def __init__(self, place: Place, num_buckets: int = 32, max_distance: int = 128) -> None:
         super().__init__(place)
+        check_number("pe.num_buckets", num_buckets, 4, MOST_POSITIONS)
+        check_number("pe.max_distance", max_distance, 1, MOST_POSITIONS)
         side = num_buckets if place.causal else num_buckets // 2
-        if num_buckets < 4 or num_buckets % 2 or max_distance <= side // 2:
+        if num_buckets % 2 or max_distance <= side // 2:
             raise ValueError(
-                f"pe.num_buckets={num_buckets} must be even and at least 4, and "
+                f"pe.num_buckets={num_buckets} must be even, and "
                 f"pe.max_distance={max_distance} greater than {side // 2}"
             )
         self.side, self.max_distance = side, max_distance
@@ -191,8 +201,7 @@ class ShawRelative(RelativeEncoding, kind="shaw"):
 
     def __init__(self, place: Place, clip: int = 16) -> None:
         super().__init__(place)
-        if clip < 1:
-            raise ValueError(f"pe.clip={clip} must be at least 1")
+        check_number("pe.clip", clip, 1, MOST_POSITIONS)
         self.clip = clip
         self.table = nn.Parameter(torch.empty(2 * clip + 1, place.head_width))
         self.initialise(lambda name: torch.default_generator)
@@ -224,6 +233,7 @@ class TransformerXL(RelativeEncoding, kind="transformer_xl"):
 
     def __init__(self, place: Place, base: float = 10000.0) -> None:
         super().__init__(place)
+        check_base(base)
         self.base = base
         self.project = nn.Linear(place.d_model, place.d_model, bias=False)
         self.u = nn.Parameter(torch.empty(place.num_heads, place.head_width))

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 # Importing a module of encodings registers them.
 from wawa_transformer import positional, randomized, relative  # noqa: F401
 from wawa_transformer.attention import KeyValueCache, MultiHeadAttention
-from wawa_transformer.positional import Draw, Encoding, Place
+from wawa_transformer.positional import MOST_WIDTH, Draw, Encoding, Place, check_number
 from wawa_transformer.seeds import seed_for
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3  # ids: padding, begin and end of a sequence, unknown
+MOST_WORDS, MOST_LAYERS = 1_000_000, 256
 NORMS = ("pre", "post")
 ACTIVATIONS = ("relu", "gelu")
 EMBEDDING_SCALES = ("token_up", "position_down")
@@ -119,8 +120,8 @@ class Transformer(nn.Module):
             else they hold. Left out, a seed is drawn from torch's global generator.
 
     Raises:
-        ValueError: ``d_model`` not divisible by ``num_heads``, a size below 1, unequal tied
-            vocabularies, an unknown name.
+        ValueError: ``d_model`` not divisible by ``num_heads``, a size or ``dropout`` outside its
+            limits, unequal tied vocabularies, an unknown name, a setting the encoding refuses.
     """
 
     def __init__(
@@ -142,16 +143,14 @@ class Transformer(nn.Module):
         seed: int | None = None,
     ) -> None:
         super().__init__()
-        for name, size in (
-            ("src_vocab_size", src_vocab_size),
-            ("tgt_vocab_size", tgt_vocab_size),
-            ("d_model", d_model),
-            ("num_layers", num_layers),
-            ("num_heads", num_heads),
-            ("d_ff", d_ff),
-        ):
-            if size < 1:
-                raise ValueError(f"{name}={size} must be at least 1")
+        check_number("src_vocab_size", src_vocab_size, 1, MOST_WORDS)
+        check_number("tgt_vocab_size", tgt_vocab_size, 1, MOST_WORDS)
+        check_number("num_layers", num_layers, 1, MOST_LAYERS)
+        check_number("d_ff", d_ff, 1, MOST_WIDTH)
+        draw = Draw()
+        encoder = Place(d_model, num_heads, dropout, "encoder", draw)
+        decoder = Place(d_model, num_heads, dropout, "decoder", draw)
+        cross = Place(d_model, num_heads, dropout, "cross", draw)
         for name, word, choices in (
             ("norm", norm, NORMS),
             ("activation", activation, ACTIVATIONS),
@@ -164,17 +163,13 @@ class Transformer(nn.Module):
                 f"tie_embeddings needs equal vocabularies, got src_vocab_size={src_vocab_size} "
                 f"and tgt_vocab_size={tgt_vocab_size}"
             )
-        self.d_model = d_model
+        self.d_model, self.num_heads = d_model, num_heads
         self.position_down = embedding_scale == "position_down"
 
         self.tgt_embedding = nn.Embedding(tgt_vocab_size, d_model)
         self.src_embedding = (
             self.tgt_embedding if tie_embeddings else nn.Embedding(src_vocab_size, d_model)
         )
-        draw = Draw()
-        encoder = Place(d_model, num_heads, dropout, "encoder", draw)
-        decoder = Place(d_model, num_heads, dropout, "decoder", draw)
-        cross = Place(d_model, num_heads, dropout, "cross", draw)
         self.src_position = positional.build(pe, encoder, pe_settings)
         self.tgt_position = positional.build(pe, decoder, pe_settings)
         # Source and target are counted from different zeros: by default nothing acts between them.
@@ -214,8 +209,12 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """Logits ``(B,T,V)`` for source ids ``src (B,S)`` and target prefix ``tgt (B,T)``.
 
-        Masks are boolean, True = may attend, broadcastable to ``(B,H,query,key)``; when left out
-        they are derived from padding (id 0) and causality.
+        Masks are boolean, or 0 and 1 of any type: True or 1 = may attend. They broadcast to
+        ``(B,H,query,key)``; when left out they are derived from padding (id 0) and causality.
+        :meth:`encode` and :meth:`decode` take the same.
+
+        Raises:
+            ValueError: a mask of another shape, or with other values.
         """
         memory = self.encode(src, src_mask)
         return self.decode(
@@ -231,7 +230,10 @@ class Transformer(nn.Module):
 
     def encode(self, src: Tensor, src_mask: Tensor | None = None) -> Tensor:
         """The encoder's reading ``memory (B,S,D)`` of ``src (B,S)``."""
-        mask = padding_mask(src) if src_mask is None else src_mask
+        if src_mask is None:
+            mask = padding_mask(src)
+        else:
+            mask = self.checked("src_mask", src_mask, src, src.size(1))
         x = self.embed(src, self.src_embedding, self.src_position)  # (B,S,D)
         for layer in self.encoder_layers:
             x = layer(x, mask, self.src_position)
@@ -256,6 +258,10 @@ class Transformer(nn.Module):
             tgt_mask = causal_mask(tgt.size(1), offset, tgt.device)  # (T,offset+T)
             if offset == 0:
                 tgt_mask = tgt_mask & padding_mask(tgt)  # (B,1,T,T)
+        else:
+            tgt_mask = self.checked("tgt_mask", tgt_mask, tgt, offset + tgt.size(1))
+        if cross_mask is not None:
+            cross_mask = self.checked("cross_mask", cross_mask, tgt, memory.size(1))
         x = self.embed(tgt, self.tgt_embedding, self.tgt_position, offset)  # (B,T,D)
         for i, layer in enumerate(self.decoder_layers):
             layer_cache = (None, None) if cache is None else cache[i]
@@ -270,6 +276,30 @@ class Transformer(nn.Module):
                 layer_cache,
             )
         return self.output(self.decoder_norm(x))
+
+    def checked(self, name: str, mask: Tensor, queries: Tensor, keys: int) -> Tensor:
+        """A caller's mask as booleans of four dimensions; ids ``queries (B,Q)``, K ``keys``.
+
+        Attention adds what is not boolean to its scores, and so would show the future.
+        """
+        if not isinstance(mask, Tensor):
+            raise ValueError(f"{name} is of type {type(mask).__name__}; it must be a tensor")
+        wanted = (queries.size(0), self.num_heads, queries.size(1), keys)
+        pairs = zip(reversed(mask.shape), reversed(wanted), strict=False)  # from the last one on
+        if mask.ndim > 4 or any(size not in (1, want) for size, want in pairs):
+            raise ValueError(
+                f"{name} of shape {tuple(mask.shape)} does not broadcast to (batch, heads, query, "
+                f"key) = {wanted}; one of (batch, key) is given as {name}[:, None, None, :]"
+            )
+        if mask.dtype != torch.bool:
+            other = mask[(mask != 0) & (mask != 1)]
+            if other.numel():
+                raise ValueError(
+                    f"{name} holds {other[0].item()}; it must be boolean, or 0 and 1 alone, where "
+                    f"1 = may attend (one that is added to scores becomes so by {name} == 0)"
+                )
+            mask = mask != 0
+        return mask[(None,) * (4 - mask.ndim)]
 
     def new_cache(self) -> list[tuple[KeyValueCache, KeyValueCache]]:
         """An empty cache for :meth:`decode`: self- and cross-attention of each layer."""
