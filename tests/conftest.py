@@ -51,6 +51,25 @@ def run_script(name: str, *arguments: str, stdin: str = "") -> subprocess.Comple
     )  # fmt: skip
 
 
+@pytest.fixture
+def call_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """``call_script(name, *arguments)``: run a script that refuses them, in this process.
+
+    Returns the exit status and what stood on standard error.
+    """
+
+    def call(name: str, *arguments: str) -> tuple[object, str]:
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(SCRIPTS / name), run_name="__main__")
+        status = ended.value.code
+        said = capsys.readouterr().err
+        # What the interpreter does with a sentence: print it and end with 1.
+        return (1, f"{said}{status}\n") if isinstance(status, str) else (status, said)
+
+    return call
+
+
 @pytest.fixture(scope="session")
 def browser() -> Callable[..., str]:
     """``browser(url, size)``: the page's document after its scripts ran, without a network.

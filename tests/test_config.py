@@ -168,12 +168,12 @@ def test_help_shows_the_words_that_are_accepted() -> None:
     ],
 )
 def test_what_used_to_be_a_traceback_or_was_ignored(
-    argument: str, expected: str, tmp_path: Path
+    argument: str, expected: str, tmp_path: Path, call_script
 ) -> None:
     """One sentence, status 1, nothing written."""
-    done = run_script("train.py", f"output_dir={tmp_path}/o", argument)
-    assert done.returncode == 1 and expected in done.stderr, done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    status, said = call_script("train.py", f"output_dir={tmp_path}/o", argument)
+    assert status == 1 and expected in said
+    assert len(said.strip().splitlines()) == 1
     assert not (tmp_path / "o").exists()
 
 

@@ -71,7 +71,7 @@ def test_mistakes_on_the_command_line_of_the_other_scripts(tmp_path: Path) -> No
         ("compare.py", ["study.pe=[]", f"output_dir={tmp_path}"], "study.pe is empty"),
         ("compare.py", [f"output_dir={file}"], "set output_dir to a folder of yours"),
         ("evaluate.py", [], "run is not given"),
-        ("translate.py", [f"run={tmp_path}"], "is no run: it holds no config.yaml"),
+        ("translate.py", [f"run={tmp_path}"], "is no run: it holds no readable config.yaml"),
     ):
         done = run_script(name, *arguments)
         assert done.returncode == 1, (name, arguments)

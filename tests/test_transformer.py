@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from wawa_transformer import Transformer
 from wawa_transformer.positional import ENCODINGS
-from wawa_transformer.transformer import attention_maps, causal_mask, padding_mask
+from wawa_transformer.tracking import attention_maps
+from wawa_transformer.transformer import causal_mask, padding_mask
 
 V, D, HEADS, FF, LAYERS = 13, 16, 4, 24, 2
 

@@ -30,15 +30,17 @@ class Damaged(UserError):
 def save(path: Path, state: dict[str, Any]) -> None:
     """Write ``state`` with its fingerprint; a crash leaves the old file or the new, never half.
 
-    The file that was there becomes ``previous.pt`` where it is the last one.
+    The last checkpoint becomes the previous one, once the new one is wholly on the disk.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not straight into the file: torch turns a full disk into an error without a reason.
     content = io.BytesIO()
     torch.save({**state, "sha256": fingerprint(state)}, content)
-    if path.stem == "last" and path.is_file():
+    written = path.with_stem("next")
+    write_atomically(written, content.getvalue())
+    if path.stem == "last" and path.exists():
         path.replace(path.with_stem("previous"))
-    write_atomically(path, content.getvalue())
+    written.replace(path)
 
 
 def load(path: Path) -> dict[str, Any]:

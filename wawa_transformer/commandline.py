@@ -14,6 +14,7 @@ import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.errors import (
     ConfigCompositionException,
+    HydraException,
     MissingConfigException,
     OverrideParseException,
 )
@@ -126,6 +127,10 @@ def answered(config_name: str, parsed: bool) -> Iterator[None]:
     except BrokenPipeError:  # whoever read our output, `head` for one, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except (HydraException, OmegaConfBaseException) as error:  # some are OSErrors, too
+        if parsed:
+            raise
+        sys.exit(f"error: {explain(error, config_name)}")
     except OSError as error:
         sys.exit(f"error: {disk_error(error)}")
     except KeyboardInterrupt as stop:

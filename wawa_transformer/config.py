@@ -16,7 +16,8 @@ import torch
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from wawa_transformer.positional import ENCODINGS, MOST_WIDTH, Place, build
+from wawa_transformer.limits import MOST_WIDTH
+from wawa_transformer.positional import ENCODINGS, Place, build
 from wawa_transformer.transformer import (
     ACTIVATIONS,
     EMBEDDING_SCALES,

@@ -24,7 +24,6 @@ from wawa_transformer.transformer import EOS, PAD, Transformer
 
 COUNTS = ("nll", "tokens", "correct", "oracle")
 BATCH_TOKENS = 4096  # no gradients are kept, so a large batch is cheap
-TOLERANCE = 1e-5  # other processors round otherwise
 SAMPLES = 8  # translations that a result shows
 
 Scores = dict[str, np.ndarray]  # each of COUNTS, one number an example: (N,)
@@ -180,32 +179,6 @@ def write_translations(run: Run, test: Dataset, hypotheses: list[str]) -> dict[s
         for source, reference, hypothesis in itertools.islice(triples, SAMPLES)
     ]
     return {**translation_scores(hypotheses, references), "samples": samples}
-
-
-def verify(run: Run, result: dict[str, Any]) -> str:
-    """Compare numbers computed anew with those a run has kept; the sentence that says so.
-
-    Raises:
-        UserError: they differ by more than rounding on another machine does.
-    """
-    kept = run.result()
-    if kept is None:
-        raise UserError(f"{run.directory} holds no intact result; give its command again.")
-    gaps = [
-        abs(new[metric.name] - old[metric.name])
-        for new, old in zip(
-            [result["test"], *result["by_length"]], [kept["test"], *kept["by_length"]], strict=True
-        )
-        for metric in METRICS
-        if metric.name in old
-    ]
-    if max(gaps) > TOLERANCE:
-        raise UserError(
-            f"{run.directory}: computed again from the checkpoint, a number differs by "
-            f"{max(gaps):.2g} from the one in its result; versions, then and now, are the first "
-            f"suspects ({kept['versions']})."
-        )
-    return f"verified: {len(gaps)} numbers, largest difference {max(gaps):.1g}"
 
 
 def check_lengths(model: Transformer, *splits: Examples) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import resource
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,15 @@ def provenance(device: torch.device) -> dict[str, Any]:
         },
         "commit": commit(),
     }
+
+
+def peak_memory(device: torch.device) -> float:
+    """The most memory taken so far, in MB: the device's where it has its own."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e6
+    # ru_maxrss is in kilobytes on Linux and in bytes on macOS.
+    unit = 1e6 if sys.platform == "darwin" else 1e3
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 def processor() -> str:

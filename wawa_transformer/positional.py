@@ -10,22 +10,28 @@ Shapes: B batch, S sequence, D ``d_model``, H heads, Dh head width, Q queries, K
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+
+from wawa_transformer.limits import (
+    MOST_POSITIONS,
+    MOST_WIDTH,
+    answers_elsewhere,
+    check_base,
+    check_number,
+    check_word,
+)
 
 ENCODINGS: dict[str, type[Encoding]] = {}
 SPACINGS = ("geometric", "linear", "exponential", "textbook")
 ORDERS = ("falling", "rising", "permuted")
 LAYOUTS = ("interleaved", "concatenated")
 BANDS = ("all", "low", "high")
-MOST_POSITIONS = 1_000_000  # in a table; also distances and buckets. At width 512: 2 GB
-MOST_WIDTH = 65_536  # several times the widest models there are
 
 
 class SequenceTooLong(ValueError):
@@ -153,26 +159,6 @@ class AddedEncoding(Encoding):
     @classmethod
     def build(cls, place: Place, **settings: Any) -> Self:
         return cls(place.d_model, dropout=place.dropout, place=place, **settings)  # type: ignore[call-arg]
-
-
-P = ParamSpec("P")
-ELSEWHERE = {
-    "seq_len": "seq_len is called max_len here: give max_len, the positions in the table",
-    "batch_first": "batch_first is not served: this encoding takes (batch, seq, d_model); "
-    "transpose what is (seq, batch, d_model) with x.transpose(0, 1)",
-}
-
-
-def answers_elsewhere(init: Callable[P, None]) -> Callable[P, None]:
-    """Answer arguments that this class has in other projects; they become no settings of ours."""
-
-    @functools.wraps(init)  # keeps the signature, which is the schema of the configuration
-    def answering(*args: P.args, **kwargs: P.kwargs) -> None:
-        for name in ELSEWHERE.keys() & kwargs.keys():
-            raise TypeError(ELSEWHERE[name])
-        init(*args, **kwargs)
-
-    return answering
 
 
 class PositionalEncoding(AddedEncoding, kind="sinusoidal"):
@@ -352,24 +338,6 @@ class LearnedEncoding(AddedEncoding, kind="learned"):
 
     def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
         nn.init.normal_(self.table, std=self.init_std, generator=draw("table"))
-
-
-def check_word(name: str, given: str, choices: tuple[str, ...]) -> None:
-    """Refuse a word that is none of ``choices``."""
-    if given not in choices:
-        raise ValueError(f"pe.{name}={given} does not exist; choose one of {', '.join(choices)}")
-
-
-def check_number(name: str, given: float, least: float, most: float) -> None:
-    """Refuse a number outside ``least … most``, and NaN."""
-    if not least <= given <= most:
-        raise ValueError(f"{name}={given} must be at least {least} and at most {most:,}")
-
-
-def check_base(given: float) -> None:
-    """Refuse a base of frequencies that gives none, or all the same."""
-    if not 1 < given < math.inf:
-        raise ValueError(f"pe.base={given} must be greater than 1 and finite")
 
 
 def build(kind: str, place: Place, settings: dict[str, Any] | None = None) -> Encoding:

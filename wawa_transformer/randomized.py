@@ -9,13 +9,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from wawa_transformer.limits import MOST_POSITIONS, check_number
 from wawa_transformer.positional import (
-    MOST_POSITIONS,
     LearnedEncoding,
     Place,
     PositionalEncoding,
     SequenceTooLong,
-    check_number,
 )
 
 

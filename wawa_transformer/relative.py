@@ -13,15 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wawa_transformer.positional import (
-    MOST_POSITIONS,
-    Encoding,
-    Place,
-    PositionalEncoding,
-    check_base,
-    check_number,
-    sinusoid,
-)
+from wawa_transformer.limits import MOST_POSITIONS, check_base, check_number
+from wawa_transformer.positional import Encoding, Place, PositionalEncoding, sinusoid
 
 # ------------------------------------------------------------- turned queries and keys: door 2
 

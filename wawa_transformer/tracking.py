@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 from datasets import Dataset
@@ -20,7 +20,7 @@ from wawa_transformer.config import CONFIG_DIR
 from wawa_transformer.evaluation import SAMPLES, SHOWN, translate
 from wawa_transformer.positional import Encoding
 from wawa_transformer.runs import Run, write_lines
-from wawa_transformer.transformer import Transformer, attention_maps
+from wawa_transformer.transformer import DecoderLayer, EncoderLayer, Transformer
 
 
 class Tracker:
@@ -100,6 +100,30 @@ class Tracker:
             for column, group in (("Encoding", "pe"), ("Task", "task"))
         }
         self.writer.add_hparams(settings, metrics, hparam_domain_discrete=words, run_name=".")
+
+
+@torch.no_grad()
+def attention_maps(model: Transformer, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
+    """The last layers' attention ``(H,Q,K)`` for one pair ``source (1,S)``, ``target_in (1,T)``."""
+    encoder = cast(EncoderLayer, model.encoder_layers[-1])
+    decoder = cast(DecoderLayer, model.decoder_layers[-1])
+    watched = {
+        "encoder": encoder.self_attention,
+        "decoder": decoder.self_attention,
+        "cross": decoder.cross_attention,
+    }
+    was_training = model.training
+    model.eval()
+    for attention in watched.values():
+        attention.keep_weights = True
+    model(source, target_in)
+    maps = {}
+    for name, attention in watched.items():
+        assert attention.weights is not None
+        maps[name] = attention.weights[0]
+        attention.keep_weights, attention.weights = False, None
+    model.train(was_training)
+    return maps
 
 
 def show(

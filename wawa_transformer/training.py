@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import resource
+import shutil
 import sys
 import time
 import traceback
@@ -25,7 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from wawa_transformer import checkpoint, evaluation
 from wawa_transformer.batching import Batch, Examples, collate, encode, plan
 from wawa_transformer.config import UserError, build_model, disk_error
-from wawa_transformer.machine import choose_device, provenance
+from wawa_transformer.machine import choose_device, peak_memory, provenance
 from wawa_transformer.runs import Run, identity
 from wawa_transformer.seeds import seed_for
 from wawa_transformer.stopping import Stop, Stopped
@@ -117,10 +117,15 @@ def prepare(config: DictConfig, run: Run) -> Training:
             damage = damage or error
             continue
         if damage:
+            aside = kept[0].with_suffix(".damaged")
             print(
-                f"warning: {damage} This time it goes on from {path}, step {training.step}.",
+                f"warning: {kept[0]} is damaged, and now called {aside.name}; the run goes on from "
+                f"{path}, step {training.step}.",
                 file=sys.stderr,
             )
+            # Or the next checkpoint would put it in the place of the intact one.
+            shutil.rmtree(aside, ignore_errors=True)
+            kept[0].replace(aside)
         return training
     if damage:
         raise damage
@@ -365,12 +370,7 @@ def check_finite(training: Training, **values: float) -> None:
 
 def describe(training: Training, flops_per_step: int) -> dict[str, Any]:
     """Who the run is and what it cost: FLOPs of one step, target tokens per second, MB."""
-    config, model, device = training.config, training.model, training.device
-    on_cuda = device.type == "cuda"
-    # ru_maxrss is in kilobytes on Linux and in bytes on macOS.
-    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
-        1e6 if sys.platform == "darwin" else 1e3
-    )
+    config, device = training.config, training.device
     trained = training.task.trained_lengths
     return {
         "task": config.task.name,
@@ -382,11 +382,11 @@ def describe(training: Training, flops_per_step: int) -> dict[str, Any]:
         "settings": {
             "pe": {k: v for k, v in config.pe.items() if k not in ("kind", "name")},
         },
-        "parameters": sum(p.numel() for p in model.parameters()),
+        "parameters": sum(p.numel() for p in training.model.parameters()),
         "flops_per_step": flops_per_step,
         "tokens_per_second": training.target_tokens / training.seconds,
         "seconds": training.seconds,
-        "peak_memory_mb": torch.cuda.max_memory_allocated(device) / 1e6 if on_cuda else resident,
+        "peak_memory_mb": peak_memory(device),
         "threads": config.trainer.threads,
         **provenance(device),
         "configuration": identity(config),

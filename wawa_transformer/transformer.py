@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,8 @@ from torch import Tensor, nn
 # Importing a module of encodings registers them.
 from wawa_transformer import positional, randomized, relative  # noqa: F401
 from wawa_transformer.attention import KeyValueCache, MultiHeadAttention
-from wawa_transformer.positional import MOST_WIDTH, Draw, Encoding, Place, check_number
+from wawa_transformer.limits import MOST_WIDTH, check_number
+from wawa_transformer.positional import Draw, Encoding, Place
 from wawa_transformer.seeds import seed_for
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3  # ids: padding, begin and end of a sequence, unknown
@@ -337,27 +338,3 @@ def causal_mask(length: int, offset: int = 0, device: torch.device | None = None
     """``(length, offset+length)``: a query at ``offset+i`` may see keys ``0 … offset+i``."""
     ones = torch.ones(length, offset + length, dtype=torch.bool, device=device)
     return ones.tril(diagonal=offset)
-
-
-@torch.no_grad()
-def attention_maps(model: Transformer, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
-    """The last layers' attention ``(H,Q,K)`` for one pair ``source (1,S)``, ``target_in (1,T)``."""
-    encoder = cast(EncoderLayer, model.encoder_layers[-1])
-    decoder = cast(DecoderLayer, model.decoder_layers[-1])
-    watched = {
-        "encoder": encoder.self_attention,
-        "decoder": decoder.self_attention,
-        "cross": decoder.cross_attention,
-    }
-    was_training = model.training
-    model.eval()
-    for attention in watched.values():
-        attention.keep_weights = True
-    model(source, target_in)
-    maps = {}
-    for name, attention in watched.items():
-        assert attention.weights is not None
-        maps[name] = attention.weights[0]
-        attention.keep_weights, attention.weights = False, None
-    model.train(was_training)
-    return maps
