@@ -22,6 +22,7 @@ VERDICTS = {
     "fails": "does not hold",
     "open": "open",
 }
+HEADINGS = {"Measured": "measured", "Put right": "corrected", "Changed": "changed"}
 
 
 def em(study: str, task: str, pe: str, **part: Any) -> str:
@@ -113,15 +114,15 @@ def claims() -> str:
     ]
     for topic in CLAIMS["topics"]:
         name = topic["topic"].rstrip("_")
-        words = ENVIRONMENT.from_string(topic["measured"])
         lines += ["", f"## {name}", "", "| claim | where | verdict |", "|---|---|---|"]
         lines += [
             f"| {says} | {number}, {where} | {VERDICTS[verdict]} |"
             for number, where, says, verdict in topic["claims"]
         ]
-        lines += ["", f"Measured: {words.render(topic.get('numbers', {}))}"]
-        if "corrected" in topic:
-            lines += ["", f"Put right: {topic['corrected']}"]
+        for heading, key in HEADINGS.items():
+            if key in topic:
+                words = ENVIRONMENT.from_string(topic[key]).render(topic.get("numbers", {}))
+                lines += ["", f"{heading}: {words}"]
         shown = f"`pytest tests/project/test_claims.py -k {name}`"
         if "commands" in topic:
             shown += ", from " + ", ".join(f"`{command}`" for command in topic["commands"])
