@@ -75,12 +75,21 @@ def test_batch_comes_first() -> None:
     assert not torch.equal(added[0, 1], added[0, 2])
 
 
-def test_a_longer_input_grows_the_table() -> None:
-    """A formula has no last position; growing gives what a longer table held all along."""
-    short, long = PositionalEncoding(8, 4, 0.0), PositionalEncoding(8, 100, 0.0)
-    x = torch.randn(1, 50, 8)
+@pytest.mark.parametrize(
+    "design",
+    [
+        {}, {"base": 100.0}, {"spacing": "linear"}, {"spacing": "textbook"}, {"order": "rising"},
+        {"order": "permuted"}, {"layout": "concatenated"}, {"band": "low"}, {"band": "high"},
+    ],
+)  # fmt: skip
+def test_a_longer_input_grows_the_table(design: dict[str, Any]) -> None:
+    """A formula has no last position; growing gives what a longer table of its design holds."""
+    short, long = (PositionalEncoding(8, length, 0.0, **design) for length in (4, 100))
+    x = torch.zeros(1, 50, 8)
     assert torch.equal(short(x), long(x))
     assert short.pe.size(1) >= 50
+    paper = PositionalEncoding(8, 100, 0.0)(x)
+    assert torch.equal(long(x), paper) == (not design), "the design must show in the values"
 
 
 @settings(max_examples=20, deadline=None)
@@ -217,11 +226,13 @@ def test_a_new_encoding_is_one_class() -> None:
                 key = torch.arange(k.size(2), device=q.device)
                 return -self.slope * (query[:, None] - key[None, :]).abs().to(q.dtype)  # (Q,K)
 
-        model = Transformer(9, 9, 8, 1, 2, 16, pe="distance", pe_settings={"slope": 2.0}).eval()
+        model = Transformer(
+            9, 9, 8, 1, 2, 16, pe="distance", pe_settings={"slope": 2.0}, seed=0
+        ).eval()
         assert model.tgt_position.place.causal and not model.src_position.place.causal
-        src = torch.randint(1, 9, (2, 6))
+        src = torch.tensor([[1, 2, 3, 4, 5, 6], [8, 7, 6, 5, 4, 3]])
         memory, mirrored = model.encode(src), model.encode(src.flip(1)).flip(1)
-        plain = Transformer(9, 9, 8, 1, 2, 16, pe="none").eval()
+        plain = Transformer(9, 9, 8, 1, 2, 16, pe="none", seed=0).eval()
         torch.testing.assert_close(memory, mirrored)  # a symmetric bias cannot tell left from right
         assert not torch.allclose(memory, model.encode(src[:, torch.tensor([1, 0, 2, 3, 4, 5])]))
         assert memory.shape == plain.encode(src).shape
@@ -264,13 +275,15 @@ def test_designs_of_the_sinusoid(name: str, d_model: int) -> None:
 
 
 def test_order_and_layout_only_move_columns() -> None:
-    """The same columns in another order: no information gained or lost."""
+    """The same columns in another order, and a sine's cosine still next to it."""
     paper = sinusoid_table(40, 12)[0]
     concatenated = sinusoid_table(40, 12, layout="concatenated")[0]
     assert torch.equal(concatenated, torch.cat((paper[:, 0::2], paper[:, 1::2]), dim=1))
     permuted = sinusoid_table(40, 12, order="permuted")[0]
-    assert not torch.equal(permuted, paper)
-    assert sorted(permuted.T.tolist()) == sorted(paper.T.tolist())
+    pairs = [paper[:, i : i + 2].tolist() for i in range(0, 12, 2)]
+    found = [pairs.index(permuted[:, i : i + 2].tolist()) for i in range(0, 12, 2)]
+    # Drawn once with seed 0 and kept: another order would be another encoding for old checkpoints.
+    assert found == [2, 5, 3, 0, 1, 4]
 
 
 def test_a_band_leaves_half_of_the_dimensions() -> None:
