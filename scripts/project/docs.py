@@ -38,6 +38,11 @@ def diff(study: str, task: str, a: str, b: str, of: int = 1, **part: Any) -> str
     return f"{evidence.difference(first, second, of):+z.3f}"
 
 
+def ceiling(study: str, task: str, pe: str = "none") -> str:
+    """What a model without positions can reach, and what chance adds to it on the seeds' splits."""
+    return f"{evidence.ceiling(study, task, pe):.3f}"
+
+
 def bleu(pe: str) -> str:
     """Greedy BLEU on Multi30k, each seed's."""
     values = evidence.bleu("multi30k", "multi30k", pe)
@@ -87,7 +92,10 @@ ENVIRONMENT = jinja2.Environment(
     keep_trailing_newline=True,
 )
 ENVIRONMENT.globals.update(
-    {f.__name__: f for f in (em, diff, bleu, reach, loss, loss_diff, steps, speed, checked)}
+    {
+        f.__name__: f
+        for f in (em, diff, ceiling, bleu, reach, loss, loss_diff, steps, speed, checked)
+    }
 )
 
 

@@ -42,6 +42,17 @@ def exact_match(
     return by_seed(weighted / part.groupby("seed")["examples"].sum())
 
 
+def ceiling(study: str, task: str, pe: str) -> Estimate:
+    """What a model without positions can reach, with its sampling interval on the test splits."""
+    table = rows(study, task, pe)
+    splits = table["seed"].nunique()
+    part = table[table["trained"].eq(True) & (table["seed"] == table["seed"].iloc[0])]
+    found = analysis.ceiling_of(part.to_dict("records"))
+    assert found is not None
+    chance = analysis.sampling_interval(found[1], splits)
+    return Estimate(found[0], found[0] - chance, found[0] + chance, splits)
+
+
 def learned(study: str, task: str, pe: str) -> bool:
     """Whether the trained lengths are learned, so that longer ones may be read."""
     return mean(exact_match(study, task, pe)).mean >= analysis.LEARNED_IN_RANGE

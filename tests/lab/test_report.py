@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import pandas as pd
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from wawa_transformer.lab.analysis import ceiling_of, not_above
+from wawa_transformer.lab.intervals import Estimate
 from wawa_transformer.lab.plots import RESERVED_LOOKS, encoding_styles
 from wawa_transformer.lab.report import write_means, write_report
 from wawa_transformer.runs import Run
@@ -238,10 +241,30 @@ def test_verdicts_say_what_was_planted(study: Study) -> None:
     answers = dict(re.findall(r"^- \*\*(\w+)\*\*: (.*)$", markdown, flags=re.M))
     for task in ORDER_TASKS:
         assert "is better than none by 0.8" in answers[task]
-        assert "Not above 0.187" in answers[task] and answers[task].endswith(": none.")
+        assert "Not above 0.187, the most" in answers[task] and answers[task].endswith(": none.")
     assert "No difference shown" in answers["sort"]
     # The scale of a learned table decides, so no verdict names the table without it.
     assert not re.search(r"learned(?! \(init_std)[^|,]*better than", markdown)
+
+
+def test_the_ceiling_is_an_expectation_and_a_split_a_sample_of_it() -> None:
+    """Against 20,000 splits of a model that is at the ceiling; 1 has no chance in it."""
+    rows = [{"ceiling": 1.0, "examples": 30}, {"ceiling": 0.5, "examples": 10}]
+    found = ceiling_of([*rows, {"ceiling": 0.1, "examples": 60}])
+    assert found is not None
+    random = np.random.default_rng(0)
+    splits = (30 + random.binomial(10, 0.5, 20_000) + random.binomial(60, 0.1, 20_000)) / 100
+    assert found == pytest.approx((splits.mean(), splits.std()), rel=0.02)
+    assert ceiling_of([{"ceiling": 1.0, "examples": 9}]) is None
+    assert ceiling_of([*rows, {"ceiling": None, "examples": 9}]) is None
+
+    names = {pe: pe for pe in ("none", "lucky", "seeing")}
+    above = {"none": 0.18, "lucky": 0.20, "seeing": 0.22}
+    estimates = {pe: Estimate(mean, mean - 0.1, mean + 0.1, 4) for pe, mean in above.items()}
+    sentence = not_above((0.19, 0.02), estimates, names)  # 1.96 · 0.02 / √4 = 0.0196
+    assert "Not above 0.190," in sentence
+    assert sentence.endswith("on 4 test splits (95%: 0.020): none, lucky.")
+    assert not_above((0.19, 0.02), {"seeing": estimates["seeing"]}, names) == ""
 
 
 def test_unseen_lengths_are_marked_and_read_only_where_trained_ones_are_learned(

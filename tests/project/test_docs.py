@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import os
 import re
@@ -14,15 +15,19 @@ import types
 from collections.abc import Callable
 from pathlib import Path
 
+import evidence
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 from conftest import SCRIPTS, TINY
 
+from wawa_transformer.lab import analysis
 from wawa_transformer.positional import sinusoid_table
 
 ROOT = SCRIPTS.parent
+CLAIMS = yaml.safe_load((ROOT / "docs" / "claims.yaml").read_text(encoding="utf-8"))
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -199,6 +204,82 @@ def test_both_readmes_show_the_same_commands_and_numbers() -> None:
     texts = [page.read_text(encoding="utf-8") for page in (english, chinese)]
     for pattern in (code, r"\d+\.\d+"):
         assert set(re.findall(pattern, texts[0])) == set(re.findall(pattern, texts[1]))
+
+
+def test_the_readmes_numbers_are_the_committed_ones() -> None:
+    """Both tables, the paired difference and the confirmed lead, from benchmarks/."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    default = functools.partial(evidence.exact_match, "default")
+    ceiling = f"{evidence.ceiling('default', 'reverse', 'none').mean:.3f}"
+    for task in ("letters", "reverse", "sort"):
+        means = [evidence.mean(default(task, pe)) for pe in ("sinusoidal", "learned", "none")]
+        cells = [f"{value:.3f}".replace(", all seeds equal", "") for value in means]
+        row = " | ".join([*cells, "1" if task == "sort" else ceiling])
+        assert re.search(rf"^\| {task}\b.*\| {re.escape(row)} \|$", text, flags=re.M), row
+    lead = evidence.difference(default("reverse", "learned"), default("reverse", "sinusoidal"))
+    assert f"{lead.mean:.3f} [{lead.low:.3f}, {lead.high:.3f}]" in text
+    again = functools.partial(evidence.exact_match, "sinusoid_again", "reverse")
+    for pe in ("linear", "base100"):
+        gap = evidence.difference(again(pe), again("sinusoidal"), of=2)
+        assert f"by {gap:.3f} exact match each" in " ".join(text.split())
+    bleu = pd.read_csv(ROOT / "benchmarks" / "multi30k" / "bleu.csv").set_index("pe")
+    for seed, label in ((0, "seed 0, with the bootstrap's 95% interval"), (1, "seed 1")):
+        rows = bleu[bleu["seed"] == seed].loc[["sinusoidal", "learned", "none"]]
+        cells = [f"{r.bleu:.1f} [{r.bleu_low:.1f}, {r.bleu_high:.1f}]" for r in rows.itertuples()]
+        assert f"| {label} | {' | '.join(cells)} |" in text
+    near = "positions {apart_linear64} apart nearly coincide".format(
+        **next(t["numbers"] for t in CLAIMS["topics"] if t["topic"] == "min_distance")
+    )
+    assert near in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    "report", sorted((ROOT / "benchmarks").glob("*/report.md")), ids=lambda path: path.parent.name
+)
+def test_the_reports_speak_of_the_ceiling_as_their_data_does(report: Path) -> None:
+    """Who is not above it, from results.csv: the reports were written before chance was counted."""
+    page, table = report.read_text(encoding="utf-8"), pd.read_csv(report.parent / "results.csv")
+    table = table.astype({"ceiling": object}).where(table["ceiling"].notna(), None)
+    sentences = []
+    for task, rows in table[table["trained"].eq(True)].groupby("task", sort=False):
+        first = rows[(rows["seed"] == rows["seed"].iloc[0]) & (rows["pe"] == rows["pe"].iloc[0])]
+        ceiling = analysis.ceiling_of(first.to_dict("records"))
+        if ceiling is not None:
+            study = report.parent.name
+            means = {
+                pe: evidence.mean(evidence.exact_match(study, str(task), pe))
+                for pe in rows["pe"].unique()
+            }
+            ranked = dict(sorted(means.items(), key=lambda item: -item[1].mean))
+            labels = {pe: re.sub(r"^(learned\w*)$", r"\1 (init_std 1.0)", pe) for pe in ranked}
+            sentences.append(analysis.not_above(ceiling, ranked, labels).strip())
+    said = [sentence for sentence in sentences if sentence]
+    assert page.count("Not above") == len(said) and all(sentence in page for sentence in said)
+
+
+def test_no_page_shows_a_template() -> None:
+    """What stands in double braces was to be filled in."""
+    parts = ("*.md", "docs/*.md", "data/*.md", "benchmarks/**/*.md")
+    pages = [path for part in parts for path in ROOT.glob(part)]
+    assert len(pages) > 20
+    assert [page.name for page in pages if "{{" in page.read_text(encoding="utf-8")] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("README.md", "eleven designs"), ("README.zh-CN.md", "十一种设计"),
+        ("docs/encoding.md", "eleven designs"), ("docs/encoding.zh-CN.md", "十一种设计"),
+        ("docs/findings.md", "eleven designs"),
+    ],
+)  # fmt: skip
+def test_the_designs_are_counted_once(page: str, words: str) -> None:
+    """The paper's and those in configs/pe/sinusoid."""
+    assert len(list((ROOT / "configs" / "pe" / "sinusoid").glob("*.yaml"))) + 1 == 11
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert words in text
+    others = r"(?:\b(?!eleven\b)\w+teen|\bten|\btwelve) designs|十[二三]?种设计"
+    assert not re.search(others, text)
 
 
 def test_both_chapters_on_the_encoding_show_the_same_code_and_formulas() -> None:

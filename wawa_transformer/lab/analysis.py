@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import combinations, groupby
-from statistics import fmean, median
+from statistics import NormalDist, fmean, median
 from typing import Any
 
 import pandas as pd
@@ -15,7 +15,13 @@ from sacrebleu.significance import PairedTest
 
 from wawa_transformer.config import UserError
 from wawa_transformer.evaluation import METRICS, SHOWN
-from wawa_transformer.lab.intervals import CONFIDENCE, estimate, paired_difference, verdict
+from wawa_transformer.lab.intervals import (
+    CONFIDENCE,
+    Estimate,
+    estimate,
+    paired_difference,
+    verdict,
+)
 from wawa_transformer.runs import Run, read_lines
 
 LEARNED_IN_RANGE = 0.95  # below this exact match at trained lengths, unseen ones say nothing
@@ -182,8 +188,8 @@ def task_summary(name: str, results: Sequence[Result]) -> dict[str, Any]:
             row = {"what": what, "a": a, "b": b, "difference": difference, "verdict": words}
             differences.append(row | {"shown": f"{difference:+{decimals}}"})
 
-    blind = [ceilings[length] for length in trained]
-    ceiling = fmean(blind) if blind and None not in blind and min(blind) < 1 else None
+    seen = [row for row in results[0]["by_length"] if _trained(row["length"], results[0])]
+    ceiling = ceiling_of(seen)
     differs, answer = _answer(*compared[0], labels, ceiling)
     readable = {pe: beyond[pe] for pe in beyond if pe in learned}
     differs_unseen = False
@@ -198,7 +204,7 @@ def task_summary(name: str, results: Sequence[Result]) -> dict[str, Any]:
         "name": name,
         "trained": trained_range,
         "unseen": unseen_range,
-        "ceiling": ceiling,
+        "ceiling": ceiling[0] if ceiling else None,
         "rows": rows,
         "differences": differences,
         "differs": differs,
@@ -214,6 +220,26 @@ def _tested(name: str, result: Result) -> float:
 
 def _reached(result: Result) -> int:
     return reach({row["length"]: row["exact_match"] for row in result["by_length"]})
+
+
+def ceiling_of(rows: Iterable[Mapping[str, Any]]) -> tuple[float, float] | None:
+    """What any model without positions can reach on one test split: mean and standard error.
+
+    ``rows`` hold ``ceiling`` and ``examples`` of each length. The ceiling is an expectation: being
+    right about one order of each multiset, the model is right about each sequence of a length with
+    that probability, and a split of m of them is binomial. None: no ceiling, or one of 1.
+    """
+    known = [(row["ceiling"], row["examples"]) for row in rows]
+    if not known or any(c is None for c, _ in known) or all(c == 1 for c, _ in known):
+        return None
+    total = sum(m for _, m in known)
+    variance = sum(m * c * (1 - c) for c, m in known)
+    return sum(m * c for c, m in known) / total, math.sqrt(variance) / total
+
+
+def sampling_interval(standard_error: float, splits: int) -> float:
+    """Half the interval of the mean over independent test splits, one a seed: ±."""
+    return NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * standard_error / math.sqrt(splits)
 
 
 def reach(exact_match: Mapping[int, float]) -> int:
@@ -245,7 +271,7 @@ def _answer(
     higher_is_better: bool,
     decimals: str,
     labels: dict[str, str],
-    ceiling: float | None,
+    ceiling: tuple[float, float] | None,
 ) -> tuple[bool, str]:
     """Whether the first and the last encoding differ, and the sentence that says so.
 
@@ -269,15 +295,24 @@ def _answer(
         if difference.excludes_zero and not differs:
             answer += f" As the largest of {pairs} differences it may be chance: the interval "
             answer += "corrected for picking it (Bonferroni) includes zero."
-    blind = [
-        labels[pe]
-        for pe, value in estimates.items()
-        if ceiling is not None and (value.low if value.n > 1 else value.mean) <= ceiling
-    ]
-    if blind:
-        answer += f" Not above {ceiling:.3f}, the most that any model without positions can reach: "
-        answer += f"{', '.join(blind)}."
-    return differs, answer
+    return differs, answer + (not_above(ceiling, estimates, labels) if ceiling else "")
+
+
+def not_above(
+    ceiling: tuple[float, float], estimates: Mapping[str, Estimate], labels: Mapping[str, str]
+) -> str:
+    """The encodings whose mean is not above the ceiling by more than chance, in a sentence."""
+    mean, standard_error = ceiling
+    splits = min(value.n for value in estimates.values())
+    chance = sampling_interval(standard_error, splits)
+    blind = [labels[pe] for pe, value in estimates.items() if value.mean <= mean + chance]
+    if not blind:
+        return ""
+    return (
+        f" Not above {mean:.3f}, the most that any model without positions can reach on average, "
+        f"by more than chance explains on {splits} test split{'s' if splits > 1 else ''} "
+        f"({CONFIDENCE:.0%}: {chance:.3f}): {', '.join(blind)}."
+    )
 
 
 def lead(tasks: Sequence[dict[str, Any]]) -> str:
