@@ -108,8 +108,9 @@ def claims() -> str:
         "",
         "Written by `python scripts/project/docs.py` from [claims.yaml](claims.yaml) and the "
         "results in [benchmarks](../benchmarks); the checks are in "
-        "[tests/project/test_claims.py](../tests/project/test_claims.py), one for each topic, and "
-        "run with `make test`.",
+        "[tests/project/test_claims.py](../tests/project/test_claims.py), one for each topic: it "
+        "computes the numbers anew, decides every verdict from them, and runs with `make test`. "
+        "`python scripts/project/flip_verdicts.py` shows that no verdict can be changed unnoticed.",
         "",
         "This project grew from five Chinese notes on the sinusoidal encoding. Their claims, in "
         "our words, fall under "

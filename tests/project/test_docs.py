@@ -270,7 +270,7 @@ def test_no_page_shows_a_template() -> None:
     [
         ("README.md", "eleven designs"), ("README.zh-CN.md", "十一种设计"),
         ("docs/encoding.md", "eleven designs"), ("docs/encoding.zh-CN.md", "十一种设计"),
-        ("docs/findings.md", "eleven designs"),
+        ("docs/findings.md", "eleven designs"), ("CHANGELOG.md", "eleven designs"),
     ],
 )  # fmt: skip
 def test_the_designs_are_counted_once(page: str, words: str) -> None:
