@@ -12,6 +12,7 @@ from typing import Any
 
 import hydra
 from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import (
     ConfigCompositionException,
     HydraException,
@@ -33,6 +34,7 @@ from wawa_transformer.config import (
     disk_error,
     first_line,
     nearest,
+    printable,
 )
 from wawa_transformer.text import build_task
 
@@ -132,7 +134,7 @@ def answered(config_name: str, parsed: bool) -> Iterator[None]:
             raise
         sys.exit(f"error: {explain(error, config_name)}")
     except OSError as error:
-        sys.exit(f"error: {disk_error(error)}")
+        sys.exit(f"error: {printable(disk_error(error))}")
     except KeyboardInterrupt as stop:
         print(f"{stop or 'interrupted'}; the same command continues", file=sys.stderr)
         sys.exit(stopping.STATUS)
@@ -143,12 +145,15 @@ def answered(config_name: str, parsed: bool) -> Iterator[None]:
 
 
 def check_groups(arguments: list[str]) -> None:
-    """Refuse ``model=null`` and the like, where Hydra would choose nothing or fail."""
-    for argument in arguments:
-        group, _, choice = argument.partition("=")
-        if choice in ("", "null") and (CONFIG_DIR / group).is_dir() and "=" in argument:
-            choices = ", ".join(sorted(path.stem for path in (CONFIG_DIR / group).glob("*.yaml")))
-            raise UserError(f"{argument} chooses nothing; choose one of {choices}.")
+    """Refuse ``model=null``, ``pe=[]`` and the like, where Hydra would choose nothing or fail."""
+    overrides = [each for each in arguments if "=" in each and not each.startswith("-")]
+    for override in OverridesParser.create().parse_overrides(overrides):
+        group = CONFIG_DIR / override.key_or_group
+        choice = override.value()
+        named = isinstance(choice, str) and choice.isprintable() and choice
+        if group.is_dir() and group != CONFIG_DIR and not (named or override.is_sweep_override()):
+            choices = ", ".join(sorted(path.stem for path in group.glob("*.yaml")))
+            raise UserError(f"{override.input_line} chooses nothing; choose one of {choices}.")
 
 
 # What people call an encoding; near names are found by their letters.
@@ -167,6 +172,11 @@ ALSO_KNOWN_AS = {
 
 def explain(error: Exception, config_name: str = "config") -> str:
     """One sentence for an exception of Hydra's or OmegaConf's."""
+    return printable(reason(error, config_name))
+
+
+def reason(error: Exception, config_name: str) -> str:
+    """What is wrong with the command line, in a sentence that may quote anything."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
         choices = sorted(path.stem for path in (CONFIG_DIR / group).glob("*.yaml"))

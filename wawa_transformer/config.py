@@ -35,6 +35,9 @@ DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,3})?|mps")
 class UserError(ValueError):
     """A mistake of the user's, in one sentence: the value, the limit, the remedy, the key."""
 
+    def __init__(self, sentence: str) -> None:
+        super().__init__(printable(sentence))
+
 
 def setting(default: Any, **limits: float) -> Any:
     """A field with limits, of ``least``, ``above``, ``below`` and ``most``."""
@@ -140,12 +143,17 @@ class TrainedConfig:
 
 def check_model(config: DictConfig) -> None:
     """Every rule of the schema and between fields, and all that the encoding itself refuses."""
+    try:
+        OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except (OmegaConfBaseException, RecursionError) as error:  # the latter: ${seed} as the seed
+        key = getattr(error, "full_key", None) or "an interpolation"
+        raise UserError(f"{key}: {first_line(error)}.") from None
     check(Config, config)
     check(ModelConfig, config.model, "model.")
     check(TrainerConfig, config.trainer, "trainer.")
     check(StudyConfig, config.study, "study.")
     for group in ("pe", "task"):
-        if OmegaConf.is_missing(config, group) or not isinstance(config[group].get("kind"), str):
+        if not isinstance(config[group].get("kind"), str):
             raise UserError(f"{group} is not chosen; choose one: {group}=….")
     for key in ("study.name", "task.name", "pe.name"):
         name = OmegaConf.select(config, key)
@@ -256,8 +264,9 @@ def typed(cls: type, given: Any, group: str, exclude: Iterable[str] = ()) -> dic
             raise UserError(f"{group}.{key} does not exist{nearest(key, names)}.")
     try:
         return OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(schema), given))  # type: ignore[return-value]
-    except OmegaConfBaseException as error:
-        raise UserError(f"{group}.{error.full_key}: {first_line(error)}.") from None
+    except (OmegaConfBaseException, OverflowError) as error:  # the latter: a huge int for a float
+        key = ".".join(filter(None, (group, getattr(error, "full_key", None))))
+        raise UserError(f"{key}: {first_line(error)}.") from None
 
 
 def choose(registry: dict[str, Any], kind: str, key: str) -> Any:
@@ -295,6 +304,11 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     """``" (did you mean …?)"`` or nothing."""
     close = difflib.get_close_matches(name, list(choices), n=1)
     return f" (did you mean {close[0]}?)" if close else ""
+
+
+def printable(sentence: str) -> str:
+    """One line for a terminal: what a quoted value would do to it is spelled out."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in sentence)
 
 
 def first_line(error: Exception) -> str:

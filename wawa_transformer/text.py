@@ -198,4 +198,4 @@ def read_sentences(path: Path, key: str) -> list[str]:
 def build_task(config: DictConfig) -> Task:
     """The task of a configuration, its settings checked."""
     cls = choose(TASKS, config.task.kind, "task.kind")
-    return cls(**typed(cls, config.task, "task"))
+    return cls(**typed(cls, dict(config.task), "task"))  # dict: interpolations end here
