@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -203,7 +204,9 @@ def reason(error: Exception, config_name: str) -> str:
         return f"{shown} cannot be read; write key=value and quote special characters."
     if isinstance(error, ConfigCompositionException) and isinstance(cause, OmegaConfBaseException):
         return f"{key}: {first_line(cause)}."
-    return first_line(error)
+    if found := re.search(r"full_key: (\S+)", str(error)):  # a number that no float holds
+        return f"{found[1]}: {first_line(error)}."
+    return f"{first_line(error)}."
 
 
 def known_keys(config_name: str) -> list[str]:

@@ -58,8 +58,11 @@ class Run:
         path = directory / "config.yaml"
         try:  # plain YAML: OmegaConf would resolve a stranger's interpolations
             config = yaml.safe_load(path.read_text(encoding="utf-8"))
-            return cls(config["task"]["name"], config["pe"]["name"], config["seed"], directory)
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError):
+            task, pe, seed = config["task"]["name"], config["pe"]["name"], config["seed"]
+            if [type(each) for each in (task, pe, seed)] != [str, str, int]:
+                raise TypeError
+            return cls(task, pe, seed, directory)
+        except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError, RecursionError):
             raise UserError(
                 f"run={directory} is no run: it holds no readable config.yaml; train first, or "
                 f"name a folder such as results/default/reverse/learned/seed3-…."
@@ -200,7 +203,7 @@ class Run:
             return []
         rows = []
         for line in lines:
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, RecursionError):
                 row = json.loads(line) if line.endswith(b"\n") else None
                 if isinstance(row, dict) and isinstance(row.get("step"), int):
                     rows.append(row)
@@ -211,7 +214,7 @@ class Run:
         if self.status == "finished":
             return 1.0
         metrics = self.metrics()
-        return metrics[-1]["step"] / steps if metrics else 0.0
+        return min(max(metrics[-1]["step"], 0), steps) / steps if metrics else 0.0
 
 
 LOCK = "lock"  # the file in a folder that whoever works there holds locked

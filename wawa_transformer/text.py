@@ -6,6 +6,7 @@ With it every task there is has been defined: :func:`build_task` chooses among t
 from __future__ import annotations
 
 import gzip
+import os
 import sys
 import zlib
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ class TextTask(Task, kind="text"):
                 "task.source and task.target must name two files of one sentence a line, "
                 "or task.hub a dataset."
             )
-        if self.data_dir is not None and not Path(self.data_dir).is_dir():
+        if self.data_dir is not None and not os.path.isdir(self.data_dir):
             raise UserError(
                 f"task.data_dir={self.data_dir} does not exist; point it at the folder that holds "
                 f"{self.source}, or load a hub dataset with task.hub=bentrevett/multi30k."
@@ -171,15 +172,17 @@ def read_sentences(path: Path, key: str) -> list[str]:
     Raises:
         UserError: missing, empty, damaged or not UTF-8 (with the line), naming ``key``.
     """
-    if path.exists() and not path.is_file():  # a pipe would be waited for without end
+    # os.path, unlike Path, takes a name that no file can have for a missing one.
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for without end
         raise UserError(f"{key}={path} is no ordinary file; write the text into one first.")
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise UserError(f"{key}={path} is a damaged gzip file; fetch it again.") from None
-    except OSError as error:
-        raise UserError(f"{key}={path} cannot be read ({error.strerror}).") from None
+    except (OSError, ValueError) as error:  # the latter: a name that no file can have
+        reason = getattr(error, "strerror", None) or "no file is called so"
+        raise UserError(f"{key}={path} cannot be read ({reason}).") from None
     if len(content) > MOST_BYTES:
         raise UserError(
             f"{key}={path} holds more than {MOST_BYTES:,} bytes of text, which are read into "
