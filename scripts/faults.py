@@ -328,10 +328,17 @@ def scribble(path: Path, chance: random.Random) -> None:
 
 Damage = Callable[[Path, random.Random], None]
 DAMAGE: Sequence[Damage] = (cut, flip, empty, remove, put_folder, scribble)
-TORN = ("last.pt", "previous.pt", "metrics.jsonl", "result.json", "config.yaml", LOCK)
+TORN: Sequence[Callable[[Run], Path]] = (
+    lambda run: run.checkpoint("last"),
+    lambda run: run.checkpoint("previous"),
+    lambda run: run.metrics_file,
+    lambda run: run.result_file,
+    lambda run: run.config_file,
+    lambda run: run.directory / LOCK,
+)
 
 
-def tear(trials: Trials, names: tuple[str, ...] = TORN, damages: Sequence[Damage] = DAMAGE) -> None:
+def tear(trials: Trials, damages: Sequence[Damage] = DAMAGE) -> None:
     """Damage each file of a finished and of an interrupted run, and train on, in this process."""
     finished = trials.folder / "undisturbed"
     interrupted = trials.folder / "interrupted"
@@ -340,18 +347,16 @@ def tear(trials: Trials, names: tuple[str, ...] = TORN, damages: Sequence[Damage
     run = Run.of(half)
     run.result_file.unlink()  # the kill came when all was trained but nothing tested
     for state in (finished, interrupted):
-        for name in names:
-            if state == finished and name.endswith(".pt"):
-                continue  # which a finished run does not open
+        for place in TORN:
+            if state == finished and place(run).parent != run.directory:
+                continue  # a checkpoint, which a finished run does not open
             for damage in damages:
-                chance = trials.chance(f"{state.name} {name} {damage.__name__}")
                 shutil.copytree(state, trials.folder / "torn")
-                run = Run.of(config := trials.config("torn", "pe=learned"))
-                inside = "checkpoints/" if name.endswith(".pt") else ""
-                path = run.directory / f"{inside}{name}"
+                torn = Run.of(config := trials.config("torn", "pe=learned"))
+                path = place(torn)
                 if path.exists():
-                    damage(path, chance)
-                    trials.row(f"{name} torn").add(resume(trials, config, run))
+                    damage(path, trials.chance(f"{state.name} {path.name} {damage.__name__}"))
+                    trials.row(f"{path.name} torn").add(resume(trials, config, torn))
                 shutil.rmtree(trials.folder / "torn")
 
 

@@ -236,8 +236,8 @@ def test_scaled_embeddings_have_unit_variance() -> None:
     [
         ({"d_model": 10, "num_heads": 4}, "d_model=10 is not divisible by num_heads=4"),
         ({"d_model": 4, "num_heads": 8, "pe": "rotary"}, "d_model=4 is not divisible by num_heads"),
-        ({"num_layers": 0}, "num_layers=0 must be at least 1 and at most 1,000"),
-        ({"num_layers": 2**31}, "num_layers=2147483648 must be at least 1 and at most 1,000"),
+        ({"num_layers": 0}, "num_layers=0 must be at least 1 and at most 256"),
+        ({"num_layers": 2**31}, "num_layers=2147483648 must be at least 1 and at most 256"),
         ({"num_heads": 0}, "num_heads=0 must be at least 1"),
         ({"d_model": 2**31}, "d_model=2147483648 must be at least 1 and at most 65,536"),
         ({"d_ff": 2**31}, "d_ff=2147483648 must be at least 1 and at most 65,536"),
