@@ -1,0 +1,72 @@
+"""``compare.py`` as a user runs it, on a study of seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from conftest import TINY, run_script
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+
+def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
+    """A study end to end, again with nothing to do, and once more with a run that cannot work."""
+    study = [*TINY, f"output_dir={tmp_path}", "study.task=[letters]", "study.seeds=[0,1]"]
+    study += ["study.pe=[sinusoidal,learned]"]
+    first = run_script("compare.py", *study)
+    assert first.returncode == 0, first.stderr
+    assert "4 runs" in first.stdout and "4 to train" in first.stdout
+    root = tmp_path / "default"
+    assert {"report.html", "report.md", "results.csv", "figures"} <= {
+        p.name for p in root.iterdir()
+    }
+    table = pd.read_csv(root / "results.csv")
+    assert len(table) == 4 * 6  # a row for each run and test length
+    assert set(table.pe) == {"sinusoidal", "learned"} and set(table.seed) == {0, 1}
+
+    runs = sorted(root.glob("letters/*/seed*"))
+    events = EventAccumulator(str(runs[0])).Reload()
+    tags = events.Tags()
+    assert {
+        "loss/train",
+        "nll/train",
+        "lr/train",
+        "grad_norm/train",
+        "tokens_per_second/train",
+    } <= set(tags["scalars"])
+    assert {"nll/validation", "exact_match/validation", "token_accuracy/validation"} <= set(
+        tags["scalars"]
+    )
+    assert "encoding/table" in tags["images"]
+    assert any("samples" in tag for tag in tags["tensors"])
+
+    stamps = {run: (run / "result.json").stat().st_mtime_ns for run in runs}
+    second = run_script("compare.py", *study)
+    assert second.returncode == 0 and "0 to train" in second.stdout
+    assert {run: (run / "result.json").stat().st_mtime_ns for run in runs} == stamps
+
+    one = runs[0]
+    evaluated = run_script("evaluate.py", f"run={one}")
+    assert evaluated.returncode == 0 and "exact match" in evaluated.stdout, evaluated.stderr
+    translated = run_script("translate.py", f"run={one}", stdin="1 2\n3\n")
+    assert translated.returncode == 0, translated.stderr
+    assert translated.stdout.count("\n") == 2
+
+    broken = run_script("compare.py", *study, "pe.max_len=4")  # fine for a formula, not for a table
+    assert broken.returncode == 1
+    assert "failed: letters learned seed 0: a sequence of" in broken.stderr
+    assert "Traceback" not in broken.stderr
+
+
+def test_mistakes_on_the_command_line_of_compare(tmp_path: Path, call_script) -> None:
+    """One sentence and status 1."""
+    file = tmp_path / "file"
+    file.touch()
+    for arguments, expected in (
+        (["study=defualt"], "did you mean default?"),
+        (["pe=none", f"output_dir={tmp_path}"], "study.pe=[...]"),
+        (["study.pe=[]", f"output_dir={tmp_path}"], "study.pe is empty"),
+        ([f"output_dir={file}"], "set output_dir to a folder of yours"),
+    ):
+        status, said = call_script("compare.py", *arguments)
+        assert status == 1 and said.startswith("error: ") and expected in said, said
