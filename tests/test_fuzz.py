@@ -205,7 +205,7 @@ def test_every_configuration_is_accepted_or_answered_by_one_sentence(
     compose([])  # what the first one takes is torch's and Hydra's own beginning
     trained, most = 0, 12 if name == "config" else 2
 
-    @fuzz(280 if name == "config" else 30)
+    @fuzz(340 if name == "config" else 30)
     @given(overrides(name))
     def holds(drawn: list[str]) -> None:
         nonlocal trained
