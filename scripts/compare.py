@@ -4,6 +4,7 @@ Trains every run of the study that is not finished yet, side by side, then write
 Any key of the configuration can be given and holds for all runs, e.g. model.d_model=128.
 """
 
+import os
 import shlex
 import sys
 
@@ -12,7 +13,8 @@ from omegaconf import DictConfig
 
 from wawa_transformer.commandline import script
 from wawa_transformer.config import UserError
-from wawa_transformer.lab.study import View, list_jobs, train_elsewhere, train_here
+from wawa_transformer.lab.study import View, list_jobs, train_elsewhere
+from wawa_transformer.lab.workers import train_all
 from wawa_transformer.runs import hold, make_directory
 from wawa_transformer.stopping import Stop
 
@@ -36,9 +38,13 @@ def main(config: DictConfig) -> None:
             for run in missing:
                 run.error_file.unlink(missing_ok=True)
             log = directory / "train.log"
+            log.write_bytes(b"")
+            # Tiny models gain nothing from threads; side by side they would only collide.
+            os.environ["OMP_NUM_THREADS"] = str(config.trainer.threads)
             with View(runs, config.trainer.steps) as view:
                 if launcher == "joblib":  # the default, which is not needed for one machine
-                    train_here(jobs, config.workers, log, view)
+                    left = [jobs[run] for run in missing]
+                    train_all(left, config.workers, log, view.tell, view.update)
                 else:
                     overrides.append(f"hydra/launcher={launcher}")
                     train_elsewhere(config, overrides, log, view)

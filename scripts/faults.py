@@ -36,7 +36,7 @@ from wawa_transformer import checkpoint
 from wawa_transformer.commandline import validate
 from wawa_transformer.config import CONFIG_DIR, UserError
 from wawa_transformer.machine import provenance
-from wawa_transformer.runs import LOCK, Run
+from wawa_transformer.runs import LOCK, Run, holder
 from wawa_transformer.stopping import STATUS, Stopped
 from wawa_transformer.training import train
 
@@ -194,12 +194,16 @@ def past(moment: float) -> bool:
     return time.monotonic() > moment
 
 
-def holder(folder: Path) -> int | None:
+def who_holds(folder: Path) -> int | None:
     """The process that holds a run's folder."""
-    with contextlib.suppress(OSError):
-        if found := re.match(r"process (\d+) ", (folder / LOCK).read_text(errors="replace")):
-            return int(found[1])
-    return None
+    found = re.match(r"process (\d+) ", holder(folder / LOCK))
+    return int(found[1]) if found else None
+
+
+def newly_held(runs: list[Run], stale: set[int | None]) -> list[int]:
+    """The processes that hold these runs, but for those that were killed before."""
+    every = (who_holds(run.directory) for run in runs)
+    return [number for number in every if number and number not in stale]
 
 
 def inspect(process: Process, runs: list[Run]) -> dict[str, str]:
@@ -236,7 +240,8 @@ def kill(trials: Trials, script: str, name: str, kills: int) -> None:
         else:
             more = STUDY
             runs = [Run.of(trials.config(folder, f"pe={pe}")) for pe in trials.expected]
-        stale = {holder(run.directory) for run in runs}  # of those that were killed
+        # Of those that were killed the locks still tell.
+        held = functools.partial(newly_held, runs, {who_holds(run.directory) for run in runs})
         process = Process(script, trials.arguments(folder, *more))
         number = chance.choice(SIGNALS)
         victim: int | None = process.popen.pid
@@ -244,10 +249,6 @@ def kill(trials: Trials, script: str, name: str, kills: int) -> None:
         at_worker = script != "train.py" and chance.random() < 0.3
         delay = chance.uniform(0, 2.0 if script != "train.py" or early else 1.0)
         what = f"{number} to {script}"
-
-        def held(runs: list[Run] = runs, stale: set[int | None] = stale) -> list[int]:
-            every = (holder(run.directory) for run in runs)
-            return [number for number in every if number and number not in stale]
 
         killed = was_held = False
         try:
@@ -396,7 +397,7 @@ def fill(trials: Trials, kilobytes: list[int]) -> None:
         try:
             with small_disk(folder, size):
                 room = ["mount", "-o", "remount,size=64m", str(folder)]
-                again = lambda room=room: subprocess.run(room, check=True)  # noqa: E731
+                again = functools.partial(subprocess.run, room, check=True)
                 starve(trials, "disk full", name, None, again)
         except OSError as error:
             trials.row(f"disk full: not tried, {error}")
@@ -437,7 +438,7 @@ def rival(trials: Trials, script: str, name: str, at_once: bool) -> None:
     losses: dict[str, str] = {}
     try:
         if not at_once:
-            first.wait(lambda: holder(lock) is not None)
+            first.wait(lambda: who_holds(lock) is not None)
             first.popen.send_signal(signal.SIGSTOP)  # or it might have finished by then
         second = Process(script, trials.arguments(name, *more))
         second.wait()

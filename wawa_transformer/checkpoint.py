@@ -37,7 +37,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
     content = io.BytesIO()
     torch.save({**state, "sha256": fingerprint(state)}, content)
     written = path.with_stem("next")
-    write_atomically(written, content.getvalue())
+    write_atomically(written, content.getbuffer())  # no second copy of a large model
     if path.stem == "last" and path.exists():
         path.replace(path.with_stem("previous"))
     written.replace(path)

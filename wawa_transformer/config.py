@@ -213,14 +213,9 @@ def check_device(name: str) -> None:
 
 def check(schema: type, values: Any, prefix: str = "") -> None:
     """Hold ``values``, a mapping or an object, against the fields and limits of ``schema``."""
-    fields = dataclasses.fields(schema)
     if isinstance(values, Mapping):
-        for key in values:
-            if key not in [each.name for each in fields]:
-                raise UserError(
-                    f"{prefix}{key} does not exist{nearest(key, [f.name for f in fields])}."
-                )
-    for each in fields:
+        check_known(schema, values, prefix)
+    for each in dataclasses.fields(schema):
         value = values[each.name] if isinstance(values, Mapping) else getattr(values, each.name)
         choices, limits = each.metadata.get("choices"), each.metadata.get("limits", {})
         if value is None:  # OmegaConf lets it pass only where the schema does
@@ -232,6 +227,14 @@ def check(schema: type, values: Any, prefix: str = "") -> None:
         if not all(LIMITS[name][1](value, limit) for name, limit in limits.items()):
             words = " and ".join(f"{LIMITS[name][0]} {limit}" for name, limit in limits.items())
             raise UserError(f"{prefix}{each.name}={value} must be {words}.")
+
+
+def check_known(schema: type, given: Iterable[str], prefix: str) -> None:
+    """Refuse a key that is no field of ``schema``, with the nearest that is."""
+    names = [each.name for each in dataclasses.fields(schema)]
+    for key in given:
+        if key not in names:
+            raise UserError(f"{prefix}{key} does not exist{nearest(key, names)}.")
 
 
 # How each limit is said and tested; NaN passes none of them.
@@ -258,10 +261,7 @@ def typed(cls: type, given: Any, group: str, exclude: Iterable[str] = ()) -> dic
         schema = dataclasses.make_dataclass(
             cls.__name__, [(p.name, p.annotation, p.default) for p in own]
         )
-    names = [f.name for f in dataclasses.fields(schema)]
-    for key in given:
-        if key not in names:
-            raise UserError(f"{group}.{key} does not exist{nearest(key, names)}.")
+    check_known(schema, given, f"{group}.")
     try:
         return OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(schema), given))  # type: ignore[return-value]
     except (OmegaConfBaseException, OverflowError) as error:  # the latter: a huge int for a float
@@ -293,11 +293,16 @@ def build_model(config: DictConfig, vocab_size: int) -> Transformer:
         raise UserError(f"{str(error).rstrip('.')}.") from None
 
 
+def given_settings(config: DictConfig) -> dict[str, Any]:
+    """What the configuration says of its encoding, beside which one it is."""
+    return {key: value for key, value in config.pe.items() if key not in ("kind", "name")}
+
+
 def encoding_settings(config: DictConfig) -> dict[str, Any]:
     """The settings of the encoding, checked against its class."""
-    given = {key: value for key, value in config.pe.items() if key not in ("kind", "name")}
     told = ("place", *(f.name for f in dataclasses.fields(Place)))  # by the model
-    return typed(choose(ENCODINGS, config.pe.kind, "pe.kind"), given, "pe", exclude=told)
+    cls = choose(ENCODINGS, config.pe.kind, "pe.kind")
+    return typed(cls, given_settings(config), "pe", exclude=told)
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:

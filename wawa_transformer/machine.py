@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import platform
 import resource
@@ -55,8 +56,9 @@ def peak_memory(device: torch.device) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
+@functools.cache
 def processor() -> str:
-    """The CPU's name, and how many of it this process sees."""
+    """The CPU's name, or its kind where it has none."""
     name = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -67,6 +69,7 @@ def processor() -> str:
     return name
 
 
+@functools.cache  # by a worker once for all its runs, whose code was loaded once
 def commit() -> str | None:
     """The checkout's commit, ``+changes`` where tracked files differ from it; None without git."""
 

@@ -211,8 +211,6 @@ class Run:
 
     def progress(self, steps: int) -> float:
         """How much of its ``steps`` is done, from 0 to 1."""
-        if self.status == "finished":
-            return 1.0
         metrics = self.metrics()
         return min(max(metrics[-1]["step"], 0), steps) / steps if metrics else 0.0
 
@@ -297,7 +295,7 @@ def make_directory(directory: Path) -> None:
         )
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
+def write_atomically(path: Path, content: str | bytes | memoryview) -> None:
     """The old file or the new one, never half of it, whatever happens meanwhile."""
     unfinished = path.with_name(f"{path.name}.tmp")
     try:

@@ -24,7 +24,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from wawa_transformer import checkpoint, evaluation
 from wawa_transformer.batching import Batch, Examples, collate, encode, plan
-from wawa_transformer.config import UserError, build_model, disk_error
+from wawa_transformer.config import UserError, build_model, disk_error, given_settings
 from wawa_transformer.machine import choose_device, peak_memory, provenance
 from wawa_transformer.runs import Run, identity
 from wawa_transformer.seeds import seed_for
@@ -357,7 +357,7 @@ def check_finite(training: Training, **values: float) -> None:
             kept = f"the last good checkpoint is {last}" if last.exists() else "none was kept yet"
             if training.step == 1:
                 remedy = "this was so before the first update: a starting value is too large"
-                given = {k: v for k, v in training.config.pe.items() if k not in ("kind", "name")}
+                given = given_settings(training.config)
                 remedy += f", see pe={training.config.pe.kind} with {given}" if given else ""
             else:
                 remedy = (
@@ -379,9 +379,7 @@ def describe(training: Training, flops_per_step: int) -> dict[str, Any]:
         "steps": config.trainer.steps,
         "train_min_length": trained[0] if trained else None,
         "train_max_length": trained[1] if trained else None,
-        "settings": {
-            "pe": {k: v for k, v in config.pe.items() if k not in ("kind", "name")},
-        },
+        "settings": {"pe": given_settings(config)},
         "parameters": sum(p.numel() for p in training.model.parameters()),
         "flops_per_step": flops_per_step,
         "tokens_per_second": training.target_tokens / training.seconds,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
-import os
 import subprocess
 import sys
 import time
@@ -17,8 +17,7 @@ from rich.live import Live
 from rich.table import Table
 
 from wawa_transformer.commandline import validate
-from wawa_transformer.config import CONFIG_DIR, UserError
-from wawa_transformer.lab.workers import train_all
+from wawa_transformer.config import CONFIG_DIR, Config, UserError, check
 from wawa_transformer.runs import Run
 
 
@@ -54,29 +53,26 @@ def list_jobs(config: DictConfig, overrides: list[str]) -> dict[Run, DictConfig]
         raise UserError(
             f"run_dir={config.run_dir} is the folder of one run; a study has many: set output_dir."
         )
-    jobs: dict[Run, DictConfig] = {}
-    for seed, task, pe in itertools.product(axes["seed"], axes["task"], axes["pe"]):
-        one = hydra.compose("config", [*overrides, f"task={task}", f"pe={pe}"])
-        one.seed, one.progress = seed, False
+    composed = {}
+    for task, pe in itertools.product(axes["task"], axes["pe"]):
+        one = hydra.compose("config", [*overrides, f"task={task}", f"pe={pe}", "progress=false"])
         validate(one)
+        composed[task, pe] = one
+    jobs: dict[Run, DictConfig] = {}
+    names = set()
+    for seed, (task, pe) in itertools.product(axes["seed"], composed):
+        one = copy.deepcopy(composed[task, pe])
+        one.seed = seed
+        check(Config, one)  # the rest does not depend on the seed
         run = Run.of(one)
-        for other in jobs:
-            if (other.task, other.pe, other.seed) == (run.task, run.pe, run.seed):
-                raise UserError(
-                    f"two runs of the study are both called {run}; every encoding and every task "
-                    f"needs a name of its own, so leave pe.name and task.name as they are."
-                )
+        if str(run) in names:
+            raise UserError(
+                f"two runs of the study are both called {run}; every encoding and every task "
+                f"needs a name of its own, so leave pe.name and task.name as they are."
+            )
+        names.add(str(run))
         jobs[run] = one
     return jobs
-
-
-def train_here(jobs: dict[Run, DictConfig], workers: int, log: Path, view: View) -> None:
-    """Train what is not finished on this machine, ``workers`` runs side by side."""
-    left = [job for run, job in jobs.items() if run.status != "finished"]
-    # Tiny models gain nothing from threads; side by side they would only collide.
-    os.environ["OMP_NUM_THREADS"] = str(left[0].trainer.threads)
-    log.write_bytes(b"")
-    train_all(left, workers, log, view.tell, view.update)
 
 
 def train_elsewhere(config: DictConfig, overrides: list[str], log: Path, view: View) -> None:
@@ -86,7 +82,7 @@ def train_elsewhere(config: DictConfig, overrides: list[str], log: Path, view: V
     """
     axes = [f"{key}={','.join(map(str, values))}" for key, values in grid(config).items()]
     command = [sys.executable, str(CONFIG_DIR.parent / "scripts" / "train.py"), "-m", *overrides]
-    with log.open("wb") as output:
+    with log.open("ab") as output:
         process = subprocess.Popen(
             [*command, *axes, "progress=false"], stdout=output, stderr=subprocess.STDOUT
         )
@@ -104,6 +100,7 @@ class View:
 
     def __init__(self, runs: list[Run], steps: int) -> None:
         self.runs, self.steps = runs, steps
+        self.statuses = {run: run.status for run in runs}
         self.progress = {run: run.progress(steps) for run in runs}
         self.started, self.at_start = time.monotonic(), sum(self.progress.values())
         self.told = 0
@@ -123,11 +120,11 @@ class View:
 
     def update(self) -> None:
         """Look again."""
-        for run, progress in self.progress.items():
-            if progress < 1:
-                self.progress[run] = run.progress(self.steps)
+        for run in self.runs:
+            if self.statuses[run] != "finished":  # which it stays
+                self.statuses[run], self.progress[run] = run.status, run.progress(self.steps)
         done, elapsed = sum(self.progress.values()), time.monotonic() - self.started
-        finished = sum(progress == 1 for progress in self.progress.values())
+        finished = sum(status == "finished" for status in self.statuses.values())
         clock = f"{elapsed:.0f} s gone"
         if done > self.at_start:
             left = elapsed / (done - self.at_start) * (len(self.runs) - done)
@@ -146,8 +143,7 @@ class View:
         signs = {"finished": "[green]done", "failed": "[red]failed", "waiting": "[dim]·"}
         for task, pe in dict.fromkeys((run.task, run.pe) for run in self.runs):
             row = {run.seed: run for run in self.runs if (run.task, run.pe) == (task, pe)}
-            cells = (
-                signs.get(row[seed].status, f"{self.progress[row[seed]]:.0%}") for seed in seeds
-            )
+            shown = (row[seed] for seed in seeds)
+            cells = (signs.get(self.statuses[run], f"{self.progress[run]:.0%}") for run in shown)
             view.add_row(task, pe, *cells)
         return view
