@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,8 @@ from omegaconf import DictConfig
 
 from wawa_transformer import commandline  # noqa: F401  (registers the schema)
 from wawa_transformer.config import CONFIG_DIR
+from wawa_transformer.counting import Counting
+from wawa_transformer.positional import ENCODINGS
 
 SCRIPTS = CONFIG_DIR.parent / "scripts"
 # A run of about a second: small data, few steps, short tests.
@@ -28,6 +31,45 @@ TINY = [
 ]  # fmt: skip
 
 torch.set_num_threads(1)
+
+SEPARATOR = 5  # after which MODELS with ``restart`` begin to count anew
+RELATIVE = sorted(kind for kind, cls in ENCODINGS.items() if cls.relative)
+ABSOLUTE = sorted(kind for kind, cls in ENCODINGS.items() if cls.counted and not cls.relative)
+# Every encoding in every place, and every way of counting: arguments of Transformer by a name.
+MODELS: dict[str, dict[str, Any]] = {
+    **{kind: {"pe": kind} for kind in sorted(ENCODINGS)},
+    **{f"{kind}_cross": {"pe": kind, "cross": "same"} for kind in RELATIVE},
+    "sinusoidal_t5": {"pe": "sinusoidal", "cross": "t5"},
+    "none_shaw": {"pe": "none", "cross": "shaw"},
+    **{
+        f"{kind}_{origin}": {"pe": kind, "counting": Counting(origin=origin)}
+        for kind in ABSOLUTE
+        for origin in ("end", "both")
+    },
+    **{
+        f"{kind}_cross_{origin}": {
+            "pe": kind, "cross": "same", "counting": Counting(origin=origin)
+        }
+        for kind in RELATIVE
+        for origin in ("end", "both")
+    },
+    **{
+        f"{kind}_moved": {"pe": kind, "counting": Counting(moved=9, origin="end")}
+        for kind in ABSOLUTE
+    },
+    **{
+        f"{kind}_randomized": {"pe": kind, "counting": Counting(randomized=40, stride=3)}
+        for kind in (*ABSOLUTE, *RELATIVE)
+    },
+    **{
+        f"{kind}_{origin}_restart": {
+            "pe": kind, "counting": Counting(restart=SEPARATOR, origin=origin)
+        }
+        for kind in ABSOLUTE
+        for origin in Counting.ORIGINS
+    },
+    "rotary_restart": {"pe": "rotary", "counting": Counting(restart=SEPARATOR)},
+}  # fmt: skip
 
 
 def configure(*overrides: str) -> DictConfig:

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import pytest
 import torch
+from conftest import MODELS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wawa_transformer import Transformer
 from wawa_transformer.decoding import greedy
-from wawa_transformer.positional import ENCODINGS
 from wawa_transformer.transformer import BOS, EOS, PAD, padding_mask
 
 SRC = torch.tensor([[5, 6, 7, 8], [4, 9, 0, 0]])
 
 
-@pytest.mark.parametrize("pe", sorted(ENCODINGS))
-@settings(max_examples=10, deadline=None)
+@pytest.mark.parametrize("name", MODELS)
+@settings(max_examples=4, deadline=None)
 @given(cuts=st.sets(st.integers(1, 6)))
-def test_every_cached_step_equals_the_uncached_logits(pe: str, cuts: set[int]) -> None:
+def test_every_cached_step_equals_the_uncached_logits(name: str, cuts: set[int]) -> None:
     """However the target is cut into pieces, a position at a time included."""
-    model = Transformer(11, 11, 8, 2, 2, 16, pe=pe, seed=1).double().eval()
+    model = Transformer(11, 11, 8, 2, 2, 16, **MODELS[name], seed=1).double().eval()
     tgt = torch.randint(4, 11, (2, 7), generator=torch.Generator().manual_seed(0))
-    memory, mask = model.encode(SRC), padding_mask(SRC)
-    whole = model.decode(tgt, memory, cross_mask=mask)
+    count, mask = model.count(SRC), padding_mask(SRC)
+    memory = model.encode(SRC, count=count)
+    whole = model.decode(tgt, memory, cross_mask=mask, count=count)
+    assert torch.equal(whole, model(SRC, tgt))
     edges = [0, *sorted(cuts), 7]
     cache = model.new_cache()
     pieces = [
-        model.decode(tgt[:, a:b], memory, cross_mask=mask, cache=cache)
+        model.decode(tgt[:, a:b], memory, cross_mask=mask, cache=cache, count=count)
         for a, b in zip(edges, edges[1:], strict=False)
     ]
     torch.testing.assert_close(torch.cat(pieces, dim=1), whole, rtol=0, atol=1e-12)

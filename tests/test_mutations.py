@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from wawa_transformer import Transformer, checkpoint, evaluation
 from wawa_transformer.batching import Batch, Examples, collate, encode, plan
-from wawa_transformer.positional import sinusoid_table
 from wawa_transformer.runs import Run
+from wawa_transformer.sinusoid import sinusoid_table
 from wawa_transformer.text import build_task
 from wawa_transformer.training import train
 from wawa_transformer.transformer import EOS, Residual

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wawa_transformer.positional import Encoding
+from wawa_transformer.positional import Encoding, Positions
 
 
 class KeyValueCache:
@@ -25,6 +27,15 @@ class KeyValueCache:
             k, v = torch.cat((self.k, k), dim=2), torch.cat((self.v, v), dim=2)
         self.k, self.v = k, v
         return k, v
+
+
+@dataclass(frozen=True, eq=False)
+class Doors:
+    """Doors 2 and 3 of an encoding, and where queries and all keys of an attention stand."""
+
+    encoding: Encoding
+    query: Positions
+    key: Positions
 
 
 class MultiHeadAttention(nn.Module):
@@ -47,38 +58,37 @@ class MultiHeadAttention(nn.Module):
         x: Tensor,
         memory: Tensor | None = None,
         mask: Tensor | None = None,
-        encoding: Encoding | None = None,
-        offset: int = 0,
+        doors: Doors | None = None,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
         """Attend from ``x (B,Q,D)`` to itself or to ``memory (B,K,D)``; ``(B,Q,D)``.
 
-        ``mask`` is boolean, True = may attend, broadcastable to ``(B,H,Q,K)``. ``encoding``
-        rotates and biases the scores, ``x`` starting at position ``offset``, ``memory`` at 0.
+        ``mask`` is boolean, True = may attend, broadcastable to ``(B,H,Q,K)``. ``doors`` rotate
+        and bias the scores. With a ``cache``, ``x`` follows what it holds.
         """
         if memory is None:
             q, k, v = (self.split(t) for t in self.in_proj(x).chunk(3, dim=-1))
-            if encoding is not None:
-                q, k = encoding.rotate(q, k, offset)
+            if doors is not None:
+                q, k = doors.encoding.rotate(q, k, doors.query, doors.query)
             if cache is not None:
                 k, v = cache.append(k, v)
         else:
             d_model = x.size(-1)
             weight, bias = self.in_proj.weight, self.in_proj.bias
             q = self.split(F.linear(x, weight[:d_model], bias[:d_model]))
-            if encoding is not None:
-                q = encoding.rotate(q, q, offset)[0]
+            if doors is not None:
+                q = doors.encoding.rotate(q, q, doors.query, doors.query)[0]
             if cache is not None and cache.k is not None and cache.v is not None:
                 k, v = cache.k, cache.v  # the source does not change while its target grows
             else:
                 key_value = F.linear(memory, weight[d_model:], bias[d_model:])
                 k, v = (self.split(t) for t in key_value.chunk(2, dim=-1))
-                if encoding is not None:
-                    k = encoding.rotate(k, k)[1]
+                if doors is not None:
+                    k = doors.encoding.rotate(k, k, doors.key, doors.key)[1]
                 if cache is not None:
                     cache.append(k, v)
 
-        score_bias = encoding.bias(q, k, offset) if encoding is not None else None
+        score_bias = doors.encoding.bias(q, k, doors.query, doors.key) if doors else None
         if score_bias is not None:
             # One tensor for both: SDPA takes a boolean mask or a float bias, never the two.
             mask = score_bias if mask is None else score_bias.masked_fill(~mask, float("-inf"))

@@ -104,7 +104,7 @@ def load_model(
     state = load(path)
     config = OmegaConf.create(state["config"])
     tokenizer = load_tokenizer(path, state)
-    model = build_model(config, tokenizer.get_vocab_size())
+    model = build_model(config, tokenizer)
     try:
         model.load_state_dict(state["model"])
     except RuntimeError:

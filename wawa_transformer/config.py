@@ -15,9 +15,11 @@ from typing import Any
 import torch
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from tokenizers import Tokenizer
 
+from wawa_transformer.counting import Counting
 from wawa_transformer.limits import MOST_WIDTH
-from wawa_transformer.positional import ENCODINGS, Place, build
+from wawa_transformer.positional import ENCODINGS, ROLES, Place, build, build_cross
 from wawa_transformer.transformer import (
     ACTIVATIONS,
     EMBEDDING_SCALES,
@@ -62,6 +64,7 @@ class ModelConfig:
     activation: str = word(*ACTIVATIONS)
     tie_embeddings: bool = False
     embedding_scale: str = word(*EMBEDDING_SCALES)  # Csordás et al. 2021, section 3
+    share_layers: bool = False  # Dehghani et al. 2019
 
 
 @dataclass
@@ -96,6 +99,7 @@ class StudyConfig:
     pe: list[str] = field(default_factory=list)
     task: list[str] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
+    against: dict[str, str] = field(default_factory=dict)  # what an encoding is compared with
     minutes: float | None = None  # on two cores, as measured; said before a study starts
 
 
@@ -187,9 +191,11 @@ def check_model(config: DictConfig) -> None:
     settings = encoding_settings(config)
     try:
         with torch.device("meta"):  # built of nothing: all its rules, none of its memory
-            for role in ("encoder", "decoder", "cross"):
-                place = Place(model.d_model, model.num_heads, model.dropout, role)
-                build(config.pe.kind, place, settings)
+            encoder, _, cross = (
+                Place(model.d_model, model.num_heads, model.dropout, role) for role in ROLES
+            )
+            between = build_cross(config.pe.cross, config.pe.kind, cross, settings)
+            counting(config).check(build(config.pe.kind, encoder, settings), between)
     except ValueError as error:
         raise UserError(f"{str(error).rstrip('.')}.") from None
 
@@ -278,8 +284,9 @@ def choose(registry: dict[str, Any], kind: str, key: str) -> Any:
     return registry[kind]
 
 
-def build_model(config: DictConfig, vocab_size: int) -> Transformer:
+def build_model(config: DictConfig, tokenizer: Tokenizer) -> Transformer:
     """The model of a configuration, for one vocabulary shared by source and target."""
+    vocab_size = tokenizer.get_vocab_size()
     try:
         return Transformer(
             vocab_size,
@@ -287,22 +294,48 @@ def build_model(config: DictConfig, vocab_size: int) -> Transformer:
             **config.model,
             pe=config.pe.kind,
             pe_settings=encoding_settings(config),
+            cross=config.pe.cross,
+            counting=counting(config, tokenizer),
             seed=config.seed,
         )
     except ValueError as error:  # a shape that this encoding cannot serve
         raise UserError(f"{str(error).rstrip('.')}.") from None
 
 
+# Keys of pe that are no settings of an encoding, with what they are where nothing is said.
+OF_ALL = {"cross": "none", **{each.name: each.default for each in dataclasses.fields(Counting)}}
+
+
 def given_settings(config: DictConfig) -> dict[str, Any]:
     """What the configuration says of its encoding, beside which one it is."""
-    return {key: value for key, value in config.pe.items() if key not in ("kind", "name")}
+    return {
+        key: value
+        for key, value in config.pe.items()
+        if key not in ("kind", "name") and not (key in OF_ALL and value == OF_ALL[key])
+    }
 
 
 def encoding_settings(config: DictConfig) -> dict[str, Any]:
     """The settings of the encoding, checked against its class."""
     told = ("place", *(f.name for f in dataclasses.fields(Place)))  # by the model
     cls = choose(ENCODINGS, config.pe.kind, "pe.kind")
-    return typed(cls, given_settings(config), "pe", exclude=told)
+    own = {key: value for key, value in config.pe.items() if key not in ("kind", "name", *OF_ALL)}
+    return typed(cls, own, "pe", exclude=told)
+
+
+def counting(config: DictConfig, tokenizer: Tokenizer | None = None) -> Counting:
+    """Where positions are counted from; pe.restart, a word, is an id for the model."""
+    given = {key: value for key, value in config.pe.items() if key in OF_ALL and key != "cross"}
+    word = given.pop("restart", None)
+    restart = None
+    if word is not None:
+        restart = tokenizer.token_to_id(str(word)) if tokenizer else 0
+        if restart is None:
+            raise UserError(
+                f"pe.restart={word} is no word of this task's vocabulary, so that counting would "
+                f"never begin anew; choose one of its words, as + is of task=addition."
+            )
+    return Counting(**{**typed(Counting, given, "pe"), "restart": restart})
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:

@@ -17,12 +17,13 @@ def greedy(model: Transformer, source: Tensor, max_length: int) -> Tensor:
     """
     was_training = model.training
     model.eval()
-    memory, cross_mask, cache = model.encode(source), padding_mask(source), model.new_cache()
+    count, cross_mask, cache = model.count(source), padding_mask(source), model.new_cache()
+    memory = model.encode(source, count=count)
     last = torch.full_like(source[:, :1], BOS)  # (B,1)
     finished = torch.zeros_like(last, dtype=torch.bool)
     steps = []
     for _ in range(max_length):
-        logits = model.decode(last, memory, cross_mask=cross_mask, cache=cache)  # (B,1,V)
+        logits = model.decode(last, memory, None, cross_mask, cache, count)  # (B,1,V)
         last = logits.argmax(dim=-1).masked_fill(finished, PAD)
         steps.append(last)
         finished |= last == EOS

@@ -10,9 +10,8 @@ Shapes: B batch, S sequence, D ``d_model``, H heads, Dh head width, Q queries, K
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
@@ -26,24 +25,32 @@ from wawa_transformer.limits import (
     check_number,
     check_word,
 )
+from wawa_transformer.sinusoid import BANDS, LAYOUTS, ORDERS, SPACINGS, sinusoid_table
 
 ENCODINGS: dict[str, type[Encoding]] = {}
-SPACINGS = ("geometric", "linear", "exponential", "textbook")
-ORDERS = ("falling", "rising", "permuted")
-LAYOUTS = ("interleaved", "concatenated")
-BANDS = ("all", "low", "high")
+ROLES = ("encoder", "decoder", "cross")
 
 
 class SequenceTooLong(ValueError):
     """A sequence reaches past the last position an encoding holds."""
 
 
-@dataclass
-class Draw:
-    """What chance decides for source and target together: the encoder draws, the decoder reads."""
+@dataclass(frozen=True, eq=False)
+class Positions:
+    """Where the tokens of a batch stand.
 
-    shift: int = 0
-    order: Tensor | None = None  # a permutation of all positions
+    ``index`` is int64 and broadcasts to (B,H,S): most often it is ``0 … S-1`` for every row and
+    head. All of it is less than ``end``, a plain number, so that no table's size waits for a GPU.
+    """
+
+    index: Tensor  # (1 or B, 1 or H, S)
+    end: int
+
+
+def consecutive(length: int, start: int = 0, device: torch.device | None = None) -> Positions:
+    """``start … start+length-1`` for every row and head."""
+    end = start + length
+    return Positions(torch.arange(start, end, device=device)[None, None], end)
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ class Place:
     """Where in a model an encoding serves: all that the model tells it.
 
     ``role`` is ``encoder``, ``decoder`` (which sees the past alone), or ``cross``, between target
-    queries and source keys. The instances of one model hold the same ``draw``.
+    queries and source keys.
 
     Raises:
         ValueError: a size outside its limits, ``d_model`` not divisible by ``num_heads``.
@@ -61,7 +68,6 @@ class Place:
     num_heads: int = 1
     dropout: float = 0.1
     role: str = "encoder"
-    draw: Draw = field(default_factory=Draw)
 
     def __post_init__(self) -> None:
         check_number("d_model", self.d_model, 1, MOST_WIDTH)
@@ -93,14 +99,16 @@ class Encoding(nn.Module):
     ``torch.device("meta")`` checks settings and takes no memory.
     """
 
-    max_positions: int | None = None  # the longest sequence it can serve; None: any
-    cross_attention = False  # whether one more instance serves cross-attention
+    kind = ""  # its name in the registry
+    max_positions: int | None = None  # how many positions it has; None: any number
+    counted = True  # whether it depends on positions at all
+    relative = False  # whether on nothing but differences of positions: doors 2 and 3 alone
 
     def __init_subclass__(cls, kind: str | None = None, **kwargs: Any) -> None:
         """``kind`` registers the class under a name; without one it is an ordinary class."""
         super().__init_subclass__(**kwargs)
         if kind is not None:
-            ENCODINGS[kind] = cls
+            cls.kind, ENCODINGS[kind] = kind, cls
 
     def __init__(self, place: Place) -> None:
         super().__init__()
@@ -114,25 +122,26 @@ class Encoding(nn.Module):
         """The encoding that serves at ``place``."""
         return cls(place, **settings)
 
-    def embed(self, x: Tensor, offset: int = 0) -> Tensor:
-        """Door 1: ``x (B,S,D)`` with positions ``offset … offset+S-1`` worked in; ``(B,S,D)``."""
+    def embed(self, x: Tensor, at: Positions) -> Tensor:
+        """Door 1: ``x (B,S,D)`` with its positions ``at`` worked in; ``(B,S,D)``."""
         return x
 
-    def rotate(self, q: Tensor, k: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
-        """Door 2: queries and keys ``(B,H,S,Dh)``, both starting at position ``offset``."""
+    def rotate(
+        self, q: Tensor, k: Tensor, query: Positions, key: Positions
+    ) -> tuple[Tensor, Tensor]:
+        """Door 2: queries ``(B,H,Q,Dh)`` and keys ``(B,H,K,Dh)`` where they stand."""
         return q, k
 
-    def bias(self, q: Tensor, k: Tensor, offset: int = 0) -> Tensor | None:
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor | None:
         """Door 3: what is added to ``q k^T / sqrt(Dh)``, broadcastable to ``(B,H,Q,K)``.
 
-        ``q (B,H,Q,Dh)`` starts at position ``offset``, ``k (B,H,K,Dh)`` at 0; both have been
-        through door 2.
+        ``q (B,H,Q,Dh)`` and ``k (B,H,K,Dh)`` have been through door 2.
         """
         return None
 
-    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """``dropout(embed(x))``: ``(B,S,D) -> (B,S,D)``."""
-        return self.dropout(self.embed(x, offset))
+    def forward(self, x: Tensor, at: Positions | None = None) -> Tensor:
+        """``dropout(embed(x))``: ``(B,S,D) -> (B,S,D)``, at positions ``0 … S-1`` by default."""
+        return self.dropout(self.embed(x, at or consecutive(x.size(1), device=x.device)))
 
     def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
         """Give every parameter its starting value from ``draw(parameter_name)``."""
@@ -148,6 +157,8 @@ class Encoding(nn.Module):
 class NoEncoding(Encoding, kind="none"):
     """No positions at all: the ablation that shows what they do."""
 
+    counted = False
+
 
 class AddedEncoding(Encoding):
     """Door 1 alone; usable in any model, so it takes width and dropout themselves."""
@@ -159,6 +170,18 @@ class AddedEncoding(Encoding):
     @classmethod
     def build(cls, place: Place, **settings: Any) -> Self:
         return cls(place.d_model, dropout=place.dropout, place=place, **settings)  # type: ignore[call-arg]
+
+    def rows(self, table: Tensor, index: Tensor) -> Tensor:
+        """From ``table (R,D)`` what each token gets at ``index (B,H,S)``: ``(B,S,D)``.
+
+        Heads may count differently; the pairs of dimensions then follow them in turn, the first
+        pair the first head, since what is added knows of no heads.
+        """
+        if index.size(1) == 1:
+            return table[index[:, 0]]
+        column = torch.arange(self.d_model, device=index.device)
+        head = column // 2 % index.size(1)
+        return table[index.transpose(1, 2)[..., head], column]  # (B,S,H) -> (B,S,D)
 
 
 class PositionalEncoding(AddedEncoding, kind="sinusoidal"):
@@ -173,8 +196,8 @@ class PositionalEncoding(AddedEncoding, kind="sinusoidal"):
         max_len: positions in the table to begin with; a longer input grows it, since a formula
             has no last position.
         dropout: probability of zeroing an element of the sum.
-        base, spacing, order, layout, band: the design of the table, see :func:`frequencies` and
-            :func:`sinusoid`; what is left out is the paper's.
+        base, spacing, order, layout, band: the design of the table, see
+            :mod:`wawa_transformer.sinusoid`; what is left out is the paper's.
     """
 
     pe: Tensor
@@ -207,19 +230,18 @@ class PositionalEncoding(AddedEncoding, kind="sinusoidal"):
         table = sinusoid_table(max_len, d_model, **self.design)
         self.register_buffer("pe", table, persistent=False)
 
-    def embed(self, x: Tensor, offset: int = 0) -> Tensor:
-        """``x (B,S,D)`` plus rows ``offset … offset+S-1`` of the table, in ``x.dtype``."""
+    def embed(self, x: Tensor, at: Positions) -> Tensor:
+        """``x (B,S,D)`` plus the rows of the table at its positions, in ``x.dtype``."""
         if x.ndim != 3 or x.size(-1) != self.d_model:
             raise ValueError(f"expected (batch, seq, d_model={self.d_model}), got {tuple(x.shape)}")
-        return x + self.rows(offset, x.size(1)).to(x.dtype)
+        return x + self.rows(self.table(at.end), at.index).to(x.dtype)
 
-    def rows(self, offset: int, length: int) -> Tensor:
-        """Rows ``offset … offset+length-1`` of the table: ``(1, length, D)``, float32."""
-        end = offset + length
+    def table(self, end: int) -> Tensor:
+        """The table ``(R,D)``, float32, of at least ``end`` positions."""
         if end > self.pe.size(1):
             grown = max(end, 2 * self.pe.size(1))  # doubling: growing one by one stays cheap
             self.pe = sinusoid_table(grown, self.d_model, **self.design).to(self.pe.device)
-        return self.pe[:, offset:end]
+        return self.pe[0]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> PositionalEncoding:
         # model.bfloat16() would round the table for good; follow the device, keep float32.
@@ -227,71 +249,6 @@ class PositionalEncoding(AddedEncoding, kind="sinusoidal"):
         super()._apply(fn, recurse)
         self.pe = table.to(self.pe.device)
         return self
-
-
-def sinusoid_table(length: int, d_model: int, **design: Any) -> Tensor:
-    """The table ``(1, length, d_model)``: formed in float64, returned in float32.
-
-    In float32 the product position × frequency loses its last digits as positions grow; in bf16
-    the angle would be off by more than a radian beyond position 256.
-    """
-    position = torch.arange(length, dtype=torch.float64)
-    return sinusoid(position, d_model, **design).float().unsqueeze(0)
-
-
-def sinusoid(
-    position: Tensor,
-    d_model: int,
-    *,
-    layout: str = "interleaved",
-    band: str = "all",
-    **spectrum: Any,
-) -> Tensor:
-    """Sines and cosines of any ``position (N,)``, negative ones too: ``(N, d_model)``, float64.
-
-    ``layout``: ``interleaved`` is the paper's (sines in even dimensions), ``concatenated`` puts
-    all sines before all cosines, as the paper's own code did (tensor2tensor). ``band``: ``low`` or
-    ``high`` leaves nothing but that half of the dimensions; the others are zero.
-    """
-    sine, cosine = frequencies(d_model, **spectrum)
-    position = position.double().unsqueeze(1)  # (N,1)
-    sines = (position * sine.to(position.device)).sin()  # (N, ceil(D/2))
-    cosines = (position * cosine.to(position.device)).cos()  # (N, floor(D/2))
-    table = torch.cat((sines, cosines), dim=1)
-    if layout == "interleaved":
-        table[:, 0::2], table[:, 1::2] = sines, cosines
-    if band == "low":
-        table[:, d_model // 2 :] = 0
-    elif band == "high":
-        table[:, : d_model // 2] = 0
-    return table
-
-
-def frequencies(
-    d_model: int, base: float = 10000.0, spacing: str = "geometric", order: str = "falling"
-) -> tuple[Tensor, Tensor]:
-    """The angular frequencies of the sines ``(ceil(D/2),)`` and cosines ``(floor(D/2),)``.
-
-    ``spacing``: ``geometric`` is the paper's ``base^(-2i/D)``; ``linear`` has equal steps between
-    the same two ends; ``exponential`` is ``exp(-i)``, whatever the width; ``textbook`` gives the
-    cosine of dimension 2i+1 the frequency ``base^(-(2i+1)/D)``, so that no sine has a partner.
-    ``order``: ``falling`` as in the paper, ``rising`` the other way round, or ``permuted``.
-    """
-    # On the processor wherever the table will be: a device without memory has no last value.
-    pair = torch.arange((d_model + 1) // 2, dtype=torch.float64, device="cpu")  # i
-    step = -math.log(base) / d_model
-    sine = torch.exp(2 * pair * step)
-    if spacing == "linear":
-        sine = torch.linspace(1.0, float(sine[-1]), len(pair), dtype=torch.float64)
-    elif spacing == "exponential":
-        sine = torch.exp(-pair)
-    cosine = torch.exp((2 * pair + 1) * step) if spacing == "textbook" else sine
-    if order == "rising":
-        sine, cosine = sine.flip(0), cosine.flip(0)
-    elif order == "permuted":
-        shuffled = torch.randperm(len(pair), generator=torch.Generator().manual_seed(0))
-        sine, cosine = sine[shuffled], cosine[shuffled]
-    return sine, cosine[: d_model // 2]  # an odd width has one cosine fewer
 
 
 class LearnedEncoding(AddedEncoding, kind="learned"):
@@ -323,11 +280,10 @@ class LearnedEncoding(AddedEncoding, kind="learned"):
         self.table = nn.Parameter(torch.empty(max_len, d_model))
         self.initialise(lambda name: torch.default_generator)
 
-    def embed(self, x: Tensor, offset: int = 0) -> Tensor:
-        """``x (B,S,D)`` plus rows ``offset … offset+S-1`` of the table, in ``x.dtype``."""
-        end = offset + x.size(1)
-        self.check_length(end)
-        return x + self.table[offset:end].to(x.dtype)
+    def embed(self, x: Tensor, at: Positions) -> Tensor:
+        """``x (B,S,D)`` plus the rows of the table at its positions, in ``x.dtype``."""
+        self.check_length(at.end)
+        return x + self.rows(self.table, at.index).to(x.dtype)
 
     def check_length(self, longest: int) -> None:
         if longest > self.max_positions:
@@ -345,3 +301,20 @@ def build(kind: str, place: Place, settings: dict[str, Any] | None = None) -> En
     if kind not in ENCODINGS:
         raise ValueError(f"pe={kind} does not exist; choose one of {', '.join(ENCODINGS)}")
     return ENCODINGS[kind].build(place, **(settings or {}))
+
+
+def build_cross(
+    cross: str, kind: str, place: Place, settings: dict[str, Any] | None = None
+) -> Encoding | None:
+    """What serves in cross-attention beside ``kind``: ``none``, the ``same``, or another kind."""
+    if cross == "none":
+        return None
+    able = [name for name, each in ENCODINGS.items() if each.relative]
+    wanted = kind if cross == "same" else cross
+    if wanted not in able:
+        what = "does not exist" if wanted not in ENCODINGS else "has no part in attention"
+        raise ValueError(
+            f"pe.cross={cross}: {wanted} {what}, and between target and source there is nothing "
+            f"but attention; choose none or one of {', '.join(able)}"
+        )
+    return build(wanted, place, settings if cross == "same" else None)

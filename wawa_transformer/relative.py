@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from wawa_transformer.limits import MOST_POSITIONS, check_base, check_number
-from wawa_transformer.positional import Encoding, Place, PositionalEncoding, sinusoid
+from wawa_transformer.positional import Encoding, Place, PositionalEncoding, Positions
+from wawa_transformer.sinusoid import sinusoid
 
 # ------------------------------------------------------------- turned queries and keys: door 2
 
@@ -25,17 +26,15 @@ class Rotary(Encoding, kind="rotary"):
     Dimensions 2i and 2i+1 of every query and key are turned by ``position · base^(-2i/Dh)``, so
     that their product depends on the distance alone.
 
-    Args:
-        base: as in the sinusoid.
-        cross_attention: turn the queries and keys of cross-attention as well. Off by default:
-            source and target count their positions from different zeros, and turning both
-            assumes that they run in step.
+    ``base`` is the sinusoid's.
 
     Raises:
         ValueError: an odd head width has no pairs.
     """
 
-    def __init__(self, place: Place, base: float = 10000.0, cross_attention: bool = False) -> None:
+    relative = True
+
+    def __init__(self, place: Place, base: float = 10000.0) -> None:
         super().__init__(place)
         if place.head_width % 2:
             raise ValueError(
@@ -43,17 +42,18 @@ class Rotary(Encoding, kind="rotary"):
                 f"model.num_heads={place.num_heads} gives heads of odd width {place.head_width}; "
                 f"choose a model.num_heads that gives an even one"
             )
-        self.cross_attention = cross_attention
         self.angles = PositionalEncoding(place.head_width, max_len=512, dropout=0.0, base=base)
 
-    def rotate(self, q: Tensor, k: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
-        return self.turn(q, offset), self.turn(k, offset)
+    def rotate(
+        self, q: Tensor, k: Tensor, query: Positions, key: Positions
+    ) -> tuple[Tensor, Tensor]:
+        return self.turn(q, query), self.turn(k, key)
 
-    def turn(self, x: Tensor, offset: int) -> Tensor:
-        """``x (B,H,S,Dh)`` turned from position ``offset`` on; in float32 at least."""
-        table = self.angles.rows(offset, x.size(2))  # (1,S,Dh): sine, cosine, sine, …
+    def turn(self, x: Tensor, at: Positions) -> Tensor:
+        """``x (B,H,S,Dh)`` turned by its positions; in float32 at least."""
+        table = self.angles.table(at.end)[at.index]  # (b,h,S,Dh): sine, cosine, sine, …
         table = table.to(torch.promote_types(x.dtype, torch.float32))
-        sine, cosine = table[..., 0::2], table[..., 1::2]  # (1,S,Dh/2)
+        sine, cosine = table[..., 0::2], table[..., 1::2]  # (b,h,S,Dh/2)
         even, odd = x[..., 0::2], x[..., 1::2]  # (B,H,S,Dh/2)
         turned = torch.stack((even * cosine - odd * sine, even * sine + odd * cosine), dim=-1)
         return turned.flatten(-2).to(x.dtype)  # (B,H,S,Dh/2,2) -> (B,H,S,Dh)
@@ -63,57 +63,74 @@ class Rotary(Encoding, kind="rotary"):
 
 
 def once_a_pass(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Keep the last result of a method of ``(q, k, offset)`` that depends on their lengths alone.
+    """Keep the last result of a method of the positions ``(query, key)`` alone.
 
-    Every layer of a forward pass asks for the same. A compiler sees that by itself, and what it
-    computes must not outlive its graph.
+    Every layer of a forward pass asks for the same ones. A compiler sees that by itself, and what
+    it computes must not outlive its graph.
     """
     kept = f"_last_{method.__name__}"
 
     @functools.wraps(method)
-    def remembered(self: RelativeEncoding, q: Tensor, k: Tensor, offset: int = 0) -> Any:
+    def remembered(self: Encoding, query: Positions, key: Positions) -> Any:
         if torch.compiler.is_compiling():
-            return method(self, q, k, offset)
-        asked = (q.size(2), k.size(2), offset, q.device, torch.is_inference_mode_enabled())
-        if asked != self.__dict__.get(kept, (None,))[0]:
-            self.__dict__[kept] = (asked, method(self, q, k, offset))
-        return self.__dict__[kept][1]
+            return method(self, query, key)
+        asked = self.__dict__.get(kept)
+        if asked is None or asked[0] is not query or asked[1] is not key:
+            asked = self.__dict__[kept] = (query, key, method(self, query, key))
+        return asked[2]
 
     return remembered
 
 
 class RelativeEncoding(Encoding):
-    """Door 3: what is added to a score depends on how far the key stands from the query."""
+    """Door 3: what is added to a score depends on how far the key stands from the query.
+
+    Lower case b and h are sizes that positions may have: 1, or B and H.
+    """
+
+    relative = True
 
     @once_a_pass
-    def distances(self, q: Tensor, k: Tensor, offset: int = 0) -> Tensor:
-        """Key minus query position, ``(Q,K)``, for queries ``(B,H,Q,Dh)`` from ``offset`` on."""
-        query = torch.arange(offset, offset + q.size(2), device=q.device)
-        return torch.arange(k.size(2), device=q.device) - query[:, None]
+    def distances(self, query: Positions, key: Positions) -> Tensor:
+        """Key minus query position, ``(b,h,Q,K)``."""
+        return key.index[..., None, :] - query.index[..., :, None]
 
 
 def pick(scores: Tensor, index: Tensor) -> Tensor:
-    """From a score for each relative position ``(B,H,Q,R)`` those of ``index (Q,K)``: (B,H,Q,K)."""
-    return scores.gather(-1, index.expand(*scores.shape[:2], -1, -1))
+    """From scores of each relative position ``(B,H,Q,R)`` those of ``index (b,h,Q,K)``."""
+    return scores.gather(-1, index.expand(*scores.shape[:2], -1, -1))  # (B,H,Q,K)
+
+
+def by_head(values: Tensor) -> Tensor:
+    """A value for each head ``(b,h,Q,K,H)``, each head its own: ``(b,H,Q,K)``."""
+    if values.size(1) == 1:
+        return values[:, 0].permute(0, 3, 1, 2)
+    return values.diagonal(dim1=1, dim2=4).permute(0, 3, 1, 2)  # (b,Q,K,H) -> (b,H,Q,K)
 
 
 class ALiBi(RelativeEncoding, kind="alibi"):
     """Attention with linear biases (Press et al. 2022, section 3): ``-slope · |distance|``.
 
     The decoder's mask leaves only the past. The encoder's bias is symmetric, so an encoder with
-    nothing else cannot tell a sequence from its mirror image.
+    nothing else cannot tell a sequence from its mirror image. ``directed`` heads have a slope for
+    either side: keys to the right of a query have the slopes in reverse, so that head 1 looks to
+    the right and the last head to the left. Cross-attention, where nothing else tells the sides
+    apart, is always directed.
     """
 
     slopes: Tensor
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, directed: bool = False) -> None:
         super().__init__(place)
-        slopes = torch.tensor(alibi_slopes(place.num_heads))
-        self.register_buffer("slopes", slopes, persistent=False)
+        left = torch.tensor(alibi_slopes(place.num_heads))
+        both = directed or place.role == "cross"
+        slopes = torch.stack((left, left.flip(0) if both else left))
+        self.register_buffer("slopes", slopes, persistent=False)  # (2,H): to the left, to the right
 
-    def bias(self, q: Tensor, k: Tensor, offset: int = 0) -> Tensor:
-        distance = self.distances(q, k, offset).abs()  # (Q,K)
-        return (-self.slopes[:, None, None] * distance).to(q.dtype)  # (H,Q,K)
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        distance = self.distances(query, key)  # (b,h,Q,K)
+        left, right = self.slopes[..., None, None]  # (H,1,1) each
+        return (-torch.where(distance > 0, right, left) * distance.abs()).to(q.dtype)  # (b,H,Q,K)
 
 
 def alibi_slopes(num_heads: int) -> list[float]:
@@ -159,14 +176,13 @@ class T5Buckets(RelativeEncoding, kind="t5"):
         self.table = nn.Parameter(torch.empty(num_buckets, place.num_heads))
         self.initialise(lambda name: torch.default_generator)
 
-    def bias(self, q: Tensor, k: Tensor, offset: int = 0) -> Tensor:
-        bucket = self.buckets(q, k, offset)  # (Q,K)
-        return self.table[bucket].permute(2, 0, 1).to(q.dtype)  # (Q,K,H) -> (H,Q,K)
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        return by_head(self.table[self.buckets(query, key)]).to(q.dtype)  # (b,H,Q,K)
 
     @once_a_pass
-    def buckets(self, q: Tensor, k: Tensor, offset: int = 0) -> Tensor:
-        """The bucket of each query and key, ``(Q,K)``."""
-        return self.bucket(self.distances(q, k, offset))
+    def buckets(self, query: Positions, key: Positions) -> Tensor:
+        """The bucket of each query and key, ``(b,h,Q,K)``."""
+        return self.bucket(self.distances(query, key))
 
     def bucket(self, distance: Tensor) -> Tensor:
         """The bucket of each ``distance`` (key minus query), any shape, int64."""
@@ -199,14 +215,14 @@ class ShawRelative(RelativeEncoding, kind="shaw"):
         self.table = nn.Parameter(torch.empty(2 * clip + 1, place.head_width))
         self.initialise(lambda name: torch.default_generator)
 
-    def bias(self, q: Tensor, k: Tensor, offset: int = 0) -> Tensor:
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
         scores = q @ self.table.T.to(q.dtype) / q.size(-1) ** 0.5  # (B,H,Q,2c+1)
-        return pick(scores, self.clipped(q, k, offset))
+        return pick(scores, self.clipped(query, key))
 
     @once_a_pass
-    def clipped(self, q: Tensor, k: Tensor, offset: int = 0) -> Tensor:
-        """The row of the table for each query and key, ``(Q,K)``."""
-        return self.distances(q, k, offset).clamp(-self.clip, self.clip) + self.clip
+    def clipped(self, query: Positions, key: Positions) -> Tensor:
+        """The row of the table for each query and key, ``(b,h,Q,K)``."""
+        return self.distances(query, key).clamp(-self.clip, self.clip) + self.clip
 
     def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
         nn.init.normal_(self.table, std=self.place.head_width**-0.5, generator=draw("table"))
@@ -233,11 +249,13 @@ class TransformerXL(RelativeEncoding, kind="transformer_xl"):
         self.v = nn.Parameter(torch.empty(place.num_heads, place.head_width))
         self.initialise(lambda name: torch.default_generator)
 
-    def rotate(self, q: Tensor, k: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
+    def rotate(
+        self, q: Tensor, k: Tensor, query: Positions, key: Positions
+    ) -> tuple[Tensor, Tensor]:
         return q + self.u[:, None].to(q.dtype), k
 
-    def bias(self, q: Tensor, k: Tensor, offset: int = 0) -> Tensor:
-        table, index = self.sinusoids(q, k, offset)
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        table, index = self.sinusoids(query, key)
         keys = self.project(table.to(self.project.weight.dtype))  # (R,D)
         keys = keys.unflatten(-1, (self.place.num_heads, -1))  # (R,D) -> (R,H,Dh)
         q = q + (self.v - self.u)[:, None].to(q.dtype)  # door 2 added u
@@ -245,12 +263,12 @@ class TransformerXL(RelativeEncoding, kind="transformer_xl"):
         return pick(scores, index)
 
     @once_a_pass
-    def sinusoids(self, q: Tensor, k: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
-        """A sinusoid for every distance there is ``(R,D)``, and its row for each pair ``(Q,K)``."""
-        low, high = offset - k.size(2) + 1, offset + q.size(2) - 1  # query minus key
-        every = torch.arange(low, high + 1, device=q.device)  # (R,)
+    def sinusoids(self, query: Positions, key: Positions) -> tuple[Tensor, Tensor]:
+        """Sinusoids of all distances ``(R,D)``, and the row of each pair ``(b,h,Q,K)``."""
+        low = 1 - key.end  # query minus key
+        every = torch.arange(low, query.end, device=query.index.device)  # (R,)
         table = sinusoid(every, self.place.d_model, base=self.base)
-        return table, -self.distances(q, k, offset) - low
+        return table, -self.distances(query, key) - low
 
     def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
         for name, parameter in (("u", self.u), ("v", self.v)):

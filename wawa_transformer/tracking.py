@@ -18,7 +18,7 @@ from torch.utils.tensorboard import SummaryWriter
 from wawa_transformer.batching import Examples, collate
 from wawa_transformer.config import CONFIG_DIR
 from wawa_transformer.evaluation import SAMPLES, SHOWN, translate
-from wawa_transformer.positional import Encoding
+from wawa_transformer.positional import Encoding, consecutive
 from wawa_transformer.runs import Run, write_lines
 from wawa_transformer.transformer import DecoderLayer, EncoderLayer, Transformer
 
@@ -69,7 +69,8 @@ class Tracker:
         """What the encoding adds to an embedding, position by dimension."""
         device = next(iter(encoding.parameters()), torch.zeros(())).device
         with torch.no_grad():
-            added = encoding.embed(torch.zeros(1, length, d_model, device=device))[0]  # (S,D)
+            at = consecutive(length, device=device)
+            added = encoding.embed(torch.zeros(1, length, d_model, device=device), at)[0]  # (S,D)
         figure = Figure(figsize=(7, 3.5), layout="constrained")
         axes = figure.add_subplot()
         image = axes.imshow(added.cpu(), aspect="auto", cmap="RdBu", vmin=-2, vmax=2)

@@ -144,9 +144,9 @@ def assemble(config: DictConfig, run: Run, path: Path | None) -> Training:
     train = encode(data["train"], tokenizer, task.longest_pair)
     validation, test = encode(data["validation"], tokenizer), encode(data["test"], tokenizer)
 
-    model = build_model(config, tokenizer.get_vocab_size()).to(device)
+    model = build_model(config, tokenizer).to(device)
     evaluation.check_lengths(model, train, validation, test)
-    warning = model.src_position.untrained(max(train.sizes) - 1)
+    warning = model.untrained(max(train.sizes) - 1)
     if warning:
         print(f"warning: {warning}", file=sys.stderr)
     # After the model is built: an encoding's own parameters must not shift the dropout masks.

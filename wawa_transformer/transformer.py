@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 # Importing a module of encodings registers them.
-from wawa_transformer import positional, randomized, relative  # noqa: F401
-from wawa_transformer.attention import KeyValueCache, MultiHeadAttention
+from wawa_transformer import nested, positional, relative  # noqa: F401
+from wawa_transformer.attention import Doors, KeyValueCache, MultiHeadAttention
+from wawa_transformer.counting import PAD, Count, Counting
 from wawa_transformer.limits import MOST_WIDTH, check_number
-from wawa_transformer.positional import Draw, Encoding, Place
+from wawa_transformer.positional import Encoding, Place, Positions
 from wawa_transformer.seeds import seed_for
 
-PAD, BOS, EOS, UNK = 0, 1, 2, 3  # ids: padding, begin and end of a sequence, unknown
+BOS, EOS, UNK = 1, 2, 3  # ids beside PAD, 0: begin and end of a sequence, unknown
 MOST_WORDS, MOST_LAYERS = 1_000_000, 256
 NORMS = ("pre", "post")
 ACTIVATIONS = ("relu", "gelu")
@@ -66,8 +67,8 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(d_model, d_ff, activation)
         self.residuals = nn.ModuleList(Residual(d_model, dropout, norm) for _ in range(2))
 
-    def forward(self, x: Tensor, mask: Tensor | None, encoding: Encoding) -> Tensor:
-        x = self.residuals[0](x, self.self_attention, None, mask, encoding)
+    def forward(self, x: Tensor, mask: Tensor | None, doors: Doors) -> Tensor:
+        x = self.residuals[0](x, self.self_attention, None, mask, doors)
         return self.residuals[1](x, self.feed_forward)
 
 
@@ -89,13 +90,12 @@ class DecoderLayer(nn.Module):
         memory: Tensor,
         mask: Tensor | None,
         cross_mask: Tensor | None,
-        encoding: Encoding,
-        cross: Encoding | None = None,
-        offset: int = 0,
+        doors: Doors,
+        cross: Doors | None = None,
         cache: tuple[KeyValueCache | None, KeyValueCache | None] = (None, None),
     ) -> Tensor:
-        x = self.residuals[0](x, self.self_attention, None, mask, encoding, offset, cache[0])
-        x = self.residuals[1](x, self.cross_attention, memory, cross_mask, cross, offset, cache[1])
+        x = self.residuals[0](x, self.self_attention, None, mask, doors, cache[0])
+        x = self.residuals[1](x, self.cross_attention, memory, cross_mask, cross, cache[1])
         return self.residuals[2](x, self.feed_forward)
 
 
@@ -113,16 +113,21 @@ class Transformer(nn.Module):
             same sum, sqrt(D) times smaller (Csordás et al. 2021, section 3).
         tie_embeddings: one matrix for both embeddings and the output (section 3.4); needs equal
             vocabularies.
+        share_layers: one layer's parameters serve all layers of a stack (the Universal Transformer
+            of Dehghani et al. 2019, without its halting).
         pe: the positional encoding, a key of ``positional.ENCODINGS``; ``pe_settings`` are its own
-            keyword arguments. Encoder and decoder own one each, and cross-attention a third where
-            the encoding asks for it.
+            keyword arguments. Encoder and decoder own one each.
+        cross: what acts on the distance from target to source in cross-attention: ``none``, as in
+            the papers; ``same``, one more of ``pe``; or the name of another relative encoding.
+        counting: where positions are counted from.
         seed: starting values. Each parameter is drawn from a generator seeded by (seed, name), so
             two models that share a parameter's name start with the same values there, whatever
             else they hold. Left out, a seed is drawn from torch's global generator.
 
     Raises:
         ValueError: ``d_model`` not divisible by ``num_heads``, a size or ``dropout`` outside its
-            limits, unequal tied vocabularies, an unknown name, a setting the encoding refuses.
+            limits, unequal tied vocabularies, an unknown name, a setting the encoding refuses, an
+            encoding that has no part for cross-attention, a counting that would have no effect.
     """
 
     def __init__(
@@ -139,8 +144,11 @@ class Transformer(nn.Module):
         activation: str = "relu",
         tie_embeddings: bool = False,
         embedding_scale: str = "token_up",
+        share_layers: bool = False,
         pe: str = "sinusoidal",
         pe_settings: dict[str, Any] | None = None,
+        cross: str = "none",
+        counting: Counting | None = None,
         seed: int | None = None,
     ) -> None:
         super().__init__()
@@ -148,10 +156,7 @@ class Transformer(nn.Module):
         check_number("tgt_vocab_size", tgt_vocab_size, 1, MOST_WORDS)
         check_number("num_layers", num_layers, 1, MOST_LAYERS)
         check_number("d_ff", d_ff, 1, MOST_WIDTH)
-        draw = Draw()
-        encoder = Place(d_model, num_heads, dropout, "encoder", draw)
-        decoder = Place(d_model, num_heads, dropout, "decoder", draw)
-        cross = Place(d_model, num_heads, dropout, "cross", draw)
+        places = {role: Place(d_model, num_heads, dropout, role) for role in positional.ROLES}
         for name, word, choices in (
             ("norm", norm, NORMS),
             ("activation", activation, ACTIVATIONS),
@@ -164,23 +169,23 @@ class Transformer(nn.Module):
                 f"tie_embeddings needs equal vocabularies, got src_vocab_size={src_vocab_size} "
                 f"and tgt_vocab_size={tgt_vocab_size}"
             )
-        self.d_model, self.num_heads = d_model, num_heads
+        self.d_model, self.num_heads, self.num_layers = d_model, num_heads, num_layers
         self.position_down = embedding_scale == "position_down"
 
         self.tgt_embedding = nn.Embedding(tgt_vocab_size, d_model)
         self.src_embedding = (
             self.tgt_embedding if tie_embeddings else nn.Embedding(src_vocab_size, d_model)
         )
-        self.src_position = positional.build(pe, encoder, pe_settings)
-        self.tgt_position = positional.build(pe, decoder, pe_settings)
-        # Source and target are counted from different zeros: by default nothing acts between them.
-        self.cross_position = (
-            positional.build(pe, cross, pe_settings) if self.tgt_position.cross_attention else None
-        )
+        self.src_position = positional.build(pe, places["encoder"], pe_settings)
+        self.tgt_position = positional.build(pe, places["decoder"], pe_settings)
+        self.cross_position = positional.build_cross(cross, pe, places["cross"], pe_settings)
+        self.counting = counting or Counting()
+        self.counting.check(self.src_position, self.cross_position)
 
         shape = (d_model, num_heads, d_ff, dropout, norm, activation)
-        self.encoder_layers = nn.ModuleList(EncoderLayer(*shape) for _ in range(num_layers))
-        self.decoder_layers = nn.ModuleList(DecoderLayer(*shape) for _ in range(num_layers))
+        own = range(1 if share_layers else num_layers)
+        self.encoder_layers = nn.ModuleList(EncoderLayer(*shape) for _ in own)
+        self.decoder_layers = nn.ModuleList(DecoderLayer(*shape) for _ in own)
         # Pre-norm layers leave the residual stream unnormalised, so each stack ends on a norm.
         self.encoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
         self.decoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
@@ -193,12 +198,22 @@ class Transformer(nn.Module):
     @property
     def max_positions(self) -> int | None:
         """The longest sequence the encoding can serve; None: any length."""
-        return self.src_position.max_positions
+        return self.counting.longest(self.src_position.max_positions)
 
     def check_length(self, longest: int) -> None:
         """Raise :class:`SequenceTooLong` where ``longest`` positions cannot be served."""
-        self.src_position.check_length(longest)
-        self.tgt_position.check_length(longest)
+        self.counting.check_length(longest)
+        self.src_position.check_length(self.counting.reach(longest))
+
+    def untrained(self, farthest: int) -> str | None:
+        """A warning where parameters serve distances that training, up to ``farthest``, lacks."""
+        every = (self.src_position, self.cross_position)
+        warnings = [each.untrained(farthest) for each in every if each is not None]
+        return next(filter(None, warnings), None)
+
+    def count(self, src: Tensor) -> Count:
+        """Where the tokens of ``src (B,S)`` and of its target stand; draws what training draws."""
+        return self.counting(src, self.training, self.num_heads)
 
     def forward(
         self,
@@ -217,27 +232,31 @@ class Transformer(nn.Module):
         Raises:
             ValueError: a mask of another shape, or with other values.
         """
-        memory = self.encode(src, src_mask)
-        return self.decode(
-            tgt, memory, tgt_mask, padding_mask(src) if cross_mask is None else cross_mask
-        )
+        count = self.count(src)
+        memory = self.encode(src, src_mask, count)
+        cross_mask = padding_mask(src) if cross_mask is None else cross_mask
+        return self.decode(tgt, memory, tgt_mask, cross_mask, count=count)
 
     def embed(
-        self, ids: Tensor, embedding: nn.Embedding, encoding: Encoding, offset: int = 0
+        self, ids: Tensor, embedding: nn.Embedding, encoding: Encoding, at: Positions
     ) -> Tensor:
-        """Token and position of ``ids (B,S)``, the first at ``offset``, after dropout: (B,S,D)."""
-        x = encoding(embedding(ids) * math.sqrt(self.d_model), offset)
+        """Token and position of ``ids (B,S)``, after dropout: (B,S,D)."""
+        x = encoding(embedding(ids) * math.sqrt(self.d_model), at)
         return x * self.d_model**-0.5 if self.position_down else x
 
-    def encode(self, src: Tensor, src_mask: Tensor | None = None) -> Tensor:
-        """The encoder's reading ``memory (B,S,D)`` of ``src (B,S)``."""
+    def encode(
+        self, src: Tensor, src_mask: Tensor | None = None, count: Count | None = None
+    ) -> Tensor:
+        """The encoder's reading ``memory (B,S,D)`` of ``src (B,S)``, at positions :meth:`count`."""
+        at = (count or self.count(src)).source
         if src_mask is None:
             mask = padding_mask(src)
         else:
             mask = self.checked("src_mask", src_mask, src, src.size(1))
-        x = self.embed(src, self.src_embedding, self.src_position)  # (B,S,D)
-        for layer in self.encoder_layers:
-            x = layer(x, mask, self.src_position)
+        x = self.embed(src, self.src_embedding, self.src_position, at)  # (B,S,D)
+        doors = Doors(self.src_position, at, at)
+        for i in range(self.num_layers):
+            x = self.encoder_layers[i % len(self.encoder_layers)](x, mask, doors)
         return self.encoder_norm(x)
 
     def decode(
@@ -247,14 +266,23 @@ class Transformer(nn.Module):
         tgt_mask: Tensor | None = None,
         cross_mask: Tensor | None = None,
         cache: list[tuple[KeyValueCache, KeyValueCache]] | None = None,
+        count: Count | None = None,
     ) -> Tensor:
         """Logits ``(B,T,V)`` for ``tgt (B,T)`` given ``memory (B,S,D)``.
 
         Without ``cross_mask`` all of ``memory`` is attended to: pass ``padding_mask(src)`` when
         the source is padded. With a ``cache`` from :meth:`new_cache`, ``tgt`` continues what
-        earlier calls decoded and only the new positions' logits are returned.
+        earlier calls decoded and only the new positions' logits are returned. ``count``, from
+        :meth:`count`, may be left out where nothing but lengths decides it.
+
+        Raises:
+            ValueError: no ``count`` where the source's ids, or a draw, decide it.
         """
         offset = 0 if cache is None else len(cache[0][0])
+        if count is None:
+            count = self.counting.of_length(memory.size(1), self.training, memory.device)
+        query = count.target(offset, tgt.size(1))
+        key = query if offset == 0 else count.target(0, offset + tgt.size(1))
         if tgt_mask is None:
             tgt_mask = causal_mask(tgt.size(1), offset, tgt.device)  # (T,offset+T)
             if offset == 0:
@@ -263,19 +291,14 @@ class Transformer(nn.Module):
             tgt_mask = self.checked("tgt_mask", tgt_mask, tgt, offset + tgt.size(1))
         if cross_mask is not None:
             cross_mask = self.checked("cross_mask", cross_mask, tgt, memory.size(1))
-        x = self.embed(tgt, self.tgt_embedding, self.tgt_position, offset)  # (B,T,D)
-        for i, layer in enumerate(self.decoder_layers):
+        x = self.embed(tgt, self.tgt_embedding, self.tgt_position, query)  # (B,T,D)
+        doors, cross = Doors(self.tgt_position, query, key), None
+        if self.cross_position is not None:
+            cross = Doors(self.cross_position, query, count.source)
+        for i in range(self.num_layers):
+            layer = self.decoder_layers[i % len(self.decoder_layers)]
             layer_cache = (None, None) if cache is None else cache[i]
-            x = layer(
-                x,
-                memory,
-                tgt_mask,
-                cross_mask,
-                self.tgt_position,
-                self.cross_position,
-                offset,
-                layer_cache,
-            )
+            x = layer(x, memory, tgt_mask, cross_mask, doors, cross, layer_cache)
         return self.output(self.decoder_norm(x))
 
     def checked(self, name: str, mask: Tensor, queries: Tensor, keys: int) -> Tensor:
@@ -304,7 +327,7 @@ class Transformer(nn.Module):
 
     def new_cache(self) -> list[tuple[KeyValueCache, KeyValueCache]]:
         """An empty cache for :meth:`decode`: self- and cross-attention of each layer."""
-        return [(KeyValueCache(), KeyValueCache()) for _ in self.decoder_layers]
+        return [(KeyValueCache(), KeyValueCache()) for _ in range(self.num_layers)]
 
     def initialise(self, seed: int) -> None:
         """Draw every starting value from (seed, parameter name).

@@ -25,7 +25,8 @@ from conftest import SCRIPTS
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer
-from wawa_transformer.positional import Place, build, frequencies, sinusoid, sinusoid_table
+from wawa_transformer.positional import Place, build
+from wawa_transformer.sinusoid import frequencies, sinusoid, sinusoid_table
 from wawa_transformer.tracking import attention_maps
 
 PROJECT = SCRIPTS / "project"

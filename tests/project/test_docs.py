@@ -24,7 +24,7 @@ import yaml
 from conftest import SCRIPTS, TINY
 
 from wawa_transformer.lab import analysis
-from wawa_transformer.positional import sinusoid_table
+from wawa_transformer.sinusoid import sinusoid_table
 
 ROOT = SCRIPTS.parent
 CLAIMS = yaml.safe_load((ROOT / "docs" / "claims.yaml").read_text(encoding="utf-8"))

@@ -21,7 +21,7 @@ from torch import nn
 
 from wawa_transformer.lab.pages import write_page
 from wawa_transformer.lab.plots import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, VERMILION
-from wawa_transformer.positional import SPACINGS, frequencies, sinusoid, sinusoid_table
+from wawa_transformer.sinusoid import SPACINGS, frequencies, sinusoid, sinusoid_table
 
 Words = Callable[[str, str], str]
 GALLERY: dict[str, Callable[[Words], Figure]] = {}
