@@ -86,8 +86,9 @@ class GeneratedTask(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        symbols = (self.train_size + self.validation_size) * self.max_length
-        symbols += self.test_per_length * self.test_max_length**2 // 2
+        symbols = (self.train_size + self.validation_size) * self.size(self.max_length)
+        longest = self.test_max_length
+        symbols += self.test_per_length * longest * self.size(longest) // 2
         if symbols > MOST_SYMBOLS:
             raise UserError(
                 f"task.train_size={self.train_size}, task.max_length={self.max_length}, "
@@ -98,6 +99,10 @@ class GeneratedTask(Task):
         for key, least in (("max_length", self.min_length), ("test_max_length", self.max_length)):
             if getattr(self, key) < least:
                 raise UserError(f"task.{key}={getattr(self, key)} must be at least {least}.")
+
+    def size(self, length: int) -> int:
+        """About how many symbols an example up to ``length`` has, for the limit of memory."""
+        return length
 
     def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
         """The words of one source and of its target."""
@@ -156,9 +161,7 @@ class SequenceTask(GeneratedTask):
         as a set, so all orderings of one multiset of symbols get the same answer, which is right
         for one of them: the number of multisets over the number of sequences.
         """
-        if not self.order_matters:
-            return 1.0
-        return math.comb(length + self.symbols - 1, length) / self.symbols**length
+        return multisets(self.symbols, length) if self.order_matters else 1.0
 
 
 @dataclass
@@ -175,6 +178,14 @@ class Copy(SequenceTask, kind="copy"):
 
     def target(self, symbols: list[int]) -> list[str]:
         return list(map(str, symbols))
+
+
+@dataclass
+class Duplicate(SequenceTask, kind="duplicate"):
+    """The source twice (Ontañón et al. 2022, arXiv 2108.04378)."""
+
+    def target(self, symbols: list[int]) -> list[str]:
+        return list(map(str, 2 * symbols))
 
 
 @dataclass
@@ -243,6 +254,96 @@ class Addition(GeneratedTask, kind="addition"):
 
 
 @dataclass
+class TwoLists(GeneratedTask):
+    """Two lists and what they make together, as in Ontañón et al. 2022 (arXiv 2108.04378).
+
+    ``length`` counts the first list. The second has a length of its own, uniform over the trained
+    lengths where ``length`` is one of them and over the longer ones where it is not: the mean over
+    either part of the test is then the paper's, which draws both lengths from one range.
+    """
+
+    symbols: int = setting(10, least=2, most=10**5)
+
+    def second_lengths(self, length: int) -> range:
+        """The lengths that the second list may have beside a first one of ``length``."""
+        if length <= self.max_length:
+            return range(self.min_length, self.max_length + 1)
+        return range(self.max_length + 1, self.test_max_length + 1)
+
+
+@dataclass
+class Cartesian(TwoLists, kind="cartesian"):
+    """All pairs of a number and a letter: ``1 2 ; B A`` → ``1 B ; 1 A ; 2 B ; 2 A ;``.
+
+    Numbers and letters are independent and uniform over ``symbols`` of each, and may repeat. The
+    target has three words for each pair.
+    """
+
+    def size(self, length: int) -> int:
+        return 3 * length**2
+
+    def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
+        second = int(random.choice(self.second_lengths(length)))
+        drawn = [random.integers(1, self.symbols + 1, size=n).tolist() for n in (length, second)]
+        numbers, names = list(map(str, drawn[0])), list(map(letters, drawn[1]))
+        pairs = itertools.product(numbers, names)
+        return [*numbers, ";", *names], [word for pair in pairs for word in (*pair, ";")]
+
+    def vocabulary(self) -> Iterable[str]:
+        numbers = range(1, self.symbols + 1)
+        return [*map(str, numbers), *map(letters, numbers), ";"]
+
+    def ceiling(self, length: int) -> float | None:
+        """``C(n+V-1, n) / V^n`` of either list, multiplied; the mean over the second's lengths.
+
+        A number is not a letter, so both multisets are known without positions. The target tells
+        both orders, so one answer for each pair of multisets is right for one pair of lists.
+        """
+        second = [multisets(self.symbols, n) for n in self.second_lengths(length)]
+        return multisets(self.symbols, length) * math.fsum(second) / len(second)
+
+
+@dataclass
+class Intersection(TwoLists, kind="intersection"):
+    """Whether two lists share a number: ``7 4 ; 9 7 2`` → ``true``.
+
+    No list holds a number twice. A fair coin decides whether an example is to be ``true``, so that
+    guessing is right half the time. For ``false`` the lists have nothing in common and are
+    otherwise uniform; for ``true`` each is uniform, and where they share nothing a number of the
+    first replaces one of the second. In the paper true and false alternate, and its first list is
+    shorter by the numbers that were drawn again.
+    """
+
+    symbols: int = setting(100, least=2, most=10**5)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.symbols < 2 * self.test_max_length:
+            raise UserError(
+                f"task.symbols={self.symbols} must be at least {2 * self.test_max_length}, for two "
+                f"lists of up to task.test_max_length={self.test_max_length} that share nothing."
+            )
+
+    def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
+        both = length + int(random.choice(self.second_lengths(length)))
+        apart = random.choice(self.symbols, both, replace=False) + 1
+        first, second = apart[:length], apart[length:]
+        shares = bool(random.integers(2))
+        if shares:
+            second = random.choice(self.symbols, both - length, replace=False) + 1
+            if not set(first) & set(second):
+                second[random.integers(len(second))] = random.choice(first)
+        return [*map(str, first), ";", *map(str, second)], [str(shares).lower()]
+
+    def vocabulary(self) -> Iterable[str]:
+        return [*map(str, range(1, self.symbols + 1)), ";", "true", "false"]
+
+    def ceiling(self, length: int) -> float | None:
+        """1: a number that both lists hold is the one that the source holds twice."""
+        return 1.0
+
+
+@dataclass
 class NumberWords(GeneratedTask, kind="number_words"):
     """English number words to digits: ``three hundred and forty two`` → ``3 4 2``.
 
@@ -269,20 +370,27 @@ class NumberWords(GeneratedTask, kind="number_words"):
 class Scan(Task, kind="scan"):
     """Commands to actions, all 20,910 of them (Lake and Baroni 2018).
 
-    ``length`` counts actions, 1 to 48. ``split`` is one of the paper's:
+    ``length`` counts actions, 1 to 48. ``split`` is one of that paper's, or the last of Loula,
+    Baroni and Lake 2018 (arXiv 1807.07545):
 
     - ``simple``: 80% of the commands for training, the others for the test;
     - ``length``: commands of at most ``cutoff`` actions for training (the paper: 22);
     - ``primitive``: ``primitive`` alone is trained, a tenth of all training examples, and every
-      longer command that holds it is tested (the paper: ``jump`` and ``turn left``).
+      longer command that holds it is tested (the paper: ``jump`` and ``turn left``);
+    - ``template``: every command that holds ``template`` is tested, where ``primitive`` stands for
+      walk, look, run or jump, and the others are trained. As in the published files, commands with
+      ``turn`` in the place of the template's first word are in neither.
 
     ``held_out`` commands leave the training split for validation. The length split's test holds
     as many that are within the cutoff, beside all that are beyond it.
     """
 
-    split: str = word("length", "simple", "primitive")
+    split: str = word("length", "simple", "primitive", "template")
     cutoff: int = setting(22, least=1, most=48)
     primitive: str = word("jump", "walk", "run", "look", "turn left", "turn right")
+    template: str = word(
+        "jump around right", "primitive right", "primitive opposite right", "primitive around right"
+    )
     held_out: int = setting(500, least=1, most=20_000)
 
     def __post_init__(self) -> None:
@@ -314,6 +422,13 @@ class Scan(Task, kind="scan"):
             train = [name for name in names if len(commands[name]) <= self.cutoff]
             train, test = train[self.held_out :], train[: self.held_out]
             test += [name for name in names if len(commands[name]) > self.cutoff]
+        elif self.split == "template":
+            verb, words = self.template.split(" ", 1)
+            verbs = "walk|look|run|jump" if verb == "primitive" else verb
+            pattern = re.compile(rf"\b(?:{verbs}) {words}\b")
+            names = [n for n in names if f"turn {words}" not in n]
+            train = [n for n in names if not pattern.search(n)]
+            test = [n for n in names if pattern.search(n)]
         else:
             holds = f" {self.primitive} "
             test = [n for n in names if holds in f" {n} " and n != self.primitive]
@@ -361,6 +476,11 @@ def scan_commands() -> dict[str, list[str]]:
         commands[f"{first} and {second}"] = one + two
         commands[f"{first} after {second}"] = two + one
     return commands
+
+
+def multisets(symbols: int, length: int) -> float:
+    """``C(n+V-1, n) / V^n``: how many multisets there are over how many sequences."""
+    return math.comb(length + symbols - 1, length) / symbols**length
 
 
 def number_words(number: int) -> list[str]:
