@@ -14,7 +14,10 @@ from wawa_transformer.config import CONFIG_DIR, UserError, build_model
 from wawa_transformer.positional import ENCODINGS
 from wawa_transformer.runs import Run
 from wawa_transformer.seeds import seed_for
+from wawa_transformer.tasks import word_tokenizer
 from wawa_transformer.text import build_task
+
+WORDS = word_tokenizer([*"0123456789", "+"])
 
 
 @pytest.mark.parametrize(
@@ -69,7 +72,7 @@ def test_settings_of_encodings_and_tasks_are_typed() -> None:
     with pytest.raises(UserError, match=r"task\.max_length"):
         build_task(configure("task.max_length=long"))
     with pytest.raises(UserError, match=r"pe\.max_len"):
-        build_model(configure("pe=learned", "pe.max_len=long"), 20)
+        build_model(configure("pe=learned", "pe.max_len=long"), WORDS)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +87,7 @@ def test_every_configuration_file_composes_and_builds(choice: str) -> None:
     if group == "task":
         build_task(config)
     config.model.num_layers = 1
-    build_model(config, 20)
+    build_model(config, WORDS)
     assert "python scripts/" in (CONFIG_DIR / f"{choice}.yaml").read_text(encoding="utf-8")
 
 

@@ -18,7 +18,7 @@ from conftest import SCRIPTS, TINY, configure, run_script
 
 from wawa_transformer import checkpoint
 from wawa_transformer.config import UserError
-from wawa_transformer.positional import ENCODINGS, Encoding
+from wawa_transformer.positional import ENCODINGS, Encoding, Positions
 from wawa_transformer.runs import LOCK, Run, hold, identity, write_atomically
 from wawa_transformer.stopping import STATUS
 from wawa_transformer.training import train
@@ -286,7 +286,7 @@ def test_a_loss_that_was_never_finite_is_not_blamed_on_the_learning_rate(tmp_pat
     """Planted: an encoding that adds infinity. No word of a checkpoint that does not exist."""
 
     class Exploding(Encoding, kind="exploding"):
-        def embed(self, x: torch.Tensor, offset: int = 0) -> torch.Tensor:
+        def embed(self, x: torch.Tensor, at: Positions) -> torch.Tensor:
             return x + torch.inf
 
     try:

@@ -196,7 +196,7 @@ class PositionalEncoding(AddedEncoding, kind="sinusoidal"):
         max_len: positions in the table to begin with; a longer input grows it, since a formula
             has no last position.
         dropout: probability of zeroing an element of the sum.
-        base, spacing, order, layout, band: the design of the table, see
+        base, spacing, order, layout, band, stretch: the design of the table, see
             :mod:`wawa_transformer.sinusoid`; what is left out is the paper's.
     """
 
@@ -213,6 +213,7 @@ class PositionalEncoding(AddedEncoding, kind="sinusoidal"):
         order: str = "falling",
         layout: str = "interleaved",
         band: str = "all",
+        stretch: float = 1.0,
         *,
         place: Place | None = None,
     ) -> None:
@@ -223,8 +224,9 @@ class PositionalEncoding(AddedEncoding, kind="sinusoidal"):
         check_word("order", order, ORDERS)
         check_word("layout", layout, LAYOUTS)
         check_word("band", band, BANDS)
+        check_number("pe.stretch", stretch, 1e-6, 1e6)
         self.design: dict[str, Any] = dict(
-            base=base, spacing=spacing, order=order, layout=layout, band=band
+            base=base, spacing=spacing, order=order, layout=layout, band=band, stretch=stretch
         )
         # Not persistent: a checkpoint must load whatever max_len it was made with.
         table = sinusoid_table(max_len, d_model, **self.design)

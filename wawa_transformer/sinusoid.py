@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SPACINGS = ("geometric", "linear", "exponential", "textbook")
+SPACINGS = ("geometric", "linear", "exponential", "textbook", "fairseq", "divided")
 ORDERS = ("falling", "rising", "permuted")
 LAYOUTS = ("interleaved", "concatenated")
 BANDS = ("all", "low", "high")
@@ -53,14 +53,22 @@ def sinusoid(
 
 
 def frequencies(
-    d_model: int, base: float = 10000.0, spacing: str = "geometric", order: str = "falling"
+    d_model: int,
+    base: float = 10000.0,
+    spacing: str = "geometric",
+    order: str = "falling",
+    stretch: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """The angular frequencies of the sines ``(ceil(D/2),)`` and cosines ``(floor(D/2),)``.
 
     ``spacing``: ``geometric`` is the paper's ``base^(-2i/D)``; ``linear`` has equal steps between
     the same two ends; ``exponential`` is ``exp(-i)``, whatever the width; ``textbook`` gives the
-    cosine of dimension 2i+1 the frequency ``base^(-(2i+1)/D)``, so that no sine has a partner.
+    cosine of dimension 2i+1 the frequency ``base^(-(2i+1)/D)``, so that no sine has a partner;
+    ``fairseq`` ends on ``1/base`` itself, one step lower than the paper's (its
+    ``sinusoidal_positional_embedding.py``, with ``layout=concatenated``); ``divided`` is the
+    mistake of harvardnlp/annotated-transformer#131, position over frequency: ``base^(+2i/D)``.
     ``order``: ``falling`` as in the paper, ``rising`` the other way round, or ``permuted``.
+    ``stretch`` divides all frequencies, which is dividing all positions.
     """
     # On the processor wherever the table will be: a device without memory has no last value.
     pair = torch.arange((d_model + 1) // 2, dtype=torch.float64, device="cpu")  # i
@@ -70,10 +78,15 @@ def frequencies(
         sine = torch.linspace(1.0, float(sine[-1]), len(pair), dtype=torch.float64)
     elif spacing == "exponential":
         sine = torch.exp(-pair)
+    elif spacing == "fairseq":
+        sine = torch.exp(-math.log(base) * pair / max(1, len(pair) - 1))
+    elif spacing == "divided":
+        sine = 1 / sine
     cosine = torch.exp((2 * pair + 1) * step) if spacing == "textbook" else sine
     if order == "rising":
         sine, cosine = sine.flip(0), cosine.flip(0)
     elif order == "permuted":
         shuffled = torch.randperm(len(pair), generator=torch.Generator().manual_seed(0))
         sine, cosine = sine[shuffled], cosine[shuffled]
-    return sine, cosine[: d_model // 2]  # an odd width has one cosine fewer
+    # An odd width has one cosine fewer.
+    return sine / stretch, cosine[: d_model // 2] / stretch

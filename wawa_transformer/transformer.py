@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 # Importing a module of encodings registers them.
-from wawa_transformer import nested, positional, relative  # noqa: F401
+from wawa_transformer import kernels, nested, positional, relative  # noqa: F401
 from wawa_transformer.attention import Doors, KeyValueCache, MultiHeadAttention
 from wawa_transformer.counting import PAD, Count, Counting
 from wawa_transformer.limits import MOST_WIDTH, check_number

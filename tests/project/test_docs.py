@@ -325,7 +325,15 @@ def test_troubleshooting_names_every_message() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             name = node.func.id if isinstance(node, ast.Call) and hasattr(node.func, "id") else ""
             # The model's own ValueErrors reach the user as they are.
-            own = ("limits", "positional", "relative", "randomized", "transformer")
+            own = (
+                "counting",
+                "kernels",
+                "limits",
+                "nested",
+                "positional",
+                "relative",
+                "transformer",
+            )
             raised = path.stem in own and name == "ValueError"
             if name in shown or raised:
                 pieces = message(node.args[0]).rstrip(".").split("…")

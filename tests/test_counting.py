@@ -1,0 +1,219 @@
+"""Where positions are counted from: true lengths, what is drawn, what both sides share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from conftest import ABSOLUTE, RELATIVE
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wawa_transformer import Transformer
+from wawa_transformer.counting import Counting
+from wawa_transformer.positional import Encoding, Place, SequenceTooLong, build
+
+PLUS = 5
+IDS = st.lists(st.lists(st.integers(3, 9), min_size=1, max_size=8), min_size=1, max_size=3)
+
+
+def padded(rows: list[list[int]]) -> torch.Tensor:
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
+
+
+def parts(row: list[int], restart: bool) -> list[list[int]]:
+    """The row cut after every separator."""
+    cut: list[list[int]] = [[]]
+    for i, word in enumerate(row):
+        cut[-1].append(word)
+        if restart and word == PLUS and i + 1 < len(row):
+            cut.append([])
+    return cut
+
+
+@settings(max_examples=150, deadline=None)
+@given(IDS, st.sampled_from(Counting.ORIGINS), st.booleans())
+def test_the_source_is_counted_from_where_it_says(
+    rows: list[list[int]], origin: str, restart: bool
+) -> None:
+    """Against a count by hand of every part of every row, padding left out."""
+    counting = Counting(origin=origin, restart=PLUS if restart else None)
+    index = counting(padded(rows), training=False, num_heads=4).source.index
+    index = index.expand(len(rows), 4, -1)
+    for head in range(4):
+        end = origin == "end" or origin == "both" and head % 2
+        for row, found in zip(rows, index[:, head].tolist(), strict=True):
+            expected = []
+            for part in parts(row, restart):
+                count = list(range(len(part)))
+                expected += count[::-1] if end else count
+            assert found[: len(row)] == expected
+    assert index.min() >= 0 and index.max() < padded(rows).size(1)
+
+
+@pytest.mark.parametrize("origin", Counting.ORIGINS)
+def test_source_and_target_start_at_one_random_position(origin: str) -> None:
+    """Uniform in 0 … moved, one draw for both sides; evaluation starts at 0."""
+    counting, ids = Counting(moved=3, origin=origin), padded([[7, 8, 9, 6], [9, 6]])
+    still = Counting(origin=origin)(ids, training=False, num_heads=2).source.index
+    seen = set()
+    for _ in range(60):
+        count = counting(ids, training=True, num_heads=2)
+        [start] = (count.source.index - still).unique().tolist()
+        assert count.target(0, 5).index.flatten().tolist() == list(range(start, start + 5))
+        assert max(count.source.end, count.target(0, 5).end) <= counting.reach(5)
+        seen.add(start)
+    assert seen == {0, 1, 2, 3}
+    assert torch.equal(counting(ids, training=False, num_heads=2).source.index, still)
+
+
+@settings(max_examples=30, deadline=None)
+@given(IDS, st.sampled_from(Counting.ORIGINS), st.integers(1, 8), st.integers(0, 2**30))
+def test_random_positions_keep_the_order_and_are_shared(
+    rows: list[list[int]], origin: str, target: int, seed: int
+) -> None:
+    """The k-th count of either side is the k-th smallest drawn; the shorter side's are among them.
+
+    The draw depends on how long a sequence is, so the longer of both holds the shorter one's.
+    """
+    torch.manual_seed(seed)
+    ids = padded(rows)
+    plain = Counting(origin=origin)(ids, training=True, num_heads=2).source.index
+    count = Counting(origin=origin, randomized=30)(ids, training=True, num_heads=2)
+    drawn = count.place(ids.size(1)).index.flatten().tolist()
+    assert drawn == sorted(set(drawn)) and drawn[0] >= 0 and drawn[-1] < 30
+    assert torch.equal(torch.tensor(drawn)[plain], count.source.index)
+    other = set(count.target(0, target).index.flatten().tolist())
+    assert other <= set(drawn) or set(drawn) <= other
+
+
+def test_random_positions_are_drawn_from_all_and_spaced_in_evaluation() -> None:
+    """Every position is met; evaluation takes every stride-th, and says where they end."""
+    counting, ids = Counting(randomized=30, stride=2), torch.ones(1, 8, dtype=torch.int64)
+    drawn: set[int] = set()
+    for _ in range(60):  # that one of 30 is never among 8 drawn: 3 in 10 million
+        drawn |= set(counting(ids, training=True).source.index.flatten().tolist())
+    assert drawn == set(range(30))
+    count = counting(ids, training=False)
+    assert count.source.index.flatten().tolist() == list(range(0, 16, 2))
+    assert count.target(6, 2).index.flatten().tolist() == [12, 14]
+    assert counting.longest(None) == 15
+    counting.check_length(15)
+    with pytest.raises(SequenceTooLong, match=r"16 positions .* set pe.randomized=31 or more"):
+        counting(torch.ones(1, 16, dtype=torch.int64), training=False)
+
+
+def test_a_table_must_reach_where_counting_leads() -> None:
+    """A moved table serves what its last rows leave; a randomised one must hold every draw."""
+    moved = Transformer(9, 9, 8, 1, 2, 8, pe="learned", pe_settings={"max_len": 20},
+                        counting=Counting(moved=5))  # fmt: skip
+    assert moved.max_positions == 15
+    moved.check_length(15)
+    with pytest.raises(SequenceTooLong, match="a sequence of 21 positions"):
+        moved.check_length(16)
+    with pytest.raises(SequenceTooLong, match="a sequence of 30 positions"):
+        Transformer(9, 9, 8, 1, 2, 8, pe="learned", pe_settings={"max_len": 20},
+                    counting=Counting(randomized=30))  # fmt: skip
+
+
+def test_decoding_asks_for_what_it_cannot_know() -> None:
+    """Where ids or a draw decide positions, decode() takes them from count, or refuses."""
+    src, tgt = padded([[4, 5, 6], [7, 8]]), torch.tensor([[1, 4], [1, 5]])
+    for counting, training in (
+        (Counting(origin="end"), False), (Counting(restart=PLUS), False), (Counting(moved=4), True)
+    ):  # fmt: skip
+        model = Transformer(9, 9, 8, 1, 2, 8, dropout=0.0, counting=counting).train(training)
+        count = model.count(src)
+        memory = model.encode(src, count=count)
+        with pytest.raises(ValueError, match=r"decode\(\) needs count=model.count\(src\)"):
+            model.decode(tgt, memory)
+        assert model.decode(tgt, memory, count=count).isfinite().all()
+    model = Transformer(9, 9, 8, 1, 2, 8, counting=Counting(moved=4)).eval()
+    memory = model.encode(src)
+    assert torch.equal(model.decode(tgt, memory), model.decode(tgt, memory, count=model.count(src)))
+
+
+@pytest.mark.parametrize("kind", RELATIVE)
+def test_distances_from_the_end_make_reverse_a_copy(kind: str) -> None:
+    """Between target t and the source's t-th symbol from the end lies distance 0, at any length.
+
+    So cross-attention scores a source counted from its end as those of its mirror image counted
+    from its start.
+    """
+    model = Transformer(11, 11, 8, 2, 2, 16, pe=kind, cross="same", seed=0).double().eval()
+    generator = torch.Generator().manual_seed(0)
+    memory = torch.randn(1, 6, 8, dtype=torch.float64, generator=generator)
+    tgt = torch.tensor([[1, 5, 4, 7]])
+    ids = torch.full((1, 6), 4)
+    ends = Counting(origin="end")(ids, training=False, num_heads=2)
+    starts = Counting()(ids, training=False, num_heads=2)
+    torch.testing.assert_close(
+        model.decode(tgt, memory, count=ends), model.decode(tgt, memory.flip(1), count=starts)
+    )
+
+
+def test_padding_is_not_counted_from_the_end() -> None:
+    """The memory of a sentence is the same beside a longer one."""
+    model = Transformer(11, 11, 8, 1, 2, 16, counting=Counting(origin="end"), seed=0).eval()
+    alone = model.encode(torch.tensor([[4, 5, 6]]))
+    beside = model.encode(torch.tensor([[4, 5, 6, 0, 0], [4, 5, 6, 7, 8]]))
+    torch.testing.assert_close(beside[:1, :3], alone)
+
+
+def encodings(kind: str, cross: str | None = None, heads: int = 2) -> list[Encoding | None]:
+    """The encoder's encoding, and that of cross-attention."""
+    between = build(cross, Place(8, heads, role="cross")) if cross else None
+    return [build(kind, Place(8, heads)), between]
+
+
+@pytest.mark.parametrize(
+    ("given_", "used", "message"),
+    [
+        ({"origin": "middle"}, None, "pe.origin=middle does not exist; choose one of start, end"),
+        ({"target_origin": "end"}, None, "pe.target_origin=end would need the length of a target"),
+        ({"moved": -1}, None, "pe.moved=-1 must be at least 0"),
+        ({"moved": 2**40}, None, "pe.moved=1099511627776 must be at least 0 and at most"),
+        ({"randomized": -1}, None, "pe.randomized=-1 must be at least 0"),
+        ({"stride": 0, "randomized": 9}, None, "pe.stride=0 must be at least 1"),
+        ({"stride": 10, "randomized": 9}, None, "pe.stride=10 must be 1 without"),
+        ({"stride": 2}, None, "pe.stride=2 must be 1 without pe.randomized"),
+        ({"moved": 3, "randomized": 9}, None, "pe.moved=3 and pe.randomized=9 exclude each other"),
+        ({"moved": 3}, ("t5",), "pe.moved=3 moves all positions alike, and pe.kind=t5 sees"),
+        ({"moved": 3}, ("rotary", "rotary"), "pe.moved=3 moves all positions alike"),
+        ({"origin": "end"}, ("alibi",), "pe.origin=end mirrors the distances within the source"),
+        ({"origin": "both"}, ("rotary",), "pe.origin=both mirrors"),
+        ({"origin": "both"}, ("learned", None, 1), "pe.origin=both divides the heads between"),
+        ({"origin": "end"}, ("none",), "pe.kind=none counts no positions"),
+        ({"randomized": 9}, ("cope",), "pe.kind=cope counts no positions"),
+        ({"randomized": 300}, ("learned",), "a sequence of 300 positions does not fit the learned"),
+    ],
+)  # fmt: skip
+def test_what_would_have_no_effect_is_refused(
+    given_: dict[str, Any], used: tuple[Any, ...] | None, message: str
+) -> None:
+    """The key, the value, and what to do instead."""
+    with pytest.raises(ValueError, match=f"^{message}"):
+        counting = Counting(**given_)
+        counting.check(*encodings(*used or ("sinusoidal",)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ABSOLUTE)
+@pytest.mark.parametrize("origin", Counting.ORIGINS)
+def test_what_has_an_effect_is_not_refused(kind: str, origin: str) -> None:
+    """Every absolute encoding may be counted from anywhere, and so may every distance between."""
+    for each in (Counting(origin=origin), Counting(origin=origin, moved=3), Counting(restart=1)):
+        each.check(*encodings(kind))  # type: ignore[arg-type]
+    Counting(origin=origin).check(*encodings("t5", "t5"))  # type: ignore[arg-type]
+    Counting(origin=origin).check(*encodings("none", "shaw"))  # type: ignore[arg-type]
+
+
+def test_nested_dropout_keeps_the_first_dimensions() -> None:
+    """Each example keeps a prefix of its dimensions, of every length; evaluation keeps all."""
+    encoding = build("sinusoidal_nested", Place(12, dropout=0.0)).train()
+    out = encoding(torch.full((400, 2, 12), 9.0))  # 9 plus a sine is never 0
+    kept = (out != 0).sum(-1)
+    assert (kept == kept[:, :1]).all() and set(kept[:, 0].tolist()) == set(range(1, 13))
+    assert ((out != 0).int().diff(dim=-1) <= 0).all()
+    assert (encoding.eval()(torch.full((4, 2, 12), 9.0)) != 0).all()
