@@ -53,7 +53,8 @@ def main(config: DictConfig) -> None:
         from wawa_transformer.lab.report import write_means, write_report
 
         command = shlex.join(["python", "scripts/compare.py", *sys.argv[1:]])
-        page = write_report(directory, runs, config.study.name, command, config.study.question)
+        study = config.study
+        page = write_report(directory, runs, study.name, command, study.question, study.pairs)
         write_means(directory)
     unfinished = [run for run in runs if run.status != "finished"]
     for run in unfinished:

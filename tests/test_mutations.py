@@ -96,7 +96,8 @@ def test_position_down_divides_the_encoding_not_the_token(tiny) -> None:
     ids = torch.tensor([[4, 5, 6]])
     for scale, token, position in (("token_up", 4.0, 1.0), ("position_down", 1.0, 0.25)):
         model = Transformer(9, 9, 16, 1, 2, 32, embedding_scale=scale, seed=0).eval()
-        embedded = model.embed(ids, model.src_embedding, model.src_position)
+        at = model.count(ids).source
+        embedded = model.embed(ids, model.src_embedding, model.src_position, at)
         expected = model.src_embedding(ids) * token + sinusoid_table(3, 16) * position
         torch.testing.assert_close(embedded, expected)
     results = [

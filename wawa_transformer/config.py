@@ -99,7 +99,7 @@ class StudyConfig:
     pe: list[str] = field(default_factory=list)
     task: list[str] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
-    against: dict[str, str] = field(default_factory=dict)  # what an encoding is compared with
+    pairs: list[list[str]] = field(default_factory=list)  # which encodings are compared
     minutes: float | None = None  # on two cores, as measured; said before a study starts
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from wawa_transformer.lab.analysis import ceiling_of, not_above
+from wawa_transformer.lab.analysis import ceiling_of, judge, not_above
 from wawa_transformer.lab.intervals import Estimate
 from wawa_transformer.lab.plots import RESERVED_LOOKS, encoding_styles
 from wawa_transformer.lab.report import write_means, write_report
@@ -464,3 +464,65 @@ def test_an_encoding_looks_the_same_in_every_study() -> None:
     markers = [large[pe]["marker"] for pe in [*ours, *others]]
     assert len(set(markers)) == len(markers) == len(ours) + 12
     assert encoding_styles("ba") == encoding_styles("ab")
+
+
+def seeds_of(*values: float) -> dict[int, float]:
+    return dict(enumerate(values))
+
+
+def test_each_encoding_is_judged_against_the_one_the_study_names() -> None:
+    """Better, worse, mixed, unclear: by the interval corrected for the number of comparisons."""
+    base = {"a": seeds_of(0.5, 0.5, 0.5, 0.5, 0.5)}
+    better = base | {"b": seeds_of(0.61, 0.59, 0.60, 0.62, 0.58)}
+    worse = base | {"b": seeds_of(0.41, 0.39, 0.40, 0.42, 0.38)}
+    # Half of the plain interval is 2.776 × 0.0158 / √5 = 0.0196, of the fifth part 0.033.
+    barely = base | {"b": seeds_of(0.525 + 0.02, 0.525 - 0.02, 0.525 + 0.01, 0.525 - 0.01, 0.525)}
+
+    def verdict(*measures: Any, of: int = 5, unread: Any = ()) -> str:
+        compared = [
+            (f"measure {i}, all", values, True, "z.3f") for i, values in enumerate(measures)
+        ]
+        return judge(("b", "a"), of, compared, unread)["verdict"]
+
+    assert verdict(better) == verdict(better, base | {"b": base["a"]}) == "better"
+    assert verdict(worse) == "worse" and verdict(better, worse) == "mixed"
+    assert verdict(barely, of=1) == "better" and verdict(barely, of=5) == "unclear"
+    assert verdict(better, worse, unread=[worse]) == "better"
+    lower = judge(("b", "a"), 1, [("NLL per token", better, False, "z.3f")], ())
+    assert lower["verdict"] == "worse" and lower["shown"] == ["NLL per token +0.100 ± 0.020"]
+
+
+def test_a_study_that_names_its_comparisons_reports_these(tmp_path: Path) -> None:
+    """Only the named pairs, counted task by task in the headline; an unfinished one is left out."""
+    runs = [
+        Run(task, pe, seed, tmp_path / "runs" / f"{task}{pe}{seed}")
+        for task in ("map", "sort")
+        for pe in ENCODINGS
+        for seed in range(5)
+    ]
+    for run in runs:
+        plant(run)
+    pairs = [["sinusoidal", "none"], ["learned", "sinusoidal"], ["missing", "none"]]
+    write_report(tmp_path / "out", runs, "Pairs", "compare", "", pairs)
+    markdown = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    assert (
+        "**Each encoding against the one it is compared with: better 1 of 2 on map; "
+        "not shown to differ 1 of 2 on map, 2 of 2 on sort.**"
+    ) in markdown
+    assert "Better: sinusoidal against none (exact match +0." in markdown
+    assert "Not shown to differ: learned against sinusoidal (exact match" in markdown
+    assert "(95% intervals corrected for 2 comparisons.)" in markdown
+    assert "| sinusoidal − none |" in markdown and "learned − none" not in markdown
+
+
+def test_a_variant_has_the_colour_of_its_original() -> None:
+    """And a look of its own: dash or marker differ."""
+    names = ["t5", "t5_cross", "rotary", "rotary_cross", "rotary_p", "sinusoidal", "sinusoidal_end",
+             "sinusoidal_shifted", "base100"]  # fmt: skip
+    styles = encoding_styles(names)
+    assert len({tuple(style.values()) for style in styles.values()}) == len(names)
+    for name in names[:-1]:
+        original = styles[name.split("_")[0]]
+        assert styles[name]["color"] == original["color"]
+    assert styles["t5_cross"]["marker"] == styles["t5"]["marker"]
+    assert styles["base100"]["marker"] not in {look[1] for look in RESERVED_LOOKS.values()}

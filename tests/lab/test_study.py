@@ -151,6 +151,9 @@ def test_a_run_whose_process_dies_twice_is_reported(tmp_path: Path) -> None:
         ("pe.name=foo", "two runs of the study are both called letters foo seed 0"),
         ("study.name=../..", "study.name=../.. must be a plain name"),
         ("+study.foo=1", "study.foo does not exist"),
+        ("study.pairs=[[alibi,t5]]", "study.pairs compares alibi with t5, and t5 is not trained"),
+        ("study.pairs=[[alibi]]", "study.pairs holds ['alibi']; a pair is two encodings"),
+        ("study.pairs=[alibi]", "study.pairs: Invalid value assigned: str is not a ListConfig"),
     ],
 )
 def test_runs_that_would_be_taken_for_each_other_are_refused_before_training(

@@ -11,7 +11,7 @@ from conftest import run_script
 from PIL import Image
 
 from wawa_transformer.lesson import pictures
-from wawa_transformer.positional import SPACINGS, sinusoid
+from wawa_transformer.sinusoid import sinusoid
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
@@ -51,7 +51,7 @@ def explorer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("spacing", SPACINGS)
+@pytest.mark.parametrize("spacing", pictures.COLOURS)
 def test_the_page_computes_what_the_module_computes(spacing: str, explorer: Path, browser) -> None:
     """What the page reads out against the formula in float64."""
     p, k, d = 37, 12, 32

@@ -25,7 +25,7 @@ from conftest import SCRIPTS
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer
-from wawa_transformer.positional import Place, build
+from wawa_transformer.positional import Place, build, consecutive
 from wawa_transformer.sinusoid import frequencies, sinusoid, sinusoid_table
 from wawa_transformer.tracking import attention_maps
 
@@ -579,12 +579,10 @@ def relative() -> Checked:
         return math.sin(w * q) * math.sin(w * k) + math.cos(w * q) * math.cos(w * k)
 
     encoding = build("transformer_xl", Place(64, 2, 0.0)).double()
-    heads = torch.randn(
-        1, 2, 1, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    )
+    generator = torch.Generator().manual_seed(0)
+    heads = torch.randn(1, 2, 1, 32, dtype=torch.float64, generator=generator)
     biases = [
-        encoding.bias(heads, heads.expand(1, 2, key + 1, 32), key + 3)[..., key]  # type: ignore[index]
-        for key in (0, 50)
+        encoding.bias(heads, heads, consecutive(1, key + 3), consecutive(1, key)) for key in (0, 50)
     ]
     vectors = float((gaps - gaps[0]).norm(dim=-1).max())
     constant = spread(gaps.norm(dim=-1)) < 1e-9

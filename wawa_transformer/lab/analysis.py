@@ -31,6 +31,7 @@ TRANSLATIONS_SHOWN = 8
 
 Result = dict[str, Any]  # the contents of one result.json, with its run
 Values = dict[str, dict[int, float]]  # encoding -> seed -> value
+Pairs = Sequence[Sequence[str]]  # of encodings
 
 
 def length_table(results: Sequence[Result]) -> pd.DataFrame:
@@ -124,8 +125,11 @@ def bleu_table(results: Sequence[Result]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def task_summary(name: str, results: Sequence[Result]) -> dict[str, Any]:
-    """All that the page says about one task, in numbers and in words."""
+def task_summary(name: str, results: Sequence[Result], declared: Pairs = ()) -> dict[str, Any]:
+    """All that the page says about one task, in numbers and in words.
+
+    ``declared`` are the pairs that the study compares, first minus second; left out, all are.
+    """
     by_pe: dict[str, dict[int, Result]] = {}
     for result in results:
         by_pe.setdefault(result["pe"], {})[result["seed"]] = result
@@ -179,8 +183,9 @@ def task_summary(name: str, results: Sequence[Result]) -> dict[str, Any]:
         compared = [("BLEU", bleu, True, "z.2f")] if bleu else []
         compared += [("NLL per token", nll, False, "z.4f")]
     differences = []
+    pairs = _pairs(list(by_pe), declared)
     for what, values, higher_is_better, decimals in compared:
-        for a, b in _pairs(list(by_pe)):
+        for a, b in pairs:
             difference = paired_difference(values[a], values[b])
             words = verdict(difference, labels[a], labels[b], higher_is_better)
             if (values is beyond or values is reaches) and not {a, b} <= learned:
@@ -190,14 +195,23 @@ def task_summary(name: str, results: Sequence[Result]) -> dict[str, Any]:
 
     seen = [row for row in results[0]["by_length"] if _trained(row["length"], results[0])]
     ceiling = ceiling_of(seen)
-    differs, answer = _answer(*compared[0], labels, ceiling)
     readable = {pe: beyond[pe] for pe in beyond if pe in learned}
-    differs_unseen = False
-    if len(readable) > 1:
+    differs_unseen, judged = False, None
+    if declared:
+        # Unseen lengths are read by reach, which is read only where the trained ones are learned.
+        measures = [each for each in compared if each[1] is not beyond]
+        judged = [
+            judge(pair, len(pairs), measures, [reaches] if not set(pair) <= learned else [])
+            for pair in pairs
+        ]
+        differs, answer = any(each["verdict"] != "unclear" for each in judged), in_words(judged)
+    else:
+        differs, answer = _answer(*compared[0], labels, ceiling)
+    if not declared and len(readable) > 1:
         what = f"At unseen lengths {unseen_range}"
         differs_unseen, words = _answer(what, readable, True, "z.3f", labels, None)
         answer += f" {words}" if differs_unseen else ""
-    translation = _translation(by_pe) if bleu else None
+    translation = _translation(by_pe, declared) if bleu else None
     if translation and (told_apart := _told_apart(translation["tests"])):
         differs, answer = True, f"{answer} {told_apart}"
     return {
@@ -209,6 +223,7 @@ def task_summary(name: str, results: Sequence[Result]) -> dict[str, Any]:
         "differences": differences,
         "differs": differs,
         "differs_unseen": differs_unseen,
+        "judged": judged,
         "answer": answer,
         "translation": translation,
     }
@@ -252,8 +267,57 @@ def reach(exact_match: Mapping[int, float]) -> int:
     return longest
 
 
-def _pairs(encodings: Sequence[str]) -> list[tuple[str, str]]:
-    """All pairs of a few encodings; of many, the sinusoidal one against each other."""
+def judge(
+    pair: tuple[str, str],
+    of: int,
+    measures: Sequence[tuple[str, Values, bool, str]],
+    unread: Sequence[Values],
+) -> dict[str, Any]:
+    """Whether the first of a pair is ``better`` than the second, ``worse``, ``mixed``, ``unclear``.
+
+    Better: in one measure the interval of the paired difference, corrected as one ``of`` several
+    (Bonferroni), lies on the better side of 0, and in none on the worse. ``unread`` measures do
+    not count.
+    """
+    a, b = pair
+    shown, signs = [], set()
+    for what, values, higher_is_better, decimals in measures:
+        if any(values is each for each in unread):
+            continue
+        difference = paired_difference(values[a], values[b], of=of)
+        shown.append(f"{what.split(',')[0]} {difference:+{decimals}}")
+        if difference.excludes_zero:
+            signs.add((difference.mean > 0) == higher_is_better)
+    words = {(): "unclear", (True,): "better", (False,): "worse", (False, True): "mixed"}
+    return {"a": a, "b": b, "verdict": words[tuple(sorted(signs))], "shown": shown}
+
+
+VERDICTS = {
+    "better": "better",
+    "worse": "worse",
+    "mixed": "better in one, worse in another",
+    "unclear": "not shown to differ",
+}
+
+
+def in_words(judged: Sequence[Mapping[str, Any]]) -> str:
+    """The verdicts of one task in a sentence, with what they rest on."""
+    if not judged:
+        return "No pair has been finished yet."
+    parts = []
+    for key, words in VERDICTS.items():
+        found = [each for each in judged if each["verdict"] == key]
+        named = (f"{each['a']} against {each['b']} ({', '.join(each['shown'])})" for each in found)
+        parts += [f"{words}: {'; '.join(named)}"] if found else []
+    corrected = f"95% intervals corrected for {len(judged)} comparisons" if len(judged) > 1 else ""
+    sentence = ". ".join(f"{part[0].upper()}{part[1:]}" for part in parts)
+    return f"{sentence}.{f' ({corrected}.)' if corrected else ''}"
+
+
+def _pairs(encodings: Sequence[str], declared: Pairs = ()) -> list[tuple[str, str]]:
+    """The declared pairs; else all pairs of a few encodings; of many, sinusoidal and each other."""
+    if declared:
+        return [(a, b) for a, b in declared if {a, b} <= set(encodings)]
     if len(encodings) > 4 and "sinusoidal" in encodings:
         return [("sinusoidal", other) for other in encodings if other != "sinusoidal"]
     return list(combinations(encodings, 2))
@@ -319,6 +383,15 @@ def lead(tasks: Sequence[dict[str, Any]]) -> str:
     """The answer in one sentence."""
     if not tasks:
         return "No run has finished, so there is no answer yet."
+    if any(task["judged"] for task in tasks):
+        parts = []
+        for key, words in VERDICTS.items():
+            counts = {t["name"]: [e["verdict"] for e in t["judged"]].count(key) for t in tasks}
+            found = [f"{counts[t['name']]} of {len(t['judged'])} on {t['name']}" for t in tasks
+                     if counts[t["name"]]]  # fmt: skip
+            parts += [f"{words} {', '.join(found)}"] if found else []
+        sentence = "; ".join(parts)
+        return f"Each encoding against the one it is compared with: {sentence}."
     differing = ", ".join(task["name"] for task in tasks if task["differs"])
     others = ", ".join(task["name"] for task in tasks if not task["differs"])
     parts = [f"the encoding makes a difference on {differing}"] if differing else []
@@ -341,7 +414,7 @@ def _cost(results: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def _translation(by_pe: dict[str, dict[int, Result]]) -> dict[str, Any]:
+def _translation(by_pe: dict[str, dict[int, Result]], declared: Pairs) -> dict[str, Any]:
     """BLEU of every run, the paired test between encodings, and translations side by side."""
     results = [result for seeds in by_pe.values() for result in seeds.values()]
     seeds = sorted({result["seed"] for result in results})
@@ -352,7 +425,7 @@ def _translation(by_pe: dict[str, dict[int, Result]]) -> dict[str, Any]:
         "runs": results,
         "signature": distinct(result["translation"]["signature"] for result in results),
         "chrf_signature": distinct(result["translation"]["chrf_signature"] for result in results),
-        "tests": [test for seed in seeds for test in _bleu_tests(by_pe, seed)],
+        "tests": [test for seed in seeds for test in _bleu_tests(by_pe, seed, declared)],
         "seed": seed,
         "samples": [
             {
@@ -365,7 +438,9 @@ def _translation(by_pe: dict[str, dict[int, Result]]) -> dict[str, Any]:
     }
 
 
-def _bleu_tests(by_pe: dict[str, dict[int, Result]], seed: int) -> Iterable[dict[str, Any]]:
+def _bleu_tests(
+    by_pe: dict[str, dict[int, Result]], seed: int, declared: Pairs
+) -> Iterable[dict[str, Any]]:
     """Approximate randomisation between the encodings' translations under one seed.
 
     Riezler and Maxwell, "On some pitfalls in automatic evaluation and significance testing for
@@ -374,7 +449,7 @@ def _bleu_tests(by_pe: dict[str, dict[int, Result]], seed: int) -> Iterable[dict
     """
     finished = {pe: seeds[seed] for pe, seeds in by_pe.items() if seed in seeds}
     hypotheses = {pe: read_lines(r["run"].translations_file) for pe, r in finished.items()}
-    for a, pairs in groupby(_pairs(list(finished)), key=lambda pair: pair[0]):
+    for a, pairs in groupby(_pairs(list(finished), declared), key=lambda pair: pair[0]):
         # Equal output needs no test; the page says "same translations".
         others = [b for _, b in pairs]
         tested = [b for b in others if hypotheses[b] != hypotheses[a]]

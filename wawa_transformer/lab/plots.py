@@ -45,6 +45,7 @@ RESERVED_LOOKS = {
 }
 FREE_MARKERS = "dH8x+1234|_."  # none of those that are reserved
 DASHES = ("-", "--", ":")
+VARIANT_DASHES = ("--", ":", "-.")
 GREY = "#808080"  # seen on a white page and on a dark one
 
 AXIS_LABELS = {
@@ -59,16 +60,27 @@ TOPS = {metric.name: metric.top for metric in METRICS}
 def encoding_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Colour, marker and dash of each encoding, as keyword arguments of ``Axes.plot``.
 
-    Those of the project look the same everywhere; others (designs of the sinusoid, encodings of
-    your own) share out the free looks in alphabetical order, all markers different up to a dozen
-    and none of them a reserved one.
+    Those of the project look the same everywhere, and a variant such as ``t5_cross`` differs from
+    its original in the dash. Others (designs of the sinusoid, encodings of your own) share out the
+    free looks in alphabetical order, all markers different up to a dozen and none of them a
+    reserved one.
     """
     names = list(dict.fromkeys(names))
-    others = sorted(set(names) - RESERVED_LOOKS.keys())
+    original = {
+        name: max((known for known in RESERVED_LOOKS if name.startswith(f"{known}_")), key=len)
+        for name in names
+        if name not in RESERVED_LOOKS and name.startswith(tuple(f"{k}_" for k in RESERVED_LOOKS))
+    }
+    variants = sorted(original)
+    others = sorted(set(names) - RESERVED_LOOKS.keys() - original.keys())
     styles = {}
     for name in names:
         if name in RESERVED_LOOKS:
             colour, marker, dash = RESERVED_LOOKS[name]
+        elif name in original:
+            colour, marker, _ = RESERVED_LOOKS[original[name]]
+            twins = [each for each in variants if original[each] == original[name]]
+            dash = VARIANT_DASHES[twins.index(name) % len(VARIANT_DASHES)]
         else:
             place = others.index(name)
             colour = FREE_COLOURS[place % len(FREE_COLOURS)]

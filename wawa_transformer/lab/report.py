@@ -20,6 +20,7 @@ from wawa_transformer.evaluation import SHOWN
 from wawa_transformer.lab.analysis import (
     LEARNED_IN_RANGE,
     RANDOMISATIONS,
+    Pairs,
     Result,
     bleu_table,
     check_comparable,
@@ -38,15 +39,21 @@ from wawa_transformer.runs import Run
 
 
 def write_report(
-    directory: Path, runs: list[Run], title: str, command: str, question: str = ""
+    directory: Path,
+    runs: list[Run],
+    title: str,
+    command: str,
+    question: str = "",
+    pairs: Pairs = (),
 ) -> Path:
     """Write ``report.html``, ``report.md``, CSV files and ``figures/`` into ``directory``.
 
     ``results.csv`` has a row for each run and test length, ``curves.csv`` one for each run and
     validation, ``bleu.csv`` one for each run that translates.
 
-    ``command`` is the shell command that repeats the study and ``question`` what it asks. Runs
-    that have not finished are named on the page and enter no number. Returns ``report.html``.
+    ``command`` is the shell command that repeats the study, ``question`` what it asks, ``pairs``
+    the encodings that it compares, if not all. Runs that have not finished are named on the page
+    and enter no number. Returns ``report.html``.
     """
     if len({(run.task, run.pe, run.seed) for run in runs}) < len(runs):
         raise ValueError("two runs share task, encoding and seed: report them as two studies")
@@ -92,7 +99,7 @@ def write_report(
                 figure = ranking(values, styles, label, limit)
                 pictures[name] = save(figure, directory / "figures" / f"{name}.png")
     tasks = [
-        task_summary(task, [result for result in results if result["task"] == task])
+        task_summary(task, [result for result in results if result["task"] == task], pairs)
         for task in dict.fromkeys(run.task for run in finished)
     ]
     environment = _environment(results)

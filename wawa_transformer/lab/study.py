@@ -58,6 +58,16 @@ def list_jobs(config: DictConfig, overrides: list[str]) -> dict[Run, DictConfig]
         one = hydra.compose("config", [*overrides, f"task={task}", f"pe={pe}", "progress=false"])
         validate(one)
         composed[task, pe] = one
+    trained = dict.fromkeys(one.pe.name for one in composed.values())
+    for pair in config.study.pairs:
+        if len(set(pair)) != 2 or len(pair) != 2:
+            raise UserError(f"study.pairs holds {list(pair)}; a pair is two encodings: [t5, none].")
+        if missing := set(pair) - trained.keys():
+            raise UserError(
+                f"study.pairs compares {' with '.join(pair)}, and {' and '.join(sorted(missing))} "
+                f"is not trained; leave it out of study.pairs, or train it. The study's encodings "
+                f"are {', '.join(trained)}."
+            )
     jobs: dict[Run, DictConfig] = {}
     names = set()
     for seed, (task, pe) in itertools.product(axes["seed"], composed):

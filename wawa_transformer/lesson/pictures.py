@@ -21,7 +21,7 @@ from torch import nn
 
 from wawa_transformer.lab.pages import write_page
 from wawa_transformer.lab.plots import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, VERMILION
-from wawa_transformer.sinusoid import SPACINGS, frequencies, sinusoid, sinusoid_table
+from wawa_transformer.sinusoid import frequencies, sinusoid, sinusoid_table
 
 Words = Callable[[str, str], str]
 GALLERY: dict[str, Callable[[Words], Figure]] = {}
@@ -30,7 +30,8 @@ CJK_FONTS = (
     "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "PingFang SC", "Heiti SC", "Hiragino Sans GB",
     "Microsoft YaHei", "SimHei", "Arial Unicode MS",
 )  # fmt: skip
-COLOURS = dict(zip(SPACINGS, (BLUE, ORANGE, GREEN, PINK), strict=True))
+# The spacings that people take for the paper's; the others are drawn nowhere.
+COLOURS = {"geometric": BLUE, "linear": ORANGE, "exponential": GREEN, "textbook": PINK}
 CHINESE = {"geometric": "几何", "linear": "线性", "exponential": "exp(−i)", "textbook": "教科书"}
 
 
@@ -79,7 +80,7 @@ def write_explorer(path: Path) -> None:
     """Write ``explore.html``, the interactive page: one file that needs no network."""
     colours = [BLUE, ORANGE, GREEN, VERMILION]
     templates = Path(__file__).parent / "templates"
-    write_page(path, templates, plotly=get_plotlyjs(), spacings=SPACINGS, colours=colours)
+    write_page(path, templates, plotly=get_plotlyjs(), spacings=list(COLOURS), colours=colours)
 
 
 def canvas(width: float, height: float, columns: int = 1, rows: int = 1) -> tuple[Figure, list]:
@@ -129,7 +130,7 @@ def spacings(t: Words) -> Figure:
     """Frequencies of every spacing, on a linear and on a logarithmic axis."""
     figure, both = canvas(9, 3.8, columns=2)
     for axes, scale in zip(both, ("linear", "log"), strict=True):
-        for name in SPACINGS:
+        for name in COLOURS:
             sine, cosine = frequencies(64, spacing=name)
             pairs = torch.stack((sine, cosine), dim=1).flatten()
             # The textbook variant shares the paper's sines: rings around its dots.
@@ -273,7 +274,7 @@ def distances(t: Words) -> Figure:
     """How far two encodings are from each other, by the design of the table."""
     figure, [axes] = canvas(8, 4)
     apart = torch.arange(1, 301)
-    for name in SPACINGS:
+    for name in COLOURS:
         rows = sinusoid(torch.arange(1200), 64, spacing=name)
         gaps = [(rows[k:] - rows[:-k]).norm(dim=1) for k in apart.tolist()]
         middle = [float(gap.median()) for gap in gaps]
