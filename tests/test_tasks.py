@@ -142,6 +142,19 @@ def test_addition_adds(reversed_digits: bool) -> None:
         assert int("".join(first)) + int("".join(second)) == int("".join(total))
 
 
+def test_addition_of_one_width_gives_each_power_of_ten_a_place() -> None:
+    """All three numbers have the width, zeros in front; what has no room is refused."""
+    task = TASKS["addition"](width=12, max_length=8, test_max_length=10)
+    for length in (1, 8, 10):
+        source, target = task.example(length, np.random.default_rng(length))
+        first, second = "".join(source).split("+")
+        assert len(first) == len(second) == len(target) == 12
+        assert set(first[: 12 - length]) == {"0"}
+        assert int(first) + int(second) == int("".join(target))
+    with pytest.raises(UserError, match=r"task.width=10 has no room .* set it to 0 or to 11 or"):
+        TASKS["addition"](width=10, test_max_length=10)
+
+
 def two_lists(source: str) -> tuple[list[str], list[str]]:
     first, second = source.split(" ; ")
     return first.split(), second.split()

@@ -238,14 +238,27 @@ class Addition(GeneratedTask, kind="addition"):
     """Two numbers of ``length`` digits to the ``length + 1`` digits of their sum.
 
     ``3 4 + 0 8`` → ``0 4 2``. With ``reversed_digits`` each number is written from its ones on, so
-    that every digit of the sum follows from digits already read (Lee et al. 2023).
+    that every digit of the sum follows from digits already read (Lee et al. 2023). With a ``width``
+    all three have that many digits, zeros in front, so that each power of ten has a place of its
+    own (Ontañón et al. 2022: 12).
     """
 
     reversed_digits: bool = False
+    width: int = setting(0, least=0, most=10_000)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if 0 < self.width <= self.test_max_length:
+            raise UserError(
+                f"task.width={self.width} has no room for the sum of numbers of "
+                f"task.test_max_length={self.test_max_length} digits; set it to 0 or to "
+                f"{self.test_max_length + 1} or more."
+            )
 
     def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
         first, second = ("".join(map(str, random.integers(10, size=length))) for _ in range(2))
-        total = str(int(first) + int(second)).zfill(length + 1)
+        total = str(int(first) + int(second)).zfill(self.width or length + 1)
+        first, second = first.zfill(self.width), second.zfill(self.width)
         step = -1 if self.reversed_digits else 1
         return [*first[::step], "+", *second[::step]], list(total[::step])
 

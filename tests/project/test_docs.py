@@ -275,8 +275,9 @@ def test_no_page_shows_a_template() -> None:
     ],
 )  # fmt: skip
 def test_the_designs_are_counted_once(page: str, words: str) -> None:
-    """The paper's and those in configs/pe/sinusoid."""
-    assert len(list((ROOT / "configs" / "pe" / "sinusoid").glob("*.yaml"))) + 1 == 11
+    """The paper's, and those that the study of its design compares with it."""
+    study = (ROOT / "configs" / "study" / "sinusoid.yaml").read_text(encoding="utf-8")
+    assert study.count("sinusoid/") + 1 == 11
     text = (ROOT / page).read_text(encoding="utf-8")
     assert words in text
     others = r"(?:\b(?!eleven\b)\w+teen|\bten|\btwelve) designs|十[二三]?种设计"
