@@ -225,6 +225,21 @@ def test_attention_that_is_looked_at_is_attention_that_is_used() -> None:
     torch.testing.assert_close(model(src, tgt), fast, rtol=0, atol=1e-12)
 
 
+def test_shared_layers_are_one_layer_applied_again() -> None:
+    """As a model whose layers all hold the same numbers; and in steps as at once."""
+    shared, deep = ours(share_layers=True), ours()
+    for stack in ("encoder_layers", "decoder_layers"):
+        [layer] = getattr(shared, stack)
+        for each in getattr(deep, stack):
+            each.load_state_dict(layer.state_dict())
+    src, tgt = padded(2, 6, 0), padded(2, 5, 1)
+    assert torch.equal(shared(src, tgt), deep(src, tgt))
+    assert sum(p.numel() for p in shared.parameters()) < sum(p.numel() for p in deep.parameters())
+    memory, mask, cache = shared.encode(src), padding_mask(src), shared.new_cache()
+    steps = [shared.decode(tgt[:1, i : i + 1], memory[:1], None, mask[:1], cache) for i in range(5)]
+    torch.testing.assert_close(torch.cat(steps, 1), shared(src, tgt)[:1], rtol=0, atol=1e-12)
+
+
 def test_scaled_embeddings_have_unit_variance() -> None:
     """N(0, 1/D) times sqrt(D): as loud as the encoding, which it must not drown."""
     model = Transformer(500, 500, 256, 1, 4, 16, seed=0)

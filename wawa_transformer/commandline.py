@@ -204,8 +204,9 @@ def reason(error: Exception, config_name: str) -> str:
         return f"{shown} cannot be read; write key=value and quote special characters."
     if isinstance(error, ConfigCompositionException) and isinstance(cause, OmegaConfBaseException):
         given = re.search(r"merging override [+~]*([\w.]+)", str(error))
-        inside = given and not str(key).startswith(given[1])  # a list's item knows its place alone
-        return f"{given[1] if given and inside else key}: {first_line(cause)}."
+        if given and not str(key).startswith(given[1]):  # an item of a list knows its place alone
+            key = given[1]
+        return f"{key}: {first_line(cause)}."
     if found := re.search(r"full_key: (\S+)", str(error)):  # a number that no float holds
         return f"{found[1]}: {first_line(error)}."
     return f"{first_line(error)}."

@@ -489,7 +489,8 @@ def test_each_encoding_is_judged_against_the_one_the_study_names() -> None:
     assert verdict(barely, of=1) == "better" and verdict(barely, of=5) == "unclear"
     assert verdict(better, worse, unread=[worse]) == "better"
     lower = judge(("b", "a"), 1, [("NLL per token", better, False, "z.3f")], ())
-    assert lower["verdict"] == "worse" and lower["shown"] == ["NLL per token +0.100 ± 0.020"]
+    assert lower["verdict"] == "worse" and lower["by"] == "NLL per token +0.100 ± 0.020"
+    assert judge(("b", "a"), 5, [("all", barely, True, "z.3f")], ())["by"] == ""
 
 
 def test_a_study_that_names_its_comparisons_reports_these(tmp_path: Path) -> None:
@@ -509,9 +510,8 @@ def test_a_study_that_names_its_comparisons_reports_these(tmp_path: Path) -> Non
         "**Each encoding against the one it is compared with: better 1 of 2 on map; "
         "not shown to differ 1 of 2 on map, 2 of 2 on sort.**"
     ) in markdown
-    assert "Better: sinusoidal against none (exact match +0." in markdown
-    assert "Not shown to differ: learned against sinusoidal (exact match" in markdown
-    assert "(95% intervals corrected for 2 comparisons.)" in markdown
+    assert "Better: sinusoidal than none (exact match +0." in markdown
+    assert "Not shown to differ: learned. (95% intervals, corrected for 2" in markdown
     assert "| sinusoidal − none |" in markdown and "learned − none" not in markdown
 
 

@@ -280,16 +280,16 @@ def judge(
     not count.
     """
     a, b = pair
-    shown, signs = [], set()
+    decided, signs = [], set()
     for what, values, higher_is_better, decimals in measures:
         if any(values is each for each in unread):
             continue
         difference = paired_difference(values[a], values[b], of=of)
-        shown.append(f"{what.split(',')[0]} {difference:+{decimals}}")
         if difference.excludes_zero:
             signs.add((difference.mean > 0) == higher_is_better)
+            decided.append(f"{what.split(',')[0]} {difference:+{decimals}}")
     words = {(): "unclear", (True,): "better", (False,): "worse", (False, True): "mixed"}
-    return {"a": a, "b": b, "verdict": words[tuple(sorted(signs))], "shown": shown}
+    return {"a": a, "b": b, "verdict": words[tuple(sorted(signs))], "by": ", ".join(decided)}
 
 
 VERDICTS = {
@@ -307,11 +307,13 @@ def in_words(judged: Sequence[Mapping[str, Any]]) -> str:
     parts = []
     for key, words in VERDICTS.items():
         found = [each for each in judged if each["verdict"] == key]
-        named = (f"{each['a']} against {each['b']} ({', '.join(each['shown'])})" for each in found)
+        named = [
+            f"{each['a']} than {each['b']} ({each['by']})" if each["by"] else each["a"]
+            for each in found
+        ]
         parts += [f"{words}: {'; '.join(named)}"] if found else []
-    corrected = f"95% intervals corrected for {len(judged)} comparisons" if len(judged) > 1 else ""
     sentence = ". ".join(f"{part[0].upper()}{part[1:]}" for part in parts)
-    return f"{sentence}.{f' ({corrected}.)' if corrected else ''}"
+    return f"{sentence}. (95% intervals, corrected for {len(judged)} comparisons.)"
 
 
 def _pairs(encodings: Sequence[str], declared: Pairs = ()) -> list[tuple[str, str]]:

@@ -1,0 +1,78 @@
+"""Encodings against another library's, lucidrains' x-transformers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from x_transformers.x_transformers import (
+    AlibiPositionalBias,
+    CoPE,
+    RelativePositionBias,
+    RotaryEmbedding,
+    apply_rotary_pos_emb,
+)
+
+from wawa_transformer.positional import Place, build, consecutive
+
+B, H, S, DH = 2, 4, 9, 8
+QUERY, KEY = consecutive(5, 3), consecutive(S)
+
+
+def heads(seed: int) -> torch.Tensor:
+    return torch.randn(B, H, S, DH, generator=torch.Generator().manual_seed(seed))
+
+
+def test_cope() -> None:
+    """Golovneva et al. 2024: their class, given the scores under a causal mask."""
+    q, k = heads(0), heads(1)
+    theirs = CoPE(dim=DH, heads=H, max_pos=5)
+    ours: Any = build("cope", Place(H * DH, H, role="decoder"), {"num_positions": 5})
+    with torch.no_grad():
+        theirs.pos_emb.normal_(generator=torch.Generator().manual_seed(2))
+        ours.table[0] = theirs.pos_emb
+    seen = torch.ones(S, S, dtype=torch.bool).tril()
+    product = q @ k.transpose(-2, -1) / math.sqrt(DH)
+    expected = theirs(q, product.masked_fill(~seen, -torch.finfo(product.dtype).max))
+    got = ours.bias(q, k, KEY, KEY)
+    torch.testing.assert_close(got[:, :, seen], expected[:, :, seen], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "width", "kept", "stretch"),
+    [
+        ({}, 8, 4, 1.0),
+        ({"fraction": 0.5}, 4, 2, 1.0),
+        ({"p": 0.75}, 8, 3, 1.0),
+        ({"fraction": 0.5, "stretch": 3.0}, 4, 2, 3.0),
+    ],
+)
+def test_rotary(settings: dict[str, float], width: int, kept: int, stretch: float) -> None:
+    """Whole, in part, without the slowest frequencies, and interpolated."""
+    q = heads(0)
+    theirs = RotaryEmbedding(width, interpolation_factor=stretch)
+    theirs.inv_freq[kept:] = 0
+    expected = apply_rotary_pos_emb(q, theirs(torch.arange(S))[0])
+    got = build("rotary", Place(H * DH, H), settings).rotate(q, q, KEY, KEY)[0]
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
+
+
+def test_alibi() -> None:
+    """At positions of our choosing."""
+    theirs = AlibiPositionalBias(heads=H, total_heads=H)
+    expected = theirs.forward_custom_pos(QUERY.index[0, 0], KEY.index[0, 0])
+    got = build("alibi", Place(H * DH, H)).bias(heads(0)[:, :, :5], heads(1), QUERY, KEY)
+    torch.testing.assert_close(got[0], expected)
+
+
+@pytest.mark.parametrize("role", ["encoder", "decoder", "cross"])
+def test_t5_buckets(role: str) -> None:
+    """The bucket of every distance, on both sides where keys may lie on both."""
+    ours: Any = build("t5", Place(H * DH, H, role=role), {"num_buckets": 16, "max_distance": 20})
+    distance = torch.arange(-50, 51)
+    expected = RelativePositionBias._relative_position_bucket(
+        distance, causal=role == "decoder", num_buckets=16, max_distance=20
+    )
+    assert torch.equal(ours.bucket(distance), expected)
