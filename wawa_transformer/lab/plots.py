@@ -100,8 +100,7 @@ def panels(
     """
     tasks = list(dict.fromkeys(frame["task"]))
     encodings = [pe for pe in styles if pe in set(frame["pe"])]
-    columns = 2 if len(tasks) == 4 else min(3, len(tasks))
-    lines = math.ceil(len(tasks) / columns)
+    columns, lines = arrangement(len(tasks))
     figure = Figure(layout="constrained")
     legend: dict[str, Any] = {}
     for place, task in enumerate(tasks, start=1):
@@ -144,6 +143,12 @@ def panels(
     return figure
 
 
+def arrangement(tasks: int) -> tuple[int, int]:
+    """How many panels stand side by side, and in how many lines."""
+    columns = 2 if tasks == 4 else min(3, tasks)
+    return columns, math.ceil(tasks / columns)
+
+
 def ranking(
     values: pd.DataFrame, styles: dict[str, dict[str, Any]], label: str, limit: str
 ) -> Figure:
@@ -155,11 +160,13 @@ def ranking(
     """
     tasks = list(dict.fromkeys(values["task"]))
     rows_of = max(values.groupby("task")["pe"].nunique())
-    size = (max(7, 4.6 * len(tasks) + 0.4), 0.26 * rows_of + 1.2)
+    columns, lines = arrangement(len(tasks))
+    size = (max(7, 4.6 * columns + 0.4), (0.26 * rows_of + 1) * lines + 0.2)
     figure = Figure(figsize=size, layout="constrained")
     look: dict[str, Any] = {"color": GREY, "linewidth": 2, "label": limit}
     legend: list[Any] = []
-    for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
+    for panel, task in enumerate(tasks, start=1):
+        axes = figure.add_subplot(lines, columns, panel)
         rows = values[values["task"] == task]
         most = rows["most"].max()
         means = rows.groupby("pe")["value"].mean().sort_values()
@@ -174,6 +181,7 @@ def ranking(
             line = axes.axvline(where.iloc[0], linestyle=(0, (2, 1)), zorder=0, **look)
             legend = [line]
         axes.set_yticks(range(len(means)), means.index)
+        axes.set_ylim(len(means) - 0.5 - rows_of, len(means) - 0.5)  # lines as far apart everywhere
         axes.set_xlim(-0.03 * most, 1.03 * most)
         axes.set_xlabel(label)
         axes.set_title(task)
