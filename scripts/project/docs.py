@@ -56,6 +56,14 @@ def reach(study: str, task: str, pe: str) -> str:
     return f"{evidence.mean(evidence.reaches(study, task, pe)):.1f}"
 
 
+def reach_diff(study: str, task: str, a: str, b: str, of: int = 1) -> str:
+    """The paired difference a − b in reach, where both have learned the trained lengths."""
+    if not (evidence.learned(study, task, a) and evidence.learned(study, task, b)):
+        return "–"
+    first, second = (evidence.reaches(study, task, pe) for pe in (a, b))
+    return f"{evidence.difference(first, second, of):+z.1f}"
+
+
 def loss(study: str, task: str, pe: str) -> str:
     """NLL in nats per token at the trained lengths."""
     return f"{evidence.mean(evidence.nll(study, task, pe)):.3f}"
@@ -94,7 +102,19 @@ ENVIRONMENT = jinja2.Environment(
 ENVIRONMENT.globals.update(
     {
         f.__name__: f
-        for f in (em, diff, ceiling, bleu, reach, loss, loss_diff, steps, speed, checked)
+        for f in (
+            em,
+            diff,
+            ceiling,
+            bleu,
+            reach,
+            reach_diff,
+            loss,
+            loss_diff,
+            steps,
+            speed,
+            checked,
+        )
     }
 )
 

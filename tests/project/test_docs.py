@@ -258,6 +258,19 @@ def test_the_reports_speak_of_the_ceiling_as_their_data_does(report: Path) -> No
     assert page.count("Not above") == len(said) and all(sentence in page for sentence in said)
 
 
+def test_every_encoding_is_explained() -> None:
+    """Each file of configs/pe stands in the table of encodings, or says there what it differs in."""
+    page = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
+    section = page.split("## Encodings")[1].split("\n## ")[0]
+    for path in (ROOT / "configs" / "pe").glob("*.yaml"):
+        name, text = path.stem, path.read_text(encoding="utf-8")
+        if "cross: same" in text:
+            name = "t5_cross"
+        elif found := re.search(r"^(moved|randomized|restart): ", text, flags=re.M):
+            name = f"pe.{found[1]}="
+        assert name in section, path.name
+
+
 def test_no_page_shows_a_template() -> None:
     """What stands in double braces was to be filled in."""
     parts = ("*.md", "docs/*.md", "data/*.md", "benchmarks/**/*.md")

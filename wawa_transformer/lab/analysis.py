@@ -205,6 +205,9 @@ def task_summary(name: str, results: Sequence[Result], declared: Pairs = ()) -> 
             for pair in pairs
         ]
         differs, answer = any(each["verdict"] != "unclear" for each in judged), in_words(judged)
+        if ceiling:
+            means = {pe: estimate(values.values()) for pe, values in exact_match.items()}
+            answer += not_above(ceiling, means, labels)
     else:
         differs, answer = _answer(*compared[0], labels, ceiling)
     if not declared and len(readable) > 1:
