@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wawa_transformer import Transformer
+from wawa_transformer.config import UserError, build_model
 from wawa_transformer.counting import Counting
 from wawa_transformer.positional import Encoding, Place, SequenceTooLong, build
+from wawa_transformer.text import build_task
 
 PLUS = 5
 IDS = st.lists(st.lists(st.integers(3, 9), min_size=1, max_size=8), min_size=1, max_size=3)
@@ -217,3 +219,42 @@ def test_nested_dropout_keeps_the_first_dimensions() -> None:
     assert (kept == kept[:, :1]).all() and set(kept[:, 0].tolist()) == set(range(1, 13))
     assert ((out != 0).int().diff(dim=-1) <= 0).all()
     assert (encoding.eval()(torch.full((4, 2, 12), 9.0)) != 0).all()
+
+
+def test_a_second_encoding_of_the_same_has_the_same_settings() -> None:
+    """And numbers of its own; another kind has its defaults."""
+    same = Transformer(9, 9, 8, 1, 2, 8, pe="shaw", pe_settings={"clip": 3}, cross="same", seed=0)
+    between, encoder = same.cross_position, same.src_position
+    assert between.table.shape == encoder.table.shape == (7, 4)  # type: ignore[union-attr]
+    assert not torch.equal(between.table, encoder.table)  # type: ignore[union-attr, arg-type]
+    other = Transformer(9, 9, 8, 1, 2, 8, pe="learned", pe_settings={"max_len": 9}, cross="shaw")
+    assert other.cross_position.table.shape == (33, 4)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("pe", "cross", "message"),
+    [
+        ("sinusoidal", "same", "pe.cross=same: sinusoidal has no part in attention, and between"),
+        ("t5", "learned", "pe.cross=learned: learned has no part in attention"),
+        ("cope", "same", "pe.cross=same: cope has no part in attention"),
+        ("t5", "tee5", "pe.cross=tee5: tee5 does not exist, and between"),
+    ],
+)
+def test_cross_attention_takes_relative_encodings_alone(pe: str, cross: str, message: str) -> None:
+    """The key, the value, the choices."""
+    with pytest.raises(ValueError, match=f"^{message}.* choose none or one of .*shaw"):
+        Transformer(9, 9, 8, 1, 2, 8, pe=pe, cross=cross)
+
+
+def test_the_word_after_which_counting_restarts_is_looked_up(tiny) -> None:
+    """pe.restart is a word of the task; one that is none would change nothing, and is refused."""
+    for word, same in (("+", False), ("null", True)):
+        config = tiny("task=addition", "pe=sinusoidal", f"pe.restart={word}")
+        tokenizer = build_task(config).tokenizer({})  # type: ignore[arg-type]
+        model = build_model(config, tokenizer)
+        ids = torch.tensor([tokenizer.encode("3 4 + 5 6").ids])
+        straight = torch.arange(5)[None, None]
+        assert torch.equal(model.count(ids).source.index, straight) == same
+    config = tiny("task=letters", "pe.restart=+")
+    with pytest.raises(UserError, match=r"^pe.restart=\+ is no word of this task's vocabulary"):
+        build_model(config, build_task(config).tokenizer({}))  # type: ignore[arg-type]

@@ -259,7 +259,7 @@ def test_the_reports_speak_of_the_ceiling_as_their_data_does(report: Path) -> No
 
 
 def test_every_encoding_is_explained() -> None:
-    """Each file of configs/pe stands in the table of encodings, or says there what it differs in."""
+    """Each file of configs/pe stands in the table, or the key in which it differs does."""
     page = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
     section = page.split("## Encodings")[1].split("\n## ")[0]
     for path in (ROOT / "configs" / "pe").glob("*.yaml"):
