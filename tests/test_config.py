@@ -11,6 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from wawa_transformer.commandline import explain, validate
 from wawa_transformer.config import CONFIG_DIR, UserError, build_model
+from wawa_transformer.counting import Counting
 from wawa_transformer.positional import ENCODINGS
 from wawa_transformer.runs import Run
 from wawa_transformer.seeds import seed_for
@@ -89,6 +90,19 @@ def test_every_configuration_file_composes_and_builds(choice: str) -> None:
     config.model.num_layers = 1
     build_model(config, WORDS)
     assert "python scripts/" in (CONFIG_DIR / f"{choice}.yaml").read_text(encoding="utf-8")
+
+
+def test_keys_of_every_encoding_reach_the_model() -> None:
+    """What serves cross-attention, where positions are counted from, layers that are shared."""
+    model = build_model(configure("pe=t5", "model.num_layers=3", "model.share_layers=true"), WORDS)
+    assert model.cross_position is None and len(model.encoder_layers) == 1
+    given = ("pe=t5", "pe.cross=same", "pe.origin=end", "pe.randomized=90", "pe.stride=2")
+    model = build_model(configure(*given), WORDS)
+    assert model.cross_position.kind == "t5"
+    assert model.cross_position.table.shape == (16, 4)  # 16 buckets, as the file says
+    assert model.counting == Counting(origin="end", randomized=90, stride=2)
+    other = build_model(configure("pe=learned", "pe.cross=shaw", "pe.moved=4"), WORDS)
+    assert other.cross_position.kind == "shaw" and other.counting == Counting(moved=4)
 
 
 def test_every_encoding_has_a_configuration_file() -> None:

@@ -210,3 +210,15 @@ def test_an_odd_head_width_cannot_be_turned() -> None:
     """Rotary names the two sizes that make the width odd."""
     with pytest.raises(ValueError, match=r"model.d_model=12 over model.num_heads=4 .* width 3"):
         Transformer(9, 9, 12, 1, 4, 16, pe="rotary")
+
+
+@pytest.mark.parametrize("kind", sorted(set(RELATIVE) - {"rotary"}))
+def test_other_positions_are_not_taken_for_the_last_ones(kind: str) -> None:
+    """What is formed once a pass is formed anew where query or key stand elsewhere."""
+    q, k = heads(3), heads(6, 1)
+    here, there = ((consecutive(3, i), consecutive(6, j)) for i, j in ((0, 0), (5, 3)))
+    for pair in (here, (here[0], there[1]), (there[0], here[1]), there, here):
+        fresh, kept = make(kind), make(kind)
+        kept.load_state_dict(fresh.state_dict())
+        kept.bias(q, k, *here)
+        torch.testing.assert_close(kept.bias(q, k, *pair), fresh.bias(q, k, *pair))
