@@ -35,10 +35,13 @@ def test_every_cached_step_equals_the_uncached_logits(name: str, cuts: set[int])
     torch.testing.assert_close(torch.cat(pieces, dim=1), whole, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_greedy_takes_the_most_probable_id_at_every_step(seed: int) -> None:
+NAMES = ["sinusoidal", "shaw_cross_both", "sinusoidal_end_restart", "learned_moved"]
+
+
+@pytest.mark.parametrize(("seed", "name"), enumerate(NAMES))
+def test_greedy_takes_the_most_probable_id_at_every_step(seed: int, name: str) -> None:
     """Against a loop that decodes the whole prefix anew; ends on EOS, padding after it."""
-    model = Transformer(11, 11, 8, 2, 2, 16, seed=seed).double()
+    model = Transformer(11, 11, 8, 2, 2, 16, **MODELS[name], seed=seed).double()
     with torch.no_grad():
         model.output.weight[EOS] *= 3  # so that some rows end before others
     out = greedy(model, SRC, max_length=9)

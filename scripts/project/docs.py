@@ -56,12 +56,15 @@ def reach(study: str, task: str, pe: str) -> str:
     return f"{evidence.mean(evidence.reaches(study, task, pe)):.1f}"
 
 
-def reach_diff(study: str, task: str, a: str, b: str, of: int = 1) -> str:
-    """The paired difference a − b in reach, where both have learned the trained lengths."""
-    if not (evidence.learned(study, task, a) and evidence.learned(study, task, b)):
+def change(study: str, task: str, pe: str, to: str, of: int, in_reach: bool = False) -> str:
+    """From one encoding to another: both means, and the paired difference, one ``of`` several."""
+    if in_reach and not (evidence.learned(study, task, pe) and evidence.learned(study, task, to)):
         return "–"
-    first, second = (evidence.reaches(study, task, pe) for pe in (a, b))
-    return f"{evidence.difference(first, second, of):+z.1f}"
+    read = evidence.reaches if in_reach else evidence.exact_match
+    before, after = (read(study, task, each) for each in (pe, to))
+    means = [f"{evidence.mean(v).mean:.{1 if in_reach else 3}f}" for v in (before, after)]
+    difference = f"{evidence.difference(after, before, of):{'+z.1f' if in_reach else '+z.3f'}}"
+    return f"{' → '.join(means)} ({difference.replace(', all seeds equal', ' in every seed')})"
 
 
 def loss(study: str, task: str, pe: str) -> str:
@@ -108,7 +111,7 @@ ENVIRONMENT.globals.update(
             ceiling,
             bleu,
             reach,
-            reach_diff,
+            change,
             loss,
             loss_diff,
             steps,

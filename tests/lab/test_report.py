@@ -513,6 +513,7 @@ def test_a_study_that_names_its_comparisons_reports_these(tmp_path: Path) -> Non
     assert "Better: sinusoidal than none (exact match +0." in markdown
     assert "Not shown to differ: learned. (95% intervals, corrected for 2" in markdown
     assert "| sinusoidal − none |" in markdown and "learned − none" not in markdown
+    assert "The study named its pairs beforehand." in markdown and "picked after" not in markdown
 
 
 def test_a_variant_has_the_colour_of_its_original() -> None:
