@@ -14,6 +14,8 @@ import pandas as pd
 import yaml
 from evidence import BENCHMARKS
 
+from wawa_transformer.lab.analysis import VERDICTS as VERDICTS_OF_PAIRS
+
 DOCS = BENCHMARKS.parent / "docs"
 CLAIMS = yaml.safe_load((DOCS / "claims.yaml").read_text(encoding="utf-8"))
 VERDICTS = {
@@ -67,6 +69,16 @@ def change(study: str, task: str, pe: str, to: str, of: int, in_reach: bool = Fa
     return f"{' → '.join(means)} ({difference.replace(', all seeds equal', ' in every seed')})"
 
 
+def judged(study: str, task: str, kinds: tuple[str, ...]) -> str:
+    """Which encodings are better with positions in cross-attention, and which not."""
+    found = evidence.judged(study, task, [(f"{pe}_cross", pe) for pe in kinds])
+    parts = []
+    for verdict, words in VERDICTS_OF_PAIRS.items():
+        named = [pe.removesuffix("_cross") for pe, said in found.items() if said == verdict]
+        parts += [f"{words}: {', '.join(named)}"] if named else []
+    return "; ".join(parts)
+
+
 def loss(study: str, task: str, pe: str) -> str:
     """NLL in nats per token at the trained lengths."""
     return f"{evidence.mean(evidence.nll(study, task, pe)):.3f}"
@@ -112,6 +124,7 @@ ENVIRONMENT.globals.update(
             bleu,
             reach,
             change,
+            judged,
             loss,
             loss_diff,
             steps,

@@ -16,14 +16,14 @@ BySeed = dict[int, float]  # seed -> value
 
 
 @functools.cache  # the pages ask for a few files hundreds of times
-def read(path: Path) -> pd.DataFrame:
+def table_of(path: Path) -> pd.DataFrame:
     """A committed table."""
     return pd.read_csv(path)
 
 
 def rows(study: str, task: str, pe: str, file: str = "results.csv") -> pd.DataFrame:
     """The lines of a study's table for one task and encoding; at least one."""
-    table = read(BENCHMARKS / study / file)
+    table = table_of(BENCHMARKS / study / file)
     chosen = table[(table["task"] == task) & (table["pe"] == pe)]
     if chosen.empty:
         raise ValueError(f"{Path(study) / file} holds nothing on {task} with {pe}")
@@ -71,6 +71,23 @@ def reaches(study: str, task: str, pe: str) -> BySeed:
     """For each seed the longest length up to which exact match is at least one half, or 0."""
     table = rows(study, task, pe).pivot(index="length", columns="seed", values="exact_match")
     return by_seed(pd.Series({seed: analysis.reach(v) for seed, v in table.to_dict().items()}))
+
+
+def judged(study: str, task: str, pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """For the first of each pair what the study's report says of it beside the second."""
+    measures = [
+        (what, {pe: read(study, task, pe) for pair in pairs for pe in pair}, True, "")
+        for what, read in (("exact match", exact_match), ("reach", reaches))
+    ]
+    return {
+        a: analysis.judge(
+            (a, b),
+            len(pairs),
+            measures,
+            [] if learned(study, task, a) and learned(study, task, b) else [measures[1][1]],
+        )["verdict"]
+        for a, b in pairs
+    }
 
 
 def steps_to(study: str, task: str, pe: str, level: float) -> BySeed:

@@ -258,6 +258,68 @@ def test_the_reports_speak_of_the_ceiling_as_their_data_does(report: Path) -> No
     assert page.count("Not above") == len(said) and all(sentence in page for sentence in said)
 
 
+def test_findings_on_cross_attention_say_what_was_measured() -> None:
+    """Findings 10 and 11: each sentence that has no number in it, from benchmarks/."""
+    kinds = ("rotary", "alibi", "t5", "shaw", "transformer_xl")
+    pairs = [(f"{pe}_cross", pe) for pe in kinds]
+    verdicts = {
+        task: evidence.judged("cross", task, pairs)
+        for task in ("copy", "letters", "reverse", "duplicate")
+    }
+    for task in ("copy", "letters"):
+        said = list(verdicts[task].values())
+        assert said.count("better") >= 3 and set(said) <= {"better", "unclear"}
+        for pe in ("shaw_cross", "transformer_xl_cross"):
+            assert set(evidence.reaches("cross", task, pe).values()) == {40}
+        assert not evidence.learned("cross", task, "alibi")
+        assert evidence.learned("cross", task, "alibi_cross")
+    gains = {task: {pe for pe in of if of[pe] == "better"} for task, of in verdicts.items()}
+    assert gains["reverse"] == {"t5_cross"} and gains["duplicate"] == {"rotary_cross", "t5_cross"}
+    assert {said for of in verdicts.values() for said in of.values()} == {"better", "unclear"}
+    for pe in ("sinusoidal", *kinds, *(f"{pe}_cross" for pe in kinds)):
+        if evidence.learned("cross", "duplicate", pe):  # "no encoding … reaches further"
+            assert evidence.mean(evidence.reaches("cross", "duplicate", pe)).mean <= 10.5, pe
+
+    origin = functools.partial(evidence.reaches, "origin")
+    assert set(origin("reverse", "shaw_cross_end").values()) == {40}
+    assert set(origin("copy", "shaw_cross").values()) == {40}
+    assert max(origin("copy", "shaw_cross_end").values()) < 40
+    moved = [
+        evidence.learned("origin", "reverse", pe) for pe in ("sinusoidal_shifted", "shifted_end")
+    ]
+    assert moved == [False, True]
+    for task in ("copy", "reverse"):
+        every = {
+            f"{short}_{end}": pe
+            for short, pe in (("sinusoidal", "sinusoidal"), ("shifted", "sinusoidal_shifted"),
+                              ("shaw_cross", "shaw_cross"))
+            for end in ("end", "both")
+        }  # fmt: skip
+        said = evidence.judged("origin", task, list(every.items()))
+        assert said["sinusoidal_end"] == said["sinusoidal_both"] == "unclear"
+        for pe in ("sinusoidal", "sinusoidal_end", "sinusoidal_both"):
+            assert max(origin(task, pe).values()) <= 11
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
+def test_where_position_belongs_is_what_was_measured(page: str) -> None:
+    """The table of the first screen, from benchmarks/; and the claim in its words."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for pe in ("sinusoidal", "shaw", "shaw_cross", "shaw_cross_both"):
+        study = "cross" if pe == "shaw" else "origin"
+        values = [
+            evidence.mean(evidence.exact_match(study, task, pe, unseen=unseen))
+            for task in ("copy", "reverse")
+            for unseen in (False, True)
+        ]
+        cells = " | ".join(f"{value:.3f}".replace(", all seeds equal", "") for value in values)
+        assert re.search(rf"^\| {pe}\b[^|]* \| {re.escape(cells)} \|$", text, flags=re.M), cells
+    for task in ("copy", "reverse"):  # "copies forty", "reverses forty"
+        reached = evidence.reaches("origin", task, "shaw_cross_both")
+        assert len(reached) == 5 and set(reached.values()) == {40}
+    assert max(evidence.reaches("origin", "reverse", "shaw_cross").values()) < 40
+
+
 def test_every_encoding_is_explained() -> None:
     """Each file of configs/pe stands in the table, or the key in which it differs does."""
     page = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
