@@ -280,6 +280,15 @@ def test_findings_on_cross_attention_say_what_was_measured() -> None:
         if evidence.learned("cross", "duplicate", pe):  # "no encoding … reaches further"
             assert evidence.mean(evidence.reaches("cross", "duplicate", pe)).mean <= 10.5, pe
 
+    adding = evidence.judged("cross_addition", "addition", pairs)
+    assert set(adding.values()) == {"unclear"}
+    for pe in (each for pair in pairs for each in pair):
+        if evidence.learned("cross_addition", "addition", pe):
+            assert set(evidence.reaches("cross_addition", "addition", pe).values()) == {3}
+        else:
+            mean = evidence.mean(evidence.exact_match("cross_addition", "addition", pe)).mean
+            assert pe.startswith("alibi") and mean < 0.45
+
     origin = functools.partial(evidence.reaches, "origin")
     assert set(origin("reverse", "shaw_cross_end").values()) == {40}
     assert set(origin("copy", "shaw_cross").values()) == {40}
