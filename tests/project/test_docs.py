@@ -329,6 +329,21 @@ def test_where_position_belongs_is_what_was_measured(page: str) -> None:
     assert max(evidence.reaches("origin", "reverse", "shaw_cross").values()) < 40
 
 
+def test_the_mistaken_table_copies_sooner_and_reverses_worse() -> None:
+    """Finding 3's last paragraph, from benchmarks/sinusoid_two."""
+    steps = {
+        pe: pd.Series(evidence.steps_to("sinusoid_two", "copy", pe, 0.9)).median()
+        for pe in ("sinusoidal", "divided")
+    }
+    assert 3 * steps["divided"] == steps["sinusoidal"]
+    found = functools.partial(evidence.exact_match, "sinusoid_two")
+    gap = evidence.difference(found("reverse", "divided"), found("reverse", "sinusoidal"), of=2)
+    assert gap.excludes_zero and gap.mean < 0
+    for task in ("copy", "reverse"):
+        gap = evidence.difference(found(task, "fairseq"), found(task, "sinusoidal"), of=2)
+        assert not gap.excludes_zero
+
+
 def test_every_encoding_is_explained() -> None:
     """Each file of configs/pe stands in the table, or the key in which it differs does."""
     page = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
