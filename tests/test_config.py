@@ -51,6 +51,8 @@ def test_what_hydra_refuses_becomes_one_sentence(override: str, expected: str) -
     [
         ("model.num_heads=5", "model.d_model=64 is not divisible by model.num_heads=5"),
         ("model.d_model=0", "model.d_model=0 must be at least 1"),
+        # The encoder, which looks both ways, would take it: half of its buckets serve either side.
+        (("pe=t5", "pe.max_distance=6"), "pe.max_distance=6 greater than 8"),
         ("model.num_layers=-1", "model.num_layers=-1 must be at least 1"),
         ("trainer.steps=0", "trainer.steps=0 must be at least 1"),
         ("trainer.lr=0", "trainer.lr=0.0 must be greater than 0"),
@@ -61,10 +63,10 @@ def test_what_hydra_refuses_becomes_one_sentence(override: str, expected: str) -
         ("workers=0", "workers=0 must be at least 1"),
     ],
 )
-def test_rules_between_fields(override: str, expected: str) -> None:
+def test_rules_between_fields(override: str | tuple[str, ...], expected: str) -> None:
     """Each cross-field rule quotes the value and the key."""
     with pytest.raises(UserError, match="^[^\n]*$") as caught:
-        validate(configure(override))
+        validate(configure(*([override] if isinstance(override, str) else override)))
     assert expected in str(caught.value)
 
 

@@ -76,15 +76,15 @@ class MultiHeadAttention(nn.Module):
             d_model = x.size(-1)
             weight, bias = self.in_proj.weight, self.in_proj.bias
             q = self.split(F.linear(x, weight[:d_model], bias[:d_model]))
-            if doors is not None:
-                q = doors.encoding.rotate(q, q, doors.query, doors.query)[0]
             if cache is not None and cache.k is not None and cache.v is not None:
                 k, v = cache.k, cache.v  # the source does not change while its target grows
+                if doors is not None:
+                    q = doors.encoding.rotate(q, q, doors.query, doors.query)[0]
             else:
                 key_value = F.linear(memory, weight[d_model:], bias[d_model:])
                 k, v = (self.split(t) for t in key_value.chunk(2, dim=-1))
                 if doors is not None:
-                    k = doors.encoding.rotate(k, k, doors.key, doors.key)[1]
+                    q, k = doors.encoding.rotate(q, k, doors.query, doors.key)
                 if cache is not None:
                     cache.append(k, v)
 

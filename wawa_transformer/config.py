@@ -191,11 +191,12 @@ def check_model(config: DictConfig) -> None:
     settings = encoding_settings(config)
     try:
         with torch.device("meta"):  # built of nothing: all its rules, none of its memory
-            encoder, _, cross = (
+            *stacks, cross = (
                 Place(model.d_model, model.num_heads, model.dropout, role) for role in ROLES
             )
+            encoder, _ = (build(config.pe.kind, place, settings) for place in stacks)
             between = build_cross(config.pe.cross, config.pe.kind, cross, settings)
-            counting(config).check(build(config.pe.kind, encoder, settings), between)
+            counting(config).check(encoder, between)
     except ValueError as error:
         raise UserError(f"{str(error).rstrip('.')}.") from None
 

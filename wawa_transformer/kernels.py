@@ -56,20 +56,15 @@ class Kerple(RelativeEncoding, kind="kerple"):
 
     def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
         """As published: the factor of the logarithm is uniform below 2, all others below 1."""
-        device = self.alpha.device
-        if device.type == "meta":
-            return
-        first, second = (
-            torch.rand(parameter.shape, generator=draw(name)).clamp(min=LEAST)
-            for name, parameter in (("alpha", self.alpha), ("beta", self.beta))
-        )
+        for name, parameter in (("alpha", self.alpha), ("beta", self.beta)):
+            nn.init.uniform_(parameter, generator=draw(name))
         with torch.no_grad():
+            self.alpha.clamp_(min=LEAST).mul_(2 if self.form == "log" else 1).log_()
+            self.beta.clamp_(min=LEAST)
             if self.form == "log":
-                self.alpha.copy_((2 * first).log())
-                self.beta.copy_(second.log())
+                self.beta.log_()
             else:  # b = 2 sigmoid(beta) is uniform below 2
-                self.alpha.copy_(first.log())
-                self.beta.copy_(second.clamp(max=1 - LEAST).logit())
+                self.beta.clamp_(max=1 - LEAST).logit_()
 
 
 class FIRE(RelativeEncoding, kind="fire"):

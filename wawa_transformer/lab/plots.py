@@ -67,9 +67,10 @@ def encoding_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """
     names = list(dict.fromkeys(names))
     original = {
-        name: max((known for known in RESERVED_LOOKS if name.startswith(f"{known}_")), key=len)
+        name: max(known, key=len)
         for name in names
-        if name not in RESERVED_LOOKS and name.startswith(tuple(f"{k}_" for k in RESERVED_LOOKS))
+        if name not in RESERVED_LOOKS
+        and (known := [each for each in RESERVED_LOOKS if name.startswith(f"{each}_")])
     }
     variants = sorted(original)
     others = sorted(set(names) - RESERVED_LOOKS.keys() - original.keys())
