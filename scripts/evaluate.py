@@ -68,7 +68,7 @@ def main(config: DictConfig) -> None:
     Console().print(view)
     if task.translates:
         hypotheses = evaluation.translate(model, tokenizer, test)
-        scores = evaluation.translation_scores(hypotheses, list(data["target"]))
+        scores = evaluation.translation_scores(hypotheses, data["target"][:])
         interval = f"[{scores['bleu_low']:.1f}, {scores['bleu_high']:.1f}]"
         print(f"BLEU {scores['bleu']:.1f} {interval}  {scores['signature']}")
         print(f"chrF {scores['chrf']:.1f}  {scores['chrf_signature']}")

@@ -2,28 +2,29 @@
 
 Every key and group of configs/config.yaml can be given; the same command continues an interrupted
 run and finds a finished one. A sweep is Hydra's:  python scripts/train.py -m pe=learned,none
+Several GPUs, or processes:  torchrun --nproc-per-node=2 scripts/train.py pe=learned
 """
 
-from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from wawa_transformer.commandline import script
+from wawa_transformer.commandline import script, sole
 from wawa_transformer.evaluation import SHOWN
+from wawa_transformer.processes import is_main
 from wawa_transformer.runs import Run
 from wawa_transformer.training import attempt, train
 
 
-@script()
+@script(several=True)
 def main(config: DictConfig) -> None:
-    if HydraConfig.get().mode == RunMode.MULTIRUN:
+    if not sole():
         attempt(config)
         return
     run = Run.of(config)
-    if config.progress:
+    talks = config.progress and is_main()
+    if talks:
         print(f"run: {run.directory}", flush=True)
     result = train(config)
-    if config.progress:
+    if talks:
         test = (f"{metric.heading} {result['test'][metric.name]:.3f}" for metric in SHOWN)
         print("; ".join(test))
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from wawa_transformer import Transformer, checkpoint, evaluation
 from wawa_transformer.batching import Batch, Examples, collate, encode, plan
+from wawa_transformer.dropout import Dropout
 from wawa_transformer.runs import Run
 from wawa_transformer.sinusoid import sinusoid_table
 from wawa_transformer.text import build_task
@@ -81,7 +82,7 @@ def test_dropout_acts_on_what_a_sublayer_gives(norm: str) -> None:
 
     def drop(y: Tensor) -> Tensor:
         torch.manual_seed(0)
-        return F.dropout(y, 0.5)
+        return Dropout(0.5).train()(y)
 
     layer_norm = nn.LayerNorm(8)
     expected = (

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer
+from wawa_transformer.dropout import Dropout
 from wawa_transformer.positional import (
     ENCODINGS,
     ROLES,
@@ -58,14 +59,14 @@ def test_the_contract_of_the_buffer() -> None:
 
 
 def test_forward_adds_the_table_and_then_drops_out() -> None:
-    """``dropout(x + pe)``: exactly the sum in evaluation, nn.Dropout of the sum in training."""
+    """``dropout(x + pe)``: exactly the sum in evaluation, our dropout of the sum in training."""
     encoding, x = PositionalEncoding(6, dropout=0.3), torch.randn(2, 5, 6)
     total = x + sinusoid_table(5, 6)
     assert torch.equal(encoding.eval()(x), total)
     torch.manual_seed(1)
     ours = encoding.train()(x)
     torch.manual_seed(1)
-    assert torch.equal(ours, nn.Dropout(0.3)(total))
+    assert torch.equal(ours, Dropout(0.3)(total))
 
 
 def test_batch_comes_first() -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import torch
 from conftest import SCRIPTS, TINY, run_script
+from omegaconf import DictConfig
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from wawa_transformer import Transformer
 
 
 def test_mistakes_on_the_command_line_of_the_other_scripts(tmp_path: Path) -> None:
@@ -44,3 +53,33 @@ def test_lines_that_are_not_utf8_and_readers_that_leave(tmp_path: Path) -> None:
         capture_output=True,
     )
     assert headed.stderr == b""
+
+
+def test_a_mistake_of_ours_keeps_its_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through Hydra and back: the error itself, and that it is none of the user's."""
+    import wawa_transformer.training as training
+
+    def mistaken(config: DictConfig) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(training, "train", mistaken)
+    monkeypatch.setattr(sys, "argv", ["train.py", *TINY, f"output_dir={tmp_path}"])
+    with pytest.raises(KeyError) as caught:
+        runpy.run_path(str(SCRIPTS / "train.py"), run_name="__main__")
+    assert caught.traceback[-1].name == "mistaken"
+    assert "a mistake in wawa_transformer" in caught.value.__notes__[0]
+
+
+def test_the_floor_is_made_of_all_products_of_a_step() -> None:
+    """As many operations as torch counts where attention is not fused, which it does not count."""
+    benchmark = runpy.run_path(str(SCRIPTS / "benchmark.py"))
+    ids = torch.randint(4, 32, (6, 16))
+    step = benchmark["training_step"](Transformer(32, 32, 64, 2, 4, 128, seed=0), ids)
+    with benchmark["Products"]() as products:
+        step()
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        step()
+    operations = sum(2 * math.prod(left) * right[-1] for left, right in products.shapes)
+    assert operations == counter.get_total_flops()

@@ -20,10 +20,12 @@ from wawa_transformer import checkpoint, evaluation
 from wawa_transformer.batching import collate, encode
 from wawa_transformer.config import UserError
 from wawa_transformer.decoding import greedy
+from wawa_transformer.loss import cross_entropy
+from wawa_transformer.preparation import prepare
 from wawa_transformer.runs import Run
 from wawa_transformer.text import build_task
-from wawa_transformer.training import cross_entropy, schedule, stream, train
-from wawa_transformer.transformer import BOS, EOS, Transformer
+from wawa_transformer.training import flops, schedule, stream, train
+from wawa_transformer.transformer import BOS, EOS, FeedForward, Transformer
 
 
 def weights(directory: Path) -> dict[str, torch.Tensor]:
@@ -135,6 +137,25 @@ def test_label_smoothing_is_a_mixture_with_the_uniform_distribution() -> None:
     torch.testing.assert_close(ours, 0.9 * nll + 0.1 * uniform, rtol=1e-5, atol=1e-5)
 
 
+def test_the_operations_of_a_step_are_those_of_its_products(tiny) -> None:
+    """Counted by torch, and by hand: forward once, backward twice, each product 2 m n k."""
+    config = tiny("trainer.accumulate=2", "trainer.steps=5")
+    run = Run.of(config)
+    run.directory.mkdir(parents=True)
+    training = prepare(config, run)
+    batches = next(stream(training.train, config.trainer, 0, 0))
+    width, inner, words = 16, 32, training.tokenizer.get_vocab_size()
+    expected = 0
+    for batch in batches:
+        rows, source, target = *batch.source.shape, batch.target_in.size(1)
+        encoder = rows * source * (4 * width**2 + 2 * width * inner)
+        decoder = rows * target * (6 * width**2 + 2 * width * inner + width * words)
+        memory = rows * source * 2 * width**2  # keys and values of cross-attention
+        scores = rows * width * 2 * (source**2 + target**2 + source * target)
+        expected += 3 * 2 * (encoder + decoder + memory + scores)
+    assert flops(training, batches) == expected
+
+
 @pytest.mark.parametrize("name", ["linear", "cosine", "inverse_sqrt", "constant"])
 def test_schedules_rise_to_the_peak_and_never_above(name: str) -> None:
     """Warmup is linear, the peak is 1 at its end, and no later step exceeds it."""
@@ -157,6 +178,19 @@ def test_a_loss_that_is_not_finite_stops_the_run(tiny) -> None:
     last = Run.of(config).checkpoint("last")
     if last.exists():
         assert all(v.isfinite().all() for v in checkpoint.load(last)["model"].values())
+
+
+def test_a_batch_that_does_not_fit_is_named(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the device says becomes the key, its value, and steps of the same size."""
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
+
+    monkeypatch.setattr(FeedForward, "forward", full)
+    with pytest.raises(
+        UserError, match="batch_tokens=64 does not fit .* half of it with trainer.accumulate=4 "
+    ):
+        train(tiny("trainer.accumulate=2"))
 
 
 def test_a_learned_table_shorter_than_the_data_is_refused(tiny) -> None:

@@ -8,8 +8,10 @@ from conftest import MODELS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch._dynamo.utils import counters
 
 from wawa_transformer import Transformer
+from wawa_transformer.positional import ENCODINGS
 from wawa_transformer.tracking import attention_maps
 from wawa_transformer.transformer import causal_mask, padding_mask
 
@@ -279,3 +281,30 @@ def test_impossible_shapes_are_named(changes: dict[str, object], message: str) -
     }
     with pytest.raises(ValueError, match=message):
         Transformer(**arguments)
+
+
+# Each encoding in every place it has, and each way of counting once; the rest are their products.
+COMPILED = [
+    *(f"{kind}_cross" if f"{kind}_cross" in MODELS else kind for kind in sorted(ENCODINGS)),
+    "sinusoidal_moved", "sinusoidal_both", "sinusoidal_end_restart", "rotary_randomized",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_compilation_takes_the_model_whole_and_settles(name: str) -> None:
+    """One graph without breaks, a second for sizes that vary, and none for any batch after that.
+
+    With the eager backend, so that it takes a second; what it computes is what was written.
+    """
+    torch._dynamo.reset()
+    counters.clear()
+    model = Transformer(V, V, 16, 1, 2, 32, dropout=0.0, seed=0, **MODELS[name]).train()
+    compiled = Transformer(V, V, 16, 1, 2, 32, dropout=0.0, seed=0, **MODELS[name]).train()
+    compiled.compile(backend="eager", fullgraph=True)
+    for rows, source, target in ((4, 9, 8), (7, 6, 5), (5, 8, 10), (3, 7, 6)):
+        src, tgt = padded(rows, source, 0), padded(rows, target, 1)
+        torch.manual_seed(0)
+        expected = model(src, tgt)
+        torch.manual_seed(0)
+        torch.testing.assert_close(compiled(src, tgt), expected)
+    assert counters["stats"]["unique_graphs"] <= 2

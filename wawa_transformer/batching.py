@@ -30,6 +30,15 @@ class Batch:
         """Real target tokens, padding left out."""
         return int((self.target_out != PAD).sum())
 
+    def part(self, rank: int, world: int) -> Batch:
+        """Every ``world``-th row from ``rank`` on; where there is none, one with nothing to say."""
+        if world == 1:
+            return self
+        rows = slice(rank, None, world)
+        if rank < len(self.source):
+            return Batch(self.source[rows], self.target_in[rows], self.target_out[rows])
+        return Batch(self.source[:1], self.target_in[:1], torch.full_like(self.target_out[:1], PAD))
+
     def to(self, device: torch.device) -> Batch:
         """The same batch on ``device``."""
         return Batch(*(t.to(device) for t in (self.source, self.target_in, self.target_out)))
@@ -55,10 +64,11 @@ class Examples:
 
 def encode(split: Dataset, tokenizer: Tokenizer, max_tokens: int | None = None) -> Examples:
     """Turn text into ids, once; pairs longer than ``max_tokens`` on either side are left out."""
-    sources = tokenizer.encode_batch(list(split["source"]))
-    targets = tokenizer.encode_batch(list(split["target"]))
+    columns = split[:]  # whole columns at once: iterating over one reads it row by row
+    sources = tokenizer.encode_batch(columns["source"])
+    targets = tokenizer.encode_batch(columns["target"])
     examples = Examples([], [], [])
-    for source, target, length in zip(sources, targets, split["length"], strict=True):
+    for source, target, length in zip(sources, targets, columns["length"], strict=True):
         if max_tokens is None or max(len(source.ids), len(target.ids)) < max_tokens:
             examples.source.append(torch.tensor([*source.ids, EOS]))
             examples.target.append(torch.tensor([BOS, *target.ids, EOS]))

@@ -13,6 +13,7 @@ from typing import Any
 
 import hydra
 from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import (
     ConfigCompositionException,
@@ -20,10 +21,11 @@ from hydra.errors import (
     MissingConfigException,
     OverrideParseException,
 )
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from wawa_transformer import stopping
+from wawa_transformer import processes, stopping
 from wawa_transformer.config import (
     CONFIG_DIR,
     Config,
@@ -89,13 +91,14 @@ OmegaConf.register_new_resolver("words", words, replace=True)
 
 
 def script(
-    config_name: str = "config",
+    config_name: str = "config", several: bool = False
 ) -> Callable[[Callable[[DictConfig], None]], Callable[[], None]]:
     """Decorate a script's ``main(config)``: Hydra parses, mistakes become one sentence.
 
     Exit status 1 and no traceback for a :class:`UserError`, a faulty command line, or a disk that
     is full; ``stopping.STATUS`` where a signal stopped the script. Any other exception is a bug
-    of ours and keeps its traceback.
+    of ours and keeps its traceback. Only a script for ``several`` processes may be started by
+    ``torchrun``.
     """
 
     def decorate(task: Callable[[DictConfig], None]) -> Callable[[], None]:
@@ -103,6 +106,11 @@ def script(
         def checked(config: DictConfig) -> None:
             with answered(config_name, parsed=True):  # inside, before Hydra prints an exception
                 RULES[config_name](config)
+                if processes.launched() and not (several and sole()):
+                    raise UserError(
+                        "torchrun starts several processes for one run of scripts/train.py; give "
+                        "this command without it."
+                    )
                 task(config)
 
         def main() -> None:
@@ -119,6 +127,16 @@ def script(
     return decorate
 
 
+def sole() -> bool:
+    """Whether the command line asks for one run and no sweep."""
+    return HydraConfig.get().mode == RunMode.RUN
+
+
+BUG = (
+    "This is a mistake in wawa_transformer, not in the command; please report it with all of this."
+)
+
+
 @contextlib.contextmanager
 def answered(config_name: str, parsed: bool) -> Iterator[None]:
     """End the process with one sentence for whatever is no bug of ours."""
@@ -130,18 +148,17 @@ def answered(config_name: str, parsed: bool) -> Iterator[None]:
     except BrokenPipeError:  # whoever read our output, `head` for one, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except (HydraException, OmegaConfBaseException) as error:  # some are OSErrors, too
-        if parsed:
-            raise
-        sys.exit(f"error: {explain(error, config_name)}")
-    except OSError as error:
-        sys.exit(f"error: {printable(disk_error(error))}")
     except KeyboardInterrupt as stop:
         print(f"{stop or 'interrupted'}; the same command continues", file=sys.stderr)
         sys.exit(stopping.STATUS)
     except Exception as error:
+        of_hydra = isinstance(error, (HydraException, OmegaConfBaseException))
+        if isinstance(error, OSError) and not of_hydra:  # some of Hydra's are OSErrors, too
+            sys.exit(f"error: {printable(disk_error(error))}")
         if parsed:
-            raise  # a bug of ours
+            error.add_note(BUG)  # by which it is known when it has come through Hydra
+        if BUG in getattr(error, "__notes__", ()):
+            raise
         sys.exit(f"error: {explain(error, config_name)}")
 
 

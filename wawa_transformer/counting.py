@@ -153,7 +153,8 @@ class Counting:
     def __call__(self, source: Tensor, training: bool, num_heads: int = 1) -> Count:
         """The positions for source ids ``source (B,S)``; draws what training draws."""
         device = source.device
-        shift = int(torch.randint(self.moved + 1, ())) if training and self.moved else 0
+        moved = self.moved if training else 0
+        shift = torch.randint(moved + 1, ()).to(device) if moved else None
         order = torch.randperm(self.randomized) if training and self.randomized else None
 
         def place(length: int) -> Positions:
@@ -161,8 +162,10 @@ class Counting:
             if order is not None:
                 drawn = order[:length].sort().values
                 return Positions(drawn.to(device)[None, None], self.randomized)
-            end = shift + (length - 1) * self.stride + 1
-            return Positions(torch.arange(shift, end, self.stride, device=device)[None, None], end)
+            end = (length - 1) * self.stride + 1
+            index = torch.arange(0, end, self.stride, device=device)
+            index = index if shift is None else index + shift
+            return Positions(index[None, None], moved + end)
 
         at = place(source.size(1))
         if self.plain:

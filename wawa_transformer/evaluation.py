@@ -14,6 +14,7 @@ from datasets import Dataset
 from sacrebleu.metrics import BLEU, CHRF
 from tokenizers import Tokenizer
 
+from wawa_transformer import processes
 from wawa_transformer.batching import Examples, collate, plan
 from wawa_transformer.config import UserError
 from wawa_transformer.decoding import greedy
@@ -96,7 +97,8 @@ def score(model: Transformer, examples: Examples) -> Scores:
     model.eval()
     out = {key: np.zeros(len(examples.source)) for key in COUNTS}
     budget = max(BATCH_TOKENS, max(examples.sizes))
-    for indices in plan(examples.sizes, budget, seed=0, epoch=0, bucket=True):
+    order = plan(examples.sizes, budget, seed=0, epoch=0, bucket=True)
+    for indices in order[processes.rank() :: processes.world()]:
         batch = collate(examples, indices).to(device)
         logits = model(batch.source, batch.target_in).float()  # (B,T,V)
         real = batch.target_out != PAD  # (B,T)
@@ -109,7 +111,7 @@ def score(model: Transformer, examples: Examples) -> Scores:
         unended = (logits.argmax(dim=-1) == batch.target_out) & real  # never right at EOS
         out["oracle"][indices] = unended.sum(dim=1).cpu().numpy()
     model.train(was_training)
-    return out
+    return {key: processes.total(torch.from_numpy(column)).numpy() for key, column in out.items()}
 
 
 def summarise(scores: Scores, chosen: np.ndarray | slice = slice(None)) -> dict[str, Any]:
@@ -170,10 +172,10 @@ def test_results(task: Task, model: Transformer, test: Examples) -> dict[str, An
 
 def write_translations(run: Run, test: Dataset, hypotheses: list[str]) -> dict[str, Any]:
     """Hypotheses and references as files, one sentence a line, and their scores."""
-    references = [" ".join(line.split()) for line in test["target"]]
+    references = [" ".join(line.split()) for line in test["target"][:]]
     write_lines(run.translations_file, hypotheses)
     write_lines(run.references_file, references)
-    triples = zip(test["source"], references, hypotheses, strict=True)
+    triples = zip(test["source"][:], references, hypotheses, strict=True)
     samples = [
         {"source": source, "reference": reference, "hypothesis": hypothesis}
         for source, reference, hypothesis in itertools.islice(triples, SAMPLES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import os
 import platform
 import resource
 import subprocess
@@ -17,10 +18,15 @@ from wawa_transformer.config import CONFIG_DIR, UserError
 
 
 def choose_device(name: str) -> torch.device:
-    """``auto`` takes a CUDA device, then Apple's, then the CPU."""
+    """``auto`` takes a CUDA device, then Apple's, then the CPU.
+
+    Of several processes that ``torchrun`` starts, each takes a CUDA device of its own.
+    """
     if name == "auto":
         found = (torch.cuda.is_available(), torch.backends.mps.is_available())
         name = "cuda" if found[0] else "mps" if found[1] else "cpu"
+    if name == "cuda" and "LOCAL_RANK" in os.environ:
+        name = f"cuda:{os.environ['LOCAL_RANK']}"
     try:
         device = torch.device(name)
         torch.zeros(1, device=device)

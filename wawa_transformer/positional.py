@@ -17,6 +17,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from wawa_transformer.dropout import Dropout
 from wawa_transformer.limits import (
     MOST_POSITIONS,
     MOST_WIDTH,
@@ -115,7 +116,7 @@ class Encoding(nn.Module):
         self.place = place
         # Here, so that no encoding can do without: switching positions off must switch nothing
         # else off, or the ablation measures two things at once.
-        self.dropout = nn.Dropout(place.dropout)
+        self.dropout = Dropout(place.dropout)
 
     @classmethod
     def build(cls, place: Place, **settings: Any) -> Self:

@@ -142,12 +142,13 @@ class Run:
                 for folder in (self.directory, *self.directory.parents[:3]):
                     folder.rmdir()
 
-    def finish(self, result: dict[str, Any]) -> None:
+    def finish(self, result: dict[str, Any]) -> dict[str, Any]:
         """Keep the result, sealed together with the curves, which makes the run a finished one."""
-        result = {**result, "metrics_sha256": sha256(self.metrics_file.read_bytes())}
-        result["sha256"] = sha256(json.dumps(result, sort_keys=True).encode())
-        write_atomically(self.result_file, json.dumps(result, indent=1))
+        sealed = {**result, "metrics_sha256": sha256(self.metrics_file.read_bytes())}
+        sealed["sha256"] = sha256(json.dumps(sealed, sort_keys=True).encode())
+        write_atomically(self.result_file, json.dumps(sealed, indent=1))
         self.error_file.unlink(missing_ok=True)
+        return result
 
     def fail(self, reason: str) -> None:
         """Keep what stopped the run, if that can be written."""

@@ -87,7 +87,7 @@ class TextTask(Task, kind="text"):
             show_progress=False,
         )
         train = data["train"]
-        tokenizer.train_from_iterator([*train["source"], *train["target"]], trainer)
+        tokenizer.train_from_iterator([*train["source"][:], *train["target"][:]], trainer)
         tokenizer.encode_special_tokens = True  # "[EOS]" in a text is text
         return tokenizer
 

@@ -103,6 +103,22 @@ class Tracker:
         self.writer.add_hparams(settings, metrics, hparam_domain_discrete=words, run_name=".")
 
 
+class Silence:
+    """In place of tracker and bar in a process that is not the main one."""
+
+    def __enter__(self) -> Silence:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def scalars(self, step: int, split: str, **values: float) -> None:
+        """Another process writes them."""
+
+    def update(self, step: int, loss: float, speed: float) -> None:
+        """Another process shows it."""
+
+
 @torch.no_grad()
 def attention_maps(model: Transformer, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
     """The last layers' attention ``(H,Q,K)`` for one pair ``source (1,S)``, ``target_in (1,T)``."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from wawa_transformer import kernels, nested, positional, relative  # noqa: F401
 from wawa_transformer.attention import Doors, KeyValueCache, MultiHeadAttention
 from wawa_transformer.counting import PAD, Count, Counting
+from wawa_transformer.dropout import Dropout
 from wawa_transformer.limits import MOST_WIDTH, check_number
 from wawa_transformer.positional import Encoding, Place, Positions
 from wawa_transformer.seeds import seed_for
@@ -47,7 +48,7 @@ class Residual(nn.Module):
     def __init__(self, d_model: int, dropout: float, norm: str) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.pre = norm == "pre"
 
     def forward(self, x: Tensor, sublayer: nn.Module, *args: Any) -> Tensor:
@@ -222,12 +223,14 @@ class Transformer(nn.Module):
         src_mask: Tensor | None = None,
         tgt_mask: Tensor | None = None,
         cross_mask: Tensor | None = None,
+        logits: bool = True,
     ) -> Tensor:
         """Logits ``(B,T,V)`` for source ids ``src (B,S)`` and target prefix ``tgt (B,T)``.
 
         Masks are boolean, or 0 and 1 of any type: True or 1 = may attend. They broadcast to
         ``(B,H,query,key)``; when left out they are derived from padding (id 0) and causality.
-        :meth:`encode` and :meth:`decode` take the same.
+        :meth:`encode` and :meth:`decode` take the same. Without ``logits``: the states ``(B,T,D)``
+        that :attr:`output` would read.
 
         Raises:
             ValueError: a mask of another shape, or with other values.
@@ -235,7 +238,7 @@ class Transformer(nn.Module):
         count = self.count(src)
         memory = self.encode(src, src_mask, count)
         cross_mask = padding_mask(src) if cross_mask is None else cross_mask
-        return self.decode(tgt, memory, tgt_mask, cross_mask, count=count)
+        return self.decode(tgt, memory, tgt_mask, cross_mask, count=count, logits=logits)
 
     def embed(
         self, ids: Tensor, embedding: nn.Embedding, encoding: Encoding, at: Positions
@@ -267,6 +270,7 @@ class Transformer(nn.Module):
         cross_mask: Tensor | None = None,
         cache: list[tuple[KeyValueCache, KeyValueCache]] | None = None,
         count: Count | None = None,
+        logits: bool = True,
     ) -> Tensor:
         """Logits ``(B,T,V)`` for ``tgt (B,T)`` given ``memory (B,S,D)``.
 
@@ -299,7 +303,8 @@ class Transformer(nn.Module):
             layer = self.decoder_layers[i % len(self.decoder_layers)]
             layer_cache = (None, None) if cache is None else cache[i]
             x = layer(x, memory, tgt_mask, cross_mask, doors, cross, layer_cache)
-        return self.output(self.decoder_norm(x))
+        x = self.decoder_norm(x)  # (B,T,D)
+        return self.output(x) if logits else x
 
     def checked(self, name: str, mask: Tensor, queries: Tensor, keys: int) -> Tensor:
         """A caller's mask as booleans of four dimensions; ids ``queries (B,Q)``, K ``keys``.

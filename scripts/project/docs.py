@@ -45,9 +45,9 @@ def ceiling(study: str, task: str, pe: str = "none") -> str:
     return f"{evidence.ceiling(study, task, pe):.3f}"
 
 
-def bleu(pe: str) -> str:
+def bleu(pe: str, study: str = "multi30k") -> str:
     """Greedy BLEU on Multi30k, each seed's."""
-    values = evidence.bleu("multi30k", "multi30k", pe)
+    values = evidence.bleu(study, "multi30k", pe)
     return " and ".join(f"{value:.1f}" for _, value in sorted(values.items()))
 
 
@@ -90,6 +90,16 @@ def loss_diff(study_a: str, study_b: str, task: str, pe: str) -> str:
     return f"{evidence.difference(first, second):+z.3f}"
 
 
+def loss_by_length(study: str, task: str, a: str, b: str, least: int) -> str:
+    """Rows of a table: length, NLL of ``b``, and of ``a`` minus ``b``, seed by seed."""
+    of_a, of_b = (evidence.nll_by_length(study, task, pe, least) for pe in (a, b))
+    lines = []
+    for length, before in of_b.items():
+        gaps = ", ".join(f"{of_a[length][seed] - before[seed]:+.3f}" for seed in sorted(before))
+        lines.append(f"| {length} | {evidence.mean(before).mean:.3f} | {gaps} |")
+    return "\n".join(lines)
+
+
 def steps(study: str, task: str, pe: str, level: float) -> str:
     """The median over seeds of the first validated step with this exact match."""
     median = pd.Series(evidence.steps_to(study, task, pe, level)).median()
@@ -127,6 +137,7 @@ ENVIRONMENT.globals.update(
             judged,
             loss,
             loss_diff,
+            loss_by_length,
             steps,
             speed,
             checked,

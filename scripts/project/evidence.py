@@ -97,6 +97,14 @@ def steps_to(study: str, task: str, pe: str, level: float) -> BySeed:
     return by_seed(reached.groupby(table["seed"]).min())
 
 
+def nll_by_length(study: str, task: str, pe: str, least: int) -> dict[int, BySeed]:
+    """For each length with ``least`` test examples or more the NLL in nats per token, by seed."""
+    table = rows(study, task, pe)
+    lengths = sorted(table.loc[table["examples"] >= least, "length"].unique())
+    by_length = table.set_index(["length", "seed"])["nll"]
+    return {int(length): by_seed(by_length.loc[length]) for length in lengths}
+
+
 def bleu(study: str, task: str, pe: str) -> BySeed:
     """For each seed the greedy BLEU on the test set."""
     table = rows(study, task, pe, "bleu.csv")

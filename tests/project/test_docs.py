@@ -124,6 +124,7 @@ SHIMS = {
         esac
         exec {python} "$@" """,
     "make": 'case "$1" in compare) python scripts/compare.py ;; *) echo "make $1" ;; esac',
+    "torchrun": 'exec {python} -m torch.distributed.run "$@" {tiny}',
     "tensorboard": 'test -d "$2"',  # a server that would not end
 }
 
@@ -310,6 +311,46 @@ def test_findings_on_cross_attention_say_what_was_measured() -> None:
             assert max(origin(task, pe).values()) <= 11
 
 
+def test_the_speed_of_a_step_is_what_the_benchmark_wrote() -> None:
+    """Each row of the table in docs/model.md."""
+    found = json.loads((ROOT / "benchmarks" / "model" / "results.json").read_text("utf-8"))
+    page = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
+    for shape in "TSB":
+        ratios = (found[f"{shape}_{side}_over_ours"] for side in ("torch", "plain", "floor"))
+        cells = [f"{found[f'{shape}_ours_milliseconds']:,.0f}", *(f"{r:.2f}" for r in ratios)]
+        [row] = (line for line in page.splitlines() if line.startswith(f"| {shape} |"))
+        assert row.endswith(f"| {' | '.join(cells)} |"), cells
+
+
+def test_findings_on_a_published_setting_and_on_translation_say_what_was_measured() -> None:
+    """Findings 12 and 13: the order on longer sequences, and what two seeds can tell."""
+    found = functools.partial(evidence.exact_match, "ontanon", "reverse")
+    for a, b in (("shaw16", "sinusoidal"), ("shaw16_cross", "shaw16")):
+        gap = evidence.difference(found(a, unseen=True), found(b, unseen=True), of=2)
+        assert gap.n == 5 and gap.low > 0, (a, b)
+        assert evidence.learned("ontanon", "reverse", a)
+        assert evidence.learned("ontanon", "reverse", b)
+    assert set(evidence.reaches("ontanon", "reverse", "shaw16_cross").values()) == {24}
+    pair = [("shaw_cross", "shaw")]
+    assert evidence.judged("cross", "reverse", pair) == {"shaw_cross": "unclear"}
+
+    with_it, without = (
+        evidence.nll_by_length("multi30k_cross", "multi30k", pe, 20) for pe in pair[0]
+    )
+    gaps = {n: [with_it[n][seed] - without[n][seed] for seed in (0, 1)] for n in without}
+    assert {n for n, both in gaps.items() if max(both) < 0} == {10, 15, 20}
+    assert [n for n, both in gaps.items() if min(both) < 0 < max(both)] == [25] == list(gaps)[3:]
+    report = (ROOT / "benchmarks" / "multi30k_cross" / "report.md").read_text(encoding="utf-8")
+    tests = re.findall(r"^\| [01] \| shaw_cross − shaw \| .* \| (0\.\d+) \|$", report, flags=re.M)
+    assert len(tests) == 2 and min(map(float, tests)) > 0.05
+    either = [
+        score
+        for pe in pair[0]
+        for score in evidence.bleu("multi30k_cross", "multi30k", pe).values()
+    ]
+    assert min(either) > max(evidence.bleu("multi30k", "multi30k", "sinusoidal").values())
+
+
 @pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
 def test_where_position_belongs_is_what_was_measured(page: str) -> None:
     """The table of the first screen, from benchmarks/; and the claim in its words."""
@@ -327,6 +368,9 @@ def test_where_position_belongs_is_what_was_measured(page: str) -> None:
         reached = evidence.reaches("origin", task, "shaw_cross_both")
         assert len(reached) == 5 and set(reached.values()) == {40}
     assert max(evidence.reaches("origin", "reverse", "shaw_cross").values()) < 40
+    for pe in ("shaw16", "shaw16_cross"):
+        reversed_ = evidence.exact_match("ontanon", "reverse", pe, unseen=True)
+        assert f" {evidence.mean(reversed_).mean:.3f}" in text
 
 
 def test_the_mistaken_table_copies_sooner_and_reverses_worse() -> None:

@@ -316,7 +316,8 @@ def in_words(judged: Sequence[Mapping[str, Any]]) -> str:
         ]
         parts += [f"{words}: {'; '.join(named)}"] if found else []
     sentence = ". ".join(f"{part[0].upper()}{part[1:]}" for part in parts)
-    return f"{sentence}. (95% intervals, corrected for {len(judged)} comparisons.)"
+    corrected = f", corrected for {len(judged)} comparisons" if len(judged) > 1 else ""
+    return f"{sentence}. (95% intervals{corrected}.)"
 
 
 def _pairs(encodings: Sequence[str], declared: Pairs = ()) -> list[tuple[str, str]]:

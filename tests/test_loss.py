@@ -1,0 +1,127 @@
+"""The fast ways of a CPU, loss and dropout, against the plain ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom, chi2
+
+from wawa_transformer import loss
+from wawa_transformer.dropout import Dropout
+from wawa_transformer.loss import cross_entropy, loss_and_nll
+from wawa_transformer.preparation import prepare
+from wawa_transformer.runs import Run
+from wawa_transformer.training import train
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("chunk", [2**22, 3000])
+def test_the_loss_without_logits_is_the_loss(
+    smoothing: float, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Value and gradients of a float64 formula; padding counts for nothing."""
+    monkeypatch.setattr(loss, "CHUNK", chunk)  # two rows at a time
+    torch.manual_seed(0)
+    states, weight = torch.randn(3, 7, 16), torch.randn(1400, 16)
+    target = torch.randint(1, 1400, (3, 7))
+    target[1, 4:] = target[2, 1:] = 0
+    states[1, 4:] = 1e4  # what stands on padding is nobody's business
+
+    exact = [t.double().requires_grad_() for t in (states, weight)]
+    log_probability = (exact[0] @ exact[1].T).log_softmax(-1)[target != 0]  # (N,V)
+    nll = -log_probability.gather(1, target[target != 0][:, None]).sum()
+    expected = (1 - smoothing) * nll - smoothing * log_probability.mean(-1).sum()
+    (0.37 * expected).backward()
+
+    ours = [t.clone().requires_grad_() for t in (states, weight)]
+    value, plain = loss_and_nll(*ours, target, smoothing)
+    (0.37 * value).backward()
+    torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=0)
+    torch.testing.assert_close(plain.double(), nll, rtol=1e-5, atol=0)
+    assert value.grad_fn.name() == "LinearCrossEntropyBackward" and not plain.requires_grad
+    for mine, reference in zip(ours, exact, strict=True):
+        torch.testing.assert_close(mine.grad.double(), reference.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_a_small_vocabulary_goes_the_plain_way() -> None:
+    """To the last bit, so that what was measured with it stays."""
+    states, weight = torch.randn(3, 7, 16), torch.randn(40, 16)
+    target = torch.randint(0, 40, (3, 7))
+    for smoothing in (0.0, 0.1):
+        value, plain = loss_and_nll(states, weight, target, smoothing)
+        assert value == cross_entropy(F.linear(states, weight), target, smoothing)
+        assert plain == cross_entropy(F.linear(states, weight), target)
+
+
+def test_the_loop_takes_the_fast_way(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same run with either: curves agree until rounding grows, and both were taken."""
+    config = tiny("trainer.steps=10", "trainer.log_every=1")
+    curves = []
+    for many in (10**6, 1):
+        monkeypatch.setattr(loss, "MANY_WORDS", many)
+        config.output_dir += "x"
+        train(config)
+        rows = Run.of(config).metrics()
+        curves.append([row["nll"] for row in rows if row["split"] == "train"])
+    assert curves[0] == pytest.approx(curves[1], rel=1e-5)
+    assert curves[0] != curves[1], "rounding tells them apart"
+
+
+def test_dropout_is_a_fair_coin_for_each_element() -> None:
+    """Counts within binomial limits over the whole, each position and pairs of neighbours."""
+    torch.manual_seed(0)
+    for p in (0.1, 0.5, 0.9):
+        layer = Dropout(p).train()
+        lost = torch.stack([layer(torch.ones(3, 5, 7)) == 0 for _ in range(2000)]).flatten(1)
+        total = lost.numel()
+        low, high = binom.interval(1 - 1e-6, total, p)
+        assert low <= lost.sum() <= high
+        expected = 2000 * p
+        spread = ((lost.sum(0) - expected) ** 2 / (expected * (1 - p))).sum()  # 105 positions
+        assert chi2.cdf(spread, 105) < 1 - 1e-6
+        both = (lost[:, :-1] & lost[:, 1:]).sum()  # four of them come out of one draw
+        low, high = binom.interval(1 - 1e-6, lost[:, 1:].numel(), p * p)
+        assert 0.99 * low <= both <= 1.01 * high
+
+
+@settings(max_examples=30)
+@given(p=st.floats(0.001, 0.999), dtype=st.sampled_from([torch.float32, torch.float64]))
+def test_what_dropout_keeps_is_scaled_by_the_share_it_keeps(p: float, dtype: torch.dtype) -> None:
+    """One factor, 1 / (1 - p) to the nearest of 65,536 levels; the gradient is the same mask."""
+    layer = Dropout(p).train()
+    x = torch.full((40, 50), 3.0, dtype=dtype, requires_grad=True)
+    y = layer(x)
+    y.sum().backward()
+    kept = y[y != 0] / 3
+    assert torch.equal(x.grad, y.detach() / 3) or torch.allclose(x.grad, y.detach() / 3)
+    share = 1 - round(p * 65536) / 65536
+    assert abs(share - (1 - p)) <= 1 / 65536
+    if len(kept):
+        torch.testing.assert_close(kept, torch.full_like(kept, 1 / share))
+
+
+def test_dropout_leaves_alone_what_it_should() -> None:
+    """In evaluation, at p = 0, at no elements, and where p is less than its levels: torch's own."""
+    x = torch.randn(4, 3)
+    assert Dropout(0.5).eval()(x) is x
+    assert torch.equal(Dropout(0.0).train()(x), x)
+    assert Dropout(0.5).train()(torch.empty(0, 3)).shape == (0, 3)
+    assert Dropout(1e-7).train()(torch.ones(10)).sum() > 0
+    assert Dropout(0.5).train()(x.bfloat16()).dtype == torch.bfloat16
+
+
+def test_the_same_state_draws_the_same_mask(tiny) -> None:
+    """One state to save, so that a run continues exactly."""
+    config = tiny("model.dropout=0.2")
+    run = Run.of(config)
+    run.directory.mkdir(parents=True)
+    layer = Dropout(0.3).train()
+    masks = []
+    for _ in range(2):
+        prepare(config, run)
+        masks.append(layer(torch.ones(101)))
+    assert torch.equal(*masks)
+    assert not torch.equal(masks[0], layer(torch.ones(101)))

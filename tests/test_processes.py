@@ -1,0 +1,168 @@
+"""Several processes train the run that one would, and a run that loses one goes on."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import SCRIPTS, TINY, configure
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wawa_transformer import checkpoint, preparation, processes
+from wawa_transformer.batching import Batch
+from wawa_transformer.config import UserError
+from wawa_transformer.preparation import prepare
+from wawa_transformer.runs import LOCK, Run, holder
+from wawa_transformer.training import train
+from wawa_transformer.transformer import PAD
+
+
+def test_two_processes_of_which_one_is_killed_train_the_run_of_one(tmp_path: Path) -> None:
+    """Equal curves, weights and test up to rounding, from unequal shares of accumulated batches.
+
+    torchrun starts both again after the kill; the curves hold every step once.
+    """
+    overrides = [
+        *TINY, "trainer.steps=160", "trainer.accumulate=2", "trainer.eval_every=10",
+        "trainer.batch_tokens=25", "trainer.label_smoothing=0.1",
+    ]  # fmt: skip
+    alone = configure(*overrides, f"output_dir={tmp_path}/alone")
+    expected = train(alone)
+
+    arguments = [*overrides, f"output_dir={tmp_path}/two"]
+    run = Run.of(configure(*arguments))
+    torchrun = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+        "--max-restarts=1",
+    ]  # fmt: skip
+    with (tmp_path / "log").open("w+") as log:
+        process = subprocess.Popen(
+            [*torchrun, str(SCRIPTS / "train.py"), *arguments], stdout=log, stderr=log,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        while not run.checkpoint("last").exists() and process.poll() is None:
+            time.sleep(0.01)
+        main = re.match(r"process (\d+) ", holder(run.directory / LOCK))
+        assert main and not run.result_file.exists(), "too late to show anything"
+        os.kill(int(main[1]), signal.SIGKILL)
+        status = process.wait()
+        log.seek(0)
+        said = log.read()
+    assert status == 0, said
+    assert "Traceback" not in said
+
+    result = run.result()
+    assert result is not None and result["processes"] == 2 and expected["processes"] == 1
+    assert result["flops_per_step"] == expected["flops_per_step"]
+    curves = [Run.of(alone).metrics(), run.metrics()]
+    assert [row["step"] for row in curves[0]] == [row["step"] for row in curves[1]]
+    for name in ("loss", "nll", "grad_norm", "exact_match"):
+        one, two = ([row[name] for row in rows if name in row] for rows in curves)
+        np.testing.assert_allclose(two, one, rtol=1e-4, err_msg=name)
+    for one, two in zip(expected["by_length"], result["by_length"], strict=True):
+        assert two == pytest.approx(one, rel=1e-4)
+    weights = [checkpoint.load(each.checkpoint("last"))["model"] for each in (Run.of(alone), run)]
+    for name, value in weights[0].items():
+        if not name.endswith("in_proj.bias"):  # a key's bias changes no score: rounding noise
+            torch.testing.assert_close(weights[1][name], value, rtol=0, atol=1e-5, msg=name)
+
+
+@given(rows=st.integers(1, 9), world=st.integers(1, 5))
+def test_the_rows_of_a_batch_are_dealt_out(rows: int, world: int) -> None:
+    """Each to one process; who gets none has a row to run and nothing to learn from it."""
+    ids = torch.arange(4, 4 + rows * 2).view(rows, 2)
+    batch = Batch(ids, ids, ids)
+    parts = [batch.part(rank, world) for rank in range(world)]
+    assert all(len(part.source) for part in parts)
+    assert sum(part.target_tokens for part in parts) == batch.target_tokens
+    taught = torch.cat([part.target_out[part.target_out[:, 0] != PAD] for part in parts])
+    assert sorted(taught.tolist()) == ids.tolist()
+
+
+def test_each_process_draws_masks_of_its_own_and_finds_them_again(
+    tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the second of two has drawn is kept beside what the first has, and handed back."""
+    config = tiny("trainer.steps=9", "model.dropout=0.1")
+    run = Run.of(config)
+    run.directory.mkdir(parents=True)
+    prepare(config, run)
+    first = torch.get_rng_state()
+    monkeypatch.setattr(processes, "world", lambda: 2)
+    monkeypatch.setattr(processes, "together", lambda: None)
+    monkeypatch.setattr(processes, "rank", lambda: 1)
+    training = prepare(config, run)
+    second = torch.get_rng_state()
+    assert not torch.equal(first, second)
+
+    monkeypatch.setattr(processes, "rank", lambda: 0)
+    monkeypatch.setattr(processes, "gather", lambda own: torch.stack((first, own)))
+    preparation.save_state(training)
+    for rank, state in enumerate((first, second)):
+        torch.manual_seed(1234)
+        monkeypatch.setattr(processes, "rank", lambda rank=rank: rank)
+        prepare(config, run)
+        assert torch.equal(torch.get_rng_state(), state)
+
+    monkeypatch.setattr(processes, "world", lambda: 1)
+    with pytest.raises(UserError, match="was begun by 2 processes, and this is one of 1: .*seed"):
+        prepare(config, run)
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments"),
+    [("compare.py", []), ("train.py", ["-m", "seed=1,2"]), ("evaluate.py", ["run=none"])],
+)
+def test_torchrun_is_for_one_run(
+    script: str, arguments: list[str], call_script, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Eight studies side by side in one folder are not what anybody wants."""
+    for name, value in (("TORCHELASTIC_RUN_ID", "1"), ("RANK", "0"), ("WORLD_SIZE", "1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    status, said = call_script(script, *arguments)
+    assert status == 1 and "torchrun starts several processes for one run of" in said
+    assert "Traceback" not in said and not list(tmp_path.rglob("config.yaml"))
+
+
+def test_the_loss_of_another_process_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And any other error keeps its own words."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
+    for name, value in zip(names, "0210", strict=True):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(processes, "launched", lambda: True)
+    monkeypatch.setattr(processes, "together", lambda: None)
+    monkeypatch.setattr(processes.dist, "rendezvous", lambda _: iter([(None, 0, 2)]))
+    monkeypatch.setattr(processes.dist, "init_process_group", lambda *_, **__: None)
+    monkeypatch.setattr(processes.dist, "destroy_process_group", lambda: None)
+    with (
+        pytest.raises(UserError, match="another process of this run has ended"),
+        processes.joined("cpu"),
+    ):
+        raise RuntimeError("[/gloo/transport/tcp/pair.cc:537] Connection closed by peer")
+    with pytest.raises(RuntimeError, match="shapes"), processes.joined("cpu"):
+        raise RuntimeError("shapes do not fit")
+
+
+def test_a_cluster_launcher_trains_a_study(tmp_path: Path) -> None:
+    """submitit's local executor, which submits and waits as its Slurm one does."""
+    from conftest import run_script
+
+    done = run_script(
+        "compare.py", *TINY[:-1], "hydra/launcher=submitit_local", "study.name=sent",
+        "study.pe=[sinusoidal,none]", "study.task=[letters]", "study.seeds=[0]",
+        f"output_dir={tmp_path}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "2 of 2 runs finished" in done.stdout
+    assert len(list(tmp_path.glob("sent/letters/*/seed0-*/result.json"))) == 2
+    assert list(tmp_path.glob("sent/.submitit/*")), "another launcher has trained them"

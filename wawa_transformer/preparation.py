@@ -1,0 +1,182 @@
+"""Preparation: all that a run needs, as its configuration begins it or a checkpoint left it."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import DatasetDict
+from omegaconf import DictConfig
+from tokenizers import Tokenizer
+
+from wawa_transformer import checkpoint, evaluation, processes
+from wawa_transformer.batching import Examples, encode
+from wawa_transformer.config import UserError, build_model
+from wawa_transformer.machine import choose_device
+from wawa_transformer.runs import Run, identity
+from wawa_transformer.seeds import seed_for
+from wawa_transformer.tasks import Task
+from wawa_transformer.text import build_task
+from wawa_transformer.transformer import Transformer
+
+RANDOM_STATE = len(torch.get_rng_state())  # bytes
+
+
+@dataclass
+class Training:
+    """All that a run needs to go on, and how far it is; seconds are those of training alone."""
+
+    config: DictConfig
+    run: Run
+    task: Task
+    device: torch.device
+    data: DatasetDict
+    tokenizer: Tokenizer
+    train: Examples
+    validation: Examples
+    test: Examples
+    model: Transformer
+    optimizer: torch.optim.Optimizer
+    history: list[dict[str, Any]] = field(default_factory=list)  # the lines of metrics.jsonl
+    step: int = 0
+    seconds: float = 0.0
+    target_tokens: int = 0
+    best_nll: float = math.inf
+
+
+def prepare(config: DictConfig, run: Run) -> Training:
+    """Data, model and optimiser, from the last intact checkpoint where there is one."""
+    with processes.main_first():  # which loads what must be loaded, and puts aside what is damaged
+        return resume(config, run)
+
+
+def resume(config: DictConfig, run: Run) -> Training:
+    """:func:`assemble` from the last intact checkpoint, or from none."""
+    kept = [path for which in ("last", "previous") if (path := run.checkpoint(which)).exists()]
+    damage: checkpoint.Damaged | None = None
+    for path in kept:
+        try:
+            training = assemble(config, run, path)
+        except checkpoint.Damaged as error:
+            damage = damage or error
+            continue
+        if damage:
+            aside = kept[0].with_suffix(".damaged")
+            print(
+                f"warning: {kept[0]} is damaged, and now called {aside.name}; the run goes on from "
+                f"{path}, step {training.step}.",
+                file=sys.stderr,
+            )
+            # Or the next checkpoint would put it in the place of the intact one.
+            shutil.rmtree(aside, ignore_errors=True)
+            kept[0].replace(aside)
+        return training
+    if damage:
+        raise damage
+    return assemble(config, run, None)
+
+
+def assemble(config: DictConfig, run: Run, path: Path | None) -> Training:
+    """The run as its configuration says it begins, or as the checkpoint at ``path`` left it."""
+    trainer = config.trainer
+    saved = checkpoint.load(path) if path else None
+    if saved and (before := len(saved["rng"].view(-1, RANDOM_STATE))) != processes.world():
+        raise UserError(
+            f"{run.directory} was begun by {before} processes, and this is one of "
+            f"{processes.world()}: its dropout masks would be others; go on with {before}, or give "
+            f"another seed or output_dir."
+        )
+    torch.set_num_threads(trainer.threads)
+    device = choose_device(trainer.device)
+    task = build_task(config)
+    data = task.dataset(config.seed)
+    tokenizer = checkpoint.load_tokenizer(path, saved) if path and saved else task.tokenizer(data)
+    train = encode(data["train"], tokenizer, task.longest_pair)
+    validation, test = encode(data["validation"], tokenizer), encode(data["test"], tokenizer)
+
+    model = build_model(config, tokenizer).to(device)
+    evaluation.check_lengths(model, train, validation, test)
+    warning = model.untrained(max(train.sizes) - 1)
+    if warning and processes.is_main():
+        print(f"warning: {warning}", file=sys.stderr)
+    # After the model is built: an encoding's own parameters must not shift the dropout masks.
+    # Each process draws masks of its own for rows of its own.
+    who = (processes.rank(),) if processes.rank() else ()
+    torch.manual_seed(seed_for(config.seed, "dropout", *who))
+    optimizer = torch.optim.AdamW(
+        model.parameters(),
+        lr=trainer.lr,
+        betas=(0.9, 0.98),
+        weight_decay=trainer.weight_decay,
+        fused=True,
+    )
+    if trainer.compile:
+        model.compile()  # in place: the names in a checkpoint stay as they are
+    training = Training(
+        config, run, task, device, data, tokenizer, train, validation, test, model, optimizer
+    )
+    if saved:
+        try:
+            restore_state(training, saved)
+        except Exception:  # whatever torch finds wrong with the pieces
+            raise checkpoint.Damaged(
+                f"{path} is damaged: it does not fit its run; delete it, or the run's folder "
+                f"{run.directory}, and give the same command to train again."
+            ) from None
+    return training
+
+
+def restore_state(training: Training, saved: dict[str, Any]) -> None:
+    """Go back to where :func:`save_state` was called; any exception: it was another run."""
+    if saved["config"] != identity(training.config):
+        raise ValueError("another configuration")
+    if not 0 <= saved["step"] <= training.config.trainer.steps:
+        raise ValueError("a step that this run does not have")
+    training.model.load_state_dict(saved["model"])
+    training.optimizer.load_state_dict(saved["optimizer"])
+    for parameter, moments in training.optimizer.state.items():
+        if {moments[name].shape for name in ("exp_avg", "exp_avg_sq")} != {parameter.shape}:
+            raise ValueError("moments of another parameter")
+    # A copy: torch does not mind where in its storage a state begins, and would read beside it.
+    torch.set_rng_state(saved["rng"].view(-1, RANDOM_STATE)[processes.rank()].clone())
+    if training.device.type == "cuda":
+        states = saved["cuda_rng"].view(processes.world(), -1)
+        torch.cuda.set_rng_state(states[processes.rank()].clone(), training.device)
+    training.step, training.seconds = saved["step"], saved["seconds"]
+    training.target_tokens, training.best_nll = saved["target_tokens"], saved["best_nll"]
+    history = saved.get("metrics", training.run.metrics())
+    training.history = [row for row in history if row["step"] <= training.step]
+
+
+def save_state(training: Training, improved: bool = False) -> None:
+    """Keep all that a continued run needs; the data needs nothing but the step."""
+    on_cuda = training.device.type == "cuda"
+    random = processes.gather(torch.get_rng_state())  # (world, …), as every process's own
+    cuda_random = None
+    if on_cuda:
+        cuda_random = processes.gather(torch.cuda.get_rng_state(training.device))
+    if not processes.is_main():
+        processes.together()
+        return
+    state = {
+        "step": training.step,
+        "seconds": training.seconds,
+        "target_tokens": training.target_tokens,
+        "best_nll": training.best_nll,
+        "metrics": training.history,
+        "model": training.model.state_dict(),
+        "optimizer": training.optimizer.state_dict(),
+        "rng": random,
+        "cuda_rng": cuda_random,
+        "tokenizer": training.tokenizer.to_str(),
+        "config": identity(training.config),
+    }
+    if improved:
+        checkpoint.save(training.run.checkpoint("best"), state)
+    checkpoint.save(training.run.checkpoint("last"), state)
+    processes.together()
