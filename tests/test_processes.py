@@ -114,8 +114,14 @@ def test_each_process_draws_masks_of_its_own_and_finds_them_again(
         assert torch.equal(torch.get_rng_state(), state)
 
     monkeypatch.setattr(processes, "world", lambda: 1)
+    monkeypatch.setattr(processes, "rank", lambda: 0)
     with pytest.raises(UserError, match="was begun by 2 processes, and this is one of 1: .*seed"):
         prepare(config, run)
+    state = checkpoint.load(run.checkpoint("last"))
+    state["rng"] = state["rng"][0]  # as it was kept before there were several
+    checkpoint.save(run.checkpoint("last"), state)
+    prepare(config, run)
+    assert torch.equal(torch.get_rng_state(), first)
 
 
 @pytest.mark.parametrize(

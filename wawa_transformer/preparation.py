@@ -85,7 +85,9 @@ def assemble(config: DictConfig, run: Run, path: Path | None) -> Training:
     """The run as its configuration says it begins, or as the checkpoint at ``path`` left it."""
     trainer = config.trainer
     saved = checkpoint.load(path) if path else None
-    if saved and (before := len(saved["rng"].view(-1, RANDOM_STATE))) != processes.world():
+    # One state for each process; checkpoints of older versions hold the one as it is.
+    before = saved["rng"].size(0) if saved and saved["rng"].ndim == 2 else 1
+    if saved and before != processes.world():
         raise UserError(
             f"{run.directory} was begun by {before} processes, and this is one of "
             f"{processes.world()}: its dropout masks would be others; go on with {before}, or give "
