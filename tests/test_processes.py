@@ -17,7 +17,7 @@ from conftest import SCRIPTS, TINY, configure
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wawa_transformer import checkpoint, preparation, processes
+from wawa_transformer import checkpoint, evaluation, preparation, processes
 from wawa_transformer.batching import Batch
 from wawa_transformer.config import UserError
 from wawa_transformer.preparation import prepare
@@ -88,6 +88,25 @@ def test_the_rows_of_a_batch_are_dealt_out(rows: int, world: int) -> None:
     assert sorted(taught.tolist()) == ids.tolist()
 
 
+def test_each_example_is_scored_by_one_process(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What three processes find adds up to what one finds, example by example."""
+    config = tiny()
+    run = Run.of(config)
+    run.directory.mkdir(parents=True)
+    training = prepare(config, run)
+    monkeypatch.setattr(evaluation, "BATCH_TOKENS", 16)  # so that there are several batches
+    whole = evaluation.score(training.model, training.test)
+    parts = []
+    for rank in range(3):
+        monkeypatch.setattr(processes, "rank", lambda rank=rank: rank)
+        monkeypatch.setattr(processes, "world", lambda: 3)
+        monkeypatch.setattr(processes, "total", lambda values: values)
+        parts.append(evaluation.score(training.model, training.test))
+    for name, values in whole.items():
+        np.testing.assert_array_equal(sum(part[name] for part in parts), values, err_msg=name)
+        assert all(part[name].sum() < values.sum() or not values.sum() for part in parts)
+
+
 def test_each_process_draws_masks_of_its_own_and_finds_them_again(
     tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,12 +145,12 @@ def test_each_process_draws_masks_of_its_own_and_finds_them_again(
 
 @pytest.mark.parametrize(
     ("script", "arguments"),
-    [("compare.py", []), ("train.py", ["-m", "seed=1,2"]), ("evaluate.py", ["run=none"])],
+    [("train.py", ["-m", "seed=1,2"]), ("evaluate.py", ["run=none"])],
 )
 def test_torchrun_is_for_one_run(
     script: str, arguments: list[str], call_script, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Eight studies side by side in one folder are not what anybody wants."""
+    """Eight sweeps side by side in one folder are not what anybody wants."""
     for name, value in (("TORCHELASTIC_RUN_ID", "1"), ("RANK", "0"), ("WORLD_SIZE", "1")):
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
@@ -157,18 +176,3 @@ def test_the_loss_of_another_process_is_a_sentence(monkeypatch: pytest.MonkeyPat
         raise RuntimeError("[/gloo/transport/tcp/pair.cc:537] Connection closed by peer")
     with pytest.raises(RuntimeError, match="shapes"), processes.joined("cpu"):
         raise RuntimeError("shapes do not fit")
-
-
-def test_a_cluster_launcher_trains_a_study(tmp_path: Path) -> None:
-    """submitit's local executor, which submits and waits as its Slurm one does."""
-    from conftest import run_script
-
-    done = run_script(
-        "compare.py", *TINY[:-1], "hydra/launcher=submitit_local", "study.name=sent",
-        "study.pe=[sinusoidal,none]", "study.task=[letters]", "study.seeds=[0]",
-        f"output_dir={tmp_path}",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "2 of 2 runs finished" in done.stdout
-    assert len(list(tmp_path.glob("sent/letters/*/seed0-*/result.json"))) == 2
-    assert list(tmp_path.glob("sent/.submitit/*")), "another launcher has trained them"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+import pytest
 from conftest import TINY, configure, run_script
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -84,3 +85,27 @@ def test_another_launcher_of_hydras_trains_the_same_study(tmp_path: Path) -> Non
         expected = train(configure(*TINY, f"pe={pe}", f"output_dir={tmp_path}/here"))
         result = Run.of(configure(*TINY, f"pe={pe}", f"output_dir={tmp_path}")).result()
         assert result and result["by_length"] == expected["by_length"]
+
+
+def test_a_cluster_launcher_trains_a_study(tmp_path: Path) -> None:
+    """submitit's local executor, which submits and waits as its Slurm one does."""
+    done = run_script(
+        "compare.py", *TINY[:-1], "hydra/launcher=submitit_local", "study.name=sent",
+        "study.pe=[sinusoidal,none]", "study.task=[letters]", "study.seeds=[0]",
+        f"output_dir={tmp_path}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "2 of 2 runs finished" in done.stdout
+    assert len(list(tmp_path.glob("sent/letters/*/seed0-*/result.json"))) == 2
+    assert list(tmp_path.glob("sent/.submitit/*")), "another launcher has trained them"
+
+
+def test_torchrun_is_not_for_a_study(
+    call_script, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It has workers of its own."""
+    for name, value in (("TORCHELASTIC_RUN_ID", "1"), ("RANK", "0"), ("WORLD_SIZE", "1")):
+        monkeypatch.setenv(name, value)
+    status, said = call_script("compare.py", f"output_dir={tmp_path}")
+    assert status == 1 and "torchrun starts several processes for one run of" in said
+    assert not list(tmp_path.iterdir())
