@@ -1,7 +1,7 @@
 """Time the project against its peers:  python scripts/benchmark.py
 
 The sides run by turns in one process: the same work, on the same machine, in the same minute. A
-ratio is the median of all turns. The result goes to benchmarks/table/ and benchmarks/model/.
+ratio is of medians for benchmarks/table/, and the median of every turn's for benchmarks/model/.
 """
 
 import copy

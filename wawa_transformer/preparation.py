@@ -13,6 +13,7 @@ import torch
 from datasets import DatasetDict
 from omegaconf import DictConfig
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from wawa_transformer import checkpoint, evaluation, processes
 from wawa_transformer.batching import Examples, encode
@@ -23,8 +24,6 @@ from wawa_transformer.seeds import seed_for
 from wawa_transformer.tasks import Task
 from wawa_transformer.text import build_task
 from wawa_transformer.transformer import Transformer
-
-RANDOM_STATE = len(torch.get_rng_state())  # bytes
 
 
 @dataclass
@@ -144,11 +143,14 @@ def restore_state(training: Training, saved: dict[str, Any]) -> None:
     for parameter, moments in training.optimizer.state.items():
         if {moments[name].shape for name in ("exp_avg", "exp_avg_sq")} != {parameter.shape}:
             raise ValueError("moments of another parameter")
-    # A copy: torch does not mind where in its storage a state begins, and would read beside it.
-    torch.set_rng_state(saved["rng"].view(-1, RANDOM_STATE)[processes.rank()].clone())
+
+    def own(states: Tensor) -> Tensor:
+        # A copy: torch does not mind where in its storage a state begins, and reads beside it.
+        return states.view(processes.world(), -1)[processes.rank()].clone()
+
+    torch.set_rng_state(own(saved["rng"]))
     if training.device.type == "cuda":
-        states = saved["cuda_rng"].view(processes.world(), -1)
-        torch.cuda.set_rng_state(states[processes.rank()].clone(), training.device)
+        torch.cuda.set_rng_state(own(saved["cuda_rng"]), training.device)
     training.step, training.seconds = saved["step"], saved["seconds"]
     training.target_tokens, training.best_nll = saved["target_tokens"], saved["best_nll"]
     history = saved.get("metrics", training.run.metrics())

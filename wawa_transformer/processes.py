@@ -127,7 +127,7 @@ def gather(values: Tensor) -> Tensor:
 
 def any_of(true: bool) -> bool:
     """Whether it is true in any process; all go on from here together."""
-    return bool(total(torch.tensor(int(true))).item())
+    return true if world() == 1 else bool(total(torch.tensor(int(true))).item())
 
 
 def in_parallel(model: nn.Module, device: torch.device) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Training: prepare, loop, finish."""
+"""Training: the loop, and what comes before and after it."""
 
 from __future__ import annotations
 
