@@ -1,34 +1,40 @@
-"""Time the project against its peers:  python scripts/benchmark.py
+"""Time the project against its peers:  python scripts/benchmark.py [parts=[model,decoding]]
 
 The sides run by turns in one process: the same work, on the same machine, in the same minute. A
-ratio is of medians for benchmarks/table/, and the median of every turn's for benchmarks/model/.
+ratio is of medians for the part table, and the median of every turn's for the others.
 """
 
 import copy
 import json
 import math
+import multiprocessing
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import peers
 import torch
 from omegaconf import DictConfig
 from rich.progress import track
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from wawa_transformer.commandline import script
-from wawa_transformer.config import CONFIG_DIR
+from wawa_transformer.commandline import register, script
+from wawa_transformer.config import MachineConfig, UserError, check, check_device
+from wawa_transformer.decoding import greedy
 from wawa_transformer.dropout import Dropout
 from wawa_transformer.loss import cross_entropy, loss_and_nll
-from wawa_transformer.machine import choose_device, processor
+from wawa_transformer.machine import choose_device, peak_memory, processor
 from wawa_transformer.runs import make_directory
-from wawa_transformer.transformer import Transformer, causal_mask
+from wawa_transformer.transformer import BOS, EOS, Transformer
 
-BENCHMARKS = CONFIG_DIR.parent / "benchmarks"
 ROUNDS = 60
 
 
@@ -83,31 +89,6 @@ def table() -> dict[str, float]:
         "table_exp_over_pow": long["exp"] / long["pow"],
         "table_milliseconds": 1000 * long["exp"],
     }
-
-
-class Peer(nn.Module):
-    """``torch.nn.Transformer`` between the same embeddings and the same output."""
-
-    def __init__(self, vocab: int, d_model: int, layers: int, heads: int, d_ff: int) -> None:
-        super().__init__()
-        self.ours = Transformer(vocab, vocab, d_model, 1, heads, d_ff, dropout=0.1, seed=0)
-        self.stack = nn.Transformer(
-            d_model, heads, layers, layers, d_ff, dropout=0.1, batch_first=True, norm_first=True
-        )
-        del self.ours.encoder_layers, self.ours.decoder_layers
-
-    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
-        scale = math.sqrt(self.ours.d_model)
-        hidden = self.stack(
-            self.ours.src_position(self.ours.src_embedding(src) * scale),
-            self.ours.tgt_position(self.ours.tgt_embedding(tgt) * scale),
-            tgt_mask=~causal_mask(tgt.size(1), device=tgt.device),
-            tgt_is_causal=True,
-            src_key_padding_mask=src == 0,
-            tgt_key_padding_mask=tgt == 0,
-            memory_key_padding_mask=src == 0,
-        )
-        return self.ours.output(hidden)
 
 
 def training_step(built: nn.Module, ids: Tensor, fast: bool = False) -> Callable[[], None]:
@@ -186,47 +167,246 @@ SHAPES = {
     "S": (8000, 256, 3, 4, 1024, 64, 32, 9),
     "B": (16000, 512, 6, 8, 2048, 16, 64, 5),
 }
+PEERS = {
+    "torch": ("torch", peers.TorchPeer),
+    "x_transformers": ("x_transformers", peers.XTransformersPeer),
+    "marian": ("transformers", peers.MarianPeer),
+}
+
+
+def absent(package: str) -> bool:
+    """Whether a peer is not installed; says so once."""
+    if not (missing := not peers.installed(package)) or package in SKIPPED:
+        return missing
+    SKIPPED.add(package)
+    print(f"skipped: {package} is not installed; pip install -e '.[bench]' brings it.")
+    return True
+
+
+SKIPPED: set[str] = set()
 
 
 def model(device: torch.device) -> dict[str, float]:
-    """A training step of ours beside one of ``torch.nn.Transformer``: sizes, dropout, AdamW alike.
+    """A training step of ours beside those of others: sizes, dropout, AdamW alike.
 
     ``plain`` is ours without its own dropout and loss; ``floor`` its matrix products and no more.
     """
-    found = {}
-    for name, (vocab, d_model, layers, heads, d_ff, batch, length, turns) in SHAPES.items():
+    found: dict[str, float] = {}
+    for name, (*sizes, batch, length, turns) in SHAPES.items():
+        vocab = sizes[0]
         ids = torch.randint(4, vocab, (batch, length), device=device)
         ids[: batch // 2, length - 3 :] = 0
-        ours = Transformer(vocab, vocab, d_model, layers, heads, d_ff, seed=0).to(device)
-        peer = Peer(vocab, d_model, layers, heads, d_ff).to(device)
-        sides = {"ours": training_step(ours, ids, fast=True), "torch": training_step(peer, ids)}
+        ours = Transformer(vocab, *sizes, seed=0).to(device)
+        sides = {"ours": training_step(ours, ids, fast=True)}
+        for side, (package, build) in PEERS.items():
+            if not absent(package):
+                sides[side] = training_step(build(*sizes).to(device), ids)
         sides["plain"] = training_step(plain(ours), ids)
         sides["floor"] = floor(training_step(ours, ids), device)
-        taken = turns_of(sides, f"shape {name}", turns)
-        median = {side: statistics.median(seconds) for side, seconds in taken.items()}
-        found[f"{name}_torch_over_ours"] = ratio(taken["torch"], taken["ours"])
-        found[f"{name}_plain_over_ours"] = ratio(taken["plain"], taken["ours"])
-        found[f"{name}_floor_over_ours"] = ratio(taken["floor"], taken["ours"])
-        found |= {f"{name}_{side}_milliseconds": 1000 * s for side, s in median.items()}
+        found |= compared(turns_of(sides, f"shape {name}", turns), f"{name}_")
     return found
 
 
-@script()
+def compared(taken: dict[str, list[float]], prefix: str = "") -> dict[str, float]:
+    """Each side's time over ours, and each side's milliseconds."""
+    ratios = {
+        f"{prefix}{side}_over_ours": ratio(seconds, taken["ours"])
+        for side, seconds in taken.items()
+        if side != "ours"
+    }
+    times = {
+        f"{prefix}{side}_milliseconds": 1000 * statistics.median(seconds)
+        for side, seconds in taken.items()
+    }
+    return ratios | times
+
+
+def decoding(device: torch.device) -> dict[str, float]:
+    """Greedy decoding of 32 ids from 32, shape S: one sentence, and 32 at a time.
+
+    All sides have the same weights and must give the same ids. ``plain`` decodes the whole prefix
+    anew for each id.
+    """
+    vocab, *sizes = SHAPES["S"][:5]
+    ours = peers.like_marian(vocab, *sizes).to(device).eval()
+    length = 32
+    found: dict[str, float] = {}
+    with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+        ours.output.weight[EOS] = 0  # never the most probable: none ends before the others
+        for batch in (1, 32):
+            ids = torch.randint(4, vocab, (batch, length), device=device)
+            sides: dict[str, Callable[[], Tensor]] = {
+                "ours": partial(greedy, ours, ids, length),
+                "plain": partial(without_cache, ours, ids, length),
+            }
+            if not absent("transformers"):
+                sides["marian"] = with_marian(ours, ids, length)
+            if device.type == "cpu" and not absent("ctranslate2"):
+                sides["ctranslate2"] = with_ctranslate2(ours, ids, length, Path(folder))
+            expected = greedy(ours, ids, length).cpu()
+            for side, work in sides.items():
+                if not torch.equal(work().cpu(), expected):
+                    raise AssertionError(f"{side} decodes other ids than ours")
+            taken = turns_of(sides, f"decoding, batch {batch}", 25 if batch == 1 else 9)
+            found |= compared(taken, f"batch{batch}_")
+    return found
+
+
+def without_cache(ours: Transformer, source: Tensor, length: int) -> Tensor:
+    """Greedy ids as the definition has them."""
+    ids = torch.full_like(source[:, :1], BOS)
+    for _ in range(length):
+        ids = torch.cat((ids, ours(source, ids)[:, -1:].argmax(-1)), dim=1)
+    return ids[:, 1:]
+
+
+def with_marian(ours: Transformer, source: Tensor, length: int) -> Callable[[], Tensor]:
+    """Hugging Face's ``generate``."""
+    theirs = peers.marian(ours).to(source.device)
+    asked = {"max_new_tokens": length, "min_new_tokens": length, "num_beams": 1, "do_sample": False}
+
+    def work() -> Tensor:
+        return theirs.generate(input_ids=source, attention_mask=source != 0, **asked)[:, 1:]
+
+    return work
+
+
+def with_ctranslate2(
+    ours: Transformer, source: Tensor, length: int, folder: Path
+) -> Callable[[], Tensor]:
+    """CTranslate2 in fp32, on as many threads as torch."""
+    theirs = peers.ctranslate2(ours, folder, torch.get_num_threads())
+    sentences = [[str(i) for i in row] for row in source.tolist()]
+
+    def work() -> Tensor:
+        found = theirs.translate_batch(sentences, beam_size=1, max_decoding_length=length)
+        return torch.tensor([[int(word) for word in each.hypotheses[0]] for each in found])
+
+    return work
+
+
+GROWN = ("sinusoidal", "rotary", "alibi", "t5", "shaw", "transformer_xl")
+LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
+BATCHES = (1, 4, 16, 64, 256)
+WIDTHS = (64, 128, 256, 512, 1024)
+
+
+def growth(device: torch.device) -> list[dict[str, Any]]:
+    """A training step of 2 + 2 layers as one thing grows: the length, the batch, the width.
+
+    The length for each encoding, by turns, with and without a part in cross-attention.
+    """
+    rows = []
+
+    def grow(what: str, size: int, sides: dict[str, tuple[Transformer, Tensor]]) -> None:
+        steps = {name: training_step(built, ids, fast=True) for name, (built, ids) in sides.items()}
+        memory = {name: memory_of(step, device) for name, step in steps.items()}
+        turns = max(3, min(20, 4096 // size))
+        taken = turns_of(steps, f"{what} {size}", turns)
+        for name, seconds in taken.items():
+            rows.append(
+                {
+                    "grows": what,
+                    "size": size,
+                    "encoding": name,
+                    "milliseconds": round(1000 * statistics.median(seconds), 3),
+                    "over_sinusoidal": round(ratio(seconds, taken["sinusoidal"]), 3),
+                    "megabytes": round(memory[name], 1),
+                }
+            )
+
+    def one(batch: int, length: int, width: int, **pe: Any) -> tuple[Transformer, Tensor]:
+        built = Transformer(32, 32, width, 2, 4, 4 * width, seed=0, **pe).to(device)
+        return built, torch.randint(4, 32, (batch, length), device=device)
+
+    for length in LENGTHS:
+        sides = {pe: one(1, length, 128, pe=pe) for pe in GROWN}
+        sides |= {f"{pe}_cross": one(1, length, 128, pe=pe, cross="same") for pe in GROWN[1:]}
+        grow("length", length, sides)
+    for batch in BATCHES:
+        grow("batch", batch, {"sinusoidal": one(batch, 32, 128)})
+    for width in WIDTHS:
+        grow("width", width, {"sinusoidal": one(16, 32, width)})
+    return rows
+
+
+def memory_of(work: Callable[[], object], device: torch.device) -> float:
+    """The most memory that ``work`` takes beside what there is, in MB.
+
+    On a CPU in a process of its own, which begins as a copy of this one.
+    """
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        work()
+        return (torch.cuda.max_memory_allocated(device) - before) / 1e6
+    here, there = multiprocessing.Pipe(duplex=False)
+
+    def child() -> None:
+        before = peak_memory(device)
+        work()
+        there.send(peak_memory(device) - before)
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    found = here.recv()
+    process.join()
+    return found
+
+
+PARTS: dict[str, Callable[[torch.device], Any]] = {
+    "table": lambda device: table(),
+    "model": model,
+    "decoding": decoding,
+    "growth": growth,
+}
+
+
+@dataclass
+class BenchmarkConfig:
+    """scripts/benchmark.py."""
+
+    parts: list[str] = field(default_factory=lambda: list(PARTS))
+    output_dir: str = "results/benchmark"
+    trainer: MachineConfig = field(default_factory=MachineConfig)
+
+
+def rules(config: DictConfig) -> None:
+    """The words of ``parts``, and the machine."""
+    check(MachineConfig, config.trainer, "trainer.")
+    check_device(config.trainer.device)
+    unknown = [part for part in config.parts if part not in PARTS]
+    if unknown or not config.parts:
+        what = f"parts={unknown[0]} does not exist" if unknown else "parts is empty"
+        raise UserError(f"{what}; choose any of {', '.join(PARTS)}.")
+
+
+register("benchmark", BenchmarkConfig, rules)
+
+
+@script("benchmark")
 def main(config: DictConfig) -> None:
     torch.set_num_threads(config.trainer.threads)
     device = choose_device(config.trainer.device)
-    for name, found in (("table", table()), ("model", model(device))):
-        on_gpu = device.type == "cuda"
+    on_gpu = device.type == "cuda"
+    for part in config.parts:
+        found = PARTS[part](device)
         about = {
-            "command": "python scripts/benchmark.py",
+            "command": f"python scripts/benchmark.py parts=[{part}]",
             "date": date.today().isoformat(),
             "device": torch.cuda.get_device_name(device) if on_gpu else processor(),
             "threads": config.trainer.threads,
             "torch": str(torch.__version__),
         }
-        folder = BENCHMARKS / name
+        folder = Path(config.output_dir) / part
         make_directory(folder)
-        text = json.dumps(about | {k: round(v, 4) for k, v in found.items()}, indent=1)
+        if isinstance(found, dict):
+            about |= {name: round(value, 4) for name, value in found.items()}
+        else:
+            rows = pd.DataFrame(found)
+            rows.to_csv(folder / "results.csv", index=False)
+            print(rows.to_string(index=False))
+        text = json.dumps(about, indent=1)
         (folder / "results.json").write_text(text + "\n", encoding="utf-8")
         print(text)
 

@@ -72,7 +72,7 @@ def test_collate_pads_on_the_right_and_shifts_the_target() -> None:
     assert batch.target_out.tolist()[1] == [d, EOS, 0, 0]
     assert torch.equal(batch.target_in[0, 1:], batch.target_out[0, :-1])
     assert batch.target_tokens == 4 + 2
-    assert examples.sizes == [4, 2]
+    assert examples.sizes.tolist() == [4, 2]
 
 
 def test_pairs_that_are_too_long_are_left_out() -> None:

@@ -1,10 +1,12 @@
-"""Encodings against another library's, lucidrains' x-transformers."""
+"""Encodings, the model and decoding against other libraries with the same weights."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
+import peers
 import pytest
 import torch
 from x_transformers.x_transformers import (
@@ -15,7 +17,10 @@ from x_transformers.x_transformers import (
     apply_rotary_pos_emb,
 )
 
+from wawa_transformer import Transformer
+from wawa_transformer.decoding import greedy
 from wawa_transformer.positional import Place, build, consecutive
+from wawa_transformer.transformer import EOS
 
 B, H, S, DH = 2, 4, 9, 8
 QUERY, KEY = consecutive(5, 3), consecutive(S)
@@ -76,3 +81,46 @@ def test_t5_buckets(role: str) -> None:
         distance, causal=role == "decoder", num_buckets=16, max_distance=20
     )
     assert torch.equal(ours.bucket(distance), expected)
+
+
+SOURCE = torch.randint(4, 50, (9, 7), generator=torch.Generator().manual_seed(0))
+SOURCE[3:, 5:] = 0
+
+
+def ending(model: Transformer) -> Transformer:
+    """The same, so that some targets end before others."""
+    with torch.no_grad():
+        model.output.weight[EOS] *= 2
+    return model.eval()
+
+
+def test_marian() -> None:
+    """Hugging Face's: logits, and what ``generate`` decodes."""
+    ours = ending(peers.like_marian(50, 16, 2, 2, 32))
+    theirs, real = peers.marian(ours), SOURCE != 0
+    with torch.no_grad():
+        expected = theirs(input_ids=SOURCE, attention_mask=real, decoder_input_ids=SOURCE).logits
+        # Where the target is padding theirs sees other padding; nobody asks for those.
+        torch.testing.assert_close(ours(SOURCE, SOURCE)[real], expected[real], rtol=0, atol=1e-5)
+    asked = {"max_new_tokens": 12, "num_beams": 1, "do_sample": False}
+    expected = theirs.generate(input_ids=SOURCE, attention_mask=real, **asked)
+    assert torch.equal(greedy(ours, SOURCE, 12), expected[:, 1:])
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_ctranslate2(norm: str, tmp_path: Path) -> None:
+    """Greedy ids, where some sentences end and leave the batch before others."""
+    ours = ending(Transformer(50, 50, 16, 2, 2, 32, norm=norm, seed=1))
+    sentences = [[str(i) for i in row if i] for row in SOURCE.tolist()]
+    found = peers.ctranslate2(ours, tmp_path).translate_batch(
+        sentences,
+        beam_size=1,
+        min_decoding_length=0,
+        max_decoding_length=12,
+        return_end_token=True,
+    )
+    expected = [[int(word) for word in each.hypotheses[0]] for each in found]
+    assert len(set(map(len, expected))) > 1
+    rows = greedy(ours, SOURCE, 12).tolist()
+    got = [row[: row.index(EOS) + 1] if EOS in row else row for row in rows]
+    assert got == expected

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import runpy
 import subprocess
@@ -10,13 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from conftest import SCRIPTS, TINY, run_script
 from omegaconf import DictConfig
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
-
-from wawa_transformer import Transformer
 
 
 def test_mistakes_on_the_command_line_of_the_other_scripts(tmp_path: Path) -> None:
@@ -70,16 +64,3 @@ def test_a_mistake_of_ours_keeps_its_traceback(
         runpy.run_path(str(SCRIPTS / "train.py"), run_name="__main__")
     assert caught.traceback[-1].name == "mistaken"
     assert "a mistake in wawa_transformer" in caught.value.__notes__[0]
-
-
-def test_the_floor_is_made_of_all_products_of_a_step() -> None:
-    """As many operations as torch counts where attention is not fused, which it does not count."""
-    benchmark = runpy.run_path(str(SCRIPTS / "benchmark.py"))
-    ids = torch.randint(4, 32, (6, 16))
-    step = benchmark["training_step"](Transformer(32, 32, 64, 2, 4, 128, seed=0), ids)
-    with benchmark["Products"]() as products:
-        step()
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        step()
-    operations = sum(2 * math.prod(left) * right[-1] for left, right in products.shapes)
-    assert operations == counter.get_total_flops()

@@ -12,21 +12,43 @@ from wawa_transformer.positional import Encoding, Positions
 
 
 class KeyValueCache:
-    """The keys and values one attention has seen, for decoding a position at a time."""
+    """The keys and values one attention has seen, for decoding a position at a time.
+
+    A position is written into room that is already there and doubles when it is full, so that
+    nothing is copied at every step. No gradient passes through it.
+    """
 
     def __init__(self) -> None:
-        self.k: Tensor | None = None  # (B,H,K,Dh)
-        self.v: Tensor | None = None
+        self.length = 0
+        self.room: Tensor | None = None  # (2,B,H,room,Dh), keys and values
 
     def __len__(self) -> int:
-        return 0 if self.k is None else self.k.size(2)
+        return self.length
 
+    @torch.no_grad()
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Add ``(B,H,S,Dh)`` at the end; all keys and values so far."""
-        if self.k is not None and self.v is not None:
-            k, v = torch.cat((self.k, k), dim=2), torch.cat((self.v, v), dim=2)
-        self.k, self.v = k, v
+        batch, heads, more, width = k.shape
+        before, self.length = self.length, self.length + more
+        if self.room is None or self.length > self.room.size(3):
+            larger = k.new_empty(2, batch, heads, max(self.length, 2 * before), width)
+            if self.room is not None:
+                larger[..., :before, :] = self.room[..., :before, :]
+            self.room = larger
+        self.room[0, :, :, before : self.length] = k
+        self.room[1, :, :, before : self.length] = v
+        return self.seen()
+
+    def seen(self) -> tuple[Tensor, Tensor]:
+        """All keys and values so far, ``(B,H,K,Dh)`` each."""
+        assert self.room is not None, "nothing was appended yet"
+        k, v = self.room[..., : self.length, :]
         return k, v
+
+    def keep(self, rows: Tensor) -> None:
+        """Forget all rows of the batch but those where ``rows (B,)`` is True."""
+        if self.room is not None:
+            self.room = self.room[:, rows]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +98,8 @@ class MultiHeadAttention(nn.Module):
             d_model = x.size(-1)
             weight, bias = self.in_proj.weight, self.in_proj.bias
             q = self.split(F.linear(x, weight[:d_model], bias[:d_model]))
-            if cache is not None and cache.k is not None and cache.v is not None:
-                k, v = cache.k, cache.v  # the source does not change while its target grows
+            if cache:  # which holds the source already, and that does not change
+                k, v = cache.seen()
                 if doors is not None:
                     q = doors.encoding.rotate(q, q, doors.query, doors.query)[0]
             else:

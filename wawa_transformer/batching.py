@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +12,6 @@ import torch
 from datasets import Dataset
 from tokenizers import Tokenizer
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from wawa_transformer.config import UserError
 from wawa_transformer.seeds import seed_for
@@ -45,41 +46,88 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Sequences:
+    """Many sequences of ids, end to end in one array; item i is the i-th, int64 ``(S,)``."""
+
+    ids: np.ndarray  # (sum of sizes,)
+    sizes: np.ndarray  # (N,)
+
+    @classmethod
+    def of(cls, sequences: Iterable[Sequence[int]]) -> Sequences:
+        """From lists."""
+        every = list(sequences)
+        sizes = np.fromiter(map(len, every), np.int64, len(every))
+        return cls(np.fromiter(itertools.chain(*every), np.int32, sizes.sum()), sizes)
+
+    @functools.cached_property
+    def begin(self) -> np.ndarray:
+        """Where each begins: ``(N,)``."""
+        return self.sizes.cumsum() - self.sizes
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, i: int) -> Tensor:
+        ids = self.ids[self.begin[i] : self.begin[i] + self.sizes[i]]
+        return torch.from_numpy(ids.astype(np.int64))
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
+
+    def padded(self, rows: Sequence[int], first: int = 0, last: int = 0) -> Tensor:
+        """Those of ``rows`` without their ``first`` and ``last`` ids, padded: int64 ``(B,S)``."""
+        begin, size = self.begin[rows][:, None] + first, self.sizes[rows][:, None] - first - last
+        place = np.arange(size.max())
+        real = place < size  # (B,S)
+        out = np.full(real.shape, PAD, np.int64)
+        out[real] = self.ids[(begin + place)[real]]
+        return torch.from_numpy(out)
+
+
+@dataclass(frozen=True)
 class Examples:
     """A split as ids: ``source[i]`` ends on EOS, ``target[i]`` stands between BOS and EOS."""
 
-    source: list[Tensor]
-    target: list[Tensor]
+    source: Sequences
+    target: Sequences
     length: list[int]
 
     def first(self, count: int) -> Examples:
         """The first ``count`` of them."""
-        return Examples(self.source[:count], self.target[:count], self.length[:count])
+        source, target = (
+            Sequences(side.ids, side.sizes[:count]) for side in (self.source, self.target)
+        )
+        return Examples(source, target, self.length[:count])
 
-    @property
-    def sizes(self) -> list[int]:
-        """Positions each example takes on its longer side."""
-        return [max(len(s), len(t) - 1) for s, t in zip(self.source, self.target, strict=True)]
+    @functools.cached_property
+    def sizes(self) -> np.ndarray:
+        """Positions each example takes on its longer side, ``(N,)``."""
+        return np.maximum(self.source.sizes, self.target.sizes - 1)
 
 
 def encode(split: Dataset, tokenizer: Tokenizer, max_tokens: int | None = None) -> Examples:
     """Turn text into ids, once; pairs longer than ``max_tokens`` on either side are left out."""
     columns = split[:]  # whole columns at once: iterating over one reads it row by row
-    sources = tokenizer.encode_batch(columns["source"])
-    targets = tokenizer.encode_batch(columns["target"])
-    examples = Examples([], [], [])
-    for source, target, length in zip(sources, targets, columns["length"], strict=True):
-        if max_tokens is None or max(len(source.ids), len(target.ids)) < max_tokens:
-            examples.source.append(torch.tensor([*source.ids, EOS]))
-            examples.target.append(torch.tensor([BOS, *target.ids, EOS]))
-            examples.length.append(length)
-    if not examples.source:
+    sources, targets = (
+        [encoding.ids for encoding in tokenizer.encode_batch_fast(columns[side])]
+        for side in ("source", "target")
+    )
+    kept = [
+        (source, target, length)
+        for source, target, length in zip(sources, targets, columns["length"], strict=True)
+        if max_tokens is None or max(len(source), len(target)) < max_tokens
+    ]
+    if not kept:
         raise UserError(f"no pair is shorter than task.max_tokens={max_tokens}; raise it.")
-    return examples
+    return Examples(
+        Sequences.of([*source, EOS] for source, _, _ in kept),
+        Sequences.of([BOS, *target, EOS] for _, target, _ in kept),
+        [length for _, _, length in kept],
+    )
 
 
 def plan(
-    sizes: Sequence[int], batch_tokens: int, seed: int, epoch: int, bucket: bool
+    sizes: Sequence[int] | np.ndarray, batch_tokens: int, seed: int, epoch: int, bucket: bool
 ) -> list[list[int]]:
     """The batches of one epoch, as indices: a pure function of its arguments.
 
@@ -87,23 +135,24 @@ def plan(
     ``bucket`` examples of similar size share a batch, and the batches are shuffled: unshuffled,
     every epoch would run from short sentences to long ones.
     """
-    longest = max(sizes)
+    widths = np.asarray(sizes)
+    longest = widths.max()
     if longest > batch_tokens:
         raise UserError(
             f"a sequence of {longest} positions does not fit trainer.batch_tokens={batch_tokens}; "
             f"set trainer.batch_tokens={longest} or more."
         )
     random = np.random.default_rng(seed_for(seed, "order", epoch))
-    order = random.permutation(len(sizes))
+    order = random.permutation(len(widths))
     if bucket:
-        order = order[np.argsort(np.asarray(sizes)[order], kind="stable")]
+        order = order[np.argsort(widths[order], kind="stable")]
     batches: list[list[int]] = [[]]
     widest = 0
-    for index in order.tolist():
-        widest = max(widest, sizes[index])
+    for index, width in zip(order.tolist(), widths[order].tolist(), strict=True):
+        widest = max(widest, width)
         if (len(batches[-1]) + 1) * widest > batch_tokens:
             batches.append([])
-            widest = sizes[index]
+            widest = width
         batches[-1].append(index)
     if bucket:
         batches = [batches[i] for i in random.permutation(len(batches))]
@@ -112,9 +161,8 @@ def plan(
 
 def collate(examples: Examples, indices: Sequence[int]) -> Batch:
     """The examples of ``indices``, padded to their longest: ``(B,S)``, ``(B,T)``, ``(B,T)``."""
-    target = [examples.target[i] for i in indices]
     return Batch(
-        source=pad_sequence([examples.source[i] for i in indices], batch_first=True),
-        target_in=pad_sequence([ids[:-1] for ids in target], batch_first=True),
-        target_out=pad_sequence([ids[1:] for ids in target], batch_first=True),
+        source=examples.source.padded(indices),
+        target_in=examples.target.padded(indices, last=1),
+        target_out=examples.target.padded(indices, first=1),
     )

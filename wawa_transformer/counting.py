@@ -32,6 +32,13 @@ class Count:
         at = self.place(offset + length)
         return Positions(at.index[..., offset:], at.end)
 
+    def keep(self, rows: Tensor) -> Count:
+        """Of the rows where ``rows (B,)`` is True alone."""
+        index = self.source.index
+        if index.size(0) == 1:  # which serves every row
+            return self
+        return Count(Positions(index[rows], self.source.end), self.place)
+
 
 @dataclass
 class Counting:

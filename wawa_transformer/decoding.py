@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor
 
@@ -13,21 +15,30 @@ def greedy(model: Transformer, source: Tensor, max_length: int) -> Tensor:
     """The most probable next id, again and again, for every row of ``source (B,S)``.
 
     Returns ``(B, <= max_length)`` ids without BOS; what follows a row's EOS is padding. Each step
-    feeds one position and reuses the cached keys and values of all earlier ones.
+    feeds one position and reuses the cached keys and values of all earlier ones; rows that have
+    ended leave the batch.
     """
     was_training = model.training
     model.eval()
     count, cross_mask, cache = model.count(source), padding_mask(source), model.new_cache()
     memory = model.encode(source, count=count)
-    last = torch.full_like(source[:, :1], BOS)  # (B,1)
-    finished = torch.zeros_like(last, dtype=torch.bool)
-    steps = []
-    for _ in range(max_length):
-        logits = model.decode(last, memory, None, cross_mask, cache, count)  # (B,1,V)
-        last = logits.argmax(dim=-1).masked_fill(finished, PAD)
-        steps.append(last)
-        finished |= last == EOS
-        if finished.all():
-            break
+    words = model.output.weight.T.contiguous()  # (D,V): the order in which few rows read it faster
+    out = torch.full_like(source[:, :1], PAD).repeat(1, max_length)  # (B,max_length)
+    rows = torch.arange(len(source), device=source.device)  # those still in the batch, R of them
+    last = torch.full_like(source[:, :1], BOS)  # (R,1)
+    ended = torch.zeros_like(rows, dtype=torch.bool)
+    length = 0
+    while length < max_length and not ended.all():
+        if ended.sum() * 8 > len(ended):  # not for each one: what the cache holds is copied
+            going = ~ended
+            rows, ended, last = rows[going], ended[going], last[going]
+            memory, cross_mask, count = memory[going], cross_mask[going], count.keep(going)
+            for each in itertools.chain(*cache):
+                each.keep(going)
+        states = model.decode(last, memory, None, cross_mask, cache, count, logits=False)  # (R,1,D)
+        last = (states @ words).argmax(dim=-1).masked_fill(ended[:, None], PAD)
+        out[rows, length] = last[:, 0]
+        ended |= last[:, 0] == EOS
+        length += 1
     model.train(was_training)
-    return torch.cat(steps, dim=1)
+    return out[:, :length]

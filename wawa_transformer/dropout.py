@@ -18,9 +18,11 @@ class Dropout(nn.Dropout):
     """
 
     def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return x
         lost = round(self.p * LEVELS)
         here = x.device.type == "cpu" and not torch.compiler.is_compiling()  # which fuses its own
-        if not self.training or not here or not 0 < lost < LEVELS:
+        if not here or not 0 < lost < LEVELS:
             return super().forward(x)
         draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         levels = draws.view(torch.int16)[: x.numel()].view(x.shape)  # uniform, from -LEVELS / 2 on

@@ -96,7 +96,7 @@ def score(model: Transformer, examples: Examples) -> Scores:
     was_training = model.training
     model.eval()
     out = {key: np.zeros(len(examples.source)) for key in COUNTS}
-    budget = max(BATCH_TOKENS, max(examples.sizes))
+    budget = max(BATCH_TOKENS, examples.sizes.max())
     order = plan(examples.sizes, budget, seed=0, epoch=0, bucket=True)
     for indices in order[processes.rank() :: processes.world()]:
         batch = collate(examples, indices).to(device)
@@ -130,10 +130,10 @@ def by_length(scores: Scores, lengths: list[int]) -> list[dict[str, Any]]:
 def translate(model: Transformer, tokenizer: Tokenizer, examples: Examples) -> list[str]:
     """Greedy translations in the order of ``examples``, as plain text of one line each."""
     device = next(model.parameters()).device
-    out = [""] * len(examples.source)
-    sizes = [len(source) for source in examples.source]
-    for indices in plan(sizes, max(BATCH_TOKENS, max(sizes)), seed=0, epoch=0, bucket=True):
-        source = collate(examples, indices).source.to(device)
+    sources = examples.source
+    out, budget = [""] * len(sources), max(BATCH_TOKENS, sources.sizes.max())
+    for indices in plan(sources.sizes, budget, seed=0, epoch=0, bucket=True):
+        source = sources.padded(indices).to(device)
         room = model.max_positions or 10**9
         limit = min(2 * source.size(1) + 10, room)  # beyond that a model only repeats itself
         for i, ids in zip(indices, greedy(model, source, limit).tolist(), strict=True):
@@ -186,6 +186,6 @@ def write_translations(run: Run, test: Dataset, hypotheses: list[str]) -> dict[s
 def check_lengths(model: Transformer, *splits: Examples) -> None:
     """Every encoding must reach the end of the longest sequence, in every split."""
     try:
-        model.check_length(max(size for examples in splits for size in examples.sizes))
+        model.check_length(max(examples.sizes.max() for examples in splits))
     except SequenceTooLong as error:
         raise UserError(f"{error}.") from None

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from wawa_transformer.limits import MOST_POSITIONS, check_number, check_word
 from wawa_transformer.positional import Encoding, Place, Positions
-from wawa_transformer.relative import RelativeEncoding, by_head, pick
+from wawa_transformer.relative import RelativeEncoding, pick
 
 LEAST = 0.01  # the smallest starting value of KERPLE's parameters, as in its published code
 
@@ -39,17 +39,16 @@ class Kerple(RelativeEncoding, kind="kerple"):
         self.initialise(lambda name: torch.default_generator)
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        distance = self.distances(query, key)  # (b,h,Q,K)
+        every = self.every(query, key)  # (R,)
         sides = [
-            self.kernel(distance.abs(), alpha, beta)
-            for alpha, beta in zip(
-                self.alpha[..., None, None], self.beta[..., None, None], strict=True
-            )  # (H,1,1) each
-        ]
-        return torch.where(distance > 0, sides[-1], sides[0]).to(q.dtype)  # (b,H,Q,K)
+            self.kernel(every.abs(), alpha, beta)
+            for alpha, beta in zip(self.alpha[..., None], self.beta[..., None], strict=True)
+        ]  # (H,R) each
+        values = torch.where(every > 0, sides[-1], sides[0]).to(q.dtype)
+        return self.to_pairs(values[None, :, None], query, key)  # (b,H,Q,K)
 
     def kernel(self, far: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
-        """The bias at distances ``far``, which broadcasts with ``alpha`` and ``beta (H,1,1)``."""
+        """The bias at distances ``far``, which broadcasts with ``alpha`` and ``beta (H,1)``."""
         if self.form == "log":
             return -alpha.exp() * torch.log1p(beta.exp() * far)
         return -alpha.exp() * far.to(beta.dtype).pow(2 * beta.sigmoid())
@@ -111,6 +110,13 @@ class FIRE(RelativeEncoding, kind="fire"):
         edges = (("inner", 1.0), ("inner_bias", 1.0), ("outer", self.inner.numel() ** -0.5))
         for name, edge in edges:  # uniform within 1 / sqrt(what comes in), as published
             nn.init.uniform_(getattr(self, name), -edge, edge, generator=draw(name))
+
+
+def by_head(values: Tensor) -> Tensor:
+    """A value for each head ``(b,h,Q,K,H)``, each head its own: ``(b,H,Q,K)``."""
+    if values.size(1) == 1:
+        return values[:, 0].permute(0, 3, 1, 2)
+    return values.diagonal(dim1=1, dim2=4).permute(0, 3, 1, 2)  # (b,Q,K,H) -> (b,H,Q,K)
 
 
 class CoPE(Encoding, kind="cope"):

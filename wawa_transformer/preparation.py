@@ -102,7 +102,7 @@ def assemble(config: DictConfig, run: Run, path: Path | None) -> Training:
 
     model = build_model(config, tokenizer).to(device)
     evaluation.check_lengths(model, train, validation, test)
-    warning = model.untrained(max(train.sizes) - 1)
+    warning = model.untrained(int(train.sizes.max()) - 1)
     if warning and processes.is_main():
         print(f"warning: {warning}", file=sys.stderr)
     # After the model is built: an encoding's own parameters must not shift the dropout masks.

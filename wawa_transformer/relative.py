@@ -111,6 +111,8 @@ def once_a_pass(method: Callable[..., Any]) -> Callable[..., Any]:
 class RelativeEncoding(Encoding):
     """Door 3: what is added to a score depends on how far the key stands from the query.
 
+    There are far fewer distances, R of them, than pairs of a query and a key; what depends on the
+    distance is computed for each of :meth:`every` and handed to all pairs by :meth:`to_pairs`.
     Lower case b and h are sizes that positions may have: 1, or B and H.
     """
 
@@ -121,17 +123,26 @@ class RelativeEncoding(Encoding):
         """Key minus query position, ``(b,h,Q,K)``."""
         return key.index[..., None, :] - query.index[..., :, None]
 
+    @once_a_pass
+    def every(self, query: Positions, key: Positions) -> Tensor:
+        """Every distance there may be, from the lowest on: ``(R,)``."""
+        return torch.arange(1 - query.end, key.end, device=query.index.device)
 
-def pick(scores: Tensor, index: Tensor) -> Tensor:
-    """From scores of each relative position ``(B,H,Q,R)`` those of ``index (b,h,Q,K)``."""
-    return scores.gather(-1, index.expand(*scores.shape[:2], -1, -1))  # (B,H,Q,K)
+    @once_a_pass
+    def index(self, query: Positions, key: Positions) -> Tensor:
+        """Where in :meth:`every` a pair's distance stands, ``(b,h,Q,K)``."""
+        return self.distances(query, key) + query.end - 1
+
+    def to_pairs(self, values: Tensor, query: Positions, key: Positions) -> Tensor:
+        """From values of every distance, ``(B or 1,H,Q or 1,R)``, each pair's: ``(B,H,Q,K)``."""
+        return pick(values, self.index(query, key))
 
 
-def by_head(values: Tensor) -> Tensor:
-    """A value for each head ``(b,h,Q,K,H)``, each head its own: ``(b,H,Q,K)``."""
-    if values.size(1) == 1:
-        return values[:, 0].permute(0, 3, 1, 2)
-    return values.diagonal(dim1=1, dim2=4).permute(0, 3, 1, 2)  # (b,Q,K,H) -> (b,H,Q,K)
+def pick(values: Tensor, index: Tensor) -> Tensor:
+    """From ``values (B or 1,H,Q or 1,R)`` those of ``index (b,h,Q,K)``: ``(B,H,Q,K)``."""
+    batch, heads = max(values.size(0), index.size(0)), values.size(1)
+    values = values.expand(batch, -1, index.size(2), -1)
+    return values.gather(-1, index.expand(batch, heads, -1, -1))
 
 
 class ALiBi(RelativeEncoding, kind="alibi"):
@@ -154,9 +165,15 @@ class ALiBi(RelativeEncoding, kind="alibi"):
         self.register_buffer("slopes", slopes, persistent=False)  # (2,H): to the left, to the right
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        distance = self.distances(query, key)  # (b,h,Q,K)
-        left, right = self.slopes[..., None, None]  # (H,1,1) each
-        return (-torch.where(distance > 0, right, left) * distance.abs()).to(q.dtype)  # (b,H,Q,K)
+        return self.penalty(query, key).to(q.dtype)
+
+    @once_a_pass
+    def penalty(self, query: Positions, key: Positions) -> Tensor:
+        """What every layer subtracts, negative: ``(b,H,Q,K)``."""
+        every = self.every(query, key)
+        left, right = self.slopes[..., None]  # (H,1) each
+        values = -torch.where(every > 0, right, left) * every.abs()  # (H,R)
+        return self.to_pairs(values[None, :, None], query, key)
 
 
 def alibi_slopes(num_heads: int) -> list[float]:
@@ -203,12 +220,13 @@ class T5Buckets(RelativeEncoding, kind="t5"):
         self.initialise(lambda name: torch.default_generator)
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        return by_head(self.table[self.buckets(query, key)]).to(q.dtype)  # (b,H,Q,K)
+        values = self.table[self.buckets(query, key)].to(q.dtype)  # (R,H)
+        return self.to_pairs(values.T[None, :, None], query, key)  # (b,H,Q,K)
 
     @once_a_pass
     def buckets(self, query: Positions, key: Positions) -> Tensor:
-        """The bucket of each query and key, ``(b,h,Q,K)``."""
-        return self.bucket(self.distances(query, key))
+        """The bucket of every distance, ``(R,)``."""
+        return self.bucket(self.every(query, key))
 
     def bucket(self, distance: Tensor) -> Tensor:
         """The bucket of each ``distance`` (key minus query), any shape, int64."""
@@ -242,7 +260,7 @@ class ShawRelative(RelativeEncoding, kind="shaw"):
         self.initialise(lambda name: torch.default_generator)
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        scores = q @ self.table.T.to(q.dtype) / q.size(-1) ** 0.5  # (B,H,Q,2c+1)
+        scores = q * q.size(-1) ** -0.5 @ self.table.T.to(q.dtype)  # (B,H,Q,2c+1)
         return pick(scores, self.clipped(query, key))
 
     @once_a_pass
@@ -281,20 +299,17 @@ class TransformerXL(RelativeEncoding, kind="transformer_xl"):
         return q + self.u[:, None].to(q.dtype), k
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        table, index = self.sinusoids(query, key)
+        table = self.sinusoids(query, key)
         keys = self.project(table.to(self.project.weight.dtype))  # (R,D)
         keys = keys.unflatten(-1, (self.place.num_heads, -1))  # (R,D) -> (R,H,Dh)
         q = q + (self.v - self.u)[:, None].to(q.dtype)  # door 2 added u
-        scores = q @ keys.permute(1, 2, 0).to(q.dtype) / q.size(-1) ** 0.5  # (B,H,Q,R)
-        return pick(scores, index)
+        scores = q * q.size(-1) ** -0.5 @ keys.permute(1, 2, 0).to(q.dtype)  # (B,H,Q,R)
+        return self.to_pairs(scores, query, key)
 
     @once_a_pass
-    def sinusoids(self, query: Positions, key: Positions) -> tuple[Tensor, Tensor]:
-        """Sinusoids of all distances ``(R,D)``, and the row of each pair ``(b,h,Q,K)``."""
-        low = 1 - key.end  # query minus key
-        every = torch.arange(low, query.end, device=query.index.device)  # (R,)
-        table = sinusoid(every, self.place.d_model, base=self.base)
-        return table, -self.distances(query, key) - low
+    def sinusoids(self, query: Positions, key: Positions) -> Tensor:
+        """Sinusoids of every distance, query minus key, ``(R,D)``."""
+        return sinusoid(-self.every(query, key), self.place.d_model, base=self.base)
 
     def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
         for name, parameter in (("u", self.u), ("v", self.v)):

@@ -7,6 +7,7 @@ import math
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from datasets import Dataset
 from matplotlib.figure import Figure
 from omegaconf import DictConfig
@@ -81,16 +82,21 @@ class Tracker:
     def attention_images(
         self, step: int, maps: dict[str, Tensor], labels: dict[str, tuple[list[str], list[str]]]
     ) -> None:
-        """One picture per attention: a panel per head ``(H,Q,K)``, labelled (queries, keys)."""
+        """One picture per attention: heads ``(H,Q,K)`` side by side, labelled (queries, keys)."""
         for name, weights in maps.items():
             rows, columns = labels[name.split("/")[0]]
-            figure = Figure(figsize=(3 * len(weights), 3.2), layout="constrained")
-            for head, panel in enumerate(figure.subplots(1, len(weights), squeeze=False)[0]):
-                panel.imshow(weights[head].cpu(), cmap="viridis", vmin=0, vmax=1)
-                panel.set_xticks(range(len(columns)), columns, rotation=90, fontsize=7)
-                panel.set_yticks(range(len(rows)), rows if head == 0 else [], fontsize=7)
-                panel.set_title(f"head {head + 1}", fontsize=9)
-            figure.supxlabel("attends to", fontsize=9)
+            heads, _, keys = weights.shape
+            # One panel for all heads: a panel each takes three times as long to lay out.
+            apart = F.pad(weights.float().cpu(), (0, 1), value=math.nan)  # (H,Q,K+1)
+            figure = Figure(figsize=(3 * heads, 3.2), layout="constrained")
+            panel = figure.add_subplot(frame_on=False, xlabel="attends to")
+            panel.imshow(apart.transpose(0, 1).flatten(1), vmin=0, vmax=1, aspect="auto")  # (Q,·)
+            places = [h * (keys + 1) + k for h in range(heads) for k in range(keys)]
+            panel.set_xticks(places, columns * heads, rotation=90, fontsize=7)
+            panel.set_yticks(range(len(rows)), rows, fontsize=7)
+            for h in range(heads):
+                middle = h * (keys + 1) + (keys - 1) / 2
+                panel.text(middle, -0.7, f"head {h + 1}", ha="center", fontsize=9)
             self.writer.add_figure(f"attention/{name}", figure, step)
 
     def hparams(self, settings: dict[str, Any], metrics: dict[str, float]) -> None:
@@ -159,11 +165,10 @@ def show(
     samples = zip(data["source"], data["target"], hypotheses, strict=False)
     rows = [{"source": s, "target": t, "output": h} for s, t, h in samples]
     tracker.text(step, "samples", rows)
-    tracker.table_image(step, model.src_position, max(examples.sizes), config.model.d_model)
+    tracker.table_image(step, model.src_position, examples.sizes.max(), config.model.d_model)
     if config.trainer.attention_maps:
         device = next(model.parameters()).device
-        longest = max(range(len(first.sizes)), key=first.sizes.__getitem__)
-        batch = collate(first, [longest]).to(device)
+        batch = collate(first, [int(first.sizes.argmax())]).to(device)
         source = [tokenizer.id_to_token(i) or "" for i in batch.source[0].tolist()]
         target = [tokenizer.id_to_token(i) or "" for i in batch.target_in[0].tolist()]
         labels = {

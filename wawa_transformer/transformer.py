@@ -287,11 +287,11 @@ class Transformer(nn.Module):
             count = self.counting.of_length(memory.size(1), self.training, memory.device)
         query = count.target(offset, tgt.size(1))
         key = query if offset == 0 else count.target(0, offset + tgt.size(1))
-        if tgt_mask is None:
+        if tgt_mask is None and offset == 0:
+            tgt_mask = causal_mask(tgt.size(1), device=tgt.device) & padding_mask(tgt)  # (B,1,T,T)
+        elif tgt_mask is None and tgt.size(1) > 1:  # one alone may see all that came before it
             tgt_mask = causal_mask(tgt.size(1), offset, tgt.device)  # (T,offset+T)
-            if offset == 0:
-                tgt_mask = tgt_mask & padding_mask(tgt)  # (B,1,T,T)
-        else:
+        elif tgt_mask is not None:
             tgt_mask = self.checked("tgt_mask", tgt_mask, tgt, offset + tgt.size(1))
         if cross_mask is not None:
             cross_mask = self.checked("cross_mask", cross_mask, tgt, memory.size(1))

@@ -1,0 +1,212 @@
+"""The same model in other libraries, weight by weight, for scripts/benchmark.py and its tests.
+
+They are no dependencies of the project: ``pip install -e '.[bench]'`` installs them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from wawa_transformer.attention import MultiHeadAttention
+from wawa_transformer.transformer import BOS, EOS, PAD, Transformer, causal_mask
+
+
+def installed(package: str) -> bool:
+    """Whether it can be imported."""
+    return importlib.util.find_spec(package) is not None
+
+
+class TorchPeer(nn.Module):
+    """``torch.nn.Transformer`` between the same embeddings and the same output."""
+
+    def __init__(self, vocab: int, d_model: int, layers: int, heads: int, d_ff: int) -> None:
+        super().__init__()
+        self.ours = Transformer(vocab, vocab, d_model, 1, heads, d_ff, dropout=0.1, seed=0)
+        self.stack = nn.Transformer(
+            d_model, heads, layers, layers, d_ff, dropout=0.1, batch_first=True, norm_first=True
+        )
+        del self.ours.encoder_layers, self.ours.decoder_layers
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        scale = math.sqrt(self.ours.d_model)
+        hidden = self.stack(
+            self.ours.src_position(self.ours.src_embedding(src) * scale),
+            self.ours.tgt_position(self.ours.tgt_embedding(tgt) * scale),
+            tgt_mask=~causal_mask(tgt.size(1), device=tgt.device),
+            tgt_is_causal=True,
+            src_key_padding_mask=src == PAD,
+            tgt_key_padding_mask=tgt == PAD,
+            memory_key_padding_mask=src == PAD,
+        )
+        return self.ours.output(hidden)
+
+
+class XTransformersPeer(nn.Module):
+    """x-transformers' encoder-decoder of the same sizes; its dropout lies in other places."""
+
+    def __init__(self, vocab: int, d_model: int, layers: int, heads: int, d_ff: int) -> None:
+        super().__init__()
+        from x_transformers import Decoder, Encoder, TransformerWrapper
+
+        one: dict[str, Any] = {
+            "dim": d_model,
+            "depth": layers,
+            "heads": heads,
+            "attn_dim_head": d_model // heads,
+        }
+        one |= {"ff_mult": d_ff // d_model, "ff_dropout": 0.1, "attn_flash": True}
+        both: dict[str, Any] = {"num_tokens": vocab, "max_seq_len": 4096, "emb_dropout": 0.1}
+        self.encoder = TransformerWrapper(attn_layers=Encoder(**one), **both)
+        layers_of_decoder = Decoder(cross_attend=True, **one)
+        self.decoder = TransformerWrapper(attn_layers=layers_of_decoder, **both)
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        real = src != PAD
+        memory = self.encoder(src, mask=real, return_embeddings=True)
+        return self.decoder(tgt, mask=tgt != PAD, context=memory, context_mask=real)
+
+
+class MarianPeer(nn.Module):
+    """Hugging Face's ``MarianMTModel``, from ``(src, tgt)`` to logits."""
+
+    def __init__(self, vocab: int, d_model: int, layers: int, heads: int, d_ff: int) -> None:
+        super().__init__()
+        self.theirs = marian(like_marian(vocab, d_model, layers, heads, d_ff))
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        return self.theirs(
+            input_ids=src, attention_mask=src != PAD, decoder_input_ids=tgt, use_cache=False
+        ).logits
+
+
+def like_marian(vocab: int, d_model: int, layers: int, heads: int, d_ff: int) -> Transformer:
+    """Ours as Marian has it: post-norm, all sines before all cosines."""
+    return Transformer(
+        vocab, vocab, d_model, layers, heads, d_ff,
+        norm="post", pe_settings={"layout": "concatenated"}, seed=0,
+    )  # fmt: skip
+
+
+def marian(ours: Any) -> Any:
+    """``MarianMTModel`` with the weights of the Transformer ``ours``, :func:`like_marian`."""
+    from transformers import MarianConfig, MarianMTModel
+
+    layer, vocab = ours.encoder_layers[0], ours.output.out_features
+    sizes = {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in (
+            ("layers", ours.num_layers),
+            ("attention_heads", ours.num_heads),
+            ("ffn_dim", layer.feed_forward.inner.out_features),
+        )
+    }
+    theirs = MarianMTModel(
+        MarianConfig(
+            vocab_size=vocab,
+            d_model=ours.d_model,
+            activation_function="relu",
+            dropout=layer.residuals[0].dropout.p,
+            attention_dropout=0.0,
+            activation_dropout=0.0,
+            scale_embedding=True,
+            share_encoder_decoder_embeddings=False,
+            tie_word_embeddings=False,
+            pad_token_id=PAD,
+            bos_token_id=BOS,
+            eos_token_id=EOS,
+            decoder_start_token_id=BOS,
+            forced_eos_token_id=None,
+            **sizes,
+        )
+    )
+    stacks = theirs.model
+    pairs: list[tuple[nn.Module, nn.Module]] = []
+    pairs += [(stacks.encoder.embed_tokens, ours.src_embedding)]
+    pairs += [(stacks.decoder.embed_tokens, ours.tgt_embedding), (theirs.lm_head, ours.output)]
+    for to, of in zip(stacks.encoder.layers, ours.encoder_layers, strict=True):
+        copy_attention(to.self_attn, of.self_attention)
+        pairs += [(to.self_attn_layer_norm, of.residuals[0].norm)]
+        pairs += [(to.final_layer_norm, of.residuals[1].norm)]
+    for to, of in zip(stacks.decoder.layers, ours.decoder_layers, strict=True):
+        copy_attention(to.self_attn, of.self_attention)
+        copy_attention(to.encoder_attn, of.cross_attention)
+        pairs += [(to.self_attn_layer_norm, of.residuals[0].norm)]
+        pairs += [(to.encoder_attn_layer_norm, of.residuals[1].norm)]
+        pairs += [(to.final_layer_norm, of.residuals[2].norm)]
+    for side in ("encoder", "decoder"):
+        every = zip(getattr(stacks, side).layers, getattr(ours, f"{side}_layers"), strict=True)
+        for to, of in every:
+            pairs += [(to.fc1, of.feed_forward.inner), (to.fc2, of.feed_forward.outer)]
+    for to, of in pairs:
+        to.load_state_dict(of.state_dict())
+    return theirs.train(ours.training)
+
+
+def copy_attention(to: Any, of: MultiHeadAttention) -> None:
+    """Queries, keys and values, which we hold stacked."""
+    weights, biases = of.in_proj.weight.chunk(3), of.in_proj.bias.chunk(3)
+    for name, weight, bias in zip("qkv", weights, biases, strict=True):
+        getattr(to, f"{name}_proj").load_state_dict({"weight": weight, "bias": bias})
+    to.out_proj.load_state_dict(of.out_proj.state_dict())
+
+
+def ctranslate2(ours: Any, directory: Path, threads: int = 1) -> Any:
+    """A translator of CTranslate2's with the weights of the Transformer ``ours``, fp32.
+
+    It is kept in ``directory``; its words are ids, as text.
+    """
+    import ctranslate2 as library
+    from ctranslate2.specs import TransformerSpec
+
+    def copy(to: Any, of: Any, rows: slice = slice(None)) -> None:
+        to.weight = of.weight.detach()[rows].numpy()
+        if getattr(of, "bias", None) is not None:
+            to.bias = of.bias.detach()[rows].numpy()
+
+    def copy_norm(to: Any, of: Any) -> None:
+        to.gamma, to.beta = of.weight.detach().numpy(), of.bias.detach().numpy()
+
+    pre = ours.encoder_layers[0].residuals[0].pre
+    spec = TransformerSpec.from_config(
+        (ours.num_layers, ours.num_layers), ours.num_heads, pre_norm=pre
+    )
+    for side, embedding, position, layers, norm in (
+        (spec.encoder, ours.src_embedding, ours.src_position, ours.encoder_layers, "encoder_norm"),
+        (spec.decoder, ours.tgt_embedding, ours.tgt_position, ours.decoder_layers, "decoder_norm"),
+    ):
+        copy(side.embeddings[0] if side is spec.encoder else side.embeddings, embedding)
+        side.scale_embeddings = True
+        side.position_encodings.encodings = position.pe[0].numpy()
+        if pre:
+            copy_norm(side.layer_norm, getattr(ours, norm))
+        for to, of in zip(side.layer, layers, strict=True):
+            copy(to.self_attention.linear[0], of.self_attention.in_proj)
+            copy(to.self_attention.linear[1], of.self_attention.out_proj)
+            norms = [to.self_attention.layer_norm, to.ffn.layer_norm]
+            if side is spec.decoder:
+                queries, both = slice(ours.d_model), slice(ours.d_model, None)
+                copy(to.attention.linear[0], of.cross_attention.in_proj, queries)
+                copy(to.attention.linear[1], of.cross_attention.in_proj, both)
+                copy(to.attention.linear[2], of.cross_attention.out_proj)
+                norms.insert(1, to.attention.layer_norm)
+            copy(to.ffn.linear_0, of.feed_forward.inner)
+            copy(to.ffn.linear_1, of.feed_forward.outer)
+            for to_norm, residual in zip(norms, of.residuals, strict=True):
+                copy_norm(to_norm, residual.norm)
+    copy(spec.decoder.projection, ours.output)
+    words = [str(i) for i in range(ours.output.out_features)]
+    spec.register_source_vocabulary(words)
+    spec.register_target_vocabulary(words)
+    special = {"bos_token": str(BOS), "eos_token": str(EOS), "decoder_start_token": str(BOS)}
+    for name, value in {**special, "add_source_bos": False, "add_source_eos": False}.items():
+        setattr(spec.config, name, value)
+    spec.validate()
+    spec.optimize(quantization=None)
+    spec.save(str(directory))
+    return library.Translator(str(directory), compute_type="float32", intra_threads=threads)

@@ -1,0 +1,113 @@
+"""The benchmark: who takes part, that all do the same work, and what is written."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import benchmark
+import pandas as pd
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from wawa_transformer import Transformer
+
+CPU = torch.device("cpu")
+SMALL = {"T": (32, 16, 1, 2, 32, 4, 6, 2), "S": (40, 16, 1, 2, 32, 2, 6, 2)}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benchmark, "SHAPES", SMALL)
+    monkeypatch.setattr(benchmark, "SKIPPED", set())
+    for name, sizes in (("LENGTHS", (64,)), ("BATCHES", (2,)), ("WIDTHS", (16,))):
+        monkeypatch.setattr(benchmark, name, sizes)
+
+
+def test_the_floor_is_made_of_all_products_of_a_step() -> None:
+    """As many operations as torch counts where attention is not fused, which it does not count."""
+    ids = torch.randint(4, 32, (6, 16))
+    step = benchmark.training_step(Transformer(32, 32, 64, 2, 4, 128, seed=0), ids)
+    with benchmark.Products() as products:
+        step()
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        step()
+    operations = sum(2 * math.prod(left) * right[-1] for left, right in products.shapes)
+    assert operations == counter.get_total_flops()
+
+
+def sides_of(found: dict[str, float]) -> set[str]:
+    assert min(found.values()) > 0
+    return {name.removesuffix("_over_ours") for name in found if name.endswith("_over_ours")}
+
+
+def test_every_peer_takes_part_and_an_absent_one_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a training step and in decoding."""
+    own, libraries = {"plain", "floor", "torch"}, {"x_transformers", "marian"}
+    steps, batches = ("T", "S"), ("batch1", "batch32")
+    assert sides_of(benchmark.model(CPU)) == {f"{s}_{p}" for s in steps for p in own | libraries}
+    every = {"plain", "marian", "ctranslate2"}
+    assert sides_of(benchmark.decoding(CPU)) == {f"{b}_{p}" for b in batches for p in every}
+    assert "skipped" not in capsys.readouterr().out
+
+    monkeypatch.setattr(benchmark.peers, "installed", lambda package: package == "torch")
+    assert sides_of(benchmark.model(CPU)) == {f"{s}_{p}" for s in steps for p in own}
+    assert sides_of(benchmark.decoding(CPU)) == {f"{b}_plain" for b in batches}
+    said = capsys.readouterr().out
+    for package in ("x_transformers", "transformers", "ctranslate2"):
+        assert said.count(f"skipped: {package} is not installed") == 1
+
+
+def test_a_peer_that_decodes_something_else_is_no_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time would be that of other work."""
+    right = benchmark.peers.marian
+
+    def wrong(ours: Transformer) -> object:
+        theirs = right(ours)
+        with torch.no_grad():
+            theirs.lm_head.weight.neg_()
+        return theirs
+
+    monkeypatch.setattr(benchmark.peers, "marian", wrong)
+    with pytest.raises(AssertionError, match="marian decodes other ids than ours"):
+        benchmark.decoding(CPU)
+
+
+def test_growth() -> None:
+    """A row for each size and encoding; memory grows with the length as attention's scores do."""
+    rows = pd.DataFrame(benchmark.growth(CPU))
+    lengths = rows[rows["grows"] == "length"]
+    assert set(lengths["encoding"]) == {
+        *benchmark.GROWN,
+        *(f"{n}_cross" for n in benchmark.GROWN[1:]),
+    }
+    assert (rows["milliseconds"] > 0).all()
+    assert (rows[rows["encoding"] == "sinusoidal"]["over_sinusoidal"] == 1).all()
+
+
+def test_what_is_written_and_what_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call_script: Callable[..., tuple[object, str]]
+) -> None:
+    """A file for each part asked for, and none for others."""
+    monkeypatch.setattr("sys.argv", ["benchmark.py", "parts=[decoding]", f"output_dir={tmp_path}"])
+    benchmark.main()
+    written = json.loads((tmp_path / "decoding" / "results.json").read_text("utf-8"))
+    assert written["torch"] == torch.__version__ and written["batch1_ours_milliseconds"] > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["decoding"]
+    for given, said in (("[tabel]", "parts=tabel does not exist"), ("[]", "parts is empty")):
+        status, error = call_script("benchmark.py", f"parts={given}")
+        assert status == 1 and error.startswith(f"error: {said}; choose any of table"), error
+
+
+def test_memory_is_that_of_the_work_alone() -> None:
+    """64 MB more, on top of what this process holds."""
+    held = torch.ones(2**24)
+    found = benchmark.memory_of(lambda: torch.ones(2**24), CPU)
+    assert 50 < found < 90, found
+    del held
