@@ -5,7 +5,7 @@ TORCH_INDEX ?=
 ARGS ?=
 BIN := .venv/bin
 
-.PHONY: help compare test lint types tensorboard clean distclean
+.PHONY: help compare test lint types gpu tensorboard clean distclean
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -20,6 +20,9 @@ lint: .venv/installed ## style
 
 types: .venv/installed ## mypy
 	$(BIN)/mypy
+
+gpu: .venv/installed ## all that a CUDA card can answer, into benchmarks/gpu/; goes on where it stopped
+	$(BIN)/python scripts/project/gpu.py $(ARGS)
 
 tensorboard: .venv/installed ## the curves of every run, at localhost:6006
 	$(BIN)/tensorboard --logdir results

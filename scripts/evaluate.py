@@ -55,7 +55,7 @@ def main(config: DictConfig) -> None:
     task = build_task(trained)
     data = task.dataset(trained.seed)["test"]
     test = encode(data, tokenizer)
-    evaluation.check_lengths(model, test)
+    evaluation.check_lengths(model, test.sizes)
     result = evaluation.test_results(task, model, test)
     if config.verify:
         print(verify(run, result))

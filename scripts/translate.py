@@ -25,7 +25,7 @@ def main(config: DictConfig) -> None:
     lines = text.removesuffix("\n").split("\n")
     nothing = {"target": [""] * len(lines), "length": [0] * len(lines)}
     examples = encode(Dataset.from_dict({"source": lines, **nothing}), tokenizer)
-    evaluation.check_lengths(model, examples)
+    evaluation.check_lengths(model, examples.sizes)
     print("\n".join(evaluation.translate(model, tokenizer, examples)))
 
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._dynamo.utils import counters
 
+from wawa_transformer import Transformer
 from wawa_transformer.batching import Examples, collate, encode, plan
 from wawa_transformer.config import UserError
+from wawa_transformer.loss import cross_entropy
+from wawa_transformer.preparation import padded_sizes
 from wawa_transformer.tasks import TASKS
+from wawa_transformer.text import build_task
+from wawa_transformer.training import stream, train
 from wawa_transformer.transformer import BOS, EOS
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=200)
@@ -83,3 +91,49 @@ def test_pairs_that_are_too_long_are_left_out() -> None:
     assert kept.length == [1]
     with pytest.raises(UserError, match="task.max_tokens=1"):
         encode(data, tokenizer, max_tokens=1)
+
+
+def test_rows_that_fill_a_batch_say_nothing() -> None:
+    """Loss and gradients of a wider, fuller batch are those of the plain one."""
+    task = TASKS["reverse"](train_size=5, max_length=7)
+    data = task.dataset(0)
+    examples = encode(data["train"], task.tokenizer(data))
+    plain, full = collate(examples, [0, 1, 2]), collate(examples, [0, 1, 2], 16).filled(5)
+    assert full.source.shape == full.target_in.shape == full.target_out.shape == (5, 16)
+    assert full.target_tokens == plain.target_tokens
+    model = Transformer(14, 14, 16, 1, 2, 32, dropout=0.0, seed=0).double()
+    found = []
+    for batch in (plain, full):
+        loss = cross_entropy(model(batch.source, batch.target_in), batch.target_out)
+        found.append((loss, *torch.autograd.grad(loss, list(model.parameters()))))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_padded_to_a_multiple_a_compiler_sees_each_shape_once(tiny) -> None:
+    """Whole batches of few shapes; the second epoch brings none that is new, and no third graph."""
+    config = tiny(
+        "task=reverse", "task.max_length=12", "task.test_max_length=12", "trainer.batch_tokens=96",
+        "trainer.bucket=true", "trainer.pad_to=8",
+    )  # fmt: skip
+    task = build_task(config)
+    data = task.dataset(0)
+    examples = encode(data["train"], task.tokenizer(data))
+    steps = len(plan(padded_sizes(examples, config.trainer), 96, 0, 0, True))
+    batches = [
+        each for [each] in itertools.islice(stream(examples, config.trainer, 0, 0), 2 * steps)
+    ]
+    assert {tuple(batch.source.shape) for batch in batches} == {(12, 8), (6, 16)}
+    torch._dynamo.reset()
+    counters.clear()
+    model = Transformer(14, 14, 16, 1, 2, 32, dropout=0.0, seed=0)
+    model.compile(backend="eager", fullgraph=True, dynamic=False)
+    for batch in batches:
+        model(batch.source, batch.target_in)
+    assert counters["stats"]["unique_graphs"] == 2
+
+
+def test_padding_may_reach_past_a_table(tiny) -> None:
+    """Said before the run, with the length as it is padded."""
+    with pytest.raises(UserError, match="16 positions .*pe.max_len=12"):
+        train(tiny("pe=learned", "pe.max_len=12", "trainer.pad_to=16"))

@@ -193,6 +193,24 @@ def test_a_batch_that_does_not_fit_is_named(tiny, monkeypatch: pytest.MonkeyPatc
         train(tiny("trainer.accumulate=2"))
 
 
+def test_what_has_no_fixed_order_is_refused_where_one_is_asked_for(
+    tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The switch reaches torch, and what torch then refuses becomes the key; else it is a bug."""
+    switched = []
+
+    def unordered(*_: object) -> None:
+        switched.append(torch.are_deterministic_algorithms_enabled())
+        raise RuntimeError("cumsum_cuda_kernel does not have a deterministic implementation")
+
+    monkeypatch.setattr(FeedForward, "forward", unordered)
+    with pytest.raises(UserError, match="pe=sinusoidal needs .* set trainer.deterministic=false"):
+        train(tiny("trainer.deterministic=true"))
+    with pytest.raises(RuntimeError, match="cumsum_cuda_kernel"):
+        train(tiny())
+    assert switched == [True, False]
+
+
 def test_a_learned_table_shorter_than_the_data_is_refused(tiny) -> None:
     """Before the first step, with both lengths and the key."""
     with pytest.raises(UserError, match=r"of 7 positions does not fit .* pe.max_len=3; "):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from datasets import Dataset
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -40,9 +41,20 @@ class Batch:
             return Batch(self.source[rows], self.target_in[rows], self.target_out[rows])
         return Batch(self.source[:1], self.target_in[:1], torch.full_like(self.target_out[:1], PAD))
 
+    def filled(self, rows: int) -> Batch:
+        """With as many ``rows``; those that are added have nothing to say."""
+        more = rows - len(self.source)
+        source, target_in = (
+            torch.cat((t, t[:1].expand(more, -1))) for t in (self.source, self.target_in)
+        )
+        return Batch(source, target_in, F.pad(self.target_out, (0, 0, 0, more), value=PAD))
+
     def to(self, device: torch.device) -> Batch:
-        """The same batch on ``device``."""
-        return Batch(*(t.to(device) for t in (self.source, self.target_in, self.target_out)))
+        """The same batch on ``device``; to a GPU it goes while that is still at work."""
+        every = (self.source, self.target_in, self.target_out)
+        if device.type == "cuda":
+            return Batch(*(t.pin_memory().to(device, non_blocking=True) for t in every))
+        return Batch(*(t.to(device) for t in every))
 
 
 @dataclass(frozen=True)
@@ -74,10 +86,15 @@ class Sequences:
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
 
-    def padded(self, rows: Sequence[int], first: int = 0, last: int = 0) -> Tensor:
-        """Those of ``rows`` without their ``first`` and ``last`` ids, padded: int64 ``(B,S)``."""
+    def padded(
+        self, rows: Sequence[int], first: int = 0, last: int = 0, width: int | None = None
+    ) -> Tensor:
+        """Those of ``rows`` without their ``first`` and ``last`` ids, padded: int64 ``(B,S)``.
+
+        S is the longest, unless a ``width`` is given.
+        """
         begin, size = self.begin[rows][:, None] + first, self.sizes[rows][:, None] - first - last
-        place = np.arange(size.max())
+        place = np.arange(size.max() if width is None else width)
         real = place < size  # (B,S)
         out = np.full(real.shape, PAD, np.int64)
         out[real] = self.ids[(begin + place)[real]]
@@ -159,10 +176,13 @@ def plan(
     return batches
 
 
-def collate(examples: Examples, indices: Sequence[int]) -> Batch:
-    """The examples of ``indices``, padded to their longest: ``(B,S)``, ``(B,T)``, ``(B,T)``."""
+def collate(examples: Examples, indices: Sequence[int], width: int | None = None) -> Batch:
+    """The examples of ``indices``, padded to their longest: ``(B,S)``, ``(B,T)``, ``(B,T)``.
+
+    With a ``width`` all three are that wide.
+    """
     return Batch(
-        source=examples.source.padded(indices),
-        target_in=examples.target.padded(indices, last=1),
-        target_out=examples.target.padded(indices, first=1),
+        source=examples.source.padded(indices, width=width),
+        target_in=examples.target.padded(indices, last=1, width=width),
+        target_out=examples.target.padded(indices, first=1, width=width),
     )

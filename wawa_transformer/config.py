@@ -84,6 +84,8 @@ class TrainerConfig:
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
     bf16: bool = False
     compile: bool = False
+    pad_to: int = setting(1, least=1, most=10**6)  # a multiple for lengths: few shapes to compile
+    deterministic: bool = False  # on a GPU: the same bits again, slower
     threads: int = setting(1, least=1, most=256)
     log_every: int = setting(10, least=1, most=10**9)
     eval_every: int = setting(100, least=1, most=10**9)  # validation and checkpoint

@@ -183,9 +183,9 @@ def write_translations(run: Run, test: Dataset, hypotheses: list[str]) -> dict[s
     return {**translation_scores(hypotheses, references), "samples": samples}
 
 
-def check_lengths(model: Transformer, *splits: Examples) -> None:
+def check_lengths(model: Transformer, *sizes: np.ndarray) -> None:
     """Every encoding must reach the end of the longest sequence, in every split."""
     try:
-        model.check_length(max(examples.sizes.max() for examples in splits))
+        model.check_length(int(max(each.max() for each in sizes)))
     except SequenceTooLong as error:
         raise UserError(f"{error}.") from None

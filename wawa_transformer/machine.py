@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.metadata
 import os
@@ -9,10 +10,12 @@ import platform
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from omegaconf import DictConfig
 
 from wawa_transformer.config import CONFIG_DIR, UserError
 
@@ -36,6 +39,27 @@ def choose_device(name: str) -> torch.device:
             f"trainer.device={name} cannot be used here ({reason}); set trainer.device=cpu or auto."
         ) from None
     return device
+
+
+@contextlib.contextmanager
+def explained(config: DictConfig, device: torch.device) -> Iterator[None]:
+    """What a device cannot do for this configuration, in one sentence."""
+    trainer = config.trainer
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise UserError(
+            f"trainer.batch_tokens={trainer.batch_tokens} does not fit the memory of {device}; "
+            f"half of it with trainer.accumulate={2 * trainer.accumulate} makes steps of as many "
+            f"tokens."
+        ) from None
+    except RuntimeError as error:
+        if not trainer.deterministic or "deterministic" not in str(error):
+            raise
+        raise UserError(
+            f"pe={config.pe.kind} needs an operation that {device} computes in no fixed order; "
+            f"set trainer.deterministic=false."
+        ) from None
 
 
 def provenance(device: torch.device) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import DatasetDict
 from omegaconf import DictConfig
@@ -93,6 +95,8 @@ def assemble(config: DictConfig, run: Run, path: Path | None) -> Training:
             f"another seed or output_dir."
         )
     torch.set_num_threads(trainer.threads)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS cannot be deterministic
+    torch.use_deterministic_algorithms(trainer.deterministic)
     device = choose_device(trainer.device)
     task = build_task(config)
     data = task.dataset(config.seed)
@@ -101,7 +105,7 @@ def assemble(config: DictConfig, run: Run, path: Path | None) -> Training:
     validation, test = encode(data["validation"], tokenizer), encode(data["test"], tokenizer)
 
     model = build_model(config, tokenizer).to(device)
-    evaluation.check_lengths(model, train, validation, test)
+    evaluation.check_lengths(model, padded_sizes(train, trainer), validation.sizes, test.sizes)
     warning = model.untrained(int(train.sizes.max()) - 1)
     if warning and processes.is_main():
         print(f"warning: {warning}", file=sys.stderr)
@@ -116,8 +120,8 @@ def assemble(config: DictConfig, run: Run, path: Path | None) -> Training:
         weight_decay=trainer.weight_decay,
         fused=True,
     )
-    if trainer.compile:
-        model.compile()  # in place: the names in a checkpoint stay as they are
+    if trainer.compile:  # in place: the names in a checkpoint stay as they are
+        model.compile(dynamic=None if trainer.pad_to == 1 else False)
     training = Training(
         config, run, task, device, data, tokenizer, train, validation, test, model, optimizer
     )
@@ -130,6 +134,11 @@ def assemble(config: DictConfig, run: Run, path: Path | None) -> Training:
                 f"{run.directory}, and give the same command to train again."
             ) from None
     return training
+
+
+def padded_sizes(examples: Examples, trainer: DictConfig) -> np.ndarray:
+    """Positions that each example takes once it is padded to a multiple of ``trainer.pad_to``."""
+    return -(-examples.sizes // trainer.pad_to) * trainer.pad_to
 
 
 def restore_state(training: Training, saved: dict[str, Any]) -> None:

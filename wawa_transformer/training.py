@@ -21,8 +21,8 @@ from wawa_transformer import evaluation, processes
 from wawa_transformer.batching import Batch, Examples, collate, plan
 from wawa_transformer.config import UserError, disk_error, given_settings
 from wawa_transformer.loss import loss_and_nll
-from wawa_transformer.machine import peak_memory, provenance
-from wawa_transformer.preparation import Training, prepare, save_state
+from wawa_transformer.machine import explained, peak_memory, provenance
+from wawa_transformer.preparation import Training, padded_sizes, prepare, save_state
 from wawa_transformer.runs import Run, identity
 from wawa_transformer.stopping import Stop, Stopped
 from wawa_transformer.tracking import ProgressBar, Silence, Tracker, show
@@ -64,17 +64,10 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
             raise
         tracker = Tracker(run, training.history, training.step) if main else Silence()
         progress = ProgressBar(config, training.step) if main else Silence()
-        try:
-            with tracker, progress:
-                with stop.deferred():
-                    unseen = loop(training, tracker, progress, stop)
-                result = finish(training, tracker, flops(training, unseen))
-        except torch.OutOfMemoryError:
-            raise UserError(
-                f"trainer.batch_tokens={config.trainer.batch_tokens} does not fit the memory of "
-                f"{training.device}; half of it with trainer.accumulate="
-                f"{2 * config.trainer.accumulate} makes steps of as many tokens."
-            ) from None
+        with tracker, progress, explained(config, training.device):
+            with stop.deferred():
+                unseen = loop(training, tracker, progress, stop)
+            result = finish(training, tracker, flops(training, unseen))
         return processes.share(lambda: run.finish(result))
 
 
@@ -213,16 +206,25 @@ def schedule(step: int, trainer: DictConfig) -> float:
 def stream(examples: Examples, trainer: DictConfig, seed: int, step: int) -> Iterator[list[Batch]]:
     """The batches of each optimiser step from ``step`` on, without end.
 
-    The order is a function of (seed, epoch), so ``step`` alone says where to continue.
+    The order is a function of (seed, epoch), so ``step`` alone says where to continue. With
+    ``trainer.pad_to`` a batch has one of few shapes, each as full as the budget allows.
     """
+    widths = padded_sizes(examples, trainer)
     every_batch = (
         indices
         for epoch in itertools.count()
-        for indices in plan(examples.sizes, trainer.batch_tokens, seed, epoch, trainer.bucket)
+        for indices in plan(widths, trainer.batch_tokens, seed, epoch, trainer.bucket)
     )
+
+    def batch(indices: list[int]) -> Batch:
+        if trainer.pad_to == 1:
+            return collate(examples, indices)
+        width = int(widths[indices].max())
+        return collate(examples, indices, width).filled(trainer.batch_tokens // width)
+
     order = itertools.islice(every_batch, step * trainer.accumulate, None)
     while True:
-        yield [collate(examples, next(order)) for _ in range(trainer.accumulate)]
+        yield [batch(next(order)) for _ in range(trainer.accumulate)]
 
 
 def check_finite(training: Training, **values: float) -> None:

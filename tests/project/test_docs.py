@@ -312,14 +312,35 @@ def test_findings_on_cross_attention_say_what_was_measured() -> None:
 
 
 def test_the_speed_of_a_step_is_what_the_benchmark_wrote() -> None:
-    """Each row of the table in docs/model.md."""
+    """Each row of the two tables in docs/model.md."""
     found = json.loads((ROOT / "benchmarks" / "model" / "results.json").read_text("utf-8"))
     page = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
+    sides = ("torch", "x_transformers", "marian", "plain", "floor")
     for shape in "TSB":
-        ratios = (found[f"{shape}_{side}_over_ours"] for side in ("torch", "plain", "floor"))
+        ratios = (found[f"{shape}_{side}_over_ours"] for side in sides)
         cells = [f"{found[f'{shape}_ours_milliseconds']:,.0f}", *(f"{r:.2f}" for r in ratios)]
         [row] = (line for line in page.splitlines() if line.startswith(f"| {shape} |"))
         assert row.endswith(f"| {' | '.join(cells)} |"), cells
+    found = json.loads((ROOT / "benchmarks" / "decoding" / "results.json").read_text("utf-8"))
+    for batch in (1, 32):
+        sides = ("marian", "ctranslate2", "plain")
+        ratios = (found[f"batch{batch}_{side}_over_ours"] for side in sides)
+        cells = [f"{found[f'batch{batch}_ours_milliseconds']:,.0f}", *(f"{r:.2f}" for r in ratios)]
+        assert f"| {batch} | {' | '.join(cells)} |" in page, cells
+
+
+def test_the_finding_on_scan_with_shared_layers_says_what_was_measured() -> None:
+    """Finding 14 and the README: better, then worse; what the report's headline says of each."""
+    pairs = [("transformer_xl", "sinusoidal"), ("transformer_xl_cross", "transformer_xl")]
+    found = functools.partial(evidence.exact_match, "scan_cross", "scan", unseen=True)
+    better, worse = (evidence.difference(found(a), found(b), of=2) for a, b in pairs)
+    assert better.n == worse.n == 5 and better.low > 0 > worse.high
+    reach = functools.partial(evidence.reaches, "scan_cross", "scan")
+    further, less = (evidence.difference(reach(a), reach(b), of=2) for a, b in pairs)
+    assert further.low < 0 < further.high and less.high < 0
+    assert evidence.judged("scan_cross", "scan", pairs) == {
+        "transformer_xl": "unclear", "transformer_xl_cross": "worse"
+    }  # fmt: skip
 
 
 def test_findings_on_a_published_setting_and_on_translation_say_what_was_measured() -> None:
@@ -333,6 +354,17 @@ def test_findings_on_a_published_setting_and_on_translation_say_what_was_measure
     assert set(evidence.reaches("ontanon", "reverse", "shaw16_cross").values()) == {24}
     pair = [("shaw_cross", "shaw")]
     assert evidence.judged("cross", "reverse", pair) == {"shaw_cross": "unclear"}
+
+    twice = [("shaw16", "sinusoidal"), ("shaw16_cross", "shaw16")]
+    assert evidence.judged("ontanon", "duplicate", twice) == dict.fromkeys(
+        ("shaw16", "shaw16_cross"), "unclear"
+    )
+    found = functools.partial(evidence.exact_match, "ontanon", "duplicate")
+    for a, b in twice:
+        gap = evidence.difference(found(a, unseen=True), found(b, unseen=True), of=2)
+        assert gap.n == 5 and gap.low < 0 < gap.high, (a, b)
+    table = evidence.rows("ontanon", "duplicate", "shaw16_cross").set_index("length")["exact_match"]
+    assert table[16].min() > 0.99 and table[17].max() <= 0.25, "right to 16, lost at 17"
 
     with_it, without = (
         evidence.nll_by_length("multi30k_cross", "multi30k", pe, 20) for pe in pair[0]
@@ -492,4 +524,5 @@ def test_the_package_says_what_there_is() -> None:
     done = run("python -m wawa_transformer", ROOT)
     assert done.returncode == 0
     named = set(re.findall(r"scripts/\w+\.py", done.stdout))
-    assert named == {f"scripts/{path.name}" for path in SCRIPTS.glob("*.py")}
+    scripts = (path for path in SCRIPTS.glob("*.py") if "__main__" in path.read_text("utf-8"))
+    assert named == {f"scripts/{path.name}" for path in scripts}

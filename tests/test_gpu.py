@@ -1,0 +1,122 @@
+"""What only a CUDA device can show; ``make gpu`` runs these first."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import MODELS
+from omegaconf import DictConfig
+from torch._dynamo.utils import counters
+
+from wawa_transformer import Transformer
+from wawa_transformer.batching import encode
+from wawa_transformer.decoding import greedy
+from wawa_transformer.loss import loss_and_nll
+from wawa_transformer.runs import Run
+from wawa_transformer.stopping import Stopped
+from wawa_transformer.text import build_task
+from wawa_transformer.training import stream, train
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+Tiny = Callable[..., DictConfig]
+
+
+def gradients(model: Transformer, device: str, bf16: bool = False) -> dict[str, torch.Tensor]:
+    """Loss and gradients of one batch, with padding on both sides."""
+    ids = torch.randint(4, 40, (6, 12), generator=torch.Generator().manual_seed(0))
+    ids[3:, 8:] = 0
+    model, ids = copy.deepcopy(model).to(device), ids.to(device)
+    with torch.autocast(device, torch.bfloat16, enabled=bf16):
+        states = model(ids, ids, logits=False)
+        loss, _ = loss_and_nll(states, model.output.weight, ids)
+    loss.backward()
+    found = {name: p.grad.cpu() for name, p in model.named_parameters() if p.grad is not None}
+    return {"loss": loss.detach().cpu(), **found}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_gpu_computes_what_a_cpu_does(name: str) -> None:
+    """In fp32 to rounding; under bf16 the loss to a percent. Every encoding in every place."""
+    model = Transformer(40, 40, 32, 2, 4, 64, dropout=0.0, seed=0, **MODELS[name]).eval()
+    expected, got = gradients(model, "cpu"), gradients(model, "cuda")
+    assert expected.keys() == got.keys()
+    for key, value in expected.items():
+        torch.testing.assert_close(got[key], value, rtol=1e-3, atol=1e-3)
+    half = gradients(model, "cuda", bf16=True)
+    assert all(value.isfinite().all() for value in half.values())
+    assert abs(half["loss"] / expected["loss"] - 1) < 0.02
+
+
+def test_greedy_decoding_is_the_same() -> None:
+    """The ids, where a row that has ended leaves the batch."""
+    model = Transformer(40, 40, 32, 2, 4, 64, seed=0).double().eval()
+    source = torch.randint(4, 40, (9, 12), generator=torch.Generator().manual_seed(0))
+    there = greedy(copy.deepcopy(model).cuda(), source.cuda(), 20)
+    assert torch.equal(there.cpu(), greedy(model, source, 20))
+
+
+def curves(config: DictConfig) -> list[dict[str, float]]:
+    return [
+        {k: v for k, v in row.items() if k != "tokens_per_second"}
+        for row in Run.of(config).metrics()
+    ]
+
+
+GPU = ("trainer.device=cuda", "trainer.deterministic=true", "model.dropout=0.1")
+
+
+@pytest.mark.parametrize("bf16", ["false", "true"])
+def test_the_same_seed_gives_the_same_bits_and_so_does_a_run_that_was_stopped(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bf16: str
+) -> None:
+    """Curves and weights; stopped after eight of sixteen steps."""
+    given = (*GPU, f"trainer.bf16={bf16}", "trainer.steps=16", "trainer.eval_every=8")
+    one, two = (tiny(*given, f"output_dir={tmp_path / name}") for name in ("one", "two"))
+    train(one)
+    from wawa_transformer import training as module
+
+    save = module.save_state
+
+    def stop(*arguments: object) -> None:
+        save(*arguments)  # type: ignore[arg-type]
+        monkeypatch.setattr(module, "save_state", save)
+        raise Stopped("in a test")
+
+    monkeypatch.setattr(module, "save_state", stop)
+    with pytest.raises(Stopped):
+        train(two)
+    train(two)
+    assert curves(one) == curves(two)
+    weights = [
+        torch.load(Run.of(each).checkpoint("last"), weights_only=True)["model"]
+        for each in (one, two)
+    ]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_nothing_is_compiled_again_in_the_steady_state(tiny: Tiny) -> None:
+    """With lengths padded to a multiple: a graph for each shape of the first epoch."""
+    config = tiny(
+        "trainer.pad_to=8", "trainer.bucket=true", "task.max_length=12", "task.test_max_length=12"
+    )
+    task = build_task(config)
+    data = task.dataset(0)
+    tokenizer = task.tokenizer(data)
+    batches = stream(encode(data["train"], tokenizer), config.trainer, 0, 0)
+    size = tokenizer.get_vocab_size()
+    model = Transformer(size, size, 32, 1, 2, 64, seed=0).cuda()
+    model.compile(dynamic=False)
+    torch._dynamo.reset()
+    counters.clear()
+    seen, graphs = set(), 0
+    for [batch] in itertools.islice(batches, 40):
+        batch = batch.to(torch.device("cuda"))
+        model(batch.source, batch.target_in).sum().backward()
+        seen.add(batch.source.shape)
+        graphs = counters["stats"]["unique_graphs"]
+    assert graphs == len(seen)
