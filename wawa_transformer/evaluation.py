@@ -83,6 +83,7 @@ METRICS = (
 SHOWN = tuple(metric for metric in METRICS if metric.shown)
 
 
+@torch.compiler.set_stance("force_eager")  # its batches have shapes of their own
 @torch.no_grad()
 def score(model: Transformer, examples: Examples) -> Scores:
     """Teacher-forced ``nll`` (nats), ``tokens`` and ``correct`` tokens of each example, ``(N,)``.

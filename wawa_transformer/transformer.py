@@ -315,7 +315,7 @@ class Transformer(nn.Module):
             raise ValueError(f"{name} is of type {type(mask).__name__}; it must be a tensor")
         wanted = (queries.size(0), self.num_heads, queries.size(1), keys)
         pairs = zip(reversed(mask.shape), reversed(wanted), strict=False)  # from the last one on
-        if mask.ndim > 4 or any(size not in (1, want) for size, want in pairs):
+        if mask.ndim > 4 or any(size != 1 and size != want for size, want in pairs):
             raise ValueError(
                 f"{name} of shape {tuple(mask.shape)} does not broadcast to (batch, heads, query, "
                 f"key) = {wanted}; one of (batch, key) is given as {name}[:, None, None, :]"

@@ -23,6 +23,7 @@ import torch
 import yaml
 from conftest import SCRIPTS, TINY
 
+from wawa_transformer import Transformer
 from wawa_transformer.lab import analysis
 from wawa_transformer.sinusoid import sinusoid_table
 
@@ -526,3 +527,35 @@ def test_the_package_says_what_there_is() -> None:
     named = set(re.findall(r"scripts/\w+\.py", done.stdout))
     scripts = (path for path in SCRIPTS.glob("*.py") if "__main__" in path.read_text("utf-8"))
     assert named == {f"scripts/{path.name}" for path in scripts}
+
+
+def test_the_arithmetic_of_scaling_is_right() -> None:
+    """Every number of docs/scaling.md that follows from the model's own size and the card's."""
+    model = Transformer(16_000, 16_000, seed=0)
+    sizes = [sum(p.numel() for p in part.parameters()) for part in
+             (model, model.encoder_layers, model.decoder_layers, model.output)]  # fmt: skip
+    whole, *used = sizes
+    step = 32_768 * 6 * sum(used)
+    compute = 1000 * step / (989e12 / 2)
+    gradients = 4 * whole
+
+    def summed(cards: int, rate: float) -> float:
+        return 1000 * 2 * (cards - 1) / cards * gradients / rate
+
+    page = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+    for said in (
+        f"{whole / 1e6:.1f} M parameters",
+        "encoder {:.1f} M + decoder {:.1f} M + output {:.1f} M".format(*(n / 1e6 for n in used)),
+        f"| {step / 32_768 / 1e6:.0f} MFLOP |",
+        f"| {step / 1e12:.1f} TFLOP |",
+        f"| {compute:.1f} ms |",
+        f"| {16 * whole / 1e9:.1f} GB |",
+        f"| {32_768 * 16_000 * 4 / 1e9:.1f} GB |",
+        f"| {gradients / 1e6:.0f} MB |",
+        f"from each card, {summed(8, 450e9):.1f} ms",
+        f"8 × 1.3 = {8 * 1.3:.0f} ms beside {compute:.0f} ms",
+        f"÷ 50 GB/s = {summed(64, 50e9):.0f} ms",
+        f"{64 * 65_536 / 1e6:.1f} million a step",
+        f"{compute / 64:.2f} ms of work for {summed(64, 50e9):.0f} ms of sums",
+    ):
+        assert said in page, said
