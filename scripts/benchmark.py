@@ -5,6 +5,7 @@ ratio is of medians for the part table, and the median of every turn's for the o
 """
 
 import copy
+import functools
 import json
 import math
 import multiprocessing
@@ -174,16 +175,12 @@ PEERS = {
 }
 
 
+@functools.cache  # so that it is said once
 def absent(package: str) -> bool:
-    """Whether a peer is not installed; says so once."""
-    if not (missing := not peers.installed(package)) or package in SKIPPED:
-        return missing
-    SKIPPED.add(package)
-    print(f"skipped: {package} is not installed; pip install -e '.[bench]' brings it.")
-    return True
-
-
-SKIPPED: set[str] = set()
+    """Whether a peer is not installed; says so."""
+    if missing := not peers.installed(package):
+        print(f"skipped: {package} is not installed; pip install -e '.[bench]' brings it.")
+    return missing
 
 
 def model(device: torch.device) -> dict[str, float]:
@@ -240,9 +237,9 @@ def decoding(device: torch.device) -> dict[str, float]:
                 "plain": partial(without_cache, ours, ids, length),
             }
             if not absent("transformers"):
-                sides["marian"] = with_marian(ours, ids, length)
+                sides["marian"] = peers.with_marian(ours, ids, length)
             if device.type == "cpu" and not absent("ctranslate2"):
-                sides["ctranslate2"] = with_ctranslate2(ours, ids, length, Path(folder))
+                sides["ctranslate2"] = peers.with_ctranslate2(ours, ids, length, Path(folder))
             expected = greedy(ours, ids, length).cpu()
             for side, work in sides.items():
                 if not torch.equal(work().cpu(), expected):
@@ -258,31 +255,6 @@ def without_cache(ours: Transformer, source: Tensor, length: int) -> Tensor:
     for _ in range(length):
         ids = torch.cat((ids, ours(source, ids)[:, -1:].argmax(-1)), dim=1)
     return ids[:, 1:]
-
-
-def with_marian(ours: Transformer, source: Tensor, length: int) -> Callable[[], Tensor]:
-    """Hugging Face's ``generate``."""
-    theirs = peers.marian(ours).to(source.device)
-    asked = {"max_new_tokens": length, "min_new_tokens": length, "num_beams": 1, "do_sample": False}
-
-    def work() -> Tensor:
-        return theirs.generate(input_ids=source, attention_mask=source != 0, **asked)[:, 1:]
-
-    return work
-
-
-def with_ctranslate2(
-    ours: Transformer, source: Tensor, length: int, folder: Path
-) -> Callable[[], Tensor]:
-    """CTranslate2 in fp32, on as many threads as torch."""
-    theirs = peers.ctranslate2(ours, folder, torch.get_num_threads())
-    sentences = [[str(i) for i in row] for row in source.tolist()]
-
-    def work() -> Tensor:
-        found = theirs.translate_batch(sentences, beam_size=1, max_decoding_length=length)
-        return torch.tensor([[int(word) for word in each.hypotheses[0]] for each in found])
-
-    return work
 
 
 GROWN = ("sinusoidal", "rotary", "alibi", "t5", "shaw", "transformer_xl")

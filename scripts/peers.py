@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from wawa_transformer.attention import MultiHeadAttention
@@ -210,3 +212,28 @@ def ctranslate2(ours: Any, directory: Path, threads: int = 1) -> Any:
     spec.optimize(quantization=None)
     spec.save(str(directory))
     return library.Translator(str(directory), compute_type="float32", intra_threads=threads)
+
+
+def with_marian(ours: Transformer, source: Tensor, length: int) -> Callable[[], Tensor]:
+    """Hugging Face's ``generate``."""
+    theirs = marian(ours).to(source.device)
+    asked = {"max_new_tokens": length, "min_new_tokens": length, "num_beams": 1, "do_sample": False}
+
+    def work() -> Tensor:
+        return theirs.generate(input_ids=source, attention_mask=source != 0, **asked)[:, 1:]
+
+    return work
+
+
+def with_ctranslate2(
+    ours: Transformer, source: Tensor, length: int, folder: Path
+) -> Callable[[], Tensor]:
+    """CTranslate2 in fp32, on as many threads as torch."""
+    theirs = ctranslate2(ours, folder, torch.get_num_threads())
+    sentences = [[str(i) for i in row] for row in source.tolist()]
+
+    def work() -> Tensor:
+        found = theirs.translate_batch(sentences, beam_size=1, max_decoding_length=length)
+        return torch.tensor([[int(word) for word in each.hypotheses[0]] for each in found])
+
+    return work

@@ -23,7 +23,7 @@ SMALL = {"T": (32, 16, 1, 2, 32, 4, 6, 2), "S": (40, 16, 1, 2, 32, 2, 6, 2)}
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benchmark, "SHAPES", SMALL)
-    monkeypatch.setattr(benchmark, "SKIPPED", set())
+    benchmark.absent.cache_clear()
     for name, sizes in (("LENGTHS", (64,)), ("BATCHES", (2,)), ("WIDTHS", (16,))):
         monkeypatch.setattr(benchmark, name, sizes)
 
@@ -56,6 +56,7 @@ def test_every_peer_takes_part_and_an_absent_one_is_named(
     assert sides_of(benchmark.decoding(CPU)) == {f"{b}_{p}" for b in batches for p in every}
     assert "skipped" not in capsys.readouterr().out
 
+    benchmark.absent.cache_clear()
     monkeypatch.setattr(benchmark.peers, "installed", lambda package: package == "torch")
     assert sides_of(benchmark.model(CPU)) == {f"{s}_{p}" for s in steps for p in own}
     assert sides_of(benchmark.decoding(CPU)) == {f"{b}_plain" for b in batches}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,9 +82,6 @@ class Sequences:
     def __getitem__(self, i: int) -> Tensor:
         ids = self.ids[self.begin[i] : self.begin[i] + self.sizes[i]]
         return torch.from_numpy(ids.astype(np.int64))
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return (self[i] for i in range(len(self)))
 
     def padded(
         self, rows: Sequence[int], first: int = 0, last: int = 0, width: int | None = None

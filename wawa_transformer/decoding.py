@@ -27,18 +27,20 @@ def greedy(model: Transformer, source: Tensor, max_length: int) -> Tensor:
     rows = torch.arange(len(source), device=source.device)  # those still in the batch, R of them
     last = torch.full_like(source[:, :1], BOS)  # (R,1)
     ended = torch.zeros_like(rows, dtype=torch.bool)
-    length = 0
-    while length < max_length and not ended.all():
-        if ended.sum() * 8 > len(ended):  # not for each one: what the cache holds is copied
+    for step in range(max_length):
+        states = model.decode(last, memory, None, cross_mask, cache, count, logits=False)  # (R,1,D)
+        last = (states @ words).argmax(dim=-1).masked_fill(ended[:, None], PAD)
+        out[rows, step] = last[:, 0]
+        ended |= last[:, 0] == EOS
+        finished = int(ended.sum())  # the one number a step that a GPU is waited for
+        if finished == len(ended):
+            out = out[:, : step + 1]
+            break
+        if finished * 8 > len(ended):  # not for each one: what the cache holds is copied
             going = ~ended
             rows, ended, last = rows[going], ended[going], last[going]
             memory, cross_mask, count = memory[going], cross_mask[going], count.keep(going)
             for each in itertools.chain(*cache):
                 each.keep(going)
-        states = model.decode(last, memory, None, cross_mask, cache, count, logits=False)  # (R,1,D)
-        last = (states @ words).argmax(dim=-1).masked_fill(ended[:, None], PAD)
-        out[rows, length] = last[:, 0]
-        ended |= last[:, 0] == EOS
-        length += 1
     model.train(was_training)
-    return out[:, :length]
+    return out
