@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import benchmark
@@ -93,7 +92,7 @@ def test_growth() -> None:
 
 
 def test_what_is_written_and_what_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call_script: Callable[..., tuple[object, str]]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file for each part asked for, and none for others."""
     monkeypatch.setattr("sys.argv", ["benchmark.py", "parts=[decoding]", f"output_dir={tmp_path}"])
@@ -102,8 +101,9 @@ def test_what_is_written_and_what_is_refused(
     assert written["torch"] == torch.__version__ and written["batch1_ours_milliseconds"] > 0
     assert [path.name for path in tmp_path.iterdir()] == ["decoding"]
     for given, said in (("[tabel]", "parts=tabel does not exist"), ("[]", "parts is empty")):
-        status, error = call_script("benchmark.py", f"parts={given}")
-        assert status == 1 and error.startswith(f"error: {said}; choose any of table"), error
+        monkeypatch.setattr("sys.argv", ["benchmark.py", f"parts={given}"])
+        with pytest.raises(SystemExit, match=f"^error: {said}; choose any of table"):
+            benchmark.main()
 
 
 def test_memory_is_that_of_the_work_alone() -> None:
