@@ -280,6 +280,10 @@ def test_evaluation_verifies_a_result_and_refuses_what_it_would_ignore(
     for ignored in ("task.max_length=3", "pe=none", "seed=4"):
         status, said = call_script("evaluate.py", f"run={run.directory}", ignored)
         assert status == 1 and f"the key {ignored.split('=')[0]} does not exist here" in said
+    status, said = call_script(
+        "evaluate.py", f"run={run.directory}", "verify=true", "checkpoint=best"
+    )
+    assert status == 1 and "leave checkpoint=best out" in said
 
 
 def test_a_loss_that_was_never_finite_is_not_blamed_on_the_learning_rate(tmp_path: Path) -> None:
@@ -304,3 +308,35 @@ def test_a_diverging_run_names_all_that_may_be_too_large(tmp_path: Path) -> None
     given = ["trainer.lr=1e30", "trainer.weight_decay=0", "trainer.warmup=0"]
     with pytest.raises(UserError, match="lower what is too large of trainer.lr=1e[+]30, tra"):
         train(configure(*TINY, *given, f"output_dir={tmp_path}"))
+
+
+def test_the_average_is_that_of_the_last_weights_kept(tmp_path: Path) -> None:
+    """Against torch's own running mean; the run's result is that of a run that keeps none."""
+    config = configure(*TINY, "trainer.keep=3", f"output_dir={tmp_path}")
+    run, kept = Run.of(config), train(config)
+    assert [checkpoint.load(path, checkpoint.WEIGHTS)["step"] for path in run.kept()] == [
+        10,
+        15,
+        20,
+    ]
+    plain = train(configure(*TINY, f"output_dir={tmp_path}/plain"))
+    assert kept["by_length"] == plain["by_length"]
+
+    model, *_ = checkpoint.load_model(run)
+    mean = torch.optim.swa_utils.AveragedModel(model, use_buffers=True)
+    for path in run.kept():
+        model.load_state_dict(checkpoint.load(path, checkpoint.WEIGHTS)["model"])
+        mean.update_parameters(model)
+    found, *_ = checkpoint.load_model(run, "average")
+    last = checkpoint.load_model(run)[0].state_dict()
+    for name, weights in mean.module.state_dict().items():
+        torch.testing.assert_close(found.state_dict()[name], weights)
+        assert not torch.equal(weights, last[name]), name
+
+    run.kept()[1].write_bytes(run.kept()[1].read_bytes()[:-9])
+    with pytest.raises(checkpoint.Damaged, match=r"step0000000015.pt is damaged"):
+        checkpoint.load_model(run, "average")
+    for path in run.kept():
+        path.unlink()
+    with pytest.raises(UserError, match="keeps no weights to average; train with trainer.keep=10"):
+        checkpoint.load_model(run, "average")

@@ -23,6 +23,10 @@ CONTENTS: dict[str, type | tuple[type, ...]] = {
 }  # fmt: skip
 
 
+# And what one that is kept for averaging holds.
+WEIGHTS: dict[str, type | tuple[type, ...]] = {"step": int, "model": dict}
+
+
 class Damaged(UserError):
     """A checkpoint that is not what was written."""
 
@@ -43,11 +47,33 @@ def save(path: Path, state: dict[str, Any]) -> None:
     written.replace(path)
 
 
-def load(path: Path) -> dict[str, Any]:
+def keep(run: Run, step: int, model: dict[str, Any], count: int) -> None:
+    """Keep the weights of ``step``, and of the newest ``count`` steps kept so far no others."""
+    save(run.checkpoint(f"step{step:010}"), {"step": step, "model": model})
+    for path in run.kept()[:-count]:
+        path.unlink()
+
+
+def average(run: Run) -> dict[str, torch.Tensor]:
+    """The mean of the weights a run has kept (Vaswani et al. 2017, section 6.1), in float64."""
+    paths = run.kept()
+    if not paths:
+        raise UserError(
+            f"checkpoint=average: {run.directory} keeps no weights to average; train with "
+            f"trainer.keep=10, or choose checkpoint=last."
+        )
+    total: dict[str, torch.Tensor] = {}
+    for path in paths:  # one at a time: ten large models need not be in memory together
+        for name, weights in load(path, WEIGHTS)["model"].items():
+            total[name] = weights.double() + total.get(name, 0)
+    return {name: weights / len(paths) for name, weights in total.items()}
+
+
+def load(path: Path, contents: dict[str, type | tuple[type, ...]] = CONTENTS) -> dict[str, Any]:
     """Read a checkpoint onto the CPU.
 
     Raises:
-        Damaged: it is cut short, altered, or not a checkpoint of a run.
+        Damaged: it is cut short, altered, or does not hold ``contents``.
         UserError: there is none.
     """
     if not path.exists():
@@ -56,9 +82,9 @@ def load(path: Path) -> dict[str, Any]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         intact = state.pop("sha256") == fingerprint(state)
-        intact = intact and all(isinstance(state[key], kind) for key, kind in CONTENTS.items())
+        intact = intact and all(isinstance(state[key], kind) for key, kind in contents.items())
         # Interpolations such as ${oc.env:HOME} would be resolved; ours never holds one.
-        intact = intact and "${" not in repr(state["config"])
+        intact = intact and "${" not in repr(state.get("config"))
     except Exception:  # damaged bytes bring up any of a dozen errors, none of which says more
         intact = False
     if not intact:
@@ -99,15 +125,18 @@ def fingerprint(value: Any) -> str:
 def load_model(
     run: Run, which: str = "last", device: torch.device | None = None
 ) -> tuple[Transformer, Tokenizer, DictConfig]:
-    """A trained model in evaluation mode, its tokenizer and its configuration."""
-    path = run.checkpoint(which)
+    """A trained model in evaluation mode, its tokenizer and its configuration.
+
+    ``which``: ``last``, ``best``, ``previous``, or the ``average`` of the weights kept.
+    """
+    path = run.checkpoint("last" if which == "average" else which)
     state = load(path)
     config = OmegaConf.create(state["config"])
     tokenizer = load_tokenizer(path, state)
     model = build_model(config, tokenizer)
     try:
-        model.load_state_dict(state["model"])
-    except RuntimeError:
+        model.load_state_dict(average(run) if which == "average" else state["model"])
+    except (RuntimeError, TypeError):  # the latter: shapes that cannot be added
         raise Damaged(f"{path} is damaged: its weights do not fit its configuration.") from None
     return model.to(device).eval(), tokenizer, config
 

@@ -89,6 +89,7 @@ class TrainerConfig:
     threads: int = setting(1, least=1, most=256)
     log_every: int = setting(10, least=1, most=10**9)
     eval_every: int = setting(100, least=1, most=10**9)  # validation and checkpoint
+    keep: int = setting(0, least=0, most=1000)  # weights of the last validations, to be averaged
     attention_maps: bool = True
 
 
@@ -141,7 +142,7 @@ class TrainedConfig:
     """scripts/evaluate.py and translate.py: a run, which brings its own configuration along."""
 
     run: str | None = None  # its directory
-    checkpoint: str = word("last", "best", "previous")
+    checkpoint: str = word("last", "best", "previous", "average")
     verify: bool = False  # scripts/evaluate.py: compare with the numbers that the run has kept
     trainer: MachineConfig = field(default_factory=MachineConfig)
     task: MovedConfig = field(default_factory=MovedConfig)
@@ -210,6 +211,11 @@ def check_trained(config: DictConfig) -> None:
     check_device(config.trainer.device)
     if not config.run:
         raise UserError("run is not given; name a run's directory: run=results/….")
+    if config.verify and config.checkpoint != "last":
+        raise UserError(
+            f"verify=true compares with what the last checkpoint gave; leave "
+            f"checkpoint={config.checkpoint} out."
+        )
 
 
 def check_device(name: str) -> None:

@@ -83,7 +83,6 @@ METRICS = (
 SHOWN = tuple(metric for metric in METRICS if metric.shown)
 
 
-@torch.compiler.set_stance("force_eager")  # its batches have shapes of their own
 @torch.no_grad()
 def score(model: Transformer, examples: Examples) -> Scores:
     """Teacher-forced ``nll`` (nats), ``tokens`` and ``correct`` tokens of each example, ``(N,)``.
@@ -101,7 +100,8 @@ def score(model: Transformer, examples: Examples) -> Scores:
     order = plan(examples.sizes, budget, seed=0, epoch=0, bucket=True)
     for indices in order[processes.rank() :: processes.world()]:
         batch = collate(examples, indices).to(device)
-        logits = model(batch.source, batch.target_in).float()  # (B,T,V)
+        # Not model(…), which a compiler may have taken: these batches have shapes of their own.
+        logits = model.forward(batch.source, batch.target_in).float()  # (B,T,V)
         real = batch.target_out != PAD  # (B,T)
         nll = F.cross_entropy(logits.transpose(1, 2), batch.target_out, reduction="none")  # (B,T)
         correct = (logits.argmax(dim=-1) == batch.target_out) & real

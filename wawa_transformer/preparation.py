@@ -166,8 +166,11 @@ def restore_state(training: Training, saved: dict[str, Any]) -> None:
     training.history = [row for row in history if row["step"] <= training.step]
 
 
-def save_state(training: Training, improved: bool = False) -> None:
-    """Keep all that a continued run needs; the data needs nothing but the step."""
+def save_state(training: Training, validated: bool = False, improved: bool = False) -> None:
+    """Keep all that a continued run needs; the data needs nothing but the step.
+
+    After a validation also the weights, for averaging, and where it ``improved`` as the best.
+    """
     on_cuda = training.device.type == "cuda"
     random = processes.gather(torch.get_rng_state())  # (world, …), as every process's own
     cuda_random = None
@@ -189,6 +192,10 @@ def save_state(training: Training, improved: bool = False) -> None:
         "tokenizer": training.tokenizer.to_str(),
         "config": identity(training.config),
     }
+    if validated and training.config.trainer.keep:
+        checkpoint.keep(
+            training.run, training.step, training.model.state_dict(), training.config.trainer.keep
+        )
     if improved:
         checkpoint.save(training.run.checkpoint("best"), state)
     checkpoint.save(training.run.checkpoint("last"), state)

@@ -104,6 +104,10 @@ class Run:
         """Weights and state: ``last``, ``previous`` (the one before it), ``best`` in validation."""
         return self.directory / "checkpoints" / f"{which}.pt"
 
+    def kept(self) -> list[Path]:
+        """The weights of the last validations, oldest first, with ``trainer.keep``."""
+        return sorted(self.checkpoint("last").parent.glob("step*.pt"))
+
     # ------------------------------------------------------------------------------------ its life
 
     @contextlib.contextmanager

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
 from datasets import Dataset
-from matplotlib.figure import Figure
 from omegaconf import DictConfig
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from tokenizers import Tokenizer
@@ -22,6 +21,9 @@ from wawa_transformer.evaluation import SAMPLES, SHOWN, translate
 from wawa_transformer.positional import Encoding, consecutive
 from wawa_transformer.runs import Run, write_lines
 from wawa_transformer.transformer import DecoderLayer, EncoderLayer, Transformer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Tracker:
@@ -72,7 +74,7 @@ class Tracker:
         with torch.no_grad():
             at = consecutive(length, device=device)
             added = encoding.embed(torch.zeros(1, length, d_model, device=device), at)[0]  # (S,D)
-        figure = Figure(figsize=(7, 3.5), layout="constrained")
+        figure = picture(7, 3.5)
         axes = figure.add_subplot()
         image = axes.imshow(added.cpu(), aspect="auto", cmap="RdBu", vmin=-2, vmax=2)
         axes.set(xlabel="dimension", ylabel="position", title="added to the embedding")
@@ -88,7 +90,7 @@ class Tracker:
             heads, _, keys = weights.shape
             # One panel for all heads: a panel each takes three times as long to lay out.
             apart = F.pad(weights.float().cpu(), (0, 1), value=math.nan)  # (H,Q,K+1)
-            figure = Figure(figsize=(3 * heads, 3.2), layout="constrained")
+            figure = picture(3 * heads, 3.2)
             panel = figure.add_subplot(frame_on=False, xlabel="attends to")
             panel.imshow(apart.transpose(0, 1).flatten(1), vmin=0, vmax=1, aspect="auto")  # (Q,·)
             places = [h * (keys + 1) + k for h in range(heads) for k in range(keys)]
@@ -147,6 +149,13 @@ def attention_maps(model: Transformer, source: Tensor, target_in: Tensor) -> dic
         attention.keep_weights, attention.weights = False, None
     model.train(was_training)
     return maps
+
+
+def picture(width: float, height: float) -> Figure:
+    """An empty one, in inches."""
+    from matplotlib.figure import Figure  # half a second, for which no mistake shall wait
+
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def show(

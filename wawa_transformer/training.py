@@ -160,7 +160,7 @@ def score_validation(training: Training, tracker: Tracker | Silence) -> None:
     tracker.scalars(training.step, "validation", **scores)
     improved = scores["nll"] < training.best_nll
     training.best_nll = min(training.best_nll, scores["nll"])
-    save_state(training, improved)
+    save_state(training, validated=True, improved=improved)
 
 
 def finish(training: Training, tracker: Tracker | Silence, flops_per_step: int) -> dict[str, Any]:
@@ -274,11 +274,10 @@ def describe(training: Training, flops_per_step: int) -> dict[str, Any]:
 def flops(training: Training, batches: list[Batch]) -> int:
     """Floating-point operations of one step, forward and backward, as torch counts them."""
     counter = FlopCounterMode(display=False)
-    # Compiled kernels count as nothing, and neither does the CPU's fused attention.
-    eager, attention = torch.compiler.set_stance("force_eager"), sdpa_kernel(SDPBackend.MATH)
-    with eager, attention, counter:
+    # The CPU's fused attention counts as nothing, and so would a compiled model: not model(…).
+    with sdpa_kernel(SDPBackend.MATH), counter:
         for batch in (ours(batch).to(training.device) for batch in batches):
-            logits = training.model(batch.source, batch.target_in)
+            logits = training.model.forward(batch.source, batch.target_in)
             logits.sum().backward()  # as a loss would: its own operations are no products
     training.model.zero_grad()
     return int(processes.total(torch.tensor(counter.get_total_flops())).item())
