@@ -1,24 +1,71 @@
 """Test a trained run:  python scripts/evaluate.py run=results/default/reverse/learned/seed3-…
 
-Prints exact match, token accuracy and NLL by length, and BLEU and chrF for text. With verify=true
-they are also held against the numbers that the run itself has kept.
+Prints exact match, token accuracy and NLL by length, and BLEU, chrF and TER for text, of the run's
+own test or of another one. With verify=true the numbers are held against those the run has kept.
 """
 
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
+from datasets import Dataset
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
+from sacrebleu.metrics import BLEU
 
-from wawa_transformer import checkpoint, evaluation
+from wawa_transformer import checkpoint, evaluation, translation
 from wawa_transformer.batching import encode
 from wawa_transformer.commandline import script
-from wawa_transformer.config import UserError
+from wawa_transformer.config import CONFIG_DIR, UserError
 from wawa_transformer.evaluation import METRICS, SHOWN
 from wawa_transformer.runs import Run
-from wawa_transformer.text import build_task
+from wawa_transformer.search import build_method
+from wawa_transformer.tasks import TASKS, Task
+from wawa_transformer.text import TextTask, build_task
 
 TOLERANCE = 1e-5  # other processors round otherwise
+
+
+def tests_of(trained: DictConfig, config: DictConfig) -> dict[str, Task]:
+    """The run's task with each test that is asked for, by name.
+
+    Raises:
+        UserError: an override says nothing to this run's task, or to this command.
+    """
+    known = {each.name for each in fields(TASKS[trained.task.kind])}
+    given = {key: value for key, value in config.task.items() if value is not None}
+    for key in given:
+        if key not in known:
+            raise UserError(
+                f"task.{key}={given[key]} says nothing to task={trained.task.name}, on which this "
+                f"run was trained; leave it out."
+            )
+    if config.verify and (given.keys() - {"data_dir"} or config.test_sets):
+        raise UserError("verify=true compares with the run's own test; leave the other one out.")
+    if config.verify and config.checkpoint != "last":
+        raise UserError(
+            f"verify=true compares with what the last checkpoint gave; leave "
+            f"checkpoint={config.checkpoint} out."
+        )
+    if "data_dir" not in given:
+        for key in {"test_source", "test_target"} & given.keys():
+            given[key] = str(Path(given[key]).absolute())  # of the folder one is in
+        before = trained.task.get("data_dir")
+        if before and not Path(before).is_dir() and (CONFIG_DIR.parent / before).is_dir():
+            given["data_dir"] = str(CONFIG_DIR.parent / before)
+    trained.task.update(given)
+    task = build_task(trained)
+    if not config.test_sets:
+        return {"test": task}
+    if not isinstance(task, TextTask):
+        raise UserError(
+            f"test_sets={list(config.test_sets)} names files, and task={task.name} makes its own "
+            f"test; leave it out."
+        )
+    if {"test_source", "test_target"} & given.keys():
+        raise UserError("test_sets and task.test_source both name a test; give one of them.")
+    return {name: task.named(name) for name in config.test_sets}
 
 
 def verify(run: Run, result: dict[str, Any]) -> str:
@@ -47,31 +94,82 @@ def verify(run: Run, result: dict[str, Any]) -> str:
     return f"verified: {len(gaps)} numbers, largest difference {max(gaps):.1g}"
 
 
-@script("trained")
+def table_of(task: Task, result: dict[str, Any], bleu: dict[int, float]) -> Table:
+    """The metrics by length, with BLEU where there is one."""
+    whole = "all trained" if task.trained_lengths else "all"
+    headings = [metric.heading for metric in SHOWN]
+    view = Table("length", "examples", *headings, "BLEU" if bleu else "ceiling without positions")
+    for row in [*result["by_length"], {"length": whole, "ceiling": None, **result["test"]}]:
+        last = bleu.get(row["length"]) if bleu else row["ceiling"]
+        numbers = (f"{row[metric.name]:.{metric.digits}f}" for metric in SHOWN)
+        shown = "" if last is None else f"{last:.{1 if bleu else 3}f}"
+        view.add_row(str(row["length"]), str(row["examples"]), *numbers, shown)
+    return view
+
+
+@script("evaluate")
 def main(config: DictConfig) -> None:
     run, model, tokenizer, trained = checkpoint.open_trained(config)
-    if config.task.data_dir is not None:
-        trained.task.data_dir = config.task.data_dir
-    task = build_task(trained)
-    data = task.dataset(trained.seed)["test"]
-    test = encode(data, tokenizer)
-    evaluation.check_lengths(model, test.sizes)
-    result = evaluation.test_results(task, model, test)
-    if config.verify:
-        print(verify(run, result))
-    headings = (metric.heading for metric in SHOWN)
-    view = Table("length", "examples", *headings, "ceiling without positions")
-    for row in [*result["by_length"], {"length": "all trained", "ceiling": None, **result["test"]}]:
-        ceiling = "" if row["ceiling"] is None else f"{row['ceiling']:.3f}"
-        numbers = (f"{row[metric.name]:.{metric.digits}f}" for metric in SHOWN)
-        view.add_row(str(row["length"]), str(row["examples"]), *numbers, ceiling)
-    Console().print(view)
-    if task.translates:
-        hypotheses = evaluation.translate(model, tokenizer, test)
-        scores = evaluation.translation_scores(hypotheses, data["target"][:])
-        interval = f"[{scores['bleu_low']:.1f}, {scores['bleu_high']:.1f}]"
-        print(f"BLEU {scores['bleu']:.1f} {interval}  {scores['signature']}")
-        print(f"chrF {scores['chrf']:.1f}  {scores['chrf_signature']}")
+    method = build_method(config)
+    tests = tests_of(trained, config)
+    translates = next(iter(tests.values())).translates
+    other = None
+    if config.against:
+        if not translates:
+            raise UserError(f"against={config.against} is for runs that translate; leave it out.")
+        other = checkpoint.load_model(
+            Run.at(Path(config.against)), config.checkpoint, next(model.parameters()).device
+        )
+    if not translates and method.kind != "greedy":
+        raise UserError(
+            f"decode={method.name} is for text; this task is scored by exact match of greedy "
+            f"decoding: leave it out."
+        )
+    for name, task in tests.items():
+        if len(tests) > 1:
+            print(name)
+        data = task.test(trained.seed)
+        test = encode(data, tokenizer)
+        evaluation.check_lengths(model, test.sizes)
+        result = evaluation.test_results(task, model, test)
+        if config.verify:
+            print(verify(run, result))
+        bleu: dict[int, float] = {}
+        if translates:
+            references = translation.one_line_each(data["target"][:])
+            found = translation.translate(model, tokenizer, test, method)
+            rows = translation.bleu_by_length(found, references, data["length"][:])
+            bleu = {row["length"]: row["bleu"] for row in rows}
+        Console().print(table_of(task, result, bleu))
+        if not translates:
+            continue
+        for row in translation.all_scores(found, references):
+            interval = f"[{row['low']:.1f}, {row['high']:.1f}]"
+            print(f"{row['name']} {row['score']:.1f} {interval}  {row['signature']}")
+        if other:
+            compare(config, data, method, found, references, other)
+
+
+def compare(
+    config: DictConfig,
+    data: Dataset,
+    method: Any,
+    found: list[str],
+    references: list[str],
+    other: Any,
+) -> None:
+    """The paired test against another run's translations, in words."""
+    model, tokenizer, _ = other
+    theirs = translation.translate(model, tokenizer, encode(data, tokenizer), method)
+    ours, scores = (BLEU().corpus_score(each, [references]).score for each in (found, theirs))
+    if found == theirs:
+        print(f"{config.against}: the same translations")
+        return
+    p = translation.paired_test({"ours": found, "theirs": theirs}, references, BLEU())["theirs"]
+    print(
+        f"BLEU {ours - scores:+.1f} against {scores:.1f} of {config.against}, p = {p:.4f} "
+        f"(approximate randomisation over sentences)"
+    )
 
 
 if __name__ == "__main__":

@@ -1,32 +1,105 @@
-"""Lines in, lines out:  echo "1 2 3" | python scripts/translate.py run=results/default/letters/…"""
+"""Lines in, lines out:  echo "1 2 3" | python scripts/translate.py run=results/default/letters/…
 
+Each line is answered as it comes, by one line: the standard input may be a file, a pipe that stays
+open, or a keyboard. What is no word of the vocabulary is named on the standard error.
+"""
+
+import os
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
-from datasets import Dataset
+import torch
 from omegaconf import DictConfig
+from tokenizers import Tokenizer
 
 from wawa_transformer import checkpoint, evaluation
-from wawa_transformer.batching import encode
 from wawa_transformer.commandline import script
 from wawa_transformer.config import UserError
+from wawa_transformer.search import build_method
+from wawa_transformer.tracking import attention_maps, attention_picture
+from wawa_transformer.transformer import BOS, Transformer
+from wawa_transformer.translation import Hypothesis, hypotheses, read, unknown
+
+AT_ONCE = 2**16  # bytes that are read, and so lines that are translated, together
+LONGEST = 10**5  # bytes of a line
+PICTURES = (".png", ".svg", ".pdf")
 
 
-@script("trained")
+def arriving(source: int) -> Iterator[list[bytes]]:
+    """The lines of a file descriptor, as many at a time as have come: none waits for the next."""
+    rest = b""
+    while chunk := os.read(source, AT_ONCE):
+        *lines, rest = (rest + chunk).split(b"\n")  # a lone CR ends no line
+        if lines:
+            yield lines
+        if len(rest) > LONGEST:
+            yield [rest]  # which is refused
+    if rest:
+        yield [rest]
+
+
+def texts(lines: list[bytes], before: int) -> tuple[list[str], UserError | None]:
+    """Lines as text, up to the first that is none, and what there is to say of that one."""
+    out: list[str] = []
+    for number, line in enumerate(lines, before + 1):
+        if len(line) > LONGEST:
+            return out, UserError(
+                f"line {number} of the standard input has more than {LONGEST:,} bytes; cut it into "
+                f"sentences."
+            )
+        try:
+            out.append(line.decode("utf-8").rstrip("\r"))
+        except UnicodeDecodeError:
+            return out, UserError(
+                f"standard input is not UTF-8 in line {number}; convert it first."
+            )
+    return out, None
+
+
+@script("translate")
 def main(config: DictConfig) -> None:
     _, model, tokenizer, _ = checkpoint.open_trained(config)
-    try:  # as bytes: in a locale without UTF-8 the text stream would let anything pass
-        text = sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"standard input is not UTF-8 (byte {error.start}); convert it first."
-        ) from None
-    if not text:
-        return
-    lines = text.removesuffix("\n").split("\n")
-    nothing = {"target": [""] * len(lines), "length": [0] * len(lines)}
-    examples = encode(Dataset.from_dict({"source": lines, **nothing}), tokenizer)
-    evaluation.check_lengths(model, examples.sizes)
-    print("\n".join(evaluation.translate(model, tokenizer, examples)))
+    method, number, picture = build_method(config), 0, config.attention
+    if picture and Path(picture).suffix not in PICTURES:
+        raise UserError(f"attention={picture} must end in one of {', '.join(PICTURES)}.")
+    if sys.stdin.isatty():
+        print("A line and Enter; Ctrl-D ends.", file=sys.stderr)
+    for lines in arriving(sys.stdin.fileno()):
+        good, refused = texts(lines, number)
+        full = [text for text in good if text.strip()]
+        sources = read(tokenizer, full)
+        if full:
+            evaluation.check_lengths(model, sources.sizes)
+        found = iter(hypotheses(model, tokenizer, sources, method))
+        for text in good:
+            number += 1
+            if strange := unknown(tokenizer, text):
+                print(f"warning: line {number}: unknown: {' '.join(strange)}", file=sys.stderr)
+            if not text.strip():  # stays blank
+                print(flush=True)
+                continue
+            every = next(found)
+            if picture:
+                draw(model, tokenizer, text, every[0], picture)
+                picture = None
+            if config.nbest:
+                rows = [f"{number}\t{each.score:.4f}\t{each.text}" for each in every]
+            else:
+                rows = [every[0].text]
+            print("\n".join(rows), flush=True)
+        if refused:
+            raise refused
+
+
+def draw(model: Transformer, tokenizer: Tokenizer, text: str, found: Hypothesis, path: str) -> None:
+    """Where each word of a translation looked at in the source, in the last layer, head by head."""
+    source = read(tokenizer, [text])[0].tolist()
+    device = next(model.parameters()).device
+    before = torch.tensor([[BOS, *found.ids[:-1]]], device=device)
+    maps = attention_maps(model, torch.tensor([source], device=device), before)
+    named = ([tokenizer.id_to_token(i) or "" for i in each] for each in (found.ids, source))
+    attention_picture(maps["cross"], *named).savefig(path)
 
 
 if __name__ == "__main__":

@@ -72,10 +72,10 @@ MODELS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def configure(*overrides: str) -> DictConfig:
-    """The configuration ``scripts/train.py`` would get."""
+def configure(*overrides: str, script: str = "config") -> DictConfig:
+    """The configuration ``scripts/train.py`` would get, or another script by its file's name."""
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        return compose("config", list(overrides))
+        return compose(script, list(overrides))
 
 
 @pytest.fixture

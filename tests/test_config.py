@@ -9,11 +9,12 @@ from conftest import TINY, configure, run_script
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from wawa_transformer.commandline import explain, validate
-from wawa_transformer.config import CONFIG_DIR, UserError, build_model
+from wawa_transformer.commandline import check_use, explain, validate
+from wawa_transformer.config import CONFIG_DIR, TranslateConfig, UserError, build_model
 from wawa_transformer.counting import Counting
 from wawa_transformer.positional import ENCODINGS
 from wawa_transformer.runs import Run
+from wawa_transformer.search import build_method
 from wawa_transformer.seeds import seed_for
 from wawa_transformer.tasks import word_tokenizer
 from wawa_transformer.text import build_task
@@ -85,13 +86,18 @@ def test_settings_of_encodings_and_tasks_are_typed() -> None:
 def test_every_configuration_file_composes_and_builds(choice: str) -> None:
     """Every choice of every group gives a valid configuration, a task and a model."""
     group, _, name = choice.partition("/")
+    assert "python scripts/" in (CONFIG_DIR / f"{choice}.yaml").read_text(encoding="utf-8")
+    if group == "decode":  # is asked of a trained run
+        config = configure(f"{group}={name}", "run=RUN", script="translate")
+        check_use(TranslateConfig, config)
+        assert build_method(config).name == name
+        return
     config = configure(f"{group}={name}")
     validate(config)
     if group == "task":
         build_task(config)
     config.model.num_layers = 1
     build_model(config, WORDS)
-    assert "python scripts/" in (CONFIG_DIR / f"{choice}.yaml").read_text(encoding="utf-8")
 
 
 def test_keys_of_every_encoding_reach_the_model() -> None:

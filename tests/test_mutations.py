@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wawa_transformer import Transformer, checkpoint, evaluation
+from wawa_transformer import Transformer, checkpoint, evaluation, translation
 from wawa_transformer.batching import Batch, Examples, collate, encode, plan
 from wawa_transformer.dropout import Dropout
 from wawa_transformer.runs import Run
@@ -134,6 +134,6 @@ def test_a_translation_may_be_longer_than_its_source(tiny) -> None:
         model.output.weight[EOS + 2] = 1.0
     examples: Examples = encode(data["validation"], tokenizer).first(3)
     for source, line in zip(
-        examples.source, evaluation.translate(model, tokenizer, examples), strict=True
+        examples.source, translation.translate(model, tokenizer, examples), strict=True
     ):
         assert len(line.split()) >= 2 * len(source)

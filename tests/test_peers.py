@@ -20,6 +20,7 @@ from x_transformers.x_transformers import (
 from wawa_transformer import Transformer
 from wawa_transformer.decoding import greedy
 from wawa_transformer.positional import Place, build, consecutive
+from wawa_transformer.search import Beam
 from wawa_transformer.transformer import EOS
 
 B, H, S, DH = 2, 4, 9, 8
@@ -105,6 +106,24 @@ def test_marian() -> None:
     asked = {"max_new_tokens": 12, "num_beams": 1, "do_sample": False}
     expected = theirs.generate(input_ids=SOURCE, attention_mask=real, **asked)
     assert torch.equal(greedy(ours, SOURCE, 12), expected[:, 1:])
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0])
+def test_marians_beam(penalty: float) -> None:
+    """All hypotheses of each sentence in their order, and their scores."""
+    ours = ending(peers.like_marian(50, 16, 2, 2, 32))
+    theirs = peers.marian(ours)
+    found = theirs.generate(
+        input_ids=SOURCE, attention_mask=SOURCE != 0, max_new_tokens=12, do_sample=False,
+        num_beams=4, num_return_sequences=4, length_penalty=penalty, early_stopping=False,
+        return_dict_in_generate=True, output_scores=True,
+    )  # fmt: skip
+    ids, scores = Beam(size=4, length_penalty=penalty)(ours, SOURCE, 12)
+    expected = found.sequences[:, 1:].view(len(SOURCE), 4, -1)
+    after = (expected == EOS).cumsum(dim=-1) > (expected == EOS)  # what follows an end
+    assert torch.equal(ids, expected.masked_fill(after, 0)[..., : ids.size(2)])
+    torch.testing.assert_close(scores.flatten(), found.sequences_scores, rtol=0, atol=1e-5)
+    assert len(set((ids != 0).sum(dim=-1).flatten().tolist())) > 2
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])

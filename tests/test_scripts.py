@@ -39,7 +39,7 @@ def test_lines_that_are_not_utf8_and_readers_that_leave(tmp_path: Path) -> None:
             env={**os.environ, "LC_ALL": locale},
         )
         assert translated.returncode == 1
-        assert b"standard input is not UTF-8 (byte 4)" in translated.stderr
+        assert b"standard input is not UTF-8 in line 2" in translated.stderr
     blank = subprocess.run(command, input=b"1\n\n2\n", capture_output=True)
     assert blank.stdout.count(b"\n") == 3, blank.stderr
     headed = subprocess.run(

@@ -29,7 +29,8 @@ from wawa_transformer import processes, stopping
 from wawa_transformer.config import (
     CONFIG_DIR,
     Config,
-    TrainedConfig,
+    EvaluateConfig,
+    TranslateConfig,
     UserError,
     check,
     check_model,
@@ -39,11 +40,14 @@ from wawa_transformer.config import (
     nearest,
     printable,
 )
+from wawa_transformer.search import build_method
 from wawa_transformer.text import build_task
 
 # For each file in configs/ that a script begins with: its schema, and what checks its values.
 SCHEMAS: dict[str, type] = {}
 RULES: dict[str, Callable[[DictConfig], None]] = {}
+# Those of the scripts that use a trained run, and take its configuration from there.
+USES: dict[str, type] = {"evaluate": EvaluateConfig, "translate": TranslateConfig}
 
 
 def register(
@@ -58,6 +62,14 @@ def register(
     ConfigStore.instance().store(name=f"{config_name}_schema", node=schema)
 
 
+def check_use(schema: type, config: DictConfig) -> None:
+    """Every rule of what is asked of a trained run."""
+    check_trained(schema, config)
+    if not isinstance(config.decode.get("kind"), str):
+        raise UserError("decode is not chosen; choose one: decode=….")
+    build_method(config)
+
+
 def validate(config: DictConfig) -> None:
     """Every rule of a run's configuration, once, before anything is built or written."""
     check_model(config)
@@ -65,7 +77,8 @@ def validate(config: DictConfig) -> None:
 
 
 register("config", Config, validate)
-register("trained", TrainedConfig, check_trained)
+for name, schema in USES.items():
+    register(name, schema, functools.partial(check_use, schema))
 
 
 def words(config_name: str) -> str:
@@ -212,7 +225,7 @@ def reason(error: Exception, config_name: str) -> str:
         inside = [known for known in known_here if known.endswith(f".{key}")]
         meant = f" (did you mean {' or '.join(inside)}?)" if inside else nearest(key, known_here)
         where = ""
-        if config_name == "trained":
+        if config_name in USES:
             where = f" here: a run is used as it was trained, and {', '.join(known_here)} are all"
         return f"the key {key} does not exist{where}{meant}."
     if isinstance(error, OverrideParseException):
@@ -232,12 +245,13 @@ def reason(error: Exception, config_name: str) -> str:
 def known_keys(config_name: str) -> list[str]:
     """Every key of the schema and every group, for "did you mean"."""
     found = set(keys(OmegaConf.structured(SCHEMAS[config_name])))
-    if config_name == "config":
-        for path in CONFIG_DIR.glob("*/*.yaml"):
-            group = path.parent.name
-            found.add(group)
-            if group in ("pe", "task"):  # typed by the class they name, not by the schema
-                found |= set(keys(OmegaConf.load(path), f"{group}."))
+    for path in CONFIG_DIR.glob("*/*.yaml"):
+        group = path.parent.name
+        if (group == "decode") != (config_name in USES):
+            continue
+        found.add(group)
+        if group in ("pe", "task", "decode"):  # typed by the class they name, not by the schema
+            found |= set(keys(OmegaConf.load(path), f"{group}."))
     return sorted(found)
 
 

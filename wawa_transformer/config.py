@@ -131,21 +131,42 @@ class MachineConfig:
 
 
 @dataclass
-class MovedConfig:
-    """Where the run's own corpus is now, if it has moved."""
-
-    data_dir: str | None = None
-
-
-@dataclass
 class TrainedConfig:
-    """scripts/evaluate.py and translate.py: a run, which brings its own configuration along."""
+    """A run, which brings its own configuration along, and how it is used."""
 
     run: str | None = None  # its directory
     checkpoint: str = word("last", "best", "previous", "average")
-    verify: bool = False  # scripts/evaluate.py: compare with the numbers that the run has kept
+    decode: dict[str, Any] = MISSING  # typed by the class its kind names
     trainer: MachineConfig = field(default_factory=MachineConfig)
-    task: MovedConfig = field(default_factory=MovedConfig)
+
+
+@dataclass
+class OtherTest:
+    """What of a run's task may be another one in its test; null: as it was."""
+
+    data_dir: str | None = None
+    test_source: str | None = None
+    test_target: str | None = None
+    test_max_length: int | None = None
+    test_per_length: int | None = None
+
+
+@dataclass
+class EvaluateConfig(TrainedConfig):
+    """scripts/evaluate.py."""
+
+    verify: bool = False  # compare with the numbers that the run has kept
+    against: str | None = None  # another run, in a paired test
+    test_sets: list[str] = field(default_factory=list)  # by name, beside the run's text
+    task: OtherTest = field(default_factory=OtherTest)
+
+
+@dataclass
+class TranslateConfig(TrainedConfig):
+    """scripts/translate.py."""
+
+    nbest: bool = False  # every hypothesis with its score
+    attention: str | None = None  # a picture of the first line's
 
 
 def check_model(config: DictConfig) -> None:
@@ -204,18 +225,13 @@ def check_model(config: DictConfig) -> None:
         raise UserError(f"{str(error).rstrip('.')}.") from None
 
 
-def check_trained(config: DictConfig) -> None:
+def check_trained(schema: type, config: DictConfig) -> None:
     """The rules of the scripts that use a trained run."""
-    check(TrainedConfig, config)
+    check(schema, config)
     check(MachineConfig, config.trainer, "trainer.")
     check_device(config.trainer.device)
     if not config.run:
         raise UserError("run is not given; name a run's directory: run=results/….")
-    if config.verify and config.checkpoint != "last":
-        raise UserError(
-            f"verify=true compares with what the last checkpoint gave; leave "
-            f"checkpoint={config.checkpoint} out."
-        )
 
 
 def check_device(name: str) -> None:

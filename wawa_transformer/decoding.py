@@ -1,8 +1,9 @@
-"""Greedy decoding with a key/value cache."""
+"""Decoding a position at a time with a key/value cache: greedily, or by drawing."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -10,13 +11,32 @@ from torch import Tensor
 from wawa_transformer.transformer import BOS, EOS, PAD, Transformer, padding_mask
 
 
-@torch.no_grad()
 def greedy(model: Transformer, source: Tensor, max_length: int) -> Tensor:
     """The most probable next id, again and again, for every row of ``source (B,S)``.
 
-    Returns ``(B, <= max_length)`` ids without BOS; what follows a row's EOS is padding. Each step
-    feeds one position and reuses the cached keys and values of all earlier ones; rows that have
-    ended leave the batch.
+    Returns ``(B, <= max_length)`` ids without BOS; what follows a row's EOS is padding.
+    """
+    return one_by_one(model, source, max_length, most_probable, scored=False)[0]
+
+
+def most_probable(logits: Tensor) -> Tensor:
+    """Ids ``(R,1)`` from logits ``(R,1,V)``."""
+    return logits.argmax(dim=-1)
+
+
+@torch.no_grad()
+def one_by_one(
+    model: Transformer,
+    source: Tensor,
+    max_length: int,
+    choose: Callable[[Tensor], Tensor],
+    scored: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """As :func:`greedy`, where ``choose`` finds the next ids ``(R,1)`` in logits ``(R,1,V)``.
+
+    Each step feeds one position and reuses the cached keys and values of all earlier ones; rows
+    that have ended leave the batch. With the ids their log-probability in nats, ``(B,)``, where
+    they shall be ``scored``, and else 0.
     """
     was_training = model.training
     model.eval()
@@ -27,9 +47,14 @@ def greedy(model: Transformer, source: Tensor, max_length: int) -> Tensor:
     rows = torch.arange(len(source), device=source.device)  # those still in the batch, R of them
     last = torch.full_like(source[:, :1], BOS)  # (R,1)
     ended = torch.zeros_like(rows, dtype=torch.bool)
+    scores = torch.zeros_like(rows, dtype=words.dtype)  # (B,)
     for step in range(max_length):
         states = model.decode(last, memory, None, cross_mask, cache, count, logits=False)  # (R,1,D)
-        last = (states @ words).argmax(dim=-1).masked_fill(ended[:, None], PAD)
+        logits = states @ words  # (R,1,V)
+        last = choose(logits).masked_fill(ended[:, None], PAD)
+        if scored:
+            log_p = logits.gather(-1, last[..., None])[..., 0] - logits.logsumexp(dim=-1)  # (R,1)
+            scores[rows] += log_p[:, 0].masked_fill(ended, 0)
         out[rows, step] = last[:, 0]
         ended |= last[:, 0] == EOS
         finished = int(ended.sum())  # the one number a step that a GPU is waited for
@@ -43,4 +68,4 @@ def greedy(model: Transformer, source: Tensor, max_length: int) -> Tensor:
             for each in itertools.chain(*cache):
                 each.keep(going)
     model.train(was_training)
-    return out
+    return out, scores

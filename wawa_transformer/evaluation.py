@@ -1,8 +1,7 @@
-"""What a trained model can do: likelihood, exact match by length, translation quality."""
+"""What a trained model can do: likelihood, and exact match by length."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,22 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from datasets import Dataset
-from sacrebleu.metrics import BLEU, CHRF
-from tokenizers import Tokenizer
 
 from wawa_transformer import processes
 from wawa_transformer.batching import Examples, collate, plan
 from wawa_transformer.config import UserError
-from wawa_transformer.decoding import greedy
 from wawa_transformer.positional import SequenceTooLong
-from wawa_transformer.runs import Run, write_lines
 from wawa_transformer.tasks import Task
 from wawa_transformer.transformer import EOS, PAD, Transformer
 
 COUNTS = ("nll", "tokens", "correct", "oracle")
 BATCH_TOKENS = 4096  # no gradients are kept, so a large batch is cheap
-SAMPLES = 8  # translations that a result shows
 
 Scores = dict[str, np.ndarray]  # each of COUNTS, one number an example: (N,)
 
@@ -128,37 +121,6 @@ def by_length(scores: Scores, lengths: list[int]) -> list[dict[str, Any]]:
     return [{"length": int(n), **summarise(scores, column == n)} for n in np.unique(column)]
 
 
-def translate(model: Transformer, tokenizer: Tokenizer, examples: Examples) -> list[str]:
-    """Greedy translations in the order of ``examples``, as plain text of one line each."""
-    device = next(model.parameters()).device
-    sources = examples.source
-    out, budget = [""] * len(sources), max(BATCH_TOKENS, sources.sizes.max())
-    for indices in plan(sources.sizes, budget, seed=0, epoch=0, bucket=True):
-        source = sources.padded(indices).to(device)
-        room = model.max_positions or 10**9
-        limit = min(2 * source.size(1) + 10, room)  # beyond that a model only repeats itself
-        for i, ids in zip(indices, greedy(model, source, limit).tolist(), strict=True):
-            out[i] = " ".join(tokenizer.decode(ids, skip_special_tokens=True).split())
-    return out
-
-
-def translation_scores(hypotheses: list[str], references: list[str]) -> dict[str, Any]:
-    """BLEU (Papineni et al. 2002) and chrF (Popović 2015) with sacreBLEU's signatures.
-
-    The interval is sacreBLEU's 95% bootstrap over sentences, 1,000 resamples.
-    """
-    bleu, chrf = BLEU(), CHRF()
-    result = bleu.corpus_score(hypotheses, [references], n_bootstrap=1000)
-    return {
-        "bleu": result.score,
-        "bleu_low": result._mean - result._ci,
-        "bleu_high": result._mean + result._ci,
-        "signature": str(bleu.get_signature()),
-        "chrf": chrf.corpus_score(hypotheses, [references]).score,
-        "chrf_signature": str(chrf.get_signature()),
-    }
-
-
 def test_results(task: Task, model: Transformer, test: Examples) -> dict[str, Any]:
     """The test split as a whole (the trained lengths, if there are such) and by length."""
     scores = score(model, test)
@@ -169,19 +131,6 @@ def test_results(task: Task, model: Transformer, test: Examples) -> dict[str, An
     lengths = np.asarray(test.length)
     trained = (lengths >= low) & (lengths <= high)
     return {"test": summarise(scores, trained), "by_length": rows}
-
-
-def write_translations(run: Run, test: Dataset, hypotheses: list[str]) -> dict[str, Any]:
-    """Hypotheses and references as files, one sentence a line, and their scores."""
-    references = [" ".join(line.split()) for line in test["target"][:]]
-    write_lines(run.translations_file, hypotheses)
-    write_lines(run.references_file, references)
-    triples = zip(test["source"][:], references, hypotheses, strict=True)
-    samples = [
-        {"source": source, "reference": reference, "hypothesis": hypothesis}
-        for source, reference, hypothesis in itertools.islice(triples, SAMPLES)
-    ]
-    return {**translation_scores(hypotheses, references), "samples": samples}
 
 
 def check_lengths(model: Transformer, *sizes: np.ndarray) -> None:

@@ -60,6 +60,10 @@ class Task:
         """Train, validation and test: columns ``source``, ``target`` (text), ``length`` (int)."""
         raise NotImplementedError
 
+    def test(self, seed: int) -> Dataset:
+        """The test alone, for a model that is trained."""
+        return self.dataset(seed)["test"]
+
     def tokenizer(self, data: DatasetDict) -> Tokenizer:
         """One tokenizer for both sides, the special tokens at ids 0 to 3."""
         raise NotImplementedError

@@ -5,13 +5,14 @@ With it every task there is has been defined: :func:`build_task` chooses among t
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import os
 import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from datasets import Dataset, DatasetDict, load_dataset
 from omegaconf import DictConfig
@@ -74,6 +75,31 @@ class TextTask(Task, kind="text"):
             splits["train"], splits[name] = parts["train"], parts["test"]
         return DatasetDict({name: splits[name] for name in ("train", "validation", "test")})
 
+    def test(self, seed: int) -> Dataset:
+        """From its own two files, where it has them, without a look at the others."""
+        if self.test_source is None and self.test_target is None:
+            return super().test(seed)
+        own = self.from_pair("test", "test_")
+        assert own is not None
+        return own
+
+    def named(self, test_set: str) -> Self:
+        """The same with the test that is called ``test_set``, in files named as the training's are.
+
+        ``test_2017`` is ``test_2017.en.gz`` and ``test_2017.de.gz`` beside ``train.en.gz``.
+        """
+        if self.source is None or self.target is None:
+            raise UserError(
+                f"test_sets={test_set} is looked for beside the files of this run, which has none; "
+                f"name two in task.test_source and task.test_target."
+            )
+        files = (
+            str(Path(side).with_name(test_set + "".join(Path(side).suffixes)))
+            for side in (self.source, self.target)
+        )
+        source, target = files
+        return dataclasses.replace(self, test_source=source, test_target=target)
+
     def tokenizer(self, data: DatasetDict) -> Tokenizer:
         """A joint byte-level BPE of the training text (Sennrich et al. 2016)."""
         tokenizer = Tokenizer(models.BPE())
@@ -103,24 +129,28 @@ class TextTask(Task, kind="text"):
                 f"task.data_dir={self.data_dir} does not exist; point it at the folder that holds "
                 f"{self.source}, or load a hub dataset with task.hub=bentrevett/multi30k."
             )
-        splits = {}
-        for name, prefix in (("train", ""), ("validation", "validation_"), ("test", "test_")):
-            source, target = getattr(self, f"{prefix}source"), getattr(self, f"{prefix}target")
-            if (source is None) != (target is None):
-                raise UserError(
-                    f"task.{prefix}source and task.{prefix}target go together; give both."
-                )
-            if source is not None:
-                folder = Path(self.data_dir or "")
-                left = read_sentences(folder / source, f"task.{prefix}source")
-                right = read_sentences(folder / target, f"task.{prefix}target")
-                if len(left) != len(right):
-                    raise UserError(
-                        f"{folder / source} has {len(left)} lines and {folder / target} has "
-                        f"{len(right)}; line n of one must translate line n of the other."
-                    )
-                splits[name] = self.pairs(left, right, name)
-        return splits
+        found = {
+            name: self.from_pair(name, prefix)
+            for name, prefix in (("train", ""), ("validation", "validation_"), ("test", "test_"))
+        }
+        return {name: split for name, split in found.items() if split is not None}
+
+    def from_pair(self, split: str, prefix: str) -> Dataset | None:
+        """A split from the two files that ``prefix`` names, where it does."""
+        source, target = getattr(self, f"{prefix}source"), getattr(self, f"{prefix}target")
+        if (source is None) != (target is None):
+            raise UserError(f"task.{prefix}source and task.{prefix}target go together; give both.")
+        if source is None:
+            return None
+        folder = Path(self.data_dir or "")
+        left = read_sentences(folder / source, f"task.{prefix}source")
+        right = read_sentences(folder / target, f"task.{prefix}target")
+        if len(left) != len(right):
+            raise UserError(
+                f"{folder / source} has {len(left)} lines and {folder / target} has "
+                f"{len(right)}; line n of one must translate line n of the other."
+            )
+        return self.pairs(left, right, split)
 
     def from_hub(self) -> dict[str, Dataset]:
         """The splits of a hub dataset, or of a local folder in a format ``datasets`` knows."""

@@ -17,10 +17,11 @@ from torch.utils.tensorboard import SummaryWriter
 
 from wawa_transformer.batching import Examples, collate
 from wawa_transformer.config import CONFIG_DIR
-from wawa_transformer.evaluation import SAMPLES, SHOWN, translate
+from wawa_transformer.evaluation import SHOWN
 from wawa_transformer.positional import Encoding, consecutive
 from wawa_transformer.runs import Run, write_lines
 from wawa_transformer.transformer import DecoderLayer, EncoderLayer, Transformer
+from wawa_transformer.translation import SAMPLES, translate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,22 +85,11 @@ class Tracker:
     def attention_images(
         self, step: int, maps: dict[str, Tensor], labels: dict[str, tuple[list[str], list[str]]]
     ) -> None:
-        """One picture per attention: heads ``(H,Q,K)`` side by side, labelled (queries, keys)."""
+        """One picture per attention: heads ``(H,Q,K)``, labelled (queries, keys)."""
         for name, weights in maps.items():
-            rows, columns = labels[name.split("/")[0]]
-            heads, _, keys = weights.shape
-            # One panel for all heads: a panel each takes three times as long to lay out.
-            apart = F.pad(weights.float().cpu(), (0, 1), value=math.nan)  # (H,Q,K+1)
-            figure = picture(3 * heads, 3.2)
-            panel = figure.add_subplot(frame_on=False, xlabel="attends to")
-            panel.imshow(apart.transpose(0, 1).flatten(1), vmin=0, vmax=1, aspect="auto")  # (Q,·)
-            places = [h * (keys + 1) + k for h in range(heads) for k in range(keys)]
-            panel.set_xticks(places, columns * heads, rotation=90, fontsize=7)
-            panel.set_yticks(range(len(rows)), rows, fontsize=7)
-            for h in range(heads):
-                middle = h * (keys + 1) + (keys - 1) / 2
-                panel.text(middle, -0.7, f"head {h + 1}", ha="center", fontsize=9)
-            self.writer.add_figure(f"attention/{name}", figure, step)
+            self.writer.add_figure(
+                f"attention/{name}", attention_picture(weights, *labels[name]), step
+            )
 
     def hparams(self, settings: dict[str, Any], metrics: dict[str, float]) -> None:
         """The row of this run in TensorBoard's HPARAMS table; the same columns for every run."""
@@ -156,6 +146,21 @@ def picture(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure  # half a second, for which no mistake shall wait
 
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def attention_picture(weights: Tensor, queries: list[str], keys: list[str]) -> Figure:
+    """Heads ``(H,Q,K)`` side by side, in one panel: a panel each takes three times as long."""
+    heads, across = len(weights), len(keys) + 1
+    apart = F.pad(weights.float().cpu(), (0, 1), value=math.nan)  # (H,Q,K+1)
+    figure = picture(max(3, 0.2 * across) * heads, max(3.2, 0.2 * len(queries)))
+    panel = figure.add_subplot(frame_on=False, xlabel="attends to")
+    panel.imshow(apart.transpose(0, 1).flatten(1), vmin=0, vmax=1, aspect="auto")  # (Q,·)
+    places = [h * across + k for h in range(heads) for k in range(len(keys))]
+    panel.set_xticks(places, keys * heads, rotation=90, fontsize=7)
+    panel.set_yticks(range(len(queries)), queries, fontsize=7)
+    for h in range(heads):
+        panel.text((h + 0.5) * across - 1, -0.7, f"head {h + 1}", ha="center", fontsize=9)
+    return figure
 
 
 def show(

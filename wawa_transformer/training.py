@@ -26,6 +26,7 @@ from wawa_transformer.preparation import Training, padded_sizes, prepare, save_s
 from wawa_transformer.runs import Run, identity
 from wawa_transformer.stopping import Stop, Stopped
 from wawa_transformer.tracking import ProgressBar, Silence, Tracker, show
+from wawa_transformer.translation import translate, write_translations
 
 
 def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
@@ -173,10 +174,8 @@ def finish(training: Training, tracker: Tracker | Silence, flops_per_step: int) 
         return result  # the rest is the main process's
     result["translation"] = None
     if training.task.translates:
-        hypotheses = evaluation.translate(model, tokenizer, training.test)
-        result["translation"] = evaluation.write_translations(
-            training.run, data["test"], hypotheses
-        )
+        hypotheses = translate(model, tokenizer, training.test)
+        result["translation"] = write_translations(training.run, data["test"], hypotheses)
     held_out = data["validation"], training.validation
     show(tracker, training.config, model, tokenizer, *held_out, result)
     return result

@@ -11,7 +11,6 @@ from typing import Any
 
 import pandas as pd
 from sacrebleu.metrics import BLEU
-from sacrebleu.significance import PairedTest
 
 from wawa_transformer.config import UserError
 from wawa_transformer.evaluation import METRICS, SHOWN
@@ -23,10 +22,10 @@ from wawa_transformer.lab.intervals import (
     verdict,
 )
 from wawa_transformer.runs import Run, read_lines
+from wawa_transformer.translation import paired_test
 
 LEARNED_IN_RANGE = 0.95  # below this exact match at trained lengths, unseen ones say nothing
 REACHED = 0.5  # exact match that counts as having reached a length
-RANDOMISATIONS = 10_000  # of the paired test; the smallest p it can give is 1/10,001
 TRANSLATIONS_SHOWN = 8
 
 Result = dict[str, Any]  # the contents of one result.json, with its run
@@ -447,36 +446,26 @@ def _translation(by_pe: dict[str, dict[int, Result]], declared: Pairs) -> dict[s
 def _bleu_tests(
     by_pe: dict[str, dict[int, Result]], seed: int, declared: Pairs
 ) -> Iterable[dict[str, Any]]:
-    """Approximate randomisation between the encodings' translations under one seed.
-
-    Riezler and Maxwell, "On some pitfalls in automatic evaluation and significance testing for
-    MT" (2005), as sacreBLEU computes it with its default seed. It answers for other test
-    sentences, not for other training seeds.
-    """
+    """The paired test between the encodings' translations under one seed."""
     finished = {pe: seeds[seed] for pe, seeds in by_pe.items() if seed in seeds}
     hypotheses = {pe: read_lines(r["run"].translations_file) for pe, r in finished.items()}
     for a, pairs in groupby(_pairs(list(finished), declared), key=lambda pair: pair[0]):
         # Equal output needs no test; the page says "same translations".
         others = [b for _, b in pairs]
         tested = [b for b in others if hypotheses[b] != hypotheses[a]]
-        scores: dict[str, Any] = {}
+        p_values: dict[str, float] = {}
         if tested:
             fields = dict(
                 part.split(":", 1) for part in finished[a]["translation"]["signature"].split("|")
             )
             metric = BLEU(tokenize=fields["tok"], lowercase=fields["case"] == "lc", force=True)
-            _, scored = PairedTest(
-                [(pe, hypotheses[pe]) for pe in (a, *tested)],
-                {"BLEU": metric},
-                [read_lines(finished[a]["run"].references_file)],
-                test_type="ar",
-                n_samples=RANDOMISATIONS,
-            )()
-            scores = dict(zip(tested, scored["BLEU"][1:], strict=True))
+            systems = {pe: hypotheses[pe] for pe in (a, *tested)}
+            references = read_lines(finished[a]["run"].references_file)
+            p_values = paired_test(systems, references, metric)
         for b in others:
             bleu = [finished[pe]["translation"]["bleu"] for pe in (a, b)]
-            p_value = scores[b].p_value if b in scores else None
-            yield {"seed": seed, "a": a, "b": b, "difference": bleu[0] - bleu[1], "p": p_value}
+            difference = bleu[0] - bleu[1]
+            yield {"seed": seed, "a": a, "b": b, "difference": difference, "p": p_values.get(b)}
 
 
 def _told_apart(tests: Sequence[dict[str, Any]]) -> str:

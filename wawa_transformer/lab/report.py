@@ -19,7 +19,6 @@ from torch.utils.tensorboard import SummaryWriter
 from wawa_transformer.evaluation import SHOWN
 from wawa_transformer.lab.analysis import (
     LEARNED_IN_RANGE,
-    RANDOMISATIONS,
     Pairs,
     Result,
     bleu_table,
@@ -36,6 +35,7 @@ from wawa_transformer.lab.intervals import estimate
 from wawa_transformer.lab.pages import write_page
 from wawa_transformer.lab.plots import encoding_styles, panels, ranking, save
 from wawa_transformer.runs import Run
+from wawa_transformer.translation import RANDOMISATIONS
 
 
 def write_report(

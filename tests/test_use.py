@@ -1,0 +1,206 @@
+"""What is done with a trained run: evaluate.py and translate.py, in this process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import evaluate
+import pytest
+import translate
+from conftest import TINY, configure
+
+from wawa_transformer.config import CONFIG_DIR
+from wawa_transformer.runs import Run
+from wawa_transformer.training import train
+
+DATA = CONFIG_DIR.parent / "data"
+TEXT = [
+    "task=text", f"task.data_dir={DATA}", "task.vocab_size=300", "trainer.batch_tokens=512",
+    "trainer.steps=60", "trainer.warmup=5", "trainer.lr=0.01", "trainer.eval_every=30",
+    "trainer.device=cpu", "trainer.attention_maps=false", "progress=false", "model.d_model=32",
+]  # fmt: skip
+
+
+def trained(folder: Path, *settings: str) -> Path:
+    config = configure(*settings, f"output_dir={folder}")
+    train(config)
+    return Run.of(config).directory
+
+
+@pytest.fixture(scope="session")
+def letters(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on a generated task."""
+    return trained(tmp_path_factory.mktemp("letters"), *TINY)
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on sentences, a few of which it has begun to learn by heart."""
+    return trained(tmp_path_factory.mktemp("text"), *TEXT)
+
+
+@pytest.fixture
+def use(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., tuple[object, str, str]]:
+    """``use(main, *arguments, given=b"")``: status, and what stood on both outputs."""
+
+    def call(
+        main: Callable[[], None], *arguments: str, given: bytes = b""
+    ) -> tuple[object, str, str]:
+        (tmp_path / "given").write_bytes(given)
+        monkeypatch.setattr(sys, "argv", ["script", *arguments, "trainer.device=cpu"])
+        monkeypatch.setattr(sys, "stdin", (tmp_path / "given").open())
+        status: object = 0
+        capsys.readouterr()
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return call
+
+
+def test_one_line_out_for_each_line_in(letters: Path, use) -> None:
+    """A blank one stays blank, a lone CR ends none, the last needs no end; strangers are named."""
+    given = b"1 2 3\n\n \t\n1 27 x\r2\r\n3 1"
+    status, out, err = use(translate.main, f"run={letters}", given=given)
+    lines = out.split("\n")
+    assert status == 0 and len(lines) == 6 and lines[-1] == ""
+    assert lines[0] and lines[1] == lines[2] == "" and lines[3] and lines[4]
+    assert err == "warning: line 4: unknown: 27 x\n"
+
+
+def test_lines_are_answered_as_they_come() -> None:
+    """Through a pipe that stays open: none waits for the next."""
+    reader, writer = os.pipe()
+    lines = translate.arriving(reader)
+    for text in (b"1 2\n", b"3\n4\n"):
+        os.write(writer, text)
+        assert next(lines) == text.split(b"\n")[:-1]
+    os.write(writer, b"5")
+    os.close(writer)
+    assert list(lines) == [[b"5"]]
+    os.close(reader)
+
+
+def test_what_is_no_line_is_refused_after_those_before_it_are_answered(letters: Path, use) -> None:
+    for bad, said in ((b"\xff", "not UTF-8 in line 2"), (b"1 " * 60_000, "line 2 of the standard")):
+        status, out, _ = use(translate.main, f"run={letters}", given=b"1 2\n" + bad + b"\n3\n")
+        assert said in str(status) and out.count("\n") == 1
+
+
+def test_every_hypothesis_with_its_score(letters: Path, use) -> None:
+    """Number of the line, score, text; best first; the first is what one gets without scores."""
+    asked = (f"run={letters}", "decode=beam", "decode.size=3")
+    _, plain, _ = use(translate.main, *asked, given=b"1 2\n3\n")
+    _, out, _ = use(translate.main, *asked, "nbest=true", given=b"1 2\n3\n")
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert [row[0] for row in rows] == ["1"] * 3 + ["2"] * 3
+    for n, best in enumerate(plain.splitlines()):
+        three = rows[3 * n : 3 * n + 3]
+        scores = [float(row[1]) for row in three]
+        assert scores == sorted(scores, reverse=True) and three[0][2] == best
+
+
+def test_a_picture_of_attention(letters: Path, use, tmp_path: Path) -> None:
+    picture = tmp_path / "attention.png"
+    status, out, _ = use(translate.main, f"run={letters}", f"attention={picture}", given=b"1 2\n3")
+    assert status == 0 and out.count("\n") == 2 and picture.read_bytes().startswith(b"\x89PNG")
+    status, *_ = use(translate.main, f"run={letters}", "attention=a.doc", given=b"1")
+    assert "attention=a.doc must end in one of .png" in str(status)
+
+
+def test_another_test_of_a_generated_task(letters: Path, use) -> None:
+    """Longer, and with other numbers of examples, than the run's own."""
+    asked = (f"run={letters}", "task.test_max_length=8", "task.test_per_length=3")
+    status, out, _ = use(evaluate.main, *asked)
+    rows = [line.split("│")[1:3] for line in out.splitlines() if line.startswith("│")]
+    assert status == 0 and [[c.strip() for c in row] for row in rows[:-1]] == [
+        [str(n), "3"] for n in range(1, 9)
+    ]
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> tuple[Path, Path]:
+    """A held-out test of three sentences."""
+    files = tmp_path / "own.en", tmp_path / "own.de"
+    for path, side in zip(files, ("en", "de"), strict=True):
+        lines = (DATA / f"sample.{side}").read_text("utf-8").split("\n")[:3]
+        path.write_text("\n".join(lines) + "\n", "utf-8")
+    return files
+
+
+@pytest.mark.parametrize("decode", [(), ("decode=beam", "decode.size=2")])
+def test_two_files_of_ones_own_score_as_sacrebleus_command_says(
+    text: Path, own: tuple[Path, Path], decode: tuple[str, ...], use, tmp_path: Path, monkeypatch
+) -> None:
+    """From any folder, with names of that folder, and without the text the run was trained on."""
+    monkeypatch.chdir(tmp_path)
+    files = ("task.test_source=own.en", "task.test_target=own.de")
+    status, out, _ = use(evaluate.main, f"run={text}", *files, *decode)
+    assert status == 0, status
+    _, translated, _ = use(translate.main, f"run={text}", *decode, given=own[0].read_bytes())
+    (tmp_path / "out.de").write_text(translated, "utf-8")
+    for name, flags in (("BLEU", []), ("BLEU, lowercased", ["-lc"])):
+        command = [sys.executable, "-m", "sacrebleu", "own.de", "-i", "out.de", *flags]
+        said = subprocess.run([*command, "-b", "-w", "1"], capture_output=True, text=True).stdout
+        [line] = [line for line in out.splitlines() if line.startswith(f"{name} ")]
+        assert line.removeprefix(f"{name} ").split()[0] == said.strip()
+    assert "nrefs:1" in out and "chrF " in out and "TER " in out
+
+
+def test_tests_by_name_lie_beside_the_runs_text(text: Path, use, tmp_path: Path) -> None:
+    """Named as the training's files are; each is scored."""
+    for name in ("sample", "second"):
+        for side in ("en", "de"):
+            lines = (DATA / f"sample.{side}").read_text("utf-8").split("\n")[:4]
+            (tmp_path / f"{name}.{side}").write_text("\n".join(lines) + "\n", "utf-8")
+    asked = (f"run={text}", f"task.data_dir={tmp_path}", "test_sets=[sample,second]")
+    status, out, _ = use(evaluate.main, *asked)
+    assert status == 0 and out.count("chrF ") == 2 and out.index("sample") < out.index("second")
+    status, *_ = use(evaluate.main, *asked[:2], "test_sets=[third]")
+    assert "third.en cannot be read" in str(status)
+
+
+def test_against_another_run(text: Path, own: tuple[Path, Path], use, tmp_path: Path) -> None:
+    """A paired test; with itself there is nothing to test."""
+    other = trained(tmp_path, *TEXT, "pe=none")
+    files = (f"task.test_source={own[0]}", f"task.test_target={own[1]}")
+    _, out, _ = use(evaluate.main, f"run={text}", *files, f"against={other}")
+    assert f"of {other}, p = " in out
+    _, out, _ = use(evaluate.main, f"run={text}", *files, f"against={text}")
+    assert f"{text}: the same translations" in out
+
+
+@pytest.mark.parametrize(
+    ("which", "arguments", "said"),
+    [
+        ("letters", ["task.test_source=a"], "task.test_source=a says nothing to task=letters"),
+        ("letters", ["test_sets=[a]"], "task=letters makes its own test"),
+        ("letters", ["decode=beam"], "decode=beam is for text"),
+        ("letters", ["against=x"], "against=x is for runs that translate"),
+        ("letters", ["verify=true", "task.test_max_length=8"], "compares with the run's own test"),
+        ("letters", ["verify=true", "checkpoint=best"], "leave checkpoint=best out"),
+        ("letters", ["decode=beam", "decode.size=0"], "decode.size=0 must be at least 1"),
+        ("letters", ["decode=beam", "decode.siz=2"], "did you mean decode.size?"),
+        ("letters", ["decode=best"], "choose one of beam, greedy, sample"),
+        ("letters", ["decode=null"], "decode"),
+        ("letters", ["nbest=true"], "the key nbest does not exist here"),
+        ("text", ["task.test_per_length=8"], "task.test_per_length=8 says nothing to task=text"),
+        ("text", ["task.test_source=a"], "task.test_source and task.test_target go together"),
+        ("text", ["test_sets=[a]", "task.test_source=a", "task.test_target=b"], "give one of them"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(
+    which: str, arguments: list[str], said: str, use, request: pytest.FixtureRequest
+) -> None:
+    """One sentence that names it."""
+    status, out, err = use(evaluate.main, f"run={request.getfixturevalue(which)}", *arguments)
+    assert said in f"{status}{err}" and not out, (status, err)
