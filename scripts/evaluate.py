@@ -8,19 +8,18 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 from sacrebleu.metrics import BLEU
 
 from wawa_transformer import checkpoint, evaluation, translation
-from wawa_transformer.batching import encode
+from wawa_transformer.batching import Examples, encode
 from wawa_transformer.commandline import script
 from wawa_transformer.config import CONFIG_DIR, UserError
 from wawa_transformer.evaluation import METRICS, SHOWN
 from wawa_transformer.runs import Run
-from wawa_transformer.search import build_method
+from wawa_transformer.search import Method, build_method
 from wawa_transformer.tasks import TASKS, Task
 from wawa_transformer.text import TextTask, build_task
 
@@ -128,17 +127,16 @@ def main(config: DictConfig) -> None:
     for name, task in tests.items():
         if len(tests) > 1:
             print(name)
-        data = task.test(trained.seed)
-        test = encode(data, tokenizer)
+        test = encode(task.test(trained.seed), tokenizer, task.longest_pair, "test")
         evaluation.check_lengths(model, test.sizes)
         result = evaluation.test_results(task, model, test)
         if config.verify:
             print(verify(run, result))
         bleu: dict[int, float] = {}
         if translates:
-            references = translation.one_line_each(data["target"][:])
+            references = translation.one_line_each(test.text["target"][:])
             found = translation.translate(model, tokenizer, test, method)
-            rows = translation.bleu_by_length(found, references, data["length"][:])
+            rows = translation.bleu_by_length(found, references, test.length)
             bleu = {row["length"]: row["bleu"] for row in rows}
         Console().print(table_of(task, result, bleu))
         if not translates:
@@ -147,20 +145,20 @@ def main(config: DictConfig) -> None:
             interval = f"[{row['low']:.1f}, {row['high']:.1f}]"
             print(f"{row['name']} {row['score']:.1f} {interval}  {row['signature']}")
         if other:
-            compare(config, data, method, found, references, other)
+            compare(config, test, method, found, references, other)
 
 
 def compare(
     config: DictConfig,
-    data: Dataset,
-    method: Any,
+    test: Examples,
+    method: Method,
     found: list[str],
     references: list[str],
     other: Any,
 ) -> None:
     """The paired test against another run's translations, in words."""
     model, tokenizer, _ = other
-    theirs = translation.translate(model, tokenizer, encode(data, tokenizer), method)
+    theirs = translation.translate(model, tokenizer, encode(test.text, tokenizer), method)
     ours, scores = (BLEU().corpus_score(each, [references]).score for each in (found, theirs))
     if found == theirs:
         print(f"{config.against}: the same translations")

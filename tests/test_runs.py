@@ -340,3 +340,17 @@ def test_the_average_is_that_of_the_last_weights_kept(tmp_path: Path) -> None:
         path.unlink()
     with pytest.raises(UserError, match="keeps no weights to average; train with trainer.keep=10"):
         checkpoint.load_model(run, "average")
+
+
+def test_patience_ends_a_run_that_gets_no_better(tmp_path: Path) -> None:
+    """A rate too small to change a weight: validations at 5, 10 and 15 are alike. Also resumed."""
+    still = [*TINY, "trainer.steps=100", "trainer.lr=1e-30", "trainer.patience=2"]
+    config = configure(*still, f"output_dir={tmp_path}")
+    run, result = Run.of(config), train(config)
+    assert result["steps"] == 15
+    run.result_file.unlink()
+    run.checkpoint("last").unlink()
+    assert checkpoint.load(run.checkpoint("previous"))["step"] == 10
+    assert train(config)["steps"] == 15
+    learning = configure(*TINY, "trainer.patience=1", f"output_dir={tmp_path}/learning")
+    assert train(learning)["steps"] == 20, "every validation was better"

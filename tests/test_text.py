@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
-from conftest import configure
+from conftest import TINY, configure
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wawa_transformer import text
 from wawa_transformer.config import CONFIG_DIR, UserError
+from wawa_transformer.runs import Run, read_lines
 from wawa_transformer.text import TextTask, build_task, read_sentences
 from wawa_transformer.training import train
 
@@ -152,3 +155,66 @@ def test_a_small_file_that_unpacks_to_a_large_text_is_refused(tmp_path: Path, mo
         read_sentences(path, "task.source")
     monkeypatch.setattr(text, "MOST_BYTES", 2 * 10**6)
     assert len(read_sentences(path, "task.source")) == 10**6
+
+
+def test_one_file_may_hold_both_sides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A .tsv, with what else stands behind a second tab, and a .jsonl; and what is cleaned."""
+    pairs = [("a b", "x y"), ('say "c"', "z"), ("d", "\u2028 w"), ("a b", "x y"), ("e", "v " * 9)]
+    tsv = "".join(f"{s}\t{t}\tCC-BY\n" for s, t in pairs)
+    jsonl = "".join(json.dumps({"de": t, "en": s, "id": 1}) + "\n" for s, t in pairs)
+    (tmp_path / "pairs.tsv").write_text(tsv, "utf-8")
+    (tmp_path / "pairs.jsonl.gz").write_bytes(gzip.compress(jsonl.encode()))
+    held = {"validation_size": 1, "test_size": 1, "data_dir": str(tmp_path)}
+    for name in ("pairs.tsv", "pairs.jsonl.gz"):
+        splits = TextTask(source=name, **held).from_files()
+        rows = splits["train"].to_dict()
+        assert list(zip(rows["source"], rows["target"], strict=True)) == pairs
+        both = TextTask(source=name, **held, test_source=name).test(0)
+        assert len(both) == len(pairs)
+    clean = TextTask(source="pairs.tsv", **held, max_ratio=3, drop_duplicates=True)
+    capsys.readouterr()
+    assert clean.from_files()["train"]["source"][:] == ["a b", 'say "c"', "d"]
+    said = capsys.readouterr().err
+    assert "1 train pairs of a ratio above task.max_ratio=3 left out" in said
+    assert "1 train pairs that were there before (task.drop_duplicates) left out" in said
+    assert len(dataclasses.replace(clean, test_source="pairs.tsv").test(0)) == 5, "tests stay whole"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.tsv", "a\tb\nc d\n", "has no tab in line 2"),
+        ("a.jsonl", '{"en": "a", "de": "b"}\n{"en": "a"}\n', "keys en and de in line 2"),
+        ("a.jsonl", '{"en": "a", "de": 1}\n', "has no text in line 1"),
+        ("a.jsonl", "[" * 9999, "no object with the keys en and de in line 1"),
+        ("a.jsonl", "3\n", "no object with the keys en and de in line 1"),
+    ],
+)
+def test_a_file_that_does_not_hold_both_sides(
+    name: str, content: str, said: str, tmp_path: Path
+) -> None:
+    """The line is named."""
+    (tmp_path / name).write_text(content, "utf-8")
+    with pytest.raises(UserError, match=re.escape(said)):
+        TextTask(source=str(tmp_path / name)).from_files()
+
+
+def test_long_sentences_are_left_out_everywhere_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A held-out sentence of 20,000 words does not fill the memory; it is not translated either."""
+    lines = [f"a {n}" for n in range(30)]
+    for name, more in (("train", []), ("test", ["b " * 20_000])):
+        (tmp_path / name).write_text("\n".join([*lines, *more]) + "\n", "utf-8")
+    config = configure(
+        *TINY[:3], "task=text", f"task.data_dir={tmp_path}", "task.source=train",
+        "task.target=train", "+task.test_source=test", "+task.test_target=test",
+        "task.validation_size=2", "trainer.steps=2", "trainer.warmup=1", "trainer.device=cpu",
+        "trainer.attention_maps=false", "progress=false", f"output_dir={tmp_path}/o",
+    )  # fmt: skip
+    result = train(config)
+    assert (
+        "1 test pairs of 128 tokens or more left out (task.max_tokens)" in capsys.readouterr().err
+    )
+    assert sum(row["examples"] for row in result["by_length"]) == 30
+    assert len(read_lines(Run.of(config).translations_file)) == 30

@@ -192,6 +192,7 @@ def test_against_another_run(text: Path, own: tuple[Path, Path], use, tmp_path: 
         ("letters", ["decode=beam", "decode.siz=2"], "did you mean decode.size?"),
         ("letters", ["decode=best"], "choose one of beam, greedy, sample"),
         ("letters", ["decode=null"], "decode"),
+        ("letters", ["-m", "decode=beam,greedy"], "-m makes many runs of scripts/train.py"),
         ("letters", ["nbest=true"], "the key nbest does not exist here"),
         ("text", ["task.test_per_length=8"], "task.test_per_length=8 says nothing to task=text"),
         ("text", ["task.test_source=a"], "task.test_source and task.test_target go together"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -104,14 +105,20 @@ class Examples:
 
     source: Sequences
     target: Sequences
-    length: list[int]
+    text: Dataset  # what the ids were made of: columns source, target, length
+
+    @functools.cached_property
+    def length(self) -> list[int]:
+        """The length of each, as its task counts it."""
+        return self.text["length"][:]
 
     def first(self, count: int) -> Examples:
         """The first ``count`` of them."""
+        count = min(count, len(self.source))
         source, target = (
             Sequences(side.ids, side.sizes[:count]) for side in (self.source, self.target)
         )
-        return Examples(source, target, self.length[:count])
+        return Examples(source, target, self.text.select(range(count)))
 
     @functools.cached_property
     def sizes(self) -> np.ndarray:
@@ -119,24 +126,32 @@ class Examples:
         return np.maximum(self.source.sizes, self.target.sizes - 1)
 
 
-def encode(split: Dataset, tokenizer: Tokenizer, max_tokens: int | None = None) -> Examples:
-    """Turn text into ids, once; pairs longer than ``max_tokens`` on either side are left out."""
+def encode(
+    split: Dataset, tokenizer: Tokenizer, max_tokens: int | None = None, name: str = "training"
+) -> Examples:
+    """Turn text into ids, once; pairs longer than ``max_tokens`` on either side are left out.
+
+    How many these are is said, with the ``name`` of the split.
+    """
     columns = split[:]  # whole columns at once: iterating over one reads it row by row
     sources, targets = (
         [encoding.ids for encoding in tokenizer.encode_batch_fast(columns[side])]
         for side in ("source", "target")
     )
     kept = [
-        (source, target, length)
-        for source, target, length in zip(sources, targets, columns["length"], strict=True)
+        i
+        for i, (source, target) in enumerate(zip(sources, targets, strict=True))
         if max_tokens is None or max(len(source), len(target)) < max_tokens
     ]
     if not kept:
-        raise UserError(f"no pair is shorter than task.max_tokens={max_tokens}; raise it.")
+        raise UserError(f"no {name} pair is shorter than task.max_tokens={max_tokens}; raise it.")
+    if len(kept) < len(sources):
+        left = f"{len(sources) - len(kept)} {name} pairs of {max_tokens} tokens or more"
+        print(f"{left} left out (task.max_tokens)", file=sys.stderr)
     return Examples(
-        Sequences.of([*source, EOS] for source, _, _ in kept),
-        Sequences.of([BOS, *target, EOS] for _, target, _ in kept),
-        [length for _, _, length in kept],
+        Sequences.of([*sources[i], EOS] for i in kept),
+        Sequences.of([BOS, *targets[i], EOS] for i in kept),
+        split if len(kept) == len(sources) else split.select(kept),
     )
 
 

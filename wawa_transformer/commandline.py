@@ -110,8 +110,8 @@ def script(
 
     Exit status 1 and no traceback for a :class:`UserError`, a faulty command line, or a disk that
     is full; ``stopping.STATUS`` where a signal stopped the script. Any other exception is a bug
-    of ours and keeps its traceback. Only a script for ``several`` processes may be started by
-    ``torchrun``.
+    of ours and keeps its traceback. Only a script for ``several`` runs or processes takes ``-m``
+    and ``torchrun``.
     """
 
     def decorate(task: Callable[[DictConfig], None]) -> Callable[[], None]:
@@ -133,6 +133,10 @@ def script(
             )
             with answered(config_name, parsed=False):
                 check_groups(sys.argv[1:])
+                if not several and {"-m", "--multirun"} & set(sys.argv[1:]):
+                    raise UserError(
+                        "-m makes many runs of scripts/train.py; give this command once for each."
+                    )
                 run(checked)()
 
         return main

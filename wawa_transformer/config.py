@@ -89,6 +89,7 @@ class TrainerConfig:
     threads: int = setting(1, least=1, most=256)
     log_every: int = setting(10, least=1, most=10**9)
     eval_every: int = setting(100, least=1, most=10**9)  # validation and checkpoint
+    patience: int | None = setting(None, least=1, most=10**9)  # validations without a better one
     keep: int = setting(0, least=0, most=1000)  # weights of the last validations, to be averaged
     attention_maps: bool = True
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from datasets import DatasetDict
 from omegaconf import DictConfig
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -36,7 +35,6 @@ class Training:
     run: Run
     task: Task
     device: torch.device
-    data: DatasetDict
     tokenizer: Tokenizer
     train: Examples
     validation: Examples
@@ -48,6 +46,7 @@ class Training:
     seconds: float = 0.0
     target_tokens: int = 0
     best_nll: float = math.inf
+    best_step: int = 0
 
 
 def prepare(config: DictConfig, run: Run) -> Training:
@@ -101,8 +100,10 @@ def assemble(config: DictConfig, run: Run, path: Path | None) -> Training:
     task = build_task(config)
     data = task.dataset(config.seed)
     tokenizer = checkpoint.load_tokenizer(path, saved) if path and saved else task.tokenizer(data)
-    train = encode(data["train"], tokenizer, task.longest_pair)
-    validation, test = encode(data["validation"], tokenizer), encode(data["test"], tokenizer)
+    train, validation, test = (
+        encode(data[split], tokenizer, task.longest_pair, name)
+        for split, name in (("train", "training"), ("validation", "validation"), ("test", "test"))
+    )
 
     model = build_model(config, tokenizer).to(device)
     evaluation.check_lengths(model, padded_sizes(train, trainer), validation.sizes, test.sizes)
@@ -123,7 +124,7 @@ def assemble(config: DictConfig, run: Run, path: Path | None) -> Training:
     if trainer.compile:  # in place: the names in a checkpoint stay as they are
         model.compile(dynamic=None if trainer.pad_to == 1 else False)
     training = Training(
-        config, run, task, device, data, tokenizer, train, validation, test, model, optimizer
+        config, run, task, device, tokenizer, train, validation, test, model, optimizer
     )
     if saved:
         try:
@@ -162,6 +163,7 @@ def restore_state(training: Training, saved: dict[str, Any]) -> None:
         torch.cuda.set_rng_state(own(saved["cuda_rng"]), training.device)
     training.step, training.seconds = saved["step"], saved["seconds"]
     training.target_tokens, training.best_nll = saved["target_tokens"], saved["best_nll"]
+    training.best_step = saved["best_step"]
     history = saved.get("metrics", training.run.metrics())
     training.history = [row for row in history if row["step"] <= training.step]
 
@@ -184,6 +186,7 @@ def save_state(training: Training, validated: bool = False, improved: bool = Fal
         "seconds": training.seconds,
         "target_tokens": training.target_tokens,
         "best_nll": training.best_nll,
+        "best_step": training.best_step,
         "metrics": training.history,
         "model": training.model.state_dict(),
         "optimizer": training.optimizer.state_dict(),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import json
 import os
 import sys
 import zlib
@@ -30,7 +31,8 @@ class TextTask(Task, kind="text"):
     """Translation between two texts.
 
     The pairs come from files (``source`` and ``target``, plain or ``.gz``, UTF-8, relative to
-    ``data_dir`` when that is given) or from the hub dataset ``hub``. Validation and test pairs are
+    ``data_dir`` when that is given), from one that holds both sides (``source`` alone, ``.tsv`` or
+    ``.jsonl``), or from the hub dataset ``hub``. Validation and test pairs are
     read from their own files or splits where there are any, and else held out of the training
     pairs: the same ones under every seed, so that all runs are tested on the same text.
 
@@ -52,7 +54,9 @@ class TextTask(Task, kind="text"):
     test_size: int = setting(500, least=1, most=10**7)
     # 256 bytes and the special tokens are always in a byte-level vocabulary.
     vocab_size: int = setting(6000, least=256 + len(SPECIAL_TOKENS), most=10**6)
-    max_tokens: int = setting(128, least=2, most=10**6)  # longer training pairs are left out
+    max_tokens: int = setting(128, least=2, most=10**6)  # longer pairs are left out
+    max_ratio: float | None = setting(None, least=1)  # and training pairs whose words differ more
+    drop_duplicates: bool = False  # and training pairs that were there before
     length_bin: int = setting(5, least=1, most=10**6)
 
     translates: ClassVar[bool] = True
@@ -88,16 +92,15 @@ class TextTask(Task, kind="text"):
 
         ``test_2017`` is ``test_2017.en.gz`` and ``test_2017.de.gz`` beside ``train.en.gz``.
         """
-        if self.source is None or self.target is None:
+        if self.source is None:
             raise UserError(
                 f"test_sets={test_set} is looked for beside the files of this run, which has none; "
                 f"name two in task.test_source and task.test_target."
             )
-        files = (
-            str(Path(side).with_name(test_set + "".join(Path(side).suffixes)))
+        source, target = (
+            side and str(Path(side).with_name(test_set + "".join(Path(side).suffixes)))
             for side in (self.source, self.target)
         )
-        source, target = files
         return dataclasses.replace(self, test_source=source, test_target=target)
 
     def tokenizer(self, data: DatasetDict) -> Tokenizer:
@@ -119,10 +122,10 @@ class TextTask(Task, kind="text"):
 
     def from_files(self) -> dict[str, Dataset]:
         """The splits that have files of their own."""
-        if self.source is None or self.target is None:
+        if self.source is None:
             raise UserError(
                 "task.source and task.target must name two files of one sentence a line, "
-                "or task.hub a dataset."
+                "task.source one .tsv or .jsonl, or task.hub a dataset."
             )
         if self.data_dir is not None and not os.path.isdir(self.data_dir):
             raise UserError(
@@ -138,11 +141,17 @@ class TextTask(Task, kind="text"):
     def from_pair(self, split: str, prefix: str) -> Dataset | None:
         """A split from the two files that ``prefix`` names, where it does."""
         source, target = getattr(self, f"{prefix}source"), getattr(self, f"{prefix}target")
-        if (source is None) != (target is None):
-            raise UserError(f"task.{prefix}source and task.{prefix}target go together; give both.")
+        folder = Path(self.data_dir or "")
+        both = source is not None and Path(source.removesuffix(".gz")).suffix in (".tsv", ".jsonl")
+        if both and target is None:
+            return self.pairs(*self.from_one(folder / source, f"task.{prefix}source"), split)
+        if both or (source is None) != (target is None):
+            raise UserError(
+                f"task.{prefix}source and task.{prefix}target go together; give both, or in "
+                f"task.{prefix}source alone a .tsv or .jsonl, which holds both sides."
+            )
         if source is None:
             return None
-        folder = Path(self.data_dir or "")
         left = read_sentences(folder / source, f"task.{prefix}source")
         right = read_sentences(folder / target, f"task.{prefix}target")
         if len(left) != len(right):
@@ -151,6 +160,29 @@ class TextTask(Task, kind="text"):
                 f"{len(right)}; line n of one must translate line n of the other."
             )
         return self.pairs(left, right, split)
+
+    def from_one(self, path: Path, key: str) -> tuple[list[str], list[str]]:
+        """Both sides from one file: columns with a tab between them, or objects with two keys."""
+        sides: tuple[list[str], list[str]] = ([], [])
+        keys = (self.source_column, self.target_column)
+        for number, line in enumerate(read_sentences(path, key), 1):
+            if path.name.removesuffix(".gz").endswith(".tsv"):
+                pair = line.split("\t")[:2]  # what follows is whose they are, or a score
+                wrong = len(pair) < 2 and "no tab"
+            else:
+                try:
+                    pair = [json.loads(line)[name] for name in keys]
+                    wrong = not all(isinstance(each, str) for each in pair) and "no text"
+                except (ValueError, KeyError, TypeError, RecursionError):
+                    wrong = f"no object with the keys {keys[0]} and {keys[1]}"
+            if wrong:
+                raise UserError(
+                    f"{key}={path} has {wrong} in line {number}; a line holds source, a tab and "
+                    f"target in a .tsv, and task.source_column and task.target_column in a .jsonl."
+                )
+            for side, text in zip(sides, pair, strict=True):
+                side.append(text)
+        return sides
 
     def from_hub(self) -> dict[str, Dataset]:
         """The splits of a hub dataset, or of a local folder in a format ``datasets`` knows."""
@@ -177,15 +209,26 @@ class TextTask(Task, kind="text"):
         }
 
     def pairs(self, source: list[str], target: list[str], split: str) -> Dataset:
-        """Pairs with their length; a pair with a blank side teaches nothing and is left out."""
-        full = [(s, t) for s, t in zip(source, target, strict=True) if s.strip() and t.strip()]
-        if len(full) < len(source):
-            print(
-                f"{len(source) - len(full)} {split} pairs with a blank side left out",
-                file=sys.stderr,
-            )
+        """Pairs with their length, without those that teach nothing; what is left out is said."""
+        every = list(zip(source, target, strict=True))
+        full = [(s, t) for s, t in every if s.strip() and t.strip()]
+        said = {"with a blank side": len(every) - len(full)}
         if not full:
             raise UserError(f"the {split} text has no pair with words on both sides.")
+        if split == "train" and self.max_ratio is not None:
+            sizes = [sorted((len(s.split()), len(t.split()))) for s, t in full]
+            even = [p for p, (a, b) in zip(full, sizes, strict=True) if b <= a * self.max_ratio]
+            said[f"of a ratio above task.max_ratio={self.max_ratio:g}"] = len(full) - len(even)
+            if not even:
+                raise UserError(f"task.max_ratio={self.max_ratio:g} leaves no pair; raise it.")
+            full = even
+        if split == "train" and self.drop_duplicates:
+            once = list(dict.fromkeys(full))
+            said["that were there before (task.drop_duplicates)"] = len(full) - len(once)
+            full = once
+        for what, count in said.items():
+            if count:
+                print(f"{count} {split} pairs {what} left out", file=sys.stderr)
         words = [len(s.split()) for s, _ in full]
         return Dataset.from_dict(
             {

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
-from datasets import Dataset
 from omegaconf import DictConfig
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from tokenizers import Tokenizer
@@ -168,15 +167,14 @@ def show(
     config: DictConfig,
     model: Transformer,
     tokenizer: Tokenizer,
-    data: Dataset,
     examples: Examples,
     result: dict[str, Any],
 ) -> None:
     """What TensorBoard shows beside the curves: encoding, attention, sample outputs, hparams."""
-    step = config.trainer.steps
+    step = result["steps"]
     first = examples.first(SAMPLES)
     hypotheses = translate(model, tokenizer, first)
-    samples = zip(data["source"], data["target"], hypotheses, strict=False)
+    samples = zip(first.text["source"], first.text["target"], hypotheses, strict=True)
     rows = [{"source": s, "target": t, "output": h} for s, t, h in samples]
     tracker.text(step, "samples", rows)
     tracker.table_image(step, model.src_position, examples.sizes.max(), config.model.d_model)

@@ -94,7 +94,7 @@ def loop(
     model.train()
     started, tokens_before = time.perf_counter(), training.target_tokens
     for batches in stream(training.train, trainer, training.config.seed, training.step):
-        if training.step == trainer.steps:
+        if training.step == trainer.steps or is_exhausted(training):
             return batches
         # The loss is a mean over the tokens of the whole step, however it is cut up.
         tokens = sum(batch.target_tokens for batch in batches)
@@ -148,6 +148,13 @@ def loop(
     raise AssertionError("the stream of batches has no end")
 
 
+def is_exhausted(training: Training) -> bool:
+    """Whether ``trainer.patience`` validations in a row were no better than one before them."""
+    trainer = training.config.trainer
+    waited = training.step - training.best_step
+    return trainer.patience is not None and waited >= trainer.patience * trainer.eval_every
+
+
 def ours(batch: Batch) -> Batch:
     """The rows of a batch that are this process's."""
     return batch.part(processes.rank(), processes.world())
@@ -160,13 +167,14 @@ def score_validation(training: Training, tracker: Tracker | Silence) -> None:
     check_finite(training, validation_nll=scores["nll"])
     tracker.scalars(training.step, "validation", **scores)
     improved = scores["nll"] < training.best_nll
-    training.best_nll = min(training.best_nll, scores["nll"])
+    if improved:
+        training.best_nll, training.best_step = scores["nll"], training.step
     save_state(training, validated=True, improved=improved)
 
 
 def finish(training: Training, tracker: Tracker | Silence, flops_per_step: int) -> dict[str, Any]:
     """The test, what the run cost, and the pictures of what it learned."""
-    model, tokenizer, data = training.model, training.tokenizer, training.data
+    model, tokenizer = training.model, training.tokenizer
     result = describe(training, flops_per_step)
     result["validation"] = evaluation.summarise(evaluation.score(model, training.validation))
     result |= evaluation.test_results(training.task, model, training.test)
@@ -175,9 +183,8 @@ def finish(training: Training, tracker: Tracker | Silence, flops_per_step: int) 
     result["translation"] = None
     if training.task.translates:
         hypotheses = translate(model, tokenizer, training.test)
-        result["translation"] = write_translations(training.run, data["test"], hypotheses)
-    held_out = data["validation"], training.validation
-    show(tracker, training.config, model, tokenizer, *held_out, result)
+        result["translation"] = write_translations(training.run, training.test.text, hypotheses)
+    show(tracker, training.config, model, tokenizer, training.validation, result)
     return result
 
 
@@ -253,7 +260,7 @@ def describe(training: Training, flops_per_step: int) -> dict[str, Any]:
         "task": config.task.name,
         "pe": config.pe.name,
         "seed": config.seed,
-        "steps": config.trainer.steps,
+        "steps": training.step,
         "train_min_length": trained[0] if trained else None,
         "train_max_length": trained[1] if trained else None,
         "settings": {"pe": given_settings(config)},

@@ -367,6 +367,20 @@ def test_findings_on_a_published_setting_and_on_translation_say_what_was_measure
     table = evidence.rows("ontanon", "duplicate", "shaw16_cross").set_index("length")["exact_match"]
     assert table[16].min() > 0.99 and table[17].max() <= 0.25, "right to 16, lost at 17"
 
+    assert evidence.judged("ontanon_addition", "addition_aligned", twice) == dict.fromkeys(
+        ("shaw16", "shaw16_cross"), "unclear"
+    )
+    found = functools.partial(evidence.exact_match, "ontanon_addition", "addition_aligned")
+    first, second = (
+        evidence.difference(found(a, unseen=True), found(b, unseen=True), of=2) for a, b in twice
+    )
+    assert first.low < 0 < first.high and second.low > 0.85 and second.n == 5
+    know = [pe for pe in ("sinusoidal", "shaw16", "shaw16_cross")
+            if evidence.learned("ontanon_addition", "addition_aligned", pe)]  # fmt: skip
+    assert know == ["shaw16_cross"]
+    table = evidence.rows("ontanon_addition", "addition_aligned", "shaw16_cross")
+    assert table[table["length"] > 8]["exact_match"].min() > 0.97, "in every seed"
+
     with_it, without = (
         evidence.nll_by_length("multi30k_cross", "multi30k", pe, 20) for pe in pair[0]
     )
@@ -404,6 +418,10 @@ def test_where_position_belongs_is_what_was_measured(page: str) -> None:
     for pe in ("shaw16", "shaw16_cross"):
         reversed_ = evidence.exact_match("ontanon", "reverse", pe, unseen=True)
         assert f" {evidence.mean(reversed_).mean:.3f}" in text
+    added = evidence.exact_match(
+        "ontanon_addition", "addition_aligned", "shaw16_cross", unseen=True
+    )
+    assert f" {evidence.mean(added).mean:.3f} " in text
 
 
 def test_the_mistaken_table_copies_sooner_and_reverses_worse() -> None:

@@ -53,6 +53,11 @@ def list_jobs(config: DictConfig, overrides: list[str]) -> dict[Run, DictConfig]
         raise UserError(
             f"run_dir={config.run_dir} is the folder of one run; a study has many: set output_dir."
         )
+    if config.trainer.patience is not None:
+        raise UserError(
+            f"trainer.patience={config.trainer.patience} ends each run at a step of its own, and a "
+            f"study compares runs of as many steps; leave it out."
+        )
     composed = {}
     for task, pe in itertools.product(axes["task"], axes["pe"]):
         one = hydra.compose("config", [*overrides, f"task={task}", f"pe={pe}", "progress=false"])
