@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from wawa_transformer.attention import MultiHeadAttention
+from wawa_transformer.export import to_ctranslate2
 from wawa_transformer.transformer import BOS, EOS, PAD, Transformer, causal_mask
 
 
@@ -158,59 +159,11 @@ def copy_attention(to: Any, of: MultiHeadAttention) -> None:
     to.out_proj.load_state_dict(of.out_proj.state_dict())
 
 
-def ctranslate2(ours: Any, directory: Path, threads: int = 1) -> Any:
-    """A translator of CTranslate2's with the weights of the Transformer ``ours``, fp32.
-
-    It is kept in ``directory``; its words are ids, as text.
-    """
+def ctranslate2(ours: Transformer, directory: Path, threads: int = 1) -> Any:
+    """A translator of CTranslate2's with the weights of ``ours``; its words are ids, as text."""
     import ctranslate2 as library
-    from ctranslate2.specs import TransformerSpec
 
-    def copy(to: Any, of: Any, rows: slice = slice(None)) -> None:
-        to.weight = of.weight.detach()[rows].numpy()
-        if getattr(of, "bias", None) is not None:
-            to.bias = of.bias.detach()[rows].numpy()
-
-    def copy_norm(to: Any, of: Any) -> None:
-        to.gamma, to.beta = of.weight.detach().numpy(), of.bias.detach().numpy()
-
-    pre = ours.encoder_layers[0].residuals[0].pre
-    spec = TransformerSpec.from_config(
-        (ours.num_layers, ours.num_layers), ours.num_heads, pre_norm=pre
-    )
-    for side, embedding, position, layers, norm in (
-        (spec.encoder, ours.src_embedding, ours.src_position, ours.encoder_layers, "encoder_norm"),
-        (spec.decoder, ours.tgt_embedding, ours.tgt_position, ours.decoder_layers, "decoder_norm"),
-    ):
-        copy(side.embeddings[0] if side is spec.encoder else side.embeddings, embedding)
-        side.scale_embeddings = True
-        side.position_encodings.encodings = position.pe[0].numpy()
-        if pre:
-            copy_norm(side.layer_norm, getattr(ours, norm))
-        for to, of in zip(side.layer, layers, strict=True):
-            copy(to.self_attention.linear[0], of.self_attention.in_proj)
-            copy(to.self_attention.linear[1], of.self_attention.out_proj)
-            norms = [to.self_attention.layer_norm, to.ffn.layer_norm]
-            if side is spec.decoder:
-                queries, both = slice(ours.d_model), slice(ours.d_model, None)
-                copy(to.attention.linear[0], of.cross_attention.in_proj, queries)
-                copy(to.attention.linear[1], of.cross_attention.in_proj, both)
-                copy(to.attention.linear[2], of.cross_attention.out_proj)
-                norms.insert(1, to.attention.layer_norm)
-            copy(to.ffn.linear_0, of.feed_forward.inner)
-            copy(to.ffn.linear_1, of.feed_forward.outer)
-            for to_norm, residual in zip(norms, of.residuals, strict=True):
-                copy_norm(to_norm, residual.norm)
-    copy(spec.decoder.projection, ours.output)
-    words = [str(i) for i in range(ours.output.out_features)]
-    spec.register_source_vocabulary(words)
-    spec.register_target_vocabulary(words)
-    special = {"bos_token": str(BOS), "eos_token": str(EOS), "decoder_start_token": str(BOS)}
-    for name, value in {**special, "add_source_bos": False, "add_source_eos": False}.items():
-        setattr(spec.config, name, value)
-    spec.validate()
-    spec.optimize(quantization=None)
-    spec.save(str(directory))
+    to_ctranslate2(ours, [str(i) for i in range(ours.output.out_features)], directory)
     return library.Translator(str(directory), compute_type="float32", intra_threads=threads)
 
 

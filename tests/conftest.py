@@ -123,8 +123,8 @@ def browser() -> Callable[..., str]:
     def open_page(url: str, size: str = "1200,900") -> str:
         try:
             done = chromium(
-                url, "host-resolver-rules=MAP * ~NOTFOUND", "enable-logging=stderr", "dump-dom",
-                "virtual-time-budget=5000", f"window-size={size}",
+                url, "host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "dump-dom",
+                "enable-logging=stderr", "virtual-time-budget=5000", f"window-size={size}",
             )  # fmt: skip
         except FileNotFoundError as error:
             pytest.skip(str(error))

@@ -30,6 +30,8 @@ from wawa_transformer.config import (
     CONFIG_DIR,
     Config,
     EvaluateConfig,
+    ExportConfig,
+    ServeConfig,
     TranslateConfig,
     UserError,
     check,
@@ -47,7 +49,10 @@ from wawa_transformer.text import build_task
 SCHEMAS: dict[str, type] = {}
 RULES: dict[str, Callable[[DictConfig], None]] = {}
 # Those of the scripts that use a trained run, and take its configuration from there.
-USES: dict[str, type] = {"evaluate": EvaluateConfig, "translate": TranslateConfig}
+USES: dict[str, type] = {
+    "evaluate": EvaluateConfig, "translate": TranslateConfig, "serve": ServeConfig,
+    "export": ExportConfig,
+}  # fmt: skip
 
 
 def register(
@@ -65,9 +70,10 @@ def register(
 def check_use(schema: type, config: DictConfig) -> None:
     """Every rule of what is asked of a trained run."""
     check_trained(schema, config)
-    if not isinstance(config.decode.get("kind"), str):
-        raise UserError("decode is not chosen; choose one: decode=….")
-    build_method(config)
+    if "decode" in config:
+        if not isinstance(config.decode.get("kind"), str):
+            raise UserError("decode is not chosen; choose one: decode=….")
+        build_method(config)
 
 
 def validate(config: DictConfig) -> None:

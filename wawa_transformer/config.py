@@ -132,10 +132,20 @@ class MachineConfig:
 
 
 @dataclass
-class TrainedConfig:
-    """A run, which brings its own configuration along, and how it is used."""
+class ExportConfig:
+    """scripts/export.py: a run, which brings its own configuration along."""
 
     run: str | None = None  # its directory
+    checkpoint: str = word("last", "best", "previous", "average")
+    format: str = word("safetensors", "ctranslate2")
+    directory: str | None = None  # the run's own unless given
+
+
+@dataclass
+class TrainedConfig:
+    """A run that decodes."""
+
+    run: str | None = None
     checkpoint: str = word("last", "best", "previous", "average")
     decode: dict[str, Any] = MISSING  # typed by the class its kind names
     trainer: MachineConfig = field(default_factory=MachineConfig)
@@ -168,6 +178,15 @@ class TranslateConfig(TrainedConfig):
 
     nbest: bool = False  # every hypothesis with its score
     attention: str | None = None  # a picture of the first line's
+
+
+@dataclass
+class ServeConfig(TrainedConfig):
+    """scripts/serve.py."""
+
+    beside: list[str] = field(default_factory=list)  # other runs
+    host: str = "127.0.0.1"
+    port: int = setting(8000, least=0, most=65535)
 
 
 def check_model(config: DictConfig) -> None:
@@ -229,8 +248,9 @@ def check_model(config: DictConfig) -> None:
 def check_trained(schema: type, config: DictConfig) -> None:
     """The rules of the scripts that use a trained run."""
     check(schema, config)
-    check(MachineConfig, config.trainer, "trainer.")
-    check_device(config.trainer.device)
+    if "trainer" in config:
+        check(MachineConfig, config.trainer, "trainer.")
+        check_device(config.trainer.device)
     if not config.run:
         raise UserError("run is not given; name a run's directory: run=results/….")
 

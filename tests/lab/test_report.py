@@ -512,6 +512,7 @@ def test_a_study_that_names_its_comparisons_reports_these(tmp_path: Path) -> Non
     ) in markdown
     assert "Better: sinusoidal than none (exact match +0." in markdown
     assert "Not shown to differ: learned. (95% intervals, corrected for 2" in markdown
+    assert markdown.count("not learned the trained ones: sinusoidal.") == 1, "none on map"
     assert "| sinusoidal − none |" in markdown and "learned − none" not in markdown
     assert "The study named its pairs beforehand." in markdown and "picked after" not in markdown
 

@@ -291,7 +291,8 @@ def judge(
             signs.add((difference.mean > 0) == higher_is_better)
             decided.append(f"{what.split(',')[0]} {difference:+{decimals}}")
     words = {(): "unclear", (True,): "better", (False,): "worse", (False, True): "mixed"}
-    return {"a": a, "b": b, "verdict": words[tuple(sorted(signs))], "by": ", ".join(decided)}
+    found = words[tuple(sorted(signs))]
+    return {"a": a, "b": b, "verdict": found, "by": ", ".join(decided), "unread": bool(unread)}
 
 
 VERDICTS = {
@@ -316,7 +317,14 @@ def in_words(judged: Sequence[Mapping[str, Any]]) -> str:
         parts += [f"{words}: {'; '.join(named)}"] if found else []
     sentence = ". ".join(f"{part[0].upper()}{part[1:]}" for part in parts)
     corrected = f", corrected for {len(judged)} comparisons" if len(judged) > 1 else ""
-    return f"{sentence}. (95% intervals{corrected}.)"
+    unread = [each["a"] for each in judged if each["unread"]]
+    longer = (
+        f" Longer lengths are not read where one of a pair has not learned the trained ones: "
+        f"{'; '.join(unread)}."
+        if unread
+        else ""
+    )
+    return f"{sentence}. (95% intervals{corrected}.){longer}"
 
 
 def _pairs(encodings: Sequence[str], declared: Pairs = ()) -> list[tuple[str, str]]:

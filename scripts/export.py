@@ -1,0 +1,27 @@
+"""A trained run for other programs:  python scripts/export.py run=results/… format=safetensors"""
+
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from wawa_transformer import checkpoint
+from wawa_transformer.commandline import script
+from wawa_transformer.export import to_ctranslate2, to_safetensors
+from wawa_transformer.runs import Run
+
+
+@script("export")
+def main(config: DictConfig) -> None:
+    run = Run.at(Path(config.run))
+    model, tokenizer, trained = checkpoint.load_model(run, config.checkpoint)
+    directory = Path(config.directory or run.directory / config.format)
+    if config.format == "ctranslate2":
+        words = [tokenizer.id_to_token(id) or "" for id in range(tokenizer.get_vocab_size())]
+        to_ctranslate2(model, words, directory)
+    else:
+        to_safetensors(model, tokenizer, trained, directory)
+    print(f"{config.format}: {directory}")
+
+
+if __name__ == "__main__":
+    main()

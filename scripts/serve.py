@@ -1,0 +1,42 @@
+"""Type a sentence in a browser:  python scripts/serve.py run=results/default/letters/…
+
+A page on this machine alone, unless host says otherwise: several runs answer side by side, and each
+word of an answer shows where the model looked when it wrote it.
+"""
+
+from pathlib import Path
+
+from omegaconf import DictConfig
+from werkzeug.serving import make_server
+
+from wawa_transformer import checkpoint
+from wawa_transformer.commandline import script
+from wawa_transformer.config import UserError
+from wawa_transformer.runs import Run
+from wawa_transformer.search import build_method
+from wawa_transformer.serving import Served, application
+
+LOCAL = ["127.0.0.1", "localhost"]
+
+
+@script("serve")
+def main(config: DictConfig) -> None:
+    run, model, tokenizer, _ = checkpoint.open_trained(config)
+    served = [Served(run, model, tokenizer)]
+    device = next(model.parameters()).device
+    for directory in config.beside:
+        other = Run.at(Path(directory))
+        served.append(Served(other, *checkpoint.load_model(other, config.checkpoint, device)[:2]))
+    app = application(served, build_method(config), LOCAL if config.host in LOCAL else None)
+    try:
+        server = make_server(config.host, config.port, app)
+    except (OSError, SystemExit, OverflowError) as error:
+        raise UserError(
+            f"host={config.host} port={config.port} cannot be used ({error}); give another port."
+        ) from None
+    print(f"http://{config.host}:{server.port}/  (Ctrl-C ends)", flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

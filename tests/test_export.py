@@ -1,0 +1,102 @@
+"""What is handed to other programs gives the same there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import ctranslate2
+import export
+import pytest
+import torch
+from conftest import TINY, configure
+from safetensors import safe_open
+
+from wawa_transformer import Transformer, checkpoint
+from wawa_transformer.config import CONFIG_DIR, UserError
+from wawa_transformer.decoding import greedy
+from wawa_transformer.export import from_safetensors, to_ctranslate2
+from wawa_transformer.runs import Run
+from wawa_transformer.training import train
+from wawa_transformer.translation import read
+
+DATA = CONFIG_DIR.parent / "data"
+
+
+def trained(folder: Path, *settings: str) -> Run:
+    config = configure(*settings, f"output_dir={folder}")
+    train(config)
+    return Run.of(config)
+
+
+def script(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr("sys.argv", ["export.py", *arguments])
+    export.main()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("pe=shaw_cross", "pe.origin=both"),
+        ("pe=sinusoid/low_half", "model.tie_embeddings=true", "model.share_layers=true"),
+        ("pe=learned", "model.norm=post", "model.activation=gelu"),
+    ],
+)
+def test_plain_weights_come_back_as_the_same_model(
+    settings: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but three plain files: the same logits, bit for bit, and the same vocabulary."""
+    run = trained(tmp_path, *TINY, *settings)
+    script(monkeypatch, f"run={run.directory}", f"directory={tmp_path}/out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "model.safetensors", "config.json", "tokenizer.json",
+    }  # fmt: skip
+    ours, tokenizer, _ = checkpoint.load_model(run)
+    theirs, again = from_safetensors(tmp_path / "out")
+    source = torch.randint(4, 14, (3, 6))
+    assert torch.equal(ours(source, source), theirs(source, source))
+    assert again.get_vocab() == tokenizer.get_vocab() and again.encode_special_tokens
+    with safe_open(tmp_path / "out" / "model.safetensors", "pt") as file:
+        assert "output.weight" in {*file.keys(), *(file.metadata() or {})}
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["d_model"] == 16
+
+
+def test_ctranslate2_says_the_same_of_240_sentences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Greedily, in words of its own vocabulary; the run has begun to learn them."""
+    run = trained(
+        tmp_path, "task=text", f"task.data_dir={DATA}", "task.vocab_size=300", "trainer.steps=40",
+        "model.d_model=32", "trainer.batch_tokens=512", "trainer.lr=0.01", "trainer.warmup=5",
+        "trainer.device=cpu", "trainer.attention_maps=false", "progress=false",
+    )  # fmt: skip
+    script(monkeypatch, f"run={run.directory}", "format=ctranslate2")
+    model, tokenizer, _ = checkpoint.load_model(run)
+    lines = (DATA / "sample.en").read_text("utf-8").splitlines()
+    sources = [[*tokenizer.encode(line).tokens, "[EOS]"] for line in lines]
+    translator = ctranslate2.Translator(str(run.directory / "ctranslate2"), compute_type="float32")
+
+    found = translator.translate_batch(sources, beam_size=1, max_decoding_length=60)
+    ids = [[tokenizer.token_to_id(word) for word in each.hypotheses[0]] for each in found]
+    rows = greedy(model, read(tokenizer, lines).padded(range(240)), 60).tolist()
+    assert tokenizer.decode_batch(ids) == tokenizer.decode_batch(rows)
+    assert len(set(tokenizer.decode_batch(ids))) > 20
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"pe": "shaw"}, "pe is shaw with distances"),
+        ({"pe": "none", "cross": "t5"}, "a counting of its own"),
+        ({"embedding_scale": "position_down"}, "position_down does not"),
+    ],
+)
+def test_what_ctranslate2_has_no_place_for_is_refused(
+    settings: dict, said: str, tmp_path: Path
+) -> None:
+    """Before anything is written."""
+    with pytest.raises(UserError, match=said):
+        to_ctranslate2(
+            Transformer(9, 9, 8, 1, 2, 16, **settings), list("abcdefghi"), tmp_path / "o"
+        )
+    assert not (tmp_path / "o").exists()

@@ -1,0 +1,118 @@
+"""The page one types a sentence into: what it answers and refuses, and what a browser shows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import serve
+import torch
+from conftest import TINY, configure
+from werkzeug.serving import make_server
+from werkzeug.test import Client
+
+from wawa_transformer import checkpoint
+from wawa_transformer.runs import Run
+from wawa_transformer.search import Greedy
+from wawa_transformer.serving import Served, application
+from wawa_transformer.training import train
+
+LOCAL = ["127.0.0.1", "localhost"]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> list[Served]:
+    """Two runs side by side; the second has a table of seven positions."""
+    out = []
+    for settings in ([], ["pe=learned", "pe.max_len=7"]):
+        config = configure(*TINY, *settings, f"output_dir={tmp_path_factory.mktemp('runs')}")
+        train(config)
+        out.append(Served(Run.of(config), *checkpoint.load_model(Run.of(config))[:2]))
+    return out
+
+
+@pytest.fixture
+def client(served: list[Served]) -> Client:
+    return Client(application(served, Greedy(), LOCAL))
+
+
+def test_runs_answer_side_by_side_with_where_they_looked(client: Client) -> None:
+    """Attention is a distribution over the source for each piece of the answer, head by head."""
+    reply = client.post("/translate", json={"text": " 1  2 3 "})
+    assert reply.status_code == 200 and len(reply.json) == 2
+    for run in reply.json:
+        assert run["source"] == ["1", "2", "3", "[EOS]"]
+        attention = torch.tensor(run["attention"])  # (H,T,S)
+        assert attention.shape == (2, len(run["target"]), 4)
+        assert ((attention.sum(dim=-1) - 1).abs() < 1e-3).all()
+        assert run["text"] == " ".join(piece for piece in run["target"] if piece != "[EOS]")
+    assert {"sinusoidal", "learned"} == {run["name"].split()[1] for run in reply.json}
+    assert client.post("/translate", json={"text": "1 <b>"}).json[0]["unknown"] == ["<b>"]
+    assert client.post("/translate", json={"text": " "}).json == []
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        ({"json": {"text": "1 " * 9}}, "learned"),
+        ({"json": {"text": "x" * 2001}}, "2,001 characters"),
+        ({"json": {"text": 3}}, "a sentence"),
+        ({"json": ["text"]}, "a sentence"),
+        ({"data": b"{", "content_type": "application/json"}, ""),
+        ({"data": {"text": "1"}}, "send JSON"),
+        ({"data": b"[" * 15_000, "content_type": "application/json"}, ""),
+        ({"json": {"text": "1"}, "headers": {"Host": "evil.example"}}, "evil.example"),
+    ],
+)
+def test_what_is_no_sentence_is_refused(client: Client, ask: dict, said: str) -> None:
+    """With a reason, and no traceback."""
+    reply = client.post("/translate", **ask)
+    assert reply.status_code == 400 and said in reply.json["error"], reply.text
+    assert "default-src 'none'" in reply.headers["Content-Security-Policy"]
+
+
+def test_a_large_request_is_not_read(client: Client) -> None:
+    reply = client.post("/translate", json={"text": "1" * 20_000})
+    assert reply.status_code == 413
+
+
+def test_there_is_nothing_else(client: Client) -> None:
+    """No file is served, whatever is asked for."""
+    assert client.get("/").status_code == 200
+    for path in ("/serving.py", "/../pyproject.toml", "/%2e%2e/pyproject.toml", "/translate"):
+        assert client.get(path).status_code == 404
+    assert client.put("/").status_code == 404
+
+
+@pytest.fixture
+def url(served: list[Served]) -> Iterator[str]:
+    server = make_server("127.0.0.1", 0, application(served, Greedy(), LOCAL))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.port}/"
+    server.shutdown()
+    thread.join()
+
+
+@pytest.mark.parametrize("size", ["1400,900", "390,800"])
+def test_a_browser_shows_answers_and_what_was_typed_as_text(
+    url: str, size: str, browser: Callable[..., str], client: Client
+) -> None:
+    """Nothing in its console; a tag in a sentence is no tag on the page."""
+    page = browser(f"{url}#text=1%202%20<img>", size)
+    answers = client.post("/translate", json={"text": "1 2 <img>"}).json
+    assert page.count("<section") == 2 and "<img>" not in page and "&lt;img&gt;" in page
+    for run in answers:
+        assert f'<p class="answer">{run["text"]}</p>' in page
+    assert page.count('class="chosen"') == 2, "the first piece of each answer is looked at"
+
+
+def test_a_port_that_is_taken_is_a_sentence(
+    url: str, served: list[Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = url.rstrip("/").rpartition(":")[2]
+    arguments = [f"run={served[0].run.directory}", f"port={port}", "trainer.device=cpu"]
+    monkeypatch.setattr("sys.argv", ["serve.py", *arguments])
+    with pytest.raises(SystemExit, match=f"^error: host=127.0.0.1 port={port} cannot be used"):
+        serve.main()
