@@ -28,7 +28,7 @@ WORDS = word_tokenizer([*"0123456789", "+"])
         ("pe=sinusoidl", "pe=sinusoidl does not exist (did you mean sinusoidal?)"),
         ("pe=sinusoid/lineal", "pe/sinusoid=lineal does not exist (did you mean linear?)"),
         ("task=revers", "did you mean reverse?"),
-        ("model=huge", "choose one of base, multi30k, scan, small, tiny"),
+        ("model=huge", "choose one of base, iwslt, multi30k, scan, small, tiny"),
         ("modle.d_model=3", "did you mean model?"),
         ("trainer.leraning_rate=1", "trainer.leraning_rate does not exist"),
         ("task.max_lenght=5", "did you mean task.max_length?"),
@@ -182,7 +182,7 @@ def test_help_shows_the_words_that_are_accepted() -> None:
         ("'task=[a", "'task=[a cannot be read; write key=value and quote special characters"),
         (
             "model=null",
-            "model=null chooses nothing; choose one of base, multi30k, scan, small, tiny",
+            "model=null chooses nothing; choose one of base, iwslt, multi30k, scan, small, tiny",
         ),
         ("seed=" + "9" * 5000, "Exceeds the limit (4300 digits)"),
         ("steps=3", "the key steps does not exist (did you mean trainer.steps?)"),

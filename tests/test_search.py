@@ -78,9 +78,10 @@ def test_a_beam_of_one_is_greedy(name: str) -> None:
     torch.testing.assert_close(scores * (expected != PAD).sum(dim=1, keepdim=True), log_p)
 
 
-def test_each_row_is_searched_as_if_it_were_alone() -> None:
-    """Whoever else is in the batch, and whoever leaves it."""
-    model = model_of("shaw_cross", seed=6, vocab=11)
+@pytest.mark.parametrize("name", ["shaw_cross", "shaw_cross_both", "sinusoidal_end_restart"])
+def test_each_row_is_searched_as_if_it_were_alone(name: str) -> None:
+    """Whoever else is in the batch, and whoever leaves it; positions may be a row's own."""
+    model = model_of(name, seed=6, vocab=11)
     source = torch.randint(4, 11, (12, 7), generator=torch.Generator().manual_seed(0))
     source[6:, 4:] = PAD
     beam = Beam(size=3, length_penalty=0.5)

@@ -12,10 +12,12 @@ import evaluate
 import pytest
 import translate
 from conftest import TINY, configure
+from sacrebleu.metrics import BLEU
 
 from wawa_transformer.config import CONFIG_DIR
 from wawa_transformer.runs import Run
 from wawa_transformer.training import train
+from wawa_transformer.translation import bleu_by_length
 
 DATA = CONFIG_DIR.parent / "data"
 TEXT = [
@@ -77,6 +79,14 @@ def test_one_line_out_for_each_line_in(letters: Path, use) -> None:
     assert err == "warning: line 4: unknown: 27 x\n"
 
 
+def test_lines_are_answered_in_their_order(text: Path, use) -> None:
+    """Sorted by length for the model's sake, and each as it would be alone."""
+    lines = (DATA / "sample.en").read_bytes().split(b"\n")[:6] + [b"The man.", b"My sister"]
+    _, out, _ = use(translate.main, f"run={text}", given=b"\n".join(lines))
+    alone = [use(translate.main, f"run={text}", given=line)[1] for line in lines]
+    assert out == "".join(alone) and len(set(alone)) > 3
+
+
 def test_lines_are_answered_as_they_come() -> None:
     """Through a pipe that stays open: none waits for the next."""
     reader, writer = os.pipe()
@@ -125,6 +135,16 @@ def test_another_test_of_a_generated_task(letters: Path, use) -> None:
     assert status == 0 and [[c.strip() for c in row] for row in rows[:-1]] == [
         [str(n), "3"] for n in range(1, 9)
     ]
+
+
+def test_bleu_by_length_is_that_of_the_sentences_of_a_length() -> None:
+    """Each length as if the others were not there; one is translated perfectly, one is not."""
+    references = ["a b c d e", "the cat sat on the mat", "f g h i j", "a dog ran to the park"]
+    found = ["a b c d e", "the dog sat on a mat", "f g h i j", "a dog ran to a park"]
+    rows = bleu_by_length(found, references, [10, 5, 10, 5])
+    score = BLEU().corpus_score([found[1], found[3]], [[references[1], references[3]]]).score
+    assert [(row["length"], row["examples"]) for row in rows] == [(5, 2), (10, 2)]
+    assert rows[0]["bleu"] == score < 90 < rows[1]["bleu"]
 
 
 @pytest.fixture

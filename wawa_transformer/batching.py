@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import functools
+import io
 import itertools
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import tokenizers
 import torch
 import torch.nn.functional as F
 from datasets import Dataset
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from wawa_transformer.cache import cached
 from wawa_transformer.config import UserError
 from wawa_transformer.seeds import seed_for
 from wawa_transformer.transformer import BOS, EOS, PAD
@@ -80,6 +83,10 @@ class Sequences:
     def __len__(self) -> int:
         return len(self.sizes)
 
+    def chosen(self, rows: np.ndarray) -> Sequences:
+        """Those of ``rows`` alone."""
+        return Sequences.of(self[i].tolist() for i in rows)
+
     def __getitem__(self, i: int) -> Tensor:
         ids = self.ids[self.begin[i] : self.begin[i] + self.sizes[i]]
         return torch.from_numpy(ids.astype(np.int64))
@@ -133,26 +140,38 @@ def encode(
 
     How many these are is said, with the ``name`` of the split.
     """
-    columns = split[:]  # whole columns at once: iterating over one reads it row by row
-    sources, targets = (
-        [encoding.ids for encoding in tokenizer.encode_batch_fast(columns[side])]
-        for side in ("source", "target")
-    )
-    kept = [
-        i
-        for i, (source, target) in enumerate(zip(sources, targets, strict=True))
-        if max_tokens is None or max(len(source), len(target)) < max_tokens
-    ]
-    if not kept:
+    # Whole columns at once: iterating over one reads it row by row.
+    source = ids_of(split["source"][:], tokenizer, [], [EOS])
+    target = ids_of(split["target"][:], tokenizer, [BOS], [EOS])
+    if max_tokens is None:
+        return Examples(source, target, split)
+    kept = np.flatnonzero((source.sizes <= max_tokens) & (target.sizes <= max_tokens + 1))
+    if not len(kept):
         raise UserError(f"no {name} pair is shorter than task.max_tokens={max_tokens}; raise it.")
-    if len(kept) < len(sources):
-        left = f"{len(sources) - len(kept)} {name} pairs of {max_tokens} tokens or more"
-        print(f"{left} left out (task.max_tokens)", file=sys.stderr)
-    return Examples(
-        Sequences.of([*sources[i], EOS] for i in kept),
-        Sequences.of([BOS, *targets[i], EOS] for i in kept),
-        split if len(kept) == len(sources) else split.select(kept),
+    if len(kept) == len(source):
+        return Examples(source, target, split)
+    left = f"{len(source) - len(kept)} {name} pairs of {max_tokens} tokens or more"
+    print(f"{left} left out (task.max_tokens)", file=sys.stderr)
+    return Examples(source.chosen(kept), target.chosen(kept), split.select(kept))
+
+
+def ids_of(
+    texts: list[str], tokenizer: Tokenizer, before: list[int], after: list[int]
+) -> Sequences:
+    """Each text as ids, between those of ``before`` and ``after``; kept where that takes long."""
+
+    def make() -> bytes:
+        every = tokenizer.encode_batch_fast(texts)
+        sequences = Sequences.of([*before, *encoding.ids, *after] for encoding in every)
+        file = io.BytesIO()
+        np.savez(file, ids=sequences.ids, sizes=sequences.sizes)
+        return file.getvalue()
+
+    key = "\0".join(
+        ("ids", tokenizers.__version__, tokenizer.to_str(), str(before), str(after), *texts)
     )
+    with np.load(io.BytesIO(cached(key, make))) as arrays:
+        return Sequences(arrays["ids"], arrays["sizes"])
 
 
 def plan(

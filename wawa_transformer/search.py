@@ -129,7 +129,7 @@ class Beam(Method, kind="beam"):
             top, flat = total.topk(min(2 * size, total.size(1)))  # (R,2K)
             beam, word = flat // step_log.size(1), flat % step_log.size(1)
             ends = word == EOS
-            longer = prefix.gather(1, beam[..., None].expand(-1, -1, max_length))  # (R,2K,L)
+            longer = picked(prefix, beam)  # (R,2K,max_length)
             longer[..., step] = word
 
             # What has ended, or must end here, against what had: the best `size` stay.
@@ -139,32 +139,35 @@ class Beam(Method, kind="beam"):
             scores = torch.cat((best[going], (top / normal).masked_fill(~may, -torch.inf)), dim=1)
             scores, chosen = scores.topk(size)
             ids = torch.cat((best_ids[going], longer), dim=1)
-            best[going] = scores
-            best_ids[going] = ids.gather(1, chosen[..., None].expand(-1, -1, max_length))
+            best[going], best_ids[going] = scores, picked(ids, chosen)
 
             # The best `size` that have not ended go on.
             order = ends.int().argsort(dim=1, stable=True)[:, :size]  # (R,K)
             running = top.masked_fill(ends, -torch.inf).gather(1, order)
-            prefix = longer.gather(1, order[..., None].expand(-1, -1, max_length))
+            prefix = picked(longer, order)
             last = word.gather(1, order).view(-1, 1)  # (R*K,1)
             parent = beam.gather(1, order)  # (R,K)
-            finished = scores[:, -1] >= running[:, 0] / normal
-            open_ = ~finished
-            if step + 1 == max_length or not open_.any():
+            searched = scores[:, -1] < running[:, 0] / normal  # (R,)
+            if step + 1 == max_length or not searched.any():
                 break
             here = torch.arange(len(going), device=going.device)[:, None] * size + parent  # (R,K)
-            stay = here[open_].flatten()
+            stay, fewer = here[searched].flatten(), not searched.all()
             for self_cache, cross_cache in cache:
                 self_cache.keep(stay)
-                if finished.any():
+                if fewer:  # all prefixes of a row see the same source
                     cross_cache.keep(stay)
-            if finished.any():
-                going, prefix, running = going[open_], prefix[open_], running[open_]
-                last = last.view(-1, size)[open_].view(-1, 1)
+            if fewer:
+                going, prefix, running = going[searched], prefix[searched], running[searched]
+                last = last.view(-1, size)[searched].view(-1, 1)
                 memory, cross_mask, count = memory[stay], cross_mask[stay], count.keep(stay)
         model.train(was_training)
         length = 1 + int((best_ids != PAD).flatten(0, 1).any(dim=0).nonzero().max())
         return best_ids[..., :length], best
+
+
+def picked(ids: Tensor, chosen: Tensor) -> Tensor:
+    """Of ``ids (R,N,L)`` those at ``chosen (R,K)`` of each row: ``(R,K,L)``."""
+    return ids.gather(1, chosen[..., None].expand(-1, -1, ids.size(2)))
 
 
 def build_method(config: DictConfig) -> Method:

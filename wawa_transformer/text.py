@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
+import tokenizers
 from datasets import Dataset, DatasetDict, load_dataset
 from omegaconf import DictConfig
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from wawa_transformer.cache import cached
 from wawa_transformer.config import UserError, choose, setting, typed
 from wawa_transformer.tasks import SPECIAL_TOKENS, TASKS, Task
 
@@ -115,10 +117,16 @@ class TextTask(Task, kind="text"):
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        train = data["train"]
-        tokenizer.train_from_iterator([*train["source"][:], *train["target"][:]], trainer)
-        tokenizer.encode_special_tokens = True  # "[EOS]" in a text is text
-        return tokenizer
+        texts = [*data["train"]["source"][:], *data["train"]["target"][:]]
+
+        def make() -> bytes:
+            tokenizer.train_from_iterator(texts, trainer)
+            return tokenizer.to_str().encode()
+
+        key = "\0".join(("bpe", tokenizers.__version__, str(self.vocab_size), *texts))
+        trained = Tokenizer.from_str(cached(key, make).decode())
+        trained.encode_special_tokens = True  # "[EOS]" in a text is text; no part of the JSON
+        return trained
 
     def from_files(self) -> dict[str, Dataset]:
         """The splits that have files of their own."""
