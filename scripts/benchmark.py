@@ -34,6 +34,7 @@ from wawa_transformer.dropout import Dropout
 from wawa_transformer.loss import cross_entropy, loss_and_nll
 from wawa_transformer.machine import choose_device, peak_memory, processor
 from wawa_transformer.runs import make_directory
+from wawa_transformer.search import Beam
 from wawa_transformer.transformer import BOS, EOS, Transformer
 
 ROUNDS = 60
@@ -219,7 +220,7 @@ def compared(taken: dict[str, list[float]], prefix: str = "") -> dict[str, float
 
 
 def decoding(device: torch.device) -> dict[str, float]:
-    """Greedy decoding of 32 ids from 32, shape S: one sentence, and 32 at a time.
+    """Decoding of 32 ids from 32, shape S: one sentence and 32 at a time greedily, and with a beam.
 
     All sides have the same weights and must give the same ids. ``plain`` decodes the whole prefix
     anew for each id.
@@ -230,23 +231,31 @@ def decoding(device: torch.device) -> dict[str, float]:
     found: dict[str, float] = {}
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
         ours.output.weight[EOS] = 0  # never the most probable: none ends before the others
-        for batch in (1, 32):
+        for name, batch, size in (("batch1", 1, 1), ("batch32", 32, 1), ("beam4", 32, 4)):
             ids = torch.randint(4, vocab, (batch, length), device=device)
             sides: dict[str, Callable[[], Tensor]] = {
-                "ours": partial(greedy, ours, ids, length),
-                "plain": partial(without_cache, ours, ids, length),
+                "ours": partial(best, ours, ids, length, size)
             }
+            if size == 1:
+                sides["plain"] = partial(without_cache, ours, ids, length)
             if not absent("transformers"):
-                sides["marian"] = peers.with_marian(ours, ids, length)
+                sides["marian"] = peers.with_marian(ours, ids, length, size)
             if device.type == "cpu" and not absent("ctranslate2"):
-                sides["ctranslate2"] = peers.with_ctranslate2(ours, ids, length, Path(folder))
-            expected = greedy(ours, ids, length).cpu()
+                sides["ctranslate2"] = peers.with_ctranslate2(ours, ids, length, size, Path(folder))
+            expected = sides["ours"]().cpu()
             for side, work in sides.items():
                 if not torch.equal(work().cpu(), expected):
                     raise AssertionError(f"{side} decodes other ids than ours")
-            taken = turns_of(sides, f"decoding, batch {batch}", 25 if batch == 1 else 9)
-            found |= compared(taken, f"batch{batch}_")
+            taken = turns_of(sides, f"decoding, {name}", 25 if batch == 1 else 9)
+            found |= compared(taken, f"{name}_")
     return found
+
+
+def best(ours: Transformer, source: Tensor, length: int, size: int) -> Tensor:
+    """The best ids, found with a beam of ``size``; of one, greedily."""
+    if size == 1:
+        return greedy(ours, source, length)
+    return Beam(size=size)(ours, source, length)[0][:, 0]
 
 
 def without_cache(ours: Transformer, source: Tensor, length: int) -> Tensor:

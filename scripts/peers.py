@@ -167,10 +167,11 @@ def ctranslate2(ours: Transformer, directory: Path, threads: int = 1) -> Any:
     return library.Translator(str(directory), compute_type="float32", intra_threads=threads)
 
 
-def with_marian(ours: Transformer, source: Tensor, length: int) -> Callable[[], Tensor]:
-    """Hugging Face's ``generate``."""
+def with_marian(ours: Transformer, source: Tensor, length: int, size: int) -> Callable[[], Tensor]:
+    """Hugging Face's ``generate``, with a beam of ``size``."""
     theirs = marian(ours).to(source.device)
-    asked = {"max_new_tokens": length, "min_new_tokens": length, "num_beams": 1, "do_sample": False}
+    asked = {"max_new_tokens": length, "min_new_tokens": length, "do_sample": False}
+    asked["num_beams"] = size
 
     def work() -> Tensor:
         return theirs.generate(input_ids=source, attention_mask=source != 0, **asked)[:, 1:]
@@ -179,14 +180,14 @@ def with_marian(ours: Transformer, source: Tensor, length: int) -> Callable[[], 
 
 
 def with_ctranslate2(
-    ours: Transformer, source: Tensor, length: int, folder: Path
+    ours: Transformer, source: Tensor, length: int, size: int, folder: Path
 ) -> Callable[[], Tensor]:
-    """CTranslate2 in fp32, on as many threads as torch."""
+    """CTranslate2 in fp32 with a beam of ``size``, on as many threads as torch."""
     theirs = ctranslate2(ours, folder, torch.get_num_threads())
     sentences = [[str(i) for i in row] for row in source.tolist()]
 
     def work() -> Tensor:
-        found = theirs.translate_batch(sentences, beam_size=1, max_decoding_length=length)
+        found = theirs.translate_batch(sentences, beam_size=size, max_decoding_length=length)
         return torch.tensor([[int(word) for word in each.hypotheses[0]] for each in found])
 
     return work

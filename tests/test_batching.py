@@ -85,10 +85,13 @@ def test_collate_pads_on_the_right_and_shifts_the_target() -> None:
 
 def test_pairs_that_are_too_long_are_left_out() -> None:
     """``max_tokens`` counts BOS or EOS; when nothing is left, the key is named."""
-    data = Dataset.from_dict({"source": ["1 2 3", "4"], "target": ["A", "D"], "length": [3, 1]})
+    sides = {"source": ["1 2 3", "4 5", "6", "7"], "target": ["A", "D E", "A B C", "A B C D"]}
+    data = Dataset.from_dict({**sides, "length": [3, 2, 1, 1]})
     tokenizer = TASKS["letters"]().tokenizer({})
     kept: Examples = encode(data, tokenizer, max_tokens=3)
-    assert kept.length == [1]
+    assert kept.length == [2] and kept.text["target"][:] == ["D E"]
+    assert encode(data, tokenizer, max_tokens=4).length == [3, 2, 1]
+    assert encode(data, tokenizer).length == [3, 2, 1, 1]
     with pytest.raises(UserError, match="task.max_tokens=1"):
         encode(data, tokenizer, max_tokens=1)
 

@@ -171,6 +171,7 @@ def test_one_file_may_hold_both_sides(tmp_path: Path, capsys: pytest.CaptureFixt
         assert list(zip(rows["source"], rows["target"], strict=True)) == pairs
         both = TextTask(source=name, **held, test_source=name).test(0)
         assert len(both) == len(pairs)
+    assert len(TextTask(source="pairs.tsv", **held, max_ratio=9).from_files()["train"]) == 5
     clean = TextTask(source="pairs.tsv", **held, max_ratio=3, drop_duplicates=True)
     capsys.readouterr()
     assert clean.from_files()["train"]["source"][:] == ["a b", 'say "c"', "d"]
