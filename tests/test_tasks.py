@@ -13,14 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wawa_transformer.config import UserError
+from wawa_transformer.scan import Scan, scan_commands
 from wawa_transformer.tasks import (
     SPECIAL_TOKENS,
     TASKS,
     GeneratedTask,
-    Scan,
     letters,
     number_words,
-    scan_commands,
 )
 
 GENERATED = sorted(kind for kind, cls in TASKS.items() if issubclass(cls, GeneratedTask))

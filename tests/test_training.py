@@ -17,10 +17,12 @@ from conftest import SCRIPTS, TINY, configure, run_script
 from torch.utils.tensorboard import SummaryWriter  # noqa: F401  (imported before the clock starts)
 
 from wawa_transformer import checkpoint, evaluation
+from wawa_transformer import training as training_module
 from wawa_transformer.batching import collate, encode
 from wawa_transformer.config import UserError
 from wawa_transformer.decoding import greedy
 from wawa_transformer.loss import cross_entropy
+from wawa_transformer.machine import matrix_rate
 from wawa_transformer.preparation import prepare
 from wawa_transformer.runs import Run
 from wawa_transformer.text import build_task
@@ -154,6 +156,20 @@ def test_the_operations_of_a_step_are_those_of_its_products(tiny) -> None:
         scores = rows * width * 2 * (source**2 + target**2 + source * target)
         expected += 3 * 2 * (encoder + decoder + memory + scores)
     assert flops(training, batches) == expected
+
+
+def test_utilisation_is_operations_over_time_over_what_the_machine_can(tiny, monkeypatch) -> None:
+    """With a machine of a billion a second; and the real one's rate is that of a real product."""
+    monkeypatch.setattr(training_module, "matrix_rate", lambda device, bf16: 1e9)
+    result = train(tiny())
+    expected = result["flops_per_step"] * result["steps"] / result["seconds"] / 1e9
+    assert result["utilisation"] == pytest.approx(expected)
+    a = torch.ones(256, 256)
+    started = time.perf_counter()
+    for _ in range(20):
+        a @ a
+    slower = 20 * 2 * 256**3 / (time.perf_counter() - started)
+    assert slower / 20 < matrix_rate(torch.device("cpu")) < 20 * slower
 
 
 @pytest.mark.parametrize("name", ["linear", "cosine", "inverse_sqrt", "constant"])

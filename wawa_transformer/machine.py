@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.metadata
+import math
 import os
 import platform
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,18 @@ def explained(config: DictConfig, device: torch.device) -> Iterator[None]:
             f"pe={config.pe.kind} needs an operation that {device} computes in no fixed order; "
             f"set trainer.deterministic=false."
         ) from None
+
+
+def matrix_rate(device: torch.device, bf16: bool = False) -> float:
+    """Floating-point operations a second in a large matrix product, the best of five of them."""
+    size = 8192 if device.type == "cuda" else 1024
+    a = torch.ones(size, size, device=device, dtype=torch.bfloat16 if bf16 else torch.float32)
+    best = math.inf
+    for _ in range(5):
+        started = time.perf_counter()
+        (a @ a)[0, 0].item()  # which waits for a GPU
+        best = min(best, time.perf_counter() - started)
+    return 2 * size**3 / best
 
 
 def provenance(device: torch.device) -> dict[str, Any]:

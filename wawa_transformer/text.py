@@ -20,6 +20,7 @@ from datasets import Dataset, DatasetDict, load_dataset
 from omegaconf import DictConfig
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from wawa_transformer import scan  # noqa: F401  (registers its task)
 from wawa_transformer.cache import cached
 from wawa_transformer.config import UserError, choose, setting, typed
 from wawa_transformer.tasks import SPECIAL_TOKENS, TASKS, Task

@@ -195,7 +195,8 @@ def show(
     settings |= config.model
     tracker.hparams(
         settings | {"lr": config.trainer.lr, "steps": config.trainer.steps},
-        {f"test/{metric.name}": result["test"][metric.name] for metric in SHOWN},
+        {f"test/{metric.name}": result["test"][metric.name] for metric in SHOWN}
+        | {"cost/utilisation": result["utilisation"]},
     )
 
 

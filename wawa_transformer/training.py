@@ -21,7 +21,7 @@ from wawa_transformer import evaluation, processes
 from wawa_transformer.batching import Batch, Examples, collate, plan
 from wawa_transformer.config import UserError, disk_error, given_settings
 from wawa_transformer.loss import loss_and_nll
-from wawa_transformer.machine import explained, peak_memory, provenance
+from wawa_transformer.machine import explained, matrix_rate, peak_memory, provenance
 from wawa_transformer.preparation import Training, padded_sizes, prepare, save_state
 from wawa_transformer.runs import Run, identity
 from wawa_transformer.stopping import Stop, Stopped
@@ -253,8 +253,13 @@ def check_finite(training: Training, **values: float) -> None:
 
 
 def describe(training: Training, flops_per_step: int) -> dict[str, Any]:
-    """Who the run is and what it cost: FLOPs of one step, target tokens per second, MB."""
+    """Who the run is and what it cost: FLOPs of one step, target tokens per second, MB.
+
+    ``utilisation`` is the share of training's time that its operations would take in one large
+    matrix product (Chowdhery et al. 2022, appendix B), on all devices.
+    """
     config, device = training.config, training.device
+    rate = processes.world() * matrix_rate(device, config.trainer.bf16)
     trained = training.task.trained_lengths
     return {
         "task": config.task.name,
@@ -266,6 +271,7 @@ def describe(training: Training, flops_per_step: int) -> dict[str, Any]:
         "settings": {"pe": given_settings(config)},
         "parameters": sum(p.numel() for p in training.model.parameters()),
         "flops_per_step": flops_per_step,
+        "utilisation": flops_per_step * training.step / training.seconds / rate,
         "tokens_per_second": training.target_tokens / training.seconds,
         "seconds": training.seconds,
         "peak_memory_mb": peak_memory(device),

@@ -118,8 +118,9 @@ def write_files(run: Run, validation: list[dict[str, Any]], **result: Any) -> No
     common = {
         "task": run.task, "pe": run.pe, "seed": run.seed, "steps": 500,
         "settings": {"pe": {"init_std": 1.0} if run.pe == "learned" else {}},
-        "parameters": 123_456, "flops_per_step": None, "tokens_per_second": 25_000.0,
-        "seconds": 10.0, "peak_memory_mb": 300.0, "device": "cpu", "threads": 1,
+        "parameters": 123_456, "flops_per_step": None, "utilisation": 0.1234,
+        "tokens_per_second": 25_000.0, "seconds": 10.0, "peak_memory_mb": 300.0,
+        "device": "cpu", "threads": 1,
         "versions": {"python": "3.11.2", "torch": "2.13.0"}, "finished": "2025-01-01T12:00:00",
         "validation": {}, "translation": None,
     }  # fmt: skip
@@ -513,6 +514,7 @@ def test_a_study_that_names_its_comparisons_reports_these(tmp_path: Path) -> Non
     assert "Better: sinusoidal than none (exact match +0." in markdown
     assert "Not shown to differ: learned. (95% intervals, corrected for 2" in markdown
     assert markdown.count("not learned the trained ones: sinusoidal.") == 1, "none on map"
+    assert "| not counted | 12% | 25,000 | 10.0 | 300 | cpu |" in markdown
     assert "| sinusoidal − none |" in markdown and "learned − none" not in markdown
     assert "The study named its pairs beforehand." in markdown and "picked after" not in markdown
 

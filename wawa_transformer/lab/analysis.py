@@ -417,8 +417,11 @@ def lead(tasks: Sequence[dict[str, Any]]) -> str:
 
 def _cost(results: Sequence[Result]) -> dict[str, Any]:
     """What one encoding's runs took, as medians over seeds, and the settings they shared."""
-    names = ("parameters", "flops_per_step", "tokens_per_second", "seconds", "peak_memory_mb")
-    known = {name: [r[name] for r in results if r[name] is not None] for name in names}
+    names = (
+        "parameters", "flops_per_step", "utilisation", "tokens_per_second", "seconds",
+        "peak_memory_mb",
+    )  # fmt: skip
+    known = {name: [r[name] for r in results if r.get(name) is not None] for name in names}
     settings = (", ".join(f"{k} {v}" for k, v in r["settings"]["pe"].items()) for r in results)
     return {
         **{name: median(values) if values else None for name, values in known.items()},
