@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from chromium import chromium
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
@@ -118,7 +119,6 @@ def browser() -> Callable[..., str]:
 
     Fails on an error in the page's console; skips where there is no Chromium.
     """
-    chromium = runpy.run_path(str(SCRIPTS / "project" / "screenshots.py"))["chromium"]
 
     def open_page(url: str, size: str = "1200,900") -> str:
         try:

@@ -19,34 +19,11 @@ from wawa_transformer.config import CONFIG_DIR
 from wawa_transformer.lesson.pictures import draw_all, write_explorer
 
 ROOT = CONFIG_DIR.parent
+sys.path.insert(0, str(ROOT / "tests"))
+from chromium import chromium  # noqa: E402
+
 IMAGES = ROOT / "docs" / "images"
 PORT = 6106
-
-
-def chromium(url: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Open a page without a window, in a profile of its own; the tests do it here, too.
-
-    Raises:
-        FileNotFoundError: there is no Chromium.
-    """
-    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    program = next(filter(None, map(shutil.which, names)), None)
-    if program is None:
-        raise FileNotFoundError("no Chromium was found; install one: apt install chromium")
-    with tempfile.TemporaryDirectory() as profile:
-        always = (
-            "headless",
-            "no-sandbox",
-            "disable-gpu",
-            "no-first-run",
-            "disable-extensions",
-            "disable-background-networking",
-            "disable-component-update",
-            "disable-sync",
-            f"user-data-dir={profile}",
-        )
-        command = [program, *(f"--{flag}" for flag in (*always, *flags)), url]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 def shoot(url: str, name: str, size: str) -> None:
