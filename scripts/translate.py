@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import torch
 from omegaconf import DictConfig
 from tokenizers import Tokenizer
 
@@ -17,8 +16,8 @@ from wawa_transformer import checkpoint, evaluation
 from wawa_transformer.commandline import script
 from wawa_transformer.config import UserError
 from wawa_transformer.search import build_method
-from wawa_transformer.tracking import attention_maps, attention_picture
-from wawa_transformer.transformer import BOS, Transformer
+from wawa_transformer.tracking import attention_picture, cross_attention
+from wawa_transformer.transformer import Transformer
 from wawa_transformer.translation import Hypothesis, hypotheses, read, unknown
 
 AT_ONCE = 2**16  # bytes that are read, and so lines that are translated, together
@@ -94,12 +93,11 @@ def main(config: DictConfig) -> None:
 
 def draw(model: Transformer, tokenizer: Tokenizer, text: str, found: Hypothesis, path: str) -> None:
     """Where each word of a translation looked at in the source, in the last layer, head by head."""
-    source = read(tokenizer, [text])[0].tolist()
-    device = next(model.parameters()).device
-    before = torch.tensor([[BOS, *found.ids[:-1]]], device=device)
-    maps = attention_maps(model, torch.tensor([source], device=device), before)
-    named = ([tokenizer.id_to_token(i) or "" for i in each] for each in (found.ids, source))
-    attention_picture(maps["cross"], *named).savefig(path)
+    source = read(tokenizer, [text])[0]
+    weights = cross_attention(model, source, found.ids)  # (H,T,S)
+    both = (found.ids, source.tolist())
+    named = ([tokenizer.id_to_token(i) or "" for i in each] for each in both)
+    attention_picture(weights, *named).savefig(path)
 
 
 if __name__ == "__main__":

@@ -187,6 +187,8 @@ def test_tests_by_name_lie_beside_the_runs_text(text: Path, use, tmp_path: Path)
     assert status == 0 and out.count("chrF ") == 2 and out.index("sample") < out.index("second")
     status, *_ = use(evaluate.main, *asked[:2], "test_sets=[third]")
     assert "third.en cannot be read" in str(status)
+    status, *_ = use(evaluate.main, *asked[:2], "test_sets=[no/third]")
+    assert "no/third.en cannot be read" in str(status)
 
 
 def test_against_another_run(text: Path, own: tuple[Path, Path], use, tmp_path: Path) -> None:

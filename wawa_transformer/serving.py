@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from tokenizers import Tokenizer
 from werkzeug.exceptions import BadRequest, HTTPException
 from werkzeug.wrappers import Request, Response
@@ -17,8 +16,8 @@ from wawa_transformer import evaluation
 from wawa_transformer.config import UserError
 from wawa_transformer.runs import Run
 from wawa_transformer.search import Method
-from wawa_transformer.tracking import attention_maps
-from wawa_transformer.transformer import BOS, Transformer
+from wawa_transformer.tracking import cross_attention
+from wawa_transformer.transformer import Transformer
 from wawa_transformer.translation import hypotheses, read, unknown
 
 PAGE = Path(__file__).with_name("serving.html")
@@ -52,15 +51,12 @@ class Served:
         sources = read(self.tokenizer, [text])
         evaluation.check_lengths(self.model, sources.sizes)
         [[best, *_]] = hypotheses(self.model, self.tokenizer, sources, method)
-        device = next(self.model.parameters()).device
-        source = sources[0][None].to(device)  # (1,S)
-        before = torch.tensor([[BOS, *best.ids[:-1]]], device=device)  # (1,T)
-        cross = attention_maps(self.model, source, before)["cross"]  # (H,T,S)
+        cross = cross_attention(self.model, sources[0], best.ids)  # (H,T,S)
         return {
             "name": str(self.run),
             "text": best.text,
             "score": round(best.score, 4),
-            "source": [self.piece(i) for i in source[0].tolist()],
+            "source": [self.piece(i) for i in sources[0].tolist()],
             "target": [self.piece(i) for i in best.ids],
             "unknown": unknown(self.tokenizer, text),
             "attention": [[[round(w, 4) for w in row] for row in head] for head in cross.tolist()],

@@ -101,7 +101,7 @@ class TextTask(Task, kind="text"):
                 f"name two in task.test_source and task.test_target."
             )
         source, target = (
-            side and str(Path(side).with_name(test_set + "".join(Path(side).suffixes)))
+            side and str(Path(side).parent / (test_set + "".join(Path(side).suffixes)))
             for side in (self.source, self.target)
         )
         return dataclasses.replace(self, test_source=source, test_target=target)

@@ -19,7 +19,7 @@ from wawa_transformer.config import CONFIG_DIR
 from wawa_transformer.evaluation import SHOWN
 from wawa_transformer.positional import Encoding, consecutive
 from wawa_transformer.runs import Run, write_lines
-from wawa_transformer.transformer import DecoderLayer, EncoderLayer, Transformer
+from wawa_transformer.transformer import BOS, DecoderLayer, EncoderLayer, Transformer
 from wawa_transformer.translation import SAMPLES, translate
 
 if TYPE_CHECKING:
@@ -138,6 +138,13 @@ def attention_maps(model: Transformer, source: Tensor, target_in: Tensor) -> dic
         attention.keep_weights, attention.weights = False, None
     model.train(was_training)
     return maps
+
+
+def cross_attention(model: Transformer, source: Tensor, ids: list[int]) -> Tensor:
+    """Where each of the target's ``ids`` looked in ``source (S,)``, in the last layer: (H,T,S)."""
+    device = next(model.parameters()).device
+    before = torch.tensor([[BOS, *ids[:-1]]], device=device)  # (1,T)
+    return attention_maps(model, source[None].to(device), before)["cross"]
 
 
 def picture(width: float, height: float) -> Figure:
