@@ -1,7 +1,9 @@
 """Time the project against its peers:  python scripts/benchmark.py [parts=[model,decoding]]
 
 The sides run by turns in one process: the same work, on the same machine, in the same minute. A
-ratio is of medians for the part table, and the median of every turn's for the others.
+ratio is of medians for the part table, and the median of every turn's for the others. On one core
+table and decoding take a minute or two, model and text five each, growth a quarter of an hour; the
+last keeps what it has, and the same command goes on.
 """
 
 import copy
@@ -12,29 +14,34 @@ import multiprocessing
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import peers
 import torch
+from datasets import Dataset
 from omegaconf import DictConfig
 from rich.progress import track
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from wawa_transformer.batching import Batch, Examples, Sequences, collate, plan
 from wawa_transformer.commandline import register, script
-from wawa_transformer.config import MachineConfig, UserError, check, check_device
+from wawa_transformer.config import CONFIG_DIR, MachineConfig, UserError, check, check_device
+from wawa_transformer.corpus import begins
 from wawa_transformer.decoding import greedy
 from wawa_transformer.dropout import Dropout
 from wawa_transformer.loss import cross_entropy, loss_and_nll
 from wawa_transformer.machine import choose_device, peak_memory, processor
-from wawa_transformer.runs import make_directory
+from wawa_transformer.runs import make_directory, write_atomically
 from wawa_transformer.search import Beam
+from wawa_transformer.tracking import picture
 from wawa_transformer.transformer import BOS, EOS, Transformer
 
 ROUNDS = 60
@@ -95,21 +102,30 @@ def table() -> dict[str, float]:
 
 def training_step(built: nn.Module, ids: Tensor, fast: bool = False) -> Callable[[], None]:
     """One step of AdamW on copying ``ids (B,S)``; ``fast``: with the loss of scripts/train.py."""
+    return training_steps(built, [Batch(ids, ids, ids)], fast)
+
+
+def training_steps(
+    built: nn.Module, batches: Sequence[Batch], fast: bool = False
+) -> Callable[[], None]:
+    """A step of AdamW on each of ``batches``."""
     optimizer = torch.optim.AdamW(built.parameters(), fused=True)
 
-    def step() -> None:
-        if fast:
-            states = built(ids, ids, logits=False)
-            loss, _ = loss_and_nll(states, built.output.weight, ids)  # type: ignore[arg-type, union-attr]
-        else:
-            loss = cross_entropy(built(ids, ids), ids)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        if ids.is_cuda:
+    def steps() -> None:
+        for batch in batches:
+            if fast:
+                states = built(batch.source, batch.target_in, logits=False)
+                weight: Tensor = built.output.weight  # type: ignore[assignment, union-attr]
+                loss, _ = loss_and_nll(states, weight, batch.target_out)
+            else:
+                loss = cross_entropy(built(batch.source, batch.target_in), batch.target_out)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        if batches[0].source.is_cuda:
             torch.cuda.synchronize()
 
-    return step
+    return steps
 
 
 def plain(ours: Transformer) -> Transformer:
@@ -266,26 +282,113 @@ def without_cache(ours: Transformer, source: Tensor, length: int) -> Tensor:
     return ids[:, 1:]
 
 
+# Positions that Multi30k's training captions take, EOS included: benchmarks/README.md.
+CAPTIONS = CONFIG_DIR.parent / "benchmarks" / "lengths" / "multi30k.csv"
+# Vocabulary, d_model, layers, heads, d_ff, positions of a bucket, rows of a random batch, buckets,
+# random batches, turns.
+REAL = (6000, 256, 3, 4, 1024, 4096, 64, 8, 16, 5)
+
+
+def text(device: torch.device) -> dict[str, float]:
+    """Target tokens a second in training on sentences of real lengths, padding not counted.
+
+    Ours in buckets of similar length, as ``trainer.bucket`` has them, and in random batches, in
+    which ``torch.nn.Transformer`` has them, too. What the words are changes no time.
+    """
+    vocab, *sizes, positions, rows, buckets, batches, turns = REAL
+    pairs = captions(vocab)
+    planned = sorted(
+        plan(pairs.sizes, positions, 0, 0, bucket=True), key=lambda i: pairs.sizes[i[0]]
+    )
+    every = [planned[(2 * i + 1) * len(planned) // (2 * buckets)] for i in range(buckets)]
+    order = np.random.default_rng(0).permutation(len(pairs.sizes))
+    drawn = order[: batches * rows].reshape(batches, rows)
+    bucketed = [collate(pairs, indices).to(device) for indices in every]
+    mixed = [collate(pairs, indices.tolist()).to(device) for indices in drawn]
+
+    ours = Transformer(vocab, vocab, *sizes, seed=0).to(device)
+    again = Transformer(vocab, vocab, *sizes, seed=0).to(device)
+    theirs = peers.TorchPeer(vocab, *sizes).to(device)
+    sides = {
+        "ours": (training_steps(ours, bucketed, fast=True), bucketed),
+        "ours_mixed": (training_steps(again, mixed, fast=True), mixed),
+        "torch_mixed": (training_steps(theirs, mixed), mixed),
+    }
+    taken = turns_of({name: steps for name, (steps, _) in sides.items()}, "text", turns)
+    found = {}
+    for name, (_, own) in sides.items():
+        tokens = sum(batch.target_tokens for batch in own)
+        there = sum(batch.target_out.numel() for batch in own)
+        taken[name] = [seconds / tokens for seconds in taken[name]]  # for each token
+        found[f"{name}_tokens_per_second"] = 1 / statistics.median(taken[name])
+        found[f"{name}_real_percent"] = 100 * tokens / there
+    for name in ("ours_mixed", "torch_mixed"):
+        found[f"{name}_over_ours"] = ratio(taken[name], taken["ours"])  # seconds for each token
+    return found
+
+
+def captions(vocab: int) -> Examples:
+    """As many pairs as the captions are, of the same lengths on both sides, of random words."""
+    counts = pd.read_csv(CAPTIONS)
+    random = np.random.default_rng(0)
+
+    def words(sizes: np.ndarray) -> Sequences:
+        return Sequences(random.integers(4, vocab, sizes.sum(), np.int32), sizes, begins(sizes))
+
+    source, target = (
+        np.repeat(counts[side].to_numpy(), counts["pairs"]) for side in ("source", "target")
+    )
+    return Examples(words(source), words(target + 1), Dataset.from_dict({}))
+
+
+@dataclass
+class Kept:
+    """The rows of a part that takes long, written as they come.
+
+    A file of another machine, other threads or another torch is begun anew.
+    """
+
+    path: Path | None = None
+    about: dict[str, Any] = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.path and self.path.exists():
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+            self.rows = found["rows"] if found["about"] == self.about else []
+
+    def has(self, what: str, size: int) -> bool:
+        """Whether this size has been measured."""
+        return any((row["grows"], row["size"]) == (what, size) for row in self.rows)
+
+    def add(self, rows: list[dict[str, Any]]) -> None:
+        """Keep those of another size."""
+        self.rows += rows
+        if self.path:
+            write_atomically(self.path, json.dumps({"about": self.about, "rows": self.rows}))
+
+
 GROWN = ("sinusoidal", "rotary", "alibi", "t5", "shaw", "transformer_xl")
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 BATCHES = (1, 4, 16, 64, 256)
 WIDTHS = (64, 128, 256, 512, 1024)
 
 
-def growth(device: torch.device) -> list[dict[str, Any]]:
+def growth(device: torch.device, kept: Kept | None = None) -> list[dict[str, Any]]:
     """A training step of 2 + 2 layers as one thing grows: the length, the batch, the width.
 
-    The length for each encoding, by turns, with and without a part in cross-attention.
+    The length for each encoding, by turns, with and without a part in cross-attention. Sizes that
+    were ``kept`` are not measured again.
     """
-    rows = []
+    kept = kept or Kept()
 
     def grow(what: str, size: int, sides: dict[str, tuple[Transformer, Tensor]]) -> None:
         steps = {name: training_step(built, ids, fast=True) for name, (built, ids) in sides.items()}
         memory = {name: memory_of(step, device) for name, step in steps.items()}
         turns = max(3, min(20, 4096 // size))
         taken = turns_of(steps, f"{what} {size}", turns)
-        for name, seconds in taken.items():
-            rows.append(
+        kept.add(
+            [
                 {
                     "grows": what,
                     "size": size,
@@ -294,21 +397,51 @@ def growth(device: torch.device) -> list[dict[str, Any]]:
                     "over_sinusoidal": round(ratio(seconds, taken["sinusoidal"]), 3),
                     "megabytes": round(memory[name], 1),
                 }
-            )
+                for name, seconds in taken.items()
+            ]
+        )
 
     def one(batch: int, length: int, width: int, **pe: Any) -> tuple[Transformer, Tensor]:
         built = Transformer(32, 32, width, 2, 4, 4 * width, seed=0, **pe).to(device)
         return built, torch.randint(4, 32, (batch, length), device=device)
 
     for length in LENGTHS:
-        sides = {pe: one(1, length, 128, pe=pe) for pe in GROWN}
-        sides |= {f"{pe}_cross": one(1, length, 128, pe=pe, cross="same") for pe in GROWN[1:]}
-        grow("length", length, sides)
+        if not kept.has("length", length):
+            sides = {pe: one(1, length, 128, pe=pe) for pe in GROWN}
+            sides |= {f"{pe}_cross": one(1, length, 128, pe=pe, cross="same") for pe in GROWN[1:]}
+            grow("length", length, sides)
     for batch in BATCHES:
-        grow("batch", batch, {"sinusoidal": one(batch, 32, 128)})
+        if not kept.has("batch", batch):
+            grow("batch", batch, {"sinusoidal": one(batch, 32, 128)})
     for width in WIDTHS:
-        grow("width", width, {"sinusoidal": one(16, 32, width)})
-    return rows
+        if not kept.has("width", width):
+            grow("width", width, {"sinusoidal": one(16, 32, width)})
+    return kept.rows
+
+
+def draw_growth(rows: pd.DataFrame, path: Path) -> None:
+    """Time and memory of a step over what grows, a line for each encoding."""
+    figure = picture(13, 7)
+    axes = figure.subplots(2, 3, sharex="col")
+    captions = {
+        "length": "length, batch 1, width 128",
+        "batch": "batch, length 32, width 128",
+        "width": "width, batch 16, length 32",
+    }
+    for column, (what, caption) in enumerate(captions.items()):
+        axes[1, column].set_xlabel(caption)
+        for line, unit in enumerate(("milliseconds", "megabytes")):
+            panel = axes[line, column]
+            for name, part in rows[rows["grows"] == what].groupby("encoding", sort=False):
+                plain = str(name).removesuffix("_cross")
+                style = {"color": f"C{GROWN.index(plain)}", "ls": "-" if name == plain else ":"}
+                panel.plot(part["size"], part[unit], marker=".", label=name, **style)
+            panel.set_xscale("log", base=2)
+            panel.set_yscale("log")
+            panel.set_title(f"{unit} of a step", fontsize=9)
+            panel.grid(alpha=0.3)
+    axes[0, 0].legend(fontsize=7, ncol=2)
+    figure.savefig(path, dpi=110)
 
 
 def memory_of(work: Callable[[], object], device: torch.device) -> float:
@@ -335,10 +468,11 @@ def memory_of(work: Callable[[], object], device: torch.device) -> float:
     return found
 
 
-PARTS: dict[str, Callable[[torch.device], Any]] = {
-    "table": lambda device: table(),
-    "model": model,
-    "decoding": decoding,
+PARTS: dict[str, Callable[[torch.device, Kept], Any]] = {
+    "table": lambda device, kept: table(),
+    "model": lambda device, kept: model(device),
+    "decoding": lambda device, kept: decoding(device),
+    "text": lambda device, kept: text(device),
     "growth": growth,
 }
 
@@ -370,26 +504,32 @@ def main(config: DictConfig) -> None:
     torch.set_num_threads(config.trainer.threads)
     device = choose_device(config.trainer.device)
     on_gpu = device.type == "cuda"
+    machine = {
+        "device": torch.cuda.get_device_name(device) if on_gpu else processor(),
+        "threads": config.trainer.threads,
+        "torch": str(torch.__version__),
+    }
     for part in config.parts:
-        found = PARTS[part](device)
+        folder = Path(config.output_dir) / part
+        make_directory(folder)
+        unfinished = folder / "unfinished.json"
+        found = PARTS[part](device, Kept(unfinished, machine))
         about = {
             "command": f"python scripts/benchmark.py parts=[{part}]",
             "date": date.today().isoformat(),
-            "device": torch.cuda.get_device_name(device) if on_gpu else processor(),
-            "threads": config.trainer.threads,
-            "torch": str(torch.__version__),
+            **machine,
         }
-        folder = Path(config.output_dir) / part
-        make_directory(folder)
         if isinstance(found, dict):
             about |= {name: round(value, 4) for name, value in found.items()}
         else:
             rows = pd.DataFrame(found)
             rows.to_csv(folder / "results.csv", index=False)
+            draw_growth(rows, folder / "growth.png")
             print(rows.to_string(index=False))
-        text = json.dumps(about, indent=1)
-        (folder / "results.json").write_text(text + "\n", encoding="utf-8")
-        print(text)
+        written = json.dumps(about, indent=1)
+        (folder / "results.json").write_text(written + "\n", encoding="utf-8")
+        unfinished.unlink(missing_ok=True)
+        print(written)
 
 
 if __name__ == "__main__":

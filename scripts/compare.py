@@ -4,6 +4,7 @@ Trains every run of the study that is not finished yet, side by side, then write
 Any key of the configuration can be given and holds for all runs, e.g. model.d_model=128.
 """
 
+import contextlib
 import os
 import shlex
 import sys
@@ -13,9 +14,22 @@ from omegaconf import DictConfig
 
 from wawa_transformer.commandline import script
 from wawa_transformer.config import UserError
-from wawa_transformer.lab.study import View, list_jobs, train_elsewhere
-from wawa_transformer.lab.workers import train_all
-from wawa_transformer.runs import hold, make_directory
+from wawa_transformer.lab.study import (
+    check_launcher,
+    fill,
+    folder_of,
+    list_jobs,
+    rule_of,
+    tell_unfinished,
+)
+from wawa_transformer.lab.tuning import (
+    best_points,
+    grid_points,
+    list_trials,
+    tuned,
+    validation_rows,
+)
+from wawa_transformer.runs import hold
 from wawa_transformer.stopping import Stop
 
 
@@ -23,47 +37,44 @@ from wawa_transformer.stopping import Stop
 def main(config: DictConfig) -> None:
     overrides = list(HydraConfig.get().overrides.task)
     launcher = HydraConfig.get().runtime.choices["hydra/launcher"]
+    check_launcher(config, launcher)
     jobs = list_jobs(config, overrides)
-    runs = list(jobs)
-    directory = runs[0].directory.parents[2]
-    missing = [run for run in runs if run.status != "finished"]
-    count = f"{len(runs)} runs in {directory}, {len(missing)} to train"
-    if missing and config.study.minutes:
-        minutes = config.study.minutes * len(missing) / len(runs)
-        count += f", about {minutes:.0f} minutes on two cores"
-    print(f"study {config.study.name}: {count}", flush=True)
-    make_directory(directory)
-    with Stop(), hold(directory):
-        if missing:
-            for run in missing:
-                run.error_file.unlink(missing_ok=True)
-            log = directory / "train.log"
-            log.write_bytes(b"")
-            # Tiny models gain nothing from threads; side by side they would only collide.
-            os.environ["OMP_NUM_THREADS"] = str(config.trainer.threads)
-            with View(runs, config.trainer.steps) as view:
-                if launcher == "joblib":  # the default, which is not needed for one machine
-                    left = [jobs[run] for run in missing]
-                    train_all(left, config.workers, log, view.tell, view.update)
-                else:
-                    overrides.append(f"hydra/launcher={launcher}")
-                    train_elsewhere(config, overrides, log, view)
+    rule, unjudged = rule_of(config, overrides, jobs)
+    trials = list_trials(config, overrides, grid_points(config, overrides))
+    count = len(jobs) + sum(map(len, trials.values()))
+    minutes = config.study.minutes and config.study.minutes / count
+    if unjudged:
+        print(unjudged)
+
+    # Tiny models gain nothing from threads; side by side they would only collide.
+    os.environ["OMP_NUM_THREADS"] = str(config.trainer.threads)
+    with Stop(), contextlib.ExitStack() as stack:
+        tried = []
+        for trial in trials.values():
+            stack.enter_context(hold(folder_of(trial)))
+            fill(trial, config, overrides, launcher, minutes)
+            tell_unfinished(trial)
+        if trials:
+            tried = validation_rows(trials)
+            jobs = tuned(jobs, best_points(tried))
+        directory = folder_of(jobs)
+        stack.enter_context(hold(directory))
+        fill(jobs, config, overrides, launcher, minutes)
 
         # A second to import, and not needed until now.
         from wawa_transformer.lab.report import write_means, write_report
 
         command = shlex.join(["python", "scripts/compare.py", *sys.argv[1:]])
-        study = config.study
-        page = write_report(directory, runs, study.name, command, study.question, study.pairs)
+        study, runs = config.study, list(jobs)
+        page = write_report(
+            directory, runs, study.name, command, study.question, study.pairs, rule, unjudged, tried
+        )
         write_means(directory)
-    unfinished = [run for run in runs if run.status != "finished"]
-    for run in unfinished:
-        where = run.error_file if run.error_file.exists() else directory / "train.log"
-        print(f"{run.status}: {run}: {run.failure()} ({where})", file=sys.stderr)
+    unfinished = tell_unfinished(runs)
     print(f"report: {page}")
     if unfinished:
         raise UserError(
-            f"{len(unfinished)} of {len(runs)} runs did not finish; the same command tries again."
+            f"{unfinished} of {len(runs)} runs did not finish; the same command tries again."
         )
 
 

@@ -1,7 +1,9 @@
 """Test a trained run:  python scripts/evaluate.py run=results/default/reverse/learned/seed3-…
 
 Prints exact match, token accuracy and NLL by length, and BLEU, chrF and TER for text, of the run's
-own test or of another one. With verify=true the numbers are held against those the run has kept.
+own test or of another one. Where the test comes from the same files as the training split, or is
+made with it, also exact match on the sources that were not trained on. With verify=true the numbers
+are held against those the run has kept.
 """
 
 from dataclasses import fields
@@ -10,7 +12,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from sacrebleu.metrics import BLEU
 
 from wawa_transformer import checkpoint, evaluation, translation
@@ -67,6 +69,12 @@ def tests_of(trained: DictConfig, config: DictConfig) -> dict[str, Task]:
     return {name: task.named(name) for name in config.test_sets}
 
 
+def parts_of(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """The numbers of the test as a whole and by length, then those of the new sources in each."""
+    parts = [result["test"], *result["by_length"]]
+    return parts + [part.get("new", {}) for part in parts]
+
+
 def verify(run: Run, result: dict[str, Any]) -> str:
     """Compare numbers computed anew with those a run has kept; the sentence that says so.
 
@@ -77,12 +85,10 @@ def verify(run: Run, result: dict[str, Any]) -> str:
     if kept is None:
         raise UserError(f"{run.directory} holds no intact result; give its command again.")
     gaps = [
-        abs(new[metric.name] - old[metric.name])
-        for new, old in zip(
-            [result["test"], *result["by_length"]], [kept["test"], *kept["by_length"]], strict=True
-        )
+        abs(now[metric.name] - then[metric.name])
+        for now, then in zip(parts_of(result), parts_of(kept), strict=True)
         for metric in METRICS
-        if metric.name in old
+        if metric.name in then and now.get(metric.name) is not None
     ]
     if max(gaps) > TOLERANCE:
         raise UserError(
@@ -94,15 +100,23 @@ def verify(run: Run, result: dict[str, Any]) -> str:
 
 
 def table_of(task: Task, result: dict[str, Any], bleu: dict[int, float]) -> Table:
-    """The metrics by length, with BLEU where there is one."""
+    """The metrics by length, with BLEU where there is one, and what of it was not trained on."""
     whole = "all trained" if task.trained_lengths else "all"
     headings = [metric.heading for metric in SHOWN]
-    view = Table("length", "examples", *headings, "BLEU" if bleu else "ceiling without positions")
+    headings.append("BLEU" if bleu else "ceiling without positions")
+    view = Table(Column("length", no_wrap=True), "examples", *headings)
+    if new := result["test"].get("new"):
+        view.add_column("exact match, new sources")
+        seen = result["test"]["examples"] - new["examples"]
+        view.caption = f"{whole}: {seen} sources stand in the training split, the others are new"
     for row in [*result["by_length"], {"length": whole, "ceiling": None, **result["test"]}]:
         last = bleu.get(row["length"]) if bleu else row["ceiling"]
-        numbers = (f"{row[metric.name]:.{metric.digits}f}" for metric in SHOWN)
-        shown = "" if last is None else f"{last:.{1 if bleu else 3}f}"
-        view.add_row(str(row["length"]), str(row["examples"]), *numbers, shown)
+        cells = [f"{row[metric.name]:.{metric.digits}f}" for metric in SHOWN]
+        cells.append("" if last is None else f"{last:.{1 if bleu else 3}f}")
+        if new:
+            value = row["new"]["exact_match"]
+            cells.append("" if value is None else f"{value:.3f}")
+        view.add_row(str(row["length"]), str(row["examples"]), *cells)
     return view
 
 
@@ -127,9 +141,13 @@ def main(config: DictConfig) -> None:
     for name, task in tests.items():
         if len(tests) > 1:
             print(name)
-        test = encode(task.test(trained.seed), tokenizer, task.longest_pair, "test")
+        data = task.test(trained.seed)
+        test = encode(data["test"], tokenizer, task.longest_pair, "test")
         evaluation.check_lengths(model, test.sizes)
-        result = evaluation.test_results(task, model, test)
+        train = None
+        if "train" in data:
+            train = encode(data["train"], tokenizer, task.longest_pair).text
+        result = evaluation.test_results(task, model, test, train)
         if config.verify:
             print(verify(run, result))
         bleu: dict[int, float] = {}

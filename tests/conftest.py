@@ -85,6 +85,13 @@ def tiny(tmp_path: Path):
     return lambda *overrides: configure(*TINY, f"output_dir={tmp_path}", *overrides)
 
 
+def flat(row: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of a test's row, those of its new sources among them, for ``pytest.approx``."""
+    new = {f"new {name}": value for name, value in row.get("new", {}).items()}
+    every = {name: value for name, value in row.items() if name != "new"} | new
+    return {name: value for name, value in every.items() if value is not None}
+
+
 def run_script(name: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run a script as a user does."""
     return subprocess.run(

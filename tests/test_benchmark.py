@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 
 import benchmark
 import pandas as pd
 import pytest
 import torch
+from conftest import configure
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from wawa_transformer import Transformer
+from wawa_transformer.batching import encode
+from wawa_transformer.config import CONFIG_DIR
+from wawa_transformer.text import build_task
 
+DATA = CONFIG_DIR.parent / "data"
 CPU = torch.device("cpu")
 SMALL = {"T": (32, 16, 1, 2, 32, 4, 6, 2), "S": (40, 16, 1, 2, 32, 2, 6, 2)}
 
@@ -23,6 +29,7 @@ SMALL = {"T": (32, 16, 1, 2, 32, 4, 6, 2), "S": (40, 16, 1, 2, 32, 2, 6, 2)}
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benchmark, "SHAPES", SMALL)
     benchmark.absent.cache_clear()
+    monkeypatch.setattr(benchmark, "REAL", (40, 16, 1, 2, 32, 512, 8, 3, 4, 2))
     for name, sizes in (("LENGTHS", (64,)), ("BATCHES", (2,)), ("WIDTHS", (16,))):
         monkeypatch.setattr(benchmark, name, sizes)
 
@@ -81,9 +88,11 @@ def test_a_peer_that_decodes_something_else_is_no_peer(monkeypatch: pytest.Monke
         benchmark.decoding(CPU)
 
 
-def test_growth() -> None:
-    """A row for each size and encoding; memory grows with the length as attention's scores do."""
-    rows = pd.DataFrame(benchmark.growth(CPU))
+def test_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row for each size and encoding; cut off, it goes on, on the same machine alone."""
+    about = {"device": "a", "threads": 1}
+    path = tmp_path / "unfinished.json"
+    rows = pd.DataFrame(benchmark.growth(CPU, benchmark.Kept(path, about)))
     lengths = rows[rows["grows"] == "length"]
     assert set(lengths["encoding"]) == {
         *benchmark.GROWN,
@@ -91,6 +100,44 @@ def test_growth() -> None:
     }
     assert (rows["milliseconds"] > 0).all()
     assert (rows[rows["encoding"] == "sinusoidal"]["over_sinusoidal"] == 1).all()
+    benchmark.draw_growth(rows, tmp_path / "growth.png")
+    assert (tmp_path / "growth.png").stat().st_size > 10_000
+
+    measured = []
+
+    def nothing(sides: dict[str, object], title: str, turns: int) -> dict[str, list[float]]:
+        measured.append(title)
+        return {name: [1.0] * turns for name in sides}
+
+    monkeypatch.setattr(benchmark, "turns_of", nothing)
+    monkeypatch.setattr(benchmark, "WIDTHS", (16, 32))
+    again = benchmark.growth(CPU, benchmark.Kept(path, about))
+    assert again[:-1] == rows.to_dict("records") and measured == ["width 32"]
+    assert not benchmark.Kept(path, about | {"threads": 2}).rows
+
+
+def test_text_is_that_of_the_captions() -> None:
+    """As many pairs, their lengths, and every token counted once; padding is none."""
+    counts = pd.read_csv(benchmark.CAPTIONS)
+    pairs = benchmark.captions(40)
+    assert len(pairs.sizes) == counts["pairs"].sum() == 29_000
+    sizes = [pairs.source.sizes.sum(), pairs.target.sizes.sum() - 29_000]
+    assert sizes == [(counts[side] * counts["pairs"]).sum() for side in ("source", "target")]
+    found = benchmark.text(CPU)
+    names = {"ours", "ours_mixed", "torch_mixed"}
+    assert set(found) == {
+        *(f"{name}_tokens_per_second" for name in names),
+        *(f"{name}_real_percent" for name in names),
+        "ours_mixed_over_ours",
+        "torch_mixed_over_ours",
+    }
+    assert found["ours_real_percent"] > 80 > found["ours_mixed_real_percent"]
+    if (DATA / "multi30k").is_dir():
+        task = build_task(configure("task=multi30k", f"task.data_dir={DATA / 'multi30k'}"))
+        data = task.dataset(0)
+        real = encode(data["train"], task.tokenizer(data), task.longest_pair)
+        there = Counter(zip(real.source.sizes, real.target.sizes - 1, strict=True))
+        assert there == {(s, t): n for s, t, n in counts.itertuples(index=False)}
 
 
 def test_what_is_written_and_what_is_refused(

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from torch._dynamo.utils import counters
 
 from wawa_transformer import Transformer
-from wawa_transformer.batching import encode
+from wawa_transformer.batching import Batch, encode
 from wawa_transformer.decoding import greedy
 from wawa_transformer.loss import loss_and_nll
 from wawa_transformer.runs import Run
@@ -58,6 +58,31 @@ def test_greedy_decoding_is_the_same() -> None:
     source = torch.randint(4, 40, (9, 12), generator=torch.Generator().manual_seed(0))
     there = greedy(copy.deepcopy(model).cuda(), source.cuda(), 20)
     assert torch.equal(there.cpu(), greedy(model, source, 20))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_step_waits_for_the_gpu(name: str) -> None:
+    """So that the next batch is put together while this one's step runs; the first may wait."""
+    model = Transformer(40, 40, 32, 2, 4, 64, dropout=0.1, seed=0, **MODELS[name]).cuda().train()
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    ids = torch.randint(4, 40, (6, 12), generator=torch.Generator().manual_seed(0))
+    ids[3:, 8:] = 0
+
+    def step() -> None:
+        batch = Batch(ids, ids, ids).to(torch.device("cuda"))
+        states = model(batch.source, batch.target_in, logits=False)
+        loss_and_nll(states, model.output.weight, batch.target_out, 0.1)[0].backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 def curves(config: DictConfig) -> list[dict[str, float]]:

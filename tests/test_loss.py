@@ -56,6 +56,20 @@ def test_a_small_vocabulary_goes_the_plain_way() -> None:
         assert plain == cross_entropy(F.linear(states, weight), target)
 
 
+def test_under_autocast_a_large_vocabulary_goes_the_plain_way() -> None:
+    """Whose product is in bf16, as all others are: the loss to a percent, and its gradients."""
+    torch.manual_seed(0)
+    states, weight = torch.randn(3, 7, 16), torch.randn(1400, 16)
+    target = torch.randint(1, 1400, (3, 7))
+    expected, _ = loss_and_nll(states, weight, target, 0.1)
+    states.requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        value, _ = loss_and_nll(states, weight, target, 0.1)
+    value.backward()
+    assert value.item() == pytest.approx(expected.item(), rel=0.01) and value != expected
+    assert states.grad.isfinite().all()
+
+
 def test_the_loop_takes_the_fast_way(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same run with either: curves agree until rounding grows, and both were taken."""
     config = tiny("trainer.steps=10", "trainer.log_every=1")

@@ -47,7 +47,7 @@ def test_a_few_steps_of_the_loop_are_the_formulas(tiny) -> None:
     examples = encode(data["train"], tokenizer)
     size = tokenizer.get_vocab_size()
     model = Transformer(size, size, 16, 1, 2, 32, dropout=0.0, seed=config.seed)
-    order = plan(examples.sizes, 8, config.seed, 0, False)
+    order = list(plan(examples.sizes, 8, config.seed, 0, False))
     weights = dict(model.named_parameters())
     first = {name: torch.zeros_like(p) for name, p in weights.items()}
     second = {name: torch.zeros_like(p) for name, p in weights.items()}

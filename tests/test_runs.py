@@ -271,9 +271,12 @@ def test_evaluation_verifies_a_result_and_refuses_what_it_would_ignore(
 ) -> None:
     """verify=true computes every number anew; a number that was changed is found."""
     run, result = finished(tmp_path)
+    parts = [result["test"], *result["by_length"]]
+    count = 4 * sum(1 + (part["new"]["examples"] > 0) for part in parts)
     good = run_script("evaluate.py", f"run={run.directory}", "verify=true", "trainer.device=cpu")
-    assert good.returncode == 0 and "verified: 28 numbers" in good.stdout, good.stderr
-    result["by_length"][2]["nll"] += 0.01
+    assert good.returncode == 0 and f"verified: {count} numbers" in good.stdout, good.stderr
+    assert "largest difference 0\n" in good.stdout and 28 < count < 56
+    result["by_length"][2]["new"]["nll"] += 0.01
     run.finish({k: v for k, v in result.items() if k != "metrics_sha256"})
     bad = run_script("evaluate.py", f"run={run.directory}", "verify=true", "trainer.device=cpu")
     assert bad.returncode == 1 and "differs by 0.01" in bad.stderr

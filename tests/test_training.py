@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ import torch
 from conftest import SCRIPTS, TINY, configure, run_script
 from torch.utils.tensorboard import SummaryWriter  # noqa: F401  (imported before the clock starts)
 
-from wawa_transformer import checkpoint, evaluation
+from wawa_transformer import checkpoint, evaluation, machine
 from wawa_transformer import training as training_module
 from wawa_transformer.batching import collate, encode
 from wawa_transformer.config import UserError
@@ -196,17 +198,65 @@ def test_a_loss_that_is_not_finite_stops_the_run(tiny) -> None:
         assert all(v.isfinite().all() for v in checkpoint.load(last)["model"].values())
 
 
-def test_a_batch_that_does_not_fit_is_named(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the device says becomes the key, its value, and steps of the same size."""
+@pytest.mark.parametrize(
+    ("most", "said"),
+    [
+        (39, r"batch_tokens=64 does not fit .* trainer.batch_tokens=32 does, .*accumulate=4 makes"),
+        (10, r"batch_tokens=64 does not fit .* trainer.batch_tokens=8 does, .*accumulate=16 makes"),
+        (4, r"not even one pair of 5 positions fits .* task.max_tokens"),
+    ],
+)
+def test_a_batch_that_does_not_fit_is_answered_by_one_that_does(
+    most: int, said: str, tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found on a device that takes ``most`` positions: half of it and so on, of the longest pair.
 
-    def full(*_: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
+    The tensors of the step that failed are let go before.
+    """
+    failed: list[weakref.ref[torch.Tensor]] = []
+    forward = FeedForward.forward
 
-    monkeypatch.setattr(FeedForward, "forward", full)
-    with pytest.raises(
-        UserError, match="batch_tokens=64 does not fit .* half of it with trainer.accumulate=4 "
-    ):
+    def bounded(self: FeedForward, x: torch.Tensor) -> torch.Tensor:
+        if failed:
+            gc.collect()
+        assert all(tensor() is None for tensor in failed)
+        if x.shape[:-1].numel() > most:
+            failed.append(weakref.ref(x))
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
+        return forward(self, x)
+
+    monkeypatch.setattr(FeedForward, "forward", bounded)
+    with pytest.raises(UserError, match=said):
         train(tiny("trainer.accumulate=2"))
+
+
+def test_memory_that_something_else_has_taken_is_not_blamed_on_the_batch(
+    tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a step fits after all; a CPU has no class for it, and other processes are not asked."""
+    full = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried")
+
+    def once(*_: object) -> None:
+        monkeypatch.undo()
+        raise full
+
+    monkeypatch.setattr(FeedForward, "forward", once)
+    with pytest.raises(UserError, match="though a step of trainer.batch_tokens=64 fits it now"):
+        train(tiny())
+    said = machine.too_large(tiny("trainer.accumulate=3"), torch.device("cuda:1"), None)
+    assert "of cuda:1; half of it with trainer.accumulate=6" in said
+
+
+def test_a_compiler_that_is_missing_is_named(tiny) -> None:
+    """As torch says it when it looks for one."""
+    from torch._inductor import config as inductor
+
+    with (
+        inductor.patch({"cpp.cxx": (None, "/nowhere/g++")}),
+        pytest.raises(UserError, match=r"finds no compiler here \(.*/nowhere/g\+\+.*install g"),
+        machine.explained(tiny("trainer.compile=true"), torch.device("cpu"), lambda: None),
+    ):
+        torch.compile(lambda x: x + 1, dynamic=False)(torch.ones(3))
 
 
 def test_what_has_no_fixed_order_is_refused_where_one_is_asked_for(

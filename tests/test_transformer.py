@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from wawa_transformer import Transformer
+from wawa_transformer.loss import loss_and_nll
 from wawa_transformer.positional import ENCODINGS
 from wawa_transformer.tracking import attention_maps
 from wawa_transformer.transformer import causal_mask, padding_mask
@@ -314,3 +316,34 @@ def test_compilation_takes_the_model_whole_and_settles(name: str) -> None:
         torch.manual_seed(0)
         torch.testing.assert_close(compiled(src, tgt), expected)
     assert counters["stats"]["unique_graphs"] <= 2
+
+
+class Copies(TorchDispatchMode):
+    """Notes the copies from one device to another that are waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waited: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if func._schema.name == "aten::_to_copy":
+            elsewhere = args[0].device != out.device
+            if elsewhere and not (kwargs or {}).get("non_blocking"):
+                self.waited.append(f"{args[0].device} to {out.device}")
+        return out
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_step_never_waits_for_a_device(name: str) -> None:
+    """On one that has no numbers to wait for: asking for one is an error there.
+
+    So the next batch is put together while a GPU is still at work on this one.
+    """
+    model = Transformer(40, 40, 32, 2, 4, 64, seed=0, **MODELS[name]).to("meta").train()
+    ids = torch.randint(4, 40, (6, 12), device="meta")
+    with Copies() as copies:
+        states = model(ids, ids, logits=False)
+        loss_and_nll(states, model.output.weight, ids, 0.1)[0].backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    assert not copies.waited

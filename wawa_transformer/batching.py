@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import functools
-import io
-import itertools
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import tokenizers
 import torch
 import torch.nn.functional as F
 from datasets import Dataset
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from wawa_transformer.cache import cached
+from wawa_transformer import corpus
 from wawa_transformer.config import UserError
 from wawa_transformer.seeds import seed_for
 from wawa_transformer.transformer import BOS, EOS, PAD
+
+WINDOW = 2**20  # examples of an epoch that are sorted and cut into batches at a time
 
 
 @dataclass(frozen=True)
@@ -63,29 +62,24 @@ class Batch:
 
 @dataclass(frozen=True)
 class Sequences:
-    """Many sequences of ids, end to end in one array; item i is the i-th, int64 ``(S,)``."""
+    """Many sequences of ids in one array, on disk or not; item i is the i-th, int64 ``(S,)``."""
 
-    ids: np.ndarray  # (sum of sizes,)
+    ids: np.ndarray  # of all, end to end
     sizes: np.ndarray  # (N,)
+    begin: np.ndarray  # (N,): where each begins
 
     @classmethod
     def of(cls, sequences: Iterable[Sequence[int]]) -> Sequences:
         """From lists."""
-        every = list(sequences)
-        sizes = np.fromiter(map(len, every), np.int64, len(every))
-        return cls(np.fromiter(itertools.chain(*every), np.int32, sizes.sum()), sizes)
-
-    @functools.cached_property
-    def begin(self) -> np.ndarray:
-        """Where each begins: ``(N,)``."""
-        return self.sizes.cumsum() - self.sizes
+        ids, sizes = corpus.end_to_end(sequences)
+        return cls(ids, sizes, corpus.begins(sizes))
 
     def __len__(self) -> int:
         return len(self.sizes)
 
     def chosen(self, rows: np.ndarray) -> Sequences:
         """Those of ``rows`` alone."""
-        return Sequences.of(self[i].tolist() for i in rows)
+        return Sequences(self.ids, self.sizes[rows], self.begin[rows])
 
     def __getitem__(self, i: int) -> Tensor:
         ids = self.ids[self.begin[i] : self.begin[i] + self.sizes[i]]
@@ -121,11 +115,8 @@ class Examples:
 
     def first(self, count: int) -> Examples:
         """The first ``count`` of them."""
-        count = min(count, len(self.source))
-        source, target = (
-            Sequences(side.ids, side.sizes[:count]) for side in (self.source, self.target)
-        )
-        return Examples(source, target, self.text.select(range(count)))
+        rows = np.arange(min(count, len(self.source)))
+        return Examples(self.source.chosen(rows), self.target.chosen(rows), self.text.select(rows))
 
     @functools.cached_property
     def sizes(self) -> np.ndarray:
@@ -140,48 +131,32 @@ def encode(
 
     How many these are is said, with the ``name`` of the split.
     """
-    # Whole columns at once: iterating over one reads it row by row.
-    source = ids_of(split["source"][:], tokenizer, [], [EOS])
-    target = ids_of(split["target"][:], tokenizer, [BOS], [EOS])
-    if max_tokens is None:
-        return Examples(source, target, split)
-    kept = np.flatnonzero((source.sizes <= max_tokens) & (target.sizes <= max_tokens + 1))
-    if not len(kept):
-        raise UserError(f"no {name} pair is shorter than task.max_tokens={max_tokens}; raise it.")
-    if len(kept) == len(source):
-        return Examples(source, target, split)
-    left = f"{len(source) - len(kept)} {name} pairs of {max_tokens} tokens or more"
-    print(f"{left} left out (task.max_tokens)", file=sys.stderr)
-    return Examples(source.chosen(kept), target.chosen(kept), split.select(kept))
-
-
-def ids_of(
-    texts: list[str], tokenizer: Tokenizer, before: list[int], after: list[int]
-) -> Sequences:
-    """Each text as ids, between those of ``before`` and ``after``; kept where that takes long."""
-
-    def make() -> bytes:
-        every = tokenizer.encode_batch_fast(texts)
-        sequences = Sequences.of([*before, *encoding.ids, *after] for encoding in every)
-        file = io.BytesIO()
-        np.savez(file, ids=sequences.ids, sizes=sequences.sizes)
-        return file.getvalue()
-
-    key = "\0".join(
-        ("ids", tokenizers.__version__, tokenizer.to_str(), str(before), str(after), *texts)
-    )
-    with np.load(io.BytesIO(cached(key, make))) as arrays:
-        return Sequences(arrays["ids"], arrays["sizes"])
+    source = Sequences(*corpus.ids_of(split, "source", tokenizer, [], [EOS]))
+    target = Sequences(*corpus.ids_of(split, "target", tokenizer, [BOS], [EOS]))
+    rows = corpus.rows_of(split)
+    if max_tokens is not None:
+        fits = (source.sizes <= max_tokens) & (target.sizes <= max_tokens + 1)
+        kept = np.flatnonzero(fits[rows])
+        if not len(kept):
+            raise UserError(
+                f"no {name} pair is shorter than task.max_tokens={max_tokens}; raise it."
+            )
+        if left := len(rows) - len(kept):
+            said = f"{left} {name} pairs of {max_tokens} tokens or more left out (task.max_tokens)"
+            print(said, file=sys.stderr)
+            rows, split = rows[kept], corpus.chosen(split, kept)
+    return Examples(source.chosen(rows), target.chosen(rows), split)
 
 
 def plan(
     sizes: Sequence[int] | np.ndarray, batch_tokens: int, seed: int, epoch: int, bucket: bool
-) -> list[list[int]]:
+) -> Iterator[list[int]]:
     """The batches of one epoch, as indices: a pure function of its arguments.
 
     Each batch holds at most ``batch_tokens`` padded positions: rows × the longest of them. With
     ``bucket`` examples of similar size share a batch, and the batches are shuffled: unshuffled,
-    every epoch would run from short sentences to long ones.
+    every epoch would run from short sentences to long ones. Both happen within a window of the
+    shuffled epoch, so that what is in memory does not grow with it.
     """
     widths = np.asarray(sizes)
     longest = widths.max()
@@ -192,19 +167,19 @@ def plan(
         )
     random = np.random.default_rng(seed_for(seed, "order", epoch))
     order = random.permutation(len(widths))
-    if bucket:
-        order = order[np.argsort(widths[order], kind="stable")]
-    batches: list[list[int]] = [[]]
-    widest = 0
-    for index, width in zip(order.tolist(), widths[order].tolist(), strict=True):
-        widest = max(widest, width)
-        if (len(batches[-1]) + 1) * widest > batch_tokens:
-            batches.append([])
-            widest = width
-        batches[-1].append(index)
-    if bucket:
-        batches = [batches[i] for i in random.permutation(len(batches))]
-    return batches
+    for first in range(0, len(order), WINDOW):
+        window = order[first : first + WINDOW]
+        if bucket:
+            window = window[np.argsort(widths[window], kind="stable")]
+        begin, widest, cuts = 0, 0, []
+        for place, width in enumerate(widths[window].tolist()):
+            widest = max(widest, width)
+            if (place + 1 - begin) * widest > batch_tokens:
+                cuts.append(place)
+                begin, widest = place, width
+        batches = np.split(window, cuts)
+        for i in random.permutation(len(batches)) if bucket else range(len(batches)):
+            yield batches[i].tolist()
 
 
 def collate(examples: Examples, indices: Sequence[int], width: int | None = None) -> Batch:

@@ -84,14 +84,37 @@ class TrainerConfig:
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
     bf16: bool = False
     compile: bool = False
+    shard: bool = False  # under torchrun: each process holds a part of the model
     pad_to: int = setting(1, least=1, most=10**6)  # a multiple for lengths: few shapes to compile
     deterministic: bool = False  # on a GPU: the same bits again, slower
     threads: int = setting(1, least=1, most=256)
+    seeds_at_once: int = setting(1, least=1, most=256)  # of a study, as one model: for a GPU
     log_every: int = setting(10, least=1, most=10**9)
     eval_every: int = setting(100, least=1, most=10**9)  # validation and checkpoint
     patience: int | None = setting(None, least=1, most=10**9)  # validations without a better one
     keep: int = setting(0, least=0, most=1000)  # weights of the last validations, to be averaged
     attention_maps: bool = True
+
+
+@dataclass
+class TuneConfig:
+    """What is tried for each encoding of a study, before it and on seeds of its own."""
+
+    lr: list[float] = field(default_factory=list)
+    warmup: list[int] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+
+
+@dataclass
+class RuleConfig:
+    """How the outcome of a study is judged, written down before its runs: ``lab/rules.py``."""
+
+    claim: str = ""
+    each: list[str] = field(default_factory=list)  # what is judged by itself: task, pair, encoding
+    against: str | None = None  # the encoding that every other one is compared with
+    measures: dict[str, float] = field(default_factory=dict)  # with the smallest relevant size
+    supported: list[dict[str, Any]] = field(default_factory=list)  # where all conditions are met
+    refuted: list[dict[str, Any]] = field(default_factory=list)  # where one is
 
 
 @dataclass
@@ -104,6 +127,8 @@ class StudyConfig:
     task: list[str] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
     pairs: list[list[str]] = field(default_factory=list)  # which encodings are compared
+    tune: TuneConfig = field(default_factory=TuneConfig)  # a rate for each encoding
+    judged: RuleConfig | None = None
     minutes: float | None = None  # on two cores, as measured; said before a study starts
 
 
@@ -137,7 +162,7 @@ class ExportConfig:
 
     run: str | None = None  # its directory
     checkpoint: str = word("last", "best", "previous", "average")
-    format: str = word("safetensors", "ctranslate2")
+    format: str = word("safetensors", "ctranslate2", "onnx")
     directory: str | None = None  # the run's own unless given
 
 
@@ -216,6 +241,11 @@ def check_model(config: DictConfig) -> None:
         raise UserError(
             f"trainer.weight_decay={trainer.weight_decay} times trainer.lr={trainer.lr} must be "
             f"less than 1: every step multiplies the weights by one minus that."
+        )
+    if trainer.shard and trainer.compile:
+        raise UserError(
+            "trainer.shard=true takes a model apart that trainer.compile=true would take as one; "
+            "give trainer.compile=false."
         )
     if model.d_model % model.num_heads:
         divisors = [h for h in range(1, model.d_model + 1) if model.d_model % h == 0]

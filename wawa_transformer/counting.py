@@ -161,14 +161,14 @@ class Counting:
         """The positions for source ids ``source (B,S)``; draws what training draws."""
         device = source.device
         moved = self.moved if training else 0
-        shift = torch.randint(moved + 1, ()).to(device) if moved else None
+        shift = sent(torch.randint(moved + 1, ()), device) if moved else None
         order = torch.randperm(self.randomized) if training and self.randomized else None
 
         def place(length: int) -> Positions:
             self.check_length(length)
             if order is not None:
                 drawn = order[:length].sort().values
-                return Positions(drawn.to(device)[None, None], self.randomized)
+                return Positions(sent(drawn, device)[None, None], self.randomized)
             end = (length - 1) * self.stride + 1
             index = torch.arange(0, end, self.stride, device=device)
             index = index if shift is None else index + shift
@@ -183,6 +183,11 @@ class Counting:
         if self.origin == "both":  # (B,2,S) -> (B,H,S): start, end, start, …
             index = index[:, torch.arange(num_heads, device=device) % 2]
         return Count(Positions(at.index[0, 0][index], at.end), place)
+
+
+def sent(drawn: Tensor, device: torch.device) -> Tensor:
+    """What a CPU has drawn, on ``device``; a GPU that is still at work is not waited for."""
+    return drawn.to(device, non_blocking=device.type != "mps")  # which might read it too late
 
 
 def from_start(ids: Tensor, restart: int | None) -> Tensor:

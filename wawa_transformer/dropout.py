@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -24,7 +26,22 @@ class Dropout(nn.Dropout):
         here = x.device.type == "cpu" and not torch.compiler.is_compiling()  # which fuses its own
         if not here or not 0 < lost < LEVELS:
             return super().forward(x)
-        draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-        levels = draws.view(torch.int16)[: x.numel()].view(x.shape)  # uniform, from -LEVELS / 2 on
-        kept = (levels >= lost - LEVELS // 2).to(x.dtype)
-        return x * kept.mul_(LEVELS / (LEVELS - lost))
+        return x * draw_mask(x.shape, lost, x.dtype)
+
+
+def draw_mask(
+    shape: tuple[int, ...],
+    lost: int,
+    dtype: torch.dtype,
+    generator: torch.Generator = torch.default_generator,
+) -> Tensor:
+    """What dropout multiplies by: 0 for ``lost`` of :data:`LEVELS`, else 1 over what stays.
+
+    Drawn by ``generator`` on its own device; less than all is lost.
+    """
+    size = math.prod(shape)
+    draws = torch.empty(-(-size // 4), dtype=torch.int64, device=generator.device)
+    draws.random_(-(2**63), None, generator=generator)
+    levels = draws.view(torch.int16)[:size].view(shape)  # uniform, from -LEVELS / 2 on
+    kept = (levels >= lost - LEVELS // 2).to(dtype)
+    return kept.mul_(LEVELS / (LEVELS - lost))

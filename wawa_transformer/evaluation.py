@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from datasets import Dataset
 
-from wawa_transformer import processes
+from wawa_transformer import parallel, processes
 from wawa_transformer.batching import Examples, collate, plan
 from wawa_transformer.config import UserError
+from wawa_transformer.corpus import AT_ONCE
 from wawa_transformer.positional import SequenceTooLong
 from wawa_transformer.tasks import Task
 from wawa_transformer.transformer import EOS, PAD, Transformer
@@ -90,11 +92,14 @@ def score(model: Transformer, examples: Examples) -> Scores:
     model.eval()
     out = {key: np.zeros(len(examples.source)) for key in COUNTS}
     budget = max(BATCH_TOKENS, examples.sizes.max())
-    order = plan(examples.sizes, budget, seed=0, epoch=0, bucket=True)
-    for indices in order[processes.rank() :: processes.world()]:
+    order = list(plan(examples.sizes, budget, seed=0, epoch=0, bucket=True))
+    forward = parallel.uncompiled(model)  # these batches have shapes of their own
+    for i in range(processes.rank(), len(order) + processes.rank(), processes.world()):
+        indices = order[min(i, len(order) - 1)]
         batch = collate(examples, indices).to(device)
-        # Not model(…), which a compiler may have taken: these batches have shapes of their own.
-        logits = model.forward(batch.source, batch.target_in).float()  # (B,T,V)
+        logits = forward(batch.source, batch.target_in).float()  # (B,T,V)
+        if i >= len(order):
+            break  # it was the others', who could not have run a divided model without us
         real = batch.target_out != PAD  # (B,T)
         nll = F.cross_entropy(logits.transpose(1, 2), batch.target_out, reduction="none")  # (B,T)
         correct = (logits.argmax(dim=-1) == batch.target_out) & real
@@ -109,28 +114,44 @@ def score(model: Transformer, examples: Examples) -> Scores:
 
 
 def summarise(scores: Scores, chosen: np.ndarray | slice = slice(None)) -> dict[str, Any]:
-    """Every metric of the ``chosen`` examples, and their number."""
+    """Every metric of the ``chosen`` examples, and their number; of none every metric is None."""
     part = {key: column[chosen] for key, column in scores.items()}
-    values = {metric.name: float(metric.of(part)) for metric in METRICS}
-    return {"examples": len(part["tokens"]), **values}
+    count = len(part["tokens"])
+    values = {metric.name: float(metric.of(part)) if count else None for metric in METRICS}
+    return {"examples": count, **values}
 
 
-def by_length(scores: Scores, lengths: list[int]) -> list[dict[str, Any]]:
-    """:func:`summarise` for each length there is, shortest first."""
-    column = np.asarray(lengths)
-    return [{"length": int(n), **summarise(scores, column == n)} for n in np.unique(column)]
+def test_results(
+    task: Task, model: Transformer, test: Examples, train: Dataset | None = None
+) -> dict[str, Any]:
+    """The test split as a whole (the trained lengths, if there are such) and by length.
 
-
-def test_results(task: Task, model: Transformer, test: Examples) -> dict[str, Any]:
-    """The test split as a whole (the trained lengths, if there are such) and by length."""
-    scores = score(model, test)
-    rows = by_length(scores, test.length)
-    for row in rows:
-        row["ceiling"] = task.ceiling(row["length"])
-    low, high = task.trained_lengths or (min(test.length), max(test.length))
-    lengths = np.asarray(test.length)
+    Given what was trained on, each also holds ``new``: the same of those examples alone whose
+    source is not in ``train``, which no learning by heart can answer.
+    """
+    scores, lengths = score(model, test), np.asarray(test.length)
+    low, high = task.trained_lengths or (lengths.min(), lengths.max())
     trained = (lengths >= low) & (lengths <= high)
-    return {"test": summarise(scores, trained), "by_length": rows}
+    whole, rows = summarise(scores, trained), []
+    for n in np.unique(lengths).tolist():
+        row = {"length": n, **summarise(scores, lengths == n)}
+        rows.append(row | {"ceiling": task.ceiling(n)})
+    if train is not None:
+        asked = set(test.text["source"][:])
+        seen: set[str] = set()
+        known: dict[int, list[str]] = {}  # of generated tasks: a text has no ceiling, and may be
+        for part in train.select_columns(["source", "length"]).iter(AT_ONCE):  # larger than memory
+            seen |= asked.intersection(part["source"])
+            if task.trained_lengths:
+                for source, n in zip(part["source"], part["length"], strict=True):
+                    known.setdefault(n, []).append(source)
+        new = np.array([source not in seen for source in test.text["source"][:]])
+        whole["new"] = summarise(scores, trained & new)
+        for row in rows:
+            n = row["length"]
+            row["new"] = summarise(scores, (lengths == n) & new)
+            row["new"]["ceiling"] = task.ceiling(n, known.get(n, []))
+    return {"test": whole, "by_length": rows}
 
 
 def check_lengths(model: Transformer, *sizes: np.ndarray) -> None:

@@ -39,9 +39,17 @@ def loss_and_nll(
     for padding, nor all at a time.
     """
     fast = states.device.type == "cpu" and states.dtype == weight.dtype == torch.float32
+    fast = fast and not torch.is_autocast_enabled("cpu")  # which would turn its products to bf16
     if fast and len(weight) >= MANY_WORDS:
         real = target != PAD  # (B,T)
         return LinearCrossEntropy.apply(states[real], weight, target[real], label_smoothing)
+    return plain_loss_and_nll(states, weight, target, label_smoothing)
+
+
+def plain_loss_and_nll(
+    states: Tensor, weight: Tensor, target: Tensor, label_smoothing: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """:func:`loss_and_nll` by way of all logits, on any device."""
     logits = F.linear(states, weight)  # (B,T,V)
     loss = cross_entropy(logits, target, label_smoothing)
     return loss, cross_entropy(logits.detach(), target) if label_smoothing else loss.detach()

@@ -8,18 +8,23 @@ import importlib.metadata
 import math
 import os
 import platform
+import re
 import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from omegaconf import DictConfig
 
-from wawa_transformer.config import CONFIG_DIR, UserError
+from wawa_transformer.config import CONFIG_DIR, UserError, first_line
+
+NO_MEMORY = re.compile("out of memory|DefaultCPUAllocator")
+NO_COMPILER = re.compile("No working C[+][+] compiler|find C compiler|working triton")
 
 
 def choose_device(name: str) -> torch.device:
@@ -44,24 +49,68 @@ def choose_device(name: str) -> torch.device:
 
 
 @contextlib.contextmanager
-def explained(config: DictConfig, device: torch.device) -> Iterator[None]:
-    """What a device cannot do for this configuration, in one sentence."""
+def explained(
+    config: DictConfig, device: torch.device, fitting: Callable[[], tuple[int, int] | None]
+) -> Iterator[None]:
+    """What a device cannot do for this configuration, in one sentence.
+
+    ``fitting()`` is asked once memory has run out, for the largest ``trainer.batch_tokens`` that
+    fits and the longest pair's positions; the former is 0 where not even that pair fits.
+    """
     trainer = config.trainer
     try:
         yield
-    except torch.OutOfMemoryError:
-        raise UserError(
-            f"trainer.batch_tokens={trainer.batch_tokens} does not fit the memory of {device}; "
-            f"half of it with trainer.accumulate={2 * trainer.accumulate} makes steps of as many "
-            f"tokens."
-        ) from None
     except RuntimeError as error:
-        if not trainer.deterministic or "deterministic" not in str(error):
-            raise
-        raise UserError(
-            f"pe={config.pe.kind} needs an operation that {device} computes in no fixed order; "
-            f"set trainer.deterministic=false."
-        ) from None
+        if is_out_of_memory(error):
+            traceback.clear_frames(error.__traceback__)  # which hold the tensors of the step
+            if trainer.seeds_at_once > 1:
+                raise UserError(
+                    f"trainer.seeds_at_once={trainer.seeds_at_once} models do not fit the memory "
+                    f"of {device} together; lower it."
+                ) from None
+            raise UserError(too_large(config, device, fitting())) from None
+        if trainer.compile and NO_COMPILER.search(str(error)):
+            raise UserError(
+                f"trainer.compile=true finds no compiler here ({first_line(error)}); install g++, "
+                f"and for a GPU Triton, or give trainer.compile=false."
+            ) from None
+        if trainer.deterministic and "deterministic" in str(error):
+            raise UserError(
+                f"pe={config.pe.kind} needs an operation that {device} computes in no fixed order; "
+                f"set trainer.deterministic=false."
+            ) from None
+        raise
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether a device has no more, or a CPU; not all have a class for it."""
+    return isinstance(error, torch.OutOfMemoryError) or bool(NO_MEMORY.search(str(error)))
+
+
+def too_large(config: DictConfig, device: torch.device, fitting: tuple[int, int] | None) -> str:
+    """What to set where the memory of ``device`` does not suffice."""
+    given, accumulate = config.trainer.batch_tokens, config.trainer.accumulate
+    if fitting is None:
+        return (
+            f"trainer.batch_tokens={given} does not fit the memory of {device}; half of it with "
+            f"trainer.accumulate={2 * accumulate} makes steps of as many tokens."
+        )
+    tokens, longest = fitting
+    if not tokens:
+        return (
+            f"not even one pair of {longest} positions fits the memory of {device}; choose a "
+            f"smaller model, or leave long pairs out with task.max_tokens."
+        )
+    if tokens == given:
+        return (
+            f"the memory of {device} ran out, though a step of trainer.batch_tokens={given} fits "
+            f"it now; see what else uses it, and give the same command again."
+        )
+    return (
+        f"trainer.batch_tokens={given} does not fit the memory of {device}; tried just now, "
+        f"trainer.batch_tokens={tokens} does, and with trainer.accumulate="
+        f"{accumulate * math.ceil(given / tokens)} makes steps of about as many tokens."
+    )
 
 
 def matrix_rate(device: torch.device, bf16: bool = False) -> float:

@@ -104,6 +104,7 @@ class Encoding(nn.Module):
     max_positions: int | None = None  # how many positions it has; None: any number
     counted = True  # whether it depends on positions at all
     relative = False  # whether on nothing but differences of positions: doors 2 and 3 alone
+    draws = False  # whether training draws more at random than dropout's masks
 
     def __init_subclass__(cls, kind: str | None = None, **kwargs: Any) -> None:
         """``kind`` registers the class under a name; without one it is an ordinary class."""

@@ -6,6 +6,7 @@ import math
 import os
 import shutil
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,16 @@ from omegaconf import DictConfig
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from wawa_transformer import checkpoint, evaluation, processes
+from wawa_transformer import checkpoint, evaluation, parallel, processes
 from wawa_transformer.batching import Examples, encode
 from wawa_transformer.config import UserError, build_model
-from wawa_transformer.machine import choose_device
+from wawa_transformer.loss import loss_and_nll
+from wawa_transformer.machine import choose_device, is_out_of_memory
 from wawa_transformer.runs import Run, identity
 from wawa_transformer.seeds import seed_for
 from wawa_transformer.tasks import Task
 from wawa_transformer.text import build_task
-from wawa_transformer.transformer import Transformer
+from wawa_transformer.transformer import EOS, Transformer
 
 
 @dataclass
@@ -47,12 +49,75 @@ class Training:
     target_tokens: int = 0
     best_nll: float = math.inf
     best_step: int = 0
+    at_once: int = 1  # runs that share a process and its time, this one included
+
+    def whole_model(self) -> Transformer:
+        """The model for what the main process does alone: of a divided one a copy, there only."""
+        if not self.config.trainer.shard:
+            return self.model
+        weights = parallel.gathered(self.model.state_dict())
+        if not processes.is_main():
+            return self.model
+        model = build_model(self.config, self.tokenizer)
+        model.load_state_dict(weights)
+        return model.to(self.device)
+
+    def largest_batch(self) -> tuple[int, int] | None:
+        """After memory ran out, the largest ``trainer.batch_tokens`` that fits, by trying.
+
+        Halved until a step fits of pairs that all have the longest one's positions, which come
+        second; 0 where not even one such pair does. Not tried beside other processes. The run must
+        end with it: its weights are no longer those of any step.
+        """
+        if processes.world() > 1:
+            return None
+        tokens = self.config.trainer.batch_tokens
+        width = int(padded_sizes(self.train, self.config.trainer).max())
+        while tokens >= width:
+            try:
+                try_step(self, tokens // width, width)
+                return tokens, width
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                tokens //= 2
+        return 0, width
+
+
+def begin(config: DictConfig, run: Run) -> Training:
+    """Claim the folder that is held, and prepare; where that fails, leave no empty one behind."""
+    main = processes.is_main()
+    if main and run.status == "damaged":
+        print(
+            f"warning: the result or the curves in {run.directory} are damaged; they are made "
+            f"again from the last checkpoint.",
+            file=sys.stderr,
+        )
+    try:
+        processes.share(lambda: run.claim(config))
+        return prepare(config, run)
+    except BaseException:
+        if main:
+            run.withdraw()
+        raise
 
 
 def prepare(config: DictConfig, run: Run) -> Training:
-    """Data, model and optimiser, from the last intact checkpoint where there is one."""
+    """Data, model and optimiser, from the last intact checkpoint where there is one.
+
+    Raises:
+        UserError: the configuration cannot be met, or no checkpoint is intact.
+    """
+    if config.trainer.shard and processes.world() == 1:
+        raise UserError(
+            "trainer.shard=true divides a model between several processes, and this is one alone; "
+            "start it with torchrun --nproc-per-node=2 or more, or give trainer.shard=false."
+        )
     with processes.main_first():  # which loads what must be loaded, and puts aside what is damaged
-        return resume(config, run)
+        training = resume(config, run)
+    if config.trainer.shard:
+        divide(training)
+    return training
 
 
 def resume(config: DictConfig, run: Run) -> Training:
@@ -105,7 +170,8 @@ def assemble(config: DictConfig, run: Run, path: Path | None) -> Training:
         for split, name in (("train", "training"), ("validation", "validation"), ("test", "test"))
     )
 
-    model = build_model(config, tokenizer).to(device)
+    # One that will be divided may be too large for a device, and comes together beside it.
+    model = build_model(config, tokenizer).to("cpu" if trainer.shard else device)
     evaluation.check_lengths(model, padded_sizes(train, trainer), validation.sizes, test.sizes)
     warning = model.untrained(int(train.sizes.max()) - 1)
     if warning and processes.is_main():
@@ -114,13 +180,7 @@ def assemble(config: DictConfig, run: Run, path: Path | None) -> Training:
     # Each process draws masks of its own for rows of its own.
     who = (processes.rank(),) if processes.rank() else ()
     torch.manual_seed(seed_for(config.seed, "dropout", *who))
-    optimizer = torch.optim.AdamW(
-        model.parameters(),
-        lr=trainer.lr,
-        betas=(0.9, 0.98),
-        weight_decay=trainer.weight_decay,
-        fused=True,
-    )
+    optimizer = adamw(model.parameters(), trainer)
     if trainer.compile:  # in place: the names in a checkpoint stay as they are
         model.compile(dynamic=None if trainer.pad_to == 1 else False)
     training = Training(
@@ -135,6 +195,43 @@ def assemble(config: DictConfig, run: Run, path: Path | None) -> Training:
                 f"{run.directory}, and give the same command to train again."
             ) from None
     return training
+
+
+def adamw(parameters: Iterable[Tensor], trainer: DictConfig) -> torch.optim.Optimizer:
+    """AdamW (Loshchilov and Hutter 2019), as a run is trained with."""
+    return torch.optim.AdamW(
+        parameters,
+        lr=trainer.lr,
+        betas=(0.9, 0.98),
+        weight_decay=trainer.weight_decay,
+        fused=True,
+    )
+
+
+def divide(training: Training) -> None:
+    """Leave each process its part of the model and of the optimiser's moments."""
+    state = training.optimizer.state_dict()
+    parallel.divide(training.model, training.device)
+    training.optimizer = adamw(training.model.parameters(), training.config.trainer)
+    for i, parameter in enumerate(training.model.parameters()):
+        for name, value in state["state"].get(i, {}).items():
+            if value.ndim:  # not the count of steps
+                state["state"][i][name] = parallel.rows_of(value, parameter)
+    training.optimizer.load_state_dict(state)
+
+
+def try_step(training: Training, rows: int, width: int) -> None:
+    """A step on ``rows`` pairs of ``width`` positions, none of them padding."""
+    trainer, model = training.config.trainer, training.model.train()
+    training.optimizer.zero_grad()
+    if training.device.type == "cuda":
+        torch.cuda.empty_cache()
+    ids = torch.full((rows, width), EOS, device=training.device)
+    with torch.autocast(training.device.type, torch.bfloat16, enabled=trainer.bf16):
+        states = parallel.uncompiled(model)(ids, ids, logits=False)  # (B,T,D)
+        loss, _ = loss_and_nll(states, model.output.weight, ids, trainer.label_smoothing)
+    loss.backward()
+    training.optimizer.step()
 
 
 def padded_sizes(examples: Examples, trainer: DictConfig) -> np.ndarray:
@@ -178,6 +275,9 @@ def save_state(training: Training, validated: bool = False, improved: bool = Fal
     cuda_random = None
     if on_cuda:
         cuda_random = processes.gather(torch.cuda.get_rng_state(training.device))
+    weights, moments = training.model.state_dict(), training.optimizer.state_dict()
+    if training.config.trainer.shard:
+        weights, moments = parallel.gathered(weights), parallel.gathered(moments)
     if not processes.is_main():
         processes.together()
         return
@@ -188,17 +288,15 @@ def save_state(training: Training, validated: bool = False, improved: bool = Fal
         "best_nll": training.best_nll,
         "best_step": training.best_step,
         "metrics": training.history,
-        "model": training.model.state_dict(),
-        "optimizer": training.optimizer.state_dict(),
+        "model": weights,
+        "optimizer": moments,
         "rng": random,
         "cuda_rng": cuda_random,
         "tokenizer": training.tokenizer.to_str(),
         "config": identity(training.config),
     }
     if validated and training.config.trainer.keep:
-        checkpoint.keep(
-            training.run, training.step, training.model.state_dict(), training.config.trainer.keep
-        )
+        checkpoint.keep(training.run, training.step, weights, training.config.trainer.keep)
     if improved:
         checkpoint.save(training.run.checkpoint("best"), state)
     checkpoint.save(training.run.checkpoint("last"), state)

@@ -14,8 +14,7 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor
 
 from wawa_transformer.config import UserError
 from wawa_transformer.machine import choose_device
@@ -32,17 +31,20 @@ def launched() -> bool:
 
 @contextlib.contextmanager
 def joined(device_name: str) -> Iterator[None]:
-    """Know the processes that ``torchrun`` started beside this one, if it did."""
+    """Know the processes that ``torchrun`` started beside this one, if it did.
+
+    Raises:
+        UserError: another process has ended, or torchrun could not start this one again.
+    """
     if not launched():
         yield
         return
+    check_restarts()
     device = choose_device(device_name)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     store, *_ = next(dist.rendezvous("env://"))
-    if os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]:
-        # torchrun keeps one store over its restarts, where the addresses of the dead still stand
-        # (pytorch#135712). Machines count restarts each for itself, so this is for one alone.
+    if alone():  # machines count restarts each for itself
         store = dist.PrefixStore(os.environ["TORCHELASTIC_RESTART_COUNT"], store)
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
@@ -63,6 +65,28 @@ def joined(device_name: str) -> Iterator[None]:
         raise
     finally:
         dist.destroy_process_group()
+
+
+def alone() -> bool:
+    """Whether all processes are on this machine."""
+    return os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]
+
+
+def check_restarts() -> None:
+    """Refuse restarts after which a process may look for another where a dead one was.
+
+    torchrun keeps one store over its restarts, in which the old addresses still stand
+    (pytorch#135712), unless it is told to let the main process make a new one each time.
+    """
+    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    restarts = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")
+    if kept and restarts != "0" and not alone():
+        raise UserError(
+            f"torchrun --max-restarts={restarts} on several machines would hang where one is "
+            f"slower than another; give --rdzv-backend=c10d and set the environment's "
+            f"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for torchrun on each of them, or leave "
+            f"--max-restarts out."
+        )
 
 
 def rank() -> int:
@@ -128,10 +152,3 @@ def gather(values: Tensor) -> Tensor:
 def any_of(true: bool) -> bool:
     """Whether it is true in any process; all go on from here together."""
     return true if world() == 1 else bool(total(torch.tensor(int(true))).item())
-
-
-def in_parallel(model: nn.Module, device: torch.device) -> nn.Module:
-    """The model as each process calls it: its gradients become the mean over all processes."""
-    if world() == 1:
-        return model
-    return DistributedDataParallel(model, [device] if device.type == "cuda" else None)

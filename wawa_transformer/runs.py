@@ -287,7 +287,7 @@ def digest(identity: dict[str, Any]) -> str:
     return sha256(json.dumps(identity, sort_keys=True).encode())[:8]
 
 
-def make_directory(directory: Path) -> None:
+def make_directory(directory: Path, remedy: str = "set output_dir to a folder of yours") -> None:
     """Make ``directory`` and its parents, and be sure that it can be written."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -295,9 +295,7 @@ def make_directory(directory: Path) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
     if reason:
-        raise UserError(
-            f"{directory} cannot be written ({reason}); set output_dir to a folder of yours."
-        )
+        raise UserError(f"{directory} cannot be written ({reason}); {remedy}.")
 
 
 def write_atomically(path: Path, content: str | bytes | memoryview) -> None:

@@ -40,8 +40,10 @@ def sinusoid(
     """
     sine, cosine = frequencies(d_model, **spectrum)
     position = position.double().unsqueeze(1)  # (N,1)
-    sines = (position * sine.to(position.device)).sin()  # (N, ceil(D/2))
-    cosines = (position * cosine.to(position.device)).cos()  # (N, floor(D/2))
+    # Not waited for: Transformer-XL comes here in every step.
+    sine, cosine = (each.to(position.device, non_blocking=True) for each in (sine, cosine))
+    sines = (position * sine).sin()  # (N, ceil(D/2))
+    cosines = (position * cosine).cos()  # (N, floor(D/2))
     table = torch.cat((sines, cosines), dim=1)
     if layout == "interleaved":
         table[:, 0::2], table[:, 1::2] = sines, cosines

@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -59,16 +60,19 @@ class Task:
         """Train, validation and test: columns ``source``, ``target`` (text), ``length`` (int)."""
         raise NotImplementedError
 
-    def test(self, seed: int) -> Dataset:
-        """The test alone, for a model that is trained."""
-        return self.dataset(seed)["test"]
+    def test(self, seed: int) -> DatasetDict:
+        """The test, for a model that is trained; the training split where it costs nothing more."""
+        return self.dataset(seed)
 
     def tokenizer(self, data: DatasetDict) -> Tokenizer:
         """One tokenizer for both sides, the special tokens at ids 0 to 3."""
         raise NotImplementedError
 
-    def ceiling(self, length: int) -> float | None:
-        """The best exact match without positions at ``length``; None where theory gives none."""
+    def ceiling(self, length: int, trained: Iterable[str] = ()) -> float | None:
+        """The best exact match without positions at ``length``; None where theory gives none.
+
+        It is an expectation over sources that are not among the ``trained`` ones of this length.
+        """
         return None
 
 
@@ -157,14 +161,18 @@ class SequenceTask(GeneratedTask):
         numbers = range(1, self.symbols + 1)
         return [*map(str, numbers), *(word for n in numbers for word in self.target([n]))]
 
-    def ceiling(self, length: int) -> float | None:
+    def ceiling(self, length: int, trained: Iterable[str] = ()) -> float | None:
         """``C(n+V-1, n) / V^n`` where order decides the answer, 1 where it does not.
 
         Without positions the encoder is permutation-equivariant and the decoder sees its output
         as a set, so all orderings of one multiset of symbols get the same answer, which is right
-        for one of them: the number of multisets over the number of sequences.
+        for one of them: the number of multisets over the number of sequences. Sequences that were
+        ``trained`` on leave both: see :func:`blind`.
         """
-        return multisets(self.symbols, length) if self.order_matters else 1.0
+        if not self.order_matters:
+            return 1.0
+        right, new = blind(self.symbols, [length], ([source.split()] for source in trained))
+        return right / new if new else None
 
 
 @dataclass
@@ -232,7 +240,7 @@ class Nth(SequenceTask, kind="nth"):
     def vocabulary(self) -> Iterable[str]:
         return [*map(str, range(max(10, self.symbols + 1))), ":"]
 
-    def ceiling(self, length: int) -> float | None:
+    def ceiling(self, length: int, trained: Iterable[str] = ()) -> float | None:
         return None
 
 
@@ -309,14 +317,21 @@ class Cartesian(TwoLists, kind="cartesian"):
         numbers = range(1, self.symbols + 1)
         return [*map(str, numbers), *map(letters, numbers), ";"]
 
-    def ceiling(self, length: int) -> float | None:
+    def ceiling(self, length: int, trained: Iterable[str] = ()) -> float | None:
         """``C(n+V-1, n) / V^n`` of either list, multiplied; the mean over the second's lengths.
 
         A number is not a letter, so both multisets are known without positions. The target tells
         both orders, so one answer for each pair of multisets is right for one pair of lists.
         """
-        second = [multisets(self.symbols, n) for n in self.second_lengths(length)]
-        return multisets(self.symbols, length) * math.fsum(second) / len(second)
+        lists = [[part.split() for part in source.split(";")] for source in trained]
+        right, new = zip(
+            *(
+                blind(self.symbols, [length, n], (pair for pair in lists if len(pair[1]) == n))
+                for n in self.second_lengths(length)
+            ),
+            strict=True,
+        )
+        return math.fsum(right) / math.fsum(new) if any(new) else None
 
 
 @dataclass
@@ -354,7 +369,7 @@ class Intersection(TwoLists, kind="intersection"):
     def vocabulary(self) -> Iterable[str]:
         return [*map(str, range(1, self.symbols + 1)), ";", "true", "false"]
 
-    def ceiling(self, length: int) -> float | None:
+    def ceiling(self, length: int, trained: Iterable[str] = ()) -> float | None:
         """1: a number that both lists hold is the one that the source holds twice."""
         return 1.0
 
@@ -382,9 +397,32 @@ class NumberWords(GeneratedTask, kind="number_words"):
         return [*map(str, range(10)), *names]
 
 
-def multisets(symbols: int, length: int) -> float:
-    """``C(n+V-1, n) / V^n``: how many multisets there are over how many sequences."""
-    return math.comb(length + symbols - 1, length) / symbols**length
+def blind(
+    symbols: int, sizes: Sequence[int], trained: Iterable[Sequence[Sequence[str]]]
+) -> tuple[float, float]:
+    """Of all lists of ``symbols`` in these ``sizes``: how many can be right, and how many are new.
+
+    Whoever cannot see positions answers each multiset (with several lists: one of each) with one
+    order. That order is right for one source, which counts if it was not ``trained`` on. So the
+    best answers every multiset with an order that is new, while there is one: right is the number
+    of multisets of which an order is left, new the number of sources that are left, both over all
+    sources, V^n. With nothing trained on this is ``C(n+V-1, n) / V^n`` and 1.
+
+    Returns:
+        ``(right, new)``; right / new is the expected exact match on a new source drawn uniformly.
+    """
+    known = {tuple(map(tuple, lists)) for lists in trained}
+    seen = Counter(tuple(tuple(sorted(one)) for one in lists) for lists in known)
+    used_up = sum(count == math.prod(map(orders, lists)) for lists, count in seen.items())
+    multisets = math.prod(math.comb(n + symbols - 1, n) for n in sizes)
+    sources = symbols ** sum(sizes)
+    return (multisets - used_up) / sources, (sources - len(known)) / sources
+
+
+def orders(multiset: Sequence[str]) -> int:
+    """In how many orders its elements can stand: n! over the product of the repetitions'."""
+    repeated = map(math.factorial, Counter(multiset).values())
+    return math.factorial(len(multiset)) // math.prod(repeated)
 
 
 def number_words(number: int) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import sys
 import time
 import traceback
 from collections.abc import Iterator
@@ -17,12 +16,12 @@ from omegaconf import DictConfig
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from wawa_transformer import evaluation, processes
+from wawa_transformer import evaluation, parallel, processes
 from wawa_transformer.batching import Batch, Examples, collate, plan
 from wawa_transformer.config import UserError, disk_error, given_settings
 from wawa_transformer.loss import loss_and_nll
 from wawa_transformer.machine import explained, matrix_rate, peak_memory, provenance
-from wawa_transformer.preparation import Training, padded_sizes, prepare, save_state
+from wawa_transformer.preparation import Training, begin, padded_sizes, save_state
 from wawa_transformer.runs import Run, identity
 from wawa_transformer.stopping import Stop, Stopped
 from wawa_transformer.tracking import ProgressBar, Silence, Tracker, show
@@ -39,6 +38,11 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
         Stopped: a signal came; the state is kept.
         UserError: the run cannot be what the configuration says.
     """
+    if config.trainer.seeds_at_once > 1:
+        raise UserError(
+            f"trainer.seeds_at_once={config.trainer.seeds_at_once} is for the seeds of a study, "
+            f"and this is one run; leave it out, or give it to scripts/compare.py."
+        )
     run = Run.of(config)
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(Stop())
@@ -50,22 +54,10 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
             if config.progress and main:
                 print(f"already finished: {run.directory}")
             return result
-        if main and run.status == "damaged":
-            print(
-                f"warning: the result or the curves in {run.directory} are damaged; they are made "
-                f"again from the last checkpoint.",
-                file=sys.stderr,
-            )
-        try:
-            processes.share(lambda: run.claim(config))
-            training = prepare(config, run)
-        except BaseException:
-            if main:
-                run.withdraw()
-            raise
+        training = begin(config, run)
         tracker = Tracker(run, training.history, training.step) if main else Silence()
         progress = ProgressBar(config, training.step) if main else Silence()
-        with tracker, progress, explained(config, training.device):
+        with tracker, progress, explained(config, training.device, training.largest_batch):
             with stop.deferred():
                 unseen = loop(training, tracker, progress, stop)
             result = finish(training, tracker, flops(training, unseen))
@@ -73,15 +65,25 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
 
 
 def attempt(config: DictConfig, patience: float = 0.0) -> None:
-    """Train a run of many: what stops it is kept in its folder and does not stop the others."""
-    try:
+    """Train a run of many."""
+    with contained(Run.of(config)):
         train(config, patience)
+
+
+@contextlib.contextmanager
+def contained(*runs: Run) -> Iterator[None]:
+    """What stops ``runs`` is kept in their folders and does not stop others."""
+    try:
+        yield
+        return
     except UserError as error:
-        Run.of(config).fail(str(error))
+        reason = str(error)
     except OSError as error:
-        Run.of(config).fail(disk_error(error))
+        reason = disk_error(error)
     except Exception:
-        Run.of(config).fail(traceback.format_exc())
+        reason = traceback.format_exc()
+    for run in runs:
+        run.fail(reason)
 
 
 def loop(
@@ -89,7 +91,7 @@ def loop(
 ) -> list[Batch]:
     """Step by step until the last one; the batches of the step that would be next."""
     trainer, optimizer = training.config.trainer, training.optimizer
-    model = processes.in_parallel(training.model, training.device)
+    model = parallel.in_parallel(training.model, training.device)
     output, world = training.model.output, processes.world()
     model.train()
     started, tokens_before = time.perf_counter(), training.target_tokens
@@ -112,6 +114,7 @@ def loop(
             loss += part.detach() / tokens
             nll += plain / tokens
         gradient_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), trainer.clip)
+        gradient_norm = parallel.whole(gradient_norm)
         optimizer.step()
         optimizer.zero_grad()
         training.step += 1
@@ -174,10 +177,13 @@ def score_validation(training: Training, tracker: Tracker | Silence) -> None:
 
 def finish(training: Training, tracker: Tracker | Silence, flops_per_step: int) -> dict[str, Any]:
     """The test, what the run cost, and the pictures of what it learned."""
-    model, tokenizer = training.model, training.tokenizer
     result = describe(training, flops_per_step)
-    result["validation"] = evaluation.summarise(evaluation.score(model, training.validation))
-    result |= evaluation.test_results(training.task, model, training.test)
+    validation = evaluation.score(training.model, training.validation)
+    result["validation"] = evaluation.summarise(validation)
+    result |= evaluation.test_results(
+        training.task, training.model, training.test, training.train.text
+    )
+    model, tokenizer = training.whole_model(), training.tokenizer
     if isinstance(tracker, Silence):
         return result  # the rest is the main process's
     result["translation"] = None
@@ -277,6 +283,7 @@ def describe(training: Training, flops_per_step: int) -> dict[str, Any]:
         "peak_memory_mb": peak_memory(device),
         "threads": config.trainer.threads,
         "processes": processes.world(),
+        "seeds_at_once": training.at_once,
         **provenance(device),
         "configuration": identity(config),
         "finished": date.today().isoformat(),
@@ -286,10 +293,10 @@ def describe(training: Training, flops_per_step: int) -> dict[str, Any]:
 def flops(training: Training, batches: list[Batch]) -> int:
     """Floating-point operations of one step, forward and backward, as torch counts them."""
     counter = FlopCounterMode(display=False)
-    # The CPU's fused attention counts as nothing, and so would a compiled model: not model(…).
-    with sdpa_kernel(SDPBackend.MATH), counter:
+    forward = parallel.uncompiled(training.model)  # a compiled model would count as nothing,
+    with sdpa_kernel(SDPBackend.MATH), counter:  # and so would the CPU's fused attention
         for batch in (ours(batch).to(training.device) for batch in batches):
-            logits = training.model.forward(batch.source, batch.target_in)
+            logits = forward(batch.source, batch.target_in)
             logits.sum().backward()  # as a loss would: its own operations are no products
     training.model.zero_grad()
     return int(processes.total(torch.tensor(counter.get_total_flops())).item())

@@ -15,6 +15,7 @@ import yaml
 from evidence import BENCHMARKS
 
 from wawa_transformer.lab.analysis import VERDICTS as VERDICTS_OF_PAIRS
+from wawa_transformer.lab.rules import headline
 
 DOCS = BENCHMARKS.parent / "docs"
 CLAIMS = yaml.safe_load((DOCS / "claims.yaml").read_text(encoding="utf-8"))
@@ -32,6 +33,11 @@ def em(study: str, task: str, pe: str, **part: Any) -> str:
     if part.get("unseen") and not evidence.learned(study, task, pe):
         return "–"
     return f"{evidence.mean(evidence.exact_match(study, task, pe, **part)):.3f}"
+
+
+def middle(study: str, task: str, pe: str, **part: Any) -> str:
+    """The median over seeds of what :func:`em` is the mean of."""
+    return f"{pd.Series(evidence.exact_match(study, task, pe, **part)).median():.3f}"
 
 
 def diff(study: str, task: str, a: str, b: str, of: int = 1, **part: Any) -> str:
@@ -77,6 +83,13 @@ def judged(study: str, task: str, kinds: tuple[str, ...]) -> str:
         named = [pe.removesuffix("_cross") for pe, said in found.items() if said == verdict]
         parts += [f"{words}: {', '.join(named)}"] if named else []
     return "; ".join(parts)
+
+
+def outcome(study: str) -> str:
+    """The first sentence of the study's report, by its rule."""
+    rule = evidence.rule_of(study)
+    assert rule is not None
+    return headline(rule, evidence.outcomes(study))
 
 
 def loss(study: str, task: str, pe: str) -> str:
@@ -129,12 +142,14 @@ ENVIRONMENT.globals.update(
         f.__name__: f
         for f in (
             em,
+            middle,
             diff,
             ceiling,
             bleu,
             reach,
             change,
             judged,
+            outcome,
             loss,
             loss_diff,
             loss_by_length,

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import functools
+import re
+import shlex
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+from hydra import compose, initialize_config_dir
 
+from wawa_transformer import commandline  # noqa: F401  (registers the schema)
 from wawa_transformer.config import CONFIG_DIR
 from wawa_transformer.lab import analysis
-from wawa_transformer.lab.intervals import Estimate, estimate, paired_difference
+from wawa_transformer.lab.conditions import LEARNED_IN_RANGE, Measured, judge
+from wawa_transformer.lab.intervals import (
+    Estimate,
+    estimate,
+    paired_difference,
+    sampling_interval,
+)
+from wawa_transformer.lab.rules import Outcome, Rule
 
 BENCHMARKS = CONFIG_DIR.parent / "benchmarks"
 BySeed = dict[int, float]  # seed -> value
@@ -49,13 +61,13 @@ def ceiling(study: str, task: str, pe: str) -> Estimate:
     part = table[table["trained"].eq(True) & (table["seed"] == table["seed"].iloc[0])]
     found = analysis.ceiling_of(part.to_dict("records"))
     assert found is not None
-    chance = analysis.sampling_interval(found[1], splits)
+    chance = sampling_interval(found[1], splits)
     return Estimate(found[0], found[0] - chance, found[0] + chance, splits)
 
 
 def learned(study: str, task: str, pe: str) -> bool:
     """Whether the trained lengths are learned, so that longer ones may be read."""
-    return mean(exact_match(study, task, pe)).mean >= analysis.LEARNED_IN_RANGE
+    return mean(exact_match(study, task, pe)).mean >= LEARNED_IN_RANGE
 
 
 def nll(study: str, task: str, pe: str) -> BySeed:
@@ -73,21 +85,64 @@ def reaches(study: str, task: str, pe: str) -> BySeed:
     return by_seed(pd.Series({seed: analysis.reach(v) for seed, v in table.to_dict().items()}))
 
 
+def measured(study: str, task: str) -> Measured:
+    """What a task's runs have come to, as the report reads it, from the committed tables.
+
+    All but the NLL of a whole test, which counts tokens that ``results.csv`` does not.
+    """
+    table = table_of(BENCHMARKS / study / "results.csv")
+    table = table[table["task"] == task]
+    encodings = list(table["pe"].unique())
+    values = {"exact_match": {pe: exact_match(study, task, pe) for pe in encodings}}
+    longest, known = None, None
+    if table["trained"].eq(True).any():
+        longest = int(table.loc[table["trained"].eq(True), "length"].max())
+        values["reach"] = {pe: reaches(study, task, pe) for pe in encodings}
+        far = table[table["length"] > longest].groupby(["pe", "seed"])["exact_match"].mean()
+        values["beyond"] = {pe: by_seed(far[pe]) for pe in far.index.unique("pe")}
+        first = table[(table["pe"] == encodings[0]) & (table["seed"] == table["seed"].iloc[0])]
+        seen = first[first["trained"].eq(True)].astype({"ceiling": object})
+        known = analysis.ceiling_of(seen.where(seen.notna(), None).to_dict("records"))
+    if (BENCHMARKS / study / "bleu.csv").exists():
+        values["bleu"] = {pe: bleu(study, task, pe) for pe in encodings}
+    return Measured(values, longest, known, sentence_tests(study))
+
+
+def sentence_tests(study: str) -> list[dict[str, Any]]:
+    """The paired tests over test sentences, which stand in the report alone."""
+    report = (BENCHMARKS / study / "report.md").read_text(encoding="utf-8")
+    row = r"^\| (\d+) \| (\S+) − (\S+) \| ([+-][\d.]+) \| (.+) \|$"
+    return [
+        {"seed": int(seed), "a": a, "b": b, "difference": float(gap),
+         "p": None if p.startswith("same") else float(p)}
+        for seed, a, b, gap, p in re.findall(row, report, flags=re.M)
+    ]  # fmt: skip
+
+
+def rule_of(study: str) -> Rule | None:
+    """The rule of a committed study, from the command that made it; None: it has none."""
+    report = (BENCHMARKS / study / "report.md").read_text(encoding="utf-8")
+    command = shlex.split(report.split("## Run it again")[1].split("```")[1])
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+        config = compose("config", command[2:])
+    if config.study.judged is None:
+        return None
+    names = table_of(BENCHMARKS / study / "results.csv")
+    encodings, tasks = (list(names[column].unique()) for column in ("pe", "task"))
+    return Rule.of(config.study, encodings, tasks, len(config.study.seeds))
+
+
+def outcomes(study: str) -> list[Outcome]:
+    """What the rule of a committed study says of its tables."""
+    rule = rule_of(study)
+    return rule.decide({task: measured(study, task) for task in rule.tasks}) if rule else []
+
+
 def judged(study: str, task: str, pairs: list[tuple[str, str]]) -> dict[str, str]:
     """For the first of each pair what the study's report says of it beside the second."""
-    measures = [
-        (what, {pe: read(study, task, pe) for pair in pairs for pe in pair}, True, "")
-        for what, read in (("exact match", exact_match), ("reach", reaches))
-    ]
-    return {
-        a: analysis.judge(
-            (a, b),
-            len(pairs),
-            measures,
-            [] if learned(study, task, a) and learned(study, task, b) else [measures[1][1]],
-        )["verdict"]
-        for a, b in pairs
-    }
+    measures = {"exact_match": 0.0, "reach": 0.0}
+    found = measured(study, task)
+    return {pair[0]: judge(pair, measures, found, len(pairs)).verdict for pair in pairs}
 
 
 def steps_to(study: str, task: str, pe: str, level: float) -> BySeed:

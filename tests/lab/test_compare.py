@@ -20,10 +20,15 @@ def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
     first = run_script("compare.py", *study)
     assert first.returncode == 0, first.stderr
     assert "4 runs" in first.stdout and "4 to train" in first.stdout
+    why = "Not judged, since study.task=[letters] study.seeds=[0,1] study.pe=[sinusoidal,learned]"
+    assert f"{why} is not the study of the rule: study.judged.supported[0] asks for reverse" in (
+        first.stdout
+    )
     root = tmp_path / "default"
     assert {"report.html", "report.md", "results.csv", "figures"} <= {
         p.name for p in root.iterdir()
     }
+    assert f"\n{why} is not" in (root / "report.md").read_text(encoding="utf-8")
     table = pd.read_csv(root / "results.csv")
     assert len(table) == 4 * 6  # a row for each run and test length
     assert set(table.pe) == {"sinusoidal", "learned"} and set(table.seed) == {0, 1}
@@ -51,7 +56,7 @@ def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
 
     one = runs[0]
     evaluated = run_script("evaluate.py", f"run={one}")
-    assert evaluated.returncode == 0 and "exact match" in evaluated.stdout, evaluated.stderr
+    assert evaluated.returncode == 0 and "│ all trained │ 20 " in evaluated.stdout, evaluated.stderr
     translated = run_script("translate.py", f"run={one}", stdin="1 2\n3\n")
     assert translated.returncode == 0, translated.stderr
     assert translated.stdout.count("\n") == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import random
 import re
@@ -14,12 +15,17 @@ from urllib.parse import unquote
 import numpy as np
 import pandas as pd
 import pytest
+from omegaconf import OmegaConf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from wawa_transformer.lab.analysis import ceiling_of, judge, not_above
+from wawa_transformer.config import StudyConfig
+from wawa_transformer.evaluation import METRICS
+from wawa_transformer.lab.analysis import ceiling_of, not_above, overall_table, reach_table
+from wawa_transformer.lab.conditions import MEASURES, Judged, Measured, judge
 from wawa_transformer.lab.intervals import Estimate
 from wawa_transformer.lab.plots import RESERVED_LOOKS, encoding_styles
 from wawa_transformer.lab.report import write_means, write_report
+from wawa_transformer.lab.rules import Rule
 from wawa_transformer.runs import Run
 
 ENCODINGS = ("sinusoidal", "learned", "none")
@@ -42,8 +48,14 @@ def exact_match(task: str, pe: str, length: int, noise: random.Random) -> float:
     return min(1.0, 0.997 + noise.gauss(0, 0.002))
 
 
-def plant(run: Run, validations: int = 10) -> None:
-    """Write the files of a finished run on a generated task."""
+def plant(
+    run: Run, validations: int = 10, new: dict[str, tuple[float, float]] | None = None
+) -> None:
+    """Write the files of a finished run on a generated task.
+
+    ``new`` plants what each encoding gets right of new sources, and of those that were trained on:
+    all 200 of lengths 1 and 2 were, and 50 of length 3. Left out, nobody counted.
+    """
     noise = random.Random(f"{run.task} {run.pe} {run.seed}")
     by_length = [
         {
@@ -59,7 +71,21 @@ def plant(run: Run, validations: int = 10) -> None:
     ]
     seen = by_length[:TRAINED]
     names = ("exact_match", "token_accuracy", "nll")
-    test = {name: sum(row[name] for row in seen) / TRAINED for name in names}
+    test: dict[str, Any] = {name: sum(row[name] for row in seen) / TRAINED for name in names}
+    if new:
+        for row in by_length:
+            left = {1: 0, 2: 0, 3: 150}.get(row["length"], 200)
+            right = new[run.pe][0] + noise.gauss(0, 0.001)
+            row["new"] = {"examples": left, "exact_match": right if left else None}
+            more = 1.8 + run.seed / 10 if row["length"] == 3 else 1.0  # another in each split
+            row["new"]["ceiling"] = more * row["ceiling"]
+            row["exact_match"] = (left * right + (200 - left) * new[run.pe][1]) / 200
+        left = sum(row["new"]["examples"] for row in seen)
+        right = (
+            sum(row["new"]["examples"] * (row["new"]["exact_match"] or 0) for row in seen) / left
+        )
+        test["new"] = {"examples": left, "exact_match": right}
+        test["exact_match"] = sum(row["exact_match"] for row in seen) / TRAINED
     validation = [
         {"step": 50 * step, "split": "validation"}
         | {"nll": 2 / step + noise.random() / 20}
@@ -223,18 +249,12 @@ def test_missing_and_failed_runs_are_named_and_enter_no_number(page: str, study:
 
 def test_csv_has_a_row_for_each_finished_run_and_length(study: Study) -> None:
     table = pd.read_csv(study[0] / "results.csv")
-    columns = list(table.columns)
-    expected = [
-        "task",
-        "pe",
-        "seed",
-        "length",
-        "exact_match",
-        "token_accuracy",
-        "nll",
-        "oracle_exact_match",
-    ]
-    assert columns[:8] == expected and columns[-3:] == ["examples", "ceiling", "trained"]
+    metrics = [metric.name for metric in METRICS]
+    assert metrics[:4] == ["exact_match", "token_accuracy", "nll", "oracle_exact_match"]
+    told = [f"{name}_new" for name in ("examples", *metrics, "ceiling")]
+    names = ["task", "pe", "seed", "length", *metrics, "examples", "ceiling", "trained", *told]
+    assert list(table.columns) == names
+    assert table[told].isna().all().all(), "these runs did not count them"
     assert not table.duplicated(["task", "pe", "seed", "length"]).any()
     assert (table.trained == (table.length <= TRAINED)).all()
 
@@ -255,6 +275,96 @@ def test_verdicts_say_what_was_planted(study: Study) -> None:
     assert not re.search(r"learned(?! \(init_std)[^|,]*better than", markdown)
 
 
+def test_runs_that_did_not_count_what_was_trained_on_are_read_as_before(study: Study) -> None:
+    """The whole test decides, one column holds it, and the page says so."""
+    for name in ("report.md", "report.html"):
+        page = html.unescape((study[0] / name).read_text(encoding="utf-8"))
+        assert page.count("Not all of these runs say which of the test's sources stand in the") == 3
+        assert "new sources" not in page and "all sources |" not in page
+        assert page.count("can reach at most 0.187 exact match on average over lengths 1–10.") == 2
+
+
+def planted(folder: Path, new: dict[str, tuple[float, float]], task: str = "map") -> str:
+    """The report of five seeds of encodings that get so much right of new and of seen sources."""
+    runs = [Run(task, pe, seed, folder / f"{pe}{seed}") for pe in new for seed in range(5)]
+    for run in runs:
+        plant(run, new=new)
+    write_report(folder, runs, "New", "compare")
+    return (folder / "report.md").read_text(encoding="utf-8")
+
+
+def test_the_headline_rests_on_what_was_not_trained_on(tmp_path: Path) -> None:
+    """Alike on seen sources and not on new ones, and the other way round."""
+    page = planted(tmp_path / "a", {"sinusoidal": (0.96, 1.0), "none": (0.5, 1.0)})
+    assert "The encoding makes a difference on map." in page
+    assert "exact match, trained lengths 1–10, new sources: sinusoidal 0.9" in page
+    assert "sinusoidal is better than none by 0.4" in page
+
+    page = planted(tmp_path / "b", {"sinusoidal": (0.97, 1.0), "none": (0.97, 0.0)})
+    assert "No difference between encodings is shown on map." in page
+    cells = re.search(r"^\| none \| 5 \| (\S+) ± \S+ \| (\S+) ± \S+ \|", page, flags=re.M)
+    assert cells and float(cells[1]) == pytest.approx(0.97, abs=2e-3)
+    assert float(cells[2]) == pytest.approx(0.97 * 1550 / 2000, abs=2e-3), "of all sources"
+    # Having learned the trained lengths, too, is a matter of new sources: 0.75 of all would not do.
+    assert "not interpreted" not in page.split("Paired differences")[0]
+    page = planted(tmp_path / "c", {"sinusoidal": (0.94, 1.0), "none": (0.94, 1.0)})
+    assert page.split("Paired differences")[0].count("(not interpreted") == 2, "0.953 of all would"
+
+
+def test_the_page_says_how_much_of_the_test_was_trained_on(tmp_path: Path) -> None:
+    """450 of 2,000, of which those of length 1 and 2 are 89%; and the ceiling on the others."""
+    page = planted(tmp_path, {"sinusoidal": (1.0, 1.0), "none": (0.0, 1.0)})
+    assert (
+        "22.5% of the test's sources at trained lengths stand in the training split, 100% of them "
+        "at lengths up to 3; the answer leaves them out." in page
+    )
+    c = {n: comb(n + 9, n) / 10**n for n in range(1, 11)}
+    new = (150 * 2 * c[3] + 200 * sum(c[n] for n in range(4, 11))) / 1550
+    assert (
+        f"can reach at most {new:.3f} exact match on the new sources, and 0.187 on all, on average "
+        "over lengths 1–10." in page
+    )
+    assert f"Not above {new:.3f}, the most that any model without positions can reach" in page
+    table = pd.read_csv(tmp_path / "results.csv")
+    first = table[table["seed"].eq(0) & table["pe"].eq("none")].set_index("length")
+    assert first["examples_new"].tolist() == [0, 0, 150, *[200] * 17]
+    assert first["exact_match_new"].isna().tolist() == [True] * 2 + [False] * 18
+    assert (first["ceiling_new"] / first["ceiling"])[[3, 4]].tolist() == pytest.approx([1.8, 1])
+
+
+def test_the_ranking_of_many_encodings_rests_on_new_sources_too(tmp_path: Path) -> None:
+    """Its values, its limit, its label; so does who has learned the trained lengths."""
+    new = {pe: (0.98, 0.0) for pe in "abcd"} | {"e": (0.5, 1.0)}
+    planted(tmp_path, new)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "exact match at trained lengths, new sources</text>" in page
+    results = [
+        {**result, "task": "map", "pe": pe, "seed": 0}
+        for pe in new
+        if (result := Run("map", pe, 0, tmp_path / f"{pe}0").result())
+    ]
+    overall = overall_table(results).set_index("pe")
+    assert overall["value"].round(2).to_dict() == {pe: value for pe, (value, _) in new.items()}
+    assert overall["limit"].max() < 0.1
+    assert set(reach_table(results)["pe"]) == set("abcd"), "the reach of e is not read"
+
+
+def test_a_test_that_was_all_trained_on_decides_as_it_is(tmp_path: Path) -> None:
+    """And one run that has nothing new is enough: the same sources must decide for all."""
+    runs = [Run("map", pe, seed, tmp_path / f"{pe}{seed}") for pe in "ab" for seed in (0, 1)]
+    for run in runs:
+        plant(run, new={"a": (0.3, 1.0), "b": (0.9, 1.0)})
+    result = runs[0].result()
+    assert result is not None
+    for part in (result["test"], *result["by_length"]):
+        part["new"] = {"examples": 0, "exact_match": None, "ceiling": None}
+    runs[0].finish(result)
+    write_report(tmp_path, runs, "Nothing new", "compare")
+    page = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "stand in the training split" in page and "the answer counts them." in page
+    assert "new sources" not in page
+
+
 def test_the_ceiling_is_an_expectation_and_a_split_a_sample_of_it() -> None:
     """Against 20,000 splits of a model that is at the ceiling; 1 has no chance in it."""
     rows = [{"ceiling": 1.0, "examples": 30}, {"ceiling": 0.5, "examples": 10}]
@@ -265,6 +375,7 @@ def test_the_ceiling_is_an_expectation_and_a_split_a_sample_of_it() -> None:
     assert found == pytest.approx((splits.mean(), splits.std()), rel=0.02)
     assert ceiling_of([{"ceiling": 1.0, "examples": 9}]) is None
     assert ceiling_of([*rows, {"ceiling": None, "examples": 9}]) is None
+    assert ceiling_of([*rows, {"ceiling": None, "examples": 0}]) == ceiling_of(rows)
 
     names = {pe: pe for pe in ("none", "lucky", "seeing")}
     above = {"none": 0.18, "lucky": 0.20, "seeing": 0.22}
@@ -346,7 +457,7 @@ def test_runs_that_were_not_made_alike_are_marked(tmp_path: Path) -> None:
 def test_pictures_are_written_for_the_markdown_page(study: Study) -> None:
     markdown = (study[0] / "report.md").read_text(encoding="utf-8")
     linked = re.findall(r"\]\((figures/[^)]+)\)", markdown)
-    assert len(linked) == 3  # and no ranking of three encodings, whose lines can be told apart
+    assert len(linked) == 4  # and no ranking of three encodings, whose lines can be told apart
     assert all((study[0] / name).read_bytes().startswith(b"\x89PNG") for name in linked)
 
 
@@ -479,19 +590,27 @@ def test_each_encoding_is_judged_against_the_one_the_study_names() -> None:
     # Half of the plain interval is 2.776 × 0.0158 / √5 = 0.0196, of the fifth part 0.033.
     barely = base | {"b": seeds_of(0.525 + 0.02, 0.525 - 0.02, 0.525 + 0.01, 0.525 - 0.01, 0.525)}
 
-    def verdict(*measures: Any, of: int = 5, unread: Any = ()) -> str:
-        compared = [
-            (f"measure {i}, all", values, True, "z.3f") for i, values in enumerate(measures)
-        ]
-        return judge(("b", "a"), of, compared, unread)["verdict"]
+    def judged(of: int = 5, relevant: float = 0.0, **values: Any) -> Judged:
+        known = {"exact_match": {"a": seeds_of(1.0), "b": seeds_of(1.0)}} | values
+        return judge(("b", "a"), dict.fromkeys(values, relevant), Measured(known), of)
 
-    assert verdict(better) == verdict(better, base | {"b": base["a"]}) == "better"
-    assert verdict(worse) == "worse" and verdict(better, worse) == "mixed"
-    assert verdict(barely, of=1) == "better" and verdict(barely, of=5) == "unclear"
-    assert verdict(better, worse, unread=[worse]) == "better"
-    lower = judge(("b", "a"), 1, [("NLL per token", better, False, "z.3f")], ())
-    assert lower["verdict"] == "worse" and lower["by"] == "NLL per token +0.100 ± 0.020"
-    assert judge(("b", "a"), 5, [("all", barely, True, "z.3f")], ())["by"] == ""
+    def verdict(**more: Any) -> str:
+        return judged(**more).verdict
+
+    assert verdict(exact_match=better) == verdict(bleu=better, reach=base | {"b": base["a"]})
+    assert verdict(exact_match=better) == "better" and verdict(exact_match=worse) == "worse"
+    assert verdict(bleu=better, reach=worse) == "mixed"
+    assert verdict(exact_match=barely, of=1) == "better"
+    assert verdict(exact_match=barely, of=5) == "unclear"
+    assert verdict(exact_match=better, reach=worse) == "better", "reach is not read, 0.6 learned"
+    assert judged(exact_match=better, reach=worse).unread and not judged(bleu=better).unread
+    assert verdict(bleu=better, relevant=0.0999) == "better"
+    assert verdict(bleu=better, relevant=0.1001) == "unclear", "smaller than what matters"
+    lower = judged(of=1, nll=better)
+    assert lower.verdict == "worse" and lower.by == "NLL per token +0.1000 ± 0.0196"
+    assert judged(exact_match=barely).by == "" and judged(exact_match=barely).shown
+    assert not judged(bleu={"a": seeds_of(1.0), "b": seeds_of(2.0)}).known, "one seed"
+    assert {name for name, measure in MEASURES.items() if measure.unseen} == {"beyond", "reach"}
 
 
 def test_a_study_that_names_its_comparisons_reports_these(tmp_path: Path) -> None:
@@ -517,6 +636,88 @@ def test_a_study_that_names_its_comparisons_reports_these(tmp_path: Path) -> Non
     assert "| not counted | 12% | 25,000 | 10.0 | 300 | cpu |" in markdown
     assert "| sinusoidal − none |" in markdown and "learned − none" not in markdown
     assert "The study named its pairs beforehand." in markdown and "picked after" not in markdown
+
+
+RULE = {
+    "claim": "positions are needed",
+    "measures": {"exact_match": 0.01},
+    "supported": [
+        {"is": "better", "pairs": [["sinusoidal", "none"]], "tasks": ["map"]},
+        {"is": "above_ceiling", "encodings": ["none"], "tasks": ["map"], "most": 0},
+    ],
+    "refuted": [{"is": "above_ceiling", "encodings": ["none"], "tasks": ["map"]}],
+}
+
+
+def judged_report(folder: Path, runs: list[Run], **rule: Any) -> tuple[str, str]:
+    """The Markdown page of a study with a rule, and the first paragraph of the HTML page."""
+    study = OmegaConf.merge(OmegaConf.structured(StudyConfig), {"judged": RULE | rule})
+    names = ([*dict.fromkeys(getattr(run, each) for run in runs)] for each in ("pe", "task"))
+    made = Rule.of(study, *names, 5)  # type: ignore[arg-type]
+    page = write_report(folder, runs, "Judged", "compare", "Are they?", (), made)
+    lead = page.read_text(encoding="utf-8").split('<p class="lead">')[1].split("<")[0]
+    return (folder / "report.md").read_text(encoding="utf-8"), lead
+
+
+def test_the_outcome_of_the_rule_is_the_first_sentence_of_the_report(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Supported; refuted by a ceiling that is passed; unclear, with the condition not met."""
+    monkeypatch.setattr("wawa_transformer.lab.report.save", lambda *figure: "<svg></svg>")
+    directory, every = study
+    runs = [run for run in every if run.task == "reverse" or (run.task, run.seed) < ("map", 3)]
+    found, lead = judged_report(directory / "a", runs)
+    assert lead == "Supported: positions are needed."
+    top = f"# Judged\n\n*Are they?*\n\n**{lead}**\n\n- met: sinusoidal − none: better on map ("
+    assert found.startswith(f"{top}exact match +0.8")
+    assert "- met: none: not above the ceiling without positions on map (0.1" in found
+    assert "the runs: Supported where: sinusoidal − none: better on map; none: not ab" in found
+    assert "The outcome on top is decided by the rule under it alone" in found
+
+    high = {"is": "above_ceiling", "encodings": ["learned"], "tasks": ["map"]}
+    found, lead = judged_report(directory / "b", runs, refuted=[high])
+    assert lead == "Refuted: positions are needed."
+    assert re.search(r"^- 0\.99\d ± 0\.\d+, ceiling 0\.187 ± 0\.006$", found, flags=re.M)
+
+    much = {"is": "at_least", "value": 0.96, "encodings": ["none"], "tasks": ["map"]}
+    found, lead = judged_report(directory / "c", runs, supported=[*RULE["supported"], much])
+    assert lead == "Unclear: positions are needed."
+    reasons = re.findall(r"^- (not met|met): (.*)$", found, flags=re.M)
+    assert [met for met, _ in reasons] == ["not met"]
+    assert reasons[0][1].startswith("none: exact match at least 0.96 on map (exact match 0.1")
+
+    found, lead = judged_report(directory / "d", every)
+    assert lead == "Not final, since 2 runs are missing; supported: positions are needed."
+    found, lead = judged_report(
+        directory / "e", runs, each=["task", "encoding"], measures={"reach": 1},
+        supported=[{"is": "past_training"}], refuted=[{"is": "within_training"}],
+    )  # fmt: skip
+    assert lead.startswith(
+        "Supported for sinusoidal, learned on map, for sinusoidal, learned on reverse; unclear for "
+        "2 others: positions"
+    )
+    assert "| sinusoidal on map | supported | reach 13.0, all seeds equal |" in found
+    assert "| none on map | unclear | reach 2." in found
+
+
+def test_a_study_that_goes_unjudged_says_why(study: Study, tmp_path: Path) -> None:
+    runs = study[1][:3]
+    page = write_report(tmp_path, runs, "Other", "compare", unjudged="Not judged, since <it>.")
+    assert '<p class="notice">Not judged, since &lt;it&gt;.</p>' in page.read_text("utf-8")
+    assert "\nNot judged, since &lt;it>.\n" in (tmp_path / "report.md").read_text("utf-8")
+
+
+def test_runs_are_held_against_runs(study: Study) -> None:
+    """Planted: none is far below on map and reverse, and about as good as the others on sort."""
+    markdown = (study[0] / "report.md").read_text(encoding="utf-8")
+    pairs = dict(re.findall(r"^\| (\w+ over \w+) \| (\d\.\d\d) \|", markdown, flags=re.M))
+    assert list(pairs) == ["sinusoidal over learned", "sinusoidal over none", "learned over none"]
+    assert 2 / 3 < float(pairs["sinusoidal over none"]) < 1
+    assert (study[0] / "figures" / "profiles.png").exists()
+    assert re.search(r"^\| sort \| none \| 0\.5\d\d ± 0\.\d+ \| \d of 4 \|$", markdown, flags=re.M)
+    [late] = re.findall(r"^\| map \| none \| .* \| (\d) of 5 \|$", markdown, flags=re.M)
+    runs = re.findall(r"^\| map \| none \| \d \| finished, still imp", markdown, flags=re.M)
+    assert len(runs) == int(late)
 
 
 def test_a_variant_has_the_colour_of_its_original() -> None:

@@ -21,11 +21,14 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from conftest import SCRIPTS, TINY
+from conftest import SCRIPTS, TINY, configure
 
 from wawa_transformer import Transformer
+from wawa_transformer.config import UserError
 from wawa_transformer.lab import analysis
+from wawa_transformer.lab.conditions import Alike
 from wawa_transformer.sinusoid import sinusoid_table
+from wawa_transformer.text import build_task
 
 ROOT = SCRIPTS.parent
 CLAIMS = yaml.safe_load((ROOT / "docs" / "claims.yaml").read_text(encoding="utf-8"))
@@ -88,6 +91,9 @@ def test_the_tutorial_does_what_it_says(extended: Path) -> None:
     report = (study / "report.md").read_text(encoding="utf-8")
     assert re.search(r"^\| learned_slopes \| 3 \|", report, flags=re.M)
     assert "can reach at most" in report  # the ceiling without positions
+    assert re.search(
+        r"^\*\*(Supported|Refuted|Unclear): trained slopes carry pos", report, flags=re.M
+    )
     assert "| NLL, nats per token | perplexity |" in report
     for table in ("results.csv", "curves.csv"):
         rows = pd.read_csv(study / table)
@@ -312,6 +318,53 @@ def test_findings_on_cross_attention_say_what_was_measured() -> None:
             assert max(origin(task, pe).values()) <= 11
 
 
+STUDIES = sorted(path.parent.name for path in (ROOT / "benchmarks").glob("*/report.md"))
+WITHOUT_RULE = {"dropout", "no_dropout", "far"}  # two of one comparison; other pairs than the rule
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_no_outcome_depends_on_a_size_that_was_chosen_later(study: str) -> None:
+    """Where any difference counts the verdicts are the same, but for ``alike``, which needs one."""
+    if study == "far":
+        with pytest.raises(UserError, match="compares pairs, and there are none"):
+            evidence.rule_of(study)
+        return
+    rule = evidence.rule_of(study)
+    assert (rule is None) == (study in WITHOUT_RULE)
+    if rule is None:
+        return
+    tasks = {task: evidence.measured(study, task) for task in rule.tasks}
+    said = [outcome.verdict for outcome in rule.decide(tasks)]
+    assert said == [outcome.verdict for outcome in evidence.outcomes(study)]
+    rule.measures = dict.fromkeys(rule.measures, 0.0)
+    sizeless = [outcome.verdict for outcome in rule.decide(tasks)]
+    if any(isinstance(condition, Alike) for condition in rule.refuted):
+        said = ["unclear" if verdict == "refuted" else verdict for verdict in said]
+    assert said == sizeless
+
+
+def test_the_outcomes_are_those_that_the_findings_speak_of() -> None:
+    """Findings 1, 2, 5, 6, 10 to 14: what each says of its rule in words of its own."""
+    said = {
+        study: {o.case.label: o.verdict for o in evidence.outcomes(study)}
+        for study in STUDIES if study not in WITHOUT_RULE
+    }  # fmt: skip
+    assert said["default"] == said["multi30k"] == {"": "supported"}
+    assert said["scan_length"] == said["multi30k_cross"] == {"": "unclear"}
+    assert set(said["encodings"].values()) == {"refuted", "unclear"}
+    assert said["encodings"]["none"] == "refuted"
+    help_on = {"copy": "supported", "letters": "supported"}
+    assert said["cross"] == help_on | {"reverse": "unclear", "duplicate": "unclear"}
+    assert said["cross_addition"] == {"addition": "unclear"}
+    assert said["ontanon"] == {"reverse": "supported", "duplicate": "unclear"}
+    assert said["ontanon_addition"] == {"addition_aligned": "unclear"}
+    assert said["scan_cross"] == {"transformer_xl": "supported", "transformer_xl_cross": "refuted"}
+    for pe in ("shaw_cross_end", "shifted_end"):
+        assert said["origin"][f"{pe} on reverse"] == "supported"
+        assert said["origin"][f"{pe} on copy"] == "refuted"
+    assert set(said["sinusoid_again"].values()) == {"supported"}
+
+
 def test_the_speed_of_a_step_is_what_the_benchmark_wrote() -> None:
     """Each row of the two tables in docs/model.md."""
     found = json.loads((ROOT / "benchmarks" / "model" / "results.json").read_text("utf-8"))
@@ -512,10 +565,28 @@ def message(node: ast.expr) -> str:
     return "…"
 
 
+def test_how_much_of_each_test_was_trained_on_is_what_the_page_says() -> None:
+    """Of sequences, number words and SCAN as they are configured, with seed 0."""
+    page = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")
+    found = {}
+    for name in ("reverse", "number_words", "scan"):
+        task = build_task(configure(f"task={name}"))
+        data, (low, high) = task.dataset(0), task.trained_lengths
+        trained = set(data["train"]["source"])
+        test = [row for row in data["test"] if low <= row["length"] <= high]
+        seen = [row["length"] for row in test if row["source"] in trained]
+        found[name] = f"{len(seen) / len(test):.0%}"
+        if name == "reverse":
+            assert "nearly all no longer than 4" in page
+            assert sum(length <= 4 for length in seen) > 0.95 * len(seen)
+    assert f"1–10 symbols {found['reverse']} do" in page and found["scan"] == "0%"
+    assert f"of the number words {found['number_words']}, of SCAN" in page
+
+
 def test_troubleshooting_names_every_message() -> None:
     """The first telling words of each sentence that a user's mistake can bring up."""
     page = " ".join((ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8").split())
-    shown = {"UserError", "SequenceTooLong", "LookupError"}
+    shown = {"UserError", "Misfit", "SequenceTooLong", "LookupError"}
     found = 0
     for path in [*(ROOT / "wawa_transformer").rglob("*.py"), *(ROOT / "scripts").glob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

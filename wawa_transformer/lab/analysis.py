@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import combinations, groupby
-from statistics import NormalDist, fmean, median
+from itertools import accumulate, combinations, groupby
+from statistics import fmean, median
 from typing import Any
 
 import pandas as pd
@@ -14,18 +15,22 @@ from sacrebleu.metrics import BLEU
 
 from wawa_transformer.config import UserError
 from wawa_transformer.evaluation import METRICS, SHOWN
+from wawa_transformer.lab.conditions import LEARNED_IN_RANGE, Judged, Measured, judge
 from wawa_transformer.lab.intervals import (
     CONFIDENCE,
     Estimate,
     estimate,
     paired_difference,
+    sampling_interval,
     verdict,
 )
+from wawa_transformer.lab.profiles import improvement
+from wawa_transformer.lab.rules import Outcome, Rule, headline
 from wawa_transformer.runs import Run, read_lines
 from wawa_transformer.translation import paired_test
 
-LEARNED_IN_RANGE = 0.95  # below this exact match at trained lengths, unseen ones say nothing
 REACHED = 0.5  # exact match that counts as having reached a length
+NEARLY_ALL = 0.9  # of the test sources that were trained on, for the lengths they have
 TRANSLATIONS_SHOWN = 8
 
 Result = dict[str, Any]  # the contents of one result.json, with its run
@@ -34,34 +39,98 @@ Pairs = Sequence[Sequence[str]]  # of encodings
 
 
 def length_table(results: Sequence[Result]) -> pd.DataFrame:
-    """One row for each run and test length: ``results.csv``."""
+    """One row for each run and test length: ``results.csv``.
+
+    Columns that end on ``_new`` tell of the sources alone that were not trained on; they are empty
+    where there is none, and for runs that did not count them.
+    """
     rows = [
-        _run(result) | row | {"trained": _trained(row["length"], result)}
+        _run(result)
+        | row
+        | {"trained": _trained(row["length"], result)}
+        | {f"{name}_new": value for name, value in row.get("new", {}).items()}
         for result in results
         for row in result["by_length"]
     ]
-    columns = ["task", "pe", "seed", "length", *(metric.name for metric in METRICS)]
-    columns += ["examples", "ceiling", "trained"]
+    metrics = [metric.name for metric in METRICS]
+    columns = ["task", "pe", "seed", "length", *metrics, "examples", "ceiling", "trained"]
+    columns += [f"{name}_new" for name in ("examples", *metrics, "ceiling")]
     return pd.DataFrame(rows, columns=columns)
+
+
+def rests_on_new(results: Sequence[Result]) -> bool:
+    """Whether every run was tested on sources of trained lengths that were not trained on.
+
+    Then these decide, since the others can be learned by heart. Not so for a text, whose BLEU is
+    that of the whole test, nor for runs of versions that did not count them.
+    """
+    return all(
+        result["train_max_length"] is not None and result["test"].get("new", {}).get("examples")
+        for result in results
+    )
+
+
+def _at_trained(result: Result, new: bool) -> float:
+    """Exact match at trained lengths, of the ``new`` sources or of all."""
+    test = result["test"]
+    return float((test["new"] if new else test)["exact_match"])
+
+
+def _trained_rows(result: Result, new: bool) -> list[dict[str, Any]]:
+    """The rows of the trained lengths, of the ``new`` sources or of all."""
+    rows = [row for row in result["by_length"] if _trained(row["length"], result)]
+    return [row["new"] for row in rows] if new else rows
+
+
+def _decided(results: Sequence[Result]) -> dict[str, bool]:
+    """:func:`rests_on_new` for each task."""
+    return {
+        task: rests_on_new([result for result in results if result["task"] == task])
+        for task in dict.fromkeys(result["task"] for result in results)
+    }
 
 
 def overall_table(results: Sequence[Result]) -> pd.DataFrame:
     """For ``ranking``: each run's exact match at trained lengths, and the ceiling there."""
-    rows = []
+    rows, decided = [], _decided(results)
     for result in results:
-        seen = [row for row in result["by_length"] if _trained(row["length"], result)]
-        blind = [row["ceiling"] for row in seen if row["ceiling"] is not None]
-        value = {"value": result["test"]["exact_match"], "limit": fmean(blind) if blind else None}
+        new = decided[result["task"]]
+        ceiling = ceiling_of(_trained_rows(result, new))
+        value = {"value": _at_trained(result, new), "limit": ceiling[0] if ceiling else None}
         rows.append(_run(result) | value | {"most": 1.0})
     return pd.DataFrame(rows)
 
 
+def improvements(
+    results: Sequence[Result], encodings: Sequence[str], declared: Pairs = ()
+) -> list[dict[str, Any]]:
+    """For each pair the probability that a run of the first scores above one of the second.
+
+    A run's score is its exact match at trained lengths; of a text BLEU, or, where nothing was
+    translated, the NLL, less being better.
+    """
+    scores: dict[str, dict[str, list[float]]] = {}
+    decided = _decided(results)
+    for result in results:
+        of_text = result["train_max_length"] is None
+        score = _at_trained(result, decided[result["task"]])
+        score = -result["test"]["nll"] if of_text else score
+        score = result["translation"]["bleu"] if result["translation"] else score
+        scores.setdefault(result["pe"], {}).setdefault(result["task"], []).append(score)
+    found = [
+        {"a": a, "b": b, "estimate": improvement(scores[a], scores[b])}
+        for a, b in compared_pairs([pe for pe in encodings if pe in scores], declared)
+    ]
+    return [each for each in found if each["estimate"]]
+
+
 def reach_table(results: Sequence[Result]) -> pd.DataFrame:
     """For ``ranking``: each run's reach, of the encodings that have learned the trained lengths."""
+    decided = _decided(results)
     rows = pd.DataFrame(
         _run(result)
         | {"value": _reached(result), "limit": result["train_max_length"]}
-        | {"exact_match": result["test"]["exact_match"]}
+        | {"exact_match": _at_trained(result, decided[result["task"]])}
         | {"most": max(row["length"] for row in result["by_length"])}
         for result in results
     )
@@ -69,17 +138,22 @@ def reach_table(results: Sequence[Result]) -> pd.DataFrame:
     return rows[learned & (rows["most"] > rows["limit"])]
 
 
-def check_comparable(results: Sequence[Result]) -> None:
+def check_comparable(results: Sequence[Result], tuned: Sequence[str] = ()) -> None:
     """Refuse runs that differ in anything but the encoding, the task and the seed.
 
-    Of one task all runs must have the same settings, and so of one encoding.
+    Of one task all runs must have the same settings, and so of one encoding. The keys of the
+    trainer that are ``tuned`` may be each encoding's own on each task.
     """
-    for section, of in (("model", None), ("trainer", None), ("task", "task"), ("pe", "pe")):
+    sections: list[tuple[str, tuple[str, ...]]] = [("model", ()), ("trainer", ())]
+    sections += [("task", ("task",)), ("pe", ("pe",)), ("trainer", ("task", "pe"))]
+    for section, of in sections:
+        own = tuned if section == "trainer" and not of else ()
         seen: dict[Any, tuple[Result, Any]] = {}
         for result in results:
             given = result.get("configuration", {}).get(section, {})
-            first, expected = seen.setdefault(of and result[of], (result, given))
-            for key in {*given, *expected}:
+            alike = tuple(result[name] for name in of)
+            first, expected = seen.setdefault(alike, (result, given))
+            for key in {*given, *expected}.difference(own):
                 if given.get(key) != expected.get(key):
                     raise UserError(
                         f"the runs differ in {section}.{key}, {expected.get(key)} in "
@@ -124,10 +198,13 @@ def bleu_table(results: Sequence[Result]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def task_summary(name: str, results: Sequence[Result], declared: Pairs = ()) -> dict[str, Any]:
+def task_summary(
+    name: str, results: Sequence[Result], declared: Pairs = (), rule: Rule | None = None
+) -> dict[str, Any]:
     """All that the page says about one task, in numbers and in words.
 
     ``declared`` are the pairs that the study compares, first minus second; left out, all are.
+    They are judged in the measures of the study's ``rule``, where there is one.
     """
     by_pe: dict[str, dict[int, Result]] = {}
     for result in results:
@@ -142,8 +219,9 @@ def task_summary(name: str, results: Sequence[Result], declared: Pairs = ()) -> 
     def at_unseen(result: Result, column: str) -> float:
         return fmean(r[column] for r in result["by_length"] if r["length"] in unseen)
 
+    new = rests_on_new(results)
     tested = {m.name: values_of(partial(_tested, m.name)) for m in SHOWN}
-    exact_match, nll = tested["exact_match"], tested["nll"]
+    exact_match, nll = values_of(partial(_at_trained, new=new)), tested["nll"]
     beyond = values_of(lambda result: at_unseen(result, "exact_match")) if unseen else {}
     oracle = values_of(lambda result: at_unseen(result, "oracle_exact_match")) if unseen else {}
     reaches = values_of(_reached) if unseen else {}
@@ -156,6 +234,7 @@ def task_summary(name: str, results: Sequence[Result], declared: Pairs = ()) -> 
             "pe": pe,
             "n": len(seeds),
             "exact_match": estimate(exact_match[pe].values()),
+            "exact_match_of_all": estimate(tested["exact_match"][pe].values()),
             "unseen": estimate(beyond[pe].values()) if unseen else None,
             "oracle": estimate(oracle[pe].values()) if unseen else None,
             "reach": estimate(reaches[pe].values()) if unseen else None,
@@ -172,7 +251,8 @@ def task_summary(name: str, results: Sequence[Result], declared: Pairs = ()) -> 
     trained_range = f"{trained[0]}–{trained[-1]}" if trained else None
     unseen_range = f"{unseen[0]}–{unseen[-1]}" if unseen else None
     if trained:
-        compared = [(f"exact match, trained lengths {trained_range}", exact_match, True, "z.3f")]
+        what = f"exact match, trained lengths {trained_range}{', new sources' if new else ''}"
+        compared = [(what, exact_match, True, "z.3f")]
         if unseen:
             compared += [
                 (f"exact match, unseen lengths {unseen_range}", beyond, True, "z.3f"),
@@ -182,7 +262,7 @@ def task_summary(name: str, results: Sequence[Result], declared: Pairs = ()) -> 
         compared = [("BLEU", bleu, True, "z.2f")] if bleu else []
         compared += [("NLL per token", nll, False, "z.4f")]
     differences = []
-    pairs = _pairs(list(by_pe), declared)
+    pairs = compared_pairs(list(by_pe), declared)
     for what, values, higher_is_better, decimals in compared:
         for a, b in pairs:
             difference = paired_difference(values[a], values[b])
@@ -192,18 +272,28 @@ def task_summary(name: str, results: Sequence[Result], declared: Pairs = ()) -> 
             row = {"what": what, "a": a, "b": b, "difference": difference, "verdict": words}
             differences.append(row | {"shown": f"{difference:+{decimals}}"})
 
-    seen = [row for row in results[0]["by_length"] if _trained(row["length"], results[0])]
-    ceiling = ceiling_of(seen)
+    ceiling = _ceiling(results, new)
+    ceiling_of_all = _ceiling(results, new=False)
     readable = {pe: beyond[pe] for pe in beyond if pe in learned}
+    translation = _translation(by_pe, declared, rule) if bleu else None
+    measured = Measured(
+        values=tested
+        | {"exact_match": exact_match, "beyond": beyond, "reach": reaches, "bleu": bleu},
+        longest=trained[-1] if trained else None,
+        ceiling=ceiling,
+        tests=translation["tests"] if translation else (),
+    )
     differs_unseen, judged = False, None
     if declared:
-        # Unseen lengths are read by reach, which is read only where the trained ones are learned.
-        measures = [each for each in compared if each[1] is not beyond]
-        judged = [
-            judge(pair, len(pairs), measures, [reaches] if not set(pair) <= learned else [])
-            for pair in pairs
-        ]
-        differs, answer = any(each["verdict"] != "unclear" for each in judged), in_words(judged)
+        measures = {"bleu": 0.0} if bleu else {}
+        if trained:  # unseen lengths are read by reach
+            measures = {"exact_match": 0.0} | ({"reach": 0.0} if unseen else {})
+        else:
+            measures |= {"nll": 0.0}
+        if rule and rule.measures:
+            measures = rule.measures
+        judged = [judge(pair, measures, measured, of=len(pairs)) for pair in pairs]
+        differs, answer = any(each.verdict != "unclear" for each in judged), in_words(judged)
         if ceiling:
             means = {pe: estimate(values.values()) for pe, values in exact_match.items()}
             answer += not_above(ceiling, means, labels)
@@ -213,19 +303,22 @@ def task_summary(name: str, results: Sequence[Result], declared: Pairs = ()) -> 
         what = f"At unseen lengths {unseen_range}"
         differs_unseen, words = _answer(what, readable, True, "z.3f", labels, None)
         answer += f" {words}" if differs_unseen else ""
-    translation = _translation(by_pe, declared) if bleu else None
     if translation and (told_apart := _told_apart(translation["tests"])):
         differs, answer = True, f"{answer} {told_apart}"
     return {
         "name": name,
         "trained": trained_range,
         "unseen": unseen_range,
+        "new": new,
+        "overlap": overlap(results, new),
         "ceiling": ceiling[0] if ceiling else None,
+        "ceiling_of_all": ceiling_of_all[0] if ceiling_of_all else None,
         "rows": rows,
         "differences": differences,
         "differs": differs,
         "differs_unseen": differs_unseen,
         "judged": judged,
+        "measured": measured,
         "answer": answer,
         "translation": translation,
     }
@@ -239,24 +332,60 @@ def _reached(result: Result) -> int:
     return reach({row["length"]: row["exact_match"] for row in result["by_length"]})
 
 
+def overlap(results: Sequence[Result], new: bool) -> str:
+    """How much of the test was trained on, and what of it decides, in a sentence."""
+    if not all("new" in result["test"] for result in results):
+        return (
+            "Not all of these runs say which of the test's sources stand in the training split; "
+            "the answer counts every source."
+        )
+    rows = [
+        row for r in results for row in r["by_length"] if _trained(row["length"], r) in (True, None)
+    ]
+    seen = Counter[int]()
+    for row in rows:
+        seen[row["length"]] += row["examples"] - row["new"]["examples"]
+    trained = results[0]["train_max_length"] is not None
+    where = "sources at trained lengths" if trained else "sources"
+    if not seen.total():
+        return f"None of the test's {where} stands in the training split."
+    share = seen.total() / sum(row["examples"] for row in rows)
+    lengths = sorted(seen)
+    so_far = accumulate(seen[length] / seen.total() for length in lengths)
+    longest, part = next(
+        pair for pair in zip(lengths, so_far, strict=True) if pair[1] >= NEARLY_ALL
+    )
+    short = f", {part:.0%} of them at lengths up to {longest}" if longest < lengths[-1] else ""
+    return (
+        f"{share:.1%} of the test's {where} stand in the training split{short}; the answer "
+        f"{'leaves them out' if new else 'counts them'}."
+    )
+
+
+def _ceiling(results: Sequence[Result], new: bool) -> tuple[float, float] | None:
+    """:func:`ceiling_of` one test split, on average: each seed has a split of its own."""
+    splits = {result["seed"]: ceiling_of(_trained_rows(result, new)) for result in results}
+    known = [ceiling for ceiling in splits.values() if ceiling]
+    if len(known) < len(splits):
+        return None
+    means, errors = zip(*known, strict=True)
+    return fmean(means), math.sqrt(fmean(error**2 for error in errors))
+
+
 def ceiling_of(rows: Iterable[Mapping[str, Any]]) -> tuple[float, float] | None:
     """What any model without positions can reach on one test split: mean and standard error.
 
-    ``rows`` hold ``ceiling`` and ``examples`` of each length. The ceiling is an expectation: being
-    right about one order of each multiset, the model is right about each sequence of a length with
-    that probability, and a split of m of them is binomial. None: no ceiling, or one of 1.
+    ``rows`` hold ``ceiling`` and ``examples`` of each length; those without examples do not count.
+    The ceiling is an expectation: being right about one order of each multiset, the model is right
+    about each sequence of a length with that probability, and a split of m of them is binomial.
+    None: no ceiling, or one of 1.
     """
-    known = [(row["ceiling"], row["examples"]) for row in rows]
+    known = [(row["ceiling"], row["examples"]) for row in rows if row["examples"]]
     if not known or any(c is None for c, _ in known) or all(c == 1 for c, _ in known):
         return None
     total = sum(m for _, m in known)
     variance = sum(m * c * (1 - c) for c, m in known)
     return sum(m * c for c, m in known) / total, math.sqrt(variance) / total
-
-
-def sampling_interval(standard_error: float, splits: int) -> float:
-    """Half the interval of the mean over independent test splits, one a seed: ±."""
-    return NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * standard_error / math.sqrt(splits)
 
 
 def reach(exact_match: Mapping[int, float]) -> int:
@@ -269,32 +398,6 @@ def reach(exact_match: Mapping[int, float]) -> int:
     return longest
 
 
-def judge(
-    pair: tuple[str, str],
-    of: int,
-    measures: Sequence[tuple[str, Values, bool, str]],
-    unread: Sequence[Values],
-) -> dict[str, Any]:
-    """Whether the first of a pair is ``better`` than the second, ``worse``, ``mixed``, ``unclear``.
-
-    Better: in one measure the interval of the paired difference, corrected as one ``of`` several
-    (Bonferroni), lies on the better side of 0, and in none on the worse. ``unread`` measures do
-    not count.
-    """
-    a, b = pair
-    decided, signs = [], set()
-    for what, values, higher_is_better, decimals in measures:
-        if any(values is each for each in unread):
-            continue
-        difference = paired_difference(values[a], values[b], of=of)
-        if difference.excludes_zero:
-            signs.add((difference.mean > 0) == higher_is_better)
-            decided.append(f"{what.split(',')[0]} {difference:+{decimals}}")
-    words = {(): "unclear", (True,): "better", (False,): "worse", (False, True): "mixed"}
-    found = words[tuple(sorted(signs))]
-    return {"a": a, "b": b, "verdict": found, "by": ", ".join(decided), "unread": bool(unread)}
-
-
 VERDICTS = {
     "better": "better",
     "worse": "worse",
@@ -303,21 +406,18 @@ VERDICTS = {
 }
 
 
-def in_words(judged: Sequence[Mapping[str, Any]]) -> str:
+def in_words(judged: Sequence[Judged]) -> str:
     """The verdicts of one task in a sentence, with what they rest on."""
     if not judged:
         return "No pair has been finished yet."
     parts = []
     for key, words in VERDICTS.items():
-        found = [each for each in judged if each["verdict"] == key]
-        named = [
-            f"{each['a']} than {each['b']} ({each['by']})" if each["by"] else each["a"]
-            for each in found
-        ]
+        found = [each for each in judged if each.verdict == key]
+        named = [f"{e.a} than {e.b} ({e.by})" if e.by else e.a for e in found]
         parts += [f"{words}: {'; '.join(named)}"] if found else []
     sentence = ". ".join(f"{part[0].upper()}{part[1:]}" for part in parts)
     corrected = f", corrected for {len(judged)} comparisons" if len(judged) > 1 else ""
-    unread = [each["a"] for each in judged if each["unread"]]
+    unread = [each.a for each in judged if each.unread]
     longer = (
         f" Longer lengths are not read where one of a pair has not learned the trained ones: "
         f"{'; '.join(unread)}."
@@ -327,7 +427,7 @@ def in_words(judged: Sequence[Mapping[str, Any]]) -> str:
     return f"{sentence}. (95% intervals{corrected}.){longer}"
 
 
-def _pairs(encodings: Sequence[str], declared: Pairs = ()) -> list[tuple[str, str]]:
+def compared_pairs(encodings: Sequence[str], declared: Pairs = ()) -> list[tuple[str, str]]:
     """The declared pairs; else all pairs of a few encodings; of many, sinusoidal and each other."""
     if declared:
         return [(a, b) for a, b in declared if {a, b} <= set(encodings)]
@@ -392,14 +492,21 @@ def not_above(
     )
 
 
-def lead(tasks: Sequence[dict[str, Any]]) -> str:
-    """The answer in one sentence."""
+def lead(
+    tasks: Sequence[dict[str, Any]],
+    rule: Rule | None = None,
+    outcomes: Sequence[Outcome] = (),
+    missing: int = 0,
+) -> str:
+    """The answer in one sentence: the outcome by the study's rule, where there is one."""
     if not tasks:
         return "No run has finished, so there is no answer yet."
+    if rule:
+        return headline(rule, outcomes, missing)
     if any(task["judged"] for task in tasks):
         parts = []
         for key, words in VERDICTS.items():
-            counts = {t["name"]: [e["verdict"] for e in t["judged"]].count(key) for t in tasks}
+            counts = {t["name"]: [e.verdict for e in t["judged"]].count(key) for t in tasks}
             found = [f"{counts[t['name']]} of {len(t['judged'])} on {t['name']}" for t in tasks
                      if counts[t["name"]]]  # fmt: skip
             parts += [f"{words} {', '.join(found)}"] if found else []
@@ -430,18 +537,23 @@ def _cost(results: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def _translation(by_pe: dict[str, dict[int, Result]], declared: Pairs) -> dict[str, Any]:
+def _translation(
+    by_pe: dict[str, dict[int, Result]], declared: Pairs, rule: Rule | None
+) -> dict[str, Any]:
     """BLEU of every run, the paired test between encodings, and translations side by side."""
     results = [result for seeds in by_pe.values() for result in seeds.values()]
     seeds = sorted({result["seed"] for result in results})
     seed = max(seeds, key=lambda seed: sum(seed in finished for finished in by_pe.values()))
     shown = {pe: finished[seed] for pe, finished in by_pe.items() if seed in finished}
+    pairs = compared_pairs(list(by_pe), declared)
+    have = {frozenset(pair) for pair in pairs}
+    pairs += [p for p in (rule.compared() if rule else ()) if frozenset(p) not in have]
     samples = {pe: r["translation"]["samples"][:TRANSLATIONS_SHOWN] for pe, r in shown.items()}
     return {
         "runs": results,
         "signature": distinct(result["translation"]["signature"] for result in results),
         "chrf_signature": distinct(result["translation"]["chrf_signature"] for result in results),
-        "tests": [test for seed in seeds for test in _bleu_tests(by_pe, seed, declared)],
+        "tests": [test for seed in seeds for test in _bleu_tests(by_pe, seed, pairs)],
         "seed": seed,
         "samples": [
             {
@@ -455,14 +567,15 @@ def _translation(by_pe: dict[str, dict[int, Result]], declared: Pairs) -> dict[s
 
 
 def _bleu_tests(
-    by_pe: dict[str, dict[int, Result]], seed: int, declared: Pairs
+    by_pe: dict[str, dict[int, Result]], seed: int, pairs: Sequence[tuple[str, str]]
 ) -> Iterable[dict[str, Any]]:
     """The paired test between the encodings' translations under one seed."""
     finished = {pe: seeds[seed] for pe, seeds in by_pe.items() if seed in seeds}
     hypotheses = {pe: read_lines(r["run"].translations_file) for pe, r in finished.items()}
-    for a, pairs in groupby(_pairs(list(finished), declared), key=lambda pair: pair[0]):
+    there = [pair for pair in pairs if set(pair) <= finished.keys()]
+    for a, those in groupby(there, key=lambda pair: pair[0]):
         # Equal output needs no test; the page says "same translations".
-        others = [b for _, b in pairs]
+        others = [b for _, b in those]
         tested = [b for b in others if hypotheses[b] != hypotheses[a]]
         p_values: dict[str, float] = {}
         if tested:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 import scipy.stats
@@ -98,6 +99,11 @@ def paired_difference(a: Mapping[int, float], b: Mapping[int, float], of: int = 
     """
     confidence = 1 - (1 - CONFIDENCE) / of
     return estimate((a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())), confidence)
+
+
+def sampling_interval(standard_error: float, splits: int) -> float:
+    """Half the interval of the mean over independent test splits, one a seed: ±."""
+    return NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * standard_error / math.sqrt(splits)
 
 
 def verdict(difference: Estimate, a_name: str, b_name: str, higher_is_better: bool = True) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -18,6 +19,7 @@ from matplotlib.ticker import MaxNLocator
 
 from wawa_transformer.evaluation import METRICS
 from wawa_transformer.lab.intervals import estimate
+from wawa_transformer.lab.profiles import profile
 
 # Colours that colour-blind readers can tell apart: Okabe & Ito, "Color Universal Design" (2008).
 BLUE, ORANGE, BLACK = "#0072B2", "#E69F00", "#000000"
@@ -189,6 +191,32 @@ def ranking(
         axes.grid(axis="x", color=GREY, alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     figure.legend(handles=legend, loc="outside lower center", frameon=False)
+    return figure
+
+
+def profiles(values: pd.DataFrame, styles: dict[str, dict[str, Any]], label: str) -> Figure:
+    """The performance profile of each encoding over all tasks and seeds, in one panel.
+
+    ``values`` has a row for each run: ``task``, ``pe``, and ``value``, which lies in 0 … 1.
+    """
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    levels = np.linspace(0, 1, 201)
+    encodings = [pe for pe in styles if pe in set(values["pe"])]
+    for order, pe in enumerate(encodings):
+        of_task = values[values["pe"] == pe].groupby("task")["value"]
+        share, low, high = profile({str(task): runs for task, runs in of_task}, levels)
+        width = 1.2 + 2.2 * (1 - order / max(1, len(encodings) - 1))  # as in panels
+        look = styles[pe] | {"linewidth": width, "marker": ""}
+        axes.plot(levels, share, label=pe, **look)
+        axes.fill_between(levels, low, high, color=look["color"], alpha=0.2, linewidth=0)
+    axes.set_xlabel(label)
+    axes.set_ylabel("share of runs above it")
+    axes.set_xlim(-0.01, 1.01)
+    axes.set_ylim(-0.03, 1.03)
+    axes.grid(color=GREY, alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False)
     return figure
 
 

@@ -18,22 +18,29 @@ from torch.utils.tensorboard import SummaryWriter
 
 from wawa_transformer.evaluation import SHOWN
 from wawa_transformer.lab.analysis import (
-    LEARNED_IN_RANGE,
     Pairs,
     Result,
     bleu_table,
     check_comparable,
+    compared_pairs,
     curve_table,
     distinct,
+    improvements,
     lead,
     length_table,
     overall_table,
     reach_table,
+    rests_on_new,
     task_summary,
 )
+from wawa_transformer.lab.conditions import LEARNED_IN_RANGE
 from wawa_transformer.lab.intervals import estimate
 from wawa_transformer.lab.pages import write_page
-from wawa_transformer.lab.plots import encoding_styles, panels, ranking, save
+from wawa_transformer.lab.plots import encoding_styles, panels, profiles, ranking, save
+from wawa_transformer.lab.profiles import STILL, learning
+from wawa_transformer.lab.rates import Rows, rates_summary
+from wawa_transformer.lab.rules import Rule
+from wawa_transformer.lab.tuning import TUNED
 from wawa_transformer.runs import Run
 from wawa_transformer.translation import RANDOMISATIONS
 
@@ -45,15 +52,20 @@ def write_report(
     command: str,
     question: str = "",
     pairs: Pairs = (),
+    rule: Rule | None = None,
+    unjudged: str = "",
+    tried: Rows = (),
 ) -> Path:
     """Write ``report.html``, ``report.md``, CSV files and ``figures/`` into ``directory``.
 
     ``results.csv`` has a row for each run and test length, ``curves.csv`` one for each run and
-    validation, ``bleu.csv`` one for each run that translates.
+    validation, ``bleu.csv`` one for each run that translates, ``tuning.csv`` the rows of ``tried``,
+    where the encodings' rates were chosen.
 
     ``command`` is the shell command that repeats the study, ``question`` what it asks, ``pairs``
-    the encodings that it compares, if not all. Runs that have not finished are named on the page
-    and enter no number. Returns ``report.html``.
+    the encodings that it compares, if not all, ``rule`` what decides its outcome, ``unjudged`` why
+    nothing does. Runs that have not finished are named on the page and enter no number. Returns
+    ``report.html``.
     """
     if len({(run.task, run.pe, run.seed) for run in runs}) < len(runs):
         raise ValueError("two runs share task, encoding and seed: report them as two studies")
@@ -67,7 +79,7 @@ def write_report(
         for run, result in kept.items()
         if result
     ]
-    check_comparable(results)
+    check_comparable(results, TUNED if tried else ())
     by_length = length_table(results)
     by_length.to_csv(directory / "results.csv", index=False)
 
@@ -77,8 +89,8 @@ def write_report(
     curves.to_csv(directory / "curves.csv", index=False)
     if any(result["translation"] for result in results):
         bleu_table(results).to_csv(directory / "bleu.csv", index=False)
+    texts = {result["task"] for result in results if result["train_max_length"] is None}
     if results:
-        texts = {result["task"] for result in results if result["train_max_length"] is None}
         for name, frame, x, y in (
             ("exact_match_by_length", by_length, "length", "exact_match"),
             ("learning_exact_match", curves, "step", "exact_match"),
@@ -88,31 +100,55 @@ def write_report(
             pictures[name] = save(figure, directory / "figures" / f"{name}.png")
 
     generated = [result for result in results if result["train_max_length"] is not None]
+    overall = overall_table(generated)
     if generated and len(styles) > 4:  # too many lines to tell which is best
-        how_well = ("exact match at trained lengths", "ceiling without positions")
+        sources = ", new sources" if rests_on_new(generated) else ""
+        how_well = (f"exact match at trained lengths{sources}", "ceiling without positions")
         how_far = ("reach: longest length with exact match ≥ ½", "longest trained length")
         for name, values, (label, limit) in (
-            ("ranking", overall_table(generated), how_well),
+            ("ranking", overall, how_well),
             ("reach", reach_table(generated), how_far),
         ):
             if len(values):
                 figure = ranking(values, styles, label, limit)
                 pictures[name] = save(figure, directory / "figures" / f"{name}.png")
+    if len(overall) and (overall["task"].nunique() > 1 or len(styles) > 2):
+        figure = profiles(overall, styles, "exact match at trained lengths")
+        pictures["profiles"] = save(figure, directory / "figures" / "profiles.png")
+    training = learning(curves, texts)
+    improving = {(*key, seed) for key, found in training.items() for seed in found["improving"]}
     tasks = [
-        task_summary(task, [result for result in results if result["task"] == task], pairs)
+        task_summary(task, [result for result in results if result["task"] == task], pairs, rule)
         for task in dict.fromkeys(run.task for run in finished)
     ]
+    translated = [task["name"] for task in tasks if task["translation"]]
+    if tried:
+        pd.DataFrame(tried).to_csv(directory / "tuning.csv", index=False)
+    outcomes = rule.decide({task["name"]: task["measured"] for task in tasks}) if rule else []
     environment = _environment(results)
     context = {
         "title": title,
         "question": question,
         "command": command,
-        "lead": lead(tasks),
+        "lead": lead(tasks, rule, outcomes, len(runs) - len(finished)),
+        "rule": rule,
+        "outcomes": outcomes,
+        "unjudged": unjudged,
         "tasks": tasks,
+        "rates": rates_summary(tried, compared_pairs(list(styles), pairs), translated),
         "pictures": pictures,
         "styles": styles,
-        "runs": [_run_entry(*pair, directory) for pair in zip(runs, statuses, strict=True)],
+        "learning": training,
+        "texts": texts,
+        "still": STILL,
+        "improvements": improvements(results, list(styles), pairs),
+        "runs": [
+            _run_entry(run, status, directory)
+            | {"improving": (run.task, run.pe, run.seed) in improving}
+            for run, status in zip(runs, statuses, strict=True)
+        ],
         "seeds": len({run.seed for run in finished}),
+        "at_once": max((result.get("seeds_at_once", 1) for result in results), default=1),
         "comparisons": sum(
             row["difference"].n > 1 for task in tasks for row in task["differences"]
         ),

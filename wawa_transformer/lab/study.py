@@ -7,6 +7,7 @@ import itertools
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,7 +19,11 @@ from rich.table import Table
 
 from wawa_transformer.commandline import validate
 from wawa_transformer.config import CONFIG_DIR, Config, UserError, check
-from wawa_transformer.runs import Run
+from wawa_transformer.lab.rules import Misfit, Rule
+from wawa_transformer.lab.seeds_at_once import check_at_once
+from wawa_transformer.lab.workers import train_all
+from wawa_transformer.runs import Run, make_directory
+from wawa_transformer.text import build_task
 
 
 def grid(config: DictConfig) -> dict[str, list[Any]]:
@@ -58,12 +63,20 @@ def list_jobs(config: DictConfig, overrides: list[str]) -> dict[Run, DictConfig]
             f"trainer.patience={config.trainer.patience} ends each run at a step of its own, and a "
             f"study compares runs of as many steps; leave it out."
         )
+    if config.trainer.shard:
+        raise UserError(
+            "trainer.shard=true divides one run between several processes, and a study gives each "
+            "run a process of its own; leave it out, or give it to torchrun scripts/train.py."
+        )
     composed = {}
     for task, pe in itertools.product(axes["task"], axes["pe"]):
         one = hydra.compose("config", [*overrides, f"task={task}", f"pe={pe}", "progress=false"])
         validate(one)
+        check_at_once(one)
         composed[task, pe] = one
     trained = dict.fromkeys(one.pe.name for one in composed.values())
+    if len({frozenset(pair) for pair in config.study.pairs}) < len(config.study.pairs):
+        raise UserError("study.pairs names a pair twice.")
     for pair in config.study.pairs:
         if len(set(pair)) != 2 or len(pair) != 2:
             raise UserError(f"study.pairs holds {list(pair)}; a pair is two encodings: [t5, none].")
@@ -88,6 +101,114 @@ def list_jobs(config: DictConfig, overrides: list[str]) -> dict[Run, DictConfig]
         names.add(str(run))
         jobs[run] = one
     return jobs
+
+
+def check_launcher(config: DictConfig, launcher: str) -> None:
+    """Refuse what only the workers of one machine can do; a cluster's launcher takes a grid.
+
+    Raises:
+        UserError: naming the key.
+    """
+    if launcher == "joblib":
+        return
+    if config.trainer.seeds_at_once > 1:
+        raise UserError(
+            f"trainer.seeds_at_once={config.trainer.seeds_at_once} trains seeds in one process, "
+            f"and hydra/launcher={launcher} sends each to another; leave one of them out."
+        )
+    if any(config.study.tune.values()):
+        raise UserError(
+            f"hydra/launcher={launcher} trains a grid with one learning rate for all, and "
+            f"study.tune gives each encoding its own; leave one of them out."
+        )
+
+
+def bundles(jobs: dict[Run, DictConfig]) -> list[list[DictConfig]]:
+    """The jobs that are left, those of one task and encoding ``trainer.seeds_at_once`` together.
+
+    Which runs share a bundle depends on the study alone and not on what is finished, so that a
+    continued study computes the same bits.
+    """
+    alike: dict[tuple[str, str], list[Run]] = {}
+    for run in jobs:
+        alike.setdefault((run.task, run.pe), []).append(run)
+    size = next(iter(jobs.values())).trainer.seeds_at_once
+    every = [runs[i : i + size] for runs in alike.values() for i in range(0, len(runs), size)]
+    every.sort(key=lambda runs: list(jobs).index(runs[0]))  # a whole seed before the next
+    left = ([jobs[run] for run in runs if run.status != "finished"] for runs in every)
+    return [bundle for bundle in left if bundle]
+
+
+def folder_of(jobs: dict[Run, DictConfig]) -> Path:
+    """The folder of a study's runs, made where there is none."""
+    directory = next(iter(jobs)).directory.parents[2]
+    make_directory(directory)
+    return directory
+
+
+def fill(
+    jobs: dict[Run, DictConfig],
+    config: DictConfig,
+    overrides: list[str],
+    launcher: str,
+    minutes: float | None,
+) -> None:
+    """Train what has not finished of a study, which takes about ``minutes`` a run."""
+    directory, runs = folder_of(jobs), list(jobs)
+    missing = [run for run in runs if run.status != "finished"]
+    words = f"{len(runs)} runs in {directory}, {len(missing)} to train"
+    if missing and minutes:
+        words += f", about {minutes * len(missing):.0f} minutes on two cores"
+    print(f"study {directory.name}: {words}", flush=True)
+    if not missing:
+        return
+    for run in missing:
+        run.error_file.unlink(missing_ok=True)
+    log = directory / "train.log"
+    log.write_bytes(b"")
+    with View(runs, config.trainer.steps) as view:
+        if launcher == "joblib":  # the default, which is not needed for one machine
+            train_all(bundles(jobs), config.workers, log, view.tell, view.update)
+        else:
+            train_elsewhere(config, [*overrides, f"hydra/launcher={launcher}"], log, view)
+
+
+def tell_unfinished(runs: Iterable[Run]) -> int:
+    """How many did not finish; why is said of each."""
+    unfinished = [run for run in runs if run.status != "finished"]
+    for run in unfinished:
+        log = run.directory.parents[2] / "train.log"
+        where = run.error_file if run.error_file.exists() else log
+        print(f"{run.status}: {run}: {run.failure()} ({where})", file=sys.stderr)
+    return len(unfinished)
+
+
+def rule_of(
+    config: DictConfig, overrides: list[str], jobs: Mapping[Run, DictConfig]
+) -> tuple[Rule | None, str]:
+    """The rule by which the study is judged; or none, and why it is not.
+
+    A rule is written for the encodings, tasks and seeds of its file. Where the command line names
+    others that it does not fit, the study is another one and goes unjudged.
+
+    Raises:
+        UserError: there is a rule, and it cannot be decided.
+    """
+    if config.study.judged is None:
+        return None, ""
+    tasks = {run.task: one for run, one in jobs.items()}
+    encodings = list(dict.fromkeys(run.pe for run in jobs))
+    try:
+        rule = Rule.of(config.study, encodings, list(tasks), len(config.study.seeds))
+        rule.check_tasks({name: build_task(one) for name, one in tasks.items()})
+    except Misfit as misfit:
+        keys = {override: override.split("=")[0].lstrip("+~") for override in overrides}
+        grid = ("study.pe", "study.task", "study.seeds", "study.pairs")
+        others = [override for override, key in keys.items() if key in grid]
+        if not others or any(key.startswith("study.judged") for key in keys.values()):
+            raise UserError(f"{misfit} study.judged=null trains without a rule.") from None
+        return None, f"Not judged, since {' '.join(others)} is not the study of the rule: {misfit}"
+    return rule, ""
 
 
 def train_elsewhere(config: DictConfig, overrides: list[str], log: Path, view: View) -> None:

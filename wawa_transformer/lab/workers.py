@@ -13,6 +13,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from wawa_transformer.lab.seeds_at_once import train_at_once
 from wawa_transformer.runs import Run
 from wawa_transformer.training import attempt
 
@@ -22,7 +23,7 @@ GRACE = 60.0  # seconds for a step and a checkpoint
 
 
 class Worker:
-    """One process, which trains one run after the other."""
+    """One process, which trains one run after the other, or some at once."""
 
     def __init__(self, log: Path) -> None:
         context = multiprocessing.get_context("spawn")
@@ -30,10 +31,10 @@ class Worker:
         self.process = context.Process(target=work, args=(theirs, str(log)))
         self.process.start()
         theirs.close()
-        self.job: DictConfig | None = None
+        self.job: list[DictConfig] = []
 
-    def give(self, job: DictConfig) -> None:
-        """Have it train the run of ``job``."""
+    def give(self, job: list[DictConfig]) -> None:
+        """Have it train the run of ``job``, or its runs, which share a step."""
         self.job = job
         self.channel.send(job)
 
@@ -60,7 +61,11 @@ def work(channel: Connection, log: str) -> None:
     threading.Thread(target=follow_parent, daemon=True).start()
     try:
         while True:
-            attempt(channel.recv(), PATIENCE)
+            job = channel.recv()
+            if job[0].trainer.seeds_at_once > 1:
+                train_at_once(job, PATIENCE)
+            else:
+                attempt(job[0], PATIENCE)
             channel.send(True)
     except (EOFError, KeyboardInterrupt, BrokenPipeError):
         pass
@@ -75,44 +80,49 @@ def follow_parent() -> None:
 
 
 def train_all(
-    jobs: list[DictConfig], workers: int, log: Path, tell: Callable[[str], None], tick: Callable
+    jobs: list[list[DictConfig]],
+    workers: int,
+    log: Path,
+    tell: Callable[[str], None],
+    tick: Callable,
 ) -> None:
-    """Train the runs of all ``jobs``, ``workers`` at a time; ``tick()`` is called each second.
+    """Train the runs of all ``jobs``, ``workers`` jobs at a time; ``tick()`` is called each second.
 
-    Where a process dies, the others go on, ``tell`` says whose it was, and the run is tried once
+    Where a process dies, the others go on, ``tell`` says whose it was, and its job is tried once
     more. When this function is left, however that happens, no worker is left behind, and those
     that were at work have kept a checkpoint.
     """
-    waiting, tries = deque(jobs), dict.fromkeys((Run.of(job) for job in jobs), 0)
+    waiting, tries = deque(jobs), dict.fromkeys((Run.of(job[0]) for job in jobs), 0)
     crew = [Worker(log) for _ in range(min(workers, len(jobs)))]
     try:
         while waiting or any(worker.job for worker in crew):
             for worker in crew:
-                if worker.job is None and waiting:
+                if not worker.job and waiting:
                     worker.give(waiting.popleft())
             wait([worker.channel for worker in crew if worker.job], timeout=1.0)
             for place, worker in enumerate(crew):
-                if worker.job is None:
+                if not worker.job:
                     continue
                 if worker.done():
-                    worker.job = None
+                    worker.job = []
                 elif not worker.process.is_alive():
-                    run = Run.of(worker.job)
-                    tries[run] += 1
-                    again = tries[run] < TRIES
-                    words = f"{run}: its process was {worker.death()}"
+                    runs = [Run.of(config) for config in worker.job]
+                    tries[runs[0]] += 1
+                    again = tries[runs[0]] < TRIES
+                    words = f"{', '.join(map(str, runs))}: its process was {worker.death()}"
                     tell(f"{words}; it is tried once more" if again else words)
                     if again:
                         waiting.append(worker.job)
-                    else:
-                        run.fail(f"its process was {worker.death()}, {TRIES} times")
-                    worker.job = None
+                    for run in runs:
+                        if not again and run.status != "finished":
+                            run.fail(f"its process was {worker.death()}, {TRIES} times")
+                    worker.job = []
                     if waiting:
                         crew[place] = Worker(log)
             tick()
     finally:
         for worker in crew:
-            if worker.job is not None and worker.process.is_alive():
+            if worker.job and worker.process.is_alive():
                 worker.process.terminate()
             worker.channel.close()
         for worker in crew:

@@ -1,0 +1,437 @@
+"""A study's rule: supported, refuted or unclear from hand-made results, or refused."""
+
+from __future__ import annotations
+
+import functools
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import TINY, configure
+from omegaconf import OmegaConf
+
+from wawa_transformer.config import CONFIG_DIR, StudyConfig, UserError
+from wawa_transformer.lab.conditions import CONDITIONS, MEASURES, Measured, judge
+from wawa_transformer.lab.rules import Case, Misfit, Rule, build, headline
+from wawa_transformer.lab.study import rule_of as rule_of_study
+from wawa_transformer.runs import Run
+from wawa_transformer.text import build_task
+
+Seeds = dict[int, float]
+BETTER = {"is": "better", "pairs": [["a", "b"]]}
+WORSE = {"is": "worse", "pairs": [["a", "b"]]}
+
+
+def about(mean: float, spread: float = 0.01) -> Seeds:
+    """Five seeds around a mean; half their interval is 2.776 · 1.58 · spread / √5 ≈ 2 spread."""
+    return {seed: mean + spread * step for seed, step in enumerate((-2, -1, 0, 1, 2))}
+
+
+def mirrored(mean: float, spread: float = 0.01) -> Seeds:
+    """As many, spread the other way, so that a difference has a spread of its own."""
+    return about(mean, -spread)
+
+
+def better(*pairs: str) -> dict[str, Any]:
+    """The condition, of pairs of one letter each."""
+    return {"is": "better", "pairs": [list(pair) for pair in pairs]}
+
+
+def rule_of(
+    supported: Any = (BETTER,),
+    refuted: Any = (WORSE,),
+    encodings: str = "abc",
+    tasks: str = "tu",
+    seeds: int = 5,
+    pairs: Any = (),
+    **rule: Any,
+) -> Rule:
+    given = {"claim": "It helps.", "measures": {"exact_match": 0.01}}
+    given |= {"supported": list(supported), "refuted": list(refuted)} | rule
+    study = OmegaConf.merge(
+        OmegaConf.structured(StudyConfig), {"judged": given, "pairs": list(pairs)}
+    )
+    return Rule.of(study, list(encodings), list(tasks), seeds)  # type: ignore[arg-type]
+
+
+def verdicts(rule: Rule, **tasks: Measured) -> list[str]:
+    return [outcome.verdict for outcome in rule.decide(tasks)]
+
+
+def exact(**values: Seeds) -> Measured:
+    return Measured({"exact_match": values}, longest=10)
+
+
+def reaching(reach: Seeds, learned: float = 1.0) -> Measured:
+    exact_match = {"a": about(learned, 0.0)}
+    return Measured({"exact_match": exact_match, "reach": {"a": reach}}, longest=10)
+
+
+def sentences(*tests: tuple[str, str, float, float | None]) -> Measured:
+    rows = [
+        {"seed": seed, "a": a, "b": b, "difference": gap, "p": p}
+        for seed, (a, b, gap, p) in enumerate(tests)
+    ]
+    return Measured({}, tests=rows)
+
+
+HIGH, LOW = about(0.9), mirrored(0.5)
+AT = (0.2, 0.01)  # a ceiling and its standard error: ± 0.0088 on five splits
+# For each condition: its settings, where it holds, where it does not, and where nothing tells.
+CASES: dict[str, tuple[dict[str, Any], list[Measured], list[Measured], list[Measured]]] = {
+    "better": (
+        {},
+        [exact(a=HIGH, b=LOW)],
+        [exact(a=LOW, b=HIGH), exact(a=HIGH, b=HIGH), exact(a=about(0.509, 1e-4), b=about(0.5, 0))],
+        [exact(a=HIGH), exact(a={0: 0.9}, b={0: 0.5}), exact(a=about(math.nan), b=LOW)],
+    ),
+    "worse": (
+        {},
+        [exact(a=LOW, b=HIGH)],
+        [exact(a=HIGH, b=LOW), exact(a=LOW, b=LOW)],
+        [exact(a={0: 0.5}, b={0: 0.9})],
+    ),
+    "differs": (
+        {},
+        [exact(a=LOW, b=HIGH), exact(a=HIGH, b=LOW)],
+        [exact(a=about(0.5), b=mirrored(0.51))],
+        [exact(b=HIGH)],
+    ),
+    "alike": (
+        {},
+        [exact(a=about(0.5, 0.001), b=mirrored(0.501, 0.001))],
+        [exact(a=about(0.5), b=mirrored(0.5)), exact(a=about(0.505, 0.002), b=mirrored(0.5, 0.002)),
+         exact(a=about(0.495, 0.002), b=mirrored(0.5, 0.002)), exact(a=HIGH, b=HIGH)],
+        [exact(a={0: 0.5}, b={0: 0.5})],
+    ),
+    "at_least": (
+        {"value": 0.9},
+        [exact(a=about(0.9001, 0.1))],
+        [exact(a=about(0.8999, 0.0001))],
+        [exact(b=HIGH), exact(a=about(math.nan))],
+    ),
+    "above_ceiling": (
+        {},
+        [Measured({"exact_match": {"a": about(0.209)}}, ceiling=AT)],
+        [Measured({"exact_match": {"a": about(0.208)}}, ceiling=AT)],
+        [Measured({"exact_match": {"a": about(0.209)}}), Measured({}, ceiling=AT)],
+    ),
+    "past_training": (
+        {},
+        [reaching(about(12, 0.5)), reaching(about(11, 0.0))],
+        [reaching(about(12, 1.5)), reaching(about(10.9, 0.1)), reaching(about(10, 0.0))],
+        [reaching(about(20), learned=0.94), reaching({0: 20})],
+    ),
+    "within_training": (
+        {},
+        [reaching(about(10, 3)), reaching(about(9, 0.0))],
+        [reaching(about(10.2, 3))],
+        [reaching(about(3), learned=0.94), reaching({})],
+    ),
+    "ahead": (
+        {},
+        [sentences(("a", "b", 1.0, 0.01), ("b", "a", -0.5, 0.02))],
+        [sentences(("a", "b", 1.0, 0.01), ("a", "b", 0.5, 0.06)),
+         sentences(("b", "a", 1.0, 0.01), ("b", "a", 0.5, 0.01)),
+         sentences(("a", "b", 1.0, 0.01), ("a", "b", 0.5, None))],
+        [sentences(("a", "b", 1.0, 0.01)), sentences(("a", "c", 1.0, 0.01), ("a", "c", 1.0, 0.01))],
+    ),
+}  # fmt: skip
+
+
+def test_every_condition_is_tried() -> None:
+    assert set(CASES) == set(CONDITIONS)
+
+
+@pytest.mark.parametrize("kind", sorted(CASES))
+def test_each_condition_supports_refutes_and_leaves_unclear(kind: str) -> None:
+    """The same condition on either side, and its opposite; what cannot be told meets neither."""
+    settings, holds, fails, untold = CASES[kind]
+    of = {"pairs": [["a", "b"]]} if CONDITIONS[kind].axis == "pair" else {"encodings": ["a"]}
+    condition = {"is": kind, **of, **settings}
+    measures: dict[str, Any] = {"exact_match": 0.01} if CONDITIONS[kind].compares else {}
+    if kind.endswith("training"):
+        measures = {"reach": 1}
+    alone = build(condition, "study.judged.supported[0]")
+    rule = functools.partial(rule_of, tasks="t", measures=measures)
+    never = {"is": "at_least", "encodings": ["a"], "value": 1e9}
+    if not measures:
+        never = {"is": "ahead", "pairs": [["c", "a"]], "least": 1}
+    supports = rule(supported=[condition], refuted=[never])
+    refutes = rule(supported=[never], refuted=[condition])
+    opposite = rule(supported=[condition | {"most": 0}], refuted=[never])
+    for told, of_it, against, without in (
+        (holds, "supported", "refuted", "unclear"),
+        (fails, "unclear", "unclear", "supported"),
+        (untold, "unclear", "unclear", "unclear"),
+    ):
+        for task in told:
+            assert verdicts(supports, t=task) == [of_it], task
+            assert verdicts(refutes, t=task) == [against], task
+            assert verdicts(opposite, t=task) == [without], task
+    assert alone.words and all(supports.sentences())
+
+
+def test_refuted_comes_first_and_support_needs_every_condition() -> None:
+    both = rule_of(supported=[BETTER], refuted=[BETTER | {"least": 1}])
+    good, bad = exact(a=HIGH, b=LOW), exact(a=LOW, b=HIGH)
+    assert verdicts(both, t=good, u=good) == ["refuted"]
+    rule = rule_of(supported=[BETTER, {"is": "at_least", "encodings": ["a"], "value": 0.8}])
+    assert verdicts(rule, t=good, u=good) == ["supported"]
+    assert verdicts(rule, t=bad, u=bad) == ["refuted"]
+    assert verdicts(rule, t=good, u=bad) == ["unclear"], "on every task"
+    less = exact(a=about(0.7), b=LOW)
+    [outcome] = rule.decide({"t": less, "u": less})
+    assert outcome.verdict == "unclear"
+    assert outcome.reasons == [
+        "not met: a: exact match at least 0.8 on t, u (t: exact match 0.700 ± 0.020; "
+        "u: exact match 0.700 ± 0.020)"
+    ]
+    assert verdicts(rule, t=good) == ["unclear"], "a task without a run supports nothing"
+
+
+def test_conditions_are_counted() -> None:
+    """At least three of four pairs, none the other way; what is unknown may be either."""
+    pairs = [[x, "z"] for x in "abcd"]
+    rule = rule_of(
+        [{"is": "better", "least": 3}, {"is": "worse", "most": 0}], [{"is": "worse", "least": 3}],
+        "abcdz", "t", pairs=pairs,
+    )  # fmt: skip
+    base = {"z": mirrored(0.5)}
+
+    def outcome(**means: float) -> str:
+        runs = {pe: about(mean) if mean else {} for pe, mean in means.items()}
+        return verdicts(rule, t=exact(**runs, **base))[0]
+
+    assert rule.comparisons == 4
+    assert outcome(a=0.9, b=0.9, c=0.9, d=0.5) == "supported"
+    assert outcome(a=0.9, b=0.9, c=0.5, d=0.5) == "unclear"
+    assert outcome(a=0.9, b=0.9, c=0.9, d=0.1) == "unclear", "one is worse"
+    assert outcome(a=0.9, b=0.9, c=0.9, d=0) == "unclear", "one may be worse"
+    assert outcome(a=0.9, b=0.1, c=0.1, d=0.1) == "refuted"
+
+
+def test_intervals_are_corrected_for_the_pairs_that_the_rule_compares() -> None:
+    """A difference that its own interval shows and one of twelve does not."""
+    barely = exact(**{pe: about(0.525) for pe in "abcdefghijkl"}, z=about(0.5, 0.0))
+    every = {"each": ["pair"], "against": "z", "tasks": "t"}
+    conditions = {"supported": [{"is": "better"}], "refuted": [{"is": "worse"}]}
+    alone = rule_of(encodings="az", **conditions, **every)  # type: ignore[arg-type]
+    many = rule_of(encodings="abcdefghijklz", **conditions, **every)  # type: ignore[arg-type]
+    assert (alone.comparisons, many.comparisons) == (1, 12)
+    assert many.sentences() == [
+        "Supported where: better.", "Refuted where: worse.", "Else unclear.",
+        "Compared with z in exact match (from 0.01 on), by 95% intervals of paired differences, "
+        "corrected for 12 pairs.",
+    ]  # fmt: skip
+    assert verdicts(alone, t=barely) == ["supported"]
+    assert verdicts(many, t=barely) == ["unclear"] * 12
+
+
+def test_each_judges_tasks_pairs_and_encodings_by_themselves() -> None:
+    rule = rule_of(
+        [{"is": "better"}], [{"is": "worse"}], pairs=[["a", "c"], ["b", "c"]], each=["task", "pair"]
+    )
+    outcomes = rule.decide({"t": exact(a=HIGH, b=LOW, c=LOW), "u": exact(a=LOW, b=HIGH, c=HIGH)})
+    assert [(o.case.label, o.verdict) for o in outcomes] == [
+        ("a on t", "supported"), ("b on t", "unclear"), ("a on u", "refuted"), ("b on u", "unclear")
+    ]  # fmt: skip
+    assert headline(rule, outcomes) == (
+        "Supported for a on t; refuted for a on u; unclear for b on t, for b on u: It helps."
+    )
+    assert headline(rule, outcomes, missing=2).startswith(
+        "Not final, since 2 runs are missing; supported for a on t;"
+    )
+    twice = rule_of(
+        [{"is": "better"}], [{"is": "worse"}], pairs=[["a", "b"], ["a", "c"]], each=["pair"]
+    )
+    assert [case.label for case in twice.cases()] == ["a − b", "a − c"]
+    encodings = rule_of(
+        [{"is": "at_least", "value": 0.8}], [{"is": "at_least", "value": 0.8, "most": 0}],
+        each=["encoding"],
+    )  # fmt: skip
+    found = encodings.decide(dict.fromkeys("tu", exact(a=HIGH, b=LOW, c=about(0.8))))
+    assert [o.verdict for o in found] == ["supported", "refuted", "supported"]
+    assert headline(encodings, found) == "Supported for a, c; refuted for b: It helps."
+    assert rule_of().cases() == [Case(["t", "u"], [], ["a", "b", "c"])]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"supported": []}, "study.judged.supported is empty; a claim needs what would make it"),
+        ({"refuted": []}, "study.judged.refuted is empty"),
+        ({"claim": " "}, "study.judged.claim is empty"),
+        ({"measures": {}}, "study.judged.measures is empty; name what is compared, of exact_match"),
+        ({"measures": {"f1": 0}}, "study.judged.measures=f1 does not exist; choose one of beyond"),
+        ({"measures": {"reach": -1}}, "measures.reach=-1.0 must be at least 0 and finite"),
+        ({"measures": {"reach": math.nan}}, "measures.reach=nan must be at least 0 and finite"),
+        ({"each": ["seed"]}, "study.judged.each=seed does not exist; choose one of encoding, pair"),
+        ({"each": ["pair"]}, "study.judged.each=pair judges every pair by itself, and no cond"),
+        ({"each": ["encoding"]}, "each=encoding judges every encoding by itself, and no condition"),
+        ({"against": "c"}, "study.judged.against=c compares nothing"),
+        ({"against": "c", "pairs": [["a", "b"]]}, "and study.pairs both say what is compared"),
+        ({"supported": [{"is": "nicer"}]}, "supported[0].is=nicer does not exist; choose one of"),
+        ({"supported": [{}]}, "study.judged.supported[0].is=None does not exist"),
+        ({"supported": [BETTER | {"leest": 1}]}, "supported[0].leest does not exist (did you mean"),
+        ({"refuted": [WORSE | {"least": "x"}]}, "study.judged.refuted[0].least: Value 'x' of type"),
+        ({"supported": [better("aa")]}, "a pair that is not two encodings"),
+        ({"supported": [better("abc")]}, "a pair that is not two encodings"),
+        ({"supported": [better("ab", "ba")]}, "names one pair twice"),
+        ({"supported": [BETTER | {"tasks": ["t", "t"]}]}, "supported[0] names one task twice"),
+        ({"supported": [{"is": "at_least", "value": 1, "encodings": ["a", "a"]}]}, "ing twice"),
+        ({"supported": [{"is": "at_least"}]}, "study.judged.supported[0].value is not given"),
+        ({"supported": [{"is": "past_training"}]}, "asks for reach; name it in study.judged.meas"),
+        (
+            {"supported": [{"is": "alike", "pairs": [["a", "b"]]}], "measures": {"exact_match": 0}},
+            "asks for differences smaller than what matters",
+        ),
+        (
+            {"supported": [{"is": "ahead", "pairs": [["a", "b"]]}],
+             "refuted": [{"is": "ahead", "pairs": [["b", "a"]]}]},
+            "study.judged.measures is given, and no condition reads it",
+        ),
+        ({"each": ["task"], "supported": [BETTER | {"tasks": ["t"]}]}, "names its tasks, and"),
+    ],
+)  # fmt: skip
+def test_a_rule_that_cannot_be_decided_is_refused(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError) as refused:
+        rule_of(**change)
+    assert sentence in str(refused.value) and not isinstance(refused.value, Misfit)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            {"supported": [better("ax")]},
+            "asks for x, which is not trained",
+        ),
+        ({"supported": [BETTER | {"tasks": ["v"]}]}, "asks for v, which is not trained; the study"),
+        ({"against": "x", "supported": [{"is": "better"}]}, "against asks for x, which is not tra"),
+        ({"supported": [{"is": "better"}]}, "compares pairs, and there are none"),
+        ({"supported": [BETTER | {"least": 3}]}, "is asked 2 times, so that least=3 and most=None"),
+        ({"supported": [BETTER | {"least": 0}]}, "least=0 and most=None are met always or never"),
+        ({"supported": [BETTER | {"most": 2}]}, "are met always or never"),
+        ({"supported": [BETTER | {"least": 2, "most": 1}]}, "are met always or never"),
+        ({"seeds": 1}, "study.seeds names fewer than two"),
+    ],
+)
+def test_a_rule_that_does_not_fit_its_grid_is_a_misfit(
+    change: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(Misfit) as refused:
+        rule_of(**change)
+    assert sentence in str(refused.value)
+
+
+def test_a_task_has_what_is_asked_of_it() -> None:
+    """A ceiling, longer tests, translations; where the condition names tasks, of these alone."""
+    tasks = {name: build_task(configure(f"task={name}")) for name in ("letters", "sort", "nth")}
+    tasks["short"] = build_task(configure("task=letters", "task.test_max_length=10"))
+    tasks["text"] = build_task(configure("task=multi30k"))
+    ceiling = {"is": "above_ceiling", "encodings": ["a"]}
+    past = {"is": "past_training", "encodings": ["a"]}
+    ahead = {"is": "ahead", "pairs": [["a", "b"]]}
+
+    def check(condition: dict[str, Any], name: str, **rule: Any) -> None:
+        given = {"supported": [condition], "refuted": [condition | {"most": 0}]} | rule
+        study = {"claim": "It.", **given}
+        made = OmegaConf.merge(OmegaConf.structured(StudyConfig), {"judged": study})
+        Rule.of(made, list("ab"), [name, "sort"], 2).check_tasks(tasks)  # type: ignore[arg-type]
+
+    one = {"tasks": ["letters"]}
+    check(ceiling | one, "letters")
+    check(past, "letters", measures={"reach": 1})
+    check(ahead | {"tasks": ["text"]}, "text")
+    for condition, name, lacking, rule in (
+        (ceiling, "letters", "a ceiling without positions on sort", {}),
+        (ceiling | {"tasks": ["nth"]}, "nth", "a ceiling without positions on nth", {}),
+        (past, "short", "reach on short", {"measures": {"reach": 1}}),
+        (past, "text", "reach on text", {"measures": {"reach": 1}}),
+        (ahead, "letters", "translations on letters", {}),
+        (BETTER, "letters", "BLEU on letters", {"measures": {"bleu": 0}}),
+        (BETTER, "short", "exact match at unseen lengths", {"measures": {"beyond": 0}}),
+    ):
+        with pytest.raises(Misfit, match=f"asks for {lacking}.*, which has none"):
+            check(condition, name, **rule)
+
+
+STUDIES = sorted(path.stem for path in (CONFIG_DIR / "study").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_every_study_has_a_rule_that_can_be_decided(study: str) -> None:
+    """Names of encodings and tasks, pairs and conditions fit; the tasks have what is asked."""
+    config = configure(f"study={study}")
+    if study == "dropout":  # compares two studies, which no rule of one can
+        assert config.study.judged is None
+        return
+    text = (CONFIG_DIR / "study" / f"{study}.yaml").read_text(encoding="utf-8")
+    assert "udged" not in text.split("study:")[0], "the rule stands in one place"
+    encodings = [
+        str(OmegaConf.load(CONFIG_DIR / "pe" / f"{pe}.yaml").name) for pe in config.study.pe
+    ]
+    tasks = {
+        name: build_task(configure(f"study={study}", f"task={name}")) for name in config.study.task
+    }
+    rule = Rule.of(config.study, encodings, list(tasks), len(config.study.seeds))
+    rule.check_tasks(tasks)
+    assert not rule.claim.endswith(".") and all(rule.sentences())
+    nothing = rule.decide({})
+    assert {outcome.verdict for outcome in nothing} == {"unclear"}, "no run, no verdict"
+
+
+def test_another_grid_than_the_rules_goes_unjudged_if_the_command_line_asks_for_it() -> None:
+    """Else a rule that does not fit is refused; and so is one that the command line gives."""
+    config = configure("study=lookup")
+    one = configure("study=lookup", "task=nth", "pe=none")
+    jobs = {Run.of(one): one}
+    grid = ["study.task=[nth]", "study.pe=[none]"]
+    why = "asks for sinusoidal, which is not trained; the study has none."
+    assert rule_of_study(config, [*grid, "model.d_model=32"], jobs) == (
+        None,
+        f"Not judged, since {' '.join(grid)} is not the study of the rule: "
+        f"study.judged.supported[0] {why}",
+    )
+    for overrides in (["study=lookup"], [*grid, "study.judged.claim=x"]):
+        with pytest.raises(UserError, match=f"{why} study.judged=null trains without a rule"):
+            rule_of_study(config, overrides, jobs)
+    config.study.judged = None
+    assert rule_of_study(config, [], jobs) == (None, "")
+
+
+GRID = ["study.task=[letters]", "study.pe=[none,alibi]", "study.seeds=[0,1]"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["+study.judged.measures.f1=1"], "study.judged.measures=f1 does not exist"),
+        (["study.judged.clame=x"], "the key study.judged.clame does not exist"),
+        (["study.judged.measures.exact_match=x"], "study.judged.measures"),
+        (["study.judged.supported=[{is: better, pairs: [[alibi, t5]]}]", *GRID],
+         "study.judged.supported[0] asks for t5, which is not trained; the study has none, alibi."),
+        (["study=lookup", "task.test_max_length=10", "+study.judged.measures.beyond=1"],
+         "asks for exact match at unseen lengths on nth, which has none; name the tasks of that "
+         "condition, or leave this one out. study.judged=null trains without a rule."),
+        (["study.pairs=[[none,learned],[learned,none]]"], "study.pairs names a pair twice"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_a_rule_are_one_sentence_before_anything_is_trained(
+    arguments: list[str], sentence: str, tmp_path: Path, call_script
+) -> None:
+    folder = tmp_path / "o"
+    tiny = [each for each in TINY if not each.startswith(("task.max_length", "task.test_max"))]
+    status, said = call_script("compare.py", *tiny, f"output_dir={folder}", *arguments)
+    assert status == 1 and said.startswith("error: ") and sentence in said, said
+    assert not folder.exists()
+
+
+def test_judge_says_why_a_measure_is_not_read() -> None:
+    known = {"exact_match": {"a": HIGH, "b": about(0.99, 0.001)}, "reach": {"a": HIGH, "b": LOW}}
+    found = judge(("a", "b"), {"reach": 1.0}, Measured(known))
+    assert found.shown == "reach not read, trained lengths not learned by both"
+    assert found.verdict == "unclear" and not found.known
+    assert set(MEASURES) == {"exact_match", "beyond", "reach", "bleu", "nll"}

@@ -1,0 +1,125 @@
+"""A learning rate for each encoding: chosen on other seeds, by validation alone, and told."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from conftest import TINY, run_script
+
+from wawa_transformer.config import UserError
+from wawa_transformer.lab.analysis import check_comparable
+from wawa_transformer.lab.rates import in_words, order, rates_summary
+from wawa_transformer.lab.tuning import Point, best_points
+from wawa_transformer.runs import Run
+
+GRID = ["study.tune.lr=[0.001,0.01]", "study.tune.seeds=[7,8]"]
+
+
+def rows(*values: tuple[str, float, int, float], exact: float = 0.0) -> list[dict[str, Any]]:
+    """Rows of ``tuning.csv`` from encoding, rate, seed and NLL."""
+    return [
+        {"task": "copy", "pe": pe, "lr": lr, "warmup": 5, "seed": seed, "nll": nll}
+        | {"exact_match": exact - nll}
+        for pe, lr, seed, nll in values
+    ]
+
+
+def test_a_study_is_tuned_on_other_seeds_and_trained_with_what_they_chose(tmp_path: Path) -> None:
+    """The grid's winner by an own look at the files; its seeds in no number; done once."""
+    study = [*TINY, *GRID, f"output_dir={tmp_path}", "study.task=[letters]", "study.seeds=[0,1]"]
+    study += ["study.pe=[sinusoidal,learned]"]
+    first = run_script("compare.py", *study)
+    assert first.returncode == 0, first.stderr
+    folder = tmp_path / "default"
+    tried = pd.read_csv(folder / "tuning.csv")
+    assert len(tried) == 2 * 2 * 2 and set(tried.seed) == {7, 8}
+    table = pd.read_csv(folder / "results.csv")
+    assert set(table.seed) == {0, 1}
+    for pe in ("sinusoidal", "learned"):
+        means = tried[tried.pe == pe].groupby("lr").nll.mean()
+        for run in folder.glob(f"letters/{pe}/seed*"):
+            trained_with = yaml.safe_load((run / "config.yaml").read_text())["trainer"]
+            assert trained_with["lr"] == means.idxmin()
+    for trial in tmp_path.glob("default-lr*/letters/*/seed*"):
+        run = Run.at(trial)
+        rate = yaml.safe_load(run.config_file.read_text())["trainer"]["lr"]
+        kept = run.result()
+        here = tried[(tried.pe == run.pe) & (tried.seed == run.seed) & (tried.lr == rate)]
+        assert kept and here.nll.item() == pytest.approx(kept["validation"]["nll"], rel=1e-12)
+    for page in ("report.md", "report.html"):
+        assert "Learning rates" in (folder / page).read_text(encoding="utf-8")
+    again = run_script("compare.py", *study)
+    assert again.returncode == 0 and again.stdout.count(" 0 to train") == 3
+
+
+def test_what_cannot_be_tuned_is_refused_before_anything_is_trained(
+    tmp_path: Path, call_script
+) -> None:
+    """One sentence each, and no folder."""
+    for arguments, expected in (
+        (["study.tune.lr=[0.01]", "study.tune.seeds=[7]"], "study.tune has one point (lr 0.01,"),
+        (["study.tune.seeds=[7]"], "study.tune has one point"),
+        (["study.tune.lr=[0.1,0.01]"], "study.tune.seeds is empty"),
+        ([*GRID, "study.tune.seeds=[7,1]"], "study.tune.seeds and study.seeds share 1:"),
+        ([*GRID, "study.tune.warmup=[5,5]"], "study.tune.warmup names a value twice"),
+        ([*GRID, "study.tune.lr=[0.1,-1]"], "study.tune.lr=-1.0 must be greater than 0"),
+        ([*GRID, "trainer.lr=0.1"], "trainer.lr=0.1 is what study.tune.lr chooses"),
+        ([*GRID, "study.tune.lr=[0.1,1000]"], "study.tune at lr 1000, warmup 5: trainer.weight"),
+        ([*GRID, "hydra/launcher=basic"], "hydra/launcher=basic trains a grid with one learning"),
+    ):
+        arguments = [*TINY, *arguments, f"output_dir={tmp_path}/results"]
+        status, said = call_script("compare.py", *arguments)
+        assert status == 1 and said.startswith("error: ") and expected in said, said
+        assert not (tmp_path / "results").exists()
+
+
+def test_the_lowest_mean_that_every_seed_finished_is_chosen() -> None:
+    """Not the lowest single run, and no point at which a run ended in numbers that are none."""
+    values = [("none", 0.1, 7, 0.0), ("none", 0.1, 8, 9.0), ("none", 0.2, 7, 3.0)]
+    values += [("none", 0.2, 8, 3.0), ("none", 0.4, 7, 1.0), ("none", 0.4, 8, math.nan)]
+    assert best_points(rows(*values)) == {("copy", "none"): Point(0.2, 5)}
+    with pytest.raises(UserError, match="trained to its end by none on copy with every seed"):
+        best_points(rows(("none", 0.1, 7, math.nan), ("none", 0.2, 7, math.nan)))
+
+
+def test_whether_an_order_depends_on_the_rate() -> None:
+    """By the paired interval at each point: both ways round, one, or none."""
+    a = [("a", 0.1, 7, 1.0), ("a", 0.1, 8, 1.1), ("a", 0.2, 7, 3.0), ("a", 0.2, 8, 3.11)]
+    b = [("b", 0.1, 7, 2.0), ("b", 0.1, 8, 2.11), ("b", 0.2, 7, 2.0), ("b", 0.2, 8, 2.1)]
+    (task,) = rates_summary(rows(*a, *b), [("a", "b")])
+    assert task["orders"] == [in_words("a", "b", [1, -1])]
+    assert "change places: a is better at 1 of 2 points, b at 1" in task["orders"][0]
+    assert task["chosen"] == {"a": Point(0.1, 5), "b": Point(0.2, 5)}
+    assert task["at_edge"] == ["a", "b"]  # of two rates each is one
+    at_first = [row for row in rows(*a, *b, exact=5) if row["lr"] == 0.1]
+    assert order("a", "b", at_first, "exact_match", 1) == 1
+    assert order("a", "b", at_first, "nll", -1) == 1
+    assert order("b", "a", at_first, "nll", -1) == -1
+    noisy = rows(("a", 0.1, 7, 1.0), ("a", 0.1, 8, 4.0), ("b", 0.1, 7, 2.0), ("b", 0.1, 8, 2.0))
+    assert order("a", "b", noisy, "nll", -1) == 0
+    assert in_words("a", "b", [1, 1]) == "a is better than b at each of 2 points."
+    assert in_words("a", "b", [0, -1]).startswith("b is better than a at 1 of 2 points")
+    assert in_words("a", "b", [0, 0]) == "a and b are told apart at none of 2 points."
+    inner = rows(("a", 0.1, 7, 3.0), ("a", 0.2, 7, 1.0), ("a", 0.4, 7, 2.0))
+    assert rates_summary(inner, [])[0]["at_edge"] == []
+
+
+def test_tuned_runs_may_differ_in_what_is_tuned_and_in_nothing_else() -> None:
+    """An encoding's own rate on a task, the same for its seeds; one clip for all."""
+
+    def result(pe: str, seed: int, **trainer: float) -> dict[str, Any]:
+        run = Run("copy", pe, seed, Path(f"{pe}{seed}"))
+        return {"task": "copy", "pe": pe, "seed": seed, "run": run,
+                "configuration": {"trainer": {"lr": 0.1, "clip": 1.0} | trainer}}  # fmt: skip
+
+    check_comparable([result("a", 0), result("a", 1), result("b", 0, lr=0.2)], ["lr"])
+    for other in (result("b", 0, clip=2.0), result("a", 1, lr=0.2)):
+        with pytest.raises(UserError, match="the runs differ in trainer"):
+            check_comparable([result("a", 0), other], ["lr"])
+    with pytest.raises(UserError, match=r"differ in trainer\.lr"):
+        check_comparable([result("a", 0), result("b", 0, lr=0.2)])

@@ -1,0 +1,367 @@
+"""What a rule may ask: measures of runs, pairs judged by them, conditions that hold or do not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from wawa_transformer.config import UserError
+from wawa_transformer.lab.intervals import (
+    CONFIDENCE,
+    Estimate,
+    estimate,
+    paired_difference,
+    sampling_interval,
+)
+from wawa_transformer.tasks import Task
+
+LEARNED_IN_RANGE = 0.95  # below this exact match at trained lengths, unseen ones say nothing
+
+Pair = tuple[str, str]
+Values = Mapping[str, Mapping[int, float]]  # encoding -> seed -> value
+Measures = Mapping[str, float]  # by which pairs are compared, with the smallest relevant size
+
+
+def has_longer_tests(task: Task) -> bool:
+    """Whether the test goes beyond the trained lengths."""
+    longest = task.trained_lengths[1] if task.trained_lengths else math.inf
+    return longest < getattr(task, "test_max_length", math.inf)
+
+
+def has_ceiling(task: Task) -> bool:
+    """Whether theory bounds what a model without positions can reach, by less than 1."""
+    shortest, longest = task.trained_lengths or (1, 0)
+    ceilings = [task.ceiling(length) for length in range(shortest, longest + 1)]
+    return bool(ceilings) and None not in ceilings and any(c < 1 for c in ceilings if c is not None)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of a run. ``unseen`` ones are read only where the trained lengths are learned."""
+
+    words: str
+    form: str = "z.3f"
+    higher_is_better: bool = True
+    unseen: bool = False
+    needs: Callable[[Task], bool] = lambda task: True
+
+
+MEASURES = {
+    "exact_match": Measure("exact match"),
+    "beyond": Measure("exact match at unseen lengths", unseen=True, needs=has_longer_tests),
+    "reach": Measure("reach", "z.1f", unseen=True, needs=has_longer_tests),
+    "bleu": Measure("BLEU", "z.2f", needs=lambda task: task.translates),
+    "nll": Measure("NLL per token", "z.4f", higher_is_better=False),
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the runs of one task have come to."""
+
+    values: Mapping[str, Values]  # of each measure
+    longest: int | None = None  # trained length
+    ceiling: tuple[float, float] | None = None  # without positions; its standard error on one split
+    tests: Sequence[Mapping[str, Any]] = ()  # of pairs over test sentences: seed, a, b, sign, p
+
+    def mean(self, measure: str, pe: str) -> Estimate:
+        """Over the seeds of one encoding."""
+        return estimate(self.values.get(measure, {}).get(pe, {}).values())
+
+    def difference(self, measure: str, pair: Pair, of: int) -> Estimate:
+        """First minus second, corrected as one ``of`` several."""
+        a, b = (self.values.get(measure, {}).get(pe, {}) for pe in pair)
+        return paired_difference(a, b, of)
+
+    def read(self, measure: str, *encodings: str) -> bool:
+        """Whether the measure says something of these encodings."""
+        learned = (self.mean("exact_match", pe).mean >= LEARNED_IN_RANGE for pe in encodings)
+        return not MEASURES[measure].unseen or all(learned)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A pair: whether the first is ``better`` than the second, ``worse``, ``mixed``, ``unclear``.
+
+    ``by`` names the measures that decide, ``shown`` all of them; ``known`` is false where nothing
+    could be compared, ``unread`` true where a measure was not read.
+    """
+
+    a: str
+    b: str
+    verdict: str
+    by: str
+    shown: str
+    known: bool
+    unread: bool
+
+
+def judge(pair: Pair, measures: Measures, task: Measured, of: int = 1) -> Judged:
+    """Better: in one measure the interval of the paired difference, corrected as one ``of`` several
+    (Bonferroni), lies on the better side of 0 and its mean is at least the relevant size that
+    ``measures`` gives; and in no measure it is so on the worse side.
+    """
+    decided, shown, signs, known, unread = [], [], set(), False, False
+    for name, relevant in measures.items():
+        measure = MEASURES[name]
+        if not task.read(name, *pair):
+            unread = True
+            shown.append(f"{measure.words} not read, trained lengths not learned by both")
+            continue
+        difference = task.difference(name, pair, of)
+        words = f"{measure.words} {difference:+{measure.form}}"
+        shown.append(words)
+        known |= difference.n > 1 and math.isfinite(difference.mean)
+        if difference.excludes_zero and abs(difference.mean) >= relevant:
+            signs.add((difference.mean > 0) == measure.higher_is_better)
+            decided.append(words)
+    verdicts = {(): "unclear", (True,): "better", (False,): "worse", (False, True): "mixed"}
+    found = verdicts[tuple(sorted(signs))]
+    return Judged(*pair, found, ", ".join(decided), ", ".join(shown), known, unread)
+
+
+# ------------------------------------------------------------------------------------ conditions
+
+CONDITIONS: dict[str, type[Condition]] = {}
+Held = tuple[bool | None, str]  # whether it holds, None: nothing to tell it by; and the numbers
+
+
+@dataclass
+class Condition:
+    """Asked of every subject, an encoding or a pair, on every task; holds of each or does not.
+
+    It is met where it holds ``least`` times or more, and ``most`` times or less: every time unless
+    one of them is given. What cannot be told meets no condition.
+    """
+
+    tasks: list[str] = field(default_factory=list)  # all of the case unless given
+    least: int | None = None
+    most: int | None = None
+
+    words: ClassVar[str]
+    axis: ClassVar[str]  # what its subjects are
+    compares: ClassVar[bool] = True  # reads the measures of the rule
+
+    def __init_subclass__(cls, kind: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if kind is not None:
+            CONDITIONS[kind] = cls
+
+    def given(self) -> list[Any]:
+        """The subjects that the condition itself names."""
+        raise NotImplementedError
+
+    def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
+        """Whether it holds of one subject on one task, as one ``of`` several comparisons."""
+        raise NotImplementedError
+
+    def check(self, key: str, measures: Measures) -> None:
+        """Refuse settings with which it cannot be decided; ``key`` is its place in the study."""
+
+    def needs(self, task: Task, measures: Measures) -> str:
+        """What it reads that this task does not have, or nothing."""
+        lacking = (MEASURES[m].words for m in measures if not MEASURES[m].needs(task))
+        return next(lacking, "") if self.compares else ""
+
+    def tell(self, measures: Measures) -> str:
+        """What it asks of a subject, in words."""
+        return self.words
+
+    def bounds(self, times: int) -> tuple[int, int]:
+        """How often it must hold, and may, when it is asked so many ``times``."""
+        least = times if self.most is None else 0
+        return (
+            least if self.least is None else self.least,
+            times if self.most is None else self.most,
+        )
+
+
+@dataclass
+class OfPairs(Condition):
+    """Asked of pairs of encodings, first against second; those of the study unless given."""
+
+    pairs: list[list[str]] = field(default_factory=list)
+
+    axis: ClassVar[str] = "pair"
+
+    def given(self) -> list[Any]:
+        return [tuple(pair) for pair in self.pairs]
+
+
+@dataclass
+class Better(OfPairs, kind="better"):
+    """The first of the pair is better, by :func:`judge`."""
+
+    words: ClassVar[str] = "better"
+
+    def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
+        judged = judge(subject, measures, task, of)
+        return (judged.verdict == self.words if judged.known else None), judged.shown
+
+
+@dataclass
+class Worse(Better, kind="worse"):
+    """The first of the pair is worse, by :func:`judge`."""
+
+    words: ClassVar[str] = "worse"
+
+
+@dataclass
+class Differs(OfPairs, kind="differs"):
+    """One of the pair is better, by :func:`judge`, or each in a measure of its own."""
+
+    words: ClassVar[str] = "different"
+
+    def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
+        judged = judge(subject, measures, task, of)
+        return (judged.verdict != "unclear" if judged.known else None), judged.shown
+
+
+@dataclass
+class Alike(OfPairs, kind="alike"):
+    """In every measure the whole interval of the paired difference is smaller than what matters.
+
+    A test of equivalence (Schuirmann 1987): more than a difference that is not shown.
+    """
+
+    words: ClassVar[str] = "alike"
+
+    def check(self, key: str, measures: Measures) -> None:
+        if not all(measures.values()):
+            raise UserError(
+                f"{key} asks for differences smaller than what matters, and by "
+                f"study.judged.measures any difference does; give each measure a size above 0."
+            )
+
+    def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
+        judged = judge(subject, measures, task, of)
+        within = True
+        for name, relevant in measures.items():
+            difference = task.difference(name, subject, of)
+            largest = max(abs(difference.low), abs(difference.high))
+            within &= largest < relevant and not difference.every_seed_equal
+        return (within if judged.known and not judged.unread else None), judged.shown
+
+
+@dataclass
+class Ahead(OfPairs, kind="ahead"):
+    """The first of the pair is ahead in the paired test over test sentences, with every seed."""
+
+    words: ClassVar[str] = "ahead in the paired test over sentences with every seed"
+    compares: ClassVar[bool] = False
+
+    def needs(self, task: Task, measures: Measures) -> str:
+        return "" if task.translates else "translations"
+
+    def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
+        a, b = subject
+        found = []  # the difference in BLEU and its p, seed by seed
+        for test in task.tests:
+            if {test["a"], test["b"]} == {a, b}:
+                p_value = 1.0 if test["p"] is None else test["p"]  # None: the same translations
+                found.append((test["difference"] * (1 if test["a"] == a else -1), p_value))
+        strict = (1 - CONFIDENCE) / of
+        ahead = all(difference > 0 and p_value < strict for difference, p_value in found)
+        shown = " and ".join(f"BLEU {difference:+.2f} (p {p:.4f})" for difference, p in found)
+        return (ahead if len(found) > 1 else None), shown or "no seed"
+
+
+@dataclass
+class OfEncodings(Condition):
+    """Asked of encodings; all of them unless given."""
+
+    encodings: list[str] = field(default_factory=list)
+
+    axis: ClassVar[str] = "encoding"
+
+    def given(self) -> list[Any]:
+        return self.encodings
+
+
+@dataclass
+class AtLeast(OfEncodings, kind="at_least"):
+    """The mean over seeds is at least ``value`` in every measure."""
+
+    value: float = math.nan
+
+    words: ClassVar[str] = "at least"
+
+    def check(self, key: str, measures: Measures) -> None:
+        if not math.isfinite(self.value):
+            raise UserError(f"{key}.value is not given; say at least what.")
+
+    def tell(self, measures: Measures) -> str:
+        named = " and ".join(MEASURES[name].words for name in measures)
+        return f"{named} {self.words} {self.value:g}"
+
+    def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
+        means = {name: task.mean(name, subject) for name in measures}
+        shown = ", ".join(f"{MEASURES[m].words} {v:{MEASURES[m].form}}" for m, v in means.items())
+        if any(not math.isfinite(v.mean) or not task.read(m, subject) for m, v in means.items()):
+            return None, shown
+        return all(mean.mean >= self.value for mean in means.values()), shown
+
+
+@dataclass
+class AboveCeiling(OfEncodings, kind="above_ceiling"):
+    """The mean exact match is above what a model without positions can reach, and chance on it."""
+
+    words: ClassVar[str] = "above the ceiling without positions"
+    compares: ClassVar[bool] = False
+
+    def needs(self, task: Task, measures: Measures) -> str:
+        return "" if has_ceiling(task) else "a ceiling without positions"
+
+    def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
+        mean = task.mean("exact_match", subject)
+        if task.ceiling is None or not math.isfinite(mean.mean):
+            return None, f"{mean}"
+        ceiling, standard_error = task.ceiling
+        chance = sampling_interval(standard_error, mean.n)
+        return mean.mean > ceiling + chance, f"{mean:z.3f}, ceiling {ceiling:.3f} ± {chance:.3f}"
+
+
+@dataclass
+class PastTraining(OfEncodings, kind="past_training"):
+    """The interval of reach lies above the longest trained length, its mean by what matters."""
+
+    words: ClassVar[str] = "reaches past the trained lengths"
+
+    def check(self, key: str, measures: Measures) -> None:
+        if "reach" not in measures:
+            raise UserError(f"{key} asks for reach; name it in study.judged.measures.")
+
+    def tell(self, measures: Measures) -> str:
+        return f"{self.words} by {measures['reach']:g} or more"
+
+    def needs(self, task: Task, measures: Measures) -> str:
+        return "" if has_longer_tests(task) else MEASURES["reach"].words
+
+    def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
+        reach = task.mean("reach", subject)
+        shown = f"reach {reach:z.1f}"
+        if not task.read("reach", subject):
+            return None, f"{shown}, not read, trained lengths not learned"
+        if task.longest is None or reach.n < 2:
+            return None, shown
+        # Reach is a whole number, so that seeds are often alike; here that is taken as it stands.
+        return self.compare(reach, task.longest, measures["reach"]), shown
+
+    def compare(self, reach: Estimate, longest: int, relevant: float) -> bool:
+        """Whether it holds of a reach."""
+        return reach.low > longest and reach.mean >= longest + relevant
+
+
+@dataclass
+class WithinTraining(PastTraining, kind="within_training"):
+    """The mean of reach is not above the longest trained length."""
+
+    words: ClassVar[str] = "reaches no further than the trained lengths"
+
+    def tell(self, measures: Measures) -> str:
+        return self.words
+
+    def compare(self, reach: Estimate, longest: int, relevant: float) -> bool:
+        return reach.mean <= longest

@@ -1,0 +1,89 @@
+"""Rates: what tuning found, and whether the order of the encodings depends on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from wawa_transformer.lab.intervals import Estimate, estimate, paired_difference
+from wawa_transformer.lab.tuning import Point, best_points
+
+Rows = Sequence[Mapping[str, Any]]  # of tuning.csv
+
+
+def rates_summary(
+    rows: Rows, pairs: Sequence[Sequence[str]], translated: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """For each task: validation NLL at each point, what was chosen, and whether the order held.
+
+    The order of a pair is that of exact match in validation, and of NLL on the tasks that are
+    ``translated``, where exact match tells little.
+    """
+    best = best_points(rows)
+    tasks = []
+    for task in dict.fromkeys(row["task"] for row in rows):
+        tried = [row for row in rows if row["task"] == task]
+        encodings = list(dict.fromkeys(row["pe"] for row in tried))
+        points: dict[Point, list[Mapping[str, Any]]] = {}
+        for row in tried:
+            points.setdefault(Point(row["lr"], row["warmup"]), []).append(row)
+        metric, sign = ("nll", -1) if task in translated else ("exact_match", 1)
+        chosen = {pe: best[task, pe] for pe in encodings}
+        tasks.append(
+            {
+                "name": task,
+                "encodings": encodings,
+                "points": [
+                    {"point": point, "nll": {pe: _mean(those, pe) for pe in encodings}}
+                    for point, those in points.items()
+                ],
+                "chosen": chosen,
+                "at_edge": [pe for pe, point in chosen.items() if _at_edge(point, points)],
+                "orders": [
+                    in_words(a, b, [order(a, b, those, metric, sign) for those in points.values()])
+                    for a, b in pairs
+                    if {a, b} <= set(encodings)
+                ],
+            }
+        )
+    return tasks
+
+
+def _mean(rows: Rows, pe: str) -> Estimate:
+    return estimate(row["nll"] for row in rows if row["pe"] == pe)
+
+
+def _at_edge(chosen: Point, points: Mapping[Point, Any]) -> bool:
+    """Whether it has the grid's lowest or highest rate, beyond which a better one may be."""
+    rates = {point.lr for point in points}
+    return len(rates) > 1 and chosen.lr in (min(rates), max(rates))
+
+
+def order(a: str, b: str, rows: Rows, metric: str, sign: int) -> int:
+    """1 where ``a`` is better under the rate both have, −1 where ``b`` is, 0 where none is shown.
+
+    ``sign`` is that of the metric: 1 where more is better. Shown is what the paired 95% interval
+    over the tuning's seeds holds apart from zero.
+    """
+    a_values, b_values = (
+        {row["seed"]: row[metric] for row in rows if row["pe"] == pe} for pe in (a, b)
+    )
+    difference = paired_difference(a_values, b_values)
+    return sign * int(math.copysign(1, difference.mean)) if difference.excludes_zero else 0
+
+
+def in_words(a: str, b: str, orders: Sequence[int]) -> str:
+    """Whether the order of two encodings depends on the rate that they share, in a sentence."""
+    first, second, of = orders.count(1), orders.count(-1), len(orders)
+    if first and second:
+        return (
+            f"{a} and {b} change places: {a} is better at {first} of {of} points, {b} at "
+            f"{second}; their order depends on the learning rate."
+        )
+    if not first and not second:
+        return f"{a} and {b} are told apart at none of {of} points."
+    better, worse, count = (a, b, first) if first else (b, a, second)
+    if count == of:
+        return f"{better} is better than {worse} at each of {of} points."
+    return f"{better} is better than {worse} at {count} of {of} points, and worse at none."

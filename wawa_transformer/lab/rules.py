@@ -1,0 +1,398 @@
+"""The rule of a study, written down before its runs: what supports its claim, what refutes it.
+
+A rule holds conditions: something asked of encodings, or of pairs of them, on tasks. Its claim is
+refuted where one condition of ``refuted`` is met, else supported where all of ``supported`` are,
+else unclear. ``each`` judges every task, pair or encoding by itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from omegaconf import DictConfig, OmegaConf
+
+from wawa_transformer.config import UserError, choose, typed
+from wawa_transformer.lab.conditions import (
+    CONDITIONS,
+    MEASURES,
+    Condition,
+    Held,
+    Measured,
+    Pair,
+)
+from wawa_transformer.lab.intervals import CONFIDENCE
+from wawa_transformer.tasks import Task
+
+FEW = 4  # so many names are written out
+AXES = ("task", "pair", "encoding")
+OUTCOMES = ("supported", "refuted", "unclear")
+
+
+class Misfit(UserError):
+    """The rule asks for what this grid of encodings, tasks and seeds does not hold."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is judged by itself."""
+
+    tasks: list[str]
+    pairs: list[Pair]
+    encodings: list[str]
+    task: str = ""  # its names, where there are several cases
+    who: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its name."""
+        return " on ".join(name for name in (self.who, self.task) if name)
+
+    def subjects(self, condition: Condition) -> list[Any]:
+        """Of whom a condition is asked."""
+        return condition.given() or (self.pairs if condition.axis == "pair" else self.encodings)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Whether a condition is met, what it asks, and what was found."""
+
+    met: bool
+    asked: str
+    found: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A case: ``supported``, ``refuted`` or ``unclear``, and why."""
+
+    case: Case
+    verdict: str
+    reasons: list[str]
+
+
+@dataclass
+class Rule:
+    """What :class:`~wawa_transformer.config.RuleConfig` says, of one grid."""
+
+    claim: str
+    each: list[str]
+    measures: dict[str, float]
+    supported: list[Condition]
+    refuted: list[Condition]
+    tasks: list[str]
+    encodings: list[str]
+    pairs: list[Pair]
+
+    @classmethod
+    def of(
+        cls, study: DictConfig, encodings: Sequence[str], tasks: Sequence[str], seeds: int
+    ) -> Self:
+        """The rule of a study of these encodings and tasks, by their names.
+
+        Raises:
+            Misfit: it names an encoding or a task that is not trained, asks for more pairs than
+                there are, or for an interval over fewer than two seeds.
+            UserError: it cannot be decided on any grid.
+        """
+        given = OmegaConf.to_container(study.judged)
+        assert isinstance(given, dict)
+        for word in given["each"]:
+            choose(dict.fromkeys(AXES), word, "study.judged.each")
+        for name, relevant in given["measures"].items():
+            choose(MEASURES, name, "study.judged.measures")
+            if not 0 <= relevant < math.inf:
+                raise UserError(
+                    f"study.judged.measures.{name}={relevant} must be at least 0 and finite: the "
+                    f"smallest difference that matters."
+                )
+        if not given["claim"].strip():
+            raise UserError("study.judged.claim is empty; say what is supported or refuted.")
+        conditions = {
+            key: [build(entry, f"study.judged.{key}[{i}]") for i, entry in enumerate(given[key])]
+            for key in ("supported", "refuted")
+        }
+        for key, those in conditions.items():
+            if not those:
+                raise UserError(
+                    f"study.judged.{key} is empty; a claim needs what would make it "
+                    f"{key}: a condition, {{is: better}} for one."
+                )
+        against, pairs = given["against"], [(a, b) for a, b in study.pairs]
+        if against is not None:
+            if pairs:
+                raise UserError(
+                    f"study.judged.against={against} and study.pairs both say what is compared; "
+                    f"leave one out."
+                )
+            if against not in encodings:
+                raise Misfit(not_trained("study.judged.against", [against], encodings))
+            pairs = [(pe, against) for pe in encodings if pe != against]
+        rule = cls(
+            given["claim"].strip().rstrip("."), given["each"], given["measures"],
+            conditions["supported"], conditions["refuted"],
+            list(tasks), list(encodings), pairs,
+        )  # fmt: skip
+        rule.check(against, seeds)
+        return rule
+
+    @property
+    def conditions(self) -> list[Condition]:
+        """All of them."""
+        return self.supported + self.refuted
+
+    @property
+    def comparisons(self) -> int:
+        """How many pairs the rule compares: what intervals are corrected for (Bonferroni)."""
+        return max(1, len({frozenset(pair) for pair in self.compared()}))
+
+    def compared(self) -> list[Pair]:
+        """The pairs that the rule compares."""
+        asked = (each.given() or self.pairs for each in self.conditions if each.axis == "pair")
+        return list(dict.fromkeys(itertools.chain.from_iterable(asked)))
+
+    def check(self, against: str | None, seeds: int) -> None:
+        """Whether it can be decided."""
+        places = [
+            (f"study.judged.{key}[{i}]", each)
+            for key in ("supported", "refuted")
+            for i, each in enumerate(getattr(self, key))
+        ]
+        own = {each.axis for _, each in places if not each.given()}
+        for word in self.each:
+            if word != "task" and word not in own:
+                raise UserError(
+                    f"study.judged.each={word} judges every {word} by itself, and no condition "
+                    f"asks of more than the {word}s that it names."
+                )
+        if against is not None and "pair" not in own:
+            raise UserError(
+                f"study.judged.against={against} compares nothing: every condition names its pairs."
+            )
+        if "pair" in own and not self.pairs:
+            raise Misfit(
+                "study.judged compares pairs, and there are none; name them in study.pairs, or "
+                "name study.judged.against."
+            )
+        reading = any(each.compares for _, each in places)
+        if reading and not self.measures:
+            raise UserError(
+                f"study.judged.measures is empty; name what is compared, of {', '.join(MEASURES)}, "
+                f"and the smallest difference that matters: {{exact_match: 0.01}}."
+            )
+        if self.measures and not reading:
+            raise UserError(
+                "study.judged.measures is given, and no condition reads it; leave it out."
+            )
+        for key, each in places:
+            self.check_condition(key, each)
+        if seeds < 2:
+            raise Misfit(
+                "study.judged asks for intervals over seeds, and study.seeds names fewer than two."
+            )
+
+    def check_condition(self, key: str, each: Condition) -> None:
+        """Whether one condition can be met, and can fail to be."""
+        subjects = each.given()
+        pairs = subjects if each.axis == "pair" else []
+        if any(len(pair) != 2 or len(set(pair)) != 2 for pair in pairs):
+            raise UserError(f"{key}.pairs holds a pair that is not two encodings: [t5, none].")
+        encodings = list(itertools.chain(*pairs)) if pairs else subjects
+        alike = [frozenset(pair) for pair in pairs] if pairs else subjects
+        for word, names in (("task", each.tasks), (each.axis, alike)):
+            if names and word in self.each:
+                raise UserError(
+                    f"{key} names its {word}s, and study.judged.each judges every {word} by "
+                    f"itself; leave one out."
+                )
+            if len(set(names)) < len(names):
+                raise UserError(f"{key} names one {word} twice.")
+        for names, known in ((each.tasks, self.tasks), (encodings, self.encodings)):
+            if missing := sorted(set(names) - set(known)):
+                raise Misfit(not_trained(key, missing, known))
+        each.check(key, self.measures)
+        case = self.cases()[0]
+        times = len(each.tasks or case.tasks) * len(case.subjects(each))
+        least, most = each.bounds(times)
+        if not 0 <= least <= most <= times or (least, most) == (0, times):
+            raise Misfit(
+                f"{key} is asked {times} times, so that least={each.least} and most={each.most} "
+                f"are met always or never; choose others."
+            )
+
+    def check_tasks(self, tasks: Mapping[str, Task]) -> None:
+        """Whether the tasks have what is asked of them."""
+        for each in self.conditions:
+            for name in each.tasks or self.tasks:
+                if lacking := each.needs(tasks[name], self.measures):
+                    raise Misfit(
+                        f"study.judged asks for {lacking} on {name}, which has none; name the "
+                        f"tasks of that condition, or leave this one out."
+                    )
+
+    def cases(self) -> list[Case]:
+        """Everything that is judged by itself."""
+        tasks = [[task] for task in self.tasks] if "task" in self.each else [self.tasks]
+        pairs = [[pair] for pair in self.pairs] if "pair" in self.each else [self.pairs]
+        encodings = [[pe] for pe in self.encodings] if "encoding" in self.each else [self.encodings]
+        alone = Counter(a for a, _ in self.pairs)
+        return [
+            Case(
+                *parts,
+                task=parts[0][0] if "task" in self.each else "",
+                who=" ".join(
+                    [name_of(pair) if alone[pair[0]] > 1 else pair[0] for pair in parts[1]]
+                    * ("pair" in self.each)
+                    + parts[2] * ("encoding" in self.each)
+                ),
+            )
+            for parts in itertools.product(tasks, pairs, encodings)
+        ]
+
+    def asked(self, condition: Condition) -> str:
+        """A condition in words."""
+        case = self.cases()[0]
+        tasks, subjects = condition.tasks or case.tasks, case.subjects(condition)
+        times = len(tasks) * len(subjects)
+        least, most = condition.bounds(times)
+        telling, many = condition.tell(self.measures), f"{len(subjects)} {condition.axis}s"
+        who = few([name_of(subject) for subject in subjects], many)
+        if condition.axis in self.each and not condition.given():  # the case says who
+            who = ""
+        named = f"{who}: " if who else ""
+        on = "" if len(self.tasks) == 1 or "task" in self.each else f" on {', '.join(tasks)}"
+        if (least, most) == (times, times):
+            return f"{named}{telling}{on}"
+        if most == 0:
+            return f"none of {who} {telling}{on}" if who == many else f"{named}not {telling}{on}"
+        number = f"at least {least}" if least else f"at most {most}"
+        if least and most < times:
+            number += f" and at most {most}"
+        if len(tasks) == 1:
+            return f"{number} of {who} {telling}{on}"
+        return f"{named}{telling} on {number} of {', '.join(tasks)}"
+
+    def ask(self, condition: Condition, case: Case, tasks: Mapping[str, Measured]) -> Answer:
+        """Whether it is met by what the tasks have come to."""
+        held: list[tuple[str, Held]] = []
+        on, subjects = condition.tasks or case.tasks, case.subjects(condition)
+        for task, subject in itertools.product(on, subjects):
+            names = [task] if len(on) > 1 else []
+            names += [name_of(subject)] if len(subjects) > 1 else []
+            there = condition.holds(
+                subject, tasks.get(task, Measured({})), self.measures, self.comparisons
+            )
+            held.append((" ".join(names), there))
+        yes, unknown = (sum(h is which for _, (h, _) in held) for which in (True, None))
+        least, most = condition.bounds(len(held))
+        found = [f"{name}: {shown}" if name else shown for name, (_, shown) in held]
+        holds = few([name for name, (h, _) in held if h], f"{yes}")
+        counted = f"{yes} of {len(held)}" + (f": {holds}" if yes and holds != f"{yes}" else "")
+        return Answer(
+            least <= yes and yes + unknown <= most,
+            self.asked(condition),
+            "; ".join(found) if len(found) <= FEW else counted,
+        )
+
+    def decide(self, tasks: Mapping[str, Measured]) -> list[Outcome]:
+        """The outcome of every case. A refutation counts before any support."""
+        outcomes = []
+        for case in self.cases():
+            supports, refutes = (
+                [self.ask(condition, case, tasks) for condition in conditions]
+                for conditions in (self.supported, self.refuted)
+            )
+            unmet = [answer for answer in supports if not answer.met]
+            if against := [answer for answer in refutes if answer.met]:
+                outcomes.append(Outcome(case, "refuted", reasons(against, of=refutes)))
+            elif unmet:
+                outcomes.append(Outcome(case, "unclear", reasons(unmet, of=supports, words="not ")))
+            else:
+                outcomes.append(Outcome(case, "supported", reasons(supports, of=supports)))
+        return outcomes
+
+    def sentences(self) -> list[str]:
+        """The rule in words."""
+        said = ["; ".join(self.asked(each) for each in self.supported)]
+        said += [", or ".join(self.asked(each) for each in self.refuted)]
+        sizes = [
+            f"{MEASURES[name].words} (from {size:g} on)" for name, size in self.measures.items()
+        ]
+        pairs = self.comparisons
+        corrected = f", corrected for {pairs} pairs" if pairs > 1 else ""
+        said = [f"Supported where: {said[0]}.", f"Refuted where: {said[1]}.", "Else unclear."]
+        if sizes and self.compared():
+            others = {b for _, b in self.pairs} if "pair" in self.each else set()
+            one = f" with {others.pop()}" if len(others) == 1 else ""
+            said.append(
+                f"Compared{one} in {' and '.join(sizes)}, by {CONFIDENCE:.0%} intervals of paired "
+                f"differences{corrected}."
+            )
+        return said
+
+
+def reasons(answers: Sequence[Answer], of: Sequence[Answer], words: str = "") -> list[str]:
+    """What was found; a condition that is the only one need not be repeated."""
+    if len(of) == 1:
+        return [answer.found for answer in answers]
+    return [f"{words}met: {answer.asked} ({answer.found})" for answer in answers]
+
+
+def build(given: Mapping[str, Any], key: str) -> Condition:
+    """A condition from the class that ``is`` names."""
+    settings = dict(given)
+    kind = str(settings.pop("is", None))
+    cls = choose(CONDITIONS, kind, f"{key}.is")
+    condition: Condition = cls(**typed(cls, settings, key))
+    return condition
+
+
+def headline(rule: Rule, outcomes: Sequence[Outcome], missing: int = 0) -> str:
+    """The outcome in a sentence; ``missing`` runs make it one that is not final."""
+    parts = []
+    for verdict in OUTCOMES:
+        cases = [outcome.case for outcome in outcomes if outcome.verdict == verdict]
+        if verdict == "unclear" and FEW < len(outcomes) > len(cases) > 1:
+            parts.append(f"unclear for {len(cases)} others")
+        elif cases:
+            parts.append(f"{verdict}{where(cases)}")
+    sentence = "; ".join(parts)
+    if missing:
+        runs = "run is" if missing == 1 else "runs are"
+        sentence = f"not final, since {missing} {runs} missing; {sentence}"
+    return f"{sentence[0].upper()}{sentence[1:]}: {rule.claim}."
+
+
+def where(cases: Sequence[Case]) -> str:
+    """Cases as part of a sentence: " for a, b on copy, for c on reverse"."""
+    if not cases[0].who:
+        return f" on {', '.join(case.task for case in cases)}" if cases[0].task else ""
+    groups: dict[str, list[str]] = {}
+    for case in cases:
+        groups.setdefault(case.task, []).append(case.who)
+    return ",".join(
+        f" for {few(names, str(len(names)))}" + (f" on {task}" if task else "")
+        for task, names in groups.items()
+    )
+
+
+def name_of(subject: str | Pair) -> str:
+    """An encoding, or a pair of them."""
+    return subject if isinstance(subject, str) else " − ".join(subject)
+
+
+def few(names: Sequence[str], many: str) -> str:
+    """The names, where they are few, else ``many``."""
+    return ", ".join(names) if len(names) <= FEW else many
+
+
+def not_trained(key: str, missing: Sequence[str], known: Sequence[str]) -> str:
+    """The sentence for names that are not in the grid."""
+    return (
+        f"{key} asks for {', '.join(missing)}, which is not trained; the study has "
+        f"{', '.join(known)}."
+    )

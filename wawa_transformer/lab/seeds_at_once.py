@@ -1,0 +1,459 @@
+"""Several seeds at once: runs that differ in their seed alone, trained as one batched model.
+
+A tiny model leaves a GPU idle: each of its operations ends before the next can be asked for. With
+``trainer.seeds_at_once`` the seeds of one task and encoding share every operation. Their weights
+are the rows of one matrix, ``torch.vmap`` turns the model of one row into the model of all, and
+what belongs to a seed stays its own: data, dropout, the mean over its tokens, the norm its gradient
+is clipped at, folder, checkpoint, test. So each run is the one that :func:`training.train` makes,
+up to the order of floating-point sums, and that is its reference in the tests.
+
+On one core of a CPU it gains little, since there no operation waits for another.
+
+Shapes: K seeds, N parameters, B rows, S source and T target positions, D ``d_model``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from omegaconf import DictConfig
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.func import functional_call, vmap
+from torch.nn.utils import parameters_to_vector
+
+from wawa_transformer import checkpoint
+from wawa_transformer.attention import MultiHeadAttention
+from wawa_transformer.batching import Batch
+from wawa_transformer.config import UserError
+from wawa_transformer.counting import Count
+from wawa_transformer.dropout import LEVELS, Dropout, draw_mask
+from wawa_transformer.loss import plain_loss_and_nll
+from wawa_transformer.machine import explained
+from wawa_transformer.positional import ENCODINGS, Positions
+from wawa_transformer.preparation import Training, adamw, assemble, begin, save_state
+from wawa_transformer.runs import Run
+from wawa_transformer.stopping import Stop, Stopped
+from wawa_transformer.tracking import Silence, Tracker
+from wawa_transformer.training import (
+    check_finite,
+    contained,
+    finish,
+    flops,
+    schedule,
+    score_validation,
+    stream,
+)
+from wawa_transformer.transformer import Transformer, padding_mask
+
+
+def check_at_once(config: DictConfig) -> None:
+    """Refuse what several seeds cannot share."""
+    trainer = config.trainer
+    if trainer.seeds_at_once == 1:
+        return
+    asked = f"trainer.seeds_at_once={trainer.seeds_at_once}"
+    if trainer.compile:
+        raise UserError(
+            f"{asked} and trainer.compile=true exclude each other: what is batched over seeds is "
+            f"not compiled; set one of them to its default."
+        )
+    if trainer.bf16:
+        raise UserError(
+            f"{asked} computes in float32, since under torch's vmap a linear map with a bias stays "
+            f"out of autocast; set trainer.bf16=false."
+        )
+    if trainer.bucket:
+        raise UserError(
+            f"{asked} pads the batches of all seeds to one shape, and with trainer.bucket=true "
+            f"that is mostly padding; set trainer.bucket=false, or leave trainer.seeds_at_once out."
+        )
+    if ENCODINGS[config.pe.kind].draws:
+        raise UserError(
+            f"{asked} does not serve pe={config.pe.kind}, which draws at random in training; train "
+            f"it without."
+        )
+
+
+class Seed:
+    """One of the runs: what it would have alone, its streams of random numbers among that."""
+
+    tracker: Tracker | Silence
+
+    def __init__(self, training: Training) -> None:
+        """``training`` was the last to be prepared: torch's own generators are at its state."""
+        self.training = training
+        self.generator = torch.Generator()
+        self.generator.set_state(torch.get_rng_state())
+        self.masks = self.generator  # which draws those of dropout
+        if training.device.type == "cuda":
+            self.masks = torch.Generator(training.device)
+            self.masks.set_state(torch.cuda.get_rng_state(training.device))
+
+    def hand_back_streams(self) -> None:
+        """Set torch's own generators, which a checkpoint keeps, to this run's state."""
+        torch.set_rng_state(self.generator.get_state())
+        if self.masks is not self.generator:
+            torch.cuda.set_rng_state(self.masks.get_state(), self.training.device)
+
+    def count(self, batch: Batch) -> tuple[Positions, Positions]:
+        """Where the tokens of source and target stand, as this run's own stream draws it."""
+        torch.set_rng_state(self.generator.get_state())
+        count = self.training.model.count(batch.source)
+        self.generator.set_state(torch.get_rng_state())
+        return count.source, count.target(0, batch.target_in.size(1))
+
+
+# ------------------------------------------------------------------------------------ one step
+
+
+class Outside(Function):
+    """What vmap has no good way for: ``call`` is given the tensors of all seeds, ``(K,…)`` each."""
+
+    @staticmethod
+    def forward(call: Callable[..., Tensor], *tensors: Tensor | None) -> Tensor:
+        raise AssertionError("only inside vmap")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Nothing to keep: what ``call`` does is differentiated as it is."""
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], call: Callable[..., Tensor], *tensors: Any
+    ) -> tuple[Tensor, int]:
+        def every(tensor: Tensor | None, dim: int | None) -> Tensor | None:
+            if tensor is None:
+                return None
+            return (
+                tensor.expand(info.batch_size, *tensor.shape)
+                if dim is None
+                else (tensor.movedim(dim, 0))
+            )
+
+        return call(*map(every, tensors, in_dims[1:])), 0
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Attention of all seeds, ``(K,B,H,·,·)`` each: their rows are rows of one batch."""
+    seeds, rows = q.shape[:2]
+    if mask is not None:
+        mask = mask.expand(-1, rows, -1, -1, -1).flatten(0, 1)  # (K,B or 1,…) -> (K*B,…)
+    q, k, v = (t.flatten(0, 1) for t in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).unflatten(0, (seeds, rows))
+
+
+class Losses(nn.Module):
+    """A model and its loss, so that both take their parameters from one call."""
+
+    def __init__(self, model: Transformer, label_smoothing: float) -> None:
+        super().__init__()
+        self.model, self.label_smoothing = model, label_smoothing
+        self.end = 0  # of the places that are drawn
+
+    def forward(
+        self, source: Tensor, target_in: Tensor, target_out: Tensor, *places: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Summed loss and NLL of one seed; ``places``: of source and target, if they are drawn."""
+        if places:
+            of_source, of_target = (Positions(place, self.end) for place in places)
+            count = Count(of_source, lambda length: of_target)
+        else:
+            count = self.model.count(source)
+        memory = self.model.encode(source, None, count)
+        mask = padding_mask(source)
+        states = self.model.decode(target_in, memory, None, mask, count=count, logits=False)
+        weight = self.model.output.weight
+        return plain_loss_and_nll(states, weight, target_out, self.label_smoothing)
+
+
+class Bundle:
+    """The models of ``seeds``, which stand at one step, as one: ``weights (K,N)``."""
+
+    def __init__(self, seeds: Sequence[Seed]) -> None:
+        self.seeds = seeds
+        first = seeds[0].training
+        self.device, self.trainer = first.device, first.config.trainer
+        for seed in seeds:
+            seed.training.at_once = len(seeds)
+        models = [seed.training.model for seed in seeds]
+        rows = [parameters_to_vector(model.parameters()) for model in models]
+        self.weights = torch.stack(rows).detach().requires_grad_()
+        self.optimizer = adamw([self.weights], self.trainer)
+        if first.optimizer.state:
+            step = first.optimizer.state[next(models[0].parameters())]["step"]
+            moments = (self.moments("exp_avg"), self.moments("exp_avg_sq"))
+            self.optimizer.state[self.weights] = dict(
+                zip(("step", "exp_avg", "exp_avg_sq"), (step.clone(), *moments), strict=True)
+            )
+        # Its parameters lend their names and shapes, and nothing else.
+        self.losses = Losses(copy.deepcopy(models[0]).train(), self.trainer.label_smoothing)
+        self.shapes = [p.shape for p in self.losses.parameters()]
+        place = {p: i for i, p in enumerate(self.losses.parameters())}
+        # Every name, since functional_call leaves what shares a parameter apart.
+        named = self.losses.named_parameters(remove_duplicate=False)
+        self.place = {name: place[p] for name, p in named}
+        self.drawn_by_seed = drawn_by_seed(models)
+        self.sizes: dict[str, list[tuple[int, int]]] = {}  # each seed's own rows and positions
+        for name, module in self.losses.model.named_modules():
+            match module:
+                case Dropout():
+                    side = "source" if name.startswith(("src", "encoder")) else "target"
+                    module.forward = partial(self.drop, module.p, side)  # type: ignore[method-assign]
+                case MultiHeadAttention():
+                    module.attend = partial(Outside.apply, attend)  # type: ignore[method-assign]
+
+    def moments(self, name: str) -> Tensor:
+        """One of AdamW's moments, ``(K,N)``, from what each run has of it."""
+        every = ((seed.training.optimizer, seed.training.model) for seed in self.seeds)
+        return torch.stack(
+            [
+                parameters_to_vector(optimizer.state[p][name] for p in model.parameters())
+                for optimizer, model in every
+            ]
+        )
+
+    def drop(self, p: float, side: str, x: Tensor) -> Tensor:
+        """Dropout of one seed's ``x (B,S,D)``, inside vmap."""
+        lost = min(round(p * LEVELS), LEVELS - 1)
+        return Outside.apply(partial(self.dropped, lost, side), x) if lost else x
+
+    def dropped(self, lost: int, side: str, x: Tensor) -> Tensor:
+        """``x (K,B,S,D)``, each seed's own part times a mask that its own stream draws."""
+        mask = torch.ones_like(x)
+        for seed, own, (rows, width) in zip(self.seeds, mask, self.sizes[side], strict=True):
+            shape = (rows, width, x.size(-1))
+            own[:rows, :width] = draw_mask(shape, lost, x.dtype, seed.masks)
+        return x * mask
+
+    def step(self, batches: Sequence[list[Batch]]) -> Tensor:
+        """One step on the ``batches`` of each seed; loss, NLL and gradient norm: ``(3,K)``."""
+        tokens = [sum(batch.target_tokens for batch in each) for each in batches]
+        divisor = torch.tensor(tokens, device=self.device)
+        total = torch.zeros(2, len(self.seeds), device=self.device)
+        for part in zip(*batches, strict=True):
+            losses = torch.stack(self.loss_and_nll(part)) / divisor  # (2,K)
+            losses[0].sum().backward()  # no seed's loss knows the weights of another
+            total += losses.detach()
+        gradient = self.weights.grad
+        assert gradient is not None
+        norm = gradient.norm(dim=1)  # (K,)
+        gradient *= (self.trainer.clip / (norm + 1e-6)).clamp(max=1)[:, None]
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.trainer.lr * schedule(self.seeds[0].training.step, self.trainer)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        for seed, count in zip(self.seeds, tokens, strict=True):
+            seed.training.step += 1
+            seed.training.target_tokens += count
+        return torch.cat((total, norm[None]))
+
+    def loss_and_nll(self, batches: Sequence[Batch]) -> tuple[Tensor, Tensor]:
+        """Loss and NLL, summed over each seed's tokens: ``(K,)`` each."""
+        self.sizes = {
+            "source": [tuple(batch.source.shape) for batch in batches],  # type: ignore[misc]
+            "target": [tuple(batch.target_in.shape) for batch in batches],  # type: ignore[misc]
+        }
+        whole = stacked(batches).to(self.device)
+        tensors = [whole.source, whole.target_in, whole.target_out]
+        counting = self.losses.model.counting
+        if counting.moved or counting.randomized:
+            tensors += self.places(batches)
+        return vmap(self.of_one)(self.weights, self.drawn_by_seed, *tensors)
+
+    def places(self, batches: Sequence[Batch]) -> list[Tensor]:
+        """What each seed draws of positions in source and target, ``(K,1 or B,1 or H,·)`` each."""
+        drawn = [seed.count(batch) for seed, batch in zip(self.seeds, batches, strict=True)]
+        self.losses.end = max(place.end for each in drawn for place in each)
+        sides = zip(*drawn, strict=True)
+        return [padded([place.index for place in side]).to(self.device) for side in sides]
+
+    def of_one(self, row: Tensor, constants: dict[str, Tensor], *batch: Tensor) -> Any:
+        """Loss and NLL of the seed whose parameters are ``row (N,)``."""
+        parts = row.split([shape.numel() for shape in self.shapes])
+        parameters = [part.view(shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        named = {name: parameters[i] for name, i in self.place.items()}
+        return functional_call(self.losses, named | constants, batch, tie_weights=False)
+
+    @torch.no_grad()
+    def hand_back(self) -> None:
+        """Give each run the weights and moments that are its own."""
+        state = self.optimizer.state[self.weights]
+        every = (self.weights, state["exp_avg"], state["exp_avg_sq"])
+        for seed, *rows in zip(self.seeds, *every, strict=True):
+            parameters = list(seed.training.model.parameters())
+            sizes = [p.numel() for p in parameters]
+            for p, weight, *moments in zip(
+                parameters, *(row.split(sizes) for row in rows), strict=True
+            ):
+                p.copy_(weight.view_as(p))
+                # Copies: a file would hold all of what a view looks into.
+                mean, square = (moment.view_as(p).clone() for moment in moments)
+                seed.training.optimizer.state[p] = {
+                    "step": state["step"].clone(), "exp_avg": mean, "exp_avg_sq": square
+                }  # fmt: skip
+
+
+def drawn_by_seed(models: Sequence[Transformer]) -> dict[str, Tensor]:
+    """What an encoding holds beside parameters and draws by seed, ``(K,…)`` each; most none."""
+    found = {}
+    for name, first in models[0].named_buffers():
+        values = [model.get_buffer(name) for model in models]
+        alike = (v.shape != first.shape or torch.equal(v, first) for v in values)  # or it has grown
+        if not all(alike):
+            found[f"model.{name}"] = torch.stack(values)
+    return found
+
+
+def stacked(batches: Sequence[Batch]) -> Batch:
+    """One batch of each seed, padded to one shape: ``(K,B,S)``, ``(K,B,T)``, ``(K,B,T)``."""
+    filled = [batch.filled(max(len(each.source) for each in batches)) for batch in batches]
+    return Batch(
+        source=padded([batch.source for batch in filled]),
+        target_in=padded([batch.target_in for batch in filled]),
+        target_out=padded([batch.target_out for batch in filled]),
+    )
+
+
+def padded(tensors: Sequence[Tensor]) -> Tensor:
+    """The ``tensors``, each with zeros up to the largest of each dimension, and stacked."""
+    shape = [max(sizes) for sizes in zip(*(t.shape for t in tensors), strict=True)]
+    whole = tensors[0].new_zeros(len(tensors), *shape)
+    for own, tensor in zip(whole, tensors, strict=True):
+        own[tuple(map(slice, tensor.shape))] = tensor
+    return whole
+
+
+# ---------------------------------------------------------------------------------- whole runs
+
+
+def train_at_once(configs: Sequence[DictConfig], patience: float = 0.0) -> None:
+    """Train the runs of ``configs``, which differ in their seed alone, each to its end.
+
+    As with :func:`training.attempt` what stops a run is kept in its folder and does not stop the
+    others; a finished one is left out. Interrupted runs continue together from one step, bit for
+    bit; where they stand at several and cannot, those behind catch up first.
+
+    Raises:
+        Stopped: a signal came; the state of each is kept.
+    """
+    with contextlib.ExitStack() as stack:
+        stop = stack.enter_context(Stop())
+        seeds = []
+        for config in configs:
+            run = Run.of(config)
+            with contained(run):
+                stack.enter_context(run.hold(patience))
+                if run.result() is None:
+                    seeds.append(Seed(begin(config, run)))
+        if not seeds:
+            return
+        lowest = min(seed.training.step for seed in seeds)
+        seeds = [level(seed, lowest) for seed in seeds]
+        for seed in seeds:
+            training = seed.training
+            tracker = Tracker(training.run, training.history, training.step)
+            seed.tracker = stack.enter_context(tracker)
+        config, device = seeds[0].training.config, seeds[0].training.device
+        ended: list[Seed] = []
+        with (
+            contained(*(seed.training.run for seed in seeds)),
+            explained(config, device, seeds[0].training.largest_batch),
+            stop.deferred(),
+        ):
+            ended = loop(seeds, stop)
+        for seed in ended:
+            training = seed.training
+            with contained(training.run), explained(config, device, training.largest_batch):
+                unseen = stream(training.train, config.trainer, training.config.seed, training.step)
+                result = finish(training, seed.tracker, flops(training, next(unseen)))
+                training.run.finish(result)
+
+
+def level(seed: Seed, step: int) -> Seed:
+    """``seed`` as it was a checkpoint ago, if that was at ``step``; else as it is.
+
+    A process that is killed after it has kept one seed's step and not yet another's leaves one
+    ahead.
+    """
+    training = seed.training
+    if training.step == step:
+        return seed
+    before = training.run.checkpoint("previous")
+    try:
+        kept = before if before.exists() else None
+        if (checkpoint.load(kept)["step"] if kept else 0) == step:
+            return Seed(assemble(training.config, training.run, kept))
+    except checkpoint.Damaged:
+        pass
+    return seed
+
+
+def loop(seeds: list[Seed], stop: Stop) -> list[Seed]:
+    """Train until every run is at its last step; those that nothing has stopped."""
+    last = seeds[0].training.config.trainer.steps
+    while steps := sorted({seed.training.step for seed in seeds} - {last}):
+        behind = [seed for seed in seeds if seed.training.step == steps[0]]
+        spared = climb(behind, steps[1] if len(steps) > 1 else last, stop)
+        seeds = [seed for seed in seeds if seed not in behind or seed in spared]
+    return seeds
+
+
+def climb(seeds: list[Seed], until: int, stop: Stop) -> list[Seed]:
+    """Train ``seeds``, which stand at one step, up to ``until``; those that nothing has stopped.
+
+    Where something stops one of them the others are another bundle, and this one ends. A run's
+    seconds are its share of the time that all of them took.
+    """
+    bundle, spared = Bundle(seeds), seeds
+    trainer, trainings = bundle.trainer, [seed.training for seed in seeds]
+    streams = [stream(t.train, trainer, t.config.seed, t.step) for t in trainings]
+    step, started = trainings[0].step, time.perf_counter()
+    tokens_before = [t.target_tokens for t in trainings]
+    while step < until and len(spared) == len(seeds):
+        losses = bundle.step([next(batches) for batches in streams])  # (3,K)
+        step += 1
+        evaluating = step % trainer.eval_every == 0 or step == trainer.steps
+        logging = step % trainer.log_every == 0 or evaluating
+        if logging or step == 1:
+            numbers = losses.T.tolist()  # which waits for a GPU
+            share = (time.perf_counter() - started) / len(seeds)
+            spared = []
+            for seed, before, (loss, nll, norm) in zip(seeds, tokens_before, numbers, strict=True):
+                with contained(seed.training.run):
+                    check_finite(seed.training, loss=loss, gradient_norm=norm)
+                    if logging:
+                        seed.tracker.scalars(
+                            step,
+                            "train",
+                            loss=loss,
+                            nll=nll,
+                            lr=bundle.optimizer.param_groups[0]["lr"],
+                            grad_norm=norm,
+                            tokens_per_second=(seed.training.target_tokens - before) / share,
+                        )
+                    spared.append(seed)
+        if evaluating or stop.asked or step == until or len(spared) < len(seeds):
+            share = (time.perf_counter() - started) / len(seeds)
+            bundle.hand_back()
+            sound, spared = spared, []
+            for seed in sound:
+                with contained(seed.training.run):
+                    seed.training.seconds += share
+                    seed.hand_back_streams()
+                    if evaluating:
+                        score_validation(seed.training, seed.tracker)
+                    elif stop.asked:
+                        save_state(seed.training)
+                    spared.append(seed)
+            if stop.asked:
+                raise Stopped(f"stopped by {stop.asked} at step {step} of {trainer.steps}")
+            started, tokens_before = time.perf_counter(), [t.target_tokens for t in trainings]
+    return spared

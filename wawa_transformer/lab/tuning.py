@@ -1,0 +1,153 @@
+"""Tuning: a learning rate for each encoding, chosen on seeds that the study does not use.
+
+One rate for all may suit one encoding and not another, which is then the result. With
+``study.tune`` every encoding is trained at every point of a small grid; the point with the lowest
+validation NLL is its own, task by task, and the study trains with it under fresh seeds. A point is
+a study of its own: all encodings at one rate, so that it can be seen whether the order of the
+encodings depends on the rate that all of them share.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig
+
+from wawa_transformer.config import TrainerConfig, UserError, check
+from wawa_transformer.lab.study import list_jobs
+from wawa_transformer.runs import Run
+
+TUNED = ("lr", "warmup")  # keys of trainer
+
+
+@dataclass(frozen=True)
+class Point:
+    """One of the grid: what every encoding is tried with."""
+
+    lr: float
+    warmup: int
+
+    def __str__(self) -> str:
+        return f"lr {self.lr:g}, warmup {self.warmup}"
+
+
+Jobs = dict[Run, DictConfig]
+
+
+def grid_points(config: DictConfig, overrides: Sequence[str]) -> list[Point]:
+    """The points of ``study.tune``, none where it is left out.
+
+    Raises:
+        UserError: the grid leaves nothing to choose, shares a seed with the study, or holds a
+            value that the trainer does not take; ``overrides`` say what is to be chosen.
+    """
+    tune, trainer = config.study.tune, config.trainer
+    if not (tune.lr or tune.warmup or tune.seeds):
+        return []
+    for key in TUNED:
+        values = tune[key]
+        if len(set(values)) < len(values):
+            raise UserError(f"study.tune.{key} names a value twice.")
+        for value in values:
+            check(TrainerConfig, TrainerConfig(**{key: value}), "study.tune.")
+        for override in overrides:
+            if values and override.lstrip("+").startswith(f"trainer.{key}="):
+                raise UserError(
+                    f"{override} is what study.tune.{key} chooses; leave one of them out: "
+                    f"study.tune.{key}=[]."
+                )
+    points = [
+        Point(lr, warmup)
+        for lr, warmup in itertools.product(
+            tune.lr or [trainer.lr], tune.warmup or [trainer.warmup]
+        )
+    ]
+    if len(points) < 2:
+        raise UserError(
+            f"study.tune has one point ({points[0]}), which leaves nothing to choose; give "
+            f"study.tune.lr or study.tune.warmup two values or more, or leave study.tune.seeds out."
+        )
+    if not tune.seeds:
+        raise UserError(
+            "study.tune.seeds is empty; name seeds that are not in study.seeds, such as [100, 101]."
+        )
+    if shared := set(tune.seeds) & set(config.study.seeds):
+        raise UserError(
+            f"study.tune.seeds and study.seeds share {', '.join(map(str, sorted(shared)))}: a rate "
+            f"would be tested on the seed it was chosen on; name others."
+        )
+    return points
+
+
+def list_trials(
+    config: DictConfig, overrides: Sequence[str], points: Sequence[Point]
+) -> dict[Point, Jobs]:
+    """The runs at each point; inside ``hydra.main``."""
+    trials = {}
+    for point in points:
+        own = [
+            f"study.name={config.study.name}-lr{point.lr:g}-warmup{point.warmup}",
+            f"study.seeds={list(config.study.tune.seeds)}",
+            *(f"trainer.{key}={getattr(point, key)}" for key in TUNED),
+        ]
+        every = [*overrides, *own]
+        try:
+            trials[point] = list_jobs(hydra.compose("config", every), every)
+        except UserError as error:
+            raise UserError(f"study.tune at {point}: {error}") from None
+    return trials
+
+
+def validation_rows(trials: Mapping[Point, Jobs]) -> list[dict[str, Any]]:
+    """Validation at the last step of every run that was tried: the rows of ``tuning.csv``.
+
+    NaN where a run has not finished, such as one whose loss did not stay finite.
+    """
+    rows = []
+    for point, jobs in trials.items():
+        for run in jobs:
+            kept = run.result()
+            scores = kept["validation"] if kept else {}
+            row = {"task": run.task, "pe": run.pe, "lr": point.lr, "warmup": point.warmup}
+            values = {name: scores.get(name, math.nan) for name in ("nll", "exact_match")}
+            rows.append(row | {"seed": run.seed} | values)
+    return rows
+
+
+def best_points(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Point]:
+    """For each task and encoding the point of the lowest mean NLL over seeds, all of them finished.
+
+    Raises:
+        UserError: there is no such point.
+    """
+    tried: dict[tuple[str, str], dict[Point, list[float]]] = {}
+    for row in rows:
+        points = tried.setdefault((row["task"], row["pe"]), {})
+        points.setdefault(Point(row["lr"], row["warmup"]), []).append(row["nll"])
+    best = {}
+    for (task, pe), points in tried.items():
+        means = {point: fmean(values) for point, values in points.items()}
+        finished = {point: mean for point, mean in means.items() if math.isfinite(mean)}
+        if not finished:
+            raise UserError(
+                f"no point of study.tune was trained to its end by {pe} on {task} with every seed; "
+                f"see the runs named above, and change study.tune.lr or study.tune.warmup."
+            )
+        best[task, pe] = min(finished, key=finished.__getitem__)
+    return best
+
+
+def tuned(jobs: Jobs, best: Mapping[tuple[str, str], Point]) -> Jobs:
+    """The study's runs, each at the best point of its task and encoding."""
+    found = {}
+    for run, job in jobs.items():
+        for key in TUNED:
+            job.trainer[key] = getattr(best[run.task, run.pe], key)
+        found[Run.of(job)] = job
+    return found
