@@ -1,7 +1,7 @@
 # Both commands set up what they need, once:  make compare   make test
 PYTHON ?= python3
-# A CPU build of torch on Linux: make compare TORCH_INDEX=https://download.pytorch.org/whl/cpu
-TORCH_INDEX ?=
+# Without an NVIDIA card torch's CPU build will do, a tenth of the download; TORCH_INDEX= takes PyPI's.
+TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,https://download.pytorch.org/whl/cpu)
 ARGS ?=
 BIN := .venv/bin
 
@@ -36,8 +36,9 @@ distclean: clean ## remove the environment as well, keep results
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 		{ echo "error: Python 3.11, 3.12 or 3.13 is needed; name one: make PYTHON=python3.12"; exit 1; }
+	@echo "installing into .venv, once: some minutes; $(if $(TORCH_INDEX),2.2 GB on the disk with the CPU build of torch,several GB more with its CUDA build)"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		$(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --retries 1 \
+		$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@

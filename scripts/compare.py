@@ -40,7 +40,7 @@ def main(config: DictConfig) -> None:
     check_launcher(config, launcher)
     jobs = list_jobs(config, overrides)
     rule, unjudged = rule_of(config, overrides, jobs)
-    trials = list_trials(config, overrides, grid_points(config, overrides))
+    trials = list_trials(config, jobs, grid_points(config, overrides))
     count = len(jobs) + sum(map(len, trials.values()))
     minutes = config.study.minutes and config.study.minutes / count
     if unjudged:
@@ -61,6 +61,7 @@ def main(config: DictConfig) -> None:
         stack.enter_context(hold(directory))
         fill(jobs, config, overrides, launcher, minutes)
 
+        print("writing the report", flush=True)
         # A second to import, and not needed until now.
         from wawa_transformer.lab.report import write_means, write_report
 

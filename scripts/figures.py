@@ -1,6 +1,6 @@
 """Draw the pictures of the lesson:  python scripts/figures.py [lang=en|zh|both] [output_dir=…]
 
-Ten pictures of the sinusoidal encoding as PNG and one interactive page, explore.html, that opens
+Thirteen pictures as PNG and one interactive page, explore.html, that opens
 without a network.
 """
 

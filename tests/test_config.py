@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,16 @@ from conftest import TINY, configure, run_script
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
+from wawa_transformer import commandline
 from wawa_transformer.commandline import check_use, explain, validate
-from wawa_transformer.config import CONFIG_DIR, TranslateConfig, UserError, build_model
+from wawa_transformer.config import (
+    CONFIG_DIR,
+    OF_ALL,
+    Config,
+    TranslateConfig,
+    UserError,
+    build_model,
+)
 from wawa_transformer.counting import Counting
 from wawa_transformer.positional import ENCODINGS
 from wawa_transformer.runs import Run
@@ -164,6 +173,17 @@ def test_scripts_exit_with_one_sentence_and_status_1(arguments: list[str], tmp_p
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+def test_help_says_of_every_key_what_it_is() -> None:
+    """A line for each, or one for a few that belong together."""
+    template = (CONFIG_DIR / "config.yaml").read_text(encoding="utf-8").split("== Keys ==")[1]
+    lines = re.findall(r"^      ([a-z0-9_., ]+): \S.{6,}$", template, flags=re.M)
+    said = [key for line in lines for key in line.split(", ")]
+    every = {key for key, _ in commandline.fields(Config)} | {"pe.kind", "task.kind"}
+    every |= {f"pe.{key}" for key in OF_ALL}
+    every -= {"pe", "task"}
+    assert set(said) == every and len(said) == len(every)
 
 
 def test_help_shows_the_words_that_are_accepted() -> None:

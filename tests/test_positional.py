@@ -80,7 +80,7 @@ def test_batch_comes_first() -> None:
     "design",
     [
         {}, {"base": 100.0}, {"spacing": "linear"}, {"spacing": "textbook"}, {"order": "rising"},
-        {"order": "permuted"}, {"layout": "concatenated"}, {"band": "low"}, {"band": "high"},
+        {"order": "permuted"}, {"layout": "concatenated"}, {"band": "fast"}, {"band": "slow"},
         {"stretch": 2.0}, {"spacing": "fairseq"}, {"spacing": "divided"},
     ],
 )  # fmt: skip
@@ -313,10 +313,10 @@ def test_order_and_layout_only_move_columns() -> None:
 
 
 def test_a_band_leaves_half_of_the_dimensions() -> None:
-    """Low and high add up to the whole."""
-    low, high = (sinusoid_table(30, 10, band=band)[0] for band in ("low", "high"))
-    assert torch.equal(low + high, sinusoid_table(30, 10)[0])
-    assert (low[:, 5:] == 0).all() and (high[:, :5] == 0).all()
+    """Fast and slow add up to the whole; the lower dimensions are the fast ones."""
+    fast, slow = (sinusoid_table(30, 10, band=band)[0] for band in ("fast", "slow"))
+    assert torch.equal(fast + slow, sinusoid_table(30, 10)[0])
+    assert (fast[:, 5:] == 0).all() and (slow[:, :5] == 0).all()
 
 
 MOST = "at least {} and at most 1,000,000"

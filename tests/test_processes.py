@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import re
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import DictConfig
 
-from wawa_transformer import checkpoint, evaluation, preparation, processes, training
+from wawa_transformer import checkpoint, evaluation, parallel, preparation, processes, training
 from wawa_transformer.batching import Batch, encode
 from wawa_transformer.config import UserError, check_model
 from wawa_transformer.preparation import prepare
@@ -30,7 +32,7 @@ from wawa_transformer.runs import LOCK, Run, holder
 from wawa_transformer.stopping import Stopped
 from wawa_transformer.text import build_task
 from wawa_transformer.training import train
-from wawa_transformer.transformer import PAD
+from wawa_transformer.transformer import PAD, Transformer
 
 
 @pytest.mark.parametrize(("machines", "shard"), [(1, "false"), (2, "true")])
@@ -201,8 +203,16 @@ def test_each_process_holds_a_part(tmp_path: Path) -> None:
     config = configure(*DIVIDED, *odd, "trainer.shard=true", f"output_dir={tmp_path}")
     run = Run.of(config)
     in_two_processes(lambda: train(config))
+    divide = parallel.divide
+
+    def watched(model: Transformer, device: torch.device) -> None:
+        before = [weakref.ref(parameter) for parameter in model.parameters()]
+        divide(model, device)
+        gc.collect()
+        assert not any(reference() is not None for reference in before), "held as a whole"
 
     def look() -> None:
+        parallel.divide = watched
         with processes.joined("cpu"):
             model = (training := prepare(config, run)).model
             saved = kept(run)

@@ -1,22 +1,65 @@
-"""What there is:  python -m wawa_transformer"""
+"""What there is, and every script from anywhere:  wawa   wawa train pe=learned
+
+``python -m wawa_transformer`` is the same command.
+"""
 
 import ast
+import runpy
+import sys
+from pathlib import Path
 
 from wawa_transformer import __version__
-from wawa_transformer.config import CONFIG_DIR
-from wawa_transformer.positional import ENCODINGS
-from wawa_transformer.tasks import TASKS
-from wawa_transformer.text import TextTask  # noqa: F401  (registers the text task)
+from wawa_transformer.config import CONFIG_DIR, nearest
 
-print(f"""wawa_transformer {__version__}: compares positional encodings with evidence
+SCRIPTS = CONFIG_DIR.parent / "scripts"
+
+
+def scripts() -> dict[str, Path]:
+    """Every script by its name; what others import is none."""
+    paths = sorted(SCRIPTS.glob("*.py"))
+    return {path.stem: path for path in paths if "__main__" in path.read_text(encoding="utf-8")}
+
+
+def overview() -> str:
+    """Encodings, tasks, and each script's own first line."""
+    from wawa_transformer.positional import ENCODINGS
+    from wawa_transformer.tasks import TASKS
+    from wawa_transformer.text import TextTask  # noqa: F401  (registers the text task)
+
+    purposes = {
+        name: (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition(":")
+        for name, path in scripts().items()
+    }
+    commands = "\n".join(f"  wawa {name:12} {purpose}" for name, (purpose, *_) in purposes.items())
+    return f"""wawa_transformer {__version__}: compares positional encodings with evidence
 
 encodings  {", ".join(sorted(ENCODINGS))}
 tasks      {", ".join(sorted(TASKS))}
 
-In a checkout of the project (each has --help):""")
-for path in sorted((CONFIG_DIR.parent / "scripts").glob("*.py")):
-    purpose = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    print(f"  {purpose.splitlines()[0]}")
-print("""
+{commands}
+
+Each has --help. In a checkout, wawa train is python scripts/train.py. It all stands in
+  {SCRIPTS.parent}
+
 In your own code:
-  from wawa_transformer import PositionalEncoding, Transformer""")
+  from wawa_transformer import PositionalEncoding, Transformer"""
+
+
+def main() -> None:
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    known = scripts()
+    if name in ("--help", "-h"):
+        print(overview())
+        return
+    if name not in known:
+        sys.exit(
+            f"error: wawa {name} does not exist{nearest(name, known)}; choose one of "
+            f"{', '.join(known)}."
+        )
+    sys.argv[:2] = [str(known[name])]
+    sys.path.insert(0, str(SCRIPTS))  # as python does for a script
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

@@ -23,13 +23,18 @@ def directory() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "wawa_transformer"
 
 
+def place(key: str) -> Path:
+    """Where what belongs to ``key`` is kept; the key says all that it depends on."""
+    return directory() / sha256(key.encode("utf-8", "surrogatepass"))
+
+
 def cached(key: str, make: Callable[[], bytes]) -> bytes:
-    """``make()``, or what it gave before for the same ``key``, which says all it depends on.
+    """``make()``, or what it gave before for the same ``key``.
 
     A file that is not what was written is made again, and a folder that cannot be written does
     without.
     """
-    path = directory() / sha256(key.encode("utf-8", "surrogatepass"))
+    path = place(key)
     with contextlib.suppress(OSError):
         seal, content = (whole := path.read_bytes())[:64], whole[64:]
         if seal == sha256(content).encode():
@@ -52,7 +57,7 @@ def folder(key: str, make: Callable[[Path], dict[str, int]]) -> tuple[Path, dict
     Raises:
         UserError: the folder cannot be written, or the disk is full.
     """
-    path = directory() / sha256(key.encode("utf-8", "surrogatepass"))
+    path = place(key)
     remedy = "set XDG_CACHE_HOME to a folder of yours that has room"
     if (found := whole(path)) is None:
         make_directory(path, remedy)

@@ -28,7 +28,9 @@ from wawa_transformer.transformer import (
     Transformer,
 )
 
-CONFIG_DIR = Path(__file__).resolve().parent.parent / "configs"
+# A checkout has configs/ and scripts/ beside the package, a wheel inside it.
+PACKAGE = Path(__file__).resolve().parent
+CONFIG_DIR = (PACKAGE if (PACKAGE / "configs").is_dir() else PACKAGE.parent) / "configs"
 # Names become folders; ".." and "/" would lead out of output_dir.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,3})?|mps")

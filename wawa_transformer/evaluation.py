@@ -137,7 +137,8 @@ def test_results(
         row = {"length": n, **summarise(scores, lengths == n)}
         rows.append(row | {"ceiling": task.ceiling(n)})
     if train is not None:
-        asked = set(test.text["source"][:])
+        sources = test.text["source"][:]
+        asked = set(sources)
         seen: set[str] = set()
         known: dict[int, list[str]] = {}  # of generated tasks: a text has no ceiling, and may be
         for part in train.select_columns(["source", "length"]).iter(AT_ONCE):  # larger than memory
@@ -145,7 +146,7 @@ def test_results(
             if task.trained_lengths:
                 for source, n in zip(part["source"], part["length"], strict=True):
                     known.setdefault(n, []).append(source)
-        new = np.array([source not in seen for source in test.text["source"][:]])
+        new = np.array([source not in seen for source in sources])
         whole["new"] = summarise(scores, trained & new)
         for row in rows:
             n = row["length"]

@@ -211,6 +211,7 @@ def adamw(parameters: Iterable[Tensor], trainer: DictConfig) -> torch.optim.Opti
 def divide(training: Training) -> None:
     """Leave each process its part of the model and of the optimiser's moments."""
     state = training.optimizer.state_dict()
+    del training.optimizer  # or it would hold on to whole parameters, on the device
     parallel.divide(training.model, training.device)
     training.optimizer = adamw(training.model.parameters(), training.config.trainer)
     for i, parameter in enumerate(training.model.parameters()):

@@ -11,7 +11,7 @@ from torch import Tensor
 SPACINGS = ("geometric", "linear", "exponential", "textbook", "fairseq", "divided")
 ORDERS = ("falling", "rising", "permuted")
 LAYOUTS = ("interleaved", "concatenated")
-BANDS = ("all", "low", "high")
+BANDS = ("all", "fast", "slow")
 
 
 def sinusoid_table(length: int, d_model: int, **design: Any) -> Tensor:
@@ -35,8 +35,8 @@ def sinusoid(
     """Sines and cosines of any ``position (N,)``, negative ones too: ``(N, d_model)``, float64.
 
     ``layout``: ``interleaved`` is the paper's (sines in even dimensions), ``concatenated`` puts
-    all sines before all cosines, as the paper's own code did (tensor2tensor). ``band``: ``low`` or
-    ``high`` leaves nothing but that half of the dimensions; the others are zero.
+    all sines before all cosines, as the paper's own code did (tensor2tensor). ``band``: ``fast``
+    leaves nothing but the lower half of the dimensions, ``slow`` the upper; the others are zero.
     """
     sine, cosine = frequencies(d_model, **spectrum)
     position = position.double().unsqueeze(1)  # (N,1)
@@ -47,9 +47,9 @@ def sinusoid(
     table = torch.cat((sines, cosines), dim=1)
     if layout == "interleaved":
         table[:, 0::2], table[:, 1::2] = sines, cosines
-    if band == "low":
+    if band == "fast":
         table[:, d_model // 2 :] = 0
-    elif band == "high":
+    elif band == "slow":
         table[:, : d_model // 2] = 0
     return table
 

@@ -76,7 +76,7 @@ class Tracker:
             added = encoding.embed(torch.zeros(1, length, d_model, device=device), at)[0]  # (S,D)
         figure = picture(7, 3.5)
         axes = figure.add_subplot()
-        image = axes.imshow(added.cpu(), aspect="auto", cmap="RdBu", vmin=-2, vmax=2)
+        image = axes.imshow(added.cpu(), aspect="auto", cmap="RdBu_r", vmin=-2, vmax=2)
         axes.set(xlabel="dimension", ylabel="position", title="added to the embedding")
         figure.colorbar(image)
         self.writer.add_figure("encoding/table", figure, step)
@@ -215,12 +215,12 @@ class ProgressBar:
             TextColumn(f"{config.task.name} · {config.pe.name} · seed {config.seed}"),
             BarColumn(),
             TextColumn("{task.completed}/{task.total}"),
-            TextColumn("loss {task.fields[loss]:.3f} · {task.fields[speed]:,.0f} tokens/s ·"),
+            TextColumn("{task.fields[so_far]} ·"),
             TimeRemainingColumn(),
             disable=not config.progress,
         )
         self.bar = self.progress.add_task(
-            "", total=config.trainer.steps, completed=step, loss=math.nan, speed=0
+            "", total=config.trainer.steps, completed=step, so_far="beginning"
         )
 
     def __enter__(self) -> ProgressBar:
@@ -232,4 +232,5 @@ class ProgressBar:
 
     def update(self, step: int, loss: float, speed: float) -> None:
         """So far: ``step`` is done at this loss, ``speed`` in target tokens per second."""
-        self.progress.update(self.bar, completed=step, loss=loss, speed=speed)
+        so_far = f"loss {loss:.3f} · {speed:,.0f} tokens/s"
+        self.progress.update(self.bar, completed=step, so_far=so_far)

@@ -14,7 +14,7 @@ import pandas as pd
 import yaml
 from evidence import BENCHMARKS
 
-from wawa_transformer.lab.analysis import VERDICTS as VERDICTS_OF_PAIRS
+from wawa_transformer.lab.answers import VERDICTS as VERDICTS_OF_PAIRS
 from wawa_transformer.lab.rules import headline
 
 DOCS = BENCHMARKS.parent / "docs"
@@ -46,9 +46,21 @@ def diff(study: str, task: str, a: str, b: str, of: int = 1, **part: Any) -> str
     return f"{evidence.difference(first, second, of):+z.3f}"
 
 
-def ceiling(study: str, task: str, pe: str = "none") -> str:
+def ceiling(study: str, task: str, of: str | None = None) -> str:
     """What a model without positions can reach, and what chance adds to it on the seeds' splits."""
-    return f"{evidence.ceiling(study, task, pe):.3f}"
+    return f"{evidence.ceiling(study, task, of):.3f}"
+
+
+def chosen(study: str, task: str, pe: str) -> str:
+    """The learning rate and the warmup that tuning chose."""
+    (found,) = (each["chosen"][pe] for each in evidence.rates(study) if each["name"] == task)
+    return f"{found.lr:g}, {found.warmup}"
+
+
+def orders(study: str, task: str) -> str:
+    """Whether the order of each pair depends on a rate that both share."""
+    (found,) = (each["orders"] for each in evidence.rates(study) if each["name"] == task)
+    return " ".join(found)
 
 
 def bleu(pe: str, study: str = "multi30k") -> str:
@@ -145,6 +157,8 @@ ENVIRONMENT.globals.update(
             middle,
             diff,
             ceiling,
+            chosen,
+            orders,
             bleu,
             reach,
             change,

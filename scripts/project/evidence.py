@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 import shlex
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -21,6 +23,7 @@ from wawa_transformer.lab.intervals import (
     paired_difference,
     sampling_interval,
 )
+from wawa_transformer.lab.rates import rates_summary
 from wawa_transformer.lab.rules import Outcome, Rule
 
 BENCHMARKS = CONFIG_DIR.parent / "benchmarks"
@@ -42,27 +45,78 @@ def rows(study: str, task: str, pe: str, file: str = "results.csv") -> pd.DataFr
     return chosen
 
 
+def sources(study: str) -> str:
+    """``_new``, the ending of the columns that a report rests on: new sources, where all of a
+    study's runs counted them, or the empty one.
+    """
+    table = table_of(BENCHMARKS / study / "results.csv")
+    if "examples_new" not in table or not table["trained"].notna().all():
+        return ""
+    seen = table[table["trained"].eq(True)]
+    counts = seen.groupby(["task", "pe", "seed"])["examples_new"].sum()
+    return "_new" if counts.gt(0).all() else ""
+
+
 def exact_match(
-    study: str, task: str, pe: str, unseen: bool = False, column: str = "exact_match"
+    study: str,
+    task: str,
+    pe: str,
+    unseen: bool = False,
+    column: str = "exact_match",
+    of: str | None = None,
 ) -> BySeed:
-    """For each seed the mean exact match over the trained lengths, or the longer ones."""
+    """For each seed the mean exact match over the trained lengths, or the longer ones.
+
+    At the trained lengths of :func:`sources`, unless ``of`` says otherwise.
+    """
     table = rows(study, task, pe)
     longest = table.loc[table["trained"].eq(True), "length"].max()
     part = table[table["length"] > longest] if unseen else table[table["trained"].eq(True)]
+    of = "" if unseen else sources(study) if of is None else of
     # Lengths that were tested with more examples count for more, as in the test split itself.
-    weighted = (part[column] * part["examples"]).groupby(part["seed"]).sum()
-    return by_seed(weighted / part.groupby("seed")["examples"].sum())
+    examples = part[f"examples{of}"]
+    weighted = (part[f"{column}{of}"].fillna(0) * examples).groupby(part["seed"]).sum()
+    return by_seed(weighted / examples.groupby(part["seed"]).sum())
 
 
-def ceiling(study: str, task: str, pe: str) -> Estimate:
+def blind(study: str, task: str, of: str | None = None) -> tuple[float, float] | None:
+    """The most without positions and its standard error on one split, as the report has it.
+
+    ``of`` is :func:`sources`, unless told; each seed has a split of its own.
+    """
+    of = sources(study) if of is None else of
+    table = table_of(BENCHMARKS / study / "results.csv")
+    table = table[(table["task"] == task) & table["trained"].eq(True)]
+    table = table[table["pe"] == table["pe"].iloc[0]]
+    found = []
+    for _, split in table.groupby("seed"):
+        pairs = zip(split[f"ceiling{of}"], split[f"examples{of}"], strict=True)
+        known = [{"ceiling": None if math.isnan(c) else c, "examples": m} for c, m in pairs]
+        found.append(analysis.ceiling_of(known))
+    if None in found:
+        return None
+    means, errors = zip(*(each for each in found if each), strict=True)
+    return fmean(means), math.sqrt(fmean(error**2 for error in errors))
+
+
+def ceiling(study: str, task: str, of: str | None = None) -> Estimate:
     """What a model without positions can reach, with its sampling interval on the test splits."""
-    table = rows(study, task, pe)
-    splits = table["seed"].nunique()
-    part = table[table["trained"].eq(True) & (table["seed"] == table["seed"].iloc[0])]
-    found = analysis.ceiling_of(part.to_dict("records"))
+    found = blind(study, task, of)
     assert found is not None
+    table = table_of(BENCHMARKS / study / "results.csv")
+    splits = table.loc[table["task"] == task, "seed"].nunique()
     chance = sampling_interval(found[1], splits)
     return Estimate(found[0], found[0] - chance, found[0] + chance, splits)
+
+
+def rates(study: str) -> list[dict[str, Any]]:
+    """What tuning found, task by task, as the report has it."""
+    table = table_of(BENCHMARKS / study / "tuning.csv")
+    encodings = list(dict.fromkeys(table["pe"]))
+    return rates_summary(
+        table.to_dict("records"),  # type: ignore[arg-type]
+        analysis.compared_pairs(encodings),
+    )
 
 
 def learned(study: str, task: str, pe: str) -> bool:
@@ -100,9 +154,7 @@ def measured(study: str, task: str) -> Measured:
         values["reach"] = {pe: reaches(study, task, pe) for pe in encodings}
         far = table[table["length"] > longest].groupby(["pe", "seed"])["exact_match"].mean()
         values["beyond"] = {pe: by_seed(far[pe]) for pe in far.index.unique("pe")}
-        first = table[(table["pe"] == encodings[0]) & (table["seed"] == table["seed"].iloc[0])]
-        seen = first[first["trained"].eq(True)].astype({"ceiling": object})
-        known = analysis.ceiling_of(seen.where(seen.notna(), None).to_dict("records"))
+        known = blind(study, task)
     if (BENCHMARKS / study / "bleu.csv").exists():
         values["bleu"] = {pe: bleu(study, task, pe) for pe in encodings}
     return Measured(values, longest, known, sentence_tests(study))

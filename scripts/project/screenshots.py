@@ -1,11 +1,12 @@
-"""Make the documentation's pictures:  python scripts/project/screenshots.py
+"""Make the documentation's pages and pictures:  python scripts/project/screenshots.py
 
-Needs Chromium, and the finished default study (make compare). Writes docs/images/: screenshots of
-the report, of TensorBoard and of the page to move by hand, and those of the lesson's pictures that
-are there already.
+Needs Chromium, and the finished default study (make compare). Writes docs/report.html, its report,
+docs/explore.html and docs/playground.html, with the models that it holds; and docs/images/:
+screenshots of these and of TensorBoard, and those of the lesson's pictures that are there already.
 """
 
 import argparse
+import re
 import shutil
 import subprocess
 import sys
@@ -17,12 +18,14 @@ from pathlib import Path
 
 from wawa_transformer.config import CONFIG_DIR
 from wawa_transformer.lesson.pictures import draw_all, write_explorer
+from wawa_transformer.lesson.playground import models, write_playground
 
 ROOT = CONFIG_DIR.parent
 sys.path.insert(0, str(ROOT / "tests"))
 from chromium import chromium  # noqa: E402
 
-IMAGES = ROOT / "docs" / "images"
+DOCS = ROOT / "docs"
+IMAGES = DOCS / "images"
 PORT = 6106
 
 
@@ -37,19 +40,27 @@ def shoot(url: str, name: str, size: str) -> None:
     print(picture)
 
 
+def without_runs(report: Path) -> str:
+    """A report whose links to the runs' folders, which stay behind, are text."""
+    page = report.read_text(encoding="utf-8")
+    return re.sub(r'<a href="(?![a-z]+:|#)[^"]*">(.*?)</a>', r"\1", page)
+
+
 def main() -> None:
     study = ROOT / "results" / "default"
     if not (study / "report.html").exists():
         sys.exit(f"error: {study / 'report.html'} does not exist; run make compare first.")
     with tempfile.TemporaryDirectory() as folder:
-        shoot((study / "report.html").as_uri(), "report.png", "1000,900")
+        (DOCS / "report.html").write_text(without_runs(study / "report.html"), encoding="utf-8")
+        write_explorer(DOCS / "explore.html")
+        write_playground(DOCS / "playground.html", models(DOCS / "playground.html"))
+        shoot((DOCS / "report.html").as_uri(), "report.png", "1000,900")
+        shoot((DOCS / "playground.html").as_uri() + "#lang=en", "playground.png", "1100,1000")
         for lang, images in (("en", IMAGES), ("zh", IMAGES / "zh")):
             for picture in draw_all(Path(folder, lang), lang):
                 if (images / picture.name).exists():
                     shutil.copy(picture, images)
-        page = Path(folder, "explore.html")
-        write_explorer(page)
-        shoot(page.as_uri() + "#lang=en", "explore.png", "1200,1080")
+        shoot((DOCS / "explore.html").as_uri() + "#lang=en", "explore.png", "1200,1080")
         # The means alone: TensorBoard selects none of more than 40 runs.
         for mean in study.glob("*/*/mean"):
             shutil.copytree(mean, Path(folder, "means", mean.relative_to(study)))

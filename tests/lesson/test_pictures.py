@@ -11,17 +11,19 @@ from conftest import run_script
 from PIL import Image
 
 from wawa_transformer.lesson import pictures
+from wawa_transformer.positional import Place, consecutive
+from wawa_transformer.relative import Rotary, T5Buckets, alibi_slopes
 from wawa_transformer.sinusoid import sinusoid
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 @pytest.mark.filterwarnings("error:Glyph")  # a character that the font lacks
 def test_every_picture_is_drawn(lang: str, tmp_path: Path) -> None:
-    """Ten pictures, none of them blank, every character present."""
+    """Thirteen pictures, none of them blank, every character present."""
     if lang == "zh" and pictures.cjk_font() is None:
         pytest.skip("no font with Chinese characters here")
     paths = pictures.draw_all(tmp_path, lang)
-    assert len(paths) == len(pictures.GALLERY) == 10
+    assert len(paths) == len(pictures.GALLERY) == 13
     for path in paths:
         with Image.open(path) as image:
             colours = image.convert("RGB").getcolors(maxcolors=2**24)
@@ -60,6 +62,15 @@ def test_the_page_computes_what_the_module_computes(spacing: str, explorer: Path
     rows = sinusoid(torch.tensor([p, p + k]), d, spacing=spacing)
     first = ", ".join(f"{value:.4f}" for value in rows[0, :4].tolist())
     similarity = float(torch.cosine_similarity(rows[0], rows[1], dim=0))
+    inside = re.search(r'<p id="score"[^>]*>([^<]*)', page)
+    turned = Rotary(Place(d, 1), base=10000.0).turn(torch.ones(1, 1, k + 1, d), consecutive(k + 1))
+    left = float(turned[0, 0, 0] @ turned[0, 0, k]) / d
+    bucket = int(T5Buckets(Place(8, 8)).bucket(torch.tensor(-k)))
+    assert inside is not None and f"Query {p + k}, key {p}: rotary leaves {left:.4f}" in inside[1]
+    assert (
+        f"ALiBi adds {-alibi_slopes(8)[0] * k:.1f}, T5 adds the number of bucket {bucket}."
+        in (inside[1])
+    )
     reading = re.search(r'<p id="reading"[^>]*>([^<]*)', page)
     assert reading is not None
     assert f"Position {p} begins {first}." in reading[1]
@@ -70,7 +81,7 @@ MOVE = """
 <script>
 const look = id => [...document.querySelectorAll(`#${id} .js-line, #${id} .point, #${id} image`)]
   .map(trace => ["d", "transform", "href"].map(name => trace.getAttribute(name))).join();
-const plots = ["table", "curves", "similarity", "rotation"];
+const plots = ["table", "curves", "similarity", "rotation", "scores"];
 addEventListener("load", () => setTimeout(() => {
   const before = plots.map(look), base = document.getElementById("base");
   base.focus();
@@ -91,11 +102,11 @@ addEventListener("load", () => setTimeout(() => {
 def test_a_slider_moves_the_plots_and_the_button_changes_the_language(
     size: str, explorer: Path, browser, tmp_path: Path
 ) -> None:
-    """All four pictures follow the base; nothing is wider than a phone's screen."""
+    """All pictures follow the base; nothing is wider than a phone's screen."""
     copy = tmp_path / "copy.html"
     copy.write_text(explorer.read_text(encoding="utf-8") + MOVE, encoding="utf-8")
     page = browser(copy.as_uri() + "#lang=en", size)
-    assert 'data-moved="table curves similarity rotation"' in page
+    assert 'data-moved="table curves similarity rotation scores"' in page
     assert 'data-wide="false"' in page
     assert 'lang="zh"' in page and "亲手试试正弦位置编码" in page
     assert 'id="base-value">100<' in page
@@ -105,5 +116,5 @@ def test_the_page_needs_no_network(explorer: Path) -> None:
     """Outside plotly's own text nothing is loaded from anywhere."""
     page = explorer.read_text(encoding="utf-8")
     own = re.sub(r"<script>/\*\*.*?</script>", "", page, flags=re.S)
-    assert len(own) < 20_000 and len(page) > 1_000_000
+    assert len(own) < 24_000 and len(page) > 1_000_000
     assert not re.search(r"https?://|src=|<link", own)

@@ -886,7 +886,7 @@ def train_dropout() -> Checked:
 def train_ablate_dims() -> Checked:
     paper, rising, low, high, none = (
         em("sinusoid", "reverse", pe)
-        for pe in ("sinusoidal", "rising", "low_half", "high_half", "none")
+        for pe in ("sinusoidal", "rising", "fast_half", "slow_half", "none")
     )
     assert evidence.difference(low, high).low > 0.5
     slow_is_blind = not evidence.difference(high, none).excludes_zero

@@ -15,17 +15,23 @@ from sacrebleu.metrics import BLEU
 
 from wawa_transformer.config import UserError
 from wawa_transformer.evaluation import METRICS, SHOWN
-from wawa_transformer.lab.conditions import LEARNED_IN_RANGE, Judged, Measured, judge
-from wawa_transformer.lab.intervals import (
-    CONFIDENCE,
-    Estimate,
-    estimate,
-    paired_difference,
-    sampling_interval,
-    verdict,
+from wawa_transformer.lab.answers import (
+    first_and_last,
+    in_words,
+    label,
+    not_above,
+    told_apart,
 )
+from wawa_transformer.lab.conditions import (
+    LEARNED_IN_RANGE,
+    MEASURES,
+    Measured,
+    Values,
+    judge,
+)
+from wawa_transformer.lab.intervals import estimate, verdict
 from wawa_transformer.lab.profiles import improvement
-from wawa_transformer.lab.rules import Outcome, Rule, headline
+from wawa_transformer.lab.rules import Rule
 from wawa_transformer.runs import Run, read_lines
 from wawa_transformer.translation import paired_test
 
@@ -34,7 +40,6 @@ NEARLY_ALL = 0.9  # of the test sources that were trained on, for the lengths th
 TRANSLATIONS_SHOWN = 8
 
 Result = dict[str, Any]  # the contents of one result.json, with its run
-Values = dict[str, dict[int, float]]  # encoding -> seed -> value
 Pairs = Sequence[Sequence[str]]  # of encodings
 
 
@@ -109,14 +114,18 @@ def improvements(
     A run's score is its exact match at trained lengths; of a text BLEU, or, where nothing was
     translated, the NLL, less being better.
     """
-    scores: dict[str, dict[str, list[float]]] = {}
     decided = _decided(results)
+
+    def score(result: Result) -> float:
+        if result["translation"]:
+            return float(result["translation"]["bleu"])
+        if result["train_max_length"] is None:
+            return -float(result["test"]["nll"])
+        return _at_trained(result, decided[result["task"]])
+
+    scores: dict[str, dict[str, list[float]]] = {}
     for result in results:
-        of_text = result["train_max_length"] is None
-        score = _at_trained(result, decided[result["task"]])
-        score = -result["test"]["nll"] if of_text else score
-        score = result["translation"]["bleu"] if result["translation"] else score
-        scores.setdefault(result["pe"], {}).setdefault(result["task"], []).append(score)
+        scores.setdefault(result["pe"], {}).setdefault(result["task"], []).append(score(result))
     found = [
         {"a": a, "b": b, "estimate": improvement(scores[a], scores[b])}
         for a, b in compared_pairs([pe for pe in encodings if pe in scores], declared)
@@ -125,7 +134,10 @@ def improvements(
 
 
 def reach_table(results: Sequence[Result]) -> pd.DataFrame:
-    """For ``ranking``: each run's reach, of the encodings that have learned the trained lengths."""
+    """For ``ranking``: each run's reach, NaN where its encoding has not learned trained lengths.
+
+    Nothing of a task where no encoding has, or whose test is no longer.
+    """
     decided = _decided(results)
     rows = pd.DataFrame(
         _run(result)
@@ -135,7 +147,9 @@ def reach_table(results: Sequence[Result]) -> pd.DataFrame:
         for result in results
     )
     learned = rows.groupby(["task", "pe"])["exact_match"].transform("mean") >= LEARNED_IN_RANGE
-    return rows[learned & (rows["most"] > rows["limit"])]
+    rows["value"] = rows["value"].where(learned)
+    any_of_task = learned.groupby(rows["task"]).transform("any")
+    return rows[any_of_task & (rows["most"] > rows["limit"])]
 
 
 def check_comparable(results: Sequence[Result], tuned: Sequence[str] = ()) -> None:
@@ -220,93 +234,82 @@ def task_summary(
         return fmean(r[column] for r in result["by_length"] if r["length"] in unseen)
 
     new = rests_on_new(results)
+    ceiling, ceiling_of_all = _ceiling(results, new), _ceiling(results, new=False)
+    pairs = compared_pairs(list(by_pe), declared)
     tested = {m.name: values_of(partial(_tested, m.name)) for m in SHOWN}
-    exact_match, nll = values_of(partial(_at_trained, new=new)), tested["nll"]
-    beyond = values_of(lambda result: at_unseen(result, "exact_match")) if unseen else {}
-    oracle = values_of(lambda result: at_unseen(result, "oracle_exact_match")) if unseen else {}
-    reaches = values_of(_reached) if unseen else {}
-    bleu = {}
+    values = tested | {"exact_match": values_of(partial(_at_trained, new=new))}
+    oracle: Values = {}
+    if unseen:
+        values["beyond"] = values_of(lambda result: at_unseen(result, "exact_match"))
+        values["reach"] = values_of(_reached)
+        oracle = values_of(lambda result: at_unseen(result, "oracle_exact_match"))
+    translation = None
     if all(result["translation"] for result in results):
-        bleu = values_of(lambda result: result["translation"]["bleu"])
+        values["bleu"] = values_of(lambda result: result["translation"]["bleu"])
+        translation = _translation(by_pe, [*pairs, *(rule.compared() if rule else ())])
+    tests = translation["tests"] if translation else ()
+    measured = Measured(values, trained[-1] if trained else None, ceiling, tests)
+    learned = [pe for pe in by_pe if measured.read("reach", pe)]
 
     rows: list[dict[str, Any]] = [
         {
             "pe": pe,
             "n": len(seeds),
-            "exact_match": estimate(exact_match[pe].values()),
+            "exact_match": measured.mean("exact_match", pe),
             "exact_match_of_all": estimate(tested["exact_match"][pe].values()),
-            "unseen": estimate(beyond[pe].values()) if unseen else None,
+            "unseen": measured.mean("beyond", pe) if unseen else None,
             "oracle": estimate(oracle[pe].values()) if unseen else None,
-            "reach": estimate(reaches[pe].values()) if unseen else None,
-            "censored": unseen and max(reaches[pe].values()) == unseen[-1],
-            "interpreted": fmean(exact_match[pe].values()) >= LEARNED_IN_RANGE,
-            "tested": {name: estimate(values[pe].values()) for name, values in tested.items()},
-            "bleu": estimate(bleu[pe].values()) if bleu else None,
+            "reach": measured.mean("reach", pe) if unseen else None,
+            "censored": unseen and max(values["reach"][pe].values()) == unseen[-1],
+            "interpreted": pe in learned,
+            "tested": {name: estimate(each[pe].values()) for name, each in tested.items()},
+            "bleu": measured.mean("bleu", pe) if translation else None,
             "cost": _cost(list(seeds.values())),
         }
         for pe, seeds in by_pe.items()
     ]
-    labels = {row["pe"]: _label(row["pe"], row["cost"]["settings"]) for row in rows}
-    learned = {row["pe"] for row in rows if row["interpreted"]}
+    labels = {row["pe"]: label(row["pe"], row["cost"]["settings"]) for row in rows}
     trained_range = f"{trained[0]}–{trained[-1]}" if trained else None
     unseen_range = f"{unseen[0]}–{unseen[-1]}" if unseen else None
     if trained:
-        what = f"exact match, trained lengths {trained_range}{', new sources' if new else ''}"
-        compared = [(what, exact_match, True, "z.3f")]
+        sources = ", new sources" if new else ""
+        compared = {"exact_match": f"exact match, trained lengths {trained_range}{sources}"}
         if unseen:
-            compared += [
-                (f"exact match, unseen lengths {unseen_range}", beyond, True, "z.3f"),
-                ("reach", reaches, True, "z.1f"),
-            ]
+            compared["beyond"] = f"exact match, unseen lengths {unseen_range}"
+            compared["reach"] = "reach"
     else:
-        compared = [("BLEU", bleu, True, "z.2f")] if bleu else []
-        compared += [("NLL per token", nll, False, "z.4f")]
+        compared = {"bleu": "BLEU"} if translation else {}
+        compared["nll"] = "NLL per token"
     differences = []
-    pairs = compared_pairs(list(by_pe), declared)
-    for what, values, higher_is_better, decimals in compared:
-        for a, b in pairs:
-            difference = paired_difference(values[a], values[b])
-            words = verdict(difference, labels[a], labels[b], higher_is_better)
-            if (values is beyond or values is reaches) and not {a, b} <= learned:
-                words = "Not interpreted: the trained lengths are not learned by both."
-            row = {"what": what, "a": a, "b": b, "difference": difference, "verdict": words}
-            differences.append(row | {"shown": f"{difference:+{decimals}}"})
+    for measure, what in compared.items():
+        for pair in pairs:
+            row = _difference(measured, measure, pair, labels)
+            differences.append({"what": what, "a": pair[0], "b": pair[1]} | row)
 
-    ceiling = _ceiling(results, new)
-    ceiling_of_all = _ceiling(results, new=False)
-    readable = {pe: beyond[pe] for pe in beyond if pe in learned}
-    translation = _translation(by_pe, declared, rule) if bleu else None
-    measured = Measured(
-        values=tested
-        | {"exact_match": exact_match, "beyond": beyond, "reach": reaches, "bleu": bleu},
-        longest=trained[-1] if trained else None,
-        ceiling=ceiling,
-        tests=translation["tests"] if translation else (),
-    )
     differs_unseen, judged = False, None
     if declared:
-        measures = {"bleu": 0.0} if bleu else {}
-        if trained:  # unseen lengths are read by reach
-            measures = {"exact_match": 0.0} | ({"reach": 0.0} if unseen else {})
-        else:
-            measures |= {"nll": 0.0}
+        measures = dict.fromkeys(compared, 0.0)
+        measures.pop("beyond", None)  # unseen lengths are read by reach
         if rule and rule.measures:
             measures = rule.measures
         judged = [judge(pair, measures, measured, of=len(pairs)) for pair in pairs]
         differs, answer = any(each.verdict != "unclear" for each in judged), in_words(judged)
         if ceiling:
-            means = {pe: estimate(values.values()) for pe, values in exact_match.items()}
-            answer += not_above(ceiling, means, labels)
+            answer += not_above(ceiling, {r["pe"]: r["exact_match"] for r in rows}, labels)
     else:
-        differs, answer = _answer(*compared[0], labels, ceiling)
-    if not declared and len(readable) > 1:
+        measure, what = next(iter(compared.items()))
+        differs, answer = first_and_last(what, MEASURES[measure], values[measure], labels, ceiling)
+    if not declared and unseen and len(learned) > 1:
         what = f"At unseen lengths {unseen_range}"
-        differs_unseen, words = _answer(what, readable, True, "z.3f", labels, None)
+        readable = {pe: values["beyond"][pe] for pe in learned}
+        differs_unseen, words = first_and_last(what, MEASURES["beyond"], readable, labels)
         answer += f" {words}" if differs_unseen else ""
-    if translation and (told_apart := _told_apart(translation["tests"])):
-        differs, answer = True, f"{answer} {told_apart}"
+    if words := told_apart(tests):
+        differs, answer = True, f"{answer} {words}"
+    first, what = next(iter(compared.items()))
     return {
         "name": name,
+        "glance": {"what": what} | _glance(measured, first, list(by_pe)),
         "trained": trained_range,
         "unseen": unseen_range,
         "new": new,
@@ -321,6 +324,35 @@ def task_summary(
         "measured": measured,
         "answer": answer,
         "translation": translation,
+    }
+
+
+def _difference(
+    measured: Measured, measure: str, pair: tuple[str, str], labels: Mapping[str, str]
+) -> dict[str, Any]:
+    """One pair in one measure: first minus second, and what may be said of it."""
+    a, b = pair
+    difference, known = measured.difference(measure, pair), MEASURES[measure]
+    words = verdict(difference, labels[a], labels[b], known.higher_is_better)
+    if not measured.read(measure, a, b):
+        words = "Not interpreted: the trained lengths are not learned by both."
+    shown = f"{difference:+{known.form}}"
+    return {"difference": difference, "verdict": words, "shown": shown}
+
+
+def _glance(measured: Measured, measure: str, encodings: Sequence[str]) -> dict[str, Any]:
+    """Each encoding's mean in one measure, and which have the best."""
+    known = MEASURES[measure]
+    means = {pe: measured.mean(measure, pe) for pe in encodings}
+    pick = max if known.higher_is_better else min
+    best = pick(value.mean for value in means.values())
+    return {
+        "means": means,
+        "cells": {
+            pe: f"{value.mean:{known.form}}" if value.every_seed_equal else f"{value:{known.form}}"
+            for pe, value in means.items()
+        },
+        "best": [pe for pe, value in means.items() if value.mean == best],
     }
 
 
@@ -398,35 +430,6 @@ def reach(exact_match: Mapping[int, float]) -> int:
     return longest
 
 
-VERDICTS = {
-    "better": "better",
-    "worse": "worse",
-    "mixed": "better in one, worse in another",
-    "unclear": "not shown to differ",
-}
-
-
-def in_words(judged: Sequence[Judged]) -> str:
-    """The verdicts of one task in a sentence, with what they rest on."""
-    if not judged:
-        return "No pair has been finished yet."
-    parts = []
-    for key, words in VERDICTS.items():
-        found = [each for each in judged if each.verdict == key]
-        named = [f"{e.a} than {e.b} ({e.by})" if e.by else e.a for e in found]
-        parts += [f"{words}: {'; '.join(named)}"] if found else []
-    sentence = ". ".join(f"{part[0].upper()}{part[1:]}" for part in parts)
-    corrected = f", corrected for {len(judged)} comparisons" if len(judged) > 1 else ""
-    unread = [each.a for each in judged if each.unread]
-    longer = (
-        f" Longer lengths are not read where one of a pair has not learned the trained ones: "
-        f"{'; '.join(unread)}."
-        if unread
-        else ""
-    )
-    return f"{sentence}. (95% intervals{corrected}.){longer}"
-
-
 def compared_pairs(encodings: Sequence[str], declared: Pairs = ()) -> list[tuple[str, str]]:
     """The declared pairs; else all pairs of a few encodings; of many, sinusoidal and each other."""
     if declared:
@@ -434,92 +437,6 @@ def compared_pairs(encodings: Sequence[str], declared: Pairs = ()) -> list[tuple
     if len(encodings) > 4 and "sinusoidal" in encodings:
         return [("sinusoidal", other) for other in encodings if other != "sinusoidal"]
     return list(combinations(encodings, 2))
-
-
-def _label(pe: str, settings: str) -> str:
-    """The name for a verdict: with the initial scale wherever one was chosen, since it decides."""
-    scales = [setting for setting in settings.split(", ") if setting.startswith("init_std")]
-    return f"{pe} ({', '.join(scales)})" if scales else pe
-
-
-def _answer(
-    what: str,
-    values: Values,
-    higher_is_better: bool,
-    decimals: str,
-    labels: dict[str, str],
-    ceiling: tuple[float, float] | None,
-) -> tuple[bool, str]:
-    """Whether the first and the last encoding differ, and the sentence that says so.
-
-    They were picked as the largest of all differences, so with many encodings their 95% interval
-    excludes zero by chance. The headline asks for more: Bonferroni's interval over all pairs.
-    """
-    estimates = {pe: estimate(seeds.values()) for pe, seeds in values.items()}
-    ranked = sorted(estimates, key=lambda pe: estimates[pe].mean, reverse=higher_is_better)
-    named = ranked if len(ranked) <= 4 else [ranked[0], ranked[-1]]
-    shown = (f"{labels[pe]} {estimates[pe]:{decimals}} (n={estimates[pe].n})" for pe in named)
-    answer = f"{what}: {', '.join(shown)}. "
-    differs = False
-    if len(ranked) == 1:
-        answer += "No other encoding has finished a run."
-    else:
-        first, last = ranked[0], ranked[-1]
-        difference = paired_difference(values[first], values[last])
-        answer += verdict(difference, labels[first], labels[last], higher_is_better)
-        pairs = math.comb(len(ranked), 2)
-        differs = paired_difference(values[first], values[last], of=pairs).excludes_zero
-        if difference.excludes_zero and not differs:
-            answer += f" As the largest of {pairs} differences it may be chance: the interval "
-            answer += "corrected for picking it (Bonferroni) includes zero."
-    return differs, answer + (not_above(ceiling, estimates, labels) if ceiling else "")
-
-
-def not_above(
-    ceiling: tuple[float, float], estimates: Mapping[str, Estimate], labels: Mapping[str, str]
-) -> str:
-    """The encodings whose mean is not above the ceiling by more than chance, in a sentence."""
-    mean, standard_error = ceiling
-    splits = min(value.n for value in estimates.values())
-    chance = sampling_interval(standard_error, splits)
-    blind = [labels[pe] for pe, value in estimates.items() if value.mean <= mean + chance]
-    if not blind:
-        return ""
-    return (
-        f" Not above {mean:.3f}, the most that any model without positions can reach on average, "
-        f"by more than chance explains on {splits} test split{'s' if splits > 1 else ''} "
-        f"({CONFIDENCE:.0%}: {chance:.3f}): {', '.join(blind)}."
-    )
-
-
-def lead(
-    tasks: Sequence[dict[str, Any]],
-    rule: Rule | None = None,
-    outcomes: Sequence[Outcome] = (),
-    missing: int = 0,
-) -> str:
-    """The answer in one sentence: the outcome by the study's rule, where there is one."""
-    if not tasks:
-        return "No run has finished, so there is no answer yet."
-    if rule:
-        return headline(rule, outcomes, missing)
-    if any(task["judged"] for task in tasks):
-        parts = []
-        for key, words in VERDICTS.items():
-            counts = {t["name"]: [e.verdict for e in t["judged"]].count(key) for t in tasks}
-            found = [f"{counts[t['name']]} of {len(t['judged'])} on {t['name']}" for t in tasks
-                     if counts[t["name"]]]  # fmt: skip
-            parts += [f"{words} {', '.join(found)}"] if found else []
-        sentence = "; ".join(parts)
-        return f"Each encoding against the one it is compared with: {sentence}."
-    differing = ", ".join(task["name"] for task in tasks if task["differs"])
-    others = ", ".join(task["name"] for task in tasks if not task["differs"])
-    parts = [f"the encoding makes a difference on {differing}"] if differing else []
-    parts += [f"no difference between encodings is shown on {others}"] if others else []
-    beyond = ", ".join(task["name"] for task in tasks if task["differs_unseen"])
-    parts += [f"beyond the trained lengths it makes a difference on {beyond}"] if beyond else []
-    sentence = "; ".join(parts)
-    return f"{sentence[0].upper()}{sentence[1:]}."
 
 
 def _cost(results: Sequence[Result]) -> dict[str, Any]:
@@ -538,22 +455,22 @@ def _cost(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def _translation(
-    by_pe: dict[str, dict[int, Result]], declared: Pairs, rule: Rule | None
+    by_pe: dict[str, dict[int, Result]], pairs: Sequence[tuple[str, str]]
 ) -> dict[str, Any]:
     """BLEU of every run, the paired test between encodings, and translations side by side."""
     results = [result for seeds in by_pe.values() for result in seeds.values()]
     seeds = sorted({result["seed"] for result in results})
     seed = max(seeds, key=lambda seed: sum(seed in finished for finished in by_pe.values()))
     shown = {pe: finished[seed] for pe, finished in by_pe.items() if seed in finished}
-    pairs = compared_pairs(list(by_pe), declared)
-    have = {frozenset(pair) for pair in pairs}
-    pairs += [p for p in (rule.compared() if rule else ()) if frozenset(p) not in have]
+    once: dict[frozenset[str], tuple[str, str]] = {}
+    for pair in pairs:
+        once.setdefault(frozenset(pair), pair)
     samples = {pe: r["translation"]["samples"][:TRANSLATIONS_SHOWN] for pe, r in shown.items()}
     return {
         "runs": results,
         "signature": distinct(result["translation"]["signature"] for result in results),
         "chrf_signature": distinct(result["translation"]["chrf_signature"] for result in results),
-        "tests": [test for seed in seeds for test in _bleu_tests(by_pe, seed, pairs)],
+        "tests": [test for seed in seeds for test in _bleu_tests(by_pe, seed, list(once.values()))],
         "seed": seed,
         "samples": [
             {
@@ -590,28 +507,6 @@ def _bleu_tests(
             bleu = [finished[pe]["translation"]["bleu"] for pe in (a, b)]
             difference = bleu[0] - bleu[1]
             yield {"seed": seed, "a": a, "b": b, "difference": difference, "p": p_values.get(b)}
-
-
-def _told_apart(tests: Sequence[dict[str, Any]]) -> str:
-    """The pairs that the paired test of every seed tells apart in the same direction, or nothing.
-
-    It asks for two seeds at least, and for a p that stands Bonferroni's correction for all tests.
-    """
-    strict = (1 - CONFIDENCE) / max(1, len(tests))
-    pairs: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for test in tests:
-        p_value = 1.0 if test["p"] is None else test["p"]
-        pairs.setdefault((test["a"], test["b"]), []).append((test["difference"], p_value))
-    found = []
-    for (a, b), values in pairs.items():
-        signs = {difference > 0 for difference, _ in values}
-        largest = max(p_value for _, p_value in values)
-        if len(values) > 1 and len(signs) == 1 and largest < strict:
-            better, worse = (a, b) if signs == {True} else (b, a)
-            found.append(f"{better} above {worse} (p ≤ {largest:.4f})")
-    if not found:
-        return ""
-    return f"In the paired test over test sentences, with every seed: {', '.join(found)}."
 
 
 def distinct(values: Iterable[Any]) -> str:

@@ -70,7 +70,7 @@ class Measured:
         """Over the seeds of one encoding."""
         return estimate(self.values.get(measure, {}).get(pe, {}).values())
 
-    def difference(self, measure: str, pair: Pair, of: int) -> Estimate:
+    def difference(self, measure: str, pair: Pair, of: int = 1) -> Estimate:
         """First minus second, corrected as one ``of`` several."""
         a, b = (self.values.get(measure, {}).get(pe, {}) for pe in pair)
         return paired_difference(a, b, of)
@@ -120,6 +120,26 @@ def judge(pair: Pair, measures: Measures, task: Measured, of: int = 1) -> Judged
     verdicts = {(): "unclear", (True,): "better", (False,): "worse", (False, True): "mixed"}
     found = verdicts[tuple(sorted(signs))]
     return Judged(*pair, found, ", ".join(decided), ", ".join(shown), known, unread)
+
+
+def over_sentences(tests: Sequence[Mapping[str, Any]], pair: Pair) -> list[tuple[float, float]]:
+    """Of the paired tests those of one pair: BLEU of its first minus its second, and p; by seed."""
+    found = []
+    for test in tests:
+        if {test["a"], test["b"]} == set(pair):
+            p_value = 1.0 if test["p"] is None else test["p"]  # None: the same translations
+            found.append((test["difference"] * (1 if test["a"] == pair[0] else -1), p_value))
+    return found
+
+
+def ahead(found: Sequence[tuple[float, float]], of: int) -> bool | None:
+    """Whether the first is ahead with every seed, each test as one ``of`` several (Bonferroni).
+
+    None: fewer than two seeds.
+    """
+    strict = (1 - CONFIDENCE) / of
+    every = all(difference > 0 and p_value < strict for difference, p_value in found)
+    return every if len(found) > 1 else None
 
 
 # ------------------------------------------------------------------------------------ conditions
@@ -256,16 +276,9 @@ class Ahead(OfPairs, kind="ahead"):
         return "" if task.translates else "translations"
 
     def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
-        a, b = subject
-        found = []  # the difference in BLEU and its p, seed by seed
-        for test in task.tests:
-            if {test["a"], test["b"]} == {a, b}:
-                p_value = 1.0 if test["p"] is None else test["p"]  # None: the same translations
-                found.append((test["difference"] * (1 if test["a"] == a else -1), p_value))
-        strict = (1 - CONFIDENCE) / of
-        ahead = all(difference > 0 and p_value < strict for difference, p_value in found)
+        found = over_sentences(task.tests, subject)
         shown = " and ".join(f"BLEU {difference:+.2f} (p {p:.4f})" for difference, p in found)
-        return (ahead if len(found) > 1 else None), shown or "no seed"
+        return ahead(found, of), shown or "no seed"
 
 
 @dataclass

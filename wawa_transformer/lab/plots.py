@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ VERMILION, GREEN, PINK, SKY, YELLOW = FREE_COLOURS = (
     "#009E73",
     "#CC79A7",
     "#56B4E9",
-    "#F0E442",
+    "#A89400",
 )
 # Colour, marker and dash of each encoding in every picture; a variant has its original's colour.
 RESERVED_LOOKS = {
@@ -157,9 +157,11 @@ def ranking(
 ) -> Figure:
     """One panel for each task: every seed as a dot, mean and 95% interval, best encoding on top.
 
-    ``values`` has a row for each run: ``task``, ``pe``, ``value``, and ``limit``, where a dashed
-    line is drawn that is called ``limit``. Intervals are cut at the best value there can be,
-    ``values.most``.
+    ``values`` has a row for each run: ``task``, ``pe``, ``value``, NaN where it is not read, and
+    ``limit``, where a dashed line is drawn that is called ``limit``. Intervals are cut at the best
+    value there can be, ``values.most``; that of a share is 1, and its scale grows finer towards it:
+    from 0.9 to 0.99 is nearly as far as from 0 to 0.9. That of a length is the longest tested, a
+    dotted line.
     """
     tasks = list(dict.fromkeys(values["task"]))
     rows_of = max(values.groupby("task")["pe"].nunique())
@@ -172,9 +174,13 @@ def ranking(
         axes = figure.add_subplot(lines, columns, panel)
         rows = values[values["task"] == task]
         most = rows["most"].max()
-        means = rows.groupby("pe")["value"].mean().sort_values()
+        share = most == 1
+        means = rows.groupby("pe")["value"].mean().sort_values(na_position="first")
         for place, pe in enumerate(means.index):
             seeds = rows.loc[rows["pe"] == pe, "value"]
+            if means.isna()[pe]:
+                axes.text(0, place, "trained lengths not learned", color=GREY, va="center", size=8)
+                continue
             interval, colour = estimate(seeds), styles[pe]["color"]
             axes.plot(seeds, [place] * len(seeds), "o", color=colour, alpha=0.35, markersize=4)
             axes.plot(interval.within(most), [place, place], color=colour, linewidth=2)
@@ -183,15 +189,33 @@ def ranking(
         if len(where) and where.iloc[0] < most:
             line = axes.axvline(where.iloc[0], linestyle=(0, (2, 1)), zorder=0, **look)
             legend = [line]
+            if not share:
+                tested = look | {"linewidth": 1.2, "label": "longest tested length"}
+                legend += [axes.axvline(most, linestyle=":", zorder=0, **tested)]
         axes.set_yticks(range(len(means)), means.index)
         axes.set_ylim(len(means) - 0.5 - rows_of, len(means) - 0.5)  # lines as far apart everywhere
-        axes.set_xlim(-0.03 * most, 1.03 * most)
+        if share:
+            axes.set_xscale("function", functions=(nines, from_nines))
+            axes.set_xticks([0, 0.5, 0.9, 0.99, 1], ["0", ".5", ".9", ".99", "1"])
+            axes.set_xlim(-0.06, from_nines(nines(1) + 0.06))
+        else:
+            axes.set_xlim(-0.03 * most, 1.03 * most)
         axes.set_xlabel(label)
         axes.set_title(task)
         axes.grid(axis="x", color=GREY, alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     figure.legend(handles=legend, loc="outside lower center", frameon=False)
     return figure
+
+
+def nines(share: Any) -> Any:
+    """The scale of a share: how many nines it begins with, two and a half at most."""
+    return -np.log10(np.maximum(1.003 - np.asarray(share, dtype=float), 1e-9))
+
+
+def from_nines(nines: Any) -> Any:
+    """What has so many nines."""
+    return 1.003 - 10 ** -np.asarray(nines, dtype=float)
 
 
 def profiles(values: pd.DataFrame, styles: dict[str, dict[str, Any]], label: str) -> Figure:
@@ -220,6 +244,25 @@ def profiles(values: pd.DataFrame, styles: dict[str, dict[str, Any]], label: str
     return figure
 
 
+def looks(maps: Mapping[str, Any], wrote: Sequence[str], read: Sequence[str]) -> Figure:
+    """Attention of each encoding side by side: ``maps (T,S)`` from what it wrote to what it read.
+
+    White is none, dark is all.
+    """
+    figure = Figure(figsize=(0.24 * len(read) * len(maps) + 2.4, 0.24 * len(wrote) + 1.1))
+    figure.set_layout_engine("constrained")
+    for place, (pe, weights) in enumerate(maps.items(), start=1):
+        axes = figure.add_subplot(1, len(maps), place)
+        axes.imshow(weights, cmap="Blues", vmin=0, vmax=1)
+        axes.set_xticks(range(len(read)), read)
+        axes.set_yticks(range(len(wrote)), wrote)
+        axes.set_title(pe)
+        axes.set_xlabel("source")
+        if place == 1:
+            axes.set_ylabel("answer")
+    return figure
+
+
 def _draw_limits(axes: Any, rows: pd.DataFrame) -> dict[str, Any]:
     """Mark the longest trained length, shade the unseen ones, dash the theoretical ceiling."""
     legend: dict[str, Any] = {}
@@ -233,13 +276,9 @@ def _draw_limits(axes: Any, rows: pd.DataFrame) -> dict[str, Any]:
             legend["unseen"] = Patch(color=GREY, alpha=0.15, label="unseen lengths")
     ceiling = rows.drop_duplicates("length").set_index("length")["ceiling"].dropna().astype(float)
     if (ceiling < 1).any():
-        look: dict[str, Any] = {
-            "color": GREY,
-            "linestyle": (0, (2, 1)),
-            "linewidth": 4,
-            "alpha": 0.7,
-        }
-        axes.plot(ceiling.index, ceiling, zorder=1.5, **look)  # a line on it stays visible
+        # A broad band: what lies on it, as without positions, does not hide it.
+        look: dict[str, Any] = {"color": GREY, "linewidth": 9, "alpha": 0.4}
+        axes.plot(ceiling.index, ceiling, zorder=1.5, solid_capstyle="butt", **look)
         legend["ceiling"] = Line2D([], [], label="ceiling without positions", **look)
     axes.set_xlim(left, right)
     return legend

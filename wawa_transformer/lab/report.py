@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -26,17 +26,18 @@ from wawa_transformer.lab.analysis import (
     curve_table,
     distinct,
     improvements,
-    lead,
     length_table,
     overall_table,
     reach_table,
     rests_on_new,
     task_summary,
 )
+from wawa_transformer.lab.answers import highest, lead
 from wawa_transformer.lab.conditions import LEARNED_IN_RANGE
+from wawa_transformer.lab.examples import Examples, examples
 from wawa_transformer.lab.intervals import estimate
 from wawa_transformer.lab.pages import write_page
-from wawa_transformer.lab.plots import encoding_styles, panels, profiles, ranking, save
+from wawa_transformer.lab.plots import encoding_styles, looks, panels, profiles, ranking, save
 from wawa_transformer.lab.profiles import STILL, learning
 from wawa_transformer.lab.rates import Rows, rates_summary
 from wawa_transformer.lab.rules import Rule
@@ -84,43 +85,24 @@ def write_report(
     by_length.to_csv(directory / "results.csv", index=False)
 
     styles = encoding_styles(run.pe for run in runs)
-    pictures = {}
     curves = curve_table(finished)
     curves.to_csv(directory / "curves.csv", index=False)
     if any(result["translation"] for result in results):
         bleu_table(results).to_csv(directory / "bleu.csv", index=False)
     texts = {result["task"] for result in results if result["train_max_length"] is None}
-    if results:
-        for name, frame, x, y in (
-            ("exact_match_by_length", by_length, "length", "exact_match"),
-            ("learning_exact_match", curves, "step", "exact_match"),
-            ("learning_nll", curves, "step", "nll"),
-        ):
-            figure = panels(frame, x, y, styles, texts)
-            pictures[name] = save(figure, directory / "figures" / f"{name}.png")
-
-    generated = [result for result in results if result["train_max_length"] is not None]
-    overall = overall_table(generated)
-    if generated and len(styles) > 4:  # too many lines to tell which is best
-        sources = ", new sources" if rests_on_new(generated) else ""
-        how_well = (f"exact match at trained lengths{sources}", "ceiling without positions")
-        how_far = ("reach: longest length with exact match ≥ ½", "longest trained length")
-        for name, values, (label, limit) in (
-            ("ranking", overall, how_well),
-            ("reach", reach_table(generated), how_far),
-        ):
-            if len(values):
-                figure = ranking(values, styles, label, limit)
-                pictures[name] = save(figure, directory / "figures" / f"{name}.png")
-    if len(overall) and (overall["task"].nunique() > 1 or len(styles) > 2):
-        figure = profiles(overall, styles, "exact match at trained lengths")
-        pictures["profiles"] = save(figure, directory / "figures" / "profiles.png")
+    pictures = draw(results, curves, directory / "figures")
     training = learning(curves, texts)
     improving = {(*key, seed) for key, found in training.items() for seed in found["improving"]}
     tasks = [
         task_summary(task, [result for result in results if result["task"] == task], pairs, rule)
         for task in dict.fromkeys(run.task for run in finished)
     ]
+    asked = [examples([run for run in finished if run.task == task["name"]]) for task in tasks]
+    answered = [found for found in asked if found]
+    widest = most_to_find(tasks, answered)
+    if widest and (maps := two_looks(tasks, widest)):
+        figure = looks(maps, widest.wrote, widest.read)
+        pictures["looks"] = save(figure, directory / "figures" / "looks.png")
     translated = [task["name"] for task in tasks if task["translation"]]
     if tried:
         pd.DataFrame(tried).to_csv(directory / "tuning.csv", index=False)
@@ -131,10 +113,13 @@ def write_report(
         "question": question,
         "command": command,
         "lead": lead(tasks, rule, outcomes, len(runs) - len(finished)),
+        "highest": highest(tasks),
         "rule": rule,
         "outcomes": outcomes,
         "unjudged": unjudged,
         "tasks": tasks,
+        "answered": answered,
+        "widest": widest,
         "rates": rates_summary(tried, compared_pairs(list(styles), pairs), translated),
         "pictures": pictures,
         "styles": styles,
@@ -161,6 +146,65 @@ def write_report(
     for name in ("report.md", "report.html"):
         write_page(directory / name, Path(__file__).parent / "templates", **context)
     return directory / "report.html"
+
+
+def draw(results: Sequence[Result], curves: pd.DataFrame, folder: Path) -> dict[str, str]:
+    """Every picture that tables alone decide, as PNG in ``folder``; returns their SVG by name."""
+    styles = encoding_styles(result["pe"] for result in results)
+    texts = {result["task"] for result in results if result["train_max_length"] is None}
+    pictures = {}
+    by_length = length_table(results)
+    if results:
+        for name, frame, x, y in (
+            ("exact_match_by_length", by_length, "length", "exact_match"),
+            ("learning_exact_match", curves, "step", "exact_match"),
+            ("learning_nll", curves, "step", "nll"),
+        ):
+            figure = panels(frame, x, y, styles, texts)
+            pictures[name] = save(figure, folder / f"{name}.png")
+
+    generated = [result for result in results if result["train_max_length"] is not None]
+    overall = overall_table(generated)
+    at_trained = f"exact match at trained lengths{', new sources' * rests_on_new(generated)}"
+    if generated and len(styles) > 4:  # too many lines to tell which is best
+        how_well = (at_trained, "ceiling without positions")
+        how_far = ("reach: longest length with exact match ≥ ½", "longest trained length")
+        for name, values, (label, limit) in (
+            ("ranking", overall, how_well),
+            ("reach", reach_table(generated), how_far),
+        ):
+            if len(values):
+                figure = ranking(values, styles, label, limit)
+                pictures[name] = save(figure, folder / f"{name}.png")
+    if len(overall) and (overall["task"].nunique() > 1 or len(styles) > 2):
+        figure = profiles(overall, styles, at_trained)
+        pictures["profiles"] = save(figure, folder / "profiles.png")
+    return pictures
+
+
+def most_to_find(
+    tasks: Sequence[Mapping[str, Any]], answered: Sequence[Examples]
+) -> Examples | None:
+    """Of the tasks with answers the one on which best and worst encoding are farthest apart.
+
+    Of several to a tenth the last, since the easier one comes first: reverse, and not letters.
+    """
+    means = {task["name"]: task["glance"]["means"].values() for task in tasks}
+
+    def gap(found: Examples) -> float:
+        values = [value.mean for value in means[found.task]]
+        return round(max(values) - min(values), 1)
+
+    return max(reversed(answered), key=gap, default=None)
+
+
+def two_looks(tasks: Sequence[Mapping[str, Any]], found: Examples) -> dict[str, Any]:
+    """Where the best encoding looked, and where none did, or else the worst."""
+    (glance,) = (task["glance"] for task in tasks if task["name"] == found.task)
+    best = glance["best"][0]
+    worst = min(glance["means"], key=lambda pe: glance["means"][pe].mean)
+    other = "none" if "none" in glance["means"] and best != "none" else worst
+    return {pe: found.looks[pe] for pe in dict.fromkeys((best, other)) if pe in found.looks}
 
 
 def _run_entry(run: Run, status: str, directory: Path) -> dict[str, Any]:

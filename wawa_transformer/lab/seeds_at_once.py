@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.func import functional_call, vmap
 from torch.nn.utils import parameters_to_vector
+from torch.overrides import TorchFunctionMode
 
 from wawa_transformer import checkpoint
 from wawa_transformer.attention import MultiHeadAttention
@@ -64,11 +65,6 @@ def check_at_once(config: DictConfig) -> None:
         raise UserError(
             f"{asked} and trainer.compile=true exclude each other: what is batched over seeds is "
             f"not compiled; set one of them to its default."
-        )
-    if trainer.bf16:
-        raise UserError(
-            f"{asked} computes in float32, since under torch's vmap a linear map with a bias stays "
-            f"out of autocast; set trainer.bf16=false."
         )
     if trainer.bucket:
         raise UserError(
@@ -148,6 +144,19 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         mask = mask.expand(-1, rows, -1, -1, -1).flatten(0, 1)  # (K,B or 1,…) -> (K*B,…)
     q, k, v = (t.flatten(0, 1) for t in (q, k, v))
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).unflatten(0, (seeds, rows))
+
+
+class BiasInHalf(TorchFunctionMode):
+    """A linear layer in bf16 as autocast makes it; in vmap it would add the bias in fp32."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is F.linear and len(args) == 3 and args[2] is not None:
+            x, weight, bias = args
+            product = F.linear(x, weight)
+            return product + bias.to(product.dtype)
+        return func(*args, **(kwargs or {}))
 
 
 class Losses(nn.Module):
@@ -266,7 +275,10 @@ class Bundle:
         counting = self.losses.model.counting
         if counting.moved or counting.randomized:
             tensors += self.places(batches)
-        return vmap(self.of_one)(self.weights, self.drawn_by_seed, *tensors)
+        if not self.trainer.bf16:
+            return vmap(self.of_one)(self.weights, self.drawn_by_seed, *tensors)
+        with torch.autocast(self.device.type, torch.bfloat16), BiasInHalf():
+            return vmap(self.of_one)(self.weights, self.drawn_by_seed, *tensors)
 
     def places(self, batches: Sequence[Batch]) -> list[Tensor]:
         """What each seed draws of positions in source and target, ``(K,1 or B,1 or H,·)`` each."""

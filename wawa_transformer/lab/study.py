@@ -7,7 +7,7 @@ import itertools
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,6 +25,8 @@ from wawa_transformer.lab.workers import train_all
 from wawa_transformer.runs import Run, make_directory
 from wawa_transformer.text import build_task
 
+Jobs = dict[Run, DictConfig]  # what trains each run
+
 
 def grid(config: DictConfig) -> dict[str, list[Any]]:
     """The study's axes in the order they are run: a whole seed is compared before the next."""
@@ -39,12 +41,11 @@ def grid(config: DictConfig) -> dict[str, list[Any]]:
     return {key: list(values) for key, values in axes.items()}
 
 
-def list_jobs(config: DictConfig, overrides: list[str]) -> dict[Run, DictConfig]:
+def list_jobs(config: DictConfig, overrides: list[str]) -> Jobs:
     """The study's runs; inside ``hydra.main``. ``overrides`` are the command line's own.
 
     Raises:
-        UserError: an override names one run, or two runs would share a folder or a name, so that
-            one would be reported as the other.
+        UserError: an override names one run, or :func:`with_seeds`.
     """
     axes = grid(config)
     for override in overrides:
@@ -86,20 +87,29 @@ def list_jobs(config: DictConfig, overrides: list[str]) -> dict[Run, DictConfig]
                 f"is not trained; leave it out of study.pairs, or train it. The study's encodings "
                 f"are {', '.join(trained)}."
             )
-    jobs: dict[Run, DictConfig] = {}
+    return with_seeds(axes["seed"], composed.values())
+
+
+def with_seeds(seeds: Iterable[int], composed: Collection[DictConfig]) -> Jobs:
+    """The runs of every configuration with every seed, a whole seed before the next.
+
+    Raises:
+        UserError: two would share a name, so that one would be reported as the other.
+    """
+    jobs: Jobs = {}
     names = set()
-    for seed, (task, pe) in itertools.product(axes["seed"], composed):
-        one = copy.deepcopy(composed[task, pe])
-        one.seed = seed
-        check(Config, one)  # the rest does not depend on the seed
-        run = Run.of(one)
+    for seed, one in itertools.product(seeds, composed):
+        job = copy.deepcopy(one)
+        job.seed = seed
+        check(Config, job)  # the rest does not depend on the seed
+        run = Run.of(job)
         if str(run) in names:
             raise UserError(
                 f"two runs of the study are both called {run}; every encoding and every task "
                 f"needs a name of its own, so leave pe.name and task.name as they are."
             )
         names.add(str(run))
-        jobs[run] = one
+        jobs[run] = job
     return jobs
 
 
@@ -123,8 +133,8 @@ def check_launcher(config: DictConfig, launcher: str) -> None:
         )
 
 
-def bundles(jobs: dict[Run, DictConfig]) -> list[list[DictConfig]]:
-    """The jobs that are left, those of one task and encoding ``trainer.seeds_at_once`` together.
+def bundles(jobs: Jobs, missing: Collection[Run]) -> list[list[DictConfig]]:
+    """The ``missing`` jobs, those of one task and encoding ``trainer.seeds_at_once`` together.
 
     Which runs share a bundle depends on the study alone and not on what is finished, so that a
     continued study computes the same bits.
@@ -134,12 +144,13 @@ def bundles(jobs: dict[Run, DictConfig]) -> list[list[DictConfig]]:
         alike.setdefault((run.task, run.pe), []).append(run)
     size = next(iter(jobs.values())).trainer.seeds_at_once
     every = [runs[i : i + size] for runs in alike.values() for i in range(0, len(runs), size)]
-    every.sort(key=lambda runs: list(jobs).index(runs[0]))  # a whole seed before the next
-    left = ([jobs[run] for run in runs if run.status != "finished"] for runs in every)
+    place = {run: i for i, run in enumerate(jobs)}
+    every.sort(key=lambda runs: place[runs[0]])  # a whole seed before the next
+    left = ([jobs[run] for run in runs if run in missing] for runs in every)
     return [bundle for bundle in left if bundle]
 
 
-def folder_of(jobs: dict[Run, DictConfig]) -> Path:
+def folder_of(jobs: Jobs) -> Path:
     """The folder of a study's runs, made where there is none."""
     directory = next(iter(jobs)).directory.parents[2]
     make_directory(directory)
@@ -147,7 +158,7 @@ def folder_of(jobs: dict[Run, DictConfig]) -> Path:
 
 
 def fill(
-    jobs: dict[Run, DictConfig],
+    jobs: Jobs,
     config: DictConfig,
     overrides: list[str],
     launcher: str,
@@ -168,7 +179,7 @@ def fill(
     log.write_bytes(b"")
     with View(runs, config.trainer.steps) as view:
         if launcher == "joblib":  # the default, which is not needed for one machine
-            train_all(bundles(jobs), config.workers, log, view.tell, view.update)
+            train_all(bundles(jobs, missing), config.workers, log, view.tell, view.update)
         else:
             train_elsewhere(config, [*overrides, f"hydra/launcher={launcher}"], log, view)
 
@@ -183,9 +194,7 @@ def tell_unfinished(runs: Iterable[Run]) -> int:
     return len(unfinished)
 
 
-def rule_of(
-    config: DictConfig, overrides: list[str], jobs: Mapping[Run, DictConfig]
-) -> tuple[Rule | None, str]:
+def rule_of(config: DictConfig, overrides: list[str], jobs: Jobs) -> tuple[Rule | None, str]:
     """The rule by which the study is judged; or none, and why it is not.
 
     A rule is written for the encodings, tasks and seeds of its file. Where the command line names

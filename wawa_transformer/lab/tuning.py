@@ -9,6 +9,7 @@ encodings depends on the rate that all of them share.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,11 +17,11 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-import hydra
 from omegaconf import DictConfig
 
+from wawa_transformer.commandline import validate
 from wawa_transformer.config import TrainerConfig, UserError, check
-from wawa_transformer.lab.study import list_jobs
+from wawa_transformer.lab.study import Jobs, with_seeds
 from wawa_transformer.runs import Run
 
 TUNED = ("lr", "warmup")  # keys of trainer
@@ -37,9 +38,6 @@ class Point:
         return f"lr {self.lr:g}, warmup {self.warmup}"
 
 
-Jobs = dict[Run, DictConfig]
-
-
 def grid_points(config: DictConfig, overrides: Sequence[str]) -> list[Point]:
     """The points of ``study.tune``, none where it is left out.
 
@@ -50,10 +48,11 @@ def grid_points(config: DictConfig, overrides: Sequence[str]) -> list[Point]:
     tune, trainer = config.study.tune, config.trainer
     if not (tune.lr or tune.warmup or tune.seeds):
         return []
-    for key in TUNED:
-        values = tune[key]
+    for key, values in tune.items():
         if len(set(values)) < len(values):
             raise UserError(f"study.tune.{key} names a value twice.")
+    for key in TUNED:
+        values = tune[key]
         for value in values:
             check(TrainerConfig, TrainerConfig(**{key: value}), "study.tune.")
         for override in overrides:
@@ -85,20 +84,20 @@ def grid_points(config: DictConfig, overrides: Sequence[str]) -> list[Point]:
     return points
 
 
-def list_trials(
-    config: DictConfig, overrides: Sequence[str], points: Sequence[Point]
-) -> dict[Point, Jobs]:
-    """The runs at each point; inside ``hydra.main``."""
-    trials = {}
+def list_trials(config: DictConfig, jobs: Jobs, points: Iterable[Point]) -> dict[Point, Jobs]:
+    """The runs at each point: those of the study, ``jobs``, with a rate and seeds of their own."""
+    study, trials = config.study, {}
+    own = {(run.task, run.pe): job for run, job in jobs.items()}
     for point in points:
-        own = [
-            f"study.name={config.study.name}-lr{point.lr:g}-warmup{point.warmup}",
-            f"study.seeds={list(config.study.tune.seeds)}",
-            *(f"trainer.{key}={getattr(point, key)}" for key in TUNED),
-        ]
-        every = [*overrides, *own]
+        composed = copy.deepcopy(list(own.values()))
+        for job in composed:
+            job.study.name = f"{study.name}-lr{point.lr:g}-warmup{point.warmup}"
+            for key in TUNED:
+                job.trainer[key] = getattr(point, key)
         try:
-            trials[point] = list_jobs(hydra.compose("config", every), every)
+            for job in composed:
+                validate(job)
+            trials[point] = with_seeds(study.tune.seeds, composed)
         except UserError as error:
             raise UserError(f"study.tune at {point}: {error}") from None
     return trials

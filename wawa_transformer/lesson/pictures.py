@@ -6,21 +6,25 @@ Every function draws one picture; ``t(english, chinese)`` chooses the language o
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import torch
 from matplotlib import font_manager
 from matplotlib.figure import Figure
-from matplotlib.patches import Arc
+from matplotlib.patches import Arc, FancyBboxPatch
 from matplotlib.ticker import MaxNLocator
 from plotly.offline import get_plotlyjs
 from torch import nn
 
 from wawa_transformer.lab.pages import write_page
 from wawa_transformer.lab.plots import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, VERMILION
+from wawa_transformer.positional import Place, consecutive
+from wawa_transformer.relative import ALiBi, Rotary, T5Buckets
 from wawa_transformer.sinusoid import frequencies, sinusoid, sinusoid_table
 
 Words = Callable[[str, str], str]
@@ -204,6 +208,129 @@ def gram(t: Words) -> Figure:
     )
     both[1].set_title(t("cosine exponent (2i+1)/d: it is not", "余弦指数 (2i+1)/d：不再如此"))
     figure.colorbar(image, ax=both, label=t("dot product", "点积"))
+    return figure
+
+
+@picture
+def attempts(t: Words) -> Figure:
+    """How far apart positions are when they are counted, divided, written in binary, or turned."""
+    figure, panels = canvas(11, 3.4, columns=4)
+    position = torch.arange(48)
+    digits = (position[:, None] >> torch.arange(6)) & 1
+    for axes, name, rows in zip(
+        panels,
+        (
+            t("the integer", "整数"),
+            t("0 to 1 (of 48 and of 24)", "0 到 1（48 个与 24 个）"),
+            t("binary digits", "二进制"),
+            t("the sinusoid", "正弦"),
+        ),
+        (position[:, None], position[:, None], digits, sinusoid(position, 64)),
+        strict=True,
+    ):
+        apart = torch.cdist(rows.double(), rows.double())
+        apart = apart / apart.max()
+        if axes is panels[1]:  # the lower half is that of a text half as long
+            half = (position[:, None] - position).abs() / 23
+            apart = torch.where(position[:, None] > position, half.clamp(max=1.0), apart)
+        image = axes.imshow(apart, cmap="cividis", vmin=0, vmax=1)
+        axes.set_title(name)
+        axes.set_xlabel(t("position", "位置"))
+    panels[0].set_ylabel(t("position", "位置"))
+    words = t("distance, of the largest", "距离，与最大者之比")
+    figure.colorbar(image, ax=panels, label=words, shrink=0.8)
+    return figure
+
+
+@picture
+def scores(t: Words) -> Figure:
+    """What three encodings do to the score of a query and a key."""
+    figure, panels = canvas(11, 3.6, columns=3)
+    place, at = Place(64, 8), consecutive(40)
+    signed: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -1, "vmax": 1}
+    plain: dict[str, Any] = {"cmap": "cividis"}
+    ones = torch.ones(1, 1, 40, 64)
+    turned = Rotary(Place(64, 1)).turn(ones, at)[0, 0]
+    with torch.no_grad():
+        penalty = ALiBi(place).penalty(at, at)[0, 0]
+        bucket = T5Buckets(place).bucket(torch.arange(40)[None, :] - torch.arange(40)[:, None])
+    for axes, name, values, look in zip(
+        panels,
+        (
+            t(
+                "rotary: share of the score\nof two equal vectors",
+                "rotary：两个相同向量\n的分数还剩多少",
+            ),
+            t("ALiBi: added, head 1 of 8", "ALiBi：加上的数，8 个头的第 1 个"),
+            t("T5: the bucket, of 32", "T5：32 个桶中的哪一个"),
+        ),
+        (turned @ turned.T / 64, penalty, bucket),
+        (signed, plain, plain),
+        strict=True,
+    ):
+        image = axes.imshow(values, **look)
+        axes.set_title(name, fontsize=10)
+        axes.set_xlabel(t("key", "键"))
+        figure.colorbar(image, ax=axes, shrink=0.8)
+    panels[0].set_ylabel(t("query", "查询"))
+    return figure
+
+
+@picture
+def model(t: Words) -> Figure:
+    """What goes where in an encoder-decoder, and the doors through which positions enter."""
+    figure, [axes] = canvas(9.5, 6)
+    axes.set_xlim(0, 11)
+    axes.set_ylim(0, 10)
+    axes.axis("off")
+    width, door = 3.0, VERMILION
+
+    def box(x: float, y: float, words: str, colour: str = BLUE, wide: float = width) -> None:
+        edge = FancyBboxPatch(
+            (x - wide / 2, y - 0.35), wide, 0.7, boxstyle="round,pad=0.05",
+            facecolor=colour + "22", edgecolor=colour,
+        )  # fmt: skip
+        axes.add_patch(edge)
+        axes.text(x, y, words, ha="center", va="center", fontsize=10)
+
+    def arrow(start: tuple[float, float], end: tuple[float, float], colour: str = BLACK) -> None:
+        look = {"arrowstyle": "->", "color": colour}
+        axes.annotate("", xytext=start, xy=end, arrowprops=look)
+
+    left, middle, right = 2.0, 5.5, 9.0
+    columns = {
+        left: [
+            (0.9, t("source words", "输入的词"), GREY),
+            (2.4, t("embedding × √d", "词嵌入 × √d"), BLUE),
+            (4.4, t("self-attention", "自注意力"), GREEN),
+            (6.2, t("feed-forward", "前馈层"), BLUE),
+            (7.9, t("memory", "memory（编码结果）"), GREY),
+        ],
+        right: [
+            (0.9, t("answer so far", "已写的答案"), GREY),
+            (2.4, t("embedding × √d", "词嵌入 × √d"), BLUE),
+            (4.0, t("causal self-attention", "因果自注意力"), GREEN),
+            (5.6, t("cross-attention", "交叉注意力"), GREEN),
+            (7.2, t("feed-forward", "前馈层"), BLUE),
+            (8.6, t("output, softmax: the next word", "输出、softmax：下一个词"), GREY),
+        ],
+    }
+    for x, boxes in columns.items():
+        for y, words, colour in boxes:
+            box(x, y, words, colour)
+        for (low, *_), (high, *_) in itertools.pairwise(boxes):
+            arrow((x, low + 0.42), (x, high - 0.42))
+    arrow((left + 1.6, 7.9), (right - 1.6, 5.6))
+    added = t("1  added: sinusoid, learned", "1  相加：正弦、学习的表")
+    inside = t("2  turned: rotary\n", "2  旋转：rotary\n")
+    inside += t("3  a bias: ALiBi, T5, Shaw", "3  偏置：ALiBi、T5、Shaw")
+    for y, words in ((3.1, added), (4.2, inside)):
+        axes.text(middle, y, words, ha="center", va="center", color=door, fontsize=9)
+    for x, side in ((left, 1), (right, -1)):
+        arrow((middle - side * 1.4, 3.1), (x + side * 0.1, 3.1), door)
+        arrow((middle - side * 1.2, 4.2), (x + side * 1.6, 4.2), door)
+    axes.text(left, 9.2, t("encoder, N layers", "编码器，N 层"), ha="center", fontsize=12)
+    axes.text(right, 9.6, t("decoder, N layers", "解码器，N 层"), ha="center", fontsize=12)
     return figure
 
 

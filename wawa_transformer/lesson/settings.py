@@ -1,4 +1,4 @@
-"""The keys of the lesson's two scripts."""
+"""The keys of the lesson's scripts."""
 
 from __future__ import annotations
 
@@ -28,5 +28,14 @@ class FiguresConfig:
     output_dir: str = "results/figures"
 
 
+@dataclass
+class PlaygroundConfig:
+    """scripts/playground.py: trained models in one page."""
+
+    folder: str = ""  # of a study
+    output_dir: str = "results/figures"
+
+
 register("walkthrough", WalkthroughConfig)
 register("figures", FiguresConfig)
+register("playground", PlaygroundConfig)

@@ -1,0 +1,30 @@
+"""Trained models in one page:  python scripts/playground.py folder=results/playground
+
+playground.html holds the weights of a study's models and runs them in a browser, without a network:
+answers side by side, where every head looks, one symbol followed from embedding to output.
+"""
+
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from wawa_transformer.commandline import script
+from wawa_transformer.config import UserError
+from wawa_transformer.lesson import settings  # noqa: F401  (registers this script's keys)
+from wawa_transformer.lesson.playground import portable, runs_in, write_playground
+from wawa_transformer.runs import make_directory
+
+
+@script("playground")
+def main(config: DictConfig) -> None:
+    if not config.folder:
+        raise UserError("folder is not given; name that of a study: folder=results/….")
+    runs = [portable(run) for run in runs_in(Path(config.folder))]
+    output = Path(config.output_dir)
+    make_directory(output)
+    write_playground(output / "playground.html", runs)
+    print(f"{len(runs)} models: {output / 'playground.html'}")
+
+
+if __name__ == "__main__":
+    main()

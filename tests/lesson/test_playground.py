@@ -1,0 +1,307 @@
+"""The page that runs models: in a browser it computes what torch computes."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import TINY, configure
+
+from wawa_transformer import checkpoint
+from wawa_transformer.config import CONFIG_DIR, UserError
+from wawa_transformer.lesson.pictures import write_explorer
+from wawa_transformer.lesson.playground import (
+    READS,
+    TASKS,
+    models,
+    portable,
+    runs_in,
+    write_playground,
+)
+from wawa_transformer.positional import Place
+from wawa_transformer.relative import T5Buckets
+from wawa_transformer.runs import Run
+from wawa_transformer.text import build_task
+from wawa_transformer.training import train
+from wawa_transformer.transformer import BOS, EOS, Transformer
+
+# Settings of their own, so that a default in the page's code would not do.
+SETTINGS = {
+    "sinusoidal": ["++pe.base=50", "++pe.stretch=1.5"],
+    "learned": [],
+    "none": [],
+    "rotary": ["++pe.base=30", "++pe.stretch=2"],
+    "t5": ["pe.num_buckets=8", "pe.max_distance=9"],
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """One run of a second for each encoding, of two layers, on tasks in turn."""
+    folder, found = tmp_path_factory.mktemp("results"), []
+    for task, (pe, settings) in zip((*TASKS, "sort"), SETTINGS.items(), strict=True):
+        more = ["model.num_layers=2", f"task={task}", f"pe={pe}", f"output_dir={folder}"]
+        config = configure(*TINY, *more, *settings)
+        train(config)
+        found.append(Run.of(config))
+    return found
+
+
+@pytest.fixture(scope="module")
+def page(runs: list[Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "playground.html"
+    write_playground(path, map(portable, runs))
+    return path
+
+
+def asking(page: Path, script: str) -> Path:
+    """A copy of the page which notes what ``script`` returns."""
+    note = f"document.body.dataset.said = JSON.stringify((() => {{ {script} }})());"
+    copy = page.with_name(f"asked{abs(hash(script))}.html")
+    text = page.read_text(encoding="utf-8")
+    copy.write_text(f"{text}<script>{note}</script>", encoding="utf-8")
+    return copy
+
+
+def said(document: str) -> Any:
+    found = re.search(r'data-said="([^"]*)"', document)
+    assert found is not None
+    return json.loads(html.unescape(found[1]))
+
+
+LOGITS = """
+  return MODELS.map(model => {
+    model.off = new Set(model.kind === "sinusoidal" ? OFF : []);
+    return SOURCES.map(words => {
+      const ids = model.source(words);
+      return model.decode([BOS, ...ids], model.encode(ids));
+    });
+  });
+"""
+
+
+@pytest.mark.parametrize("off", [[], [1, 6]])
+def test_the_page_computes_the_logits_of_torch(
+    off: list[int], runs: list[Run], page: Path, browser: Callable[..., str]
+) -> None:
+    """Of every encoding, also past its training, and with pairs of the sinusoid switched off."""
+    sources = [["3"], ["1", "4", "4", "2", "10", "3"], [str(i % 10 + 1) for i in range(30)]]
+    script = LOGITS.replace("OFF", str(off)).replace("SOURCES", json.dumps(sources))
+    answers = {run.pe: run for run in runs}
+    document = browser(asking(page, script).as_uri() + "#lang=en")
+    known = models(page)
+    for run, logits in zip(known, said(document), strict=True):
+        model, tokenizer, _ = checkpoint.load_model(answers[run["pe"]])
+        if run["pe"] == "sinusoidal":
+            for encoding in (model.src_position, model.tgt_position):
+                for pair in off:
+                    encoding.pe[..., 2 * pair : 2 * pair + 2] = 0
+        for words, found in zip(sources, logits, strict=True):
+            ids = torch.tensor([[*tokenizer.encode(" ".join(words)).ids, EOS]])
+            target = torch.cat((torch.tensor([[BOS]]), ids), dim=1)
+            with torch.no_grad():
+                expected = model(ids, target)[0]
+            assert (expected - torch.tensor(found)).abs().max() < 1e-4, run["pe"]
+
+
+def test_the_page_puts_distances_into_the_buckets_of_t5(
+    page: Path, browser: Callable[..., str]
+) -> None:
+    shapes, far = [(8, 9), (32, 128), (6, 40)], range(-150, 151)
+    script = """
+      return SHAPES.map(([num_buckets, max_distance]) => [false, true].map(causal =>
+        Array.from({ length: 301 }, (_, i) =>
+          bucket(i - 150, causal, { num_buckets, max_distance }))));
+    """
+    document = browser(asking(page, script.replace("SHAPES", json.dumps(shapes))).as_uri())
+    for (buckets, most), sides in zip(shapes, said(document), strict=True):
+        for role, found in zip(("encoder", "decoder"), sides, strict=True):
+            encoding = T5Buckets(Place(8, 2, 0.0, role), buckets, most)
+            assert encoding.bucket(torch.tensor(far)).tolist() == found
+
+
+def test_the_page_knows_the_right_answers(page: Path, browser: Callable[..., str]) -> None:
+    """Those of tasks.py; and that all steps are right says that the answer is."""
+    words = ["10", "3", "1", "3", "10", "2", "26", "27", "9"]
+    script = f"""
+      const right = {{}};
+      for (const task in RIGHT) right[task] = RIGHT[task]({words});
+      const random = generator(3), agree = MODELS.every(model => [1, 2, 3, 4, 1, 2].every(n => {{
+        const source = Array.from({{ length: n }}, () => model.sources[Math.floor(random() * 10)]);
+        const own = model.answer(source, 40), wanted = RIGHT[model.task](source);
+        return model.isRight(source, wanted) === (own.join() === wanted.join()) &&
+          (own.length > 39 || model.isRight(source, own));
+      }}));
+      return {{ right, agree }};
+    """
+    found = said(browser(asking(page, script).as_uri()))
+    assert found["agree"]
+    for name in TASKS:
+        task = build_task(configure(f"task={name}", "task.symbols=27"))
+        assert found["right"][name] == task.target([int(word) for word in words])
+
+
+USE = """
+<script>
+addEventListener("load", () => setTimeout(() => {
+  const notes = {}, text = document.getElementById("text");
+  const empty = [...document.querySelectorAll("[data-word]")].filter(e => !e.textContent.trim());
+  notes.empty = empty.map(e => e.dataset.word);
+  notes.words = [Object.keys(WORDS.en), Object.keys(WORDS.zh)].map(keys => keys.sort().join());
+  text.value = "3 <b>1</b> 2 99 4 " + "5 ".repeat(40);
+  text.dispatchEvent(new Event("input"));
+  notes.note = document.getElementById("note").textContent;
+  notes.bold = document.querySelectorAll("b").length;
+  notes.rows = document.querySelectorAll("#answers .name").length;
+  document.getElementById("lang").click();
+  const cell = document.querySelector("#maps td");
+  cell.dispatchEvent(new Event("mouseenter"));
+  notes.reading = document.getElementById("reading").textContent;
+  const before = document.getElementById("following").textContent;
+  const button = document.querySelectorAll("#maps table")[1].querySelectorAll("button")[2];
+  button.focus();
+  button.click();
+  notes.moved = before !== document.getElementById("following").textContent;
+  notes.kept = document.activeElement.tagName === "BUTTON" && document.activeElement.ariaPressed;
+  notes.unreachable = [...document.querySelectorAll(".scroll")].filter(e => e.tabIndex < 0).length;
+  notes.wide = document.documentElement.scrollWidth > innerWidth;
+  setTimeout(() => {
+    notes.lines = document.querySelectorAll("#reach polyline").length;
+    document.body.dataset.said = JSON.stringify(notes);
+  }, 3000);
+}, 200));
+</script>
+"""
+
+
+@pytest.mark.parametrize("size", ["1400,900", "390,800"])
+def test_it_is_used_by_hand(size: str, page: Path, browser: Callable[..., str]) -> None:
+    """Typed text stays text, what is not understood is named, focus stays, nothing is too wide."""
+    copy = page.with_name("used.html")
+    copy.write_text(page.read_text(encoding="utf-8") + USE, encoding="utf-8")
+    document = browser(copy.as_uri() + "#lang=en&task=sort", size)
+    notes = said(document)
+    assert notes["empty"] == [] and notes["words"][0] == notes["words"][1]
+    assert notes["note"].startswith("not in the vocabulary, left out: <b>1</b> 99. only the first")
+    assert "30 symbols, more than the 4 of training" in notes["note"]
+    assert notes["bold"] == 0 and notes["rows"] == notes["lines"] == 2  # two models sort
+    assert "头 1" in notes["reading"] and 'lang="zh"' in document
+    assert notes["moved"] and notes["kept"] == "true"
+    assert notes["unreachable"] == 0 and not notes["wide"]
+
+
+def test_it_fetches_nothing(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|src=|@import|fetch\(", text)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["task=cumsum"], "is of task=cumsum; the page knows letters, copy, reverse, sort"),
+        (["pe=alibi"], "has pe=alibi; the page knows sinusoidal, learned, none, rotary, t5"),
+        (["pe=sinusoid/linear"], "was trained with pe.spacing, for which the page has no code"),
+        (["pe=t5", "pe.cross=same"], "was trained with pe.cross, for which"),
+        (["pe.origin=end"], "was trained with a counting of its own"),
+        (["model.norm=post"], "was trained with model.norm, for which"),
+        (["pe=learned", "pe.max_len=20"], "a table of pe.max_len=20; the page asks for 41"),
+        (["model.d_model=128", "model.d_ff=512"], "and a page should carry 200,000 of a model"),
+    ],
+)
+def test_what_the_page_has_no_code_for_is_refused(
+    settings: list[str], expected: str, tmp_path: Path
+) -> None:
+    config = configure(*TINY, "trainer.steps=1", f"output_dir={tmp_path}", *settings)
+    train(config)
+    with pytest.raises(UserError, match=re.escape(expected)):
+        portable(Run.of(config))
+
+
+def test_a_folder_without_one_run_of_each_is_refused(runs: list[Run], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no finished run"):
+        runs_in(tmp_path)
+    for seed in (0, 1):
+        train(configure(*TINY, "trainer.steps=1", f"output_dir={tmp_path}", f"seed={seed}"))
+    with pytest.raises(UserError, match="several runs of sinusoidal on letters"):
+        runs_in(tmp_path / "default")
+    assert {run.directory for run in runs_in(runs[0].directory.parents[2])} == {
+        run.directory for run in runs
+    }
+
+
+DOCS = CONFIG_DIR.parent / "docs"
+COMMITTED = DOCS / "playground.html"
+
+
+def test_the_pages_lead_to_each_other_and_are_what_the_code_writes(tmp_path: Path) -> None:
+    """Every link of docs/*.html leads to a file; the page to move by hand is the present one."""
+    pages = {"index.html", "explore.html", "playground.html", "report.html"}
+    assert pages == {path.name for path in DOCS.glob("*.html")}
+    for name in pages - {"explore.html"}:  # which holds plotly
+        links = re.findall(r'(?:href|src)="([^"#]+)', (DOCS / name).read_text(encoding="utf-8"))
+        local = [link for link in links if not re.match(r"https?:|data:", link)]
+        assert all((DOCS / link).is_file() for link in local), (name, local)
+    index = (DOCS / "index.html").read_text(encoding="utf-8")
+    assert all(f'href="{name}' in index for name in pages - {"index.html"})
+    write_explorer(tmp_path / "explore.html")
+    assert (tmp_path / "explore.html").read_bytes() == (DOCS / "explore.html").read_bytes()
+
+
+def test_the_committed_page_is_what_the_code_writes_and_its_models_have_learned(
+    tmp_path: Path,
+) -> None:
+    """Its own weights, in torch: right where positions are known, and blind where they are not."""
+    text = COMMITTED.read_text(encoding="utf-8")
+    known = models(COMMITTED)
+    write_playground(tmp_path / "playground.html", known)
+    assert (tmp_path / "playground.html").read_text(encoding="utf-8") == text
+    assert {(run["task"], run["kind"]) for run in known} == {
+        (task, kind) for task in ("letters", "reverse", "sort") for kind in READS
+    }
+    for run in known:
+        model = Transformer(
+            len(run["words"]), len(run["words"]), run["d_model"], run["layers"], run["heads"],
+            next(rows for name, rows, _ in run["shapes"] if name.endswith("inner.weight")), 0.0,
+            pe=run["kind"],
+            pe_settings=run["settings"] | ({"max_len": 41} if run["kind"] == "learned" else {}),
+        )  # fmt: skip
+        state, start = model.state_dict(), 0
+        numbers = np.frombuffer(base64.b64decode(run["data"]), "<f4")
+        for name, rows, columns in run["shapes"]:
+            part = numbers[start : start + rows * columns]
+            state[name] = torch.tensor(part).view(state[name].shape)
+            start += rows * columns
+        model.load_state_dict(state)
+        task = build_task(configure(f"task={run['task']}"))
+        right = right_of_sixty(model, run["words"], task)
+        blind = run["kind"] == "none" and run["task"] != "sort"
+        assert right <= 3 if blind else right >= 54, (run["task"], run["pe"], right)
+        if run["kind"] == "sinusoidal" and run["task"] == "reverse":  # what the page says of halves
+            half = run["d_model"] // 2
+            both = (model.src_position, model.tgt_position)
+            whole = both[0].pe.clone()
+            for off in (slice(0, half), slice(half, None)):
+                for encoding in both:
+                    encoding.pe.copy_(whole)
+                    encoding.pe[..., off] = 0
+                assert right_of_sixty(model, run["words"], task) < 6
+
+
+def right_of_sixty(model: Transformer, words: list[str], task: Any) -> int:
+    """How many of sixty sequences of eight a model answers rightly, teacher-forced."""
+    random, right = np.random.default_rng(0), 0
+    for _ in range(60):
+        pair = task.example(8, random)
+        source, target = ([words.index(word) for word in each] + [EOS] for each in pair)
+        with torch.no_grad():
+            logits = model.eval()(torch.tensor([source]), torch.tensor([[BOS, *target[:-1]]]))
+        right += logits[0].argmax(-1).tolist() == target
+    return right

@@ -1,0 +1,89 @@
+"""What each encoding answered, and where it looked: a few sources of the test, read from runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from wawa_transformer import checkpoint
+from wawa_transformer.runs import Run
+from wawa_transformer.search import Greedy
+from wawa_transformer.text import build_task
+from wawa_transformer.tracking import cross_attention
+from wawa_transformer.translation import hypotheses, read
+
+PAST = 3  # symbols that one example is longer than training
+
+
+@dataclass(frozen=True)
+class Example:
+    """One source of the test and each encoding's answer to it."""
+
+    source: str
+    target: str
+    length: int
+    answers: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """One task under one seed."""
+
+    task: str
+    seed: int
+    each: Sequence[Example]
+    # Of the longest trained source: a map (T,S) for each encoding, the mean over heads, and its
+    # words. The right answer was given, so that all look at the same.
+    looks: Mapping[str, Tensor]
+    wrote: Sequence[str]
+    read: Sequence[str]
+
+
+def examples(runs: Sequence[Run]) -> Examples | None:
+    """Of one task's runs those of the first seed that every encoding has finished.
+
+    The sources are the test's first of half the longest trained length, of that length, and of one
+    past it. None: no seed has every encoding with its weights, or lengths were not drawn.
+    """
+    encodings = list(dict.fromkeys(run.pe for run in runs))
+    kept = [run for run in runs if run.checkpoint("last").exists()]
+    by_seed = {seed: [run for run in kept if run.seed == seed] for seed in {r.seed for r in runs}}
+    whole = sorted(seed for seed, those in by_seed.items() if len(those) == len(encodings))
+    if not whole:
+        return None
+    chosen = by_seed[whole[0]]
+    loaded = {run.pe: checkpoint.load_model(run) for run in chosen}
+    config = next(iter(loaded.values()))[2]
+    task = build_task(config)
+    if task.trained_lengths is None:
+        return None
+    longest = task.trained_lengths[1]
+    test = task.test(config.seed)["test"]
+    first = {length: row for row, length in reversed(list(enumerate(test["length"])))}
+    rows = [first[n] for n in (longest // 2, longest, longest + PAST) if n in first]
+    shown = test.select(rows)
+    answers, looks, wrote, words = {}, {}, [], []
+    at = shown["length"].index(longest) if longest in shown["length"] else None
+    for pe, (model, tokenizer, _) in loaded.items():
+        found = hypotheses(model, tokenizer, read(tokenizer, shown["source"]), Greedy())
+        answers[pe] = [best.text for best, *_ in found]
+        if at is not None:
+            source, target = (
+                read(tokenizer, [shown[side][at]])[0] for side in ("source", "target")
+            )
+            with torch.no_grad():
+                looks[pe] = cross_attention(model, source, target.tolist()).mean(dim=0)  # (T,S)
+            wrote, words = (
+                [(tokenizer.id_to_token(id) or "").strip("[]") for id in ids.tolist()]
+                for ids in (target, source)
+            )
+    each = [
+        Example(source, target, length, {pe: answers[pe][i] for pe in encodings})
+        for i, (source, target, length) in enumerate(
+            zip(shown["source"], shown["target"], shown["length"], strict=True)
+        )
+    ]
+    return Examples(chosen[0].task, whole[0], each, looks, wrote, words)

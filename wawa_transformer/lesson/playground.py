@@ -1,0 +1,145 @@
+"""Trained models in one page: their weights, and the same model once more in JavaScript.
+
+The page computes in the browser what :class:`~wawa_transformer.transformer.Transformer` computes,
+so that a reader without an installation can ask small models and look inside. It needs no network.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from matplotlib.colors import to_hex
+from omegaconf import OmegaConf
+
+from wawa_transformer import checkpoint
+from wawa_transformer.config import UserError, encoding_settings
+from wawa_transformer.counting import Counting
+from wawa_transformer.lab.pages import write_page
+from wawa_transformer.lab.plots import encoding_styles
+from wawa_transformer.runs import Run
+from wawa_transformer.tasks import SequenceTask
+from wawa_transformer.text import build_task
+
+TASKS = ("letters", "copy", "reverse", "sort")  # whose answers the page knows
+# Settings that the page reads; all others must be as they are by default.
+READS = {
+    "sinusoidal": ("base", "stretch", "max_len"),
+    "learned": ("max_len", "init_std"),
+    "none": (),
+    "rotary": ("base", "stretch"),
+    "t5": ("num_buckets", "max_distance"),
+}
+POSITIONS = 41  # of the longest answer that the page asks for, and its beginning
+MOST = 200_000  # parameters of a model that a page should carry
+
+
+def runs_in(folder: Path) -> list[Run]:
+    """The finished runs of a study's folder.
+
+    Raises:
+        UserError: there are none, or two of one task and encoding.
+    """
+    found = sorted(folder.glob("*/*/seed*/config.yaml"))
+    runs = [run for run in map(Run.at, (path.parent for path in found)) if run.result()]
+    if not runs:
+        raise UserError(
+            f"folder={folder} holds no finished run; name the folder of a study, such as "
+            f"results/default."
+        )
+    names = [(run.task, run.pe) for run in runs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(
+            f"folder={folder} holds several runs of {twice[1]} on {twice[0]}, and the page shows "
+            f"one; train with one seed: 'study.seeds=[0]'."
+        )
+    return runs
+
+
+def portable(run: Run) -> dict[str, Any]:
+    """One run as the page takes it: its settings, its words and its weights.
+
+    ``data`` holds the weights as float32, little-endian, in base64, one after another in the order
+    of ``shapes``, whose entries are (name, rows, columns).
+
+    Raises:
+        UserError: the run has what the page has no code for.
+    """
+    model, tokenizer, config = checkpoint.load_model(run)
+    task, kind = build_task(config), config.pe.kind
+    if not isinstance(task, SequenceTask) or task.kind not in TASKS:
+        raise UserError(
+            f"{run.directory} is of task={config.task.kind}; the page knows {', '.join(TASKS)}."
+        )
+    if kind not in READS:
+        raise UserError(f"{run.directory} has pe={kind}; the page knows {', '.join(READS)}.")
+    settings = encoding_settings(config)
+    default = encoding_settings(OmegaConf.create({"pe": {"kind": kind}}))
+    odd = [key for key in settings if key not in READS[kind] and settings[key] != default[key]]
+    odd = [f"pe.{key}" for key in odd]
+    for key, usual in (
+        ("norm", "pre"), ("activation", "relu"), ("embedding_scale", "token_up"),
+        ("share_layers", False),
+    ):  # fmt: skip
+        odd += [f"model.{key}"] if config.model[key] != usual else []
+    odd += ["pe.cross"] if model.cross_position is not None else []
+    odd += ["a counting of its own"] if model.counting != Counting() else []
+    if odd:
+        raise UserError(
+            f"{run.directory} was trained with {', '.join(odd)}, for which the page has no code; "
+            f"leave it out."
+        )
+    if model.max_positions is not None and model.max_positions < POSITIONS:
+        raise UserError(
+            f"{run.directory} has a table of pe.max_len={model.max_positions}; the page asks for "
+            f"{POSITIONS} positions: train with more."
+        )
+    tensors = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    count = sum(tensor.numel() for tensor in tensors.values())
+    if count > MOST:
+        raise UserError(
+            f"{run.directory} has {count:,} parameters, and a page should carry {MOST:,} of a "
+            f"model; train a smaller one, such as model.d_model=32 model.d_ff=64."
+        )
+    if kind == "learned":  # the rest of the table is never asked for
+        for side in ("src", "tgt"):
+            name = f"{side}_position.table"
+            tensors[name] = tensors[name][:POSITIONS]
+    rows = {name: tensor.reshape(-1, tensor.shape[-1]) for name, tensor in tensors.items()}
+    weights = b"".join(tensor.numpy().astype("<f4").tobytes() for tensor in rows.values())
+    return {
+        "task": task.kind,
+        "pe": run.pe,
+        "kind": kind,
+        "settings": settings,
+        "d_model": model.d_model,
+        "heads": model.num_heads,
+        "layers": model.num_layers,
+        "trained": task.trained_lengths,
+        "sources": [str(n) for n in range(1, task.symbols + 1)],
+        "words": [tokenizer.id_to_token(id) for id in range(tokenizer.get_vocab_size())],
+        "shapes": [(name, *tensor.shape) for name, tensor in rows.items()],
+        "data": base64.b64encode(weights).decode("ascii"),
+    }
+
+
+def models(page: Path) -> list[dict[str, Any]]:
+    """The :func:`portable` runs that a page holds."""
+    found = re.search(r'id="runs">(.*?)</script>', page.read_text(encoding="utf-8"))
+    assert found is not None
+    return json.loads(found[1])
+
+
+def write_playground(path: Path, runs: Iterable[dict[str, Any]]) -> None:
+    """Write ``playground.html``, the page of :func:`portable` runs: one file."""
+    tasks, kinds = list(TASKS), list(READS)
+    runs = sorted(runs, key=lambda run: (tasks.index(run["task"]), kinds.index(run["kind"])))
+    styles = encoding_styles(run["pe"] for run in runs)
+    colours = {name: to_hex(style["color"]) for name, style in styles.items()}
+    # Black would not be seen on a dark page.
+    colours = {name: "currentColor" if c == "#000000" else c for name, c in colours.items()}
+    write_page(path, Path(__file__).parent / "templates", runs=runs, colours=colours)
