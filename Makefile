@@ -33,7 +33,7 @@ clean: ## remove caches, keep results and the environment
 distclean: clean ## remove the environment as well, keep results
 	rm -rf .venv
 
-.venv/installed: pyproject.toml constraints.txt
+.venv/installed: pyproject.toml setup.py constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 		{ echo "error: Python 3.11, 3.12 or 3.13 is needed; name one: make PYTHON=python3.12"; exit 1; }
 	@echo "installing into .venv, once: some minutes; $(if $(TORCH_INDEX),2.2 GB on the disk with the CPU build of torch,several GB more with its CUDA build)"

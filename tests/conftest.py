@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 from chromium import chromium
@@ -32,6 +33,9 @@ TINY = [
 ]  # fmt: skip
 
 torch.set_num_threads(1)
+# A clock decides no test: on a busy machine the first example of a test may take a second.
+hypothesis.settings.register_profile("no_deadline", deadline=None)
+hypothesis.settings.load_profile("no_deadline")
 
 SEPARATOR = 5  # after which MODELS with ``restart`` begin to count anew
 RELATIVE = sorted(kind for kind, cls in ENCODINGS.items() if cls.relative)

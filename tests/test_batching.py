@@ -24,7 +24,7 @@ from wawa_transformer.transformer import BOS, EOS
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=200)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SIZES, st.integers(40, 300), st.integers(0, 5), st.integers(0, 5), st.booleans())
 def test_a_plan_is_a_partition_within_the_budget(
     sizes: list[int], budget: int, seed: int, epoch: int, bucket: bool

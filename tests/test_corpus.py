@@ -131,9 +131,7 @@ def test_other_settings_find_nothing_of_those_before(
         assert memory == disk, other
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     pairs=st.lists(
         st.tuples(*(st.text("ab \x85\u2028\u00e9\u3000\U0001f600", max_size=9) for _ in range(2))),
@@ -250,7 +248,7 @@ def plan_before(sizes, batch_tokens, seed, epoch, bucket):
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=150)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SIZES, st.integers(40, 300), st.integers(0, 5), st.integers(0, 5), st.booleans())
 def test_an_epoch_of_one_window_is_what_it_always_was(
     sizes: list[int], budget: int, seed: int, epoch: int, bucket: bool
@@ -260,7 +258,7 @@ def test_an_epoch_of_one_window_is_what_it_always_was(
     assert list(plan(sizes, budget, seed, epoch, bucket)) == expected
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SIZES, st.integers(1, 60), st.booleans())
 def test_windows_cut_an_epoch_into_parts_of_the_one_permutation(
     sizes: list[int], window: int, bucket: bool

@@ -35,7 +35,7 @@ def parts(row: list[int], restart: bool) -> list[list[int]]:
     return cut
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(IDS, st.sampled_from(Counting.ORIGINS), st.booleans())
 def test_the_source_is_counted_from_where_it_says(
     rows: list[list[int]], origin: str, restart: bool
@@ -71,7 +71,7 @@ def test_source_and_target_start_at_one_random_position(origin: str) -> None:
     assert torch.equal(counting(ids, training=False, num_heads=2).source.index, still)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(IDS, st.sampled_from(Counting.ORIGINS), st.integers(1, 8), st.integers(0, 2**30))
 def test_random_positions_keep_the_order_and_are_shared(
     rows: list[list[int]], origin: str, target: int, seed: int

@@ -16,7 +16,7 @@ SRC = torch.tensor([[5, 6, 7, 8], [4, 9, 0, 0]])
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(cuts=st.sets(st.integers(1, 6)))
 def test_every_cached_step_equals_the_uncached_logits(name: str, cuts: set[int]) -> None:
     """However the target is cut into pieces, a position at a time included."""

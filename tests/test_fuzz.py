@@ -148,7 +148,7 @@ def compose(given: list[str]) -> tuple[DictConfig | None, str]:
 def fuzz(examples: int) -> Callable[..., Any]:
     """The same examples each time; not made smaller after a failure, which may be a hang."""
     return settings(
-        max_examples=examples, deadline=None, derandomize=True, database=None,
+        max_examples=examples, derandomize=True, database=None,
         phases=[Phase.generate], report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip

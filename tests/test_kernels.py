@@ -84,7 +84,7 @@ def test_fire_is_the_papers_function_of_the_share() -> None:
             assert got[0, h, i, j].item() == pytest.approx(expected, abs=1e-5)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 60), st.integers(0, 60), st.floats(1, 100))
 def test_fire_keeps_the_side_and_stays_within_one(i: int, j: int, threshold: float) -> None:
     """Where the published code has |i − j| and max(L, i): left and right differ, and no share
@@ -134,7 +134,7 @@ def test_cope_begins_as_no_encoding_does() -> None:
     torch.testing.assert_close(cope(src, tgt), none(src, tgt))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.integers(0, 40), st.sampled_from([(1.0, 1.0), (0.5, 1.0), (1.0, 0.5), (0.75, 0.7)]),
     st.sampled_from([1.0, 4.0]),

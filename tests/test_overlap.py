@@ -103,7 +103,7 @@ def by_multiset(sources: Iterable[Lists]) -> list[list[Lists]]:
     return list(groups.values())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from([(2, 3), (2, 4), (3, 2)]), st.data())
 def test_the_ceiling_on_new_sources_is_the_best_of_all_answers(
     shape: tuple[int, int], data: Any
@@ -122,7 +122,7 @@ def test_the_ceiling_on_new_sources_is_the_best_of_all_answers(
     assert TASKS["sort"](symbols=symbols).ceiling(length, texts) == 1.0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_the_ceiling_of_cartesian_on_new_sources_is_the_best_of_all_answers(data: Any) -> None:
     """Either length of the second list is as likely, and so is each pair of lists with it."""

@@ -37,7 +37,7 @@ def formula(position: int, dimension: int, d_model: int) -> float:
     return math.cos(angle) if dimension % 2 else math.sin(angle)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 65), st.integers(0, 20_000), st.data())
 def test_the_table_is_the_papers_formula(d_model: int, position: int, data: st.DataObject) -> None:
     """Every entry is the float64 value rounded to float32, odd widths and far positions too."""
@@ -94,7 +94,7 @@ def test_a_longer_input_grows_the_table(design: dict[str, Any]) -> None:
     assert torch.equal(long(x), paper) == (not design), "the design must show in the values"
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(1, 20), st.integers(0, 20))
 def test_later_positions_are_a_slice(length: int, start: int) -> None:
     """Positions start … start+S-1 of a long input, for every encoding that adds something."""
@@ -105,7 +105,7 @@ def test_later_positions_are_a_slice(length: int, start: int) -> None:
         assert torch.equal(part, whole[:, start:])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.data())
 def test_each_token_gets_the_row_of_its_own_position(data: st.DataObject) -> None:
     """Rows and heads may stand elsewhere; a pair of dimensions follows the head of its turn."""
@@ -129,7 +129,7 @@ def test_half_precision_keeps_the_float32_table() -> None:
     assert torch.equal(encoding.float().pe, sinusoid_table(600, 32))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 200), st.integers(0, 200))
 def test_a_shift_is_a_rotation(position: int, shift: int) -> None:
     """PE(t+k) = M_k PE(t), one 2×2 rotation for each frequency (Vaswani et al., section 3.5)."""
@@ -218,7 +218,7 @@ def test_no_encoding_only_drops_out() -> None:
     assert set(dropped.unique().tolist()) == {0.0, 2.0}
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(st.integers(0, 2**40))
 def test_shared_parameters_start_equal(seed: int) -> None:
     """Under one seed every parameter two encodings share starts with the same bits."""

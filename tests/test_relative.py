@@ -47,7 +47,7 @@ def scores(encoding: Encoding, q: Tensor, k: Tensor, offset: int = 0) -> Tensor:
     return product if bias is None else product + bias
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 40), st.integers(0, 40), st.sampled_from([100.0, 10000.0]))
 def test_rotary_is_multiplication_by_a_unit_complex_number(
     first: int, second: int, base: float
@@ -95,7 +95,7 @@ def test_alibi_is_minus_slope_times_distance() -> None:
         assert bias[1, h, i, j].item() == pytest.approx(-slopes[h] * abs(i + 4 - j), abs=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(-300, 300), st.booleans(), st.sampled_from([(32, 128), (8, 20), (4, 7), (16, 1000)])
 )
@@ -159,7 +159,7 @@ def test_transformer_xl_is_the_sum_of_four_terms() -> None:
 
 
 @pytest.mark.parametrize("kind", RELATIVE)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(shift=st.integers(1, 30))
 def test_relative_encodings_see_distances_only(kind: str, shift: int) -> None:
     """Moving queries and keys together changes no score."""

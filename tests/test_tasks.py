@@ -27,7 +27,7 @@ SEQUENCES = ["copy", "cumsum", "duplicate", "letters", "reverse", "sort"]
 SMALL = dict(train_size=200, validation_size=30, test_per_length=7, test_max_length=12)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(1, 26), min_size=1, max_size=12))
 def test_targets(symbols: list[int]) -> None:
     """Each rule against one line of plain Python."""
@@ -174,7 +174,7 @@ def test_both_lists_are_of_trained_lengths_or_both_longer(kind: str) -> None:
         assert beside == trained | ({5: {5, 6}, 6: {5, 6}} if split == "test" else {})
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(1, 20), st.integers(0, 2**32))
 def test_cartesian_pairs_each_number_with_each_letter(length: int, seed: int) -> None:
     """Number i and letter j are the pair at place i m + j, of three words."""
@@ -203,7 +203,7 @@ def test_the_ceiling_of_cartesian_is_what_counting_gives(symbols: int, length: i
     assert task.ceiling(length) == pytest.approx(sum(ceilings) / len(ceilings))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(1, 20), st.integers(0, 2**32), st.integers(40, 60))
 def test_intersection_answers_whether_lists_share(length: int, seed: int, symbols: int) -> None:
     """Sets say the same; so does a repeated word, which needs no order: the ceiling is 1."""
@@ -257,7 +257,7 @@ def spoken(words: list[str]) -> int:
     return total + group
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 10**12 - 1))
 def test_number_words_can_be_read_back(number: int) -> None:
     """What the library writes, an independent reader turns into the same number."""

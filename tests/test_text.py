@@ -50,7 +50,7 @@ def test_every_seed_is_tested_on_the_same_pairs() -> None:
         assert row["length"] % 5 == 0 and row["length"] - 5 < words <= row["length"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.text(alphabet=st.characters(codec="utf-8", categories=["L", "N", "P"]), min_size=1))
 def test_any_text_survives_the_vocabulary(text: str) -> None:
     """Byte-level BPE has no unknown character (up to NFC, which the tokenizer applies)."""

@@ -98,7 +98,7 @@ def test_logits_and_gradients_equal_torch(norm: str, activation: str, tied: bool
         torch.testing.assert_close(mine[name], parameter.grad, rtol=0, atol=1e-9, msg=name)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 4), st.integers(1, V - 1), st.sampled_from(sorted(MODELS)))
 def test_the_future_is_not_seen(position: int, token: int, name: str) -> None:
     """Changing the target at one position changes no logits before it."""
@@ -110,7 +110,7 @@ def test_the_future_is_not_seen(position: int, token: int, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(more_source=st.integers(0, 5), more_target=st.integers(0, 5))
 def test_padding_changes_nothing(more_source: int, more_target: int, name: str) -> None:
     """However much padding follows, the logits of real positions stay."""
@@ -120,7 +120,7 @@ def test_padding_changes_nothing(more_source: int, more_target: int, name: str) 
     torch.testing.assert_close(model(src, tgt)[real], wide[:, :5][real], rtol=0, atol=1e-12)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.permutations(range(6)))
 def test_without_positions_the_encoder_is_permutation_equivariant(order: list[int]) -> None:
     """Permuting the source permutes the memory and leaves the logits; a sinusoid breaks both."""

@@ -774,7 +774,7 @@ def test_the_first_table_marks_the_best_and_the_sentence_names_it(study: Study, 
 
 
 def test_what_each_answered_and_where_it_looked_is_computed_from_the_weights(
-    tmp_path: Path,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Against decoding and attention by hand; a seed that one encoding lacks is not taken."""
     runs = []
@@ -803,8 +803,14 @@ def test_what_each_answered_and_where_it_looked_is_computed_from_the_weights(
     for answer in (answer for example in found.each for answer in example.answers.values()):
         assert f"<dd>{answer or '(nothing)'} " in page
     assert (tmp_path / "report" / "figures" / "looks.png").stat().st_size > 2000
-    runs[2].checkpoint("last").unlink()
-    assert examples(runs) is None, "no seed is whole"
+    for content in (b"damaged", None):
+        runs[2].checkpoint("last").unlink()
+        if content:
+            runs[2].checkpoint("last").write_bytes(content)
+        assert examples(runs) is None, "no seed is whole"
+        assert ("is damaged" in capsys.readouterr().err) == bool(content)
+    again = write_report(tmp_path / "report", runs, "Two", "compare")
+    assert "What each answered" not in again.read_text(encoding="utf-8")
 
 
 def test_the_task_with_most_to_find_is_looked_at(study: Study) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from wawa_transformer import checkpoint
+from wawa_transformer.config import UserError
 from wawa_transformer.runs import Run
 from wawa_transformer.search import Greedy
 from wawa_transformer.text import build_task
@@ -46,7 +48,8 @@ def examples(runs: Sequence[Run]) -> Examples | None:
     """Of one task's runs those of the first seed that every encoding has finished.
 
     The sources are the test's first of half the longest trained length, of that length, and of one
-    past it. None: no seed has every encoding with its weights, or lengths were not drawn.
+    past it. None: no seed has every encoding with its weights, or lengths were not drawn. A report
+    can do without, so weights that cannot be read are as good as none.
     """
     encodings = list(dict.fromkeys(run.pe for run in runs))
     kept = [run for run in runs if run.checkpoint("last").exists()]
@@ -55,9 +58,13 @@ def examples(runs: Sequence[Run]) -> Examples | None:
     if not whole:
         return None
     chosen = by_seed[whole[0]]
-    loaded = {run.pe: checkpoint.load_model(run) for run in chosen}
-    config = next(iter(loaded.values()))[2]
-    task = build_task(config)
+    try:
+        loaded = {run.pe: checkpoint.load_model(run) for run in chosen}
+        config = next(iter(loaded.values()))[2]
+        task = build_task(config)
+    except UserError as error:
+        print(f"warning: no examples of {chosen[0].task} in the report: {error}", file=sys.stderr)
+        return None
     if task.trained_lengths is None:
         return None
     longest = task.trained_lengths[1]

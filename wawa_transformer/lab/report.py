@@ -97,7 +97,11 @@ def write_report(
         task_summary(task, [result for result in results if result["task"] == task], pairs, rule)
         for task in dict.fromkeys(run.task for run in finished)
     ]
-    asked = [examples([run for run in finished if run.task == task["name"]]) for task in tasks]
+    asked = [
+        examples([run for run in finished if run.task == task["name"]])
+        for task in tasks
+        if task["trained"]
+    ]
     answered = [found for found in asked if found]
     widest = most_to_find(tasks, answered)
     if widest and (maps := two_looks(tasks, widest)):
