@@ -7,7 +7,6 @@ import math
 import re
 import shlex
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -93,10 +92,7 @@ def blind(study: str, task: str, of: str | None = None) -> tuple[float, float] |
         pairs = zip(split[f"ceiling{of}"], split[f"examples{of}"], strict=True)
         known = [{"ceiling": None if math.isnan(c) else c, "examples": m} for c, m in pairs]
         found.append(analysis.ceiling_of(known))
-    if None in found:
-        return None
-    means, errors = zip(*(each for each in found if each), strict=True)
-    return fmean(means), math.sqrt(fmean(error**2 for error in errors))
+    return analysis.over_splits(found)
 
 
 def ceiling(study: str, task: str, of: str | None = None) -> Estimate:

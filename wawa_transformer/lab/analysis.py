@@ -397,8 +397,14 @@ def overlap(results: Sequence[Result], new: bool) -> str:
 def _ceiling(results: Sequence[Result], new: bool) -> tuple[float, float] | None:
     """:func:`ceiling_of` one test split, on average: each seed has a split of its own."""
     splits = {result["seed"]: ceiling_of(_trained_rows(result, new)) for result in results}
-    known = [ceiling for ceiling in splits.values() if ceiling]
-    if len(known) < len(splits):
+    return over_splits(splits.values())
+
+
+def over_splits(ceilings: Iterable[tuple[float, float] | None]) -> tuple[float, float] | None:
+    """From :func:`ceiling_of` each split that of one, on average; None where one has none."""
+    found = list(ceilings)
+    known = [ceiling for ceiling in found if ceiling]
+    if len(known) < len(found):
         return None
     means, errors = zip(*known, strict=True)
     return fmean(means), math.sqrt(fmean(error**2 for error in errors))

@@ -72,21 +72,23 @@ def examples(runs: Sequence[Run]) -> Examples | None:
     first = {length: row for row, length in reversed(list(enumerate(test["length"])))}
     rows = [first[n] for n in (longest // 2, longest, longest + PAST) if n in first]
     shown = test.select(rows)
-    answers, looks, wrote, words = {}, {}, [], []
-    at = shown["length"].index(longest) if longest in shown["length"] else None
-    for pe, (model, tokenizer, _) in loaded.items():
-        found = hypotheses(model, tokenizer, read(tokenizer, shown["source"]), Greedy())
-        answers[pe] = [best.text for best, *_ in found]
-        if at is not None:
-            source, target = (
-                read(tokenizer, [shown[side][at]])[0] for side in ("source", "target")
-            )
-            with torch.no_grad():
+    tokenizer = next(iter(loaded.values()))[1]  # one vocabulary for all of a task and seed
+    sources = read(tokenizer, shown["source"])
+    answers = {
+        pe: [best.text for best, *_ in hypotheses(model, tokenizer, sources, Greedy())]
+        for pe, (model, *_) in loaded.items()
+    }
+    looks, wrote, words = {}, [], []
+    if longest in shown["length"]:
+        at = shown["length"].index(longest)
+        source, target = sources[at], read(tokenizer, shown["target"])[at]
+        with torch.no_grad():
+            for pe, (model, *_) in loaded.items():
                 looks[pe] = cross_attention(model, source, target.tolist()).mean(dim=0)  # (T,S)
-            wrote, words = (
-                [(tokenizer.id_to_token(id) or "").strip("[]") for id in ids.tolist()]
-                for ids in (target, source)
-            )
+        wrote, words = (
+            [(tokenizer.id_to_token(id) or "").strip("[]") for id in ids.tolist()]
+            for ids in (target, source)
+        )
     each = [
         Example(source, target, length, {pe: answers[pe][i] for pe in encodings})
         for i, (source, target, length) in enumerate(

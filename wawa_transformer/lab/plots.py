@@ -213,9 +213,9 @@ def nines(share: Any) -> Any:
     return -np.log10(np.maximum(1.003 - np.asarray(share, dtype=float), 1e-9))
 
 
-def from_nines(nines: Any) -> Any:
-    """What has so many nines."""
-    return 1.003 - 10 ** -np.asarray(nines, dtype=float)
+def from_nines(count: Any) -> Any:
+    """The share that has so many nines."""
+    return 1.003 - 10 ** -np.asarray(count, dtype=float)
 
 
 def profiles(values: pd.DataFrame, styles: dict[str, dict[str, Any]], label: str) -> Figure:
