@@ -24,8 +24,9 @@ types: .venv/installed ## mypy
 gpu: .venv/installed ## all that a CUDA card can answer, into benchmarks/gpu/; goes on where it stopped
 	$(BIN)/python scripts/project/gpu.py $(ARGS)
 
-tensorboard: .venv/installed ## the curves of every run, at localhost:6006
-	$(BIN)/tensorboard --logdir results
+LOGDIR ?= results/default/means
+tensorboard: .venv/installed ## the mean curves of the default study, at localhost:6006; LOGDIR=results for every run
+	$(BIN)/tensorboard --logdir $(LOGDIR)
 
 clean: ## remove caches, keep results and the environment
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

@@ -6,6 +6,7 @@ made with it, also exact match on the sources that were not trained on. With ver
 are held against those the run has kept.
 """
 
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -102,11 +103,12 @@ def verify(run: Run, result: dict[str, Any]) -> str:
 def table_of(task: Task, result: dict[str, Any], bleu: dict[int, float]) -> Table:
     """The metrics by length, with BLEU where there is one, and what of it was not trained on."""
     whole = "all trained" if task.trained_lengths else "all"
-    headings = [metric.heading for metric in SHOWN]
-    headings.append("BLEU" if bleu else "ceiling without positions")
+    # Broken where they may be, so that the table stands in 80 columns.
+    headings = [re.sub(r", |(?<=-)| (?=per )", "\n", metric.heading) for metric in SHOWN]
+    headings.append("BLEU" if bleu else "ceiling without\npositions")
     view = Table(Column("length", no_wrap=True), "examples", *headings)
     if new := result["test"].get("new"):
-        view.add_column("exact match, new sources")
+        view.add_column("exact match\nnew sources")
         seen = result["test"]["examples"] - new["examples"]
         view.caption = f"{whole}: {seen} sources stand in the training split, the others are new"
     for row in [*result["by_length"], {"length": whole, "ceiling": None, **result["test"]}]:

@@ -7,7 +7,7 @@ Several GPUs, or processes:  torchrun --nproc-per-node=2 scripts/train.py pe=lea
 
 from omegaconf import DictConfig
 
-from wawa_transformer.commandline import script, sole
+from wawa_transformer.commandline import script, settle, sole
 from wawa_transformer.evaluation import SHOWN
 from wawa_transformer.processes import is_main
 from wawa_transformer.runs import Run
@@ -16,6 +16,7 @@ from wawa_transformer.training import attempt, train
 
 @script(several=True)
 def main(config: DictConfig) -> None:
+    settle(config)
     if not sole():
         attempt(config)
         return

@@ -1,6 +1,7 @@
-"""The lesson, every step printed:  python scripts/walkthrough.py lang=zh   (or lang=en)
+"""The lesson, every step printed:  python scripts/walkthrough.py [lang=en|zh]
 
-Other sizes: d_model=16 max_len=20. One step: step=4. A key between the steps: pause=true.
+In the language of the shell unless told. Other sizes: d_model=16 max_len=20. One step: step=4.
+A key between the steps: pause=true.
 """
 
 import sys
@@ -9,7 +10,7 @@ from omegaconf import DictConfig
 
 from wawa_transformer.commandline import script
 from wawa_transformer.lesson import settings  # noqa: F401  (registers this script's keys)
-from wawa_transformer.lesson.walkthrough import walk
+from wawa_transformer.lesson.walkthrough import spoken, walk
 
 
 def wait() -> None:
@@ -21,7 +22,8 @@ def wait() -> None:
 @script("walkthrough")
 def main(config: DictConfig) -> None:
     pause = wait if config.pause else None
-    walk(config.lang, config.d_model, config.max_len, config.dropout, config.step, pause)
+    sizes = config.d_model, config.max_len, config.dropout
+    walk(spoken(config.lang), *sizes, config.step, pause, config.all_digits)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,12 @@ torch.set_num_threads(1)
 hypothesis.settings.register_profile("no_deadline", deadline=None)
 hypothesis.settings.load_profile("no_deadline")
 
+
+def pytest_runtest_setup() -> None:
+    """What a test draws does not depend on which tests its process has run before it."""
+    torch.manual_seed(0)
+
+
 SEPARATOR = 5  # after which MODELS with ``restart`` begin to count anew
 RELATIVE = sorted(kind for kind, cls in ENCODINGS.items() if cls.relative)
 ABSOLUTE = sorted(kind for kind, cls in ENCODINGS.items() if cls.counted and not cls.relative)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import TINY, configure, run_script
@@ -230,3 +231,31 @@ def test_a_model_larger_than_the_machine_is_refused_before_it_is_built() -> None
     shape = ["model.d_model=65536", "model.d_ff=65536", "model.num_layers=200"]
     with pytest.raises(UserError, match=r"make 13,743,895,347,200 parameters, .* GB to"):
         validate(configure(*shape))
+
+
+@pytest.mark.parametrize(
+    ("task", "pe", "seed", "given", "place"),
+    [
+        ("reverse", "learned", 3, ["task=reverse", "pe=learned", "seed=3"], "default"),
+        ("letters", "none", 0, ["trainer.steps=9"], "default"),
+        ("text", "sinusoidal", 0, ["task=text"], "single"),
+        ("letters", "rotary", 0, ["pe=rotary"], "single"),
+        ("letters", "none", 9, ["seed=9"], "single"),
+        ("text", "sinusoidal", 0, ["task=text", "study.name=default"], "default"),
+        ("copy", "sinusoidal", 0, ["task=copy", "+study.seeds=[7]"], "default"),
+        ("copy", "rotary", 0, ["study=length", "pe=rotary", "task=copy"], "length"),
+    ],
+)
+def test_a_run_of_no_study_lies_beside_the_default_one(
+    task: str, pe: str, seed: int, given: list[str], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the command line says where: then there."""
+    study = next((word.split("=")[1] for word in given if word.startswith("study=")), "default")
+    config = configure(f"study={study}", f"seed={seed}")
+    there = SimpleNamespace(
+        overrides=SimpleNamespace(task=given),
+        runtime=SimpleNamespace(choices=SimpleNamespace(task=task, pe=pe)),
+    )
+    monkeypatch.setattr(commandline.HydraConfig, "get", lambda: there)
+    commandline.settle(config)
+    assert config.study.name == place

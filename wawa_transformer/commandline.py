@@ -155,6 +155,20 @@ def sole() -> bool:
     return HydraConfig.get().mode == RunMode.RUN
 
 
+def settle(config: DictConfig) -> None:
+    """Put a run that the default study does not hold beside it: into ``single``.
+
+    A study that is named on the command line, or any key of one, is where the run belongs.
+    """
+    given = HydraConfig.get().overrides.task
+    if not any(override.lstrip("+~").startswith("study") for override in given):
+        choices: Any = HydraConfig.get().runtime.choices
+        study = config.study
+        grid = (choices.task in study.task, choices.pe in study.pe, config.seed in study.seeds)
+        if not all(grid):
+            study.name = "single"
+
+
 BUG = (
     "This is a mistake in wawa_transformer, not in the command; please report it with all of this."
 )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
 from omegaconf import DictConfig
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -79,15 +81,18 @@ class Tracker:
         image = axes.imshow(added.cpu(), aspect="auto", cmap="RdBu_r", vmin=-2, vmax=2)
         axes.set(xlabel="dimension", ylabel="position", title="added to the embedding")
         figure.colorbar(image)
-        self.writer.add_figure("encoding/table", figure, step)
+        self.writer.add_figure("view/encoding", figure, step)
 
     def attention_images(
         self, step: int, maps: dict[str, Tensor], labels: dict[str, tuple[list[str], list[str]]]
     ) -> None:
-        """One picture per attention: heads ``(H,Q,K)``, labelled (queries, keys)."""
+        """One picture per attention: heads ``(H,Q,K)``, labelled (queries, keys).
+
+        TensorBoard sorts by name: pictures, one for each run, come after the curves.
+        """
         for name, weights in maps.items():
             self.writer.add_figure(
-                f"attention/{name}", attention_picture(weights, *labels[name]), step
+                f"view/attention_{name}", attention_picture(weights, *labels[name]), step
             )
 
     def hparams(self, settings: dict[str, Any], metrics: dict[str, float]) -> None:
@@ -207,6 +212,11 @@ def show(
     )
 
 
+def screen() -> Console:
+    """Where a bar moves only if it can: a notebook forces colours on what is no terminal."""
+    return Console(force_terminal=sys.stdout.isatty())
+
+
 class ProgressBar:
     """A bar with the loss, the speed and the time left; a context manager."""
 
@@ -217,6 +227,7 @@ class ProgressBar:
             TextColumn("{task.completed}/{task.total}"),
             TextColumn("{task.fields[so_far]} ·"),
             TimeRemainingColumn(),
+            console=screen(),
             disable=not config.progress,
         )
         self.bar = self.progress.add_task(

@@ -1,7 +1,8 @@
 """Write what the documentation takes from measurements:  python scripts/project/docs.py
 
 docs/claims.md from docs/claims.yaml and docs/findings.md from docs/findings.md.jinja, both from the
-numbers in benchmarks/. A test fails when a page is stale.
+numbers in benchmarks/; and both in Chinese, from the files whose names say zh-CN. A test fails when
+a page is stale.
 """
 
 import argparse
@@ -15,17 +16,23 @@ import yaml
 from evidence import BENCHMARKS
 
 from wawa_transformer.lab.answers import VERDICTS as VERDICTS_OF_PAIRS
+from wawa_transformer.lab.language import LANGUAGES, Words, joined, listed, say, speaking
 from wawa_transformer.lab.rules import headline
 
 DOCS = BENCHMARKS.parent / "docs"
 CLAIMS = yaml.safe_load((DOCS / "claims.yaml").read_text(encoding="utf-8"))
+CHINESE = yaml.safe_load((DOCS / "claims.zh-CN.yaml").read_text(encoding="utf-8"))
 VERDICTS = {
-    "holds": "holds",
-    "restricted": "holds with a restriction",
-    "fails": "does not hold",
-    "open": "open",
+    "holds": Words("holds", "成立"),
+    "restricted": Words("holds with a restriction", "有条件成立"),
+    "fails": Words("does not hold", "不成立"),
+    "open": Words("open", "未定"),
 }
-HEADINGS = {"Measured": "measured", "Put right": "corrected", "Changed": "changed"}
+HEADINGS = {
+    "measured": Words("Measured: ", "测得："),
+    "corrected": Words("Put right: ", "更正："),
+    "changed": Words("Changed: ", "改判："),
+}
 
 
 def em(study: str, task: str, pe: str, **part: Any) -> str:
@@ -66,7 +73,7 @@ def orders(study: str, task: str) -> str:
 def bleu(pe: str, study: str = "multi30k") -> str:
     """Greedy BLEU on Multi30k, each seed's."""
     values = evidence.bleu(study, "multi30k", pe)
-    return " and ".join(f"{value:.1f}" for _, value in sorted(values.items()))
+    return say(" and ", " 和 ").join(f"{value:.1f}" for _, value in sorted(values.items()))
 
 
 def reach(study: str, task: str, pe: str) -> str:
@@ -84,7 +91,12 @@ def change(study: str, task: str, pe: str, to: str, of: int, in_reach: bool = Fa
     before, after = (read(study, task, each) for each in (pe, to))
     means = [f"{evidence.mean(v).mean:.{1 if in_reach else 3}f}" for v in (before, after)]
     difference = f"{evidence.difference(after, before, of):{'+z.1f' if in_reach else '+z.3f'}}"
-    return f"{' → '.join(means)} ({difference.replace(', all seeds equal', ' in every seed')})"
+    for alike, every in (
+        (", all seeds equal", " in every seed"),
+        ("，各种子相同", "，每个种子都是"),
+    ):
+        difference = difference.replace(alike, every)
+    return f"{' → '.join(means)} ({difference})"
 
 
 def judged(study: str, task: str, kinds: tuple[str, ...]) -> str:
@@ -93,8 +105,8 @@ def judged(study: str, task: str, kinds: tuple[str, ...]) -> str:
     parts = []
     for verdict, words in VERDICTS_OF_PAIRS.items():
         named = [pe.removesuffix("_cross") for pe, said in found.items() if said == verdict]
-        parts += [f"{words}: {', '.join(named)}"] if named else []
-    return "; ".join(parts)
+        parts += [say(f"{words}: ", f"{words}：") + listed(named)] if named else []
+    return joined(parts)
 
 
 def outcome(study: str) -> str:
@@ -128,7 +140,7 @@ def loss_by_length(study: str, task: str, a: str, b: str, least: int) -> str:
 def steps(study: str, task: str, pe: str, level: float) -> str:
     """The median over seeds of the first validated step with this exact match."""
     median = pd.Series(evidence.steps_to(study, task, pe, level)).median()
-    return f"{median:.0f}" if median < float("inf") else "never"
+    return f"{median:.0f}" if median < float("inf") else say("never", "从未")
 
 
 def speed(name: str) -> str:
@@ -176,55 +188,90 @@ ENVIRONMENT.globals.update(
 
 
 def claims() -> str:
-    """The page of claims and verdicts."""
+    """The page of claims and verdicts, in the language that is spoken."""
     every = [verdict for topic in CLAIMS["topics"] for *_, verdict in topic["claims"]]
     counts = {key: every.count(key) for key in VERDICTS}
+    notes = {number: say(CLAIMS["notes"][number], CHINESE["notes"][number])
+             for number in CLAIMS["notes"]}  # fmt: skip
     lines = [
-        "# What the five notes claim, and what became of it",
+        say(
+            "# What the five notes claim, and what became of it", "# 五篇笔记的说法，以及检验的结果"
+        ),
         "",
-        "Written by `python scripts/project/docs.py` from [claims.yaml](claims.yaml) and the "
-        "results in [benchmarks](../benchmarks); the checks are in "
-        "[tests/project/test_claims.py](../tests/project/test_claims.py), one for each topic: it "
-        "computes the numbers anew, decides every verdict from them, and runs with `make test`. "
-        "`python scripts/project/flip_verdicts.py` shows that no verdict can be changed unnoticed.",
+        say("[中文](claims.zh-CN.md)", "[English](claims.md)"),
         "",
-        "This project grew from five Chinese notes on the sinusoidal encoding. Their claims, in "
-        "our words, fall under "
-        f"{len(CLAIMS['topics'])} topics. Of {len(every)} claims {counts['holds']} hold, "
-        f"{counts['restricted']} hold with a restriction, {counts['fails']} do not hold; open: "
-        f"{counts['open']}.",
+        say(
+            "Written by `python scripts/project/docs.py` from [claims.yaml](claims.yaml) and the "
+            "results in [benchmarks](../benchmarks); the checks are in "
+            "[tests/project/test_claims.py](../tests/project/test_claims.py), one for each topic: "
+            "it computes the numbers anew, decides every verdict from them, and runs with "
+            "`make test`. `python scripts/project/flip_verdicts.py` shows that no verdict can be "
+            "changed unnoticed.",
+            "由 `python scripts/project/docs.py` 根据 [claims.yaml](claims.yaml) 和 "
+            "[benchmarks](../benchmarks) 里的结果写成；检查在 "
+            "[tests/project/test_claims.py](../tests/project/test_claims.py) 里，每个主题一个："
+            "它重新计算数字，由数字判定每个结论，随 `make test` 一起运行。"
+            "`python scripts/project/flip_verdicts.py` 表明，没有哪个结论能改动而不被发现。",
+        ),
         "",
-        *(f"- note {note}: {what}" for note, what in CLAIMS["notes"].items() if note != "own"),
-        f"- own: {CLAIMS['notes']['own']}",
+        say(
+            "This project grew from five Chinese notes on the sinusoidal encoding. Their claims, "
+            f"in our words, fall under {len(CLAIMS['topics'])} topics. Of {len(every)} claims "
+            f"{counts['holds']} hold, {counts['restricted']} hold with a restriction, "
+            f"{counts['fails']} do not hold; open: {counts['open']}.",
+            "本项目源于五篇关于正弦编码的中文笔记。笔记的说法用我们的话复述，归入 "
+            f"{len(CLAIMS['topics'])} 个主题。{len(every)} 条说法里，{counts['holds']} 条成立，"
+            f"{counts['restricted']} 条有条件成立，{counts['fails']} 条不成立；未定的有 "
+            f"{counts['open']} 条。",
+        ),
+        "",
+        *(
+            say(f"- note {number}: {what}", f"- 笔记 {number}：{what}")
+            for number, what in notes.items()
+            if number != "own"
+        ),
+        say("- own: ", "- own：") + notes["own"],
     ]
+    head = say("| claim | where | verdict |", "| 说法 | 出处 | 结论 |")
     for topic in CLAIMS["topics"]:
-        name = topic["topic"].rstrip("_")
-        lines += ["", f"## {name}", "", "| claim | where | verdict |", "|---|---|---|"]
-        lines += [
-            f"| {says} | {number}, {where} | {VERDICTS[verdict]} |"
-            for number, where, says, verdict in topic["claims"]
-        ]
-        for heading, key in HEADINGS.items():
+        name, chinese = topic["topic"].rstrip("_"), CHINESE["topics"][topic["topic"]]
+        lines += ["", f"## {name}", "", head, "|---|---|---|"]
+        for (number, *said, verdict), translated in zip(
+            topic["claims"], chinese["claims"], strict=True
+        ):
+            where, says = (say(*both) for both in zip(said, translated, strict=True))
+            lines.append(f"| {says} | {number}, {where} | {VERDICTS[verdict]} |")
+        for key, heading in HEADINGS.items():
             if key in topic:
-                words = ENVIRONMENT.from_string(topic[key]).render(topic.get("numbers", {}))
-                lines += ["", f"{heading}: {words}"]
-        shown = f"`pytest tests/project/test_claims.py -k {name}`"
+                words = ENVIRONMENT.from_string(say(topic[key], chinese[key]))
+                lines += ["", f"{heading}{words.render(topic.get('numbers', {}))}"]
+        shown = say("Check: ", "检查：") + f"`pytest tests/project/test_claims.py -k {name}`"
         if "commands" in topic:
-            shown += ", from " + ", ".join(f"`{command}`" for command in topic["commands"])
-        lines += ["", f"Check: {shown}"]
+            shown += say(", from ", "，来自 ") + listed(f"`{each}`" for each in topic["commands"])
+        lines += ["", shown]
     return "\n".join(lines) + "\n"
 
 
 def findings() -> str:
-    """The page of findings."""
-    text = (DOCS / "findings.md.jinja").read_text(encoding="utf-8")
-    return ENVIRONMENT.from_string(text).render()
+    """The page of findings, in the language that is spoken."""
+    name = say("findings.md.jinja", "findings.zh-CN.md.jinja")
+    return ENVIRONMENT.from_string((DOCS / name).read_text(encoding="utf-8")).render()
+
+
+def pages() -> dict[str, str]:
+    """Every page by its name, in both languages."""
+    written: dict[str, str] = {}
+    for language in LANGUAGES:
+        with speaking(language):
+            end = say(".md", ".zh-CN.md")
+            written |= {f"claims{end}": claims(), f"findings{end}": findings()}
+    return written
 
 
 if __name__ == "__main__":
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
-    for name, page in (("claims.md", claims()), ("findings.md", findings())):
+    for name, page in pages().items():
         (DOCS / name).write_text(page, encoding="utf-8")
         print(DOCS / name)

@@ -61,13 +61,11 @@ def main() -> None:
                 if (images / picture.name).exists():
                     shutil.copy(picture, images)
         shoot((DOCS / "explore.html").as_uri() + "#lang=en", "explore.png", "1200,1080")
-        # The means alone: TensorBoard selects none of more than 40 runs.
-        for mean in study.glob("*/*/mean"):
-            shutil.copytree(mean, Path(folder, "means", mean.relative_to(study)))
-        command = [sys.executable, "-m", "tensorboard.main", "--logdir", f"{folder}/means"]
+        command = [sys.executable, "-m", "tensorboard.main", "--logdir", "results/default/means"]
         server = subprocess.Popen(
-            [*command, "--port", str(PORT)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+            [*command, "--port", str(PORT)], cwd=ROOT,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
         try:
             for _ in range(60):
                 try:

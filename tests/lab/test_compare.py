@@ -46,7 +46,7 @@ def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
     assert {"nll/validation", "exact_match/validation", "token_accuracy/validation"} <= set(
         tags["scalars"]
     )
-    assert "encoding/table" in tags["images"]
+    assert "view/encoding" in tags["images"]
     assert any("samples" in tag for tag in tags["tensors"])
 
     stamps = {run: (run / "result.json").stat().st_mtime_ns for run in runs}

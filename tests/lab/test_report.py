@@ -25,13 +25,14 @@ from wawa_transformer import checkpoint
 from wawa_transformer.config import StudyConfig
 from wawa_transformer.decoding import greedy
 from wawa_transformer.evaluation import METRICS
+from wawa_transformer.lab import report
 from wawa_transformer.lab.analysis import ceiling_of, overall_table, reach_table
 from wawa_transformer.lab.answers import not_above
 from wawa_transformer.lab.conditions import MEASURES, Judged, Measured, judge
 from wawa_transformer.lab.examples import Examples, examples
 from wawa_transformer.lab.intervals import Estimate
 from wawa_transformer.lab.plots import RESERVED_LOOKS, encoding_styles, from_nines, nines, ranking
-from wawa_transformer.lab.report import most_to_find, two_looks, write_means, write_report
+from wawa_transformer.lab.report import most_to_find, two_looks, write_means
 from wawa_transformer.lab.rules import Rule
 from wawa_transformer.runs import Run
 from wawa_transformer.training import train
@@ -42,6 +43,48 @@ ORDER_TASKS = ("map", "reverse")
 TRAINED, TESTED = 10, 20
 
 Study = tuple[Path, list[Run]]  # the report's directory and the runs it was written from
+
+
+def write_report(directory: Path, runs: list[Run], *args: Any, **kwargs: Any) -> Path:
+    """A report, whose Chinese half is held against its English one in every test of this file."""
+    page = report.write_report(directory, runs, *args, **kwargs)
+    given = [each for each in (*args, *kwargs.values()) if isinstance(each, str)]
+    given += [each.claim.english for each in (*args, *kwargs.values()) if isinstance(each, Rule)]
+    hold_together(page.read_text(encoding="utf-8"), given)
+    return page
+
+
+def hold_together(page: str, given: list[str]) -> None:
+    """Both halves have the same numbers, tables, sections and pictures, and one no English.
+
+    What was ``given`` in English stands so in both.
+    """
+    halves = re.findall(r"<main lang=.*?</main>", page, flags=re.S)
+    assert len(halves) == 2
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    for mark in ("<svg", "<table", "<tr", "<td", "<th", "<h2", "<h3", "<details", "<li", "<a "):
+        counts = [half.count(mark) for half in halves]
+        assert counts[0] == counts[1], mark
+    texts = []
+    for half in halves:
+        drawn = [re.findall(r"<text[^>]*>([^<]*)", svg) for svg in
+                 re.findall(r"<svg.*?</svg>", half, flags=re.S)]  # fmt: skip
+        half = re.sub(r"<svg.*?</svg>|<(code|dd|pre)\b.*?</\1>", "", half, flags=re.S)
+        words = html.unescape(re.sub(r"<[^>]+>", "\n", half))
+        for each in given:
+            words = words.replace(each.strip().rstrip("."), "")
+        texts.append((words, drawn))
+    numbers = [sorted(re.findall(r"\d+(?:\.\d+)?", words)) for words, _ in texts]
+    assert numbers[0] == numbers[1]
+    english, chinese = texts[0][0], texts[1][0]
+    assert not re.search(r"[\u4e00-\u9fff]", english)
+    left = re.findall(r"\b[a-z]{2,} (?:[a-z]{2,} )+[a-z]{2,}\b", chinese)
+    assert not left, left
+    for one, other in zip(texts[0][1], texts[1][1], strict=True):
+        ticks = [sorted(t for t in those if re.fullmatch(r"[\d.]+", t)) for those in (one, other)]
+        assert ticks[0] == ticks[1]
+        assert not [t for t in other if len(re.findall(r"[a-z]{2,}", t)) > 2], other
 
 
 def exact_match(task: str, pe: str, length: int, noise: random.Random) -> float:
@@ -239,6 +282,37 @@ def test_a_browser_opens_the_page_and_sorts_a_table(page: str, tmp_path: Path, b
     assert len(orders[0]) == 3 and len(set(orders[0])) > 1
     assert sorted([sorted(orders[0]), sorted(orders[0], reverse=True)]) == sorted(orders)
     assert found["order"] in ("ascending", "descending")
+
+
+PRESS = """<script>
+const before = document.querySelector("main:not([hidden])").lang;
+document.getElementById("lang").click();
+document.body.dataset.before = before;
+document.body.dataset.after = document.querySelector("main:not([hidden])").lang;
+document.body.dataset.page = document.documentElement.lang;
+document.body.dataset.shown = document.querySelectorAll("main:not([hidden])").length;
+document.body.dataset.wide = document.documentElement.scrollWidth - innerWidth;
+</script>"""
+
+
+@pytest.mark.parametrize(
+    ("address", "first"),
+    [("", "en"), ("#lang=zh", "zh"), ("#lang=fr", "en"), ("#by-length", "en"), ("#map-zh", "zh")],
+)
+@pytest.mark.parametrize("size", ["1400,900", "500,900"])
+def test_one_button_switches_the_language_of_the_page(
+    page: str, tmp_path: Path, browser, address: str, first: str, size: str
+) -> None:
+    """To the other from that of the reader, or from that which the address asks for; no page is
+    wider than its window.
+    """
+    copy = tmp_path / "report.html"
+    copy.write_text(page + PRESS, encoding="utf-8")
+    shown = browser(copy.as_uri() + address, size)
+    found = dict(re.findall(r'data-(before|after|page|shown|wide)="([^"]*)"', shown))
+    other = {"en": "zh", "zh": "en"}[first]
+    assert (found["before"], found["after"], found["page"]) == (first, other, other)
+    assert found["shown"] == "1" and int(found["wide"]) <= 0
 
 
 def test_missing_and_failed_runs_are_named_and_enter_no_number(page: str, study: Study) -> None:
@@ -485,15 +559,17 @@ def test_tensorboard_gets_the_mean_of_each_encoding_within_its_interval(study: S
         write_means(directory)
     curves = pd.read_csv(directory / "curves.csv")
     rows = curves[(curves.task == "map") & (curves.pe == "none")]
-    events = EventAccumulator(str(directory / "map" / "none" / "mean")).Reload()
-    shown = {
-        end: [point.value for point in events.Scalars(f"exact_match/{end}")]
-        for end in ("validation", "low", "high")
+    events = EventAccumulator(str(directory / "means" / "none")).Reload()
+    tags = {
+        "mean": "map/exact_match",
+        **{end: f"z_interval/map/exact_match_{end}" for end in ("low", "high")},
     }
-    assert shown["validation"] == pytest.approx(rows.groupby("step")["exact_match"].mean().tolist())
+    shown = {end: [point.value for point in events.Scalars(tag)] for end, tag in tags.items()}
+    assert shown["mean"] == pytest.approx(rows.groupby("step")["exact_match"].mean().tolist())
     for mean, low, high in zip(*shown.values(), strict=True):
         assert 0 <= low < mean < high <= 1
-    assert len(list((directory / "map").glob("*/mean"))) == len(ENCODINGS)
+    assert {path.name for path in (directory / "means").iterdir()} == set(ENCODINGS)
+    assert events.Tags()["scalars"][0].startswith("map/"), "curves come first"
 
 
 def test_without_a_finished_run_the_page_says_so(tmp_path: Path) -> None:

@@ -378,7 +378,7 @@ def test_every_study_has_a_rule_that_can_be_decided(study: str) -> None:
     }
     rule = Rule.of(config.study, encodings, list(tasks), len(config.study.seeds))
     rule.check_tasks(tasks)
-    assert not rule.claim.endswith(".") and all(rule.sentences())
+    assert not rule.claim.english.endswith(".") and all(rule.sentences())
     nothing = rule.decide({})
     assert {outcome.verdict for outcome in nothing} == {"unclear"}, "no run, no verdict"
 

@@ -10,6 +10,7 @@ import torch
 from conftest import run_script
 from PIL import Image
 
+from wawa_transformer.lab import plots
 from wawa_transformer.lesson import pictures
 from wawa_transformer.positional import Place, consecutive
 from wawa_transformer.relative import Rotary, T5Buckets, alibi_slopes
@@ -33,7 +34,7 @@ def test_every_picture_is_drawn(lang: str, tmp_path: Path) -> None:
 def test_without_a_chinese_font_the_note_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pictures, "CJK_FONTS", ("No Such Font",))
+    monkeypatch.setattr(plots, "CJK_FONTS", ("No Such Font",))
     with pytest.raises(LookupError, match="fonts-noto-cjk"):
         pictures.draw_all(tmp_path, "zh")
 

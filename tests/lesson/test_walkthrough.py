@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from conftest import SCRIPTS, run_script
+from rich.cells import cell_len
 
-from wawa_transformer.lesson.walkthrough import walk
+from wawa_transformer.lesson.walkthrough import RULE, spoken, walk
 
 NUMBER = r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]\d+)?"
 ORIGINAL = Path(__file__).parent / "data" / "walkthrough_numbers.txt"
@@ -26,7 +27,7 @@ def test_every_number_of_the_original_appears_in_its_order(
     them for the first time in the same order, but for 10000.0: the original quotes the whole
     formula above step 2, the lesson has it in step 2.2.
     """
-    walk(lang)
+    walk(lang, all_digits=True)
     printed = re.findall(NUMBER, capsys.readouterr().out)
     original = ORIGINAL.read_text(encoding="utf-8").split()
     assert len(original) == len(set(original)) > 400
@@ -35,6 +36,46 @@ def test_every_number_of_the_original_appears_in_its_order(
     for numbers in (first, original):
         numbers.remove("10000.0")
     assert first == original
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_no_line_is_long_and_every_number_has_four_digits(
+    lang: str, capsys: pytest.CaptureFixture
+) -> None:
+    """A Chinese character is as wide as two others; the end says what to read next."""
+    walk(lang)
+    text = capsys.readouterr().out
+    assert max(cell_len(line) for line in text.splitlines()) <= 100
+    assert not re.findall(r"\d\.\d{5,}|\d\.\d+e[+-]\d", text)
+    table = [line for line in text.splitlines() if re.search(r"\[ ?-?\d\.\d", line)]
+    assert len(table) > 60
+    for line in table:
+        assert all(re.fullmatch(r"-?\d+\.(\d{4})?", n) for n in re.findall(r"-?\d+\.\d*", line))
+    for page in re.findall(r"docs/[\w.-]+", text):
+        assert (SCRIPTS.parent / page).exists()
+    assert "docs/positions" in text.split(RULE)[-1]
+
+
+@pytest.mark.parametrize(
+    ("shell", "lang"),
+    [
+        ({"LANG": "zh_CN.UTF-8"}, "zh"),
+        ({"LANG": "de_DE.UTF-8"}, "en"),
+        ({"LANG": "zh_CN.UTF-8", "LC_ALL": "C"}, "en"),
+        ({"LC_MESSAGES": "zh_TW.UTF-8", "LANG": "C"}, "zh"),
+        ({}, "en"),
+    ],
+)
+def test_the_language_is_that_of_the_shell(
+    shell: dict[str, str], lang: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless one is asked for."""
+    for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in shell.items():
+        monkeypatch.setenv(name, value)
+    assert spoken("auto") == lang
+    assert spoken("zh") == "zh" and spoken("en") == "en"
 
 
 def test_both_languages_show_the_same_code_and_values(capsys: pytest.CaptureFixture) -> None:
@@ -65,7 +106,7 @@ def test_the_script_and_its_options() -> None:
     paused = run_script("walkthrough.py", "lang=zh", "pause=true", stdin="\n" * 6)
     assert paused.returncode == 0 and paused.stdout.count("⏎") == 6
     for argument, sentence in (
-        ("lang=fr", "lang=fr does not exist; choose one of zh, en"),
+        ("lang=fr", "lang=fr does not exist; choose one of auto, en, zh"),
         ("step=9", "step=9 must be at least 1 and at most 7"),
         ("d_model=0", "d_model=0 must be at least 1"),
         ("d_modl=4", "did you mean d_model?"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import re
 import runpy
 import time
 from collections.abc import Callable, Iterable
@@ -1010,9 +1011,29 @@ def test_every_topic_has_claims_a_verdict_and_a_check() -> None:
 
 
 def test_the_pages_are_not_stale() -> None:
-    """docs/claims.md and docs/findings.md are what scripts/project/docs.py writes from the data."""
-    pages = runpy.run_path(str(PROJECT / "docs.py"))
-    for name in ("claims", "findings"):
-        assert (DOCS / f"{name}.md").read_text(encoding="utf-8") == pages[name](), (
+    """The pages of claims and findings are what scripts/project/docs.py writes from the data."""
+    pages = runpy.run_path(str(PROJECT / "docs.py"))["pages"]()
+    assert len(pages) == 4
+    for name, page in pages.items():
+        assert (DOCS / name).read_text(encoding="utf-8") == page, (
             "run python scripts/project/docs.py"
         )
+
+
+def test_every_claim_is_said_in_chinese_with_its_numbers() -> None:
+    """Each text of claims.yaml has its Chinese at the same place, with the same figures in it."""
+    chinese = yaml.safe_load((DOCS / "claims.zh-CN.yaml").read_text(encoding="utf-8"))
+    assert chinese["notes"].keys() == CLAIMS["notes"].keys()
+    assert list(chinese["topics"]) == [topic["topic"] for topic in CLAIMS["topics"]]
+    both = [(CLAIMS["notes"][number], chinese["notes"][number]) for number in CLAIMS["notes"]]
+    for topic in CLAIMS["topics"]:
+        translated = chinese["topics"][topic["topic"]]
+        texts = topic.keys() & {"measured", "corrected", "changed"}
+        assert translated.keys() == texts | {"claims"}
+        both += [(topic[key], translated[key]) for key in texts]
+        for (_, where, says, _), said in zip(topic["claims"], translated["claims"], strict=True):
+            both += list(zip((where, says), said, strict=True))
+    for english, said in both:
+        for figure in (r"\{\{.*?\}\}", r"\d+"):
+            found = [sorted(re.findall(figure, text)) for text in (english, said)]
+            assert found[0] == found[1], (english, said)

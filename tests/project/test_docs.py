@@ -182,6 +182,19 @@ def shell(tmp_path: Path) -> Callable[[str], str]:
     return run_all
 
 
+def test_no_shell_block_needs_another_shell() -> None:
+    """Pasted into zsh a comment is words, brackets and question marks are names of files."""
+    pages = ("*.md", "docs/*.md", "data/*.md", "benchmarks/*.md")
+    found = 0
+    for page in [path for part in pages for path in ROOT.glob(part)]:
+        for block in blocks(str(page.relative_to(ROOT)), "bash"):
+            for line in block.splitlines():
+                bare = re.sub(r"'[^']*'|\"[^\"]*\"|\$\(ls -d [^)]*\)", "", line)
+                assert not re.search(r"(^|\s)#|[][?*]", bare), f"{page.name}: {line}"
+                found += 1
+    assert found > 60
+
+
 def test_every_command_of_the_readme_runs(shell: Callable[[str], str], tmp_path: Path) -> None:
     """In the order of the page, in one shell."""
     typed = commands("README.md")
@@ -204,10 +217,29 @@ def test_the_notebook_runs(
     names: dict[str, object] = {"shell": lambda line: shown.append(shell(line))}
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
-            source = re.sub(r"^( *)!(.*)$", r"\1shell(r'\2')", "".join(cell["source"]), flags=re.M)
+            source = "".join(cell["source"]).replace("{sys.executable}", "python")
+            source = re.sub(r"^( *)!(.*)$", r"\1shell(rf'''\2''')", source, flags=re.M)
             exec(compile(source, "five_minutes.ipynb", "exec"), names)
     printed = "\n".join(map(str, shown))
     assert "exact match" in printed and "report: " in printed and "exact_match_by_length" in printed
+
+
+def test_the_notebook_is_the_same_in_both_languages_and_shows_what_it_prints() -> None:
+    """The same code with the same output, none of it an error; the Chinese text is Chinese."""
+    notebooks = [
+        json.loads((ROOT / "docs" / f"five_minutes{lang}.ipynb").read_text(encoding="utf-8"))
+        for lang in ("", ".zh-CN")
+    ]
+    cells = [notebook["cells"] for notebook in notebooks]
+    assert [c["cell_type"] for c in cells[0]] == [c["cell_type"] for c in cells[1]]
+    for one, other in zip(*cells, strict=True):
+        if one["cell_type"] == "code":
+            assert one == other
+            assert all(output["output_type"] != "error" for output in one["outputs"])
+        else:
+            assert bool(re.search(r"[\u4e00-\u9fff]{4}", "".join(other["source"])))
+    shown = json.dumps([cell.get("outputs") for cell in cells[0]])
+    assert "exact match" in shown and "report: " in shown and shown.count("image/png") == 2
 
 
 def test_both_readmes_show_the_same_commands_and_numbers() -> None:
@@ -452,6 +484,15 @@ def test_the_speed_of_a_step_is_what_the_benchmark_wrote() -> None:
         cells = [f"{found[f'{name}_ours_milliseconds']:,.0f}"]
         cells += ["–" if ratio is None else f"{ratio:.2f}" for ratio in ratios]
         assert f"| {label} | {' | '.join(cells)} |" in page, cells
+    found = json.loads((ROOT / "benchmarks" / "text" / "results.json").read_text("utf-8"))
+    page = " ".join(page.split())
+    for said in (
+        f"takes {found['torch_mixed_over_ours']:.2f} times as long a token",
+        f"it takes {found['ours_mixed_over_ours']:.2f} times as long.",
+        f"are {found['ours_mixed_real_percent']:.0f}% real tokens",
+        f"buckets are {found['ours_real_percent']:.0f}%",
+    ):
+        assert said in page, said
 
 
 def test_the_finding_on_scan_with_shared_layers_says_what_was_measured() -> None:
@@ -636,19 +677,108 @@ def test_both_chapters_on_positions_show_the_same_code_and_it_holds() -> None:
     exec(compile(code, "positions.md", "exec"), {})
 
 
-@pytest.mark.parametrize("page", ["positions", "fifteen_minutes"])
-def test_a_chapter_is_the_same_in_both_languages(page: str) -> None:
-    """Its code, headings, tables, numbers, pictures and links."""
+CHAPTERS = sorted(path.stem for path in ROOT.glob("docs/*.md") if "zh-CN" not in path.stem)
+
+
+def in_both(page: str) -> list[str]:
+    """A chapter in English and in Chinese, what differs by its nature written alike."""
     texts = [
         (ROOT / "docs" / f"{page}{lang}.md").read_text(encoding="utf-8") for lang in ("", ".zh-CN")
     ]
-    code = [re.findall(r"^```.*?^```$", text, flags=re.M | re.S) for text in texts]
+    assert f"[中文]({page}.zh-CN.md)" in texts[0] and f"[English]({page}.md)" in texts[1]
+    texts[1] = re.sub(r"(\d{4}) 年 \d+ 月 (\d+) 日", r"\2 … \1", texts[1])  # months have a name
+    texts[1] = re.sub(r"\]\(([^)#]+)\.zh-CN\.md", r"](\1.md", texts[1])
+    return [text.replace("images/zh/", "images/") for text in texts]
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_a_chapter_is_the_same_in_both_languages(page: str) -> None:
+    """Its code, headings, tables, lists, code words, numbers, pictures and links."""
+    fence = r"^```.*?^```$"
+    texts = in_both(page)
+    code = [re.findall(fence, text, flags=re.M | re.S) for text in texts]
     assert code[0] == code[1]
-    prose = [re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S) for text in texts]
-    links = r"\]\((?:zh/)?([a-z_]+?)(?:\.zh-CN)?\.(?:md|html)"
-    for pattern in (r"^#+ ", r"^\| ", r"^\d\.", r"\d+", r"images/(?:zh/)?(\w+)\.png", links):
-        found = [re.findall(pattern, text, flags=re.M) for text in prose]
+    prose = [re.sub(fence, "", text, flags=re.M | re.S) for text in texts]
+    prose = [re.sub(r"`[^`]+`", lambda m: " ".join(m[0].split()), text) for text in prose]
+    headings = [re.findall(r"^#+ ", text, flags=re.M) for text in prose]
+    assert headings[0] == headings[1]
+    links = [re.findall(r"\]\(([^)#]+)", text) for text in prose]
+    links[0].remove(f"{page}.zh-CN.md")
+    links[1].remove(f"{page}.md")
+    assert sorted(links[0]) == sorted(links[1])
+    for pattern in (r"^\| ", r"^\d\.", r"`([^`]+)`", r"\d+"):
+        found = [
+            re.findall(pattern, re.sub(r"\]\([^)]*\)", "", text), flags=re.M) for text in prose
+        ]
         assert sorted(found[0]) == sorted(found[1]), pattern
+
+
+def test_every_word_is_explained_where_the_glossary_says_and_not_used_before() -> None:
+    """In the order of reading its first use is in the section that explains it, or is a link."""
+    docs = ROOT / "docs"
+    listed = (docs / "README.md").read_text(encoding="utf-8")
+    pages = ["fifteen_minutes", *re.findall(r"^\d+\. \[.*?\]\((\w+)\.md\)", listed, flags=re.M)]
+    glossary = (docs / "glossary.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+?) \| .+ \| \[.+\]\((\w+)\.md#(.+)\) \|$", glossary, flags=re.M)
+    assert len(rows) > 40
+    for name, page, anchor in rows:
+        word = name.split(",")[0]
+        pattern = re.compile(rf"\b{re.escape(word)}(?:e?s)?\b", flags=re.I)
+        for chapter in pages:
+            text = (docs / f"{chapter}.md").read_text(encoding="utf-8")
+            text = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+            text = re.sub(r"`[^`]+`|!\[[^]]*\]\([^)]*\)", "", text)
+            if first := pattern.search(text):
+                break
+        else:
+            assert word == "reach of an encoding", word  # else a verb
+            continue
+        [*_, heading] = re.findall(r"^#+ (.*)$", text[: first.start()], flags=re.M)
+        here = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        linked = re.match(r"[^]\n]*\]\(glossary\.md\)", text[first.start() :])
+        assert linked or (chapter, here) == (page, anchor), f"{word}: {chapter}, {heading}"
+        home = (docs / f"{page}.md").read_text(encoding="utf-8")
+        parts = re.split(r"^#+ (.*)$", home, flags=re.M)
+        explained = {
+            re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-"): body
+            for title, body in zip(parts[1::2], parts[2::2], strict=True)
+        }
+        assert word.split(" of ")[0] in explained[anchor].lower() or word in explained[anchor], word
+
+
+def test_what_each_encoding_is_measured_to_do_is_committed() -> None:
+    """The lines of docs/positions.md that begin with *Measured*."""
+    page = (ROOT / "docs" / "positions.md").read_text(encoding="utf-8")
+    lines = [
+        " ".join(each.split())
+        for each in re.findall(r"\*Measured\*: .+?\(finding", page, flags=re.S)
+    ]
+
+    def copies(study: str, pe: str) -> str:
+        return f"{evidence.mean(evidence.reaches(study, 'copy', pe)).mean:.1f}"
+
+    def right(study: str, pe: str) -> str:
+        return f"{evidence.mean(evidence.exact_match(study, 'copy', pe)).mean:.3f}"
+
+    found = [re.findall(r"\d+\.\d+", line) for line in lines]
+    assert found == [
+        [copies("length", "learned")],
+        *([copies("length", pe), copies("cross", f"{pe}_cross")] for pe in ("shaw", "rotary")),
+        [right("length", "alibi"), right("cross", "alibi_cross")],
+        [copies("length", "t5"), copies("cross", "t5_cross")],
+    ]
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_links_into_a_page_lead_to_a_heading(page: str) -> None:
+    """Every anchor, in either language, is that of a heading of the page it names."""
+    for lang in ("", ".zh-CN"):
+        text = (ROOT / "docs" / f"{page}{lang}.md").read_text(encoding="utf-8")
+        for file, anchor in re.findall(r"\]\(([^)#]*\.md)?#([^)]+)\)", text):
+            there = (ROOT / "docs" / (file or f"{page}{lang}.md")).read_text(encoding="utf-8")
+            headings = re.findall(r"^#+ (.*)$", there, flags=re.M)
+            anchors = [re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings]
+            assert anchor in anchors, f"{page}{lang}: {file}#{anchor}"
 
 
 def test_links_between_pages_lead_somewhere() -> None:
@@ -668,6 +798,24 @@ def message(node: ast.expr) -> str:
     if isinstance(node, ast.JoinedStr):
         return "".join(message(part) for part in node.values)
     return "…"
+
+
+def test_a_study_takes_as_long_as_the_page_says() -> None:
+    """What compare.py says beforehand, and the table of docs/comparing.md."""
+    page = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.+?) \| .+ \| .+ \| ([^|]+ min)\b[^|]* \|$", page, flags=re.M)
+    told = {
+        name: float(minutes)
+        for names, times in rows
+        for name, minutes in zip(
+            re.findall(r"`(\w+)`", names), re.findall(r"\d+", times), strict=True
+        )
+    }
+    assert len(told) == len(list((ROOT / "configs" / "study").glob("*.yaml")))
+    told.pop("scan_length")  # days, which nobody has counted
+    for name, minutes in told.items():
+        configured = configure(f"study={name}").study.minutes
+        assert configured == pytest.approx(minutes, abs=0.5 * minutes if name == "dropout" else 0)
 
 
 def test_how_much_of_each_test_was_trained_on_is_what_the_page_says() -> None:

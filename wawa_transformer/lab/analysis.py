@@ -30,6 +30,7 @@ from wawa_transformer.lab.conditions import (
     judge,
 )
 from wawa_transformer.lab.intervals import estimate, verdict
+from wawa_transformer.lab.language import say
 from wawa_transformer.lab.profiles import improvement
 from wawa_transformer.lab.rules import Rule
 from wawa_transformer.runs import Run, read_lines
@@ -213,16 +214,19 @@ def bleu_table(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def task_summary(
-    name: str, results: Sequence[Result], declared: Pairs = (), rule: Rule | None = None
+    name: str,
+    results: Sequence[Result],
+    declared: Pairs = (),
+    rule: Rule | None = None,
+    translation: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """All that the page says about one task, in numbers and in words.
 
     ``declared`` are the pairs that the study compares, first minus second; left out, all are.
-    They are judged in the measures of the study's ``rule``, where there is one.
+    They are judged in the measures of the study's ``rule``, where there is one. ``translation`` is
+    what :func:`translations` gives of the same.
     """
-    by_pe: dict[str, dict[int, Result]] = {}
-    for result in results:
-        by_pe.setdefault(result["pe"], {})[result["seed"]] = result
+    by_pe = _by_encoding(results)
     ceilings = {row["length"]: row["ceiling"] for r in results for row in r["by_length"]}
     trained = sorted(length for length in ceilings if _trained(length, results[0]))
     unseen = sorted(length for length in ceilings if trained and length > trained[-1])
@@ -243,10 +247,8 @@ def task_summary(
         values["beyond"] = values_of(lambda result: at_unseen(result, "exact_match"))
         values["reach"] = values_of(_reached)
         oracle = values_of(lambda result: at_unseen(result, "oracle_exact_match"))
-    translation = None
-    if all(result["translation"] for result in results):
+    if translation:
         values["bleu"] = values_of(lambda result: result["translation"]["bleu"])
-        translation = _translation(by_pe, [*pairs, *(rule.compared() if rule else ())])
     tests = translation["tests"] if translation else ()
     measured = Measured(values, trained[-1] if trained else None, ceiling, tests)
     learned = [pe for pe in by_pe if measured.read("reach", pe)]
@@ -272,14 +274,23 @@ def task_summary(
     trained_range = f"{trained[0]}–{trained[-1]}" if trained else None
     unseen_range = f"{unseen[0]}–{unseen[-1]}" if unseen else None
     if trained:
-        sources = ", new sources" if new else ""
-        compared = {"exact_match": f"exact match, trained lengths {trained_range}{sources}"}
+        sources = say(", new sources", "，新的源") if new else ""
+        compared = {
+            "exact_match": say(
+                f"exact match, trained lengths {trained_range}",
+                f"完全匹配率，训练过的长度 {trained_range}",
+            )
+            + sources
+        }
         if unseen:
-            compared["beyond"] = f"exact match, unseen lengths {unseen_range}"
-            compared["reach"] = "reach"
+            compared["beyond"] = say(
+                f"exact match, unseen lengths {unseen_range}",
+                f"完全匹配率，没见过的长度 {unseen_range}",
+            )
+            compared["reach"] = str(MEASURES["reach"].words)
     else:
-        compared = {"bleu": "BLEU"} if translation else {}
-        compared["nll"] = "NLL per token"
+        compared = {name: str(MEASURES[name].words) for name in ("bleu", "nll")}
+        compared = compared if translation else {"nll": compared["nll"]}
     differences = []
     for measure, what in compared.items():
         for pair in pairs:
@@ -300,12 +311,12 @@ def task_summary(
         measure, what = next(iter(compared.items()))
         differs, answer = first_and_last(what, MEASURES[measure], values[measure], labels, ceiling)
     if not declared and unseen and len(learned) > 1:
-        what = f"At unseen lengths {unseen_range}"
+        what = say(f"At unseen lengths {unseen_range}", f"在没见过的长度 {unseen_range} 上")
         readable = {pe: values["beyond"][pe] for pe in learned}
         differs_unseen, words = first_and_last(what, MEASURES["beyond"], readable, labels)
-        answer += f" {words}" if differs_unseen else ""
+        answer += f"{say(' ', '')}{words}" if differs_unseen else ""
     if words := told_apart(tests):
-        differs, answer = True, f"{answer} {words}"
+        differs, answer = True, f"{answer}{say(' ', '')}{words}"
     first, what = next(iter(compared.items()))
     return {
         "name": name,
@@ -327,6 +338,14 @@ def task_summary(
     }
 
 
+def _by_encoding(results: Sequence[Result]) -> dict[str, dict[int, Result]]:
+    """The results of each encoding by their seeds."""
+    by_pe: dict[str, dict[int, Result]] = {}
+    for result in results:
+        by_pe.setdefault(result["pe"], {})[result["seed"]] = result
+    return by_pe
+
+
 def _difference(
     measured: Measured, measure: str, pair: tuple[str, str], labels: Mapping[str, str]
 ) -> dict[str, Any]:
@@ -335,7 +354,10 @@ def _difference(
     difference, known = measured.difference(measure, pair), MEASURES[measure]
     words = verdict(difference, labels[a], labels[b], known.higher_is_better)
     if not measured.read(measure, a, b):
-        words = "Not interpreted: the trained lengths are not learned by both."
+        words = say(
+            "Not interpreted: the trained lengths are not learned by both.",
+            "不作解释：并非两者都学会了训练过的长度。",
+        )
     shown = f"{difference:+{known.form}}"
     return {"difference": difference, "verdict": words, "shown": shown}
 
@@ -367,9 +389,10 @@ def _reached(result: Result) -> int:
 def overlap(results: Sequence[Result], new: bool) -> str:
     """How much of the test was trained on, and what of it decides, in a sentence."""
     if not all("new" in result["test"] for result in results):
-        return (
+        return say(
             "Not all of these runs say which of the test's sources stand in the training split; "
-            "the answer counts every source."
+            "the answer counts every source.",
+            "这些训练并非都记下了测试集的哪些源也在训练集里；答案计入所有的源。",
         )
     rows = [
         row for r in results for row in r["by_length"] if _trained(row["length"], r) in (True, None)
@@ -378,19 +401,25 @@ def overlap(results: Sequence[Result], new: bool) -> str:
     for row in rows:
         seen[row["length"]] += row["examples"] - row["new"]["examples"]
     trained = results[0]["train_max_length"] is not None
-    where = "sources at trained lengths" if trained else "sources"
+    sources = "sources at trained lengths" if trained else "sources"
+    yuan = "训练过的长度上的源" if trained else "源"
     if not seen.total():
-        return f"None of the test's {where} stands in the training split."
-    share = seen.total() / sum(row["examples"] for row in rows)
+        return say(
+            f"None of the test's {sources} stands in the training split.",
+            f"测试集里{yuan}没有一个在训练集里。",
+        )
+    share = f"{seen.total() / sum(row['examples'] for row in rows):.1%}"
     lengths = sorted(seen)
     so_far = accumulate(seen[length] / seen.total() for length in lengths)
     longest, part = next(
         pair for pair in zip(lengths, so_far, strict=True) if pair[1] >= NEARLY_ALL
     )
-    short = f", {part:.0%} of them at lengths up to {longest}" if longest < lengths[-1] else ""
-    return (
-        f"{share:.1%} of the test's {where} stand in the training split{short}; the answer "
-        f"{'leaves them out' if new else 'counts them'}."
+    short = say(f", {part:.0%} of them at lengths up to {longest}",
+                f"，其中 {part:.0%} 的长度不超过 {longest}") * (longest < lengths[-1])  # fmt: skip
+    does = say("leaves them out", "不计它们") if new else say("counts them", "计入它们")
+    return say(
+        f"{share} of the test's {sources} stand in the training split{short}; the answer {does}.",
+        f"测试集里{yuan}有 {share} 也在训练集里{short}；答案{does}。",
     )
 
 
@@ -460,11 +489,16 @@ def _cost(results: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def _translation(
-    by_pe: dict[str, dict[int, Result]], pairs: Sequence[tuple[str, str]]
-) -> dict[str, Any]:
-    """BLEU of every run, the paired test between encodings, and translations side by side."""
-    results = [result for seeds in by_pe.values() for result in seeds.values()]
+def translations(
+    results: Sequence[Result], declared: Pairs = (), rule: Rule | None = None
+) -> dict[str, Any] | None:
+    """BLEU of every run of one task, the paired test between encodings, and translations beside
+    one another; None where not all of them translate.
+    """
+    if not all(result["translation"] for result in results):
+        return None
+    by_pe = _by_encoding(results)
+    pairs = [*compared_pairs(list(by_pe), declared), *(rule.compared() if rule else ())]
     seeds = sorted({result["seed"] for result in results})
     seed = max(seeds, key=lambda seed: sum(seed in finished for finished in by_pe.values()))
     shown = {pe: finished[seed] for pe, finished in by_pe.items() if seed in finished}

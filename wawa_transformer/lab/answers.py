@@ -21,35 +21,41 @@ from wawa_transformer.lab.intervals import (
     sampling_interval,
     verdict,
 )
+from wawa_transformer.lab.language import Words, joined, listed, say
 from wawa_transformer.lab.rules import Outcome, Rule, headline
 
 VERDICTS = {
-    "better": "better",
-    "worse": "worse",
-    "mixed": "better in one, worse in another",
-    "unclear": "not shown to differ",
+    "better": Words("better", "更好"),
+    "worse": Words("worse", "更差"),
+    "mixed": Words("better in one, worse in another", "一项更好，另一项更差"),
+    "unclear": Words("not shown to differ", "没有显示出差别"),
 }
 
 
 def in_words(judged: Sequence[Judged]) -> str:
     """The verdicts of one task in a sentence, with what they rest on."""
     if not judged:
-        return "No pair has been finished yet."
+        return say("No pair has been finished yet.", "还没有一对训练完。")
     parts = []
     for key, words in VERDICTS.items():
         found = [each for each in judged if each.verdict == key]
-        named = [f"{e.a} than {e.b} ({e.by})" if e.by else e.a for e in found]
-        parts += [f"{words}: {'; '.join(named)}"] if found else []
-    sentence = ". ".join(f"{part[0].upper()}{part[1:]}" for part in parts)
-    corrected = f", corrected for {len(judged)} comparisons" if len(judged) > 1 else ""
-    unread = [each.a for each in judged if each.unread]
-    longer = (
+        named = [
+            say(f"{e.a} than {e.b} ({e.by})", f"{e.a} 比 {e.b}（{e.by}）") if e.by else e.a
+            for e in found
+        ]
+        parts += [say(f"{words}: ", f"{words}：") + joined(named)] if found else []
+    sentence = say(". ", "。").join(f"{part[0].upper()}{part[1:]}" for part in parts)
+    of = len(judged)
+    corrected = say(f", corrected for {of} comparisons", f"，按 {of} 个比较校正") if of > 1 else ""
+    unread = joined(each.a for each in judged if each.unread)
+    longer = say(
         f" Longer lengths are not read where one of a pair has not learned the trained ones: "
-        f"{'; '.join(unread)}."
-        if unread
-        else ""
+        f"{unread}.",
+        f"一对中有一个没有学会训练过的长度时，不看更长的长度：{unread}。",
     )
-    return f"{sentence}. (95% intervals{corrected}.){longer}"
+    return say(
+        f"{sentence}. (95% intervals{corrected}.)", f"{sentence}。（95% 区间{corrected}。）"
+    ) + (longer if unread else "")
 
 
 def label(pe: str, settings: str) -> str:
@@ -73,11 +79,13 @@ def first_and_last(
     estimates = {pe: estimate(seeds.values()) for pe, seeds in values.items()}
     ranked = sorted(estimates, key=lambda pe: estimates[pe].mean, reverse=measure.higher_is_better)
     named = ranked if len(ranked) <= 4 else [ranked[0], ranked[-1]]
-    shown = (f"{labels[pe]} {estimates[pe]:{measure.form}} (n={estimates[pe].n})" for pe in named)
-    answer = f"{what}: {', '.join(shown)}. "
+    shown = listed(
+        f"{labels[pe]} {estimates[pe]:{measure.form}} (n={estimates[pe].n})" for pe in named
+    )
+    answer = say(f"{what}: {shown}. ", f"{what}：{shown}。")
     differs = False
     if len(ranked) == 1:
-        answer += "No other encoding has finished a run."
+        answer += say("No other encoding has finished a run.", "没有别的编码训练完。")
     else:
         first, last = ranked[0], ranked[-1]
         difference = paired_difference(values[first], values[last])
@@ -85,8 +93,12 @@ def first_and_last(
         pairs = math.comb(len(ranked), 2)
         differs = paired_difference(values[first], values[last], of=pairs).excludes_zero
         if difference.excludes_zero and not differs:
-            answer += f" As the largest of {pairs} differences it may be chance: the interval "
-            answer += "corrected for picking it (Bonferroni) includes zero."
+            answer += say(
+                f" As the largest of {pairs} differences it may be chance: the interval "
+                f"corrected for picking it (Bonferroni) includes zero.",
+                f"它是 {pairs} 个差异中最大的，可能出于偶然：按挑选校正（Bonferroni）后的区间"
+                f"包含零。",
+            )
     return differs, answer + (not_above(ceiling, estimates, labels) if ceiling else "")
 
 
@@ -97,14 +109,16 @@ def not_above(
     mean, standard_error = ceiling
     splits = min(value.n for value in estimates.values())
     chance = sampling_interval(standard_error, splits)
-    blind = [labels[pe] for pe, value in estimates.items() if value.mean <= mean + chance]
-    if not blind:
-        return ""
-    return (
+    blind = listed(labels[pe] for pe, value in estimates.items() if value.mean <= mean + chance)
+    within = f"{CONFIDENCE:.0%}: {chance:.3f}"
+    sentence = say(
         f" Not above {mean:.3f}, the most that any model without positions can reach on average, "
         f"by more than chance explains on {splits} test split{'s' if splits > 1 else ''} "
-        f"({CONFIDENCE:.0%}: {chance:.3f}): {', '.join(blind)}."
+        f"({within}): {blind}.",
+        f"没有位置的模型平均至多达到 {mean:.3f}；高出它不超过 {splits} 个测试集上偶然所能解释的"
+        f"（{within}）：{blind}。",
     )
+    return sentence if blind else ""
 
 
 def lead(
@@ -115,26 +129,50 @@ def lead(
 ) -> str:
     """The answer in one sentence: the outcome by the study's rule, where there is one."""
     if not tasks:
-        return "No run has finished, so there is no answer yet."
+        return say(
+            "No run has finished, so there is no answer yet.", "还没有训练完的，所以还没有答案。"
+        )
     if rule:
         return headline(rule, outcomes, missing)
     if any(task["judged"] for task in tasks):
         parts = []
         for key, words in VERDICTS.items():
             counts = {t["name"]: [e.verdict for e in t["judged"]].count(key) for t in tasks}
-            found = [f"{counts[t['name']]} of {len(t['judged'])} on {t['name']}" for t in tasks
-                     if counts[t["name"]]]  # fmt: skip
-            parts += [f"{words} {', '.join(found)}"] if found else []
-        sentence = "; ".join(parts)
-        return f"Each encoding against the one it is compared with: {sentence}."
-    differing = ", ".join(task["name"] for task in tasks if task["differs"])
-    others = ", ".join(task["name"] for task in tasks if not task["differs"])
-    parts = [f"the encoding makes a difference on {differing}"] if differing else []
-    parts += [f"no difference between encodings is shown on {others}"] if others else []
-    beyond = ", ".join(task["name"] for task in tasks if task["differs_unseen"])
-    parts += [f"beyond the trained lengths it makes a difference on {beyond}"] if beyond else []
-    sentence = "; ".join(parts)
-    return f"{sentence[0].upper()}{sentence[1:]}."
+            found = listed(
+                say(f"{count} of {len(t['judged'])} on {t['name']}",
+                    f"{t['name']} 上 {len(t['judged'])} 个中 {count} 个")
+                for t in tasks if (count := counts[t["name"]])
+            )  # fmt: skip
+            parts += [say(f"{words} {found}", f"{words}：{found}")] if found else []
+        sentence = joined(parts)
+        return say(
+            f"Each encoding against the one it is compared with: {sentence}.",
+            f"每种编码与它所比较的相比：{sentence}。",
+        )
+    differing = listed(task["name"] for task in tasks if task["differs"])
+    others = listed(task["name"] for task in tasks if not task["differs"])
+    beyond = listed(task["name"] for task in tasks if task["differs_unseen"])
+    parts = []
+    if differing:
+        parts.append(
+            say(f"the encoding makes a difference on {differing}", f"{differing} 上编码有影响")
+        )
+    if others:
+        parts.append(
+            say(
+                f"no difference between encodings is shown on {others}",
+                f"{others} 上没有显示出编码之间的差别",
+            )
+        )
+    if beyond:
+        parts.append(
+            say(
+                f"beyond the trained lengths it makes a difference on {beyond}",
+                f"超出训练过的长度时，{beyond} 上编码有影响",
+            )
+        )
+    sentence = joined(parts)
+    return say(f"{sentence[0].upper()}{sentence[1:]}.", f"{sentence}。")
 
 
 def highest(tasks: Sequence[Mapping[str, Any]]) -> str:
@@ -149,10 +187,16 @@ def highest(tasks: Sequence[Mapping[str, Any]]) -> str:
         if task["differs"] and last:
             mean = glance["means"][glance["best"][0]].mean
             worst = max(last, key=lambda pe: abs(glance["means"][pe].mean - mean))
-            best = " and ".join(glance["best"])
-            values = f"{glance['cells'][glance['best'][0]]}, against {glance['cells'][worst]}"
-            parts.append(f"on {task['name']} {best} ({values} for {worst})")
-    return f"First {'; '.join(parts)}." if parts else ""
+            best = say(" and ", " 和 ").join(glance["best"])
+            value, other = (glance["cells"][pe] for pe in (glance["best"][0], worst))
+            parts.append(
+                say(
+                    f"on {task['name']} {best} ({value}, against {other} for {worst})",
+                    f"{task['name']} 上是 {best}（{value}，{worst} 为 {other}）",
+                )
+            )
+    sentence = joined(parts)
+    return say(f"First {sentence}.", f"领先的：{sentence}。") if parts else ""
 
 
 def told_apart(tests: Sequence[Mapping[str, Any]]) -> str:
@@ -166,7 +210,16 @@ def told_apart(tests: Sequence[Mapping[str, Any]]) -> str:
             seeds = over_sentences(tests, (better, worse))
             if ahead(seeds, of=len(tests)):
                 largest = max(p_value for _, p_value in seeds)
-                found.append(f"{better} above {worse} (p ≤ {largest:.4f})")
+                found.append(
+                    say(
+                        f"{better} above {worse} (p ≤ {largest:.4f})",
+                        f"{better} 高于 {worse}（p ≤ {largest:.4f}）",
+                    )
+                )
     if not found:
         return ""
-    return f"In the paired test over test sentences, with every seed: {', '.join(found)}."
+    sentence = listed(found)
+    return say(
+        f"In the paired test over test sentences, with every seed: {sentence}.",
+        f"对测试句子的配对检验，每个种子都是：{sentence}。",
+    )

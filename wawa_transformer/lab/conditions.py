@@ -15,6 +15,7 @@ from wawa_transformer.lab.intervals import (
     paired_difference,
     sampling_interval,
 )
+from wawa_transformer.lab.language import Words, listed, say
 from wawa_transformer.tasks import Task
 
 LEARNED_IN_RANGE = 0.95  # below this exact match at trained lengths, unseen ones say nothing
@@ -41,7 +42,7 @@ def has_ceiling(task: Task) -> bool:
 class Measure:
     """A number of a run. ``unseen`` ones are read only where the trained lengths are learned."""
 
-    words: str
+    words: Words
     form: str = "z.3f"
     higher_is_better: bool = True
     unseen: bool = False
@@ -49,11 +50,15 @@ class Measure:
 
 
 MEASURES = {
-    "exact_match": Measure("exact match"),
-    "beyond": Measure("exact match at unseen lengths", unseen=True, needs=has_longer_tests),
-    "reach": Measure("reach", "z.1f", unseen=True, needs=has_longer_tests),
-    "bleu": Measure("BLEU", "z.2f", needs=lambda task: task.translates),
-    "nll": Measure("NLL per token", "z.4f", higher_is_better=False),
+    "exact_match": Measure(Words("exact match", "完全匹配率")),
+    "beyond": Measure(
+        Words("exact match at unseen lengths", "没见过的长度上的完全匹配率"),
+        unseen=True,
+        needs=has_longer_tests,
+    ),
+    "reach": Measure(Words("reach", "到达长度"), "z.1f", unseen=True, needs=has_longer_tests),
+    "bleu": Measure(Words("BLEU", "BLEU"), "z.2f", needs=lambda task: task.translates),
+    "nll": Measure(Words("NLL per token", "每词元 NLL"), "z.4f", higher_is_better=False),
 }
 
 
@@ -108,7 +113,12 @@ def judge(pair: Pair, measures: Measures, task: Measured, of: int = 1) -> Judged
         measure = MEASURES[name]
         if not task.read(name, *pair):
             unread = True
-            shown.append(f"{measure.words} not read, trained lengths not learned by both")
+            shown.append(
+                say(
+                    f"{measure.words} not read, trained lengths not learned by both",
+                    f"{measure.words}不计，并非两者都学会了训练过的长度",
+                )
+            )
             continue
         difference = task.difference(name, pair, of)
         words = f"{measure.words} {difference:+{measure.form}}"
@@ -119,7 +129,7 @@ def judge(pair: Pair, measures: Measures, task: Measured, of: int = 1) -> Judged
             decided.append(words)
     verdicts = {(): "unclear", (True,): "better", (False,): "worse", (False, True): "mixed"}
     found = verdicts[tuple(sorted(signs))]
-    return Judged(*pair, found, ", ".join(decided), ", ".join(shown), known, unread)
+    return Judged(*pair, found, listed(decided), listed(shown), known, unread)
 
 
 def over_sentences(tests: Sequence[Mapping[str, Any]], pair: Pair) -> list[tuple[float, float]]:
@@ -160,7 +170,7 @@ class Condition:
     least: int | None = None
     most: int | None = None
 
-    words: ClassVar[str]
+    words: ClassVar[Words]
     axis: ClassVar[str]  # what its subjects are
     compares: ClassVar[bool] = True  # reads the measures of the rule
 
@@ -182,12 +192,12 @@ class Condition:
 
     def needs(self, task: Task, measures: Measures) -> str:
         """What it reads that this task does not have, or nothing."""
-        lacking = (MEASURES[m].words for m in measures if not MEASURES[m].needs(task))
+        lacking = (str(MEASURES[m].words) for m in measures if not MEASURES[m].needs(task))
         return next(lacking, "") if self.compares else ""
 
     def tell(self, measures: Measures) -> str:
         """What it asks of a subject, in words."""
-        return self.words
+        return str(self.words)
 
     def bounds(self, times: int) -> tuple[int, int]:
         """How often it must hold, and may, when it is asked so many ``times``."""
@@ -214,25 +224,25 @@ class OfPairs(Condition):
 class Better(OfPairs, kind="better"):
     """The first of the pair is better, by :func:`judge`."""
 
-    words: ClassVar[str] = "better"
+    words: ClassVar[Words] = Words("better", "更好")
 
     def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
         judged = judge(subject, measures, task, of)
-        return (judged.verdict == self.words if judged.known else None), judged.shown
+        return (judged.verdict == self.words.english if judged.known else None), judged.shown
 
 
 @dataclass
 class Worse(Better, kind="worse"):
     """The first of the pair is worse, by :func:`judge`."""
 
-    words: ClassVar[str] = "worse"
+    words: ClassVar[Words] = Words("worse", "更差")
 
 
 @dataclass
 class Differs(OfPairs, kind="differs"):
     """One of the pair is better, by :func:`judge`, or each in a measure of its own."""
 
-    words: ClassVar[str] = "different"
+    words: ClassVar[Words] = Words("different", "有差别")
 
     def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
         judged = judge(subject, measures, task, of)
@@ -246,7 +256,7 @@ class Alike(OfPairs, kind="alike"):
     A test of equivalence (Schuirmann 1987): more than a difference that is not shown.
     """
 
-    words: ClassVar[str] = "alike"
+    words: ClassVar[Words] = Words("alike", "相当")
 
     def check(self, key: str, measures: Measures) -> None:
         if not all(measures.values()):
@@ -269,16 +279,19 @@ class Alike(OfPairs, kind="alike"):
 class Ahead(OfPairs, kind="ahead"):
     """The first of the pair is ahead in the paired test over test sentences, with every seed."""
 
-    words: ClassVar[str] = "ahead in the paired test over sentences with every seed"
+    words: ClassVar[Words] = Words(
+        "ahead in the paired test over sentences with every seed",
+        "在对句子的配对检验中每个种子都领先",
+    )
     compares: ClassVar[bool] = False
 
     def needs(self, task: Task, measures: Measures) -> str:
-        return "" if task.translates else "translations"
+        return "" if task.translates else say("translations", "译文")
 
     def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
         found = over_sentences(task.tests, subject)
-        shown = " and ".join(f"BLEU {difference:+.2f} (p {p:.4f})" for difference, p in found)
-        return ahead(found, of), shown or "no seed"
+        seeds = (f"BLEU {difference:+.2f} (p {p:.4f})" for difference, p in found)
+        return ahead(found, of), say(" and ", "，").join(seeds) or say("no seed", "没有种子")
 
 
 @dataclass
@@ -299,19 +312,19 @@ class AtLeast(OfEncodings, kind="at_least"):
 
     value: float = math.nan
 
-    words: ClassVar[str] = "at least"
+    words: ClassVar[Words] = Words("at least", "至少为")
 
     def check(self, key: str, measures: Measures) -> None:
         if not math.isfinite(self.value):
             raise UserError(f"{key}.value is not given; say at least what.")
 
     def tell(self, measures: Measures) -> str:
-        named = " and ".join(MEASURES[name].words for name in measures)
-        return f"{named} {self.words} {self.value:g}"
+        named = say(" and ", "和").join(str(MEASURES[name].words) for name in measures)
+        return say(f"{named} {self.words} {self.value:g}", f"{named}{self.words} {self.value:g}")
 
     def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
         means = {name: task.mean(name, subject) for name in measures}
-        shown = ", ".join(f"{MEASURES[m].words} {v:{MEASURES[m].form}}" for m, v in means.items())
+        shown = listed(f"{MEASURES[m].words} {v:{MEASURES[m].form}}" for m, v in means.items())
         if any(not math.isfinite(v.mean) or not task.read(m, subject) for m, v in means.items()):
             return None, shown
         return all(mean.mean >= self.value for mean in means.values()), shown
@@ -321,11 +334,11 @@ class AtLeast(OfEncodings, kind="at_least"):
 class AboveCeiling(OfEncodings, kind="above_ceiling"):
     """The mean exact match is above what a model without positions can reach, and chance on it."""
 
-    words: ClassVar[str] = "above the ceiling without positions"
+    words: ClassVar[Words] = Words("above the ceiling without positions", "高于没有位置时的上限")
     compares: ClassVar[bool] = False
 
     def needs(self, task: Task, measures: Measures) -> str:
-        return "" if has_ceiling(task) else "a ceiling without positions"
+        return "" if has_ceiling(task) else say("a ceiling without positions", "没有位置时的上限")
 
     def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
         mean = task.mean("exact_match", subject)
@@ -333,30 +346,36 @@ class AboveCeiling(OfEncodings, kind="above_ceiling"):
             return None, f"{mean}"
         ceiling, standard_error = task.ceiling
         chance = sampling_interval(standard_error, mean.n)
-        return mean.mean > ceiling + chance, f"{mean:z.3f}, ceiling {ceiling:.3f} ± {chance:.3f}"
+        most = f"{ceiling:.3f} ± {chance:.3f}"
+        shown = say(f"{mean:z.3f}, ceiling {most}", f"{mean:z.3f}，上限 {most}")
+        return mean.mean > ceiling + chance, shown
 
 
 @dataclass
 class PastTraining(OfEncodings, kind="past_training"):
     """The interval of reach lies above the longest trained length, its mean by what matters."""
 
-    words: ClassVar[str] = "reaches past the trained lengths"
+    words: ClassVar[Words] = Words("reaches past the trained lengths", "超出训练过的长度")
 
     def check(self, key: str, measures: Measures) -> None:
         if "reach" not in measures:
             raise UserError(f"{key} asks for reach; name it in study.judged.measures.")
 
     def tell(self, measures: Measures) -> str:
-        return f"{self.words} by {measures['reach']:g} or more"
+        by = f"{measures['reach']:g}"
+        return say(f"{self.words} by {by} or more", f"{self.words}至少 {by} 个符号")
 
     def needs(self, task: Task, measures: Measures) -> str:
-        return "" if has_longer_tests(task) else MEASURES["reach"].words
+        return "" if has_longer_tests(task) else str(MEASURES["reach"].words)
 
     def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
         reach = task.mean("reach", subject)
-        shown = f"reach {reach:z.1f}"
+        shown = f"{MEASURES['reach'].words} {reach:z.1f}"
         if not task.read("reach", subject):
-            return None, f"{shown}, not read, trained lengths not learned"
+            return None, say(
+                f"{shown}, not read, trained lengths not learned",
+                f"{shown}，不计，没有学会训练过的长度",
+            )
         if task.longest is None or reach.n < 2:
             return None, shown
         # Reach is a whole number, so that seeds are often alike; here that is taken as it stands.
@@ -371,10 +390,12 @@ class PastTraining(OfEncodings, kind="past_training"):
 class WithinTraining(PastTraining, kind="within_training"):
     """The mean of reach is not above the longest trained length."""
 
-    words: ClassVar[str] = "reaches no further than the trained lengths"
+    words: ClassVar[Words] = Words(
+        "reaches no further than the trained lengths", "不超出训练过的长度"
+    )
 
     def tell(self, measures: Measures) -> str:
-        return self.words
+        return str(self.words)
 
     def compare(self, reach: Estimate, longest: int, relevant: float) -> bool:
         return reach.mean <= longest

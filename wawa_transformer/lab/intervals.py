@@ -9,6 +9,8 @@ from statistics import NormalDist
 
 import numpy as np
 
+from wawa_transformer.lab.language import say
+
 CONFIDENCE = 0.95
 
 
@@ -50,14 +52,14 @@ class Estimate:
         """``f"{estimate:.2f}"`` gives ``0.99 ± 0.01``, or the mean and why there is no ±."""
         spec = spec or "z.3f"
         if self.n == 0:
-            return "no seed"
+            return say("no seed", "没有种子")
         if math.isnan(self.mean):
-            return "not finite"
+            return say("not finite", "不是有限的数")
         mean = f"{self.mean:{spec}}"
         if self.n == 1:
-            return f"{mean}, no interval"
+            return say(f"{mean}, no interval", f"{mean}，没有区间")
         if self.every_seed_equal:
-            return f"{mean}, all seeds equal"
+            return say(f"{mean}, all seeds equal", f"{mean}，各种子相同")
         spread = f"{self.half_width:{spec.lstrip('+')}}"
         if float(spread) == 0:  # "± 0.000" would be read as certainty
             spread = f"{self.half_width:.{-math.floor(math.log10(self.half_width))}f}"
@@ -111,30 +113,46 @@ def verdict(difference: Estimate, a_name: str, b_name: str, higher_is_better: bo
     """What the estimate of a − b permits to say about ``a_name`` and ``b_name``, in words."""
     mean, low, high, n = difference.mean, difference.low, difference.high, difference.n
     if n == 0:
-        return f"No verdict: no seed was finished by both {a_name} and {b_name}."
+        return say(
+            f"No verdict: no seed was finished by both {a_name} and {b_name}.",
+            f"没有结论：没有一个种子是 {a_name} 和 {b_name} 都完成了的。",
+        )
     if math.isnan(mean):
-        return f"No verdict: {a_name} or {b_name} gave a value that is not finite."
+        return say(
+            f"No verdict: {a_name} or {b_name} gave a value that is not finite.",
+            f"没有结论：{a_name} 或 {b_name} 给出了不是有限的数。",
+        )
     if n == 1:
-        return f"No verdict: one seed gives a difference of {mean:+.3g} but no interval."
+        return say(
+            f"No verdict: one seed gives a difference of {mean:+.3g} but no interval.",
+            f"没有结论：一个种子给出差异 {mean:+.3g}，但没有区间。",
+        )
     if difference.every_seed_equal:
         if abs(mean) <= 1e-12:
-            return (
-                f"No difference shown: {a_name} and {b_name} gave the same value in all {n} seeds."
+            return say(
+                f"No difference shown: {a_name} and {b_name} gave the same value in all {n} seeds.",
+                f"没有显示出差别：{a_name} 与 {b_name} 在全部 {n} 个种子上给出同样的值。",
             )
-        return (
+        return say(
             f"No interval: all {n} seeds gave the same difference of {mean:+.3g} "
-            f"({a_name} − {b_name}), so their spread is unknown."
+            f"({a_name} − {b_name}), so their spread is unknown.",
+            f"没有区间：全部 {n} 个种子给出同样的差异 {mean:+.3g}（{a_name} − {b_name}），"
+            f"因此不知道它们的离散程度。",
         )
     # Two digits of half the interval's length are all that it can bear.
     digits = max(0, 1 - math.floor(math.log10(difference.half_width)))
     if not difference.excludes_zero:
-        return (
+        ends = [f"{end:+z.{digits}f}" for end in (mean, low, high)]
+        return say(
             f"No difference shown between {a_name} and {b_name} with {n} seeds "
-            f"({mean:+z.{digits}f}, 95% interval {low:+z.{digits}f} to {high:+z.{digits}f})."
+            f"({ends[0]}, 95% interval {ends[1]} to {ends[2]}).",
+            f"{n} 个种子没有显示出 {a_name} 与 {b_name} 的差别"
+            f"（{ends[0]}，95% 区间 {ends[1]} 到 {ends[2]}）。",
         )
     better, worse = (a_name, b_name) if (mean > 0) == higher_is_better else (b_name, a_name)
-    near, far = sorted((abs(low), abs(high)))
-    return (
-        f"{better} is better than {worse} by {abs(mean):.{digits}f} "
-        f"(95% interval {near:.{digits}f} to {far:.{digits}f}, {n} paired seeds)."
+    by, near, far = (f"{size:.{digits}f}" for size in (abs(mean), *sorted((abs(low), abs(high)))))
+    return say(
+        f"{better} is better than {worse} by {by} "
+        f"(95% interval {near} to {far}, {n} paired seeds).",
+        f"{better} 比 {worse} 好 {by}（95% 区间 {near} 到 {far}，{n} 个配对的种子）。",
     )

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 import pandas as pd
+from matplotlib import font_manager
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from wawa_transformer.evaluation import METRICS
+from wawa_transformer.evaluation import METRICS, Metric
 from wawa_transformer.lab.intervals import estimate
+from wawa_transformer.lab.language import Words, say
 from wawa_transformer.lab.profiles import profile
 
 # Colours that colour-blind readers can tell apart: Okabe & Ito, "Color Universal Design" (2008).
@@ -49,14 +53,33 @@ FREE_MARKERS = "dH8x+1234|_."  # none of those that are reserved
 DASHES = ("-", "--", ":")
 VARIANT_DASHES = ("--", ":", "-.")
 GREY = "#808080"  # seen on a white page and on a dark one
+CJK_FONTS = (
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "Source Han Sans CN",
+    "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "PingFang SC", "Heiti SC", "Hiragino Sans GB",
+    "Microsoft YaHei", "SimHei", "Arial Unicode MS",
+)  # fmt: skip
 
+# The names of the metrics in Chinese; one of your own keeps its English name unless it is added.
+CHINESE = {
+    "exact_match": "完全匹配率",
+    "token_accuracy": "词元准确率，给出正确前文",
+    "nll": "NLL，nat 每词元",
+    "oracle_exact_match": "完全匹配率，给定长度",
+}
 AXIS_LABELS = {
-    "length": "sequence length",
-    "bin": "source words (upper edge of bin)",
-    "step": "training step",
-    **{metric.name: metric.axis for metric in METRICS},
+    "length": Words("sequence length", "序列长度"),
+    "bin": Words("source words (upper edge of bin)", "源的词数（区段上界）"),
+    "step": Words("training step", "训练步"),
+    **{
+        metric.name: Words(metric.axis, CHINESE.get(metric.name, metric.axis)) for metric in METRICS
+    },
 }
 TOPS = {metric.name: metric.top for metric in METRICS}
+
+
+def heading(metric: Metric) -> str:
+    """The head of a metric's column."""
+    return say(metric.heading, CHINESE.get(metric.name, metric.heading))
 
 
 def encoding_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -130,8 +153,8 @@ def panels(
         if x == "length" and task not in texts:
             legend |= _draw_limits(axes, rows)
         axes.set_title(task)
-        axes.set_xlabel(AXIS_LABELS["bin" if x == "length" and task in texts else x])
-        axes.set_ylabel(AXIS_LABELS[column])
+        axes.set_xlabel(str(AXIS_LABELS["bin" if x == "length" and task in texts else x]))
+        axes.set_ylabel(str(AXIS_LABELS[column]))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         top = TOPS[column]
         axes.set_ylim(*((0, None) if top is None else (-0.03 * top, 1.03 * top)))
@@ -179,7 +202,8 @@ def ranking(
         for place, pe in enumerate(means.index):
             seeds = rows.loc[rows["pe"] == pe, "value"]
             if means.isna()[pe]:
-                axes.text(0, place, "trained lengths not learned", color=GREY, va="center", size=8)
+                unread = say("trained lengths not learned", "没有学会训练过的长度")
+                axes.text(0, place, unread, color=GREY, va="center", size=8)
                 continue
             interval, colour = estimate(seeds), styles[pe]["color"]
             axes.plot(seeds, [place] * len(seeds), "o", color=colour, alpha=0.35, markersize=4)
@@ -190,7 +214,8 @@ def ranking(
             line = axes.axvline(where.iloc[0], linestyle=(0, (2, 1)), zorder=0, **look)
             legend = [line]
             if not share:
-                tested = look | {"linewidth": 1.2, "label": "longest tested length"}
+                tested = look | {"linewidth": 1.2}
+                tested["label"] = say("longest tested length", "测试的最长长度")
                 legend += [axes.axvline(most, linestyle=":", zorder=0, **tested)]
         axes.set_yticks(range(len(means)), means.index)
         axes.set_ylim(len(means) - 0.5 - rows_of, len(means) - 0.5)  # lines as far apart everywhere
@@ -235,7 +260,7 @@ def profiles(values: pd.DataFrame, styles: dict[str, dict[str, Any]], label: str
         axes.plot(levels, share, label=pe, **look)
         axes.fill_between(levels, low, high, color=look["color"], alpha=0.2, linewidth=0)
     axes.set_xlabel(label)
-    axes.set_ylabel("share of runs above it")
+    axes.set_ylabel(say("share of runs above it", "高于它的训练所占比例"))
     axes.set_xlim(-0.01, 1.01)
     axes.set_ylim(-0.03, 1.03)
     axes.grid(color=GREY, alpha=0.25)
@@ -257,9 +282,9 @@ def looks(maps: Mapping[str, Any], wrote: Sequence[str], read: Sequence[str]) ->
         axes.set_xticks(range(len(read)), read)
         axes.set_yticks(range(len(wrote)), wrote)
         axes.set_title(pe)
-        axes.set_xlabel("source")
+        axes.set_xlabel(say("source", "源"))
         if place == 1:
-            axes.set_ylabel("answer")
+            axes.set_ylabel(say("answer", "答案"))
     return figure
 
 
@@ -269,29 +294,58 @@ def _draw_limits(axes: Any, rows: pd.DataFrame) -> dict[str, Any]:
     tested, trained = rows["length"], rows.loc[rows["trained"].eq(True), "length"]
     left, right = tested.min() - 0.5, tested.max() + 0.5
     axes.axvline(trained.max(), color=GREY, linewidth=1.2)
-    legend["trained"] = Line2D([], [], color=GREY, linewidth=1.2, label="longest trained length")
+    longest = say("longest trained length", "训练过的最长长度")
+    legend["trained"] = Line2D([], [], color=GREY, linewidth=1.2, label=longest)
     for start, end in ((left, trained.min()), (trained.max(), right)):
         if end - start > 0.5:
             axes.axvspan(start, end, color=GREY, alpha=0.15, linewidth=0)
-            legend["unseen"] = Patch(color=GREY, alpha=0.15, label="unseen lengths")
+            legend["unseen"] = Patch(
+                color=GREY, alpha=0.15, label=say("unseen lengths", "没见过的长度")
+            )
     ceiling = rows.drop_duplicates("length").set_index("length")["ceiling"].dropna().astype(float)
     if (ceiling < 1).any():
         # A broad band: what lies on it, as without positions, does not hide it.
         look: dict[str, Any] = {"color": GREY, "linewidth": 9, "alpha": 0.4}
         axes.plot(ceiling.index, ceiling, zorder=1.5, solid_capstyle="butt", **look)
-        legend["ceiling"] = Line2D([], [], label="ceiling without positions", **look)
+        most = say("ceiling without positions", "没有位置时的上限")
+        legend["ceiling"] = Line2D([], [], label=most, **look)
     axes.set_xlim(left, right)
     return legend
 
 
-def save(figure: Figure, path: Path) -> str:
-    """Write the picture as PNG and return it as SVG for the page, black becoming its ink."""
-    figure.savefig(path, dpi=150)
+def cjk_font() -> str | None:
+    """An installed font that has Chinese characters."""
+    manager = font_manager.fontManager
+    # matplotlib keeps a list of fonts from its first run; look for what was installed since.
+    for path in set(font_manager.findSystemFonts()) - {font.fname for font in manager.ttflist}:
+        with contextlib.suppress(OSError, RuntimeError):  # a file that it cannot read as a font
+            manager.addfont(path)
+    installed = {font.name for font in manager.ttflist}
+    return next((name for name in CJK_FONTS if name in installed), None)
+
+
+def save(figure: Figure, folder: Path, name: str) -> str:
+    """Write an English picture as PNG and return any as SVG for the page, black becoming its ink.
+
+    A Chinese one is for the page alone: a browser always finds a font for it.
+    """
+    if say("en", "zh") == "en":
+        figure.savefig(folder / f"{name}.png", dpi=150)
     buffer = io.StringIO()
     # Text stays text; a fixed salt gives the same report twice the same bytes.
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": path.stem}):
+    salt = name + say("", "_zh")
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": salt}):
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :].replace("#000000", "currentColor")
-    return re.sub(r' id="[a-z0-9]+_\d+"', "", svg)  # names such as axes_1, alike in every picture
+    return re.sub(r' id="[\w.]+_\d+"', "", svg)  # names such as axes_1, alike in every picture
+
+
+@contextlib.contextmanager
+def fonts() -> Iterator[None]:
+    """Within it pictures have Chinese characters, where a font for them is installed."""
+    family = ["DejaVu Sans", *filter(None, [cjk_font()])]
+    with warnings.catch_warnings(), matplotlib.rc_context({"font.family": family}):
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # the page's reader has one
+        yield

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wawa_transformer.lab.intervals import Estimate, estimate, paired_difference
+from wawa_transformer.lab.language import say
 from wawa_transformer.lab.tuning import Point, best_points
 
 Rows = Sequence[Mapping[str, Any]]  # of tuning.csv
@@ -77,13 +78,24 @@ def in_words(a: str, b: str, orders: Sequence[int]) -> str:
     """Whether the order of two encodings depends on the rate that they share, in a sentence."""
     first, second, of = orders.count(1), orders.count(-1), len(orders)
     if first and second:
-        return (
+        return say(
             f"{a} and {b} change places: {a} is better at {first} of {of} points, {b} at "
-            f"{second}; their order depends on the learning rate."
+            f"{second}; their order depends on the learning rate.",
+            f"{a} 与 {b} 会换位：{of} 个点中 {a} 在 {first} 个上更好，{b} 在 {second} 个上更好；"
+            f"它们的次序取决于学习率。",
         )
     if not first and not second:
-        return f"{a} and {b} are told apart at none of {of} points."
+        return say(
+            f"{a} and {b} are told apart at none of {of} points.",
+            f"{of} 个点中没有一个分得出 {a} 与 {b}。",
+        )
     better, worse, count = (a, b, first) if first else (b, a, second)
     if count == of:
-        return f"{better} is better than {worse} at each of {of} points."
-    return f"{better} is better than {worse} at {count} of {of} points, and worse at none."
+        return say(
+            f"{better} is better than {worse} at each of {of} points.",
+            f"{of} 个点上 {better} 都比 {worse} 好。",
+        )
+    return say(
+        f"{better} is better than {worse} at {count} of {of} points, and worse at none.",
+        f"{of} 个点中 {better} 在 {count} 个上比 {worse} 好，没有一个上更差。",
+    )

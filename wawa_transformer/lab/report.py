@@ -31,19 +31,38 @@ from wawa_transformer.lab.analysis import (
     reach_table,
     rests_on_new,
     task_summary,
+    translations,
 )
 from wawa_transformer.lab.answers import highest, lead
 from wawa_transformer.lab.conditions import LEARNED_IN_RANGE
 from wawa_transformer.lab.examples import Examples, examples
 from wawa_transformer.lab.intervals import estimate
-from wawa_transformer.lab.pages import write_page
-from wawa_transformer.lab.plots import encoding_styles, looks, panels, profiles, ranking, save
+from wawa_transformer.lab.language import LANGUAGES, Words, in_both, say, speaking
+from wawa_transformer.lab.pages import render, write_page
+from wawa_transformer.lab.plots import (
+    encoding_styles,
+    fonts,
+    heading,
+    looks,
+    panels,
+    profiles,
+    ranking,
+    save,
+)
 from wawa_transformer.lab.profiles import STILL, learning
 from wawa_transformer.lab.rates import Rows, rates_summary
-from wawa_transformer.lab.rules import Rule
+from wawa_transformer.lab.rules import OUTCOMES, Rule
 from wawa_transformer.lab.tuning import TUNED
 from wawa_transformer.runs import Run
 from wawa_transformer.translation import RANDOMISATIONS
+
+STATUSES = {
+    "finished": Words("finished", "完成"),
+    "damaged": Words("damaged", "已损坏"),
+    "failed": Words("failed", "失败"),
+    "running": Words("running", "进行中"),
+    "waiting": Words("waiting", "未开始"),
+}
 
 
 def write_report(
@@ -84,76 +103,98 @@ def write_report(
     by_length = length_table(results)
     by_length.to_csv(directory / "results.csv", index=False)
 
-    styles = encoding_styles(run.pe for run in runs)
     curves = curve_table(finished)
     curves.to_csv(directory / "curves.csv", index=False)
     if any(result["translation"] for result in results):
         bleu_table(results).to_csv(directory / "bleu.csv", index=False)
-    texts = {result["task"] for result in results if result["train_max_length"] is None}
-    pictures = draw(results, curves, directory / "figures")
-    training = learning(curves, texts)
-    improving = {(*key, seed) for key, found in training.items() for seed in found["improving"]}
-    tasks = [
-        task_summary(task, [result for result in results if result["task"] == task], pairs, rule)
-        for task in dict.fromkeys(run.task for run in finished)
-    ]
-    asked = [
-        examples([run for run in finished if run.task == task["name"]])
-        for task in tasks
-        if task["trained"]
-    ]
-    answered = [found for found in asked if found]
-    widest = most_to_find(tasks, answered)
-    if widest and (maps := two_looks(tasks, widest)):
-        figure = looks(maps, widest.wrote, widest.read)
-        pictures["looks"] = save(figure, directory / "figures" / "looks.png")
-    translated = [task["name"] for task in tasks if task["translation"]]
     if tried:
         pd.DataFrame(tried).to_csv(directory / "tuning.csv", index=False)
-    outcomes = rule.decide({task["name"]: task["measured"] for task in tasks}) if rule else []
-    environment = _environment(results)
-    context = {
-        "title": title,
-        "question": question,
-        "command": command,
-        "lead": lead(tasks, rule, outcomes, len(runs) - len(finished)),
-        "highest": highest(tasks),
-        "rule": rule,
-        "outcomes": outcomes,
-        "unjudged": unjudged,
-        "tasks": tasks,
-        "answered": answered,
-        "widest": widest,
-        "rates": rates_summary(tried, compared_pairs(list(styles), pairs), translated),
-        "pictures": pictures,
-        "styles": styles,
-        "learning": training,
-        "texts": texts,
-        "still": STILL,
-        "improvements": improvements(results, list(styles), pairs),
-        "runs": [
-            _run_entry(run, status, directory)
-            | {"improving": (run.task, run.pe, run.seed) in improving}
-            for run, status in zip(runs, statuses, strict=True)
-        ],
-        "seeds": len({run.seed for run in finished}),
-        "at_once": max((result.get("seeds_at_once", 1) for result in results), default=1),
-        "comparisons": sum(
-            row["difference"].n > 1 for task in tasks for row in task["differences"]
-        ),
-        "metrics": [metric for metric in SHOWN if metric.name != "exact_match"],
-        "learned_in_range": LEARNED_IN_RANGE,
-        "randomisations": RANDOMISATIONS,
-        "environment": environment,
-        "mixed": {name: value for name, value in environment.items() if "; " in value},
+    by_task = {
+        task: [result for result in results if result["task"] == task]
+        for task in dict.fromkeys(run.task for run in finished)
     }
-    for name in ("report.md", "report.html"):
-        write_page(directory / name, Path(__file__).parent / "templates", **context)
-    return directory / "report.html"
+    translated = {task: translations(those, pairs, rule) for task, those in by_task.items()}
+    texts = {result["task"] for result in results if result["train_max_length"] is None}
+    asked = [
+        examples([run for run in finished if run.task == task])
+        for task in by_task
+        if task not in texts
+    ]
+    answered = [found for found in asked if found]
+    training = learning(curves, texts)
+    improving = {(*key, seed) for key, found in training.items() for seed in found["improving"]}
+    styles = encoding_styles(run.pe for run in runs)
+    environment = _environment(results)
+    templates = Path(__file__).parent / "templates"
+
+    def write_in(language: str) -> str:
+        """The page in the language that is spoken; in English ``report.md``, too."""
+        pictures = draw(results, curves, directory / "figures")
+        tasks = [
+            task_summary(task, those, pairs, rule, translated[task])
+            for task, those in by_task.items()
+        ]
+        widest = most_to_find(tasks, answered)
+        if widest and (maps := two_looks(tasks, widest)):
+            figure = looks(maps, widest.wrote, widest.read)
+            pictures["looks"] = save(figure, directory / "figures", "looks")
+        outcomes = rule.decide({task["name"]: task["measured"] for task in tasks}) if rule else []
+        context = {
+            "title": title,
+            "question": str(in_both(question)),
+            "command": command,
+            "lead": lead(tasks, rule, outcomes, len(runs) - len(finished)),
+            "highest": highest(tasks),
+            "rule": rule,
+            "outcomes": outcomes,
+            "outcome_words": OUTCOMES,
+            "unjudged": unjudged,
+            "tasks": tasks,
+            "answered": answered,
+            "widest": widest,
+            "rates": rates_summary(
+                tried,
+                compared_pairs(list(styles), pairs),
+                [task for task, found in translated.items() if found],
+            ),
+            "pictures": pictures,
+            "styles": styles,
+            "learning": training,
+            "texts": texts,
+            "still": STILL,
+            "improvements": improvements(results, list(styles), pairs),
+            "runs": [
+                _run_entry(run, status, directory)
+                | {"improving": (run.task, run.pe, run.seed) in improving}
+                for run, status in zip(runs, statuses, strict=True)
+            ],
+            "seeds": len({run.seed for run in finished}),
+            "at_once": max((result.get("seeds_at_once", 1) for result in results), default=1),
+            "comparisons": sum(
+                row["difference"].n > 1 for task in tasks for row in task["differences"]
+            ),
+            "metrics": [metric for metric in SHOWN if metric.name != "exact_match"],
+            "heading": heading,
+            "learned_in_range": LEARNED_IN_RANGE,
+            "randomisations": RANDOMISATIONS,
+            "environment": environment,
+            "mixed": {name: value for name, value in environment.items() if "; " in value},
+        }
+        if language == "en":
+            write_page(directory / "report.md", templates, **context)
+        return render("report_body.html.jinja", templates, **context)
+
+    bodies = {}
+    for language in LANGUAGES:
+        with speaking(language), fonts():
+            bodies[language] = write_in(language)
+    page = directory / "report.html"
+    write_page(page, templates, title=title, languages=LANGUAGES, bodies=bodies)
+    return page
 
 
 def draw(results: Sequence[Result], curves: pd.DataFrame, folder: Path) -> dict[str, str]:
-    """Every picture that tables alone decide, as PNG in ``folder``; returns their SVG by name."""
+    """Every picture that tables alone decide, saved in ``folder``; returns their SVG by name."""
     styles = encoding_styles(result["pe"] for result in results)
     texts = {result["task"] for result in results if result["train_max_length"] is None}
     pictures = {}
@@ -165,24 +206,31 @@ def draw(results: Sequence[Result], curves: pd.DataFrame, folder: Path) -> dict[
             ("learning_nll", curves, "step", "nll"),
         ):
             figure = panels(frame, x, y, styles, texts)
-            pictures[name] = save(figure, folder / f"{name}.png")
+            pictures[name] = save(figure, folder, name)
 
     generated = [result for result in results if result["train_max_length"] is not None]
     overall = overall_table(generated)
-    at_trained = f"exact match at trained lengths{', new sources' * rests_on_new(generated)}"
+    at_trained = say("exact match at trained lengths", "训练过的长度上的完全匹配率")
+    if rests_on_new(generated):
+        at_trained += say(", new sources", "，新的源")
     if generated and len(styles) > 4:  # too many lines to tell which is best
-        how_well = (at_trained, "ceiling without positions")
-        how_far = ("reach: longest length with exact match ≥ ½", "longest trained length")
+        how_well = (at_trained, say("ceiling without positions", "没有位置时的上限"))
+        how_far = (
+            say(
+                "reach: longest length with exact match ≥ ½", "到达长度：完全匹配率 ≥ ½ 的最长长度"
+            ),
+            say("longest trained length", "训练过的最长长度"),
+        )
         for name, values, (label, limit) in (
             ("ranking", overall, how_well),
             ("reach", reach_table(generated), how_far),
         ):
             if len(values):
                 figure = ranking(values, styles, label, limit)
-                pictures[name] = save(figure, folder / f"{name}.png")
+                pictures[name] = save(figure, folder, name)
     if len(overall) and (overall["task"].nunique() > 1 or len(styles) > 2):
         figure = profiles(overall, styles, at_trained)
-        pictures["profiles"] = save(figure, folder / "profiles.png")
+        pictures["profiles"] = save(figure, folder, "profiles")
     return pictures
 
 
@@ -216,7 +264,8 @@ def _run_entry(run: Run, status: str, directory: Path) -> dict[str, Any]:
     path = Path(os.path.relpath(run.directory, directory)).as_posix()
     log = run.error_file.name if status == "failed" else ""
     error = run.failure() if status == "failed" else ""
-    entry = {"run": run, "status": status, "path": path, "href": quote(path)}
+    words = STATUSES[status]
+    entry = {"run": run, "status": status, "words": words, "path": path, "href": quote(path)}
     return entry | {"log": log, "error": error}
 
 
@@ -236,26 +285,26 @@ def _environment(results: Sequence[Result]) -> dict[str, str]:
 
 
 def write_means(directory: Path) -> None:
-    """A TensorBoard run of its own for each encoding of a study: the mean over seeds, with a band.
+    """For TensorBoard: ``means/<encoding>``, the mean over seeds of each encoding of a study.
 
-    Reads ``curves.csv`` in ``directory`` and writes ``<task>/<encoding>/mean``. The mean has the
-    tags of the runs, so that it stands in their charts; the tab CUSTOM SCALARS shows it in its 95%
-    interval, cut at the bounds of the metric.
+    Reads ``curves.csv`` in ``directory``. Each task has charts of its own, ``<task>/<metric>``, in
+    which every encoding has one line; the tab CUSTOM SCALARS shows it in its 95% interval, cut at
+    the bounds of the metric.
     """
     curves = pd.read_csv(directory / "curves.csv")
-    charts: dict[str, Any] = {
-        metric.name: ["Margin", [f"{metric.name}/{end}" for end in ("validation", "low", "high")]]
-        for metric in SHOWN
-    }
-    for (task, pe), rows in curves.groupby(["task", "pe"]):
-        folder = directory / str(task) / str(pe) / "mean"
-        shutil.rmtree(folder, ignore_errors=True)
-        with SummaryWriter(folder) as writer:
-            for metric in SHOWN:
-                tags = charts[metric.name][1]
-                for step, values in rows.groupby("step")[metric.name]:
-                    point = estimate(values)
-                    ends = point.within(metric.top) if point.n > 1 else (point.mean, point.mean)
-                    for tag, value in zip(tags, (point.mean, *ends), strict=True):
-                        writer.add_scalar(tag, value, step)
-            writer.add_custom_scalars({"mean over seeds and its 95% interval": charts})
+    shutil.rmtree(directory / "means", ignore_errors=True)
+    for pe, of_encoding in curves.groupby("pe"):
+        charts: dict[str, dict[str, Any]] = {}
+        with SummaryWriter(directory / "means" / str(pe)) as writer:
+            for task, rows in of_encoding.groupby("task"):
+                for metric in SHOWN:
+                    # A band's ends begin with another word, so as to have no charts on top.
+                    tags = [f"{task}/{metric.name}"]
+                    tags += [f"z_interval/{task}/{metric.name}_{end}" for end in ("low", "high")]
+                    charts.setdefault(str(task), {})[metric.name] = ["Margin", tags]
+                    for step, values in rows.groupby("step")[metric.name]:
+                        point = estimate(values)
+                        ends = point.within(metric.top) if point.n > 1 else (point.mean, point.mean)
+                        for tag, value in zip(tags, (point.mean, *ends), strict=True):
+                            writer.add_scalar(tag, value, step)
+            writer.add_custom_scalars(charts)

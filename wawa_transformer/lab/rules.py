@@ -26,11 +26,17 @@ from wawa_transformer.lab.conditions import (
     Pair,
 )
 from wawa_transformer.lab.intervals import CONFIDENCE
+from wawa_transformer.lab.language import Words, in_both, joined, listed, say
 from wawa_transformer.tasks import Task
 
 FEW = 4  # so many names are written out
 AXES = ("task", "pair", "encoding")
-OUTCOMES = ("supported", "refuted", "unclear")
+KINDS = {"pair": "对编码", "encoding": "种编码"}  # in Chinese, after a number
+OUTCOMES = {
+    "supported": Words("supported", "成立"),
+    "refuted": Words("refuted", "被否定"),
+    "unclear": Words("unclear", "未定"),
+}
 
 
 class Misfit(UserError):
@@ -50,7 +56,7 @@ class Case:
     @property
     def label(self) -> str:
         """Its name."""
-        return " on ".join(name for name in (self.who, self.task) if name)
+        return say(" on ", " · ").join(name for name in (self.who, self.task) if name)
 
     def subjects(self, condition: Condition) -> list[Any]:
         """Of whom a condition is asked."""
@@ -79,7 +85,7 @@ class Outcome:
 class Rule:
     """What :class:`~wawa_transformer.config.RuleConfig` says, of one grid."""
 
-    claim: str
+    claim: Words
     each: list[str]
     measures: dict[str, float]
     supported: list[Condition]
@@ -133,7 +139,7 @@ class Rule:
                 raise Misfit(not_trained("study.judged.against", [against], encodings))
             pairs = [(pe, against) for pe in encodings if pe != against]
         rule = cls(
-            given["claim"].strip().rstrip("."), given["each"], given["measures"],
+            in_both(given["claim"].strip().rstrip(".")), given["each"], given["measures"],
             conditions["supported"], conditions["refuted"],
             list(tasks), list(encodings), pairs,
         )  # fmt: skip
@@ -259,22 +265,33 @@ class Rule:
         tasks, subjects = condition.tasks or case.tasks, case.subjects(condition)
         times = len(tasks) * len(subjects)
         least, most = condition.bounds(times)
-        telling, many = condition.tell(self.measures), f"{len(subjects)} {condition.axis}s"
+        telling = condition.tell(self.measures)
+        many = say(f"{len(subjects)} {condition.axis}s", f"{len(subjects)} {KINDS[condition.axis]}")
         who = few([name_of(subject) for subject in subjects], many)
         if condition.axis in self.each and not condition.given():  # the case says who
             who = ""
-        named = f"{who}: " if who else ""
-        on = "" if len(self.tasks) == 1 or "task" in self.each else f" on {', '.join(tasks)}"
+        named = say(f"{who}: ", f"{who}：") if who else ""
+        everywhere = len(self.tasks) == 1 or "task" in self.each
+        on = "" if everywhere else say(f" on {listed(tasks)}", f"在 {listed(tasks)} 上")
         if (least, most) == (times, times):
-            return f"{named}{telling}{on}"
+            return say(f"{named}{telling}{on}", f"{named}{on}{telling}")
+        if most == 0 and who == many:
+            return say(f"none of {who} {telling}{on}", f"{who}{on}无一{telling}")
         if most == 0:
-            return f"none of {who} {telling}{on}" if who == many else f"{named}not {telling}{on}"
-        number = f"at least {least}" if least else f"at most {most}"
+            return say(f"{named}not {telling}{on}", f"{named}{on}并非{telling}")
+        number = (
+            say(f"at least {least}", f"至少 {least}")
+            if least
+            else say(f"at most {most}", f"至多 {most}")
+        )
         if least and most < times:
-            number += f" and at most {most}"
+            number += say(f" and at most {most}", f"、至多 {most}")
         if len(tasks) == 1:
-            return f"{number} of {who} {telling}{on}"
-        return f"{named}{telling} on {number} of {', '.join(tasks)}"
+            return say(f"{number} of {who} {telling}{on}", f"{who}中{number} 个{on}{telling}")
+        return say(
+            f"{named}{telling} on {number} of {listed(tasks)}",
+            f"{named}在 {listed(tasks)} 中{number} 个上{telling}",
+        )
 
     def ask(self, condition: Condition, case: Case, tasks: Mapping[str, Measured]) -> Answer:
         """Whether it is met by what the tasks have come to."""
@@ -289,13 +306,15 @@ class Rule:
             held.append((" ".join(names), there))
         yes, unknown = (sum(h is which for _, (h, _) in held) for which in (True, None))
         least, most = condition.bounds(len(held))
-        found = [f"{name}: {shown}" if name else shown for name, (_, shown) in held]
+        colon = say(": ", "：")
+        found = [f"{name}{colon}{shown}" if name else shown for name, (_, shown) in held]
         holds = few([name for name, (h, _) in held if h], f"{yes}")
-        counted = f"{yes} of {len(held)}" + (f": {holds}" if yes and holds != f"{yes}" else "")
+        counted = say(f"{yes} of {len(held)}", f"{len(held)} 个中 {yes} 个")
+        counted += f"{colon}{holds}" if yes and holds != f"{yes}" else ""
         return Answer(
             least <= yes and yes + unknown <= most,
             self.asked(condition),
-            "; ".join(found) if len(found) <= FEW else counted,
+            joined(found) if len(found) <= FEW else counted,
         )
 
     def decide(self, tasks: Mapping[str, Measured]) -> list[Outcome]:
@@ -310,36 +329,57 @@ class Rule:
             if against := [answer for answer in refutes if answer.met]:
                 outcomes.append(Outcome(case, "refuted", reasons(against, of=refutes)))
             elif unmet:
-                outcomes.append(Outcome(case, "unclear", reasons(unmet, of=supports, words="not ")))
+                outcomes.append(Outcome(case, "unclear", reasons(unmet, of=supports)))
             else:
                 outcomes.append(Outcome(case, "supported", reasons(supports, of=supports)))
         return outcomes
 
     def sentences(self) -> list[str]:
         """The rule in words."""
-        said = ["; ".join(self.asked(each) for each in self.supported)]
-        said += [", or ".join(self.asked(each) for each in self.refuted)]
-        sizes = [
-            f"{MEASURES[name].words} (from {size:g} on)" for name, size in self.measures.items()
+        supported = joined(self.asked(each) for each in self.supported)
+        refuted = say(", or ", "，或 ").join(self.asked(each) for each in self.refuted)
+        said = [
+            say(f"Supported where: {supported}.", f"以下情形成立：{supported}。"),
+            say(f"Refuted where: {refuted}.", f"以下情形被否定：{refuted}。"),
+            say("Else unclear.", "否则未定。"),
         ]
-        pairs = self.comparisons
-        corrected = f", corrected for {pairs} pairs" if pairs > 1 else ""
-        said = [f"Supported where: {said[0]}.", f"Refuted where: {said[1]}.", "Else unclear."]
+        sizes = [
+            say(
+                f"{MEASURES[name].words} (from {size:g} on)",
+                f"{MEASURES[name].words}（从 {size:g} 起）",
+            )
+            for name, size in self.measures.items()
+        ]
         if sizes and self.compared():
+            pairs = self.comparisons
             others = {b for _, b in self.pairs} if "pair" in self.each else set()
-            one = f" with {others.pop()}" if len(others) == 1 else ""
+            one = others.pop() if len(others) == 1 else ""
+            with_one = say(f" with {one}", f"与 {one} ") if one else ""
+            corrected = say(f", corrected for {pairs} pairs", f"，按 {pairs} 对校正")
+            by = say(
+                f"by {CONFIDENCE:.0%} intervals of paired differences",
+                f"用配对差异的 {CONFIDENCE:.0%} 区间",
+            ) + (corrected if pairs > 1 else "")
             said.append(
-                f"Compared{one} in {' and '.join(sizes)}, by {CONFIDENCE:.0%} intervals of paired "
-                f"differences{corrected}."
+                say(
+                    f"Compared{with_one} in {' and '.join(sizes)}, {by}.",
+                    f"{with_one}比较{'和'.join(sizes)}，{by}。",
+                )
             )
         return said
 
 
-def reasons(answers: Sequence[Answer], of: Sequence[Answer], words: str = "") -> list[str]:
+def reasons(answers: Sequence[Answer], of: Sequence[Answer]) -> list[str]:
     """What was found; a condition that is the only one need not be repeated."""
     if len(of) == 1:
         return [answer.found for answer in answers]
-    return [f"{words}met: {answer.asked} ({answer.found})" for answer in answers]
+    return [
+        say(
+            f"{'' if answer.met else 'not '}met: {answer.asked} ({answer.found})",
+            f"{'' if answer.met else '未'}满足：{answer.asked}（{answer.found}）",
+        )
+        for answer in answers
+    ]
 
 
 def build(given: Mapping[str, Any], key: str) -> Condition:
@@ -354,30 +394,36 @@ def build(given: Mapping[str, Any], key: str) -> Condition:
 def headline(rule: Rule, outcomes: Sequence[Outcome], missing: int = 0) -> str:
     """The outcome in a sentence; ``missing`` runs make it one that is not final."""
     parts = []
-    for verdict in OUTCOMES:
+    for verdict, words in OUTCOMES.items():
         cases = [outcome.case for outcome in outcomes if outcome.verdict == verdict]
         if verdict == "unclear" and FEW < len(outcomes) > len(cases) > 1:
-            parts.append(f"unclear for {len(cases)} others")
+            parts.append(say(f"{words} for {len(cases)} others", f"其余 {len(cases)} 个{words}"))
         elif cases:
-            parts.append(f"{verdict}{where(cases)}")
-    sentence = "; ".join(parts)
+            parts.append(say(f"{words}{where(cases)}", f"{where(cases)}{words}"))
+    sentence = joined(parts)
     if missing:
         runs = "run is" if missing == 1 else "runs are"
-        sentence = f"not final, since {missing} {runs} missing; {sentence}"
-    return f"{sentence[0].upper()}{sentence[1:]}: {rule.claim}."
+        sentence = say(
+            f"not final, since {missing} {runs} missing; {sentence}",
+            f"尚非最终结果，还缺 {missing} 次训练；{sentence}",
+        )
+    return say(f"{sentence[0].upper()}{sentence[1:]}: {rule.claim}.", f"{sentence}：{rule.claim}。")
 
 
 def where(cases: Sequence[Case]) -> str:
     """Cases as part of a sentence: " for a, b on copy, for c on reverse"."""
     if not cases[0].who:
-        return f" on {', '.join(case.task for case in cases)}" if cases[0].task else ""
+        tasks = listed(case.task for case in cases)
+        return say(f" on {tasks}", f"在 {tasks} 上") if cases[0].task else ""
     groups: dict[str, list[str]] = {}
     for case in cases:
         groups.setdefault(case.task, []).append(case.who)
-    return ",".join(
-        f" for {few(names, str(len(names)))}" + (f" on {task}" if task else "")
-        for task, names in groups.items()
-    )
+    parts = []
+    for task, names in groups.items():
+        who = few(names, say(str(len(names)), f"{len(names)} 个"))
+        on = say(f" on {task}", f"在 {task} 上") if task else ""
+        parts.append(say(f" for {who}{on}", f"{who}{' ' * (len(names) <= FEW)}{on}"))
+    return say(",", "，").join(parts)
 
 
 def name_of(subject: str | Pair) -> str:
@@ -387,7 +433,7 @@ def name_of(subject: str | Pair) -> str:
 
 def few(names: Sequence[str], many: str) -> str:
     """The names, where they are few, else ``many``."""
-    return ", ".join(names) if len(names) <= FEW else many
+    return listed(names) if len(names) <= FEW else many
 
 
 def not_trained(key: str, missing: Sequence[str], known: Sequence[str]) -> str:

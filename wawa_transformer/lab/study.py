@@ -13,7 +13,6 @@ from typing import Any, Self
 
 import hydra
 from omegaconf import DictConfig
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
@@ -24,6 +23,7 @@ from wawa_transformer.lab.seeds_at_once import check_at_once
 from wawa_transformer.lab.workers import train_all
 from wawa_transformer.runs import Run, make_directory
 from wawa_transformer.text import build_task
+from wawa_transformer.tracking import screen
 
 Jobs = dict[Run, DictConfig]  # what trains each run
 
@@ -249,7 +249,7 @@ class View:
         self.progress = {run: run.progress(steps) for run in runs}
         self.started, self.at_start = time.monotonic(), sum(self.progress.values())
         self.told = 0
-        self.console = Console()
+        self.console = screen()
         self.live = Live(console=self.console, auto_refresh=False, transient=True)
 
     def __enter__(self) -> Self:

@@ -5,7 +5,6 @@ Every function draws one picture; ``t(english, chinese)`` chooses the language o
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 from collections.abc import Callable
@@ -14,7 +13,6 @@ from typing import Any
 
 import matplotlib
 import torch
-from matplotlib import font_manager
 from matplotlib.figure import Figure
 from matplotlib.patches import Arc, FancyBboxPatch
 from matplotlib.ticker import MaxNLocator
@@ -22,18 +20,22 @@ from plotly.offline import get_plotlyjs
 from torch import nn
 
 from wawa_transformer.lab.pages import write_page
-from wawa_transformer.lab.plots import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, VERMILION
+from wawa_transformer.lab.plots import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    VERMILION,
+    cjk_font,
+)
 from wawa_transformer.positional import Place, consecutive
 from wawa_transformer.relative import ALiBi, Rotary, T5Buckets
 from wawa_transformer.sinusoid import frequencies, sinusoid, sinusoid_table
 
 Words = Callable[[str, str], str]
 GALLERY: dict[str, Callable[[Words], Figure]] = {}
-CJK_FONTS = (
-    "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "Source Han Sans CN",
-    "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "PingFang SC", "Heiti SC", "Hiragino Sans GB",
-    "Microsoft YaHei", "SimHei", "Arial Unicode MS",
-)  # fmt: skip
 # The spacings that people take for the paper's; the others are drawn nowhere.
 COLOURS = {"geometric": BLUE, "linear": ORANGE, "exponential": GREEN, "textbook": PINK}
 CHINESE = {"geometric": "几何", "linear": "线性", "exponential": "exp(−i)", "textbook": "教科书"}
@@ -43,17 +45,6 @@ def picture(draw: Callable[[Words], Figure]) -> Callable[[Words], Figure]:
     """Put a picture into the gallery under its function's name."""
     GALLERY[draw.__name__] = draw
     return draw
-
-
-def cjk_font() -> str | None:
-    """An installed font that has Chinese characters."""
-    manager = font_manager.fontManager
-    # matplotlib keeps a list of fonts from its first run; look for what was installed since.
-    for path in set(font_manager.findSystemFonts()) - {font.fname for font in manager.ttflist}:
-        with contextlib.suppress(OSError, RuntimeError):  # a file that it cannot read as a font
-            manager.addfont(path)
-    installed = {font.name for font in manager.ttflist}
-    return next((name for name in CJK_FONTS if name in installed), None)
 
 
 def draw_all(folder: Path, lang: str) -> list[Path]:
@@ -213,10 +204,11 @@ def gram(t: Words) -> Figure:
 
 @picture
 def attempts(t: Words) -> Figure:
-    """How far apart positions are when they are counted, divided, written in binary, or turned."""
-    figure, panels = canvas(11, 3.4, columns=4)
+    """How far apart positions are: counted, divided, written in binary, turned, or drawn."""
+    figure, panels = canvas(13, 3.3, columns=5)
     position = torch.arange(48)
     digits = (position[:, None] >> torch.arange(6)) & 1
+    drawn = torch.randn(48, 64, generator=torch.Generator().manual_seed(0))
     for axes, name, rows in zip(
         panels,
         (
@@ -224,8 +216,9 @@ def attempts(t: Words) -> Figure:
             t("0 to 1 (of 48 and of 24)", "0 到 1（48 个与 24 个）"),
             t("binary digits", "二进制"),
             t("the sinusoid", "正弦"),
+            t("learned, before training", "可学习的表，训练之前"),
         ),
-        (position[:, None], position[:, None], digits, sinusoid(position, 64)),
+        (position[:, None], position[:, None], digits, sinusoid(position, 64), drawn),
         strict=True,
     ):
         apart = torch.cdist(rows.double(), rows.double())
@@ -244,19 +237,24 @@ def attempts(t: Words) -> Figure:
 
 @picture
 def scores(t: Words) -> Figure:
-    """What three encodings do to the score of a query and a key."""
-    figure, panels = canvas(11, 3.6, columns=3)
+    """What four encodings do to the score of a query and a key."""
+    figure, panels = canvas(13, 3.4, columns=4)
     place, at = Place(64, 8), consecutive(40)
     signed: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -1, "vmax": 1}
     plain: dict[str, Any] = {"cmap": "cividis"}
     ones = torch.ones(1, 1, 40, 64)
     turned = Rotary(Place(64, 1)).turn(ones, at)[0, 0]
+    draw = torch.Generator().manual_seed(0)
+    query, key = torch.randn(64, generator=draw), torch.randn(2 * 8 + 1, 64, generator=draw)
+    distance = torch.arange(40)[None, :] - torch.arange(40)[:, None]
+    added = (key @ query / 64)[distance.clamp(-8, 8) + 8]
     with torch.no_grad():
         penalty = ALiBi(place).penalty(at, at)[0, 0]
-        bucket = T5Buckets(place).bucket(torch.arange(40)[None, :] - torch.arange(40)[:, None])
+        bucket = T5Buckets(place).bucket(distance)
     for axes, name, values, look in zip(
         panels,
         (
+            t("shaw: added to one query,\nclipped at 8", "shaw：给一个查询\n加上的数，截断到 8"),
             t(
                 "rotary: share of the score\nof two equal vectors",
                 "rotary：两个相同向量\n的分数还剩多少",
@@ -264,8 +262,8 @@ def scores(t: Words) -> Figure:
             t("ALiBi: added, head 1 of 8", "ALiBi：加上的数，8 个头的第 1 个"),
             t("T5: the bucket, of 32", "T5：32 个桶中的哪一个"),
         ),
-        (turned @ turned.T / 64, penalty, bucket),
-        (signed, plain, plain),
+        (added, turned @ turned.T / 64, penalty, bucket),
+        (signed | {"vmin": -0.5, "vmax": 0.5}, signed, plain, plain),
         strict=True,
     ):
         image = axes.imshow(values, **look)

@@ -12,12 +12,13 @@ from wawa_transformer.config import setting, word
 class WalkthroughConfig:
     """scripts/walkthrough.py: the printed lesson."""
 
-    lang: str = word("zh", "en")
+    lang: str = word("auto", "en", "zh")  # auto: that of the shell
     d_model: int = setting(8, least=1)
     max_len: int = setting(10, least=1)
     dropout: float = setting(0.1, least=0, below=1)
     step: int | None = setting(None, least=1, most=7)  # all of them unless given
     pause: bool = False  # wait for Enter between steps
+    all_digits: bool = False  # numbers as torch prints them unasked
 
 
 @dataclass

@@ -1,18 +1,19 @@
 """The lesson: how the sinusoidal table is computed and used, every step printed, in two languages.
 
 It needs no knowledge of torch. The default sizes and the seed are those of the printed walk-through
-that this project grew from, so that its every number can be found here again.
+that this project grew from, and with ``all_digits`` its every number can be found here again.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.text import Text
+from rich.cells import cell_len
 from torch import Tensor, nn
 
 from wawa_transformer.positional import PositionalEncoding
@@ -20,6 +21,15 @@ from wawa_transformer.positional import PositionalEncoding
 SEED = 3832814983  # gives the random embeddings of the original walk-through
 SHOWN = 5  # positions that step 6 and step 7 look at
 WIDTH = 80
+NEXT = (  # what to read after it
+    (
+        "docs/positions.md",
+        "why just so, and what else there is",
+        "为什么偏偏这样，还有什么别的办法",
+    ),
+    ("docs/explore.html", "the same to move by hand", "亲手拖动"),
+    ("docs/playground.html", "models that use it, in the browser", "用它的模型，在浏览器里运行"),
+)
 RULE = "─" * WIDTH
 
 
@@ -31,12 +41,14 @@ class Lesson:
         d_model: dimensions of an encoding.
         max_len: positions in the table.
         dropout: probability of zeroing an element in step 7.
+        all_digits: print numbers as torch does unasked and the original did, not with four digits.
     """
 
-    def __init__(self, lang: str, d_model: int, max_len: int, dropout: float) -> None:
-        self.zh = lang == "zh"
+    def __init__(
+        self, lang: str, d_model: int, max_len: int, dropout: float, all_digits: bool = False
+    ) -> None:
+        self.zh, self.all_digits = lang == "zh", all_digits
         self.d_model, self.max_len, self.dropout = d_model, max_len, dropout
-        self.console = Console()
         self.compute()
 
     def compute(self) -> None:
@@ -59,8 +71,14 @@ class Lesson:
 
     def say(self, en: str, zh: str) -> None:
         """A sentence, in the lesson's language."""
-        for line in Text(zh if self.zh else en).wrap(self.console, WIDTH - 2):
-            print("  " + line.plain.rstrip())
+        line = ""
+        # A word of Latin letters stays whole, and no line begins with a closing mark.
+        for piece in re.findall(r"[!-~]+ ?|“?.[，。、；：）”]*", zh if self.zh else en):
+            if cell_len(f"  {line}{piece.rstrip()}") > WIDTH:
+                print(f"  {line.rstrip()}")
+                line = ""
+            line += piece
+        print(f"  {line}")
 
     def head(self, number: str, en: str, zh: str) -> None:
         """The title of a sub-step."""
@@ -74,6 +92,15 @@ class Lesson:
             print(f"    {shape} {tuple(value.shape)}   {kind} {value.dtype}")
             value = str(value)
         print("    " + str(value).replace("\n", "\n    "))
+
+    def number(self, value: float) -> str:
+        """One number, with four digits, or with the six of the original."""
+        return f"{value:.{6 if self.all_digits else 4}f}"
+
+    def row(self, values: Tensor) -> str:
+        """A vector on one line."""
+        numbers = values.tolist() if self.all_digits else [f"{v:7.4f}" for v in values.tolist()]
+        return f"[{', '.join(str(number) for number in numbers)}]"
 
     def steps(self) -> Iterator[tuple[int, str, str, Callable[[], None]]]:
         """Number, both titles and the function of each step, in order."""
@@ -96,11 +123,9 @@ class Lesson:
         print(RULE)
         self.say(
             "A Transformer reads all words of a sentence at once and cannot tell their order. So a "
-            "vector",
-            "Transformer 同时读入句子里的所有词，自己分不出先后。所以每个位置都有一个",
-        )
-        self.say(
-            "that says where a word stands is added to each word's vector. Here is how it is made.",
+            "vector that says where a word stands is added to each word's vector. Here is how it "
+            "is made.",
+            "Transformer 同时读入句子里的所有词，自己分不出先后。所以每个位置都有一个"
             "说明“我在第几位”的向量，加到词的向量上。下面看它怎样算出来。",
         )
         print(f"    d_model = {self.d_model}   max_len = {self.max_len}   dropout = {self.dropout}")
@@ -110,6 +135,14 @@ class Lesson:
             "d_model：一个向量有几个数。max_len：表里有几个位置。张量（tensor）就是装数的盒子，"
             "形状（shape）说明每个轴上有几个数。",
         )
+
+    def what_next(self) -> None:
+        """Where a reader goes from here."""
+        print(f"\n{RULE}")
+        self.say("Next:", "接下来：")
+        for page, en, zh in NEXT:
+            page = page.replace(".md", ".zh-CN.md") if self.zh else page
+            print(f"    {page:26}{zh if self.zh else en}")
 
     # ---------------------------------------------------------------------------- steps
 
@@ -152,8 +185,8 @@ class Lesson:
             "两维共用一个频率：0 和 1、2 和 3……每一对用其中的偶数作代表。",
         )
         self.head("2.2", "One number that sets the pace", "决定快慢的一个数")
-        self.show("math.log(10000.0)", f"{math.log(10000.0):.6f}")
-        self.show(f"scale = -math.log(10000.0) / {self.d_model}", f"{self.scale:.6f}")
+        self.show("math.log(10000.0)", self.number(math.log(10000.0)))
+        self.show(f"scale = -math.log(10000.0) / {self.d_model}", self.number(self.scale))
         self.say(
             "The minus sign makes the frequencies fall: high dimensions turn slowly.",
             "有了负号，频率随维度升高而下降：高维转得慢，低维转得快。",
@@ -231,13 +264,12 @@ class Lesson:
         self.head("6.1", "What each dimension is", "每一维是什么")
         for i in range(self.d_model):
             name, frequency = ("cos" if i % 2 else "sin"), float(self.div_term[i // 2])
-            period = f"{2 * math.pi / frequency:.2f}"
+            turn, period = self.number(frequency), f"{2 * math.pi / frequency:.2f}"
             if self.zh:
                 kind = "奇数" if i % 2 else "偶数"
-                print(f"    第 {i} 维（{kind}）：{name}，角频率 {frequency:.6f}，周期 {period}")
+                print(f"    第 {i} 维（{kind}）：{name}，角频率 {turn}，周期 {period}")
             else:
-                print(f"    dimension {i}: {name}, angular frequency {frequency:.6f}, "
-                      f"period {period}")  # fmt: skip
+                print(f"    dimension {i}: {name}, angular frequency {turn}, period {period}")
         self.say(
             "The period 2π / frequency is the number of positions after which a clock is back.",
             "周期 = 2π ÷ 角频率，即走多少个位置后指针回到原处。",
@@ -245,15 +277,21 @@ class Lesson:
         self.head("6.2", "Vectors of the first positions", "前几个位置的向量")
         rows = self.pe[:SHOWN, 0, :]
         word = "位置" if self.zh else "position"
-        for p, row in enumerate(rows.tolist()):
-            print(f"    {word} {p}: {row}")
-        self.say(
-            "All digits of float32 are shown; the last ones are rounding.",
-            "这里印出 float32 的全部数字，末几位是舍入误差。",
-        )
+        for p, row in enumerate(rows):
+            print(f"    {word} {p}: {self.row(row)}")
+        if self.all_digits:
+            self.say(
+                "All digits of float32 are shown; the last ones are rounding.",
+                "这里印出 float32 的全部数字，末几位是舍入误差。",
+            )
+        else:
+            self.say(
+                "Four digits after the point are shown; all_digits=true shows all of float32.",
+                "这里印出小数点后四位；all_digits=true 会印出 float32 的全部数字。",
+            )
         self.head("6.3", "From one position to the next", "相邻位置之差")
         for p in range(min(SHOWN - 1, self.max_len) - 1):
-            print(f"    {word} {p + 1} − {word} {p}: {(rows[p + 1] - rows[p]).tolist()}")
+            print(f"    {word} {p + 1} − {p}: {self.row(rows[p + 1] - rows[p])}")
         self.say(
             "Neighbours differ mostly in the first, fast dimensions, and hardly in the last.",
             "相邻位置的差别主要在前面转得快的维度，后面的几乎不变。",
@@ -336,15 +374,31 @@ def walk(
     dropout: float = 0.1,
     only: int | None = None,
     pause: Callable[[], object] | None = None,
+    all_digits: bool = False,
 ) -> None:
     """Print the lesson, or the one step ``only``; ``pause`` is called between steps."""
-    lesson = Lesson(lang, d_model, max_len, dropout)
+    lesson = Lesson(lang, d_model, max_len, dropout, all_digits)
     lesson.introduce()
-    for number, en, zh, step in lesson.steps():
-        if only is not None and number != only:
-            continue
-        print(f"\n{RULE}\n{'步骤' if lesson.zh else 'Step'} {number}: {zh if lesson.zh else en}")
-        print(RULE)
-        step()
-        if pause is not None and only is None and number < 7:
-            pause()
+    if not all_digits:
+        torch.set_printoptions(sci_mode=False, linewidth=90)
+    try:
+        for number, en, zh, step in lesson.steps():
+            if only is not None and number != only:
+                continue
+            title = f"{'步骤' if lesson.zh else 'Step'} {number}: {zh if lesson.zh else en}"
+            print(f"\n{RULE}\n{title}\n{RULE}")
+            step()
+            if pause is not None and only is None and number < 7:
+                pause()
+    finally:
+        torch.set_printoptions(profile="default")
+    if only is None:
+        lesson.what_next()
+
+
+def spoken(lang: str) -> str:
+    """``lang``, or for ``auto`` that of the shell, which is English unless it is Chinese."""
+    if lang != "auto":
+        return lang
+    names = (os.environ.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))
+    return "zh" if next(filter(None, names), "").startswith("zh") else "en"
