@@ -12,6 +12,8 @@ import pytest
 from conftest import SCRIPTS, TINY, run_script
 from omegaconf import DictConfig
 
+from wawa_transformer.tracking import screen
+
 
 def test_mistakes_on_the_command_line_of_the_other_scripts(tmp_path: Path) -> None:
     """One sentence and status 1 from evaluate and translate as well."""
@@ -64,3 +66,11 @@ def test_a_mistake_of_ours_keeps_its_traceback(
         runpy.run_path(str(SCRIPTS / "train.py"), run_name="__main__")
     assert caught.traceback[-1].name == "mistaken"
     assert "a mistake in wawa_transformer" in caught.value.__notes__[0]
+
+
+def test_a_notebook_gets_no_moving_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jupyter forces colours on a pipe, in which every state of a bar would stay."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert not screen().is_terminal
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert screen().is_terminal

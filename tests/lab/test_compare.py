@@ -16,7 +16,7 @@ from wawa_transformer.training import train
 def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
     """A study end to end, again with nothing to do, and once more with a run that cannot work."""
     study = [*TINY, f"output_dir={tmp_path}", "study.task=[letters]", "study.seeds=[0,1]"]
-    study += ["study.pe=[sinusoidal,learned]"]
+    study += ["study.pe=[sinusoidal,learned]", "trainer.attention_maps=true"]
     first = run_script("compare.py", *study)
     assert first.returncode == 0, first.stderr
     assert "4 runs" in first.stdout and "4 to train" in first.stdout
@@ -46,7 +46,9 @@ def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
     assert {"nll/validation", "exact_match/validation", "token_accuracy/validation"} <= set(
         tags["scalars"]
     )
-    assert "view/encoding" in tags["images"]
+    pictures = ("attention_cross", "attention_decoder", "attention_encoder", "encoding")
+    assert sorted(tags["images"]) == [f"view/{name}" for name in pictures]
+    assert max(tags["scalars"]) < min(tags["images"]), "curves come first"
     assert any("samples" in tag for tag in tags["tensors"])
 
     stamps = {run: (run / "result.json").stat().st_mtime_ns for run in runs}

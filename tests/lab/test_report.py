@@ -78,6 +78,14 @@ def hold_together(page: str, given: list[str]) -> None:
     numbers = [sorted(re.findall(r"\d+(?:\.\d+)?", words)) for words, _ in texts]
     assert numbers[0] == numbers[1]
     english, chinese = texts[0][0], texts[1][0]
+    # Where two numbers stand in a sentence they may not have changed places.
+    tops = [re.sub(r"<[^>]+>", " ", half.split("</h1>")[1].split("<table")[0]) for half in halves]
+    tops[0] = re.sub(r"(\d+) of (\d+)(?= on )", r"\2 \1", tops[0])  # 两个中一个
+    first, second = (re.findall(r"\d+(?:\.\d+)?", top.split("<svg")[0]) for top in tops)
+    assert first == second
+    assert re.findall(r"and ([\d.]+) on all,", english) == re.findall(
+        r"所有的源为 ([\d.]+)", chinese
+    )
     assert not re.search(r"[\u4e00-\u9fff]", english)
     left = re.findall(r"\b[a-z]{2,} (?:[a-z]{2,} )+[a-z]{2,}\b", chinese)
     assert not left, left
