@@ -39,7 +39,7 @@ distclean: clean ## remove the environment as well, keep results
 		{ echo "error: Python 3.11, 3.12 or 3.13 is needed; name one: make PYTHON=python3.12"; exit 1; }
 	@echo "installing into .venv, once: some minutes; $(if $(TORCH_INDEX),2.2 GB on the disk with the CPU build of torch,several GB more with its CUDA build)"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --retries 1 \
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt --retries 1 \
 		$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
