@@ -713,6 +713,11 @@ def test_a_chapter_is_the_same_in_both_languages(page: str) -> None:
         assert sorted(found[0]) == sorted(found[1]), pattern
 
 
+def anchor_of(heading: str) -> str:
+    """Where a link with ``#`` finds a heading, as GitHub forms it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
 def test_every_word_is_explained_where_the_glossary_says_and_not_used_before() -> None:
     """In the order of reading its first use is in the section that explains it, or is a link."""
     docs = ROOT / "docs"
@@ -734,14 +739,13 @@ def test_every_word_is_explained_where_the_glossary_says_and_not_used_before() -
             assert word == "reach of an encoding", word  # else a verb
             continue
         [*_, heading] = re.findall(r"^#+ (.*)$", text[: first.start()], flags=re.M)
-        here = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        here = anchor_of(heading)
         linked = re.match(r"[^]\n]*\]\(glossary\.md\)", text[first.start() :])
         assert linked or (chapter, here) == (page, anchor), f"{word}: {chapter}, {heading}"
         home = (docs / f"{page}.md").read_text(encoding="utf-8")
         parts = re.split(r"^#+ (.*)$", home, flags=re.M)
         explained = {
-            re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-"): body
-            for title, body in zip(parts[1::2], parts[2::2], strict=True)
+            anchor_of(title): body for title, body in zip(parts[1::2], parts[2::2], strict=True)
         }
         assert word.split(" of ")[0] in explained[anchor].lower() or word in explained[anchor], word
 
@@ -777,7 +781,7 @@ def test_links_into_a_page_lead_to_a_heading(page: str) -> None:
         for file, anchor in re.findall(r"\]\(([^)#]*\.md)?#([^)]+)\)", text):
             there = (ROOT / "docs" / (file or f"{page}{lang}.md")).read_text(encoding="utf-8")
             headings = re.findall(r"^#+ (.*)$", there, flags=re.M)
-            anchors = [re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings]
+            anchors = [anchor_of(heading) for heading in headings]
             assert anchor in anchors, f"{page}{lang}: {file}#{anchor}"
 
 

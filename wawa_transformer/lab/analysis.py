@@ -289,8 +289,8 @@ def task_summary(
             )
             compared["reach"] = str(MEASURES["reach"].words)
     else:
-        compared = {name: str(MEASURES[name].words) for name in ("bleu", "nll")}
-        compared = compared if translation else {"nll": compared["nll"]}
+        names = ("bleu", "nll") if translation else ("nll",)
+        compared = {name: str(MEASURES[name].words) for name in names}
     differences = []
     for measure, what in compared.items():
         for pair in pairs:

@@ -125,6 +125,32 @@ def write_report(
     improving = {(*key, seed) for key, found in training.items() for seed in found["improving"]}
     styles = encoding_styles(run.pe for run in runs)
     environment = _environment(results)
+    facts = {
+        "title": title,
+        "command": command,
+        "rule": rule,
+        "outcome_words": OUTCOMES,
+        "unjudged": unjudged,
+        "answered": answered,
+        "styles": styles,
+        "learning": training,
+        "texts": texts,
+        "still": STILL,
+        "improvements": improvements(results, list(styles), pairs),
+        "runs": [
+            _run_entry(run, status, directory)
+            | {"improving": (run.task, run.pe, run.seed) in improving}
+            for run, status in zip(runs, statuses, strict=True)
+        ],
+        "seeds": len({run.seed for run in finished}),
+        "at_once": max((result.get("seeds_at_once", 1) for result in results), default=1),
+        "metrics": [metric for metric in SHOWN if metric.name != "exact_match"],
+        "heading": heading,
+        "learned_in_range": LEARNED_IN_RANGE,
+        "randomisations": RANDOMISATIONS,
+        "environment": environment,
+        "mixed": {name: value for name, value in environment.items() if "; " in value},
+    }
     templates = Path(__file__).parent / "templates"
 
     def write_in(language: str) -> str:
@@ -139,18 +165,12 @@ def write_report(
             figure = looks(maps, widest.wrote, widest.read)
             pictures["looks"] = save(figure, directory / "figures", "looks")
         outcomes = rule.decide({task["name"]: task["measured"] for task in tasks}) if rule else []
-        context = {
-            "title": title,
+        words = {
             "question": str(in_both(question)),
-            "command": command,
             "lead": lead(tasks, rule, outcomes, len(runs) - len(finished)),
             "highest": highest(tasks),
-            "rule": rule,
             "outcomes": outcomes,
-            "outcome_words": OUTCOMES,
-            "unjudged": unjudged,
             "tasks": tasks,
-            "answered": answered,
             "widest": widest,
             "rates": rates_summary(
                 tried,
@@ -158,28 +178,11 @@ def write_report(
                 [task for task, found in translated.items() if found],
             ),
             "pictures": pictures,
-            "styles": styles,
-            "learning": training,
-            "texts": texts,
-            "still": STILL,
-            "improvements": improvements(results, list(styles), pairs),
-            "runs": [
-                _run_entry(run, status, directory)
-                | {"improving": (run.task, run.pe, run.seed) in improving}
-                for run, status in zip(runs, statuses, strict=True)
-            ],
-            "seeds": len({run.seed for run in finished}),
-            "at_once": max((result.get("seeds_at_once", 1) for result in results), default=1),
             "comparisons": sum(
                 row["difference"].n > 1 for task in tasks for row in task["differences"]
             ),
-            "metrics": [metric for metric in SHOWN if metric.name != "exact_match"],
-            "heading": heading,
-            "learned_in_range": LEARNED_IN_RANGE,
-            "randomisations": RANDOMISATIONS,
-            "environment": environment,
-            "mixed": {name: value for name, value in environment.items() if "; " in value},
         }
+        context = facts | words
         if language == "en":
             write_page(directory / "report.md", templates, **context)
         return render("report_body.html.jinja", templates, **context)

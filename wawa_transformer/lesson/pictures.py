@@ -19,6 +19,7 @@ from matplotlib.ticker import MaxNLocator
 from plotly.offline import get_plotlyjs
 from torch import nn
 
+from wawa_transformer.lab.language import say, speaking
 from wawa_transformer.lab.pages import write_page
 from wawa_transformer.lab.plots import (
     BLACK,
@@ -64,10 +65,10 @@ def draw_all(folder: Path, lang: str) -> list[Path]:
         rc |= {"font.family": [font], "axes.unicode_minus": False}
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    with matplotlib.rc_context(rc):  # type: ignore[arg-type]
+    with speaking(lang), matplotlib.rc_context(rc):  # type: ignore[arg-type]
         for name, draw in GALLERY.items():
             paths.append(folder / f"{name}.png")
-            draw(lambda en, zh: zh if lang == "zh" else en).savefig(paths[-1], dpi=130)
+            draw(say).savefig(paths[-1], dpi=130)
     return paths
 
 
