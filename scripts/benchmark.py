@@ -100,29 +100,31 @@ def table() -> dict[str, float]:
     }
 
 
-def training_step(built: nn.Module, ids: Tensor, fast: bool = False) -> Callable[[], None]:
-    """One step of AdamW on copying ``ids (B,S)``; ``fast``: with the loss of scripts/train.py."""
-    return training_steps(built, [Batch(ids, ids, ids)], fast)
+def training_step(built: nn.Module, ids: Tensor, **how: bool) -> Callable[[], None]:
+    """One step of AdamW on copying ``ids (B,S)``."""
+    return training_steps(built, [Batch(ids, ids, ids)], **how)
 
 
 def training_steps(
-    built: nn.Module, batches: Sequence[Batch], fast: bool = False
+    built: nn.Module, batches: Sequence[Batch], fast: bool = False, bf16: bool = False
 ) -> Callable[[], None]:
-    """A step of AdamW on each of ``batches``."""
+    """A step of AdamW on each of ``batches``; ``fast``: with the loss of scripts/train.py."""
+    device = batches[0].source.device.type
     optimizer = torch.optim.AdamW(built.parameters(), fused=True)
 
     def steps() -> None:
         for batch in batches:
-            if fast:
-                states = built(batch.source, batch.target_in, logits=False)
-                weight: Tensor = built.output.weight  # type: ignore[assignment, union-attr]
-                loss, _ = loss_and_nll(states, weight, batch.target_out)
-            else:
-                loss = cross_entropy(built(batch.source, batch.target_in), batch.target_out)
+            with torch.autocast(device, torch.bfloat16, enabled=bf16):
+                if fast:
+                    states = built(batch.source, batch.target_in, logits=False)
+                    weight: Tensor = built.output.weight  # type: ignore[assignment, union-attr]
+                    loss, _ = loss_and_nll(states, weight, batch.target_out)
+                else:
+                    loss = cross_entropy(built(batch.source, batch.target_in), batch.target_out)
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-        if batches[0].source.is_cuda:
+        if device == "cuda":
             torch.cuda.synchronize()
 
     return steps
@@ -203,7 +205,8 @@ def absent(package: str) -> bool:
 def model(device: torch.device) -> dict[str, float]:
     """A training step of ours beside those of others: sizes, dropout, AdamW alike.
 
-    ``plain`` is ours without its own dropout and loss; ``floor`` its matrix products and no more.
+    ``bf16`` is ours under ``trainer.bf16``, ``plain`` ours without its own dropout and loss;
+    ``floor`` its matrix products and no more, in fp32.
     """
     found: dict[str, float] = {}
     for name, (*sizes, batch, length, turns) in SHAPES.items():
@@ -211,7 +214,10 @@ def model(device: torch.device) -> dict[str, float]:
         ids = torch.randint(4, vocab, (batch, length), device=device)
         ids[: batch // 2, length - 3 :] = 0
         ours = Transformer(vocab, *sizes, seed=0).to(device)
-        sides = {"ours": training_step(ours, ids, fast=True)}
+        sides = {
+            "ours": training_step(ours, ids, fast=True),
+            "bf16": training_step(copy.deepcopy(ours), ids, fast=True, bf16=True),
+        }
         for side, (package, build) in PEERS.items():
             if not absent(package):
                 sides[side] = training_step(build(*sizes).to(device), ids)
@@ -306,11 +312,11 @@ def text(device: torch.device) -> dict[str, float]:
     bucketed = [collate(pairs, indices).to(device) for indices in every]
     mixed = [collate(pairs, indices.tolist()).to(device) for indices in drawn]
 
-    ours = Transformer(vocab, vocab, *sizes, seed=0).to(device)
-    again = Transformer(vocab, vocab, *sizes, seed=0).to(device)
+    ours, again, half = (Transformer(vocab, vocab, *sizes, seed=0).to(device) for _ in range(3))
     theirs = peers.TorchPeer(vocab, *sizes).to(device)
     sides = {
         "ours": (training_steps(ours, bucketed, fast=True), bucketed),
+        "ours_bf16": (training_steps(half, bucketed, fast=True, bf16=True), bucketed),
         "ours_mixed": (training_steps(again, mixed, fast=True), mixed),
         "torch_mixed": (training_steps(theirs, mixed), mixed),
     }
@@ -322,7 +328,7 @@ def text(device: torch.device) -> dict[str, float]:
         taken[name] = [seconds / tokens for seconds in taken[name]]  # for each token
         found[f"{name}_tokens_per_second"] = 1 / statistics.median(taken[name])
         found[f"{name}_real_percent"] = 100 * tokens / there
-    for name in ("ours_mixed", "torch_mixed"):
+    for name in ("ours_bf16", "ours_mixed", "torch_mixed"):
         found[f"{name}_over_ours"] = ratio(taken[name], taken["ours"])  # seconds for each token
     return found
 

@@ -12,6 +12,7 @@ from torch._dynamo.utils import counters
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from wawa_transformer import Transformer
+from wawa_transformer.attention import fused
 from wawa_transformer.loss import loss_and_nll
 from wawa_transformer.positional import ENCODINGS
 from wawa_transformer.tracking import attention_maps
@@ -233,6 +234,22 @@ def test_attention_that_is_looked_at_is_attention_that_is_used() -> None:
     for layer in model.decoder_layers:
         layer.self_attention.keep_weights = layer.cross_attention.keep_weights = True
     torch.testing.assert_close(model(src, tgt), fast, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_cpu_attends_in_float32_under_autocast(bias: bool) -> None:
+    """To the bit what it gives without autocast, from the same queries, keys and values."""
+    torch.manual_seed(0)
+    given = torch.randn(3, 2, 2, 5, 8).bfloat16()
+    mask = torch.randn(2, 2, 5, 5).bfloat16() if bias else torch.ones(5, 5).tril().bool()
+    low, high = given.clone().requires_grad_(), given.float().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = fused(*low, mask)
+    expected = nn.functional.scaled_dot_product_attention(*high, mask.float() if bias else mask)
+    assert ours.dtype == torch.float32 and torch.equal(ours, expected)
+    for output in (ours, expected):
+        output.square().sum().backward()
+    assert torch.equal(low.grad, high.grad.bfloat16())
 
 
 def test_shared_layers_are_one_layer_applied_again() -> None:

@@ -120,7 +120,7 @@ class MultiHeadAttention(nn.Module):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """``softmax(q k^T / sqrt(Dh)) v`` (equation 1); a row that may see nothing is zero."""
         if not self.keep_weights:
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            return fused(q, k, v, mask)
         scores = q @ k.transpose(-2, -1) / q.size(-1) ** 0.5
         if mask is not None and mask.dtype == torch.bool:
             scores = scores.masked_fill(~mask, float("-inf"))
@@ -132,3 +132,17 @@ class MultiHeadAttention(nn.Module):
     def split(self, x: Tensor) -> Tensor:
         """``(B,S,D) -> (B,H,S,Dh)``."""
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+
+def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """torch's kernel; in float32 where a CPU's autocast would have it in bf16.
+
+    The CPU's backward pass takes ten times as long in bf16.
+    """
+    autocast = q.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+    if not autocast or torch.compiler.is_compiling():
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    with torch.autocast("cpu", enabled=False):
+        q, k, v = q.float(), k.float(), v.float()
+        mask = mask.float() if mask is not None and mask.is_floating_point() else mask
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)

@@ -13,7 +13,8 @@ from torch.autograd.function import once_differentiable
 from wawa_transformer.transformer import PAD
 
 MANY_WORDS = 1000  # from here on the logits no longer fit a processor's cache
-CHUNK = 2**22  # logits formed at a time
+CHUNK = 2**21  # logits formed at a time, unless these are fewer rows than
+FEWEST_ROWS = 256  # where the sums over chunks would outweigh the products
 
 
 def cross_entropy(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
@@ -38,12 +39,17 @@ def loss_and_nll(
     Gradients flow from the first alone. On a CPU and for a large vocabulary no logits are formed
     for padding, nor all at a time.
     """
-    fast = states.device.type == "cpu" and states.dtype == weight.dtype == torch.float32
-    fast = fast and not torch.is_autocast_enabled("cpu")  # which would turn its products to bf16
-    if fast and len(weight) >= MANY_WORDS:
-        real = target != PAD  # (B,T)
-        return LinearCrossEntropy.apply(states[real], weight, target[real], label_smoothing)
-    return plain_loss_and_nll(states, weight, target, label_smoothing)
+    autocast = torch.is_autocast_enabled("cpu")
+    types = (torch.float32, torch.bfloat16) if autocast else (torch.float32,)
+    fast = states.device.type == "cpu" and states.dtype in types and weight.dtype == torch.float32
+    if not fast or len(weight) < MANY_WORDS:
+        return plain_loss_and_nll(states, weight, target, label_smoothing)
+    real = target != PAD  # (B,T)
+    products = torch.get_autocast_dtype("cpu") if autocast else torch.float32
+    with torch.autocast("cpu", enabled=False):  # it would round sums as well as products
+        return LinearCrossEntropy.apply(
+            states[real].float(), weight, target[real], label_smoothing, products
+        )
 
 
 def plain_loss_and_nll(
@@ -59,36 +65,50 @@ class LinearCrossEntropy(Function):
     """Output layer and loss in one: ``states (N,D)``, ``weight (V,D)``, ``target (N,)``.
 
     The gradient of the logits is softmax minus target, and is used up while they are in the cache;
-    the plain way writes and reads ``N V`` numbers four times.
+    the plain way writes and reads ``N V`` numbers four times. What smoothing adds is the same for
+    every word, and so is added to the products and not to the logits. ``products`` is the type in
+    which matrices are multiplied; all sums are in float32.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, weight: Tensor, target: Tensor, label_smoothing: float
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        target: Tensor,
+        label_smoothing: float,
+        products: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
         words = len(weight)
-        rows = max(1, CHUNK // words)
+        rows = max(FEWEST_ROWS, CHUNK // words)
+        all_x, w = states.to(products), weight.to(products)
+        average = weight.mean(dim=0)  # (D,): its product with a state is the mean of the logits
         to_states, to_weight = torch.empty_like(states), torch.zeros_like(weight)
         nll, uniform = states.new_zeros(()), states.new_zeros(())
         for x, answer, to_x in zip(
-            states.split(rows), target.split(rows), to_states.split(rows), strict=True
+            all_x.split(rows), target.split(rows), to_states.split(rows), strict=True
         ):
-            log_probability = F.log_softmax(x @ weight.T, dim=-1)  # (rows,V)
-            nll += F.nll_loss(log_probability, answer, reduction="sum")
+            logits = (x @ w.T).float()  # (rows,V)
+            right = torch.arange(len(x)), answer
+            probability = logits.softmax(dim=-1)
+            # The sum of the exponentials, by way of the largest: its probability is never 0.
+            log_sum = logits.amax(dim=-1) - probability.amax(dim=-1).log()  # (rows,)
+            nll += (log_sum - logits[right]).sum()
             if label_smoothing:
-                uniform -= log_probability.sum() / words
-            gradient = log_probability.exp_()  # of the logits
-            if label_smoothing:
-                gradient -= label_smoothing / words
-            gradient[torch.arange(len(x)), answer] -= 1 - label_smoothing
-            torch.mm(gradient, weight, out=to_x)
-            to_weight.addmm_(gradient.T, x)
+                uniform += (log_sum - x.float() @ average).sum()
+            probability[right] -= 1 - label_smoothing
+            gradient = probability.to(products)  # of the logits, but for what smoothing adds
+            to_x.copy_(gradient @ w)
+            to_weight += gradient.T @ x
+        if label_smoothing:
+            to_states -= label_smoothing * average
+            to_weight -= label_smoothing / words * states.sum(dim=0)
         ctx.save_for_backward(to_states, to_weight)
         ctx.mark_non_differentiable(nll)
         return (1 - label_smoothing) * nll + label_smoothing * uniform, nll
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, to_loss: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, to_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         to_states, to_weight = ctx.saved_tensors
-        return to_states * to_loss, to_weight * to_loss, None, None
+        return to_states * to_loss, to_weight * to_loss, None, None, None

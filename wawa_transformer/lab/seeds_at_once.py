@@ -31,7 +31,7 @@ from torch.nn.utils import parameters_to_vector
 from torch.overrides import TorchFunctionMode
 
 from wawa_transformer import checkpoint
-from wawa_transformer.attention import MultiHeadAttention
+from wawa_transformer.attention import MultiHeadAttention, fused
 from wawa_transformer.batching import Batch
 from wawa_transformer.config import UserError
 from wawa_transformer.counting import Count
@@ -143,7 +143,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     if mask is not None:
         mask = mask.expand(-1, rows, -1, -1, -1).flatten(0, 1)  # (K,B or 1,…) -> (K*B,…)
     q, k, v = (t.flatten(0, 1) for t in (q, k, v))
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).unflatten(0, (seeds, rows))
+    return fused(q, k, v, mask).unflatten(0, (seeds, rows))
 
 
 class BiasInHalf(TorchFunctionMode):
