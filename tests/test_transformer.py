@@ -315,8 +315,10 @@ COMPILED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", COMPILED)
-def test_compilation_takes_the_model_whole_and_settles(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "bf16"), [*((name, False) for name in COMPILED), ("t5_cross", True)]
+)
+def test_compilation_takes_the_model_whole_and_settles(name: str, bf16: bool) -> None:
     """One graph without breaks, a second for sizes that vary, and none for any batch after that.
 
     With the eager backend, so that it takes a second; what it computes is what was written.
@@ -328,10 +330,11 @@ def test_compilation_takes_the_model_whole_and_settles(name: str) -> None:
     compiled.compile(backend="eager", fullgraph=True)
     for rows, source, target in ((4, 9, 8), (7, 6, 5), (5, 8, 10), (3, 7, 6)):
         src, tgt = padded(rows, source, 0), padded(rows, target, 1)
-        torch.manual_seed(0)
-        expected = model(src, tgt)
-        torch.manual_seed(0)
-        torch.testing.assert_close(compiled(src, tgt), expected)
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            torch.manual_seed(0)
+            expected = model(src, tgt)
+            torch.manual_seed(0)
+            torch.testing.assert_close(compiled(src, tgt), expected)
     assert counters["stats"]["unique_graphs"] <= 2
 
 
