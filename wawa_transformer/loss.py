@@ -46,10 +46,9 @@ def loss_and_nll(
         return plain_loss_and_nll(states, weight, target, label_smoothing)
     real = target != PAD  # (B,T)
     products = torch.get_autocast_dtype("cpu") if autocast else torch.float32
-    with torch.autocast("cpu", enabled=False):  # it would round sums as well as products
-        return LinearCrossEntropy.apply(
-            states[real].float(), weight, target[real], label_smoothing, products
-        )
+    return LinearCrossEntropy.apply(
+        states[real].float(), weight, target[real], label_smoothing, products
+    )
 
 
 def plain_loss_and_nll(
@@ -95,7 +94,7 @@ class LinearCrossEntropy(Function):
             log_sum = logits.amax(dim=-1) - probability.amax(dim=-1).log()  # (rows,)
             nll += (log_sum - logits[right]).sum()
             if label_smoothing:
-                uniform += (log_sum - x.float() @ average).sum()
+                uniform += (log_sum - (x * average).sum(dim=-1)).sum()
             probability[right] -= 1 - label_smoothing
             gradient = probability.to(products)  # of the logits, but for what smoothing adds
             to_x.copy_(gradient @ w)
