@@ -599,6 +599,16 @@ def test_one_seed_gives_numbers_but_no_interval_and_no_verdict(tmp_path: Path) -
     assert not re.search(r"± 0", page)
 
 
+def test_one_encoding_is_compared_with_nothing(tmp_path: Path) -> None:
+    runs = [Run("map", "none", seed, tmp_path / str(seed)) for seed in (0, 1)]
+    for run in runs:
+        plant(run)
+    write_report(tmp_path, runs, "Alone", "compare")
+    markdown = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "**One encoding alone was trained, so nothing is compared.**" in markdown
+    assert "No difference" not in markdown
+
+
 def test_the_largest_of_many_chance_differences_is_no_answer(tmp_path: Path) -> None:
     runs = [Run("sort", pe, s, tmp_path / f"{pe}{s}") for pe in "abcdefghijklmn" for s in range(5)]
     for run in runs:

@@ -134,6 +134,11 @@ def lead(
         )
     if rule:
         return headline(rule, outcomes, missing)
+    if len({pe for task in tasks for pe in task["glance"]["means"]}) == 1:
+        return say(
+            "One encoding alone was trained, so nothing is compared.",
+            "只训练了一种编码，所以没有什么可比的。",
+        )
     if any(task["judged"] for task in tasks):
         parts = []
         for key, words in VERDICTS.items():
