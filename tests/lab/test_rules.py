@@ -137,6 +137,14 @@ CASES: dict[str, tuple[dict[str, Any], list[Measured], list[Measured], list[Meas
          sentences(("a", "b", 1.0, 0.01), ("a", "b", 0.5, None))],
         [sentences(("a", "b", 1.0, 0.01)), sentences(("a", "c", 1.0, 0.01), ("a", "c", 1.0, 0.01))],
     ),
+    "behind": (
+        {},
+        [sentences(("b", "a", 1.0, 0.01), ("a", "b", -0.5, 0.02))],
+        [sentences(("b", "a", 1.0, 0.01), ("b", "a", 0.5, 0.06)),
+         sentences(("a", "b", 1.0, 0.01), ("a", "b", 0.5, 0.01)),
+         sentences(("a", "b", -1.0, 0.01), ("a", "b", -0.5, None))],
+        [sentences(("b", "a", 1.0, 0.01)), sentences(("a", "c", 1.0, 0.01), ("a", "c", 1.0, 0.01))],
+    ),
 }  # fmt: skip
 
 

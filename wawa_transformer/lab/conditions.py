@@ -283,6 +283,7 @@ class Ahead(OfPairs, kind="ahead"):
         "ahead in the paired test over sentences with every seed",
         "在对句子的配对检验中每个种子都领先",
     )
+    sign: ClassVar[int] = 1
     compares: ClassVar[bool] = False
 
     def needs(self, task: Task, measures: Measures) -> str:
@@ -291,7 +292,19 @@ class Ahead(OfPairs, kind="ahead"):
     def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
         found = over_sentences(task.tests, subject)
         seeds = (f"BLEU {difference:+.2f} (p {p:.4f})" for difference, p in found)
-        return ahead(found, of), say(" and ", "，").join(seeds) or say("no seed", "没有种子")
+        shown = say(" and ", "，").join(seeds) or say("no seed", "没有种子")
+        return ahead([(self.sign * difference, p) for difference, p in found], of), shown
+
+
+@dataclass
+class Behind(Ahead, kind="behind"):
+    """The second of the pair is ahead in it."""
+
+    words: ClassVar[Words] = Words(
+        "behind in the paired test over sentences with every seed",
+        "在对句子的配对检验中每个种子都落后",
+    )
+    sign: ClassVar[int] = -1
 
 
 @dataclass
