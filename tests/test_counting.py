@@ -55,6 +55,27 @@ def test_the_source_is_counted_from_where_it_says(
     assert index.min() >= 0 and index.max() < padded(rows).size(1)
 
 
+@settings(max_examples=60)
+@given(
+    IDS, st.sampled_from(Counting.ORIGINS), st.sampled_from([(0, 0, 1), (3, 0, 1), (0, 20, 2)]),
+    st.booleans(), st.booleans(), st.integers(0, 4),
+)  # fmt: skip
+def test_what_is_called_consecutive_is(
+    rows: list[list[int]], origin: str, drawn: tuple[int, int, int], restart: bool,
+    training: bool, offset: int,
+) -> None:  # fmt: skip
+    """Every position from the first to the last; and where nothing is drawn, it is called so."""
+    moved, randomized, stride = drawn
+    counting = Counting(origin, "start", moved, randomized, stride, PLUS if restart else None)
+    count = counting(padded(rows), training, num_heads=2)
+    plain = drawn == (0, 0, 1) or moved > 0 and not training
+    assert count.target(offset, 3).consecutive == plain
+    assert count.source.consecutive == (plain and origin == "start" and not restart)
+    for at in (count.source, count.target(offset, 3)):
+        every = torch.arange(at.start, at.end)[None, None]
+        assert not at.consecutive or torch.equal(at.index, every)
+
+
 @pytest.mark.parametrize("origin", Counting.ORIGINS)
 def test_source_and_target_start_at_one_random_position(origin: str) -> None:
     """Uniform in 0 … moved, one draw for both sides; evaluation starts at 0."""

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from wawa_transformer import Transformer
-from wawa_transformer.positional import Encoding, Place, build, consecutive
+from wawa_transformer import Transformer, relative
+from wawa_transformer.counting import Counting
+from wawa_transformer.positional import Encoding, Place, Positions, build, consecutive
 from wawa_transformer.relative import alibi_slopes
 from wawa_transformer.sinusoid import sinusoid_table
 
@@ -210,6 +211,47 @@ def test_an_odd_head_width_cannot_be_turned() -> None:
     """Rotary names the two sizes that make the width odd."""
     with pytest.raises(ValueError, match=r"model.d_model=12 over model.num_heads=4 .* width 3"):
         Transformer(9, 9, 12, 1, 4, 16, pe="rotary")
+
+
+BEGINS = st.tuples(st.integers(0, 40), st.integers(0, 40))
+SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9))
+
+
+@pytest.mark.parametrize("kind", sorted(set(RELATIVE) - {"rotary", "fire"}))
+@settings(max_examples=40)
+@given(begins=BEGINS, sizes=SIZES)
+def test_a_row_moved_is_every_pair_picked(
+    kind: str, begins: tuple[int, int], sizes: tuple[int, int]
+) -> None:
+    """One bias for positions said to be consecutive and for the same ones, of which that is not
+    said, wherever they begin: far to the left of all keys, or to the right.
+    """
+    q, k = (heads(size, seed) for seed, size in enumerate(sizes))
+    query, key = (consecutive(n, first) for n, first in zip(sizes, begins, strict=True))
+    unsaid = [Positions(at.index, at.end) for at in (query, key)]
+    encoding = make(kind, clip=5) if kind == "shaw" else make(kind)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(relative, "MANY_PAIRS", 1)
+        moved = encoding.bias(q, k, query, key)
+    picked = encoding.bias(q, k, *unsaid)
+    assert moved is not None and picked is not None
+    torch.testing.assert_close(*torch.broadcast_tensors(moved, picked), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", sorted(set(RELATIVE) - {"rotary", "fire"}))
+def test_only_rows_that_are_in_step_are_moved(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stride, or a sequence counted from its end, goes pair by pair, however many there are."""
+    monkeypatch.setattr(relative, "MANY_PAIRS", 1)
+    ids = torch.ones(1, 6, dtype=torch.long)
+    place = Counting(randomized=12, stride=2)(ids, training=False).source
+    assert not relative.in_step(place, consecutive(6)) and relative.in_step(*[consecutive(6)] * 2)
+    encoding, q, k = make(kind), heads(6), heads(6, 1)
+    for i in range(6):
+        one = encoding.bias(q[:, :, i : i + 1], k, consecutive(1, 2 * i), consecutive(6))
+        every = encoding.bias(q, k, place, consecutive(6))
+        assert one is not None and every is not None
+        pair = torch.broadcast_tensors(every[..., i : i + 1, :], one)
+        torch.testing.assert_close(*pair, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", sorted(set(RELATIVE) - {"rotary"}))

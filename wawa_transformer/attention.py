@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wawa_transformer.positional import Encoding, Positions
+from wawa_transformer.scoring import Doors, fused, in_parts
 
 
 class KeyValueCache:
@@ -51,15 +49,6 @@ class KeyValueCache:
             self.room = self.room[:, rows]
 
 
-@dataclass(frozen=True, eq=False)
-class Doors:
-    """Doors 2 and 3 of an encoding, and where queries and all keys of an attention stand."""
-
-    encoding: Encoding
-    query: Positions
-    key: Positions
-
-
 class MultiHeadAttention(nn.Module):
     """Scaled dot-product attention in ``num_heads`` subspaces of ``d_model``.
 
@@ -72,6 +61,7 @@ class MultiHeadAttention(nn.Module):
         self.num_heads = num_heads
         self.in_proj = nn.Linear(d_model, 3 * d_model)
         self.out_proj = nn.Linear(d_model, d_model)
+        self.whole = False  # set to score all queries at once, however many there are
         self.keep_weights = False  # set to look at attention; slower, the same result
         self.weights: Tensor | None = None  # (B,H,Q,K) of the last call, when kept
 
@@ -110,12 +100,19 @@ class MultiHeadAttention(nn.Module):
                 if cache is not None:
                     cache.append(k, v)
 
-        score_bias = doors.encoding.bias(q, k, doors.query, doors.key) if doors else None
-        if score_bias is not None:
-            # One tensor for both: SDPA takes a boolean mask or a float bias, never the two.
-            mask = score_bias if mask is None else score_bias.masked_fill(~mask, float("-inf"))
-        attended = self.attend(q, k, v, mask)  # (B,H,Q,Dh)
+        whole = self.whole or self.keep_weights
+        attended = in_parts(self.attend_with, q, k, v, mask, doors, whole)  # (B,H,Q,Dh)
         return self.out_proj(attended.transpose(1, 2).flatten(2))  # (B,Q,H,Dh) -> (B,Q,D)
+
+    def attend_with(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, doors: Doors | None
+    ) -> Tensor:
+        """:meth:`attend`, with what door 3 adds to the scores."""
+        bias = doors.encoding.bias(q, k, doors.query, doors.key) if doors else None
+        if bias is not None:
+            # One tensor for both: SDPA takes a boolean mask or a float bias, never the two.
+            mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
+        return self.attend(q, k, v, mask)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """``softmax(q k^T / sqrt(Dh)) v`` (equation 1); a row that may see nothing is zero."""
@@ -132,16 +129,3 @@ class MultiHeadAttention(nn.Module):
     def split(self, x: Tensor) -> Tensor:
         """``(B,S,D) -> (B,H,S,Dh)``."""
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-
-
-def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """torch's kernel; in float32 where a CPU's autocast would have it in bf16.
-
-    The CPU's backward pass takes ten times as long in bf16.
-    """
-    if q.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    with torch.autocast("cpu", enabled=False):
-        q, k, v = q.float(), k.float(), v.float()
-        mask = mask.float() if mask is not None and mask.is_floating_point() else mask
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from wawa_transformer.limits import MOST_POSITIONS, check_number, check_word
-from wawa_transformer.positional import Encoding, Positions, SequenceTooLong
+from wawa_transformer.positional import Encoding, Positions, SequenceTooLong, consecutive
 
 PAD = 0  # the id of padding
 
@@ -30,7 +30,8 @@ class Count:
     def target(self, offset: int, length: int) -> Positions:
         """Positions of target tokens ``offset … offset+length-1``."""
         at = self.place(offset + length)
-        return Positions(at.index[..., offset:], at.end)
+        start = offset if at.consecutive else 0
+        return Positions(at.index[..., offset:], at.end, start, at.consecutive)
 
     def keep(self, rows: Tensor) -> Count:
         """Of the rows where ``rows (B,)`` is True alone."""
@@ -169,6 +170,8 @@ class Counting:
             if order is not None:
                 drawn = order[:length].sort().values
                 return Positions(sent(drawn, device)[None, None], self.randomized)
+            if shift is None and self.stride == 1:
+                return consecutive(length, device=device)
             end = (length - 1) * self.stride + 1
             index = torch.arange(0, end, self.stride, device=device)
             index = index if shift is None else index + shift

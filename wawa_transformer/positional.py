@@ -42,16 +42,19 @@ class Positions:
 
     ``index`` is int64 and broadcasts to (B,H,S): most often it is ``0 … S-1`` for every row and
     head. All of it is less than ``end``, a plain number, so that no table's size waits for a GPU.
+    ``consecutive``: it is ``start … end-1``, all of them, for every row and head.
     """
 
     index: Tensor  # (1 or B, 1 or H, S)
     end: int
+    start: int = 0
+    consecutive: bool = False
 
 
 def consecutive(length: int, start: int = 0, device: torch.device | None = None) -> Positions:
     """``start … start+length-1`` for every row and head."""
     end = start + length
-    return Positions(torch.arange(start, end, device=device)[None, None], end)
+    return Positions(torch.arange(start, end, device=device)[None, None], end, start, True)
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,8 @@ class Encoding(nn.Module):
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor | None:
         """Door 3: what is added to ``q k^T / sqrt(Dh)``, broadcastable to ``(B,H,Q,K)``.
 
-        ``q (B,H,Q,Dh)`` and ``k (B,H,K,Dh)`` have been through door 2.
+        ``q (B,H,Q,Dh)`` and ``k (B,H,K,Dh)`` have been through door 2. Of a long sequence they are
+        a few queries, and the keys up to the last one that these may see.
         """
         return None
 

@@ -87,6 +87,8 @@ class Rotary(Encoding, kind="rotary"):
 
 # ----------------------------------------------------------- a bias on attention scores: door 3
 
+MANY_PAIRS = 2**14  # from about 128 queries and keys on
+
 
 def once_a_pass(method: Callable[..., Any]) -> Callable[..., Any]:
     """Keep the last result of a method of the positions ``(query, key)`` alone.
@@ -126,16 +128,43 @@ class RelativeEncoding(Encoding):
     @once_a_pass
     def every(self, query: Positions, key: Positions) -> Tensor:
         """Every distance there may be, from the lowest on: ``(R,)``."""
-        return torch.arange(1 - query.end, key.end, device=query.index.device)
+        nearest, farthest = key.start - query.end + 1, key.end - query.start
+        return torch.arange(nearest, farthest, device=query.index.device)
 
     @once_a_pass
     def index(self, query: Positions, key: Positions) -> Tensor:
         """Where in :meth:`every` a pair's distance stands, ``(b,h,Q,K)``."""
-        return self.distances(query, key) + query.end - 1
+        return self.distances(query, key) + query.end - 1 - key.start
 
     def to_pairs(self, values: Tensor, query: Positions, key: Positions) -> Tensor:
         """From values of every distance, ``(B or 1,H,Q or 1,R)``, each pair's: ``(B,H,Q,K)``."""
+        if in_step(query, key):
+            return shift(values, query.index.size(-1))
         return pick(values, self.index(query, key))
+
+
+def in_step(query: Positions, key: Positions) -> bool:
+    """Whether :func:`shift` may take the place of :func:`pick`, and is the faster one."""
+    if torch.compiler.is_compiling():  # for all sizes at once
+        return False
+    queries, keys = query.index.size(-1), key.index.size(-1)
+    return query.consecutive and key.consecutive and (queries == 1 or queries * keys >= MANY_PAIRS)
+
+
+def shift(values: Tensor, queries: int) -> Tensor:
+    """From ``values (B,H,Q or 1,R)`` those that :func:`pick` takes where every query stands next
+    to the one before it, as every key does: ``(B,H,Q,K)``, since there R is Q + K - 1.
+
+    The first query has the last K of its row, and each other begins a place earlier than the one
+    before (Dai et al. 2019, appendix B). Rows of R - 1 laid over rows of R begin just there.
+    """
+    if queries == 1:
+        return values
+    values = values.expand(-1, -1, queries, -1)  # (B,H,Q,R)
+    distances = values.size(-1)
+    flat = values.flatten(-2)[..., queries - 1 : queries * distances - 1]  # (B,H,Q*(R-1))
+    rows = flat.unflatten(-1, (queries, distances - 1))  # (B,H,Q*(R-1)) -> (B,H,Q,R-1)
+    return rows[..., : distances - queries + 1].contiguous()
 
 
 def pick(values: Tensor, index: Tensor) -> Tensor:
@@ -261,12 +290,25 @@ class ShawRelative(RelativeEncoding, kind="shaw"):
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
         scores = q * q.size(-1) ** -0.5 @ self.table.T.to(q.dtype)  # (B,H,Q,2c+1)
+        if in_step(query, key):
+            return shift(self.spread(scores, query, key), q.size(2))
         return pick(scores, self.clipped(query, key))
 
     @once_a_pass
     def clipped(self, query: Positions, key: Positions) -> Tensor:
         """The row of the table for each query and key, ``(b,h,Q,K)``."""
         return self.distances(query, key).clamp(-self.clip, self.clip) + self.clip
+
+    def spread(self, scores: Tensor, query: Positions, key: Positions) -> Tensor:
+        """From ``(…,2c+1)``, one for each distance up to the clip, one for every: ``(…,R)``."""
+        lowest, highest = key.start - query.end + 1, key.end - query.start - 1
+        every = highest - lowest + 1
+        below = min(max(-self.clip - lowest, 0), every)  # distances that share the first
+        above = min(max(highest - self.clip, 0), every)  # and the last
+        within = scores[..., max(lowest + self.clip, 0) : max(highest + self.clip + 1, 0)]
+        first, last = scores[..., :1], scores[..., -1:]
+        sides = first.expand(*first.shape[:-1], below), last.expand(*last.shape[:-1], above)
+        return torch.cat((sides[0], within, sides[1]), dim=-1)
 
     def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
         nn.init.normal_(self.table, std=self.place.head_width**-0.5, generator=draw("table"))

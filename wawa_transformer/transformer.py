@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 # Importing a module of encodings registers them.
 from wawa_transformer import kernels, nested, positional, relative  # noqa: F401
-from wawa_transformer.attention import Doors, KeyValueCache, MultiHeadAttention
+from wawa_transformer.attention import KeyValueCache, MultiHeadAttention
 from wawa_transformer.counting import PAD, Count, Counting
 from wawa_transformer.dropout import Dropout
 from wawa_transformer.limits import MOST_WIDTH, check_number
 from wawa_transformer.positional import Encoding, Place, Positions
+from wawa_transformer.scoring import Doors
 from wawa_transformer.seeds import seed_for
 
 BOS, EOS, UNK = 1, 2, 3  # ids beside PAD, 0: begin and end of a sequence, unknown

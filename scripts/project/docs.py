@@ -16,6 +16,7 @@ import yaml
 from evidence import BENCHMARKS
 
 from wawa_transformer.lab.answers import VERDICTS as VERDICTS_OF_PAIRS
+from wawa_transformer.lab.conditions import over_sentences
 from wawa_transformer.lab.language import LANGUAGES, Words, joined, listed, say, speaking
 from wawa_transformer.lab.rules import headline
 
@@ -137,6 +138,21 @@ def loss_by_length(study: str, task: str, a: str, b: str, least: int) -> str:
     return "\n".join(lines)
 
 
+def nll_by_length(study: str, task: str, encodings: tuple[str, ...], least: int) -> str:
+    """Rows of a table: length, and each encoding's NLL, mean over seeds."""
+    of = [evidence.nll_by_length(study, task, pe, least) for pe in encodings]
+    return "\n".join(
+        f"| {n} | " + " | ".join(f"{evidence.mean(each[n]).mean:.3f}" for each in of) + " |"
+        for n in of[0]
+    )
+
+
+def apart(study: str, a: str, b: str) -> str:
+    """BLEU of the first minus the second, and p of the paired test over sentences, by seed."""
+    found = over_sentences(evidence.sentence_tests(study), (a, b))
+    return ", ".join(f"{gap:+.2f} (p {p:.4f})" for gap, p in found)
+
+
 def steps(study: str, task: str, pe: str, level: float) -> str:
     """The median over seeds of the first validated step with this exact match."""
     median = pd.Series(evidence.steps_to(study, task, pe, level)).median()
@@ -179,6 +195,8 @@ ENVIRONMENT.globals.update(
             loss,
             loss_diff,
             loss_by_length,
+            nll_by_length,
+            apart,
             steps,
             speed,
             checked,

@@ -31,7 +31,7 @@ from torch.nn.utils import parameters_to_vector
 from torch.overrides import TorchFunctionMode
 
 from wawa_transformer import checkpoint
-from wawa_transformer.attention import MultiHeadAttention, fused
+from wawa_transformer.attention import MultiHeadAttention
 from wawa_transformer.batching import Batch
 from wawa_transformer.config import UserError
 from wawa_transformer.counting import Count
@@ -41,6 +41,7 @@ from wawa_transformer.machine import explained
 from wawa_transformer.positional import ENCODINGS, Positions
 from wawa_transformer.preparation import Training, adamw, assemble, begin, save_state
 from wawa_transformer.runs import Run
+from wawa_transformer.scoring import fused
 from wawa_transformer.stopping import Stop, Stopped
 from wawa_transformer.tracking import Silence, Tracker
 from wawa_transformer.training import (
@@ -217,6 +218,7 @@ class Bundle:
                     side = "source" if name.startswith(("src", "encoder")) else "target"
                     module.forward = partial(self.drop, module.p, side)  # type: ignore[method-assign]
                 case MultiHeadAttention():
+                    module.whole = True  # vmap cannot look into a mask
                     module.attend = partial(Outside.apply, attend)  # type: ignore[method-assign]
 
     def moments(self, name: str) -> Tensor:

@@ -167,7 +167,8 @@ def fill(
     """Train what has not finished of a study, which takes about ``minutes`` a run."""
     directory, runs = folder_of(jobs), list(jobs)
     missing = [run for run in runs if run.status != "finished"]
-    words = f"{len(runs)} runs in {directory}, {len(missing)} to train"
+    runs_of = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    words = f"{runs_of} in {directory}, {len(missing)} to train"
     if missing and minutes:
         words += f", about {minutes * len(missing):.0f} minutes on two cores"
     print(f"study {directory.name}: {words}", flush=True)
