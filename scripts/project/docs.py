@@ -138,12 +138,18 @@ def loss_by_length(study: str, task: str, a: str, b: str, least: int) -> str:
     return "\n".join(lines)
 
 
-def nll_by_length(study: str, task: str, encodings: tuple[str, ...], least: int) -> str:
-    """Rows of a table: length, and each encoding's NLL, mean over seeds."""
-    of = [evidence.nll_by_length(study, task, pe, least) for pe in encodings]
+def by_length(study: str, task: str, encodings: tuple[str, ...], least: int) -> str:
+    """Rows of a table: length, and each encoding's BLEU and NLL, means over seeds."""
+    bleus = evidence.bleu_by_length(study)
+    nlls = {pe: evidence.nll_by_length(study, task, pe, least) for pe in encodings}
+
+    def cell(pe: str, n: int) -> str:
+        of = bleus[pe, n], nlls[pe][n]
+        means = [evidence.mean(values).mean for values in of]
+        return f"{means[0]:.1f} ({means[1]:.3f})"
+
     return "\n".join(
-        f"| {n} | " + " | ".join(f"{evidence.mean(each[n]).mean:.3f}" for each in of) + " |"
-        for n in of[0]
+        f"| {n} | " + " | ".join(cell(pe, n) for pe in encodings) + " |" for n in nlls[encodings[0]]
     )
 
 
@@ -151,6 +157,18 @@ def apart(study: str, a: str, b: str) -> str:
     """BLEU of the first minus the second, and p of the paired test over sentences, by seed."""
     found = over_sentences(evidence.sentence_tests(study), (a, b))
     return ", ".join(f"{gap:+.2f} (p {p:.4f})" for gap, p in found)
+
+
+def on_more_tests(study: str) -> str:
+    """Rows of a table: BLEU beside the encoding that each was held against, by test and seed."""
+    found = evidence.more_tests(study)
+    tests = list(dict.fromkeys(test for _, test in found))
+    return "\n".join(
+        f"| {pe} | "
+        + " | ".join(", ".join(f"{gap:+.1f} (p {p:.4f})" for gap, p in found[pe, t]) for t in tests)
+        + " |"
+        for pe in dict.fromkeys(pe for pe, _ in found)
+    )
 
 
 def steps(study: str, task: str, pe: str, level: float) -> str:
@@ -195,8 +213,9 @@ ENVIRONMENT.globals.update(
             loss,
             loss_diff,
             loss_by_length,
-            nll_by_length,
+            by_length,
             apart,
+            on_more_tests,
             steps,
             speed,
             checked,

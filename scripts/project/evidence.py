@@ -167,6 +167,33 @@ def sentence_tests(study: str) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def bleu_by_length(study: str) -> dict[tuple[str, int], BySeed]:
+    """What ``evaluate.py`` printed of the study's own test: of encoding and length the BLEU."""
+    printed = (BENCHMARKS / study / "test_2016_flickr.txt").read_text(encoding="utf-8")
+    found: dict[tuple[str, int], BySeed] = {}
+    for block in printed.split("$ python ")[1:]:
+        run = re.search(r"run=\S+/(\w+)/seed(\d+)-", block)
+        assert run
+        for length, score in re.findall(r"^│ (\d+) .*│ ([\d.]+) │$", block, flags=re.M):
+            found.setdefault((run[1], int(length)), {})[int(run[2])] = float(score)
+    return found
+
+
+def more_tests(study: str) -> dict[tuple[str, str], list[tuple[float, float]]]:
+    """What ``evaluate.py`` printed on further tests: of encoding and test, by seed, BLEU minus
+    that of the run it was held against, and p.
+    """
+    printed = (BENCHMARKS / study / "more_tests.txt").read_text(encoding="utf-8")
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for block in printed.split("$ python ")[1:]:
+        run = re.search(r"run=\S+/(\w+)/seed\d+-", block)
+        assert run
+        rows = r"^(test_\w+)$.*?^BLEU ([+-][\d.]+) against [^\n]* p = ([\d.]+)"
+        for test, gap, p in re.findall(rows, block, flags=re.M | re.S):
+            found.setdefault((run[1], test), []).append((float(gap), float(p)))
+    return found
+
+
 def rule_of(study: str) -> Rule | None:
     """The rule of a committed study, from the command that made it; None: it has none."""
     report = (BENCHMARKS / study / "report.md").read_text(encoding="utf-8")

@@ -30,7 +30,7 @@ from wawa_transformer import Transformer
 from wawa_transformer.__main__ import overview
 from wawa_transformer.config import UserError
 from wawa_transformer.lab import analysis, answers
-from wawa_transformer.lab.conditions import Alike
+from wawa_transformer.lab.conditions import Alike, over_sentences
 from wawa_transformer.lab.intervals import Estimate
 from wawa_transformer.sinusoid import sinusoid_table
 from wawa_transformer.text import build_task
@@ -451,7 +451,7 @@ def test_no_outcome_depends_on_a_size_that_was_chosen_later(study: str) -> None:
 
 
 def test_the_outcomes_are_those_that_the_findings_speak_of() -> None:
-    """Findings 1, 2, 5, 6, 10 to 14: what each says of its rule in words of its own."""
+    """Findings 1, 2, 5, 6, 10 to 14, 16: what each says of its rule in words of its own."""
     said = {
         study: {o.case.label: o.verdict for o in evidence.outcomes(study)}
         for study in STUDIES if study not in WITHOUT_RULE
@@ -470,6 +470,8 @@ def test_the_outcomes_are_those_that_the_findings_speak_of() -> None:
         assert said["origin"][f"{pe} on reverse"] == "supported"
         assert said["origin"][f"{pe} on copy"] == "refuted"
     assert set(said["sinusoid_again"].values()) == {"supported"}
+    open_ = dict.fromkeys(("learned", "rotary", "t5"), "unclear")
+    assert said["multi30k_encodings"] == open_ | {"none": "refuted", "shaw_cross": "supported"}
 
 
 def test_the_speed_of_a_step_is_what_the_benchmark_wrote() -> None:
@@ -566,6 +568,39 @@ def test_findings_on_a_published_setting_and_on_translation_say_what_was_measure
         for score in evidence.bleu("multi30k_cross", "multi30k", pe).values()
     ]
     assert min(either) > max(evidence.bleu("multi30k", "multi30k", "sinusoidal").values())
+
+
+def test_six_encodings_translate_as_finding_16_says() -> None:
+    """Its sentences on the rule, on further tests and on lengths; the README's on trained keys."""
+    study, base = "multi30k_encodings", "sinusoidal"
+    tests = evidence.sentence_tests(study)
+    ahead = {pe: over_sentences(tests, (pe, base)) for pe in ("shaw_cross", "rotary")}
+    assert min(gap for gap, _ in ahead["shaw_cross"]) > 1
+    assert sorted(p < 0.05 / 5 for _, p in ahead["rotary"]) == [False, True]
+    assert min(gap for gap, _ in ahead["rotary"]) > 0
+    for pe in ("learned", "t5"):
+        assert min(p for _, p in over_sentences(tests, (pe, base))) > 0.05
+    behind = [gap for gap, _ in over_sentences(tests, ("none", base))]
+    assert len(behind) == 2 and round(-sum(behind) / 2) == 7
+    more = evidence.more_tests(study)
+    assert all(len(seeds) == 2 for seeds in more.values()) and len(more) == 5 * 2
+    for (pe, test), seeds in more.items():
+        if pe in ("shaw_cross", "rotary", "none"):
+            assert all(gap > 0 if pe != "none" else gap < 0 for gap, _ in seeds)
+            flickr = more[pe, "test_2017_flickr"]
+            assert max(p for _, p in flickr) <= max(p for _, p in more[pe, test])
+    order = ["shaw_cross", "rotary", "t5", "sinusoidal", "learned", "none"]
+    found = {pe: evidence.nll_by_length(study, "multi30k", pe, 20) for pe in order}
+    means = {n: [evidence.mean(found[pe][n]).mean for pe in order] for n in found[base]}
+    assert len(means) == 4 and all(each == sorted(each) for each in means.values())
+    bleus = evidence.bleu_by_length(study)
+    lost = (evidence.difference(bleus[base, n], bleus["none", n]).mean for n in (10, 15, 20))
+    assert [round(each) for each in lost] == [5, 8, 11] and set(means) == {10, 15, 20, 25}
+    printed = (ROOT / "benchmarks" / study / "test_2016_flickr.txt").read_text(encoding="utf-8")
+    whole = re.findall(r"^BLEU ([\d.]+) ", printed, flags=re.M)
+    asked = ("sinusoidal", "learned", "none", "rotary", "t5", "shaw_cross")
+    again = [evidence.bleu(study, "multi30k", pe)[seed] for pe in asked for seed in (0, 1)]
+    assert whole == [f"{score:.1f}" for score in again], "the same runs"
 
 
 @pytest.mark.parametrize(
