@@ -71,10 +71,13 @@ def blocks(
     if doors is None or rows >= q.size(2):
         yield q, k, v, mask, doors
         return
+    if mask is not None:
+        pairs = q.size(2), k.size(2)
+        mask = mask.expand(torch.broadcast_shapes(mask.shape, pairs))  # (…,Q,K)
     for first in range(0, q.size(2), rows):
         last, keys, may = min(first + rows, q.size(2)), k.size(2), mask
         if mask is not None:
-            may = mask[..., first:last, :] if mask.size(-2) > 1 else mask  # (b,h,q or 1,K)
+            may = mask[..., first:last, :]  # (…,q,K)
             seen = may.flatten(0, -2).any(0)  # (K,)
             if seen.any():
                 keys = int(seen.nonzero().amax()) + 1
