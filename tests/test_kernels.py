@@ -84,6 +84,34 @@ def test_fire_is_the_papers_function_of_the_share() -> None:
             assert got[0, h, i, j].item() == pytest.approx(expected, abs=1e-5)
 
 
+@settings(max_examples=60)
+@given(st.integers(1, 6), st.integers(0, 10**6))
+def test_fire_looks_up_what_its_network_computes(width: int, seed: int) -> None:
+    """Values and every gradient, of all units at once; some have no kink, or none within reach."""
+    encoding: Any = make("fire", width=width).double()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name in ("inner", "inner_bias", "outer"):
+            parameter = getattr(encoding, name)
+            parameter.normal_(generator=generator)
+            some = torch.randint(0, 4, parameter.shape, generator=generator)
+            parameter[some == 0] = 0.0
+        encoding.inner[torch.randint(0, 3, (width,), generator=generator) == 0] *= 0.1
+    share = 2 * torch.rand(2, 1, 3, 5, dtype=torch.float64, generator=generator) - 1
+    share[0, 0, 0, :2] = torch.tensor([-1.0, 1.0])
+    share.requires_grad_()
+    units = share[..., None] * encoding.inner + encoding.inner_bias  # (2,1,3,5,width)
+    plain = (units.relu() @ encoding.outer.T)[:, 0].permute(0, 3, 1, 2)
+    looked_up = encoding.network(share)
+    torch.testing.assert_close(looked_up, plain)
+    turned = torch.randn(plain.shape, dtype=torch.float64, generator=generator)
+    at = (share, encoding.inner, encoding.inner_bias, encoding.outer)
+    for got, expected in zip(
+        *(torch.autograd.grad((out * turned).sum(), at) for out in (looked_up, plain)), strict=True
+    ):
+        torch.testing.assert_close(got, expected)
+
+
 @settings(max_examples=50)
 @given(st.integers(0, 60), st.integers(0, 60), st.floats(1, 100))
 def test_fire_keeps_the_side_and_stays_within_one(i: int, j: int, threshold: float) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wawa_transformer.limits import MOST_POSITIONS, check_number, check_word
@@ -93,16 +92,34 @@ class FIRE(RelativeEncoding, kind="fire"):
         self.initialise(lambda name: torch.default_generator)
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        distance = -self.distances(query, key).float()  # i - j, (b,h,Q,K)
-        farthest = torch.maximum(query.index[..., :, None], key.index[..., None, :])
-        limit = torch.maximum((self.share * self.threshold).abs(), farthest)
-        ratio = distance.sign() * self.psi(distance.abs()) / self.psi(limit)
-        hidden = F.relu(ratio[..., None] * self.inner + self.inner_bias)  # (b,h,Q,K,width)
-        return by_head(hidden @ self.outer.T).to(q.dtype)  # (b,h,Q,K,H) -> (b,H,Q,K)
+        every = -self.every(query, key)  # i - j, (R,)
+        signed = every.sign() * self.psi(every.abs())
+        above = self.to_pairs(signed[None, None, None], query, key)  # (b,h,Q,K)
+        i, j = self.psi(query.index), self.psi(key.index)
+        below = torch.maximum(i[..., :, None], j[..., None, :])  # ψ of the larger one: it grows
+        limit = self.psi((self.share * self.threshold).abs())
+        return self.network(above / below.maximum(limit)).to(q.dtype)
 
     def psi(self, x: Tensor) -> Tensor:
         """``log(cx + 1)``, c positive."""
         return torch.log1p(self.c.abs() * x)
+
+    def network(self, share: Tensor) -> Tensor:
+        """f for each head, of ``share (b,h,Q,K)`` from -1 to 1: ``(b,H,Q,K)``.
+
+        Of one number a network of one hidden layer is straight between the kinks of its units. So
+        a pair looks up one line, and not all units are computed for it. A kink that no share
+        reaches, or a unit without one, is put at 2.
+        """
+        kinks = (-self.inner_bias / self.inner).detach().nan_to_num(2).clamp(-2, 2).sort().values
+        between = torch.cat((kinks[:1] - 1, (kinks[1:] + kinks[:-1]) / 2, kinks[-1:] + 1))
+        on = between[:, None] * self.inner + self.inner_bias > 0  # (width+1,width): on each line
+        index = torch.bucketize(share.detach(), kinks)
+        slope, start = (
+            (self.outer[:, None] * (on * weight)).sum(-1)  # no product: it stays out of bf16
+            for weight in (self.inner, self.inner_bias)
+        )  # (H,width+1) each
+        return pick(slope[None, :, None], index) * share + pick(start[None, :, None], index)
 
     def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
         nn.init.constant_(self.c, self.scale)
@@ -110,13 +127,6 @@ class FIRE(RelativeEncoding, kind="fire"):
         edges = (("inner", 1.0), ("inner_bias", 1.0), ("outer", self.inner.numel() ** -0.5))
         for name, edge in edges:  # uniform within 1 / sqrt(what comes in), as published
             nn.init.uniform_(getattr(self, name), -edge, edge, generator=draw(name))
-
-
-def by_head(values: Tensor) -> Tensor:
-    """A value for each head ``(b,h,Q,K,H)``, each head its own: ``(b,H,Q,K)``."""
-    if values.size(1) == 1:
-        return values[:, 0].permute(0, 3, 1, 2)
-    return values.diagonal(dim1=1, dim2=4).permute(0, 3, 1, 2)  # (b,Q,K,H) -> (b,H,Q,K)
 
 
 class CoPE(Encoding, kind="cope"):
@@ -145,19 +155,16 @@ class CoPE(Encoding, kind="cope"):
         gates = (q @ k.transpose(-2, -1) / q.size(-1) ** 0.5).float().sigmoid()  # (B,H,Q,K)
         up_to = gates.cumsum(-1)  # each key's count from the first key on, itself included
         to_query = (gates * left).sum(-1, keepdim=True)
-        bias = self.interpolate(q, to_query - up_to + gates, self.table[0])
+        count = to_query - up_to + gates
         if not self.place.causal:
-            bias = torch.where(left, bias, self.interpolate(q, up_to - to_query, self.table[-1]))
-        return bias
-
-    def interpolate(self, q: Tensor, count: Tensor, table: Tensor) -> Tensor:
-        """``q (B,H,Q,Dh)`` times the row of ``table (R,Dh)`` at ``count (B,H,Q,K)``."""
-        count = count.clamp(0, table.size(0) - 1)
-        scores = q @ table.T.to(q.dtype)  # (B,H,Q,R)
+            count = torch.where(left, count, up_to - to_query)
+        rows = self.table.size(1)
+        side = 0 if self.place.causal else ~left * rows  # where the vectors of its side begin
+        count = count.clamp(0, rows - 1)
         low = count.floor()
-        part = (count - low).to(q.dtype)
-        below, above = (pick(scores, each.long()) for each in (low, count.ceil()))
-        return (1 - part) * below + part * above
+        scores = q @ self.table.flatten(0, 1).T.to(q.dtype)  # (2,R,Dh) -> (B,H,Q,2R)
+        below, above = (pick(scores, each.long() + side) for each in (low, count.ceil()))
+        return below.lerp(above, (count - low).to(q.dtype))
 
     def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
         nn.init.zeros_(self.table)

@@ -168,9 +168,9 @@ def shift(values: Tensor, queries: int) -> Tensor:
 
 
 def pick(values: Tensor, index: Tensor) -> Tensor:
-    """From ``values (B or 1,H,Q or 1,R)`` those of ``index (b,h,Q,K)``: ``(B,H,Q,K)``."""
-    batch, heads = max(values.size(0), index.size(0)), values.size(1)
-    values = values.expand(batch, -1, index.size(2), -1)
+    """From ``values (b,h,Q or 1,R)`` those of ``index (b,h,Q,K)``: ``(B,H,Q,K)``."""
+    batch, heads = (max(values.size(i), index.size(i)) for i in (0, 1))
+    values = values.expand(batch, heads, index.size(2), -1)
     return values.gather(-1, index.expand(batch, heads, -1, -1))
 
 

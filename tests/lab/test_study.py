@@ -17,6 +17,7 @@ from conftest import SCRIPTS, TINY, configure, run_script
 
 from wawa_transformer.config import UserError
 from wawa_transformer.lab.analysis import check_comparable
+from wawa_transformer.lab.workers import SHARED
 from wawa_transformer.runs import Run
 from wawa_transformer.stopping import STATUS
 from wawa_transformer.training import train
@@ -99,7 +100,7 @@ def test_stopping_a_study_stops_everything_with_a_checkpoint(name: str, tmp_path
 
 def test_a_killed_worker_is_named_and_its_run_tried_once_more(tmp_path: Path) -> None:
     """The others go on; the second try ends; the numbers are those of an undisturbed study."""
-    arguments = ["trainer.steps=600", "trainer.eval_every=50"]
+    arguments = ["trainer.steps=300", "trainer.eval_every=50"]
     study = start(*arguments, f"output_dir={tmp_path}/killed")
     folder = tmp_path / "killed" / "default"
     wait_until(lambda: len(list(folder.glob("*/*/*/checkpoints/last.pt"))) > 0, study)
@@ -115,6 +116,22 @@ def test_a_killed_worker_is_named_and_its_run_tried_once_more(tmp_path: Path) ->
             undisturbed = train(configure(*overrides, f"output_dir={tmp_path}/calm"))
             disturbed = Run.of(configure(*overrides, f"output_dir={tmp_path}/killed")).result()
             assert disturbed and disturbed["by_length"] == undisturbed["by_length"]
+
+
+def test_what_workers_share_touches_no_gpu() -> None:
+    """CUDA that was begun before a fork can be used by neither side: every run would fail."""
+    watch = (
+        "import importlib, torch; asked = []\n"
+        "for name in ('init', '_lazy_init', 'is_available', 'device_count', 'current_device'):\n"
+        "    setattr(torch.cuda, name, lambda *args, name=name: asked.append(name))\n"
+        f"for module in {SHARED}: importlib.import_module(module)\n"
+        "assert 'torch._dynamo' in __import__('sys').modules and not asked, asked"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", watch], capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(SCRIPTS.parent)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_run_whose_process_dies_twice_is_reported(tmp_path: Path) -> None:

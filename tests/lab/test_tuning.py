@@ -73,7 +73,8 @@ def test_what_cannot_be_tuned_is_refused_before_anything_is_trained(
         ([*GRID, "study.tune.lr=[0.1,1000]"], "study.tune at lr 1000, warmup 5: trainer.weight"),
         ([*GRID, "hydra/launcher=basic"], "hydra/launcher=basic trains a grid with one learning"),
     ):
-        arguments = [*TINY, *arguments, f"output_dir={tmp_path}/results"]
+        small = ["study.task=[letters]", "study.pe=[none,alibi]"]
+        arguments = [*TINY, *small, *arguments, f"output_dir={tmp_path}/results"]
         status, said = call_script("compare.py", *arguments)
         assert status == 1 and said.startswith("error: ") and expected in said, said
         assert not (tmp_path / "results").exists()

@@ -126,8 +126,9 @@ SHIMS = {
     "python": """
         case "$1 $*" in
             *output_dir=results/notebook*) ;;
+            *study=length*) exec {python} "$@" study.pe=[none,alibi] {small} {tiny} ;;
             *study=multi30k*) exec {python} "$@" study.seeds=[0] {sample} workers=1 ;;
-            scripts/compare.py*) set -- "$@" study.task=[letters] study.seeds=[0] workers=1 ;;
+            scripts/compare.py*) set -- "$@" {small} ;;
             *task=text*) exec {python} "$@" progress=false trainer.steps=5 model.d_model=16 ;;
         esac
         case "$1" in
@@ -141,6 +142,7 @@ SHIMS = {
 }
 
 
+SMALL = "study.task=[letters] study.seeds=[0] workers=1"
 # In place of the captions, which are not shipped, the sample that is.
 SAMPLE = (
     "task.data_dir=data task.source=sample.en task.target=sample.de task.vocab_size=300 "
@@ -166,7 +168,7 @@ def shell(tmp_path: Path) -> Callable[[str], str]:
     shims.mkdir()
     for name, body in SHIMS.items():
         body = body.replace("{python}", sys.executable).replace("{tiny}", shlex.join(TINY))
-        body = body.replace("{sample}", SAMPLE)
+        body = body.replace("{sample}", SAMPLE).replace("{small}", SMALL)
         (shims / name).write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
         (shims / name).chmod(0o755)
     paths = {"PYTHONPATH": str(tmp_path), "PATH": f"{shims}:{os.environ['PATH']}"}

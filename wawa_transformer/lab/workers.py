@@ -20,13 +20,17 @@ from wawa_transformer.training import attempt
 PATIENCE = 20.0  # seconds: a worker whose study was killed needs a step to notice and let go
 TRIES = 2
 GRACE = 60.0  # seconds for a step and a checkpoint
+# Imported once, in the process that all workers are forked from: what compare.py imports, and what
+# AdamW's first step does. None of it may touch CUDA, which does not survive a fork.
+SHARED = ("wawa_transformer.lab.report", "torch._dynamo")
 
 
 class Worker:
     """One process, which trains one run after the other, or some at once."""
 
     def __init__(self, log: Path) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(list(SHARED))
         self.channel, theirs = context.Pipe()
         self.process = context.Process(target=work, args=(theirs, str(log)))
         self.process.start()
