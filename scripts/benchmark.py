@@ -39,6 +39,7 @@ from wawa_transformer.decoding import greedy
 from wawa_transformer.dropout import Dropout
 from wawa_transformer.loss import cross_entropy, loss_and_nll
 from wawa_transformer.machine import choose_device, peak_memory, processor
+from wawa_transformer.positional import ENCODINGS
 from wawa_transformer.runs import make_directory, write_atomically
 from wawa_transformer.search import Beam
 from wawa_transformer.tracking import picture
@@ -374,7 +375,7 @@ class Kept:
             write_atomically(self.path, json.dumps({"about": self.about, "rows": self.rows}))
 
 
-GROWN = ("sinusoidal", "rotary", "alibi", "t5", "shaw", "transformer_xl")
+GROWN = ("sinusoidal", "rotary", "alibi", "t5", "shaw", "transformer_xl", "kerple", "fire", "cope")
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 BATCHES = (1, 4, 16, 64, 256)
 WIDTHS = (64, 128, 256, 512, 1024)
@@ -414,7 +415,11 @@ def growth(device: torch.device, kept: Kept | None = None) -> list[dict[str, Any
     for length in LENGTHS:
         if not kept.has("length", length):
             sides = {pe: one(1, length, 128, pe=pe) for pe in GROWN}
-            sides |= {f"{pe}_cross": one(1, length, 128, pe=pe, cross="same") for pe in GROWN[1:]}
+            sides |= {
+                f"{pe}_cross": one(1, length, 128, pe=pe, cross="same")
+                for pe in GROWN
+                if ENCODINGS[pe].relative
+            }
             grow("length", length, sides)
     for batch in BATCHES:
         if not kept.has("batch", batch):
