@@ -96,7 +96,7 @@ def test_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = rows[rows["grows"] == "length"]
     assert set(lengths["encoding"]) == {
         *benchmark.GROWN,
-        *(f"{n}_cross" for n in benchmark.GROWN[1:]),
+        *(f"{n}_cross" for n in benchmark.GROWN if n not in ("sinusoidal", "cope")),
     }
     assert (rows["milliseconds"] > 0).all()
     assert (rows[rows["encoding"] == "sinusoidal"]["over_sinusoidal"] == 1).all()

@@ -169,13 +169,10 @@ def sentence_tests(study: str) -> list[dict[str, Any]]:
 
 def bleu_by_length(study: str) -> dict[tuple[str, int], BySeed]:
     """What ``evaluate.py`` printed of the study's own test: of encoding and length the BLEU."""
-    printed = (BENCHMARKS / study / "test_2016_flickr.txt").read_text(encoding="utf-8")
     found: dict[tuple[str, int], BySeed] = {}
-    for block in printed.split("$ python ")[1:]:
-        run = re.search(r"run=\S+/(\w+)/seed(\d+)-", block)
-        assert run
+    for encoding, seed, block in printed(study, "test_2016_flickr.txt"):
         for length, score in re.findall(r"^│ (\d+) .*│ ([\d.]+) │$", block, flags=re.M):
-            found.setdefault((run[1], int(length)), {})[int(run[2])] = float(score)
+            found.setdefault((encoding, int(length)), {})[seed] = float(score)
     return found
 
 
@@ -183,15 +180,21 @@ def more_tests(study: str) -> dict[tuple[str, str], list[tuple[float, float]]]:
     """What ``evaluate.py`` printed on further tests: of encoding and test, by seed, BLEU minus
     that of the run it was held against, and p.
     """
-    printed = (BENCHMARKS / study / "more_tests.txt").read_text(encoding="utf-8")
+    rows = r"^(test_\w+)$.*?^BLEU ([+-][\d.]+) against [^\n]* p = ([\d.]+)"
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for block in printed.split("$ python ")[1:]:
-        run = re.search(r"run=\S+/(\w+)/seed\d+-", block)
-        assert run
-        rows = r"^(test_\w+)$.*?^BLEU ([+-][\d.]+) against [^\n]* p = ([\d.]+)"
+    for encoding, _, block in printed(study, "more_tests.txt"):
         for test, gap, p in re.findall(rows, block, flags=re.M | re.S):
-            found.setdefault((run[1], test), []).append((float(gap), float(p)))
+            found.setdefault((encoding, test), []).append((float(gap), float(p)))
     return found
+
+
+def printed(study: str, name: str) -> list[tuple[str, int, str]]:
+    """The parts of a file of what ``evaluate.py`` printed, each with its encoding and seed."""
+    text = (BENCHMARKS / study / name).read_text(encoding="utf-8")
+    command = r"^\$ python scripts/evaluate\.py run=\S+/(\w+)/seed(\d+)-"
+    parts = re.split(command, text, flags=re.M)[1:]
+    threes = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    return [(encoding, int(seed), block) for encoding, seed, block in threes]
 
 
 def rule_of(study: str) -> Rule | None:
