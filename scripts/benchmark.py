@@ -6,7 +6,9 @@ table and decoding take a minute or two, model and text five each, growth a quar
 last keeps what it has, and the same command goes on.
 """
 
+import contextlib
 import copy
+import ctypes
 import functools
 import json
 import math
@@ -364,13 +366,18 @@ class Kept:
             found = json.loads(self.path.read_text(encoding="utf-8"))
             self.rows = found["rows"] if found["about"] == self.about else []
 
-    def has(self, what: str, size: int) -> bool:
+    def has(self, what: str, size: int, measure: str) -> bool:
         """Whether this size has been measured."""
-        return any((row["grows"], row["size"]) == (what, size) for row in self.rows)
+        there = (row for row in self.rows if (row["grows"], row["size"]) == (what, size))
+        return any(measure in row for row in there)
 
-    def add(self, rows: list[dict[str, Any]]) -> None:
-        """Keep those of another size."""
-        self.rows += rows
+    def add(self, what: str, size: int, found: dict[str, dict[str, float]]) -> None:
+        """Keep what was ``found`` of another size, for each encoding."""
+        rows = {(row["grows"], row["size"], row["encoding"]): row for row in self.rows}
+        for encoding, measured in found.items():
+            names: dict[str, Any] = {"grows": what, "size": size, "encoding": encoding}
+            rows.setdefault((what, size, encoding), names).update(measured)
+        self.rows = list(rows.values())
         if self.path:
             write_atomically(self.path, json.dumps({"about": self.about, "rows": self.rows}))
 
@@ -384,50 +391,55 @@ WIDTHS = (64, 128, 256, 512, 1024)
 def growth(device: torch.device, kept: Kept | None = None) -> list[dict[str, Any]]:
     """A training step of 2 + 2 layers as one thing grows: the length, the batch, the width.
 
-    The length for each encoding, by turns, with and without a part in cross-attention. Sizes that
-    were ``kept`` are not measured again.
+    The length for each encoding, by turns, with and without a part in cross-attention; memory
+    first. Sizes that were ``kept`` are not measured again.
     """
     kept = kept or Kept()
 
-    def grow(what: str, size: int, sides: dict[str, tuple[Transformer, Tensor]]) -> None:
-        steps = {name: training_step(built, ids, fast=True) for name, (built, ids) in sides.items()}
-        memory = {name: memory_of(step, device) for name, step in steps.items()}
-        turns = max(3, min(20, 4096 // size))
-        taken = turns_of(steps, f"{what} {size}", turns)
+    def steps(**models: dict[str, Any]) -> dict[str, Callable[[], None]]:
+        return {name: small_step(device, **sizes) for name, sizes in models.items()}
+
+    places = {pe: {"pe": pe} for pe in GROWN}
+    across = (pe for pe in GROWN if ENCODINGS[pe].relative)
+    places |= {f"{pe}_cross": {"pe": pe, "cross": "same"} for pe in across}
+    lengths = {
+        length: {name: {"length": length, **pe} for name, pe in places.items()}
+        for length in LENGTHS
+    }
+    batches = {batch: {"sinusoidal": {"batch": batch, "length": 32}} for batch in BATCHES}
+    widths = {w: {"sinusoidal": {"batch": 16, "length": 32, "width": w}} for w in WIDTHS}
+    grown: dict[str, dict[int, Any]] = {"length": lengths, "batch": batches, "width": widths}
+    every = [(what, size, sides) for what, sizes in grown.items() for size, sides in sizes.items()]
+
+    left = [each for each in every if not kept.has(*each[:2], "megabytes")]
+    for what, size, sides in track(left, "memory"):
+        found = {name: memory_of(step, device) for name, step in steps(**sides).items()}
+        kept.add(what, size, {name: {"megabytes": round(mb, 1)} for name, mb in found.items()})
+    for what, size, sides in every:
+        if kept.has(what, size, "milliseconds"):
+            continue
+        taken = turns_of(steps(**sides), f"{what} {size}", max(3, min(20, 4096 // size)))
         kept.add(
-            [
-                {
-                    "grows": what,
-                    "size": size,
-                    "encoding": name,
+            what,
+            size,
+            {
+                name: {
                     "milliseconds": round(1000 * statistics.median(seconds), 3),
                     "over_sinusoidal": round(ratio(seconds, taken["sinusoidal"]), 3),
-                    "megabytes": round(memory[name], 1),
                 }
                 for name, seconds in taken.items()
-            ]
+            },
         )
-
-    def one(batch: int, length: int, width: int, **pe: Any) -> tuple[Transformer, Tensor]:
-        built = Transformer(32, 32, width, 2, 4, 4 * width, seed=0, **pe).to(device)
-        return built, torch.randint(4, 32, (batch, length), device=device)
-
-    for length in LENGTHS:
-        if not kept.has("length", length):
-            sides = {pe: one(1, length, 128, pe=pe) for pe in GROWN}
-            sides |= {
-                f"{pe}_cross": one(1, length, 128, pe=pe, cross="same")
-                for pe in GROWN
-                if ENCODINGS[pe].relative
-            }
-            grow("length", length, sides)
-    for batch in BATCHES:
-        if not kept.has("batch", batch):
-            grow("batch", batch, {"sinusoidal": one(batch, 32, 128)})
-    for width in WIDTHS:
-        if not kept.has("width", width):
-            grow("width", width, {"sinusoidal": one(16, 32, width)})
     return kept.rows
+
+
+def small_step(
+    device: torch.device, length: int, batch: int = 1, width: int = 128, **pe: Any
+) -> Callable[[], None]:
+    """A training step of 2 + 2 layers."""
+    built = Transformer(32, 32, width, 2, 4, 4 * width, seed=0, **pe).to(device)
+    ids = torch.randint(4, 32, (batch, length), device=device)
+    return training_step(built, ids, fast=True)
 
 
 def draw_growth(rows: pd.DataFrame, path: Path) -> None:
@@ -458,7 +470,9 @@ def draw_growth(rows: pd.DataFrame, path: Path) -> None:
 def memory_of(work: Callable[[], object], device: torch.device) -> float:
     """The most memory that ``work`` takes beside what there is, in MB.
 
-    On a CPU in a process of its own, which begins as a copy of this one.
+    On a CPU in a process of its own, which begins as a copy of this one. What this one's allocator
+    has kept for later would be taken first, and seen by nobody: it is given back before. A small
+    step comes first, since libraries begin with buffers of their own.
     """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -466,8 +480,11 @@ def memory_of(work: Callable[[], object], device: torch.device) -> float:
         work()
         return (torch.cuda.max_memory_allocated(device) - before) / 1e6
     here, there = multiprocessing.Pipe(duplex=False)
+    with contextlib.suppress(AttributeError, OSError):  # an allocator that is not glibc's
+        ctypes.CDLL(None).malloc_trim(0)
 
     def child() -> None:
+        small_step(device, length=2, width=16)()
         before = peak_memory(device)
         work()
         there.send(peak_memory(device) - before)

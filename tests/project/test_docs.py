@@ -477,15 +477,18 @@ def test_the_outcomes_are_those_that_the_findings_speak_of() -> None:
 
 
 def test_the_speed_of_a_step_is_what_the_benchmark_wrote() -> None:
-    """Each row of the two tables in docs/model.md."""
+    """Each row of the tables in docs/model.md."""
     found = json.loads((ROOT / "benchmarks" / "model" / "results.json").read_text("utf-8"))
     page = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
-    sides = ("torch", "x_transformers", "marian", "plain", "floor")
+    sides = ("bf16", "torch", "x_transformers", "marian", "plain", "floor")
     for shape in "TSB":
         ratios = (found[f"{shape}_{side}_over_ours"] for side in sides)
         cells = [f"{found[f'{shape}_ours_milliseconds']:,.0f}", *(f"{r:.2f}" for r in ratios)]
         [row] = (line for line in page.splitlines() if line.startswith(f"| {shape} |"))
         assert row.endswith(f"| {' | '.join(cells)} |"), cells
+    halved = sorted(found[f"{shape}_bf16_over_ours"] for shape in "TSB")
+    training = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    assert f"(model.md#speed) {halved[0]:.2f} to {halved[-1]:.2f};" in training
     found = json.loads((ROOT / "benchmarks" / "decoding" / "results.json").read_text("utf-8"))
     rows = {"batch1": "1, greedily", "batch32": "32, greedily", "beam4": "32, with a beam of 4"}
     for name, label in rows.items():
@@ -498,10 +501,34 @@ def test_the_speed_of_a_step_is_what_the_benchmark_wrote() -> None:
     for said in (
         f"takes {found['torch_mixed_over_ours']:.2f} times as long a token",
         f"it takes {found['ours_mixed_over_ours']:.2f} times as long.",
+        f"ours takes {found['ours_bf16_over_ours']:.2f} times as long.",
         f"are {found['ours_mixed_real_percent']:.0f}% real tokens",
         f"buckets are {found['ours_real_percent']:.0f}%",
     ):
         assert said in page, said
+
+
+def test_a_step_grows_with_the_length_as_the_benchmark_wrote() -> None:
+    """The table of docs/model.md: every encoding, and with it in cross-attention where it can."""
+    rows = pd.read_csv(ROOT / "benchmarks" / "growth" / "results.csv")
+    found = rows[rows["grows"] == "length"].set_index(["encoding", "size"])
+    page = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
+    sizes = (64, 256, 1024, 2048, 4096)
+    cells = [f"{found['milliseconds']['sinusoidal', size]:,.0f} ms" for size in sizes]
+    table = {"encoding": [f"{size:,}" for size in sizes], "`sinusoidal`": cells}
+    ratios = found["over_sinusoidal"]
+    names = set(ratios.index.unique(0))
+    for kind in {name.removesuffix("_cross") for name in names} - {"sinusoidal"}:
+        both = [name for name in (kind, f"{kind}_cross") if name in names]
+        table[f"`{kind}`"] = [
+            " / ".join(f"{ratios[name, size]:.1f}" for name in both) for size in sizes
+        ]
+    assert len(table) == 2 + 8
+    for name, cells in table.items():
+        assert f"| {name} | {' | '.join(cells)} |" in page, cells
+    small, large = (found["megabytes"][name, 4096] / 1000 for name in ("sinusoidal", "cope"))
+    said = f"takes {small:.1f} GB of memory with the sinusoid and {large:.0f} with `cope`."
+    assert said in " ".join(page.split()), said
 
 
 def test_the_finding_on_scan_with_shared_layers_says_what_was_measured() -> None:
