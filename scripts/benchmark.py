@@ -396,9 +396,6 @@ def growth(device: torch.device, kept: Kept | None = None) -> list[dict[str, Any
     """
     kept = kept or Kept()
 
-    def steps(**models: dict[str, Any]) -> dict[str, Callable[[], None]]:
-        return {name: small_step(device, **sizes) for name, sizes in models.items()}
-
     places = {pe: {"pe": pe} for pe in GROWN}
     across = (pe for pe in GROWN if ENCODINGS[pe].relative)
     places |= {f"{pe}_cross": {"pe": pe, "cross": "same"} for pe in across}
@@ -411,25 +408,28 @@ def growth(device: torch.device, kept: Kept | None = None) -> list[dict[str, Any
     grown: dict[str, dict[int, Any]] = {"length": lengths, "batch": batches, "width": widths}
     every = [(what, size, sides) for what, sizes in grown.items() for size, sides in sizes.items()]
 
-    left = [each for each in every if not kept.has(*each[:2], "megabytes")]
-    for what, size, sides in track(left, "memory"):
-        found = {name: memory_of(step, device) for name, step in steps(**sides).items()}
-        kept.add(what, size, {name: {"megabytes": round(mb, 1)} for name, mb in found.items()})
-    for what, size, sides in every:
-        if kept.has(what, size, "milliseconds"):
-            continue
-        taken = turns_of(steps(**sides), f"{what} {size}", max(3, min(20, 4096 // size)))
-        kept.add(
-            what,
-            size,
-            {
-                name: {
-                    "milliseconds": round(1000 * statistics.median(seconds), 3),
-                    "over_sinusoidal": round(ratio(seconds, taken["sinusoidal"]), 3),
-                }
-                for name, seconds in taken.items()
-            },
-        )
+    def lacking(measure: str) -> list[tuple[str, int, Any]]:
+        return [each for each in every if not kept.has(*each[:2], measure)]
+
+    def steps(sides: dict[str, Any]) -> dict[str, Callable[[], None]]:
+        return {name: small_step(device, **sizes) for name, sizes in sides.items()}
+
+    for what, size, sides in track(lacking("megabytes"), "memory"):
+        found = {
+            name: {"megabytes": round(memory_of(step, device), 1)}
+            for name, step in steps(sides).items()
+        }
+        kept.add(what, size, found)
+    for what, size, sides in lacking("milliseconds"):
+        taken = turns_of(steps(sides), f"{what} {size}", max(3, min(20, 4096 // size)))
+        found = {
+            name: {
+                "milliseconds": round(1000 * statistics.median(seconds), 3),
+                "over_sinusoidal": round(ratio(seconds, taken["sinusoidal"]), 3),
+            }
+            for name, seconds in taken.items()
+        }
+        kept.add(what, size, found)
     return kept.rows
 
 
@@ -471,8 +471,8 @@ def memory_of(work: Callable[[], object], device: torch.device) -> float:
     """The most memory that ``work`` takes beside what there is, in MB.
 
     On a CPU in a process of its own, which begins as a copy of this one. What this one's allocator
-    has kept for later would be taken first, and seen by nobody: it is given back before. A small
-    step comes first, since libraries begin with buffers of their own.
+    has kept for later would be taken first, and seen by nobody: it is given back before. A step of
+    a smaller model comes first, since libraries begin with buffers of their own.
     """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
