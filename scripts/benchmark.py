@@ -40,7 +40,7 @@ from wawa_transformer.corpus import begins
 from wawa_transformer.decoding import greedy
 from wawa_transformer.dropout import Dropout
 from wawa_transformer.loss import cross_entropy, loss_and_nll
-from wawa_transformer.machine import choose_device, peak_memory, processor
+from wawa_transformer.machine import peak_memory, processor, take_device
 from wawa_transformer.positional import ENCODINGS
 from wawa_transformer.runs import make_directory, write_atomically
 from wawa_transformer.search import Beam
@@ -529,8 +529,7 @@ register("benchmark", BenchmarkConfig, rules)
 
 @script("benchmark")
 def main(config: DictConfig) -> None:
-    torch.set_num_threads(config.trainer.threads)
-    device = choose_device(config.trainer.device)
+    device = take_device(config.trainer)
     on_gpu = device.type == "cuda"
     machine = {
         "device": torch.cuda.get_device_name(device) if on_gpu else processor(),

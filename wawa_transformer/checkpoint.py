@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from tokenizers import Tokenizer
 
 from wawa_transformer.config import UserError, build_model
-from wawa_transformer.machine import choose_device
+from wawa_transformer.machine import take_device
 from wawa_transformer.runs import Run, write_atomically
 from wawa_transformer.transformer import Transformer
 
@@ -153,7 +153,6 @@ def load_tokenizer(path: Path, state: dict[str, Any]) -> Tokenizer:
 
 def open_trained(config: DictConfig) -> tuple[Run, Transformer, Tokenizer, DictConfig]:
     """What ``run=DIRECTORY`` and ``checkpoint=`` on the command line name, ready to be used."""
-    torch.set_num_threads(config.trainer.threads)
-    device = choose_device(config.trainer.device)
+    device = take_device(config.trainer)
     run = Run.at(Path(config.run))
     return run, *load_model(run, config.checkpoint, device)

@@ -21,7 +21,7 @@ from wawa_transformer import checkpoint, evaluation, parallel, processes
 from wawa_transformer.batching import Examples, encode
 from wawa_transformer.config import UserError, build_model
 from wawa_transformer.loss import loss_and_nll
-from wawa_transformer.machine import choose_device, is_out_of_memory
+from wawa_transformer.machine import is_out_of_memory, take_device
 from wawa_transformer.runs import Run, identity
 from wawa_transformer.seeds import seed_for
 from wawa_transformer.tasks import Task
@@ -158,10 +158,9 @@ def assemble(config: DictConfig, run: Run, path: Path | None) -> Training:
             f"{processes.world()}: its dropout masks would be others; go on with {before}, or give "
             f"another seed or output_dir."
         )
-    torch.set_num_threads(trainer.threads)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS cannot be deterministic
     torch.use_deterministic_algorithms(trainer.deterministic)
-    device = choose_device(trainer.device)
+    device = take_device(trainer)
     task = build_task(config)
     data = task.dataset(config.seed)
     tokenizer = checkpoint.load_tokenizer(path, saved) if path and saved else task.tokenizer(data)
