@@ -13,8 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from wawa_transformer import Transformer
 from wawa_transformer.loss import loss_and_nll
-from wawa_transformer.positional import ENCODINGS, Place, build, consecutive
-from wawa_transformer.scoring import Doors, blocks, fused
+from wawa_transformer.positional import ENCODINGS
 from wawa_transformer.tracking import attention_maps
 from wawa_transformer.transformer import causal_mask, padding_mask
 
@@ -218,15 +217,6 @@ def test_boolean_masks_leave_one_graph() -> None:
             assert torch.equal(graph(src, tgt, *(masks if with_masks else ())), model(src, tgt))
 
 
-def test_a_source_of_padding_alone_stays_finite() -> None:
-    """A row that may attend to nothing gives numbers, forward and backward."""
-    model = ours()
-    logits = model(torch.zeros(1, 4, dtype=torch.long), padded(1, 3, 0))
-    logits.sum().backward()
-    assert logits.isfinite().all()
-    assert all(p.grad.isfinite().all() for p in model.parameters())
-
-
 def test_attention_that_is_looked_at_is_attention_that_is_used() -> None:
     """Keeping the weights takes another path to the same logits; each row is a distribution."""
     model, src, tgt = ours(), padded(1, 6, 0), padded(1, 5, 1)
@@ -241,57 +231,6 @@ def test_attention_that_is_looked_at_is_attention_that_is_used() -> None:
     for layer in model.decoder_layers:
         layer.self_attention.keep_weights = layer.cross_attention.keep_weights = True
     torch.testing.assert_close(model(src, tgt), fast, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_queries_in_parts_attend_as_all_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logits and gradients of two queries at a time, with padding on both sides."""
-    src, tgt = padded(3, 7, 0), padded(3, 5, 1)
-
-    def run() -> list[Tensor]:
-        model = ours(**MODELS[name])
-        logits = model(src, tgt)
-        logits.square().sum().backward()
-        return [logits, *(p.grad for p in model.parameters() if p.grad is not None)]
-
-    whole = run()
-    monkeypatch.setattr("wawa_transformer.scoring.SCORES", 1)
-    monkeypatch.setattr("wawa_transformer.scoring.FEWEST_ROWS", 2)
-    monkeypatch.setattr("wawa_transformer.relative.MANY_PAIRS", 1)
-    close = 1e-6 if name.startswith(("cope", "fire")) else 1e-11  # these reckon in float32
-    torch.testing.assert_close(run(), whole, rtol=0, atol=close)
-
-
-@pytest.mark.parametrize(("pe", "parts"), [("t5", [(2, 2), (2, 4), (1, 5)]), ("rotary", [(5, 5)])])
-def test_a_part_has_the_keys_that_it_may_see(
-    pe: str, parts: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Under a causal mask none to the right; without a bias the kernel is given all at once."""
-    at, encoding = consecutive(5), build(pe, Place(D, HEADS, role="decoder"), {})
-    q, k, v = torch.randn(3, 2, HEADS, 5, D // HEADS)
-    monkeypatch.setattr("wawa_transformer.scoring.SCORES", 1)
-    monkeypatch.setattr("wawa_transformer.scoring.FEWEST_ROWS", 2)
-    every = list(blocks(q, k, v, causal_mask(5), Doors(encoding, at, at)))
-    assert [(q.size(2), k.size(2)) for q, k, *_ in every] == parts
-    for q, k, v, mask, doors in every:
-        assert mask is not None and mask.shape[-2:] == (q.size(2), k.size(2)) and v.shape == k.shape
-        assert doors and doors.query.end == doors.key.end == k.size(2)
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_a_cpu_attends_in_float32_under_autocast(bias: bool) -> None:
-    """To the bit what it gives without autocast, from the same queries, keys and values."""
-    torch.manual_seed(0)
-    given = torch.randn(3, 2, 2, 5, 8).bfloat16()
-    mask = torch.randn(2, 2, 5, 5).bfloat16() if bias else torch.ones(5, 5).tril().bool()
-    low, high = given.clone().requires_grad_(), given.float().requires_grad_()
-    with torch.autocast("cpu", torch.bfloat16):
-        ours = fused(*low, mask)
-    expected = nn.functional.scaled_dot_product_attention(*high, mask.float() if bias else mask)
-    assert ours.dtype == torch.float32 and torch.equal(ours, expected)
-    for output in (ours, expected):
-        output.square().sum().backward()
-    assert torch.equal(low.grad, high.grad.bfloat16())
 
 
 def test_shared_layers_are_one_layer_applied_again() -> None:

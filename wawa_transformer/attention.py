@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wawa_transformer.scoring import Doors, fused, in_parts
+from wawa_transformer.scoring import Doors, attend, fused
 
 
 class KeyValueCache:
@@ -100,19 +100,12 @@ class MultiHeadAttention(nn.Module):
                 if cache is not None:
                     cache.append(k, v)
 
-        whole = self.whole or self.keep_weights
-        attended = in_parts(self.attend_with, q, k, v, mask, doors, whole)  # (B,H,Q,Dh)
+        if self.whole or self.keep_weights:
+            added = mask if doors is None else doors.added(q, k, mask)
+            attended = self.attend(q, k, v, added)  # (B,H,Q,Dh)
+        else:
+            attended = attend(q, k, v, mask, doors)
         return self.out_proj(attended.transpose(1, 2).flatten(2))  # (B,Q,H,Dh) -> (B,Q,D)
-
-    def attend_with(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, doors: Doors | None
-    ) -> Tensor:
-        """:meth:`attend`, with what door 3 adds to the scores."""
-        bias = doors.encoding.bias(q, k, doors.query, doors.key) if doors else None
-        if bias is not None:
-            # One tensor for both: SDPA takes a boolean mask or a float bias, never the two.
-            mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
-        return self.attend(q, k, v, mask)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """``softmax(q k^T / sqrt(Dh)) v`` (equation 1); a row that may see nothing is zero."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wawa_transformer.limits import MOST_POSITIONS, check_number, check_word
@@ -27,6 +28,8 @@ class Kerple(RelativeEncoding, kind="kerple"):
     published code clips them. The kernel is even: where keys lie on both sides, either side has
     numbers of its own.
     """
+
+    of_positions = True
 
     def __init__(self, place: Place, form: str = "log") -> None:
         super().__init__(place)
@@ -76,6 +79,8 @@ class FIRE(RelativeEncoding, kind="fire"):
     of a stack.
     """
 
+    of_positions = True
+
     def __init__(
         self, place: Place, width: int = 32, threshold: float = 512.0, scale: float = 0.1
     ) -> None:
@@ -95,10 +100,10 @@ class FIRE(RelativeEncoding, kind="fire"):
         every = -self.every(query, key)  # i - j, (R,)
         signed = every.sign() * self.psi(every.abs())
         above = self.to_pairs(signed[None, None, None], query, key)  # (b,h,Q,K)
-        i, j = self.psi(query.index), self.psi(key.index)
-        below = torch.maximum(i[..., :, None], j[..., None, :])  # ψ of the larger one: it grows
         limit = self.psi((self.share * self.threshold).abs())
-        return self.network(above / below.maximum(limit)).to(q.dtype)
+        i, j = (self.psi(at.index).maximum(limit) for at in (query, key))
+        below = torch.maximum(i[..., :, None], j[..., None, :])  # ψ of the largest: it grows
+        return self.network(above / below).to(q.dtype)
 
     def psi(self, x: Tensor) -> Tensor:
         """``log(cx + 1)``, c positive."""
@@ -152,19 +157,20 @@ class CoPE(Encoding, kind="cope"):
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
         left = key.index[..., None, :] <= query.index[..., :, None]  # (b,h,Q,K)
-        gates = (q @ k.transpose(-2, -1) / q.size(-1) ** 0.5).float().sigmoid()  # (B,H,Q,K)
-        up_to = gates.cumsum(-1)  # each key's count from the first key on, itself included
-        to_query = (gates * left).sum(-1, keepdim=True)
-        count = to_query - up_to + gates
-        if not self.place.causal:
-            count = torch.where(left, count, up_to - to_query)
+        gates = (q * q.size(-1) ** -0.5 @ k.transpose(-2, -1)).float().sigmoid()  # (B,H,Q,K)
+        passed = gates * left
+        # From the query on, which is not counted, to each key, which is; to the left less than 0.
+        beyond = gates.cumsum(-1) - passed.sum(-1, keepdim=True)
+        count = torch.addcmul(passed, beyond, torch.where(left, -1.0, 1.0))
         rows = self.table.size(1)
-        side = 0 if self.place.causal else ~left * rows  # where the vectors of its side begin
-        count = count.clamp(0, rows - 1)
-        low = count.floor()
-        scores = q @ self.table.flatten(0, 1).T.to(q.dtype)  # (2,R,Dh) -> (B,H,Q,2R)
-        below, above = (pick(scores, each.long() + side) for each in (low, count.ceil()))
-        return below.lerp(above, (count - low).to(q.dtype))
+        low = count.detach().floor().clamp(0, rows - 1)
+        index = low.long()
+        if not self.place.causal:
+            index += ~left * rows  # where the vectors of its side begin
+        steps = F.pad(self.table.diff(dim=1), (0, 0, 0, 1))  # to the next; the last has none
+        tables = (each.flatten(0, 1).T.to(q.dtype) for each in (self.table, steps))  # (Dh,2R)
+        below, step = (pick(q @ table, index) for table in tables)  # (B,H,Q,K)
+        return torch.addcmul(below, step, (count - low).to(q.dtype))
 
     def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
         nn.init.zeros_(self.table)

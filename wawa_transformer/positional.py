@@ -107,6 +107,7 @@ class Encoding(nn.Module):
     max_positions: int | None = None  # how many positions it has; None: any number
     counted = True  # whether it depends on positions at all
     relative = False  # whether on nothing but differences of positions: doors 2 and 3 alone
+    of_positions = False  # whether queries and keys have no say in door 3: one for all layers
     draws = False  # whether training draws more at random than dropout's masks
 
     def __init_subclass__(cls, kind: str | None = None, **kwargs: Any) -> None:
@@ -141,7 +142,8 @@ class Encoding(nn.Module):
         """Door 3: what is added to ``q k^T / sqrt(Dh)``, broadcastable to ``(B,H,Q,K)``.
 
         ``q (B,H,Q,Dh)`` and ``k (B,H,K,Dh)`` have been through door 2. Of a long sequence they are
-        a few queries, and the keys up to the last one that these may see.
+        a few queries, and the keys up to the last one that these may see. Where ``of_positions`` is
+        set, nothing of them but their shape and type may be used.
         """
         return None
 

@@ -184,6 +184,7 @@ class ALiBi(RelativeEncoding, kind="alibi"):
     apart, is always directed.
     """
 
+    of_positions = True
     slopes: Tensor
 
     def __init__(self, place: Place, directed: bool = False) -> None:
@@ -194,15 +195,10 @@ class ALiBi(RelativeEncoding, kind="alibi"):
         self.register_buffer("slopes", slopes, persistent=False)  # (2,H): to the left, to the right
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        return self.penalty(query, key).to(q.dtype)
-
-    @once_a_pass
-    def penalty(self, query: Positions, key: Positions) -> Tensor:
-        """What every layer subtracts, negative: ``(b,H,Q,K)``."""
         every = self.every(query, key)
         left, right = self.slopes[..., None]  # (H,1) each
         values = -torch.where(every > 0, right, left) * every.abs()  # (H,R)
-        return self.to_pairs(values[None, :, None], query, key)
+        return self.to_pairs(values[None, :, None], query, key).to(q.dtype)  # (b,H,Q,K)
 
 
 def alibi_slopes(num_heads: int) -> list[float]:
@@ -226,6 +222,7 @@ class T5Buckets(RelativeEncoding, kind="t5"):
     serve keys to the right. One table serves all layers of a stack, as in the paper.
     """
 
+    of_positions = True
     edges: Tensor
 
     def __init__(self, place: Place, num_buckets: int = 32, max_distance: int = 128) -> None:
@@ -249,13 +246,8 @@ class T5Buckets(RelativeEncoding, kind="t5"):
         self.initialise(lambda name: torch.default_generator)
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        values = self.table[self.buckets(query, key)].to(q.dtype)  # (R,H)
+        values = self.table[self.bucket(self.every(query, key))].to(q.dtype)  # (R,H)
         return self.to_pairs(values.T[None, :, None], query, key)  # (b,H,Q,K)
-
-    @once_a_pass
-    def buckets(self, query: Positions, key: Positions) -> Tensor:
-        """The bucket of every distance, ``(R,)``."""
-        return self.bucket(self.every(query, key))
 
     def bucket(self, distance: Tensor) -> Tensor:
         """The bucket of each ``distance`` (key minus query), any shape, int64."""

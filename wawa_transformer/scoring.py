@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,76 +15,66 @@ SCORES = 2**20  # so many of one attention are formed at once on a CPU: 4 MiB of
 FEWEST_ROWS = 32
 
 
-@dataclass(frozen=True, eq=False)
 class Doors:
-    """Doors 2 and 3 of an encoding, and where queries and all keys of an attention stand."""
+    """Doors 2 and 3 of an encoding in one attention, and where its queries and keys stand.
 
-    encoding: Encoding
-    query: Positions
-    key: Positions
-
-
-Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None, Doors | None]  # q, k, v, mask, doors
-
-
-def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """torch's kernel; in float32 where a CPU's autocast would have it in bf16.
-
-    The CPU's backward pass takes ten times as long in bf16.
+    One object serves all layers of a pass, with one mask: what does not depend on a layer's
+    queries and keys is formed by the first of them.
     """
-    if q.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    with torch.autocast("cpu", enabled=False):
-        q, k, v = q.float(), k.float(), v.float()
-        mask = mask.float() if mask is not None and mask.is_floating_point() else mask
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
+    def __init__(self, encoding: Encoding, query: Positions, key: Positions) -> None:
+        self.encoding, self.query, self.key = encoding, query, key
+        self.formed: Tensor | None = None
+        self.cut: list[Part] = []
 
-def in_parts(
-    attend: Callable[..., Tensor],
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    doors: Doors | None,
-    whole: bool,
-) -> Tensor:
-    """``attend(q, k, v, mask, doors)``, ``(B,H,Q,Dh)``; unless it must be ``whole``, in parts."""
-    if whole:
-        return attend(q, k, v, mask, doors)
-    attended = [attend(*part) for part in blocks(q, k, v, mask, doors)]
-    return torch.cat(attended, dim=2) if len(attended) > 1 else attended[0]
+    def added(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor | None:
+        """What is added to the scores, door 3 and the mask in one tensor; or the mask alone.
 
-
-def blocks(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, doors: Doors | None
-) -> Iterator[Inputs]:
-    """The same attention, of long sequences with a bias on a CPU a few queries at a time.
-
-    There a bias has no kernel of its own: all scores (B,H,Q,K) are formed, and read and written a
-    dozen times, far more than a processor's cache holds. Each part has the keys that it may see.
-    """
-    batch, heads, rows, _ = q.shape
-    here = q.device.type == "cpu" and not torch.compiler.is_compiling()  # which fuses its own
-    if here and doors is not None and type(doors.encoding).bias is not Encoding.bias:
-        rows = max(FEWEST_ROWS, SCORES // (batch * heads * k.size(2)))
-    if doors is None or rows >= q.size(2):
-        yield q, k, v, mask, doors
-        return
-    if mask is not None:
-        pairs = q.size(2), k.size(2)
-        mask = mask.expand(torch.broadcast_shapes(mask.shape, pairs))  # (…,Q,K)
-    for first in range(0, q.size(2), rows):
-        last, keys, may = min(first + rows, q.size(2)), k.size(2), mask
+        SDPA takes a boolean mask or a float bias, never the two.
+        """
+        if self.formed is not None:
+            return self.formed
+        bias = self.encoding.bias(q, k, self.query, self.key)
+        if bias is None:
+            return mask
         if mask is not None:
-            may = mask[..., first:last, :]  # (…,q,K)
-            seen = may.flatten(0, -2).any(0)  # (K,)
-            if seen.any():
-                keys = int(seen.nonzero().amax()) + 1
-            may = may[..., :keys]
-        at = between(doors.query, first, last), between(doors.key, 0, keys)
-        part = q[:, :, first:last], k[:, :, :keys], v[:, :, :keys]
-        yield *part, may, Doors(doors.encoding, *at)
+            # Added, since the gradient of a sum passes as it is, and a masked fill's does not.
+            bias = bias + torch.where(mask, 0.0, float("-inf")).to(bias.dtype)
+        if self.encoding.of_positions:
+            self.formed = bias
+        return bias
+
+    def parts(self, mask: Tensor | None, rows: int) -> list[Part]:
+        """The same attention ``rows`` queries at a time, with the keys that these may see."""
+        if self.cut:
+            return self.cut
+        queries, every = self.query.index.size(-1), self.key.index.size(-1)
+        several = rows < queries
+        if mask is not None and several:
+            mask = mask.expand(torch.broadcast_shapes(mask.shape, (queries, every)))  # (…,Q,K)
+        for first in range(0, queries, rows):
+            last, keys, may = min(first + rows, queries), every, mask
+            if mask is not None and several:
+                may = mask[..., first:last, :]  # (…,q,K)
+                seen = may.flatten(0, -2).any(0)  # (K,)
+                if seen.any():
+                    keys = int(seen.nonzero().amax()) + 1
+                may = may[..., :keys]
+            blind = may is not None and not bool(may.any(-1).all())
+            at = between(self.query, first, last), between(self.key, 0, keys)
+            doors = Doors(self.encoding, *at)
+            self.cut.append(Part(slice(first, last), slice(keys), may, blind, doors))
+        return self.cut
+
+
+class Part(NamedTuple):
+    """A few queries of an attention, and the keys up to the last one that these may see."""
+
+    queries: slice
+    keys: slice
+    mask: Tensor | None  # (…,q,K)
+    blind: bool  # whether one of the queries may see nothing
+    doors: Doors
 
 
 def between(at: Positions, first: int, last: int) -> Positions:
@@ -93,3 +83,57 @@ def between(at: Positions, first: int, last: int) -> Positions:
     if not at.consecutive:
         return Positions(index, at.end)
     return Positions(index, at.start + last, at.start + first, consecutive=True)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, doors: Doors | None) -> Tensor:
+    """``softmax(q k^T / sqrt(Dh) + bias) v``, ``(B,H,Q,Dh)``, in the way that is the fastest.
+
+    On a CPU a bias has no kernel of its own: all scores (B,H,Q,K) are formed, and read and written
+    several times, of long sequences far more than a processor's cache holds. There a few queries
+    come at a time.
+    """
+    if doors is None:
+        return fused(q, k, v, mask)
+    here = q.device.type == "cpu" and not torch.compiler.is_compiling()  # which fuses its own
+    if not here or type(doors.encoding).bias is Encoding.bias:
+        return fused(q, k, v, doors.added(q, k, mask))
+    batch, heads, queries, _ = q.shape
+    rows = max(FEWEST_ROWS, SCORES // (batch * heads * k.size(2)))
+    attended = []
+    for part in doors.parts(mask, min(rows, queries)):
+        some = q[:, :, part.queries], k[:, :, part.keys], v[:, :, part.keys]
+        added = part.doors.added(*some[:2], part.mask)
+        assert added is not None, "there is a bias"
+        kernel = summed if added.requires_grad and not part.blind else sdpa
+        attended.append(fused(*some, added, kernel))
+    return torch.cat(attended, dim=2) if len(attended) > 1 else attended[0]
+
+
+sdpa = F.scaled_dot_product_attention
+
+
+def fused(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, kernel: Callable[..., Tensor] = sdpa
+) -> Tensor:
+    """torch's kernel; in float32 where a CPU's autocast would have it in bf16.
+
+    The CPU's backward pass takes ten times as long in bf16.
+    """
+    if q.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
+        return kernel(q, k, v, mask)
+    with torch.autocast("cpu", enabled=False):
+        q, k, v = q.float(), k.float(), v.float()
+        mask = mask.float() if mask is not None and mask.is_floating_point() else mask
+        return kernel(q, k, v, mask)
+
+
+def summed(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """What SDPA gives, for a bias that is trained, and queries that all see something.
+
+    Those scores are formed in any case, and this way read and written less often.
+    """
+    batch, heads, queries, width = q.shape
+    bias = bias.expand(batch, heads, queries, k.size(2)).flatten(0, 1)  # (B*H,Q,K)
+    q, k = q.flatten(0, 1), k.flatten(0, 1)  # (B,H,Q,Dh) -> (B*H,Q,Dh)
+    scores = torch.baddbmm(bias, q, k.mT, alpha=width**-0.5)  # (B*H,Q,K)
+    return (scores.softmax(-1) @ v.flatten(0, 1)).unflatten(0, (batch, heads))

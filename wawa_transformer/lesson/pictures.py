@@ -250,7 +250,7 @@ def scores(t: Words) -> Figure:
     distance = torch.arange(40)[None, :] - torch.arange(40)[:, None]
     added = (key @ query / 64)[distance.clamp(-8, 8) + 8]
     with torch.no_grad():
-        penalty = ALiBi(place).penalty(at, at)[0, 0]
+        penalty = ALiBi(place).bias(ones, ones, at, at)[0, 0]
         bucket = T5Buckets(place).bucket(distance)
     for axes, name, values, look in zip(
         panels,
