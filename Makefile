@@ -13,7 +13,7 @@ compare: .venv/installed ## the default study and its report; ARGS="study=multi3
 	$(BIN)/python scripts/compare.py $(ARGS)
 
 test: .venv/installed ## every test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 lint: .venv/installed ## style
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

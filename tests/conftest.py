@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import runpy
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from typing import Any
 import hypothesis
 import pytest
 import torch
+import warm
 from chromium import chromium
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
@@ -102,10 +106,18 @@ def flat(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in every.items() if value is not None}
 
 
+@functools.cache
+def warm_python() -> list[str]:
+    """The command of a Python for scripts that has imported its libraries already."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    return [sys.executable, "-S", "-E", warm.__file__, warm.started(folder.name)]
+
+
 def run_script(name: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run a script as a user does."""
     return subprocess.run(
-        [sys.executable, str(SCRIPTS / name), *arguments],
+        [*warm_python(), str(SCRIPTS / name), *arguments],
         input=stdin, capture_output=True, text=True, timeout=240,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip

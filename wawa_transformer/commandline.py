@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
 import functools
+import gc
 import os
 import re
 import sys
@@ -133,6 +135,7 @@ def script(
                 task(config)
 
         def main() -> None:
+            atexit.register(gc.freeze)  # or Python's last collection goes through all of torch
             os.environ["HYDRA_FULL_ERROR"] = "1"  # hand the exception to us instead of printing it
             run = hydra.main(
                 config_path=str(CONFIG_DIR), config_name=config_name, version_base="1.3"

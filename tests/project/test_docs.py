@@ -24,12 +24,12 @@ import pytest
 import redraw
 import torch
 import yaml
-from conftest import SCRIPTS, TINY, configure
+from conftest import SCRIPTS, TINY, configure, warm_python
 
 from wawa_transformer import Transformer
 from wawa_transformer.__main__ import overview
 from wawa_transformer.config import UserError
-from wawa_transformer.lab import analysis, answers
+from wawa_transformer.lab import answers, tables
 from wawa_transformer.lab.conditions import Alike, over_sentences
 from wawa_transformer.lab.intervals import Estimate
 from wawa_transformer.sinusoid import sinusoid_table
@@ -50,7 +50,7 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     words = shlex.split(command)
     assert words[0] == "python"
     return subprocess.run(
-        [sys.executable, *words[1:], *TINY], cwd=folder, capture_output=True, text=True,
+        [*warm_python(), *words[1:], *TINY], cwd=folder, capture_output=True, text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(folder)}, timeout=240,
     )  # fmt: skip
 
@@ -124,18 +124,22 @@ def test_the_projects_own_tests_hold_with_the_tutorials_code_in_place(extended: 
 SHIMS = {
     # Small runs: every study one task and one seed, every text training five steps.
     "python": """
+        case "$1" in
+            scripts/*) python={warm} ;;
+            *) exec {python} "$@" ;;
+        esac
         case "$1 $*" in
             *output_dir=results/notebook*) ;;
-            *study=length*) exec {python} "$@" study.pe=[none,alibi] {small} {tiny} ;;
-            *study=multi30k*) exec {python} "$@" study.seeds=[0] {sample} workers=1 ;;
+            *study=length*) exec $python "$@" study.pe=[none,alibi] {small} {tiny} ;;
+            *study=multi30k*) exec $python "$@" study.seeds=[0] {sample} workers=1 ;;
             scripts/compare.py*) set -- "$@" {small} ;;
-            *task=text*) exec {python} "$@" progress=false trainer.steps=5 model.d_model=16 ;;
+            *task=text*) exec $python "$@" progress=false trainer.steps=5 model.d_model=16 ;;
         esac
         case "$1" in
-            scripts/figures.py) exec {python} "$@" lang=en ;;
-            scripts/train.py | scripts/compare.py) exec {python} "$@" {tiny} ;;
+            scripts/figures.py) exec $python "$@" lang=en ;;
+            scripts/train.py | scripts/compare.py) exec $python "$@" {tiny} ;;
         esac
-        exec {python} "$@" """,
+        exec $python "$@" """,
     "make": 'case "$1" in compare) python scripts/compare.py ;; *) echo "make $1" ;; esac',
     "torchrun": 'exec {python} -m torch.distributed.run "$@" {tiny}',
     "tensorboard": 'test -d "$2"',  # a server that would not end
@@ -167,6 +171,7 @@ def shell(tmp_path: Path) -> Callable[[str], str]:
     shims = tmp_path / "bin"
     shims.mkdir()
     for name, body in SHIMS.items():
+        body = body.replace("{warm}", shlex.quote(shlex.join(warm_python())))
         body = body.replace("{python}", sys.executable).replace("{tiny}", shlex.join(TINY))
         body = body.replace("{sample}", SAMPLE).replace("{small}", SMALL)
         (shims / name).write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
@@ -411,13 +416,13 @@ def test_pictures_are_drawn_again_from_what_the_report_drew(study: str) -> None:
     results = redraw.results_of(ROOT / "benchmarks" / study)
     table = pd.read_csv(ROOT / "benchmarks" / study / "results.csv")
     pd.testing.assert_frame_equal(
-        analysis.length_table(results)[table.columns.drop("trained")].fillna(math.nan),
+        tables.length_table(results)[table.columns.drop("trained")].fillna(math.nan),
         table.drop(columns="trained"),
         check_dtype=False,
     )
     generated = [result for result in results if result["train_max_length"] is not None]
     assert bool(generated) == (study != "multi30k")
-    for row in analysis.overall_table(generated).to_dict("records"):
+    for row in tables.overall_table(generated).to_dict("records"):
         expected = evidence.exact_match(study, row["task"], row["pe"])[row["seed"]]
         assert row["value"] == pytest.approx(expected)
 

@@ -1,0 +1,108 @@
+"""A Python that has its libraries imported, and forks for each script that a test runs.
+
+Dozens of scripts run for a second each, and a Python that begins takes three to import torch and
+the rest. What a script imports of this project it imports itself, from the copy it stands in.
+
+    python -S tests/warm.py SOCKET SCRIPT ARGUMENT …
+
+does what ``python SCRIPT ARGUMENT …`` does, with this process's folder, environment and streams.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+
+LIBRARIES = (
+    "torch", "torch._dynamo", "torch.utils.tensorboard", "torch.utils.flop_counter", "datasets",
+    "tokenizers", "hydra", "hydra.core.config_store", "matplotlib.figure", "pandas", "scipy.stats",
+    "sacrebleu", "jinja2", "rich.progress", "tensorboard.summary",
+)  # fmt: skip
+
+
+def ask(address: str, arguments: list[str]) -> int:
+    """Have a script run; its exit status, negative where a signal ended it."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.connect(address)
+        asked = {"arguments": arguments, "folder": os.getcwd(), "environment": dict(os.environ)}
+        message = json.dumps(asked).encode()
+        socket.send_fds(server, [len(message).to_bytes(8, "little")], [0, 1, 2])
+        server.sendall(message)
+        return int(server.makefile("rb").read())
+
+
+def serve(address: str) -> list[str]:
+    """Fork for whoever asks; returns in the child alone, with what it shall run.
+
+    Ends with the process that began it, however that ends.
+    """
+    parent = os.getppid()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address)
+        listening.listen(64)
+        for name in LIBRARIES:
+            with contextlib.suppress(ModuleNotFoundError):  # one that a fork has done without
+                __import__(name)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those below
+        listening.settimeout(1.0)
+        while True:
+            try:
+                asking, _ = listening.accept()
+            except TimeoutError:
+                if os.getppid() != parent:
+                    os._exit(0)
+                continue
+            if not os.fork():
+                break
+            asking.close()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    size, streams, *_ = socket.recv_fds(asking, 8, 3)
+    message = asking.makefile("rb").read(int.from_bytes(size, "little"))
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        asking.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+        os._exit(0)
+    asking.close()
+    asked = json.loads(message)
+    for standard, stream in enumerate(streams):
+        os.dup2(stream, standard)
+        os.close(stream)
+    os.chdir(asked["folder"])
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    return asked["arguments"]
+
+
+def started(folder: str) -> str:
+    """The address, in ``folder``, of a server that lives as long as this process does."""
+    import subprocess  # not by those who ask: it takes as long as all that they do
+
+    address = os.path.join(folder, "warm")
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    server = subprocess.Popen(
+        [sys.executable, __file__, address], env={**alone, "OMP_NUM_THREADS": "1"}, cwd=folder
+    )
+    while not os.path.exists(address):
+        if server.poll() is not None:
+            raise RuntimeError(f"{__file__} ended with {server.returncode}")
+    return address
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        status = ask(sys.argv[1], sys.argv[2:])
+        if status < 0:
+            os.kill(os.getpid(), -status)
+        sys.exit(status)
+    import runpy
+
+    here = sys.path[0]
+    script, *rest = serve(sys.argv[1])
+    sys.argv = [script, *rest]
+    script = os.path.abspath(script)
+    paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[:] = [os.path.dirname(script), *paths, *(path for path in sys.path if path != here)]
+    runpy.run_path(script, run_name="__main__")
