@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from conftest import configure
+from speed import decoding, growth, model, peers, text
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -27,18 +28,18 @@ SMALL = {"T": (32, 16, 1, 2, 32, 4, 6, 2), "S": (40, 16, 1, 2, 32, 2, 6, 2)}
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(benchmark, "SHAPES", SMALL)
-    benchmark.absent.cache_clear()
-    monkeypatch.setattr(benchmark, "REAL", (40, 16, 1, 2, 32, 512, 8, 3, 4, 2))
+    monkeypatch.setattr(model, "SHAPES", SMALL)
+    peers.absent.cache_clear()
+    monkeypatch.setattr(text, "REAL", (40, 16, 1, 2, 32, 512, 8, 3, 4, 2))
     for name, sizes in (("LENGTHS", (64,)), ("BATCHES", (2,)), ("WIDTHS", (16,))):
-        monkeypatch.setattr(benchmark, name, sizes)
+        monkeypatch.setattr(growth, name, sizes)
 
 
 def test_the_floor_is_made_of_all_products_of_a_step() -> None:
     """As many operations as torch counts where attention is not fused, which it does not count."""
     ids = torch.randint(4, 32, (6, 16))
-    step = benchmark.training_step(Transformer(32, 32, 64, 2, 4, 128, seed=0), ids)
-    with benchmark.Products() as products:
+    step = model.training_step(Transformer(32, 32, 64, 2, 4, 128, seed=0), ids)
+    with model.Products() as products:
         step()
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         step()
@@ -57,17 +58,17 @@ def test_every_peer_takes_part_and_an_absent_one_is_named(
     """In a training step and in decoding."""
     own, libraries = {"bf16", "plain", "floor", "torch"}, {"x_transformers", "marian"}
     steps, batches = ("T", "S"), ("batch1", "batch32")
-    assert sides_of(benchmark.model(CPU)) == {f"{s}_{p}" for s in steps for p in own | libraries}
+    assert sides_of(model.measure(CPU)) == {f"{s}_{p}" for s in steps for p in own | libraries}
     every = {"plain", "marian", "ctranslate2"}
-    assert sides_of(benchmark.decoding(CPU)) == {
+    assert sides_of(decoding.measure(CPU)) == {
         *(f"{b}_{p}" for b in batches for p in every), "beam4_marian", "beam4_ctranslate2",
     }  # fmt: skip
     assert "skipped" not in capsys.readouterr().out
 
-    benchmark.absent.cache_clear()
-    monkeypatch.setattr(benchmark.peers, "installed", lambda package: package == "torch")
-    assert sides_of(benchmark.model(CPU)) == {f"{s}_{p}" for s in steps for p in own}
-    assert sides_of(benchmark.decoding(CPU)) == {f"{b}_plain" for b in batches}
+    peers.absent.cache_clear()
+    monkeypatch.setattr(peers, "installed", lambda package: package == "torch")
+    assert sides_of(model.measure(CPU)) == {f"{s}_{p}" for s in steps for p in own}
+    assert sides_of(decoding.measure(CPU)) == {f"{b}_plain" for b in batches}
     said = capsys.readouterr().out
     for package in ("x_transformers", "transformers", "ctranslate2"):
         assert said.count(f"skipped: {package} is not installed") == 1
@@ -75,7 +76,7 @@ def test_every_peer_takes_part_and_an_absent_one_is_named(
 
 def test_a_peer_that_decodes_something_else_is_no_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its time would be that of other work."""
-    right = benchmark.peers.marian
+    right = peers.marian
 
     def wrong(ours: Transformer) -> object:
         theirs = right(ours)
@@ -83,24 +84,24 @@ def test_a_peer_that_decodes_something_else_is_no_peer(monkeypatch: pytest.Monke
             theirs.lm_head.weight.neg_()
         return theirs
 
-    monkeypatch.setattr(benchmark.peers, "marian", wrong)
+    monkeypatch.setattr(peers, "marian", wrong)
     with pytest.raises(AssertionError, match="marian decodes other ids than ours"):
-        benchmark.decoding(CPU)
+        decoding.measure(CPU)
 
 
 def test_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row for each size and encoding; cut off, it goes on, on the same machine alone."""
     about = {"device": "a", "threads": 1}
     path = tmp_path / "unfinished.json"
-    rows = pd.DataFrame(benchmark.growth(CPU, benchmark.Kept(path, about)))
+    rows = pd.DataFrame(growth.measure(CPU, growth.Kept(path, about)))
     lengths = rows[rows["grows"] == "length"]
     assert set(lengths["encoding"]) == {
-        *benchmark.GROWN,
-        *(f"{n}_cross" for n in benchmark.GROWN if n not in ("sinusoidal", "cope")),
+        *growth.GROWN,
+        *(f"{n}_cross" for n in growth.GROWN if n not in ("sinusoidal", "cope")),
     }
     assert (rows["milliseconds"] > 0).all()
     assert (rows[rows["encoding"] == "sinusoidal"]["over_sinusoidal"] == 1).all()
-    benchmark.draw_growth(rows, tmp_path / "growth.png")
+    growth.draw(rows, tmp_path / "growth.png")
     assert (tmp_path / "growth.png").stat().st_size > 10_000
 
     measured = []
@@ -109,21 +110,21 @@ def test_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         measured.append(title)
         return {name: [1.0] * turns for name in sides}
 
-    monkeypatch.setattr(benchmark, "turns_of", nothing)
-    monkeypatch.setattr(benchmark, "WIDTHS", (16, 32))
-    again = benchmark.growth(CPU, benchmark.Kept(path, about))
+    monkeypatch.setattr(growth, "turns_of", nothing)
+    monkeypatch.setattr(growth, "WIDTHS", (16, 32))
+    again = growth.measure(CPU, growth.Kept(path, about))
     assert again[:-1] == rows.to_dict("records") and measured == ["width 32"]
-    assert not benchmark.Kept(path, about | {"threads": 2}).rows
+    assert not growth.Kept(path, about | {"threads": 2}).rows
 
 
 def test_text_is_that_of_the_captions() -> None:
     """As many pairs, their lengths, and every token counted once; padding is none."""
-    counts = pd.read_csv(benchmark.CAPTIONS)
-    pairs = benchmark.captions(40)
+    counts = pd.read_csv(text.CAPTIONS)
+    pairs = text.captions(40)
     assert len(pairs.sizes) == counts["pairs"].sum() == 29_000
     sizes = [pairs.source.sizes.sum(), pairs.target.sizes.sum() - 29_000]
     assert sizes == [(counts[side] * counts["pairs"]).sum() for side in ("source", "target")]
-    found = benchmark.text(CPU)
+    found = text.measure(CPU)
     names = {"ours", "ours_bf16", "ours_mixed", "torch_mixed"}
     assert set(found) == {
         *(f"{name}_tokens_per_second" for name in names),
@@ -163,6 +164,6 @@ def test_memory_is_that_of_the_work_alone() -> None:
         small += [each for _, each in large]
         del large
     for work in (lambda: torch.ones(2**24), lambda: [torch.ones(2**20) for _ in range(16)]):
-        found = benchmark.memory_of(work, CPU)
+        found = growth.memory_of(work, CPU)
         assert 50 < found < 90, found
     del held, small

@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-import peers
 import pytest
 import torch
+from speed import peers
 from x_transformers.x_transformers import (
     AlibiPositionalBias,
     CoPE,

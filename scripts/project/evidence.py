@@ -14,7 +14,7 @@ from hydra import compose, initialize_config_dir
 
 from wawa_transformer import commandline  # noqa: F401  (registers the schema)
 from wawa_transformer.config import CONFIG_DIR
-from wawa_transformer.lab import analysis
+from wawa_transformer.lab import results
 from wawa_transformer.lab.conditions import LEARNED_IN_RANGE, Measured, judge
 from wawa_transformer.lab.intervals import (
     Estimate,
@@ -91,8 +91,8 @@ def blind(study: str, task: str, of: str | None = None) -> tuple[float, float] |
     for _, split in table.groupby("seed"):
         pairs = zip(split[f"ceiling{of}"], split[f"examples{of}"], strict=True)
         known = [{"ceiling": None if math.isnan(c) else c, "examples": m} for c, m in pairs]
-        found.append(analysis.ceiling_of(known))
-    return analysis.over_splits(found)
+        found.append(results.ceiling_of(known))
+    return results.over_splits(found)
 
 
 def ceiling(study: str, task: str, of: str | None = None) -> Estimate:
@@ -111,7 +111,7 @@ def rates(study: str) -> list[dict[str, Any]]:
     encodings = list(dict.fromkeys(table["pe"]))
     return rates_summary(
         table.to_dict("records"),  # type: ignore[arg-type]
-        analysis.compared_pairs(encodings),
+        results.compared_pairs(encodings),
     )
 
 
@@ -132,7 +132,7 @@ def nll(study: str, task: str, pe: str) -> BySeed:
 def reaches(study: str, task: str, pe: str) -> BySeed:
     """For each seed the longest length up to which exact match is at least one half, or 0."""
     table = rows(study, task, pe).pivot(index="length", columns="seed", values="exact_match")
-    return by_seed(pd.Series({seed: analysis.reach(v) for seed, v in table.to_dict().items()}))
+    return by_seed(pd.Series({seed: results.reach(v) for seed, v in table.to_dict().items()}))
 
 
 def measured(study: str, task: str) -> Measured:

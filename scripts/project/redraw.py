@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 from evidence import BENCHMARKS
 
-from wawa_transformer.lab.analysis import Result
 from wawa_transformer.lab.report import draw
+from wawa_transformer.lab.results import Result
 
 
 def results_of(study: Path) -> list[Result]:

@@ -26,14 +26,15 @@ from wawa_transformer.config import StudyConfig
 from wawa_transformer.decoding import greedy
 from wawa_transformer.evaluation import METRICS
 from wawa_transformer.lab import report
-from wawa_transformer.lab.analysis import ceiling_of, overall_table, reach_table
 from wawa_transformer.lab.answers import not_above
 from wawa_transformer.lab.conditions import MEASURES, Judged, Measured, judge
 from wawa_transformer.lab.examples import Examples, examples
 from wawa_transformer.lab.intervals import Estimate
 from wawa_transformer.lab.plots import RESERVED_LOOKS, encoding_styles, from_nines, nines, ranking
 from wawa_transformer.lab.report import most_to_find, two_looks, write_means
+from wawa_transformer.lab.results import ceiling_of
 from wawa_transformer.lab.rules import Rule
+from wawa_transformer.lab.tables import overall_table, reach_table
 from wawa_transformer.runs import Run
 from wawa_transformer.training import train
 from wawa_transformer.transformer import BOS, EOS

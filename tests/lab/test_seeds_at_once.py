@@ -29,7 +29,8 @@ from wawa_transformer import training as training_module
 from wawa_transformer.batching import Batch
 from wawa_transformer.config import UserError, build_model
 from wawa_transformer.lab import seeds_at_once
-from wawa_transformer.lab.seeds_at_once import Bundle, Seed, climb, drawn_by_seed, train_at_once
+from wawa_transformer.lab.bundle import Bundle, Seed, drawn_by_seed
+from wawa_transformer.lab.seeds_at_once import climb, train_at_once
 from wawa_transformer.lab.study import bundles
 from wawa_transformer.loss import loss_and_nll, plain_loss_and_nll
 from wawa_transformer.positional import ENCODINGS, PositionalEncoding
@@ -492,7 +493,7 @@ def test_a_study_of_bundles_has_the_numbers_of_one_of_single_runs(tmp_path: Path
     plant = tmp_path / "sitecustomize.py"
     plant.write_text(
         "import os, pathlib, signal\n"
-        "from wawa_transformer.lab.seeds_at_once import Bundle\n"
+        "from wawa_transformer.lab.bundle import Bundle\n"
         "real, mark = Bundle.step, pathlib.Path(__file__).with_name('died')\n"
         "def step(bundle, batches):\n"
         "    if not mark.exists():\n"

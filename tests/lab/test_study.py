@@ -16,7 +16,7 @@ import pytest
 from conftest import SCRIPTS, TINY, configure, run_script
 
 from wawa_transformer.config import UserError
-from wawa_transformer.lab.analysis import check_comparable
+from wawa_transformer.lab.results import check_comparable
 from wawa_transformer.lab.workers import SHARED
 from wawa_transformer.runs import Run
 from wawa_transformer.stopping import STATUS

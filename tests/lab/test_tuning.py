@@ -12,8 +12,8 @@ import yaml
 from conftest import TINY, run_script
 
 from wawa_transformer.config import UserError
-from wawa_transformer.lab.analysis import check_comparable
 from wawa_transformer.lab.rates import in_words, order, rates_summary
+from wawa_transformer.lab.results import check_comparable
 from wawa_transformer.lab.tuning import Point, best_points
 from wawa_transformer.runs import Run
 

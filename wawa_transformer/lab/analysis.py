@@ -1,216 +1,40 @@
-"""What a study's runs say: tables of their results, and each task in numbers and in words."""
+"""What a study's runs say: each task in numbers and in words."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import accumulate, combinations, groupby
+from itertools import accumulate, groupby
 from statistics import fmean, median
 from typing import Any
 
-import pandas as pd
 from sacrebleu.metrics import BLEU
 
-from wawa_transformer.config import UserError
-from wawa_transformer.evaluation import METRICS, SHOWN
-from wawa_transformer.lab.answers import (
-    first_and_last,
-    in_words,
-    label,
-    not_above,
-    told_apart,
-)
-from wawa_transformer.lab.conditions import (
-    LEARNED_IN_RANGE,
-    MEASURES,
-    Measured,
-    Values,
-    judge,
-)
+from wawa_transformer.evaluation import SHOWN
+from wawa_transformer.lab.answers import first_and_last, in_words, label, not_above, told_apart
+from wawa_transformer.lab.conditions import MEASURES, Measured, Values, judge
 from wawa_transformer.lab.intervals import estimate, verdict
 from wawa_transformer.lab.language import say
-from wawa_transformer.lab.profiles import improvement
+from wawa_transformer.lab.results import (
+    Pairs,
+    Result,
+    at_trained,
+    by_encoding,
+    compared_pairs,
+    distinct,
+    mean_ceiling,
+    reached,
+    rests_on_new,
+    tested_in,
+    was_trained,
+)
 from wawa_transformer.lab.rules import Rule
-from wawa_transformer.runs import Run, read_lines
+from wawa_transformer.runs import read_lines
 from wawa_transformer.translation import paired_test
 
-REACHED = 0.5  # exact match that counts as having reached a length
 NEARLY_ALL = 0.9  # of the test sources that were trained on, for the lengths they have
 TRANSLATIONS_SHOWN = 8
-
-Result = dict[str, Any]  # the contents of one result.json, with its run
-Pairs = Sequence[Sequence[str]]  # of encodings
-
-
-def length_table(results: Sequence[Result]) -> pd.DataFrame:
-    """One row for each run and test length: ``results.csv``.
-
-    Columns that end on ``_new`` tell of the sources alone that were not trained on; they are empty
-    where there is none, and for runs that did not count them.
-    """
-    rows = [
-        _run(result)
-        | row
-        | {"trained": _trained(row["length"], result)}
-        | {f"{name}_new": value for name, value in row.get("new", {}).items()}
-        for result in results
-        for row in result["by_length"]
-    ]
-    metrics = [metric.name for metric in METRICS]
-    columns = ["task", "pe", "seed", "length", *metrics, "examples", "ceiling", "trained"]
-    columns += [f"{name}_new" for name in ("examples", *metrics, "ceiling")]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def rests_on_new(results: Sequence[Result]) -> bool:
-    """Whether every run was tested on sources of trained lengths that were not trained on.
-
-    Then these decide, since the others can be learned by heart. Not so for a text, whose BLEU is
-    that of the whole test, nor for runs of versions that did not count them.
-    """
-    return all(
-        result["train_max_length"] is not None and result["test"].get("new", {}).get("examples")
-        for result in results
-    )
-
-
-def _at_trained(result: Result, new: bool) -> float:
-    """Exact match at trained lengths, of the ``new`` sources or of all."""
-    test = result["test"]
-    return float((test["new"] if new else test)["exact_match"])
-
-
-def _trained_rows(result: Result, new: bool) -> list[dict[str, Any]]:
-    """The rows of the trained lengths, of the ``new`` sources or of all."""
-    rows = [row for row in result["by_length"] if _trained(row["length"], result)]
-    return [row["new"] for row in rows] if new else rows
-
-
-def _decided(results: Sequence[Result]) -> dict[str, bool]:
-    """:func:`rests_on_new` for each task."""
-    return {
-        task: rests_on_new([result for result in results if result["task"] == task])
-        for task in dict.fromkeys(result["task"] for result in results)
-    }
-
-
-def overall_table(results: Sequence[Result]) -> pd.DataFrame:
-    """For ``ranking``: each run's exact match at trained lengths, and the ceiling there."""
-    rows, decided = [], _decided(results)
-    for result in results:
-        new = decided[result["task"]]
-        ceiling = ceiling_of(_trained_rows(result, new))
-        value = {"value": _at_trained(result, new), "limit": ceiling[0] if ceiling else None}
-        rows.append(_run(result) | value | {"most": 1.0})
-    return pd.DataFrame(rows)
-
-
-def improvements(
-    results: Sequence[Result], encodings: Sequence[str], declared: Pairs = ()
-) -> list[dict[str, Any]]:
-    """For each pair the probability that a run of the first scores above one of the second.
-
-    A run's score is its exact match at trained lengths; of a text BLEU, or, where nothing was
-    translated, the NLL, less being better.
-    """
-    decided = _decided(results)
-
-    def score(result: Result) -> float:
-        if result["translation"]:
-            return float(result["translation"]["bleu"])
-        if result["train_max_length"] is None:
-            return -float(result["test"]["nll"])
-        return _at_trained(result, decided[result["task"]])
-
-    scores: dict[str, dict[str, list[float]]] = {}
-    for result in results:
-        scores.setdefault(result["pe"], {}).setdefault(result["task"], []).append(score(result))
-    found = [
-        {"a": a, "b": b, "estimate": improvement(scores[a], scores[b])}
-        for a, b in compared_pairs([pe for pe in encodings if pe in scores], declared)
-    ]
-    return [each for each in found if each["estimate"]]
-
-
-def reach_table(results: Sequence[Result]) -> pd.DataFrame:
-    """For ``ranking``: each run's reach, NaN where its encoding has not learned trained lengths.
-
-    Nothing of a task where no encoding has, or whose test is no longer.
-    """
-    decided = _decided(results)
-    rows = pd.DataFrame(
-        _run(result)
-        | {"value": _reached(result), "limit": result["train_max_length"]}
-        | {"exact_match": _at_trained(result, decided[result["task"]])}
-        | {"most": max(row["length"] for row in result["by_length"])}
-        for result in results
-    )
-    learned = rows.groupby(["task", "pe"])["exact_match"].transform("mean") >= LEARNED_IN_RANGE
-    rows["value"] = rows["value"].where(learned)
-    any_of_task = learned.groupby(rows["task"]).transform("any")
-    return rows[any_of_task & (rows["most"] > rows["limit"])]
-
-
-def check_comparable(results: Sequence[Result], tuned: Sequence[str] = ()) -> None:
-    """Refuse runs that differ in anything but the encoding, the task and the seed.
-
-    Of one task all runs must have the same settings, and so of one encoding. The keys of the
-    trainer that are ``tuned`` may be each encoding's own on each task.
-    """
-    sections: list[tuple[str, tuple[str, ...]]] = [("model", ()), ("trainer", ())]
-    sections += [("task", ("task",)), ("pe", ("pe",)), ("trainer", ("task", "pe"))]
-    for section, of in sections:
-        own = tuned if section == "trainer" and not of else ()
-        seen: dict[Any, tuple[Result, Any]] = {}
-        for result in results:
-            given = result.get("configuration", {}).get(section, {})
-            alike = tuple(result[name] for name in of)
-            first, expected = seen.setdefault(alike, (result, given))
-            for key in {*given, *expected}.difference(own):
-                if given.get(key) != expected.get(key):
-                    raise UserError(
-                        f"the runs differ in {section}.{key}, {expected.get(key)} in "
-                        f"{first['run'].directory} and {given.get(key)} in "
-                        f"{result['run'].directory}: no report compares them; give one of them "
-                        f"another study.name."
-                    )
-
-
-def _run(result: Result) -> dict[str, Any]:
-    """The columns that name a run."""
-    return {column: result[column] for column in ("task", "pe", "seed")}
-
-
-def _trained(length: int, result: Result) -> bool | None:
-    """Whether training drew this length; None for a text, whose lengths nobody drew."""
-    if result["train_max_length"] is None:
-        return None
-    return bool(result["train_min_length"] <= length <= result["train_max_length"])
-
-
-def curve_table(finished: Sequence[Run]) -> pd.DataFrame:
-    """One row for each run and validation."""
-    rows = [
-        {"task": run.task, "pe": run.pe, "seed": run.seed} | row
-        for run in finished
-        for row in run.metrics()
-        if row["split"] == "validation"
-    ]
-    columns = ["task", "pe", "seed", "step", *(metric.name for metric in SHOWN)]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def bleu_table(results: Sequence[Result]) -> pd.DataFrame:
-    """One row for each run that translates: BLEU with its bootstrap interval, and chrF."""
-    columns = ["bleu", "bleu_low", "bleu_high", "chrf", "signature"]
-    rows = [
-        _run(result) | {column: result["translation"][column] for column in columns}
-        for result in results
-        if result["translation"]
-    ]
-    return pd.DataFrame(rows)
 
 
 def task_summary(
@@ -226,9 +50,9 @@ def task_summary(
     They are judged in the measures of the study's ``rule``, where there is one. ``translation`` is
     what :func:`translations` gives of the same.
     """
-    by_pe = _by_encoding(results)
+    by_pe = by_encoding(results)
     ceilings = {row["length"]: row["ceiling"] for r in results for row in r["by_length"]}
-    trained = sorted(length for length in ceilings if _trained(length, results[0]))
+    trained = sorted(length for length in ceilings if was_trained(length, results[0]))
     unseen = sorted(length for length in ceilings if trained and length > trained[-1])
 
     def values_of(read: Callable[[Result], float]) -> Values:
@@ -238,14 +62,14 @@ def task_summary(
         return fmean(r[column] for r in result["by_length"] if r["length"] in unseen)
 
     new = rests_on_new(results)
-    ceiling, ceiling_of_all = _ceiling(results, new), _ceiling(results, new=False)
+    ceiling, ceiling_of_all = mean_ceiling(results, new), mean_ceiling(results, new=False)
     pairs = compared_pairs(list(by_pe), declared)
-    tested = {m.name: values_of(partial(_tested, m.name)) for m in SHOWN}
-    values = tested | {"exact_match": values_of(partial(_at_trained, new=new))}
+    tested = {m.name: values_of(partial(tested_in, m.name)) for m in SHOWN}
+    values = tested | {"exact_match": values_of(partial(at_trained, new=new))}
     oracle: Values = {}
     if unseen:
         values["beyond"] = values_of(lambda result: at_unseen(result, "exact_match"))
-        values["reach"] = values_of(_reached)
+        values["reach"] = values_of(reached)
         oracle = values_of(lambda result: at_unseen(result, "oracle_exact_match"))
     if translation:
         values["bleu"] = values_of(lambda result: result["translation"]["bleu"])
@@ -338,14 +162,6 @@ def task_summary(
     }
 
 
-def _by_encoding(results: Sequence[Result]) -> dict[str, dict[int, Result]]:
-    """The results of each encoding by their seeds."""
-    by_pe: dict[str, dict[int, Result]] = {}
-    for result in results:
-        by_pe.setdefault(result["pe"], {})[result["seed"]] = result
-    return by_pe
-
-
 def _difference(
     measured: Measured, measure: str, pair: tuple[str, str], labels: Mapping[str, str]
 ) -> dict[str, Any]:
@@ -378,14 +194,6 @@ def _glance(measured: Measured, measure: str, encodings: Sequence[str]) -> dict[
     }
 
 
-def _tested(name: str, result: Result) -> float:
-    return result["test"].get(name, math.nan)  # a metric younger than the run
-
-
-def _reached(result: Result) -> int:
-    return reach({row["length"]: row["exact_match"] for row in result["by_length"]})
-
-
 def overlap(results: Sequence[Result], new: bool) -> str:
     """How much of the test was trained on, and what of it decides, in a sentence."""
     if not all("new" in result["test"] for result in results):
@@ -394,9 +202,8 @@ def overlap(results: Sequence[Result], new: bool) -> str:
             "the answer counts every source.",
             "这些训练并非都记下了测试集的哪些源也在训练集里；答案计入所有的源。",
         )
-    rows = [
-        row for r in results for row in r["by_length"] if _trained(row["length"], r) in (True, None)
-    ]
+    every = ((row, was_trained(row["length"], r)) for r in results for row in r["by_length"])
+    rows = [row for row, was in every if was is not False]
     seen = Counter[int]()
     for row in rows:
         seen[row["length"]] += row["examples"] - row["new"]["examples"]
@@ -423,57 +230,6 @@ def overlap(results: Sequence[Result], new: bool) -> str:
     )
 
 
-def _ceiling(results: Sequence[Result], new: bool) -> tuple[float, float] | None:
-    """:func:`ceiling_of` one test split, on average: each seed has a split of its own."""
-    splits = {result["seed"]: ceiling_of(_trained_rows(result, new)) for result in results}
-    return over_splits(splits.values())
-
-
-def over_splits(ceilings: Iterable[tuple[float, float] | None]) -> tuple[float, float] | None:
-    """From :func:`ceiling_of` each split that of one, on average; None where one has none."""
-    found = list(ceilings)
-    known = [ceiling for ceiling in found if ceiling]
-    if len(known) < len(found):
-        return None
-    means, errors = zip(*known, strict=True)
-    return fmean(means), math.sqrt(fmean(error**2 for error in errors))
-
-
-def ceiling_of(rows: Iterable[Mapping[str, Any]]) -> tuple[float, float] | None:
-    """What any model without positions can reach on one test split: mean and standard error.
-
-    ``rows`` hold ``ceiling`` and ``examples`` of each length; those without examples do not count.
-    The ceiling is an expectation: being right about one order of each multiset, the model is right
-    about each sequence of a length with that probability, and a split of m of them is binomial.
-    None: no ceiling, or one of 1.
-    """
-    known = [(row["ceiling"], row["examples"]) for row in rows if row["examples"]]
-    if not known or any(c is None for c, _ in known) or all(c == 1 for c, _ in known):
-        return None
-    total = sum(m for _, m in known)
-    variance = sum(m * c * (1 - c) for c, m in known)
-    return sum(m * c for c, m in known) / total, math.sqrt(variance) / total
-
-
-def reach(exact_match: Mapping[int, float]) -> int:
-    """The longest length up to which every tested length has exact match of at least one half."""
-    longest = 0
-    for length in sorted(exact_match):
-        if exact_match[length] < REACHED:
-            break
-        longest = length
-    return longest
-
-
-def compared_pairs(encodings: Sequence[str], declared: Pairs = ()) -> list[tuple[str, str]]:
-    """The declared pairs; else all pairs of a few encodings; of many, sinusoidal and each other."""
-    if declared:
-        return [(a, b) for a, b in declared if {a, b} <= set(encodings)]
-    if len(encodings) > 4 and "sinusoidal" in encodings:
-        return [("sinusoidal", other) for other in encodings if other != "sinusoidal"]
-    return list(combinations(encodings, 2))
-
-
 def _cost(results: Sequence[Result]) -> dict[str, Any]:
     """What one encoding's runs took, as medians over seeds, and the settings they shared."""
     names = (
@@ -497,7 +253,7 @@ def translations(
     """
     if not all(result["translation"] for result in results):
         return None
-    by_pe = _by_encoding(results)
+    by_pe = by_encoding(results)
     pairs = [*compared_pairs(list(by_pe), declared), *(rule.compared() if rule else ())]
     seeds = sorted({result["seed"] for result in results})
     seed = max(seeds, key=lambda seed: sum(seed in finished for finished in by_pe.values()))
@@ -547,7 +303,3 @@ def _bleu_tests(
             bleu = [finished[pe]["translation"]["bleu"] for pe in (a, b)]
             difference = bleu[0] - bleu[1]
             yield {"seed": seed, "a": a, "b": b, "difference": difference, "p": p_values.get(b)}
-
-
-def distinct(values: Iterable[Any]) -> str:
-    return "; ".join(str(value) for value in dict.fromkeys(values))

@@ -17,22 +17,7 @@ import pandas as pd
 from torch.utils.tensorboard import SummaryWriter
 
 from wawa_transformer.evaluation import SHOWN
-from wawa_transformer.lab.analysis import (
-    Pairs,
-    Result,
-    bleu_table,
-    check_comparable,
-    compared_pairs,
-    curve_table,
-    distinct,
-    improvements,
-    length_table,
-    overall_table,
-    reach_table,
-    rests_on_new,
-    task_summary,
-    translations,
-)
+from wawa_transformer.lab.analysis import task_summary, translations
 from wawa_transformer.lab.answers import highest, lead
 from wawa_transformer.lab.conditions import LEARNED_IN_RANGE
 from wawa_transformer.lab.examples import Examples, examples
@@ -51,7 +36,23 @@ from wawa_transformer.lab.plots import (
 )
 from wawa_transformer.lab.profiles import STILL, learning
 from wawa_transformer.lab.rates import Rows, rates_summary
+from wawa_transformer.lab.results import (
+    Pairs,
+    Result,
+    check_comparable,
+    compared_pairs,
+    distinct,
+    rests_on_new,
+)
 from wawa_transformer.lab.rules import OUTCOMES, Rule
+from wawa_transformer.lab.tables import (
+    bleu_table,
+    curve_table,
+    improvements,
+    length_table,
+    overall_table,
+    reach_table,
+)
 from wawa_transformer.lab.tuning import TUNED
 from wawa_transformer.runs import Run
 from wawa_transformer.translation import RANDOMISATIONS

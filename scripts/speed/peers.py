@@ -1,10 +1,11 @@
-"""The same model in other libraries, weight by weight, for scripts/benchmark.py and its tests.
+"""The same model in other libraries, weight by weight, for the benchmark and its tests.
 
 They are no dependencies of the project: ``pip install -e '.[bench]'`` installs them.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import math
 from collections.abc import Callable
@@ -22,6 +23,14 @@ from wawa_transformer.transformer import BOS, EOS, PAD, Transformer, causal_mask
 def installed(package: str) -> bool:
     """Whether it can be imported."""
     return importlib.util.find_spec(package) is not None
+
+
+@functools.cache  # so that it is said once
+def absent(package: str) -> bool:
+    """Whether a peer is not installed; says so."""
+    if missing := not installed(package):
+        print(f"skipped: {package} is not installed; pip install -e '.[bench]' brings it.")
+    return missing
 
 
 class TorchPeer(nn.Module):

@@ -1,0 +1,125 @@
+"""Tables with a row for each run, test length or validation, for files and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from wawa_transformer.evaluation import METRICS, SHOWN
+from wawa_transformer.lab.conditions import LEARNED_IN_RANGE
+from wawa_transformer.lab.profiles import improvement
+from wawa_transformer.lab.results import (
+    Pairs,
+    Result,
+    at_trained,
+    ceiling_of,
+    compared_pairs,
+    each_rests_on_new,
+    named,
+    reached,
+    trained_rows,
+    was_trained,
+)
+from wawa_transformer.runs import Run
+
+
+def length_table(results: Sequence[Result]) -> pd.DataFrame:
+    """One row for each run and test length: ``results.csv``.
+
+    Columns that end on ``_new`` tell of the sources alone that were not trained on; they are empty
+    where there is none, and for runs that did not count them.
+    """
+    rows = [
+        named(result)
+        | row
+        | {"trained": was_trained(row["length"], result)}
+        | {f"{name}_new": value for name, value in row.get("new", {}).items()}
+        for result in results
+        for row in result["by_length"]
+    ]
+    metrics = [metric.name for metric in METRICS]
+    columns = ["task", "pe", "seed", "length", *metrics, "examples", "ceiling", "trained"]
+    columns += [f"{name}_new" for name in ("examples", *metrics, "ceiling")]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def overall_table(results: Sequence[Result]) -> pd.DataFrame:
+    """For ``ranking``: each run's exact match at trained lengths, and the ceiling there."""
+    rows, decided = [], each_rests_on_new(results)
+    for result in results:
+        new = decided[result["task"]]
+        ceiling = ceiling_of(trained_rows(result, new))
+        value = {"value": at_trained(result, new), "limit": ceiling[0] if ceiling else None}
+        rows.append(named(result) | value | {"most": 1.0})
+    return pd.DataFrame(rows)
+
+
+def reach_table(results: Sequence[Result]) -> pd.DataFrame:
+    """For ``ranking``: each run's reach, NaN where its encoding has not learned trained lengths.
+
+    Nothing of a task where no encoding has, or whose test is no longer.
+    """
+    decided = each_rests_on_new(results)
+    rows = pd.DataFrame(
+        named(result)
+        | {"value": reached(result), "limit": result["train_max_length"]}
+        | {"exact_match": at_trained(result, decided[result["task"]])}
+        | {"most": max(row["length"] for row in result["by_length"])}
+        for result in results
+    )
+    learned = rows.groupby(["task", "pe"])["exact_match"].transform("mean") >= LEARNED_IN_RANGE
+    rows["value"] = rows["value"].where(learned)
+    any_of_task = learned.groupby(rows["task"]).transform("any")
+    return rows[any_of_task & (rows["most"] > rows["limit"])]
+
+
+def curve_table(finished: Sequence[Run]) -> pd.DataFrame:
+    """One row for each run and validation."""
+    rows = [
+        {"task": run.task, "pe": run.pe, "seed": run.seed} | row
+        for run in finished
+        for row in run.metrics()
+        if row["split"] == "validation"
+    ]
+    columns = ["task", "pe", "seed", "step", *(metric.name for metric in SHOWN)]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def bleu_table(results: Sequence[Result]) -> pd.DataFrame:
+    """One row for each run that translates: BLEU with its bootstrap interval, and chrF."""
+    columns = ["bleu", "bleu_low", "bleu_high", "chrf", "signature"]
+    rows = [
+        named(result) | {column: result["translation"][column] for column in columns}
+        for result in results
+        if result["translation"]
+    ]
+    return pd.DataFrame(rows)
+
+
+def improvements(
+    results: Sequence[Result], encodings: Sequence[str], declared: Pairs = ()
+) -> list[dict[str, Any]]:
+    """For each pair the probability that a run of the first scores above one of the second.
+
+    A run's score is its exact match at trained lengths; of a text BLEU, or, where nothing was
+    translated, the NLL, less being better.
+    """
+    decided = each_rests_on_new(results)
+
+    def score(result: Result) -> float:
+        if result["translation"]:
+            return float(result["translation"]["bleu"])
+        if result["train_max_length"] is None:
+            return -float(result["test"]["nll"])
+        return at_trained(result, decided[result["task"]])
+
+    scores: dict[str, dict[str, list[float]]] = {}
+    for result in results:
+        scores.setdefault(result["pe"], {}).setdefault(result["task"], []).append(score(result))
+    found = [
+        {"a": a, "b": b, "estimate": improvement(scores[a], scores[b])}
+        for a, b in compared_pairs([pe for pe in encodings if pe in scores], declared)
+    ]
+    return [each for each in found if each["estimate"]]
