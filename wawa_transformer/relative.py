@@ -76,11 +76,17 @@ class Rotary(Encoding, kind="rotary"):
     def turn(self, x: Tensor, at: Positions) -> Tensor:
         """``x (B,H,S,Dh)`` turned by its positions; in float32 at least."""
         x, rest = x.tensor_split((self.turned,), dim=-1)  # (B,H,S,W), (B,H,S,Dh-W)
+        exact = torch.promote_types(x.dtype, torch.float32)
         table = self.angles.table(at.end)[at.index, : self.turned]  # (b,h,S,W): sine, cosine, …
-        table = table.to(torch.promote_types(x.dtype, torch.float32))
-        sine, cosine = table[..., 0::2], table[..., 1::2]  # (b,h,S,W/2)
-        even, odd = x[..., 0::2], x[..., 1::2]  # (B,H,S,W/2)
-        turned = torch.stack((even * cosine - odd * sine, even * sine + odd * cosine), dim=-1)
+        sine, cosine = table.to(exact).unflatten(-1, (-1, 2)).unbind(-1)  # (b,h,S,W/2)
+        pairs = x.to(exact).unflatten(-1, (-1, 2))  # (B,H,S,W) -> (B,H,S,W/2,2)
+        if torch.compiler.is_compiling():  # for other programs, too: not all have complex numbers
+            even, odd = pairs.unbind(-1)
+            parts = (even * cosine - odd * sine, even * sine + odd * cosine)
+            turned = torch.stack(parts, dim=-1)
+        else:
+            numbers = torch.view_as_complex(pairs) * torch.complex(cosine, sine)
+            turned = torch.view_as_real(numbers)
         turned = turned.flatten(-2).to(x.dtype)  # (B,H,S,W/2,2) -> (B,H,S,W)
         return torch.cat((turned, rest), dim=-1) if rest.size(-1) else turned
 
