@@ -18,7 +18,7 @@ from torch import Tensor
 from wawa_transformer import scoring
 from wawa_transformer.attention import MultiHeadAttention
 from wawa_transformer.positional import ENCODINGS, Encoding, Place, build, consecutive
-from wawa_transformer.scoring import Doors, attend, fused, summed
+from wawa_transformer.scoring import Doors, fast_attention, fused, summed
 from wawa_transformer.transformer import causal_mask
 
 BIASED = sorted(kind for kind, cls in ENCODINGS.items() if cls.bias is not Encoding.bias)
@@ -89,7 +89,9 @@ def test_a_part_has_the_keys_that_it_may_see(
         return fused(q, k, v, mask, *kernel)
 
     monkeypatch.setattr(scoring, "fused", noted)
-    attend(*torch.randn(3, 2, HEADS, 5, D // HEADS), causal_mask(5), Doors(encoding, at, at))
+    fast_attention(
+        *torch.randn(3, 2, HEADS, 5, D // HEADS), causal_mask(5), Doors(encoding, at, at)
+    )
     assert seen == parts
 
 
@@ -102,8 +104,8 @@ def test_one_query_far_along_is_the_last_of_all(kind: str, two_by_two: None) -> 
             parameter.add_(torch.randn_like(parameter))
     q, k, v = torch.randn(3, 2, HEADS, 9, D // HEADS, dtype=torch.float64)
     key, last = consecutive(9), consecutive(1, 8)
-    every = attend(q, k, v, causal_mask(9), Doors(encoding, key, key))
-    one = attend(q[:, :, -1:], k, v, None, Doors(encoding, last, key))
+    every = fast_attention(q, k, v, causal_mask(9), Doors(encoding, key, key))
+    one = fast_attention(q[:, :, -1:], k, v, None, Doors(encoding, last, key))
     torch.testing.assert_close(one, every[:, :, -1:], rtol=0, atol=1e-6)
 
 

@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+import time
 
 LIBRARIES = (
     "torch", "torch._dynamo", "torch.utils.tensorboard", "torch.utils.flop_counter", "datasets",
@@ -40,8 +41,9 @@ def serve(address: str) -> list[str]:
     """
     parent = os.getppid()
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(address)
+        listening.bind(f"{address}.new")
         listening.listen(64)
+        os.rename(f"{address}.new", address)  # by which it is known that somebody listens
         for name in LIBRARIES:
             with contextlib.suppress(ModuleNotFoundError):  # one that a fork has done without
                 __import__(name)
@@ -88,6 +90,7 @@ def started(folder: str) -> str:
     while not os.path.exists(address):
         if server.poll() is not None:
             raise RuntimeError(f"{__file__} ended with {server.returncode}")
+        time.sleep(0.01)
     return address
 
 

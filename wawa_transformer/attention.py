@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wawa_transformer.scoring import Doors, attend, fused
+from wawa_transformer.scoring import Doors, fast_attention, fused
 
 
 class KeyValueCache:
@@ -104,7 +104,7 @@ class MultiHeadAttention(nn.Module):
             added = mask if doors is None else doors.added(q, k, mask)
             attended = self.attend(q, k, v, added)  # (B,H,Q,Dh)
         else:
-            attended = attend(q, k, v, mask, doors)
+            attended = fast_attention(q, k, v, mask, doors)
         return self.out_proj(attended.transpose(1, 2).flatten(2))  # (B,Q,H,Dh) -> (B,Q,D)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:

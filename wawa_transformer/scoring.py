@@ -85,7 +85,9 @@ def between(at: Positions, first: int, last: int) -> Positions:
     return Positions(index, at.start + last, at.start + first, consecutive=True)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, doors: Doors | None) -> Tensor:
+def fast_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, doors: Doors | None
+) -> Tensor:
     """``softmax(q k^T / sqrt(Dh) + bias) v``, ``(B,H,Q,Dh)``, in the way that is the fastest.
 
     On a CPU a bias has no kernel of its own: all scores (B,H,Q,K) are formed, and read and written
