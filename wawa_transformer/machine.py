@@ -134,6 +134,7 @@ def too_large(config: DictConfig, device: torch.device, fitting: tuple[int, int]
     )
 
 
+@functools.cache  # by a worker once for all its runs
 def matrix_rate(device: torch.device, bf16: bool = False) -> float:
     """Floating-point operations a second in a large matrix product, the best of five of them."""
     size = 8192 if device.type == "cuda" else 1024
