@@ -2,8 +2,8 @@
 
 The sides run by turns in one process: the same work, on the same machine, in the same minute. A
 ratio is of medians for the part table, and the median of every turn's for the others. On one core
-table and decoding take a minute or two, model and text seven each, growth half an hour; the last
-keeps what it has, and the same command goes on.
+table and decoding take a minute or two, model and text up to seven each, growth a quarter of an
+hour; the last keeps what it has, and the same command goes on.
 """
 
 import json

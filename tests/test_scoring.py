@@ -48,17 +48,11 @@ def trained(name: str, src: Tensor, tgt: Tensor, whole: bool = False) -> list[Te
 def test_queries_in_parts_attend_as_all_at_once(name: str, request: pytest.FixtureRequest) -> None:
     """Logits and gradients of all queries, and of two at a time, with padding on both sides."""
     src, tgt = padded(3, 7, 0), padded(3, 5, 1)
-    plain, close = (
-        trained(name, src, tgt, whole=True),
-        functools.partial(
-            torch.testing.assert_close,
-            rtol=0,
-            atol=1e-6 if name.startswith(("cope", "fire")) else 1e-11,
-        ),
-    )  # those two reckon in float32
-    close(trained(name, src, tgt), plain)
+    plain = trained(name, src, tgt, whole=True)
+    close = 1e-6 if name.startswith(("cope", "fire")) else 1e-11  # these reckon in float32
+    torch.testing.assert_close(trained(name, src, tgt), plain, rtol=0, atol=close)
     request.getfixturevalue("two_by_two")
-    close(trained(name, src, tgt), plain)
+    torch.testing.assert_close(trained(name, src, tgt), plain, rtol=0, atol=close)
 
 
 @pytest.mark.parametrize("name", ["sinusoidal", *ACROSS])
@@ -137,6 +131,22 @@ def test_what_positions_alone_decide_is_formed_once_for_all_layers(
     parts = 3 if in_parts else 1
     for role in ("encoder", "decoder", *(["cross"] if cls.relative else [])):
         assert asked.count(role) == parts * (1 if cls.of_positions else LAYERS), role
+
+
+@pytest.mark.parametrize("kind", ["alibi", "shaw"])
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_another_mask_is_obeyed(kind: str, in_parts: bool, request: pytest.FixtureRequest) -> None:
+    """Whatever an earlier layer formed under its own."""
+    if in_parts:
+        request.getfixturevalue("two_by_two")
+    at, encoding = consecutive(6), build(kind, Place(D, HEADS), {})
+    q, k, v = torch.randn(3, 2, HEADS, 6, D // HEADS)
+    doors, whole = Doors(encoding, at, at), Doors(encoding, at, at)
+    for mask in (causal_mask(6), None, causal_mask(6).flip(0, 1)):
+        fresh = Doors(encoding, at, at)
+        expected = fast_attention(q, k, v, mask, fresh)
+        assert torch.equal(fast_attention(q, k, v, mask, doors), expected)
+        assert torch.equal(whole.added(q, k, mask), fresh.added(q, k, mask))
 
 
 SIZES = st.integers(1, 4)

@@ -18,22 +18,22 @@ FEWEST_ROWS = 32
 class Doors:
     """Doors 2 and 3 of an encoding in one attention, and where its queries and keys stand.
 
-    One object serves all layers of a pass, with one mask: what does not depend on a layer's
-    queries and keys is formed by the first of them.
+    One object serves all layers of a pass: what does not depend on a layer's queries and keys is
+    formed by the first of them, and serves the others under the same mask.
     """
 
     def __init__(self, encoding: Encoding, query: Positions, key: Positions) -> None:
         self.encoding, self.query, self.key = encoding, query, key
-        self.formed: Tensor | None = None
-        self.cut: list[Part] = []
+        self.formed: tuple[Tensor | None, Tensor] | None = None  # under which mask, and what
+        self.cut: tuple[Tensor | None, list[Part]] = (None, [])
 
     def added(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor | None:
         """What is added to the scores, door 3 and the mask in one tensor; or the mask alone.
 
         SDPA takes a boolean mask or a float bias, never the two.
         """
-        if self.formed is not None:
-            return self.formed
+        if self.formed is not None and self.formed[0] is mask:
+            return self.formed[1]
         bias = self.encoding.bias(q, k, self.query, self.key)
         if bias is None:
             return mask
@@ -41,13 +41,14 @@ class Doors:
             # Added, since the gradient of a sum passes as it is, and a masked fill's does not.
             bias = bias + torch.where(mask, 0.0, float("-inf")).to(bias.dtype)
         if self.encoding.of_positions:
-            self.formed = bias
+            self.formed = mask, bias
         return bias
 
     def parts(self, mask: Tensor | None, rows: int) -> list[Part]:
         """The same attention ``rows`` queries at a time, with the keys that these may see."""
-        if self.cut:
-            return self.cut
+        if self.cut[0] is mask and self.cut[1]:
+            return self.cut[1]
+        self.cut = mask, []
         queries, every = self.query.index.size(-1), self.key.index.size(-1)
         several = rows < queries
         if mask is not None and several:
@@ -63,8 +64,8 @@ class Doors:
             blind = may is not None and not bool(may.any(-1).all())
             at = between(self.query, first, last), between(self.key, 0, keys)
             doors = Doors(self.encoding, *at)
-            self.cut.append(Part(slice(first, last), slice(keys), may, blind, doors))
-        return self.cut
+            self.cut[1].append(Part(slice(first, last), slice(keys), may, blind, doors))
+        return self.cut[1]
 
 
 class Part(NamedTuple):
