@@ -131,7 +131,7 @@ def test_every_encoding_has_a_configuration_file() -> None:
 def test_a_run_directory_is_named_by_what_is_computed() -> None:
     """Where and how a run is shown does not name it; anything that changes its numbers does."""
     base = Run.of(configure())
-    assert Run.of(configure("progress=false", "workers=1")) == base
+    assert Run.of(configure("progress=false", "pictures=false", "workers=1")) == base
     assert Run.of(configure("output_dir=elsewhere")).directory.name == base.directory.name
     assert Run.of(configure("trainer.lr=1e-3")) != base
     assert Run.of(configure("pe.max_len=6000")) != base

@@ -268,13 +268,13 @@ def test_each_example_is_scored_by_one_process(tiny, monkeypatch: pytest.MonkeyP
     run.directory.mkdir(parents=True)
     training = prepare(config, run)
     monkeypatch.setattr(evaluation, "BATCH_TOKENS", 16)  # so that there are several batches
-    whole = evaluation.score(training.model, training.test)
+    whole = evaluation.score(training.model, training.data.test)
     parts = []
     for rank in range(3):
         monkeypatch.setattr(processes, "rank", lambda rank=rank: rank)
         monkeypatch.setattr(processes, "world", lambda: 3)
         monkeypatch.setattr(processes, "total", lambda values: values)
-        parts.append(evaluation.score(training.model, training.test))
+        parts.append(evaluation.score(training.model, training.data.test))
     for name, values in whole.items():
         np.testing.assert_array_equal(sum(part[name] for part in parts), values, err_msg=name)
         assert all(part[name].sum() < values.sum() or not values.sum() for part in parts)

@@ -18,14 +18,14 @@ import torch
 from conftest import SCRIPTS, TINY, configure, run_script
 from torch.utils.tensorboard import SummaryWriter  # noqa: F401  (imported before the clock starts)
 
-from wawa_transformer import checkpoint, evaluation, machine
+from wawa_transformer import checkpoint, evaluation, machine, preparation
 from wawa_transformer import training as training_module
 from wawa_transformer.batching import collate, encode
 from wawa_transformer.config import UserError
 from wawa_transformer.decoding import greedy
 from wawa_transformer.loss import cross_entropy
 from wawa_transformer.machine import matrix_rate
-from wawa_transformer.preparation import prepare
+from wawa_transformer.preparation import data_of, prepare
 from wawa_transformer.runs import Run
 from wawa_transformer.text import build_task
 from wawa_transformer.training import flops, schedule, stream, train
@@ -141,14 +141,39 @@ def test_label_smoothing_is_a_mixture_with_the_uniform_distribution() -> None:
     torch.testing.assert_close(ours, 0.9 * nll + 0.1 * uniform, rtol=1e-5, atol=1e-5)
 
 
+def test_runs_that_differ_in_their_encoding_share_their_data(tiny) -> None:
+    """Where a seed decides it, and nothing else; the numbers are those of data made anew."""
+    data = data_of(tiny())
+    assert data_of(tiny("pe=alibi", "trainer.lr=1e-4")) is data
+    shared = train(tiny("pe=alibi", "run_dir=${output_dir}/shared"))
+    assert data_of(tiny("pe=none")) is data
+    for other in ("seed=1", "task.max_length=5", "task=sort"):
+        data, another = data_of(tiny()), data_of(tiny(other))
+        assert another.train.text[:] != data.train.text[:] and len(preparation.LAST) == 1
+    alone = train(tiny("pe=alibi", "run_dir=${output_dir}/alone"))
+    assert alone["by_length"] == shared["by_length"]
+
+
+def test_a_text_is_read_again(tiny, tmp_path: Path) -> None:
+    """It may be another one by the time of the next run."""
+    found = []
+    for word in ("one", "two"):
+        for name in ("a.en", "a.de"):
+            (tmp_path / name).write_text(f"{word} more\n" * 50)
+        given = ["task=text", f"task.data_dir={tmp_path}", "task.source=a.en", "task.target=a.de"]
+        config = configure(*given, "task.validation_size=5", "task.test_size=5")
+        found.append(data_of(config).test.text["source"][0])
+    assert found == ["one more", "two more"]
+
+
 def test_the_operations_of_a_step_are_those_of_its_products(tiny) -> None:
     """Counted by torch, and by hand: forward once, backward twice, each product 2 m n k."""
     config = tiny("trainer.accumulate=2", "trainer.steps=5")
     run = Run.of(config)
     run.directory.mkdir(parents=True)
     training = prepare(config, run)
-    batches = next(stream(training.train, config.trainer, 0, 0))
-    width, inner, words = 16, 32, training.tokenizer.get_vocab_size()
+    batches = next(stream(training.data.train, config.trainer, 0, 0))
+    width, inner, words = 16, 32, training.data.tokenizer.get_vocab_size()
     expected = 0
     for batch in batches:
         rows, source, target = *batch.source.shape, batch.target_in.size(1)

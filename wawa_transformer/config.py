@@ -147,6 +147,7 @@ class Config:
     output_dir: str = "results"
     run_dir: str | None = None  # computed from the configuration unless given
     progress: bool = True
+    pictures: bool = True  # in TensorBoard; a study draws those of its first seed
     workers: int = setting(2, least=1, most=256)  # scripts/compare.py: runs side by side
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import shutil
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from wawa_transformer import checkpoint, evaluation, parallel, processes
 from wawa_transformer.batching import Examples, encode
-from wawa_transformer.config import UserError, build_model
+from wawa_transformer.config import TrainerConfig, UserError, build_model
 from wawa_transformer.loss import loss_and_nll
 from wawa_transformer.machine import is_out_of_memory, take_device
 from wawa_transformer.runs import Run, identity
@@ -29,18 +30,29 @@ from wawa_transformer.text import build_task
 from wawa_transformer.transformer import EOS, Transformer
 
 
+@dataclass(frozen=True)
+class Data:
+    """What is learned from: the splits of a task as ids, the same whatever learns from them."""
+
+    task: Task
+    seed: int
+    tokenizer: Tokenizer
+    train: Examples
+    validation: Examples
+    test: Examples
+
+
+LAST: list[Data] = []  # what this process has kept, one or none
+
+
 @dataclass
 class Training:
     """All that a run needs to go on, and how far it is; seconds are those of training alone."""
 
     config: DictConfig
     run: Run
-    task: Task
+    data: Data
     device: torch.device
-    tokenizer: Tokenizer
-    train: Examples
-    validation: Examples
-    test: Examples
     model: Transformer
     optimizer: torch.optim.Optimizer
     history: list[dict[str, Any]] = field(default_factory=list)  # the lines of metrics.jsonl
@@ -51,14 +63,19 @@ class Training:
     best_step: int = 0
     at_once: int = 1  # runs that share a process and its time, this one included
 
+    @functools.cached_property
+    def trainer(self) -> TrainerConfig:
+        """``config.trainer`` as plain values: a step asks for a dozen, and this is faster."""
+        return TrainerConfig(**self.config.trainer)
+
     def whole_model(self) -> Transformer:
         """The model for what the main process does alone: of a divided one a copy, there only."""
-        if not self.config.trainer.shard:
+        if not self.trainer.shard:
             return self.model
         weights = parallel.gathered(self.model.state_dict())
         if not processes.is_main():
             return self.model
-        model = build_model(self.config, self.tokenizer)
+        model = build_model(self.config, self.data.tokenizer)
         model.load_state_dict(weights)
         return model.to(self.device)
 
@@ -71,8 +88,8 @@ class Training:
         """
         if processes.world() > 1:
             return None
-        tokens = self.config.trainer.batch_tokens
-        width = int(padded_sizes(self.train, self.config.trainer).max())
+        tokens = self.trainer.batch_tokens
+        width = int(padded_sizes(self.data.train, self.trainer).max())
         while tokens >= width:
             try:
                 try_step(self, tokens // width, width)
@@ -161,18 +178,13 @@ def assemble(config: DictConfig, run: Run, path: Path | None) -> Training:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS cannot be deterministic
     torch.use_deterministic_algorithms(trainer.deterministic)
     device = take_device(trainer)
-    task = build_task(config)
-    data = task.dataset(config.seed)
-    tokenizer = checkpoint.load_tokenizer(path, saved) if path and saved else task.tokenizer(data)
-    train, validation, test = (
-        encode(data[split], tokenizer, task.longest_pair, name)
-        for split, name in (("train", "training"), ("validation", "validation"), ("test", "test"))
-    )
+    data = data_of(config, checkpoint.load_tokenizer(path, saved) if path and saved else None)
 
     # One that will be divided may be too large for a device, and comes together beside it.
-    model = build_model(config, tokenizer).to("cpu" if trainer.shard else device)
-    evaluation.check_lengths(model, padded_sizes(train, trainer), validation.sizes, test.sizes)
-    warning = model.untrained(int(train.sizes.max()) - 1)
+    model = build_model(config, data.tokenizer).to("cpu" if trainer.shard else device)
+    longest = padded_sizes(data.train, trainer), data.validation.sizes, data.test.sizes
+    evaluation.check_lengths(model, *longest)
+    warning = model.untrained(int(data.train.sizes.max()) - 1)
     if warning and processes.is_main():
         print(f"warning: {warning}", file=sys.stderr)
     # After the model is built: an encoding's own parameters must not shift the dropout masks.
@@ -182,9 +194,7 @@ def assemble(config: DictConfig, run: Run, path: Path | None) -> Training:
     optimizer = adamw(model.parameters(), trainer)
     if trainer.compile:  # in place: the names in a checkpoint stay as they are
         model.compile(dynamic=None if trainer.pad_to == 1 else False)
-    training = Training(
-        config, run, task, device, tokenizer, train, validation, test, model, optimizer
-    )
+    training = Training(config, run, data, device, model, optimizer)
     if saved:
         try:
             restore_state(training, saved)
@@ -196,7 +206,31 @@ def assemble(config: DictConfig, run: Run, path: Path | None) -> Training:
     return training
 
 
-def adamw(parameters: Iterable[Tensor], trainer: DictConfig) -> torch.optim.Optimizer:
+def data_of(config: DictConfig, tokenizer: Tokenizer | None = None) -> Data:
+    """The data of a run; a ``tokenizer`` comes with one that goes on.
+
+    A study's runs differ in their encoding before they differ in their data, so what was last made
+    in this process is used again where it would be the same.
+    """
+    task, own = build_task(config), tokenizer is None
+    for data in LAST:
+        if own and (data.task, data.seed) == (task, config.seed):
+            return data
+    LAST.clear()  # first: there need not be memory for two
+    splits = task.dataset(config.seed)
+    if tokenizer is None:
+        tokenizer = task.tokenizer(splits)
+    train, validation, test = (
+        encode(splits[split], tokenizer, task.longest_pair, name)
+        for split, name in (("train", "training"), ("validation", "validation"), ("test", "test"))
+    )
+    data = Data(task, config.seed, tokenizer, train, validation, test)
+    if own and task.from_seed:
+        LAST.append(data)
+    return data
+
+
+def adamw(parameters: Iterable[Tensor], trainer: TrainerConfig) -> torch.optim.Optimizer:
     """AdamW (Loshchilov and Hutter 2019), as a run is trained with."""
     return torch.optim.AdamW(
         parameters,
@@ -212,7 +246,7 @@ def divide(training: Training) -> None:
     state = training.optimizer.state_dict()
     del training.optimizer  # or it would hold on to whole parameters, on the device
     parallel.divide(training.model, training.device)
-    training.optimizer = adamw(training.model.parameters(), training.config.trainer)
+    training.optimizer = adamw(training.model.parameters(), training.trainer)
     for i, parameter in enumerate(training.model.parameters()):
         for name, value in state["state"].get(i, {}).items():
             if value.ndim:  # not the count of steps
@@ -222,7 +256,7 @@ def divide(training: Training) -> None:
 
 def try_step(training: Training, rows: int, width: int) -> None:
     """A step on ``rows`` pairs of ``width`` positions, none of them padding."""
-    trainer, model = training.config.trainer, training.model.train()
+    trainer, model = training.trainer, training.model.train()
     training.optimizer.zero_grad()
     if training.device.type == "cuda":
         torch.cuda.empty_cache()
@@ -234,7 +268,7 @@ def try_step(training: Training, rows: int, width: int) -> None:
     training.optimizer.step()
 
 
-def padded_sizes(examples: Examples, trainer: DictConfig) -> np.ndarray:
+def padded_sizes(examples: Examples, trainer: TrainerConfig) -> np.ndarray:
     """Positions that each example takes once it is padded to a multiple of ``trainer.pad_to``."""
     return -(-examples.sizes // trainer.pad_to) * trainer.pad_to
 
@@ -243,7 +277,7 @@ def restore_state(training: Training, saved: dict[str, Any]) -> None:
     """Go back to where :func:`save_state` was called; any exception: it was another run."""
     if saved["config"] != identity(training.config):
         raise ValueError("another configuration")
-    if not 0 <= saved["step"] <= training.config.trainer.steps:
+    if not 0 <= saved["step"] <= training.trainer.steps:
         raise ValueError("a step that this run does not have")
     training.model.load_state_dict(saved["model"])
     training.optimizer.load_state_dict(saved["optimizer"])
@@ -276,7 +310,7 @@ def save_state(training: Training, validated: bool = False, improved: bool = Fal
     if on_cuda:
         cuda_random = processes.gather(torch.cuda.get_rng_state(training.device))
     weights, moments = training.model.state_dict(), training.optimizer.state_dict()
-    if training.config.trainer.shard:
+    if training.trainer.shard:
         weights, moments = parallel.gathered(weights), parallel.gathered(moments)
     if not processes.is_main():
         processes.together()
@@ -292,11 +326,11 @@ def save_state(training: Training, validated: bool = False, improved: bool = Fal
         "optimizer": moments,
         "rng": random,
         "cuda_rng": cuda_random,
-        "tokenizer": training.tokenizer.to_str(),
+        "tokenizer": training.data.tokenizer.to_str(),
         "config": identity(training.config),
     }
-    if validated and training.config.trainer.keep:
-        checkpoint.keep(training.run, training.step, weights, training.config.trainer.keep)
+    if validated and training.trainer.keep:
+        checkpoint.keep(training.run, training.step, weights, training.trainer.keep)
     if improved:
         checkpoint.save(training.run.checkpoint("best"), state)
     checkpoint.save(training.run.checkpoint("last"), state)

@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from wawa_transformer.config import UserError
 
 # These keys say where and how a run is shown, not what is computed; they do not name a run.
-NOT_IDENTITY = ("output_dir", "run_dir", "progress", "workers", "study")
+NOT_IDENTITY = ("output_dir", "run_dir", "progress", "pictures", "workers", "study")
 
 
 @dataclass(frozen=True)

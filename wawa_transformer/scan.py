@@ -6,6 +6,7 @@ import functools
 import itertools
 import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from datasets import DatasetDict
@@ -42,6 +43,8 @@ class Scan(Task, kind="scan"):
         "jump around right", "primitive right", "primitive opposite right", "primitive around right"
     )
     held_out: int = setting(500, least=1, most=20_000)
+
+    from_seed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

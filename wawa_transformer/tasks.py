@@ -41,6 +41,7 @@ class Task:
             TASKS[kind] = cls
 
     translates: ClassVar[bool] = False  # whether a test is read as translations, by BLEU
+    from_seed: ClassVar[bool] = False  # whether settings and seed alone decide the data
 
     def __post_init__(self) -> None:
         """Every limit of the settings, and every rule between them, before anything is made."""
@@ -90,6 +91,8 @@ class GeneratedTask(Task):
     train_size: int = setting(16000, least=1, most=10**7)
     validation_size: int = setting(500, least=1, most=10**6)
     test_per_length: int = setting(200, least=1, most=10**5)
+
+    from_seed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

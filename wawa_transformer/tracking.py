@@ -189,8 +189,9 @@ def show(
     samples = zip(first.text["source"], first.text["target"], hypotheses, strict=True)
     rows = [{"source": s, "target": t, "output": h} for s, t, h in samples]
     tracker.text(step, "samples", rows)
-    tracker.table_image(step, model.src_position, examples.sizes.max(), config.model.d_model)
-    if config.trainer.attention_maps:
+    if config.pictures:
+        tracker.table_image(step, model.src_position, examples.sizes.max(), config.model.d_model)
+    if config.pictures and config.trainer.attention_maps:
         device = next(model.parameters()).device
         batch = collate(first, [int(first.sizes.argmax())]).to(device)
         source = [tokenizer.id_to_token(i) or "" for i in batch.source[0].tolist()]

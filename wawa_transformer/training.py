@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from wawa_transformer import evaluation, parallel, processes
 from wawa_transformer.batching import Batch, Examples, collate, plan
-from wawa_transformer.config import UserError, disk_error, given_settings
+from wawa_transformer.config import TrainerConfig, UserError, disk_error, given_settings
 from wawa_transformer.loss import loss_and_nll
 from wawa_transformer.machine import explained, matrix_rate, peak_memory, provenance
 from wawa_transformer.preparation import Training, begin, padded_sizes, save_state
@@ -90,12 +90,12 @@ def loop(
     training: Training, tracker: Tracker | Silence, progress: ProgressBar | Silence, stop: Stop
 ) -> list[Batch]:
     """Step by step until the last one; the batches of the step that would be next."""
-    trainer, optimizer = training.config.trainer, training.optimizer
+    trainer, optimizer = training.trainer, training.optimizer
     model = parallel.in_parallel(training.model, training.device)
     output, world = training.model.output, processes.world()
     model.train()
     started, tokens_before = time.perf_counter(), training.target_tokens
-    for batches in stream(training.train, trainer, training.config.seed, training.step):
+    for batches in stream(training.data.train, trainer, training.config.seed, training.step):
         if training.step == trainer.steps or is_exhausted(training):
             return batches
         # The loss is a mean over the tokens of the whole step, however it is cut up.
@@ -153,7 +153,7 @@ def loop(
 
 def is_exhausted(training: Training) -> bool:
     """Whether ``trainer.patience`` validations in a row were no better than one before them."""
-    trainer = training.config.trainer
+    trainer = training.trainer
     waited = training.step - training.best_step
     return trainer.patience is not None and waited >= trainer.patience * trainer.eval_every
 
@@ -165,7 +165,7 @@ def ours(batch: Batch) -> Batch:
 
 def score_validation(training: Training, tracker: Tracker | Silence) -> None:
     """Score the validation split, and keep a checkpoint."""
-    scores = evaluation.summarise(evaluation.score(training.model, training.validation))
+    scores = evaluation.summarise(evaluation.score(training.model, training.data.validation))
     del scores["examples"]
     check_finite(training, validation_nll=scores["nll"])
     tracker.scalars(training.step, "validation", **scores)
@@ -177,24 +177,22 @@ def score_validation(training: Training, tracker: Tracker | Silence) -> None:
 
 def finish(training: Training, tracker: Tracker | Silence, flops_per_step: int) -> dict[str, Any]:
     """The test, what the run cost, and the pictures of what it learned."""
-    result = describe(training, flops_per_step)
-    validation = evaluation.score(training.model, training.validation)
+    result, data = describe(training, flops_per_step), training.data
+    validation = evaluation.score(training.model, data.validation)
     result["validation"] = evaluation.summarise(validation)
-    result |= evaluation.test_results(
-        training.task, training.model, training.test, training.train.text
-    )
-    model, tokenizer = training.whole_model(), training.tokenizer
+    result |= evaluation.test_results(data.task, training.model, data.test, data.train.text)
+    model = training.whole_model()
     if isinstance(tracker, Silence):
         return result  # the rest is the main process's
     result["translation"] = None
-    if training.task.translates:
-        hypotheses = translate(model, tokenizer, training.test)
-        result["translation"] = write_translations(training.run, training.test.text, hypotheses)
-    show(tracker, training.config, model, tokenizer, training.validation, result)
+    if data.task.translates:
+        hypotheses = translate(model, data.tokenizer, data.test)
+        result["translation"] = write_translations(training.run, data.test.text, hypotheses)
+    show(tracker, training.config, model, data.tokenizer, data.validation, result)
     return result
 
 
-def schedule(step: int, trainer: DictConfig) -> float:
+def schedule(step: int, trainer: TrainerConfig) -> float:
     """The learning rate of 0-based ``step`` as a fraction of its peak, after a linear warmup.
 
     ``inverse_sqrt`` is equation 3 of Vaswani et al. 2017 scaled to a peak of 1; ``linear`` and
@@ -215,7 +213,9 @@ def schedule(step: int, trainer: DictConfig) -> float:
             return 1.0
 
 
-def stream(examples: Examples, trainer: DictConfig, seed: int, step: int) -> Iterator[list[Batch]]:
+def stream(
+    examples: Examples, trainer: TrainerConfig, seed: int, step: int
+) -> Iterator[list[Batch]]:
     """The batches of each optimiser step from ``step`` on, without end.
 
     The order is a function of (seed, epoch), so ``step`` alone says where to continue. With
@@ -241,7 +241,7 @@ def stream(examples: Examples, trainer: DictConfig, seed: int, step: int) -> Ite
 
 def check_finite(training: Training, **values: float) -> None:
     """Stop before anything that is not a number reaches a checkpoint."""
-    trainer, last = training.config.trainer, training.run.checkpoint("last")
+    trainer, last = training.trainer, training.run.checkpoint("last")
     for name, value in values.items():
         if not math.isfinite(value):
             kept = f"the last good checkpoint is {last}" if last.exists() else "none was kept yet"
@@ -266,7 +266,7 @@ def describe(training: Training, flops_per_step: int) -> dict[str, Any]:
     """
     config, device = training.config, training.device
     rate = processes.world() * matrix_rate(device, config.trainer.bf16)
-    trained = training.task.trained_lengths
+    trained = training.data.task.trained_lengths
     return {
         "task": config.task.name,
         "pe": config.pe.name,

@@ -50,6 +50,9 @@ def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
     assert sorted(tags["images"]) == [f"view/{name}" for name in pictures]
     assert max(tags["scalars"]) < min(tags["images"]), "curves come first"
     assert any("samples" in tag for tag in tags["tensors"])
+    (later,) = root.glob("letters/learned/seed1*")
+    tags = EventAccumulator(str(later)).Reload().Tags()
+    assert not tags["images"] and any("samples" in tag for tag in tags["tensors"])
 
     stamps = {run: (run / "result.json").stat().st_mtime_ns for run in runs}
     second = run_script("compare.py", *study)

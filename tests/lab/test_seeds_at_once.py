@@ -76,7 +76,7 @@ def begun(of: Training, *overrides: str) -> Training:
     """
     config = composed("trainer.eval_every=20", *overrides).copy()
     config.seed = of.config.seed
-    model = build_model(config, of.tokenizer)
+    model = build_model(config, of.data.tokenizer)
     if not config.trainer.bf16:
         model.double()
     torch.manual_seed(seed_for(config.seed, "dropout"))

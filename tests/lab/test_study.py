@@ -17,7 +17,8 @@ from conftest import SCRIPTS, TINY, configure, run_script
 
 from wawa_transformer.config import UserError
 from wawa_transformer.lab.results import check_comparable
-from wawa_transformer.lab.workers import SHARED
+from wawa_transformer.lab.study import with_seeds
+from wawa_transformer.lab.workers import SHARED, decides_data, next_job
 from wawa_transformer.runs import Run
 from wawa_transformer.stopping import STATUS
 from wawa_transformer.training import train
@@ -116,6 +117,31 @@ def test_a_killed_worker_is_named_and_its_run_tried_once_more(tmp_path: Path) ->
             undisturbed = train(configure(*overrides, f"output_dir={tmp_path}/calm"))
             disturbed = Run.of(configure(*overrides, f"output_dir={tmp_path}/killed")).result()
             assert disturbed and disturbed["by_length"] == undisturbed["by_length"]
+
+
+def test_a_study_draws_its_first_seed_or_nothing() -> None:
+    """The first that is named, whichever that is."""
+    for pictures, drawn in ((True, {2}), (False, set())):
+        jobs = with_seeds([2, 0, 1], [configure(f"pictures={pictures}")])
+        assert {job.seed for job in jobs.values() if job.pictures} == drawn
+
+
+@pytest.mark.parametrize("workers, made", [(1, 15), (2, 20), (3, 15), (5, 30)])
+def test_a_worker_goes_on_with_the_data_it_has(workers: int, made: int) -> None:
+    """How often data is made where one worker after another is free; a whole seed comes first."""
+    tasks, encodings = ("letters", "reverse", "sort"), ("sinusoidal", "learned", "none")
+    one = [configure(f"task={task}", f"pe={pe}") for task in tasks for pe in encodings]
+    waiting = [[job] for job in with_seeds(range(5), one).values()]
+    at = [""] * workers
+    seeds = []
+    makings = 0
+    while waiting:
+        for place in range(min(workers, len(waiting))):
+            [job] = waiting.pop(next_job(waiting, at[place], at[:place] + at[place + 1 :]))
+            seeds.append(job.seed)
+            makings += decides_data(job) != at[place]
+            at[place] = decides_data(job)
+    assert seeds == sorted(seeds) and makings == made
 
 
 def test_what_workers_share_touches_no_gpu() -> None:

@@ -9,12 +9,13 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from conftest import TINY, run_script
+from conftest import TINY, configure, run_script
 
 from wawa_transformer.config import UserError
 from wawa_transformer.lab.rates import in_words, order, rates_summary
 from wawa_transformer.lab.results import check_comparable
-from wawa_transformer.lab.tuning import Point, best_points
+from wawa_transformer.lab.study import with_seeds
+from wawa_transformer.lab.tuning import Point, best_points, list_trials
 from wawa_transformer.runs import Run
 
 GRID = ["study.tune.lr=[0.001,0.01]", "study.tune.seeds=[7,8]"]
@@ -55,6 +56,14 @@ def test_a_study_is_tuned_on_other_seeds_and_trained_with_what_they_chose(tmp_pa
         assert "Learning rates" in (folder / page).read_text(encoding="utf-8")
     again = run_script("compare.py", *study)
     assert again.returncode == 0 and again.stdout.count(" 0 to train") == 3
+
+
+def test_a_trial_draws_nothing() -> None:
+    """Though the study's run does."""
+    config = configure("study.tune.seeds=[7,8]")
+    jobs = with_seeds([0], [config])
+    (trials,) = list_trials(config, jobs, [Point(0.01, 5)]).values()
+    assert [job.pictures for job in (*jobs.values(), *trials.values())] == [True, False, False]
 
 
 def test_what_cannot_be_tuned_is_refused_before_anything_is_trained(

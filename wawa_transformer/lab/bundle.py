@@ -143,7 +143,7 @@ class Bundle:
     def __init__(self, seeds: Sequence[Seed]) -> None:
         self.seeds = seeds
         first = seeds[0].training
-        self.device, self.trainer = first.device, first.config.trainer
+        self.device, self.trainer = first.device, first.trainer
         for seed in seeds:
             seed.training.at_once = len(seeds)
         models = [seed.training.model for seed in seeds]

@@ -97,7 +97,9 @@ def train_at_once(configs: Sequence[DictConfig], patience: float = 0.0) -> None:
         for seed in ended:
             training = seed.training
             with contained(training.run), explained(config, device, training.largest_batch):
-                unseen = stream(training.train, config.trainer, training.config.seed, training.step)
+                unseen = stream(
+                    training.data.train, training.trainer, training.config.seed, training.step
+                )
                 result = finish(training, seed.tracker, flops(training, next(unseen)))
                 training.run.finish(result)
 
@@ -123,7 +125,7 @@ def level(seed: Seed, step: int) -> Seed:
 
 def loop(seeds: list[Seed], stop: Stop) -> list[Seed]:
     """Train until every run is at its last step; those that nothing has stopped."""
-    last = seeds[0].training.config.trainer.steps
+    last = seeds[0].training.trainer.steps
     while steps := sorted({seed.training.step for seed in seeds} - {last}):
         behind = [seed for seed in seeds if seed.training.step == steps[0]]
         spared = climb(behind, steps[1] if len(steps) > 1 else last, stop)
@@ -139,7 +141,7 @@ def climb(seeds: list[Seed], until: int, stop: Stop) -> list[Seed]:
     """
     bundle, spared = Bundle(seeds), seeds
     trainer, trainings = bundle.trainer, [seed.training for seed in seeds]
-    streams = [stream(t.train, trainer, t.config.seed, t.step) for t in trainings]
+    streams = [stream(t.data.train, trainer, t.config.seed, t.step) for t in trainings]
     step, started = trainings[0].step, time.perf_counter()
     tokens_before = [t.target_tokens for t in trainings]
     while step < until and len(spared) == len(seeds):

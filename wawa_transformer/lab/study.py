@@ -7,7 +7,7 @@ import itertools
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -90,8 +90,10 @@ def list_jobs(config: DictConfig, overrides: list[str]) -> Jobs:
     return with_seeds(axes["seed"], composed.values())
 
 
-def with_seeds(seeds: Iterable[int], composed: Collection[DictConfig]) -> Jobs:
+def with_seeds(seeds: Sequence[int], composed: Collection[DictConfig]) -> Jobs:
     """The runs of every configuration with every seed, a whole seed before the next.
+
+    Pictures are drawn of the first seed alone: those of the others would hardly be looked at.
 
     Raises:
         UserError: two would share a name, so that one would be reported as the other.
@@ -100,7 +102,7 @@ def with_seeds(seeds: Iterable[int], composed: Collection[DictConfig]) -> Jobs:
     names = set()
     for seed, one in itertools.product(seeds, composed):
         job = copy.deepcopy(one)
-        job.seed = seed
+        job.seed, job.pictures = seed, one.pictures and seed == seeds[0]
         check(Config, job)  # the rest does not depend on the seed
         run = Run.of(job)
         if str(run) in names:

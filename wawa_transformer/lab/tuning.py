@@ -92,6 +92,7 @@ def list_trials(config: DictConfig, jobs: Jobs, points: Iterable[Point]) -> dict
         composed = copy.deepcopy(list(own.values()))
         for job in composed:
             job.study.name = f"{study.name}-lr{point.lr:g}-warmup{point.warmup}"
+            job.pictures = False  # nobody looks at a trial
             for key in TUNED:
                 job.trainer[key] = getattr(point, key)
         try:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
 import threading
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from wawa_transformer.lab.seeds_at_once import train_at_once
 from wawa_transformer.runs import Run
@@ -36,10 +36,11 @@ class Worker:
         self.process.start()
         theirs.close()
         self.job: list[DictConfig] = []
+        self.data = ""  # what decided that of its last job
 
     def give(self, job: list[DictConfig]) -> None:
         """Have it train the run of ``job``, or its runs, which share a step."""
-        self.job = job
+        self.job, self.data = job, decides_data(job[0])
         self.channel.send(job)
 
     def done(self) -> bool:
@@ -83,6 +84,25 @@ def follow_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+def decides_data(config: DictConfig) -> str:
+    """The settings that decide a run's data."""
+    return json.dumps([OmegaConf.to_container(config.task, resolve=True), config.seed])
+
+
+def next_job(waiting: Sequence[list[DictConfig]], own: str, others: Sequence[str]) -> int:
+    """Which of the jobs that are ``waiting`` a worker takes that was last at the data ``own``.
+
+    A whole seed comes before the next. In it a worker goes on with its data, which it need not make
+    again; else it takes that with the fewest workers for each job, the ``others`` being at theirs.
+    """
+    seed = waiting[0][0].seed
+    places = [i for i, job in enumerate(waiting) if job[0].seed == seed]
+    data = [decides_data(waiting[i][0]) for i in places]
+    crowd = {key: others.count(key) / data.count(key) for key in data}
+    best = own if own in data else min(crowd, key=lambda key: crowd[key])
+    return places[data.index(best)]
+
+
 def train_all(
     jobs: list[list[DictConfig]],
     workers: int,
@@ -96,13 +116,14 @@ def train_all(
     more. When this function is left, however that happens, no worker is left behind, and those
     that were at work have kept a checkpoint.
     """
-    waiting, tries = deque(jobs), dict.fromkeys((Run.of(job[0]) for job in jobs), 0)
+    waiting, tries = list(jobs), dict.fromkeys((Run.of(job[0]) for job in jobs), 0)
     crew = [Worker(log) for _ in range(min(workers, len(jobs)))]
     try:
         while waiting or any(worker.job for worker in crew):
             for worker in crew:
                 if not worker.job and waiting:
-                    worker.give(waiting.popleft())
+                    others = [other.data for other in crew if other.job]
+                    worker.give(waiting.pop(next_job(waiting, worker.data, others)))
             wait([worker.channel for worker in crew if worker.job], timeout=1.0)
             for place, worker in enumerate(crew):
                 if not worker.job:
