@@ -29,6 +29,7 @@ from wawa_transformer.lab.tuning import (
     tuned,
     validation_rows,
 )
+from wawa_transformer.lab.workers import prepare_workers
 from wawa_transformer.runs import hold
 from wawa_transformer.stopping import Stop
 
@@ -38,6 +39,10 @@ def main(config: DictConfig) -> None:
     overrides = list(HydraConfig.get().overrides.task)
     launcher = HydraConfig.get().runtime.choices["hydra/launcher"]
     check_launcher(config, launcher)
+    # Tiny models gain nothing from threads; side by side they would only collide.
+    os.environ["OMP_NUM_THREADS"] = str(config.trainer.threads)
+    if launcher == "joblib":
+        prepare_workers()
     jobs = list_jobs(config, overrides)
     rule, unjudged = rule_of(config, overrides, jobs)
     trials = list_trials(config, jobs, grid_points(config, overrides))
@@ -46,8 +51,6 @@ def main(config: DictConfig) -> None:
     if unjudged:
         print(unjudged)
 
-    # Tiny models gain nothing from threads; side by side they would only collide.
-    os.environ["OMP_NUM_THREADS"] = str(config.trainer.threads)
     with Stop(), contextlib.ExitStack() as stack:
         tried = []
         for trial in trials.values():

@@ -9,10 +9,11 @@ from types import SimpleNamespace
 import pytest
 from conftest import TINY, configure, run_script
 from hydra.errors import HydraException
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from wawa_transformer import commandline
-from wawa_transformer.commandline import check_use, explain, validate
+from wawa_transformer.commandline import answered, check_use, explain, validate
 from wawa_transformer.config import (
     CONFIG_DIR,
     OF_ALL,
@@ -26,6 +27,7 @@ from wawa_transformer.positional import ENCODINGS
 from wawa_transformer.runs import Run
 from wawa_transformer.search import build_method
 from wawa_transformer.seeds import seed_for
+from wawa_transformer.stopping import STATUS
 from wawa_transformer.tasks import word_tokenizer
 from wawa_transformer.text import build_task
 
@@ -121,6 +123,21 @@ def test_keys_of_every_encoding_reach_the_model() -> None:
     assert model.counting == Counting(origin="end", randomized=90, stride=2)
     other = build_model(configure("pe=learned", "pe.cross=shaw", "pe.moved=4"), WORDS)
     assert other.cross_position.kind == "shaw" and other.counting == Counting(moved=4)
+
+
+@pytest.mark.parametrize("parsed", [False, True])
+def test_ctrl_c_is_no_mistake_of_anybodys(parsed: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where OmegaConf is interrupted as it puts something back, it ends with its own exception."""
+    with pytest.raises(SystemExit) as ended, answered("config", parsed=parsed):
+        try:
+            try:
+                raise KeyboardInterrupt
+            finally:
+                _ = OmegaConf.create({}).was
+        except OmegaConfBaseException as error:
+            raise HydraException from error
+    assert ended.value.code == STATUS
+    assert capsys.readouterr().err == "interrupted; the same command continues\n"
 
 
 def test_every_encoding_has_a_configuration_file() -> None:

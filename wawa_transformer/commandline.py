@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import hydra
 from hydra.core.config_store import ConfigStore
@@ -189,9 +189,11 @@ def answered(config_name: str, parsed: bool) -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except KeyboardInterrupt as stop:
-        print(f"{stop or 'interrupted'}; the same command continues", file=sys.stderr)
-        sys.exit(stopping.STATUS)
+        leave(stop)
     except Exception as error:
+        for cause in behind(error):
+            if isinstance(cause, KeyboardInterrupt):  # OmegaConf may make another one of it
+                leave(cause)
         of_hydra = isinstance(error, (HydraException, OmegaConfBaseException))
         if isinstance(error, OSError) and not of_hydra:  # some of Hydra's are OSErrors, too
             sys.exit(f"error: {printable(disk_error(error))}")
@@ -200,6 +202,20 @@ def answered(config_name: str, parsed: bool) -> Iterator[None]:
         if BUG in getattr(error, "__notes__", ()):
             raise
         sys.exit(f"error: {explain(error, config_name)}")
+
+
+def leave(stop: KeyboardInterrupt) -> NoReturn:
+    """End the process that was told to stop."""
+    print(f"{str(stop) or 'interrupted'}; the same command continues", file=sys.stderr)
+    sys.exit(stopping.STATUS)
+
+
+def behind(error: BaseException) -> Iterator[BaseException]:
+    """Every exception in whose handling ``error`` was raised."""
+    for each in {error.__cause__, error.__context__} - {None}:
+        assert each
+        yield each
+        yield from behind(each)
 
 
 def check_groups(arguments: list[str]) -> None:

@@ -62,7 +62,7 @@ class Task:
         raise NotImplementedError
 
     def test(self, seed: int) -> DatasetDict:
-        """The test, for a model that is trained; the training split where it costs nothing more."""
+        """The test, for a model that is trained; other splits where they cost nothing more."""
         return self.dataset(seed)
 
     def tokenizer(self, data: DatasetDict) -> Tokenizer:
@@ -127,18 +127,23 @@ class GeneratedTask(Task):
         return self.min_length, self.max_length
 
     def dataset(self, seed: int) -> DatasetDict:
-        every_length = np.arange(self.min_length, self.test_max_length + 1)
-        splits = {}
-        for name in ("train", "validation", "test"):
-            random = np.random.default_rng(seed_for(seed, "data", name))
-            if name == "test":
-                lengths = np.repeat(every_length, self.test_per_length)
-            else:
-                size = self.train_size if name == "train" else self.validation_size
-                lengths = random.integers(self.min_length, self.max_length + 1, size=size)
-            pairs = (self.example(length, random) for length in lengths.tolist())
-            splits[name] = parallel(pairs, lengths.tolist())
-        return DatasetDict(splits)
+        names = ("train", "validation", "test")
+        return DatasetDict({name: self.split(name, seed) for name in names})
+
+    def test(self, seed: int) -> DatasetDict:
+        return DatasetDict({"test": self.split("test", seed)})
+
+    def split(self, name: str, seed: int) -> Dataset:
+        """One of the three, which know nothing of each other."""
+        random = np.random.default_rng(seed_for(seed, "data", name))
+        if name == "test":
+            every_length = np.arange(self.min_length, self.test_max_length + 1)
+            lengths = np.repeat(every_length, self.test_per_length)
+        else:
+            size = self.train_size if name == "train" else self.validation_size
+            lengths = random.integers(self.min_length, self.max_length + 1, size=size)
+        pairs = (self.example(length, random) for length in lengths.tolist())
+        return parallel(pairs, lengths.tolist())
 
     def tokenizer(self, data: DatasetDict) -> Tokenizer:
         return word_tokenizer(self.vocabulary())

@@ -27,10 +27,13 @@ GRID = ["study.task=[letters]", "study.pe=[none,alibi]", "study.seeds=[0,1]"]
 LONG = ["trainer.steps=100000", "trainer.eval_every=200", "trainer.log_every=10"]
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
+def start(*arguments: str, start_new_session: bool = False) -> subprocess.Popen[str]:
     """``compare.py`` on its own, to be stopped."""
     command = [sys.executable, str(SCRIPTS / "compare.py"), *TINY, *GRID, *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, start_new_session=start_new_session
+    )
 
 
 def workers_in(folder: Path) -> dict[Path, int]:
@@ -97,6 +100,16 @@ def test_stopping_a_study_stops_everything_with_a_checkpoint(name: str, tmp_path
     for run in kept:
         steps = steps_of(run)
         assert steps == list(range(10, steps[-1] + 1, 10)), run
+
+
+def test_ctrl_c_before_the_first_run_is_one_sentence(tmp_path: Path) -> None:
+    """It reaches every process of the terminal, and one is busy with what the workers share."""
+    study = start(f"output_dir={tmp_path}", start_new_session=True)
+    assert study.stdout and any(line.startswith("study default:") for line in study.stdout)
+    os.killpg(study.pid, signal.SIGINT)
+    _, err = study.communicate(timeout=30)
+    assert err == "stopped by SIGINT; the same command continues\n"
+    assert study.returncode == STATUS
 
 
 def test_a_killed_worker_is_named_and_its_run_tried_once_more(tmp_path: Path) -> None:

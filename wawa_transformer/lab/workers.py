@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
@@ -20,9 +21,20 @@ from wawa_transformer.training import attempt
 PATIENCE = 20.0  # seconds: a worker whose study was killed needs a step to notice and let go
 TRIES = 2
 GRACE = 60.0  # seconds for a step and a checkpoint
-# Imported once, in the process that all workers are forked from: what compare.py imports, and what
-# AdamW's first step does. None of it may touch CUDA, which does not survive a fork.
-SHARED = ("wawa_transformer.lab.report", "torch._dynamo")
+# Imported once, in the process that all workers are forked from: what compare.py imports, what
+# AdamW's first step does, and pictures. None of it may touch CUDA, which does not survive a fork.
+SHARED = ("wawa_transformer.lab.tuning", "torch._dynamo", "matplotlib.backends.backend_agg")
+
+
+def prepare_workers() -> None:
+    """Start the process that workers are forked from; it imports, while the caller goes on."""
+    multiprocessing.set_forkserver_preload(list(SHARED))
+    resource_tracker.ensure_running()  # before, since it unblocks Ctrl-C
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # as it will be in those processes
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it is for the study
 
 
 class Worker:
@@ -30,7 +42,6 @@ class Worker:
 
     def __init__(self, log: Path) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(list(SHARED))
         self.channel, theirs = context.Pipe()
         self.process = context.Process(target=work, args=(theirs, str(log)))
         self.process.start()
@@ -116,6 +127,7 @@ def train_all(
     more. When this function is left, however that happens, no worker is left behind, and those
     that were at work have kept a checkpoint.
     """
+    prepare_workers()
     waiting, tries = list(jobs), dict.fromkeys((Run.of(job[0]) for job in jobs), 0)
     crew = [Worker(log) for _ in range(min(workers, len(jobs)))]
     try:
