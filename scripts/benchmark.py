@@ -2,8 +2,8 @@
 
 The sides run by turns in one process: the same work, on the same machine, in the same minute. A
 ratio is of medians for the part table, and the median of every turn's for the others. On one core
-table and decoding take a minute or two, model and text up to seven each, growth a quarter of an
-hour; the last keeps what it has, and the same command goes on.
+table, decoding and study take a minute or two, model and text up to seven each, growth a quarter of
+an hour; the last keeps what it has, and the same command goes on.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 import torch
 from omegaconf import DictConfig
-from speed import decoding, growth, model, table, text
+from speed import decoding, growth, model, study, table, text
 
 from wawa_transformer.commandline import register, script
 from wawa_transformer.config import MachineConfig, UserError, check, check_device
@@ -28,6 +28,7 @@ PARTS: dict[str, Callable[[torch.device, growth.Kept], Any]] = {
     "model": lambda device, kept: model.measure(device),
     "decoding": lambda device, kept: decoding.measure(device),
     "text": lambda device, kept: text.measure(device),
+    "study": lambda device, kept: study.measure(device),
     "growth": growth.measure,
 }
 

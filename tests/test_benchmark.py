@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import benchmark
 import pandas as pd
 import pytest
 import torch
-from conftest import configure
-from speed import decoding, growth, model, peers, text
+from conftest import TINY, configure
+from hydra import initialize_config_dir
+from speed import decoding, growth, model, peers, study, text
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from wawa_transformer import Transformer
+from wawa_transformer import Transformer, training
 from wawa_transformer.batching import encode
 from wawa_transformer.config import CONFIG_DIR
 from wawa_transformer.text import build_task
@@ -153,6 +156,46 @@ def test_what_is_written_and_what_is_refused(
         monkeypatch.setattr("sys.argv", ["benchmark.py", f"parts={given}"])
         with pytest.raises(SystemExit, match=f"^error: {said}; choose any of table"):
             benchmark.main()
+
+
+def test_the_stages_of_a_run_are_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data is made and pictures are drawn once; what is called inside another counts once."""
+    monkeypatch.setattr(study, "RUN", [*TINY, *study.RUN, "trainer.attention_maps=true"])
+    monkeypatch.setattr(study, "TURNS", 2)
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+        found = study.measure(CPU)
+    names = [stage for stage, *_ in study.STAGES]
+    for side in ("first", "later"):
+        parts = [found[f"{side}_{stage}_seconds"] for stage in (*names, study.REST)]
+        assert min(parts) > 0 and sum(parts) == pytest.approx(found[f"{side}_seconds"], rel=0.1)
+    assert found["later_data_seconds"] < found["first_data_seconds"] / 3
+    assert found["later_pictures_seconds"] < found["first_pictures_seconds"] / 3
+    assert training.loop.__module__ == training.__name__, "nothing is left in its place"
+
+
+def test_a_stage_is_left_out_of_the_one_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And goes on to be timed where what it calls fails."""
+    now = [0.0]
+    monkeypatch.setattr(study.time, "perf_counter", lambda: now[0])
+
+    def work(seconds: float, *inside: Callable[[], None]) -> None:
+        now[0] += seconds
+        for each in inside:
+            each()
+        now[0] += seconds
+
+    clock = study.Clock()
+    inner = functools.partial(clock.timed("validation", work), 1)
+
+    def fails() -> None:
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        clock.timed("test", work)(10, inner, fails)
+    work(100)
+    clock.turn_to(study.REST)
+    spent = {stage: seconds for stage, seconds in clock.seconds.items() if seconds}
+    assert spent == {"validation": 2, "test": 10, study.REST: 200}
 
 
 def test_memory_is_that_of_the_work_alone() -> None:

@@ -513,6 +513,18 @@ def test_the_speed_of_a_step_is_what_the_benchmark_wrote() -> None:
         assert said in page, said
 
 
+def test_a_run_of_the_study_takes_what_the_benchmark_wrote() -> None:
+    """Every row of the table in docs/training.md, in both languages."""
+    found = json.loads((ROOT / "benchmarks" / "study" / "results.json").read_text("utf-8"))
+    names = [name.removeprefix("first_") for name in found if name.startswith("first_")]
+    assert names[0] == "seconds" and len(names) == 8
+    rows = [[f"{found[f'{side}_{n}']:.2f}" for side in ("first", "later")] for n in names]
+    for page in ("training.md", "training.zh-CN.md"):
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        table = re.findall(r"^\| [^|]+ \| (\d\.\d\d) \| (\d\.\d\d) \|$", text, re.MULTILINE)
+        assert [*map(list, table)] == [*rows[1:], rows[0]]
+
+
 def test_a_step_grows_with_the_length_as_the_benchmark_wrote() -> None:
     """The table of docs/model.md: every encoding, and with it in cross-attention where it can."""
     rows = pd.read_csv(ROOT / "benchmarks" / "growth" / "results.csv")

@@ -1,0 +1,105 @@
+"""One run of the default study in a process that has had others, and what it takes its time for."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import torch
+from hydra import compose
+from omegaconf import DictConfig
+
+from speed.timing import ratio, turns_of
+from wawa_transformer import preparation, training
+
+RUN = ["task=reverse", "pe=sinusoidal"]
+TURNS = 5
+# What a run calls, by what it does there; what is called from inside another counts there alone.
+STAGES = (
+    ("data", preparation, "data_of"),
+    ("steps", training, "loop"),
+    ("validation", training, "score_validation"),
+    ("checkpoints", training, "save_state"),
+    ("test", training, "finish"),
+    ("pictures", training, "show"),
+)
+REST = "rest"
+
+
+class Clock:
+    """The seconds of each stage."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys([*(stage for stage, *_ in STAGES), REST], 0.0)
+        self.stage, self.since = REST, time.perf_counter()
+
+    def turn_to(self, stage: str) -> str:
+        """From now on it is ``stage``; which it was."""
+        before, now = self.stage, time.perf_counter()
+        self.seconds[before] += now - self.since
+        self.stage, self.since = stage, now
+        return before
+
+    def timed(self, stage: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        """``work``, whose time is that of ``stage``."""
+
+        def both(*arguments: Any, **named: Any) -> Any:
+            before = self.turn_to(stage)
+            try:
+                return work(*arguments, **named)
+            finally:
+                self.turn_to(before)
+
+        return both
+
+
+@contextlib.contextmanager
+def stages() -> Iterator[dict[str, float]]:
+    """The seconds of each stage of the run that is trained meanwhile."""
+    clock = Clock()
+    with contextlib.ExitStack() as stack:
+        for stage, module, name in STAGES:
+            work = clock.timed(stage, getattr(module, name))
+            stack.enter_context(mock.patch.object(module, name, work))
+        yield clock.seconds
+        clock.turn_to(REST)
+
+
+def measure(device: torch.device) -> dict[str, float]:
+    """Seconds of the run that is the ``first`` on its data, and of a ``later`` one; inside Hydra.
+
+    The first makes the data, and draws what it learned; the later one goes on with the data and, as
+    all but one seed of a study, draws nothing.
+    """
+    parts: dict[str, list[dict[str, float]]] = {"first": [], "later": []}
+
+    def run(side: str, configs: Iterator[DictConfig]) -> None:
+        with stages() as seconds:
+            training.train(next(configs))
+        parts[side].append(seconds)
+
+    with tempfile.TemporaryDirectory() as folder:
+        given = [*RUN, f"trainer.device={device}", "progress=false"]
+        own = {
+            side: [*given, f"output_dir={folder}/{side}", f"pictures={side == 'first'}"]
+            for side in parts
+        }
+        configs = {
+            side: [compose("config", [*words, f"seed={turn}"]) for turn in range(TURNS + 1)]
+            for side, words in own.items()
+        }
+        sides = {side: partial(run, side, iter(every)) for side, every in configs.items()}
+        taken = turns_of(sides, "study", TURNS)
+    found = {"later_over_first": ratio(taken["later"], taken["first"])}
+    for side, seconds in taken.items():
+        found[f"{side}_seconds"] = statistics.median(seconds)
+        for stage in parts[side][0]:
+            every = [each[stage] for each in parts[side][1:]]  # the first turn was to warm up
+            found[f"{side}_{stage}_seconds"] = statistics.median(every)
+    return found
