@@ -13,7 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from wawa_transformer.commandline import script
-from wawa_transformer.config import UserError
+from wawa_transformer.config import UserError, printable
 from wawa_transformer.lab.study import (
     check_launcher,
     fill,
@@ -29,7 +29,6 @@ from wawa_transformer.lab.tuning import (
     tuned,
     validation_rows,
 )
-from wawa_transformer.lab.workers import prepare_workers
 from wawa_transformer.runs import hold
 from wawa_transformer.stopping import Stop
 
@@ -39,18 +38,19 @@ def main(config: DictConfig) -> None:
     overrides = list(HydraConfig.get().overrides.task)
     launcher = HydraConfig.get().runtime.choices["hydra/launcher"]
     check_launcher(config, launcher)
-    # Tiny models gain nothing from threads; side by side they would only collide.
-    os.environ["OMP_NUM_THREADS"] = str(config.trainer.threads)
-    if launcher == "joblib":
-        prepare_workers()
+    study = config.study
+    asked = f"{', '.join(study.pe)} on {', '.join(study.task)}"
+    print(printable(f"study {study.name}: {asked}"), flush=True)  # what follows takes a second
     jobs = list_jobs(config, overrides)
     rule, unjudged = rule_of(config, overrides, jobs)
     trials = list_trials(config, jobs, grid_points(config, overrides))
     count = len(jobs) + sum(map(len, trials.values()))
-    minutes = config.study.minutes and config.study.minutes / count
+    minutes = study.minutes and study.minutes / count
     if unjudged:
         print(unjudged)
 
+    # Tiny models gain nothing from threads; side by side they would only collide.
+    os.environ["OMP_NUM_THREADS"] = str(config.trainer.threads)
     with Stop(), contextlib.ExitStack() as stack:
         tried = []
         for trial in trials.values():
@@ -69,7 +69,7 @@ def main(config: DictConfig) -> None:
         from wawa_transformer.lab.report import write_means, write_report
 
         command = shlex.join(["python", "scripts/compare.py", *sys.argv[1:]])
-        study, runs = config.study, list(jobs)
+        runs = list(jobs)
         page = write_report(
             directory, runs, study.name, command, study.question, study.pairs, rule, unjudged, tried
         )

@@ -125,8 +125,12 @@ def test_keys_of_every_encoding_reach_the_model() -> None:
     assert other.cross_position.kind == "shaw" and other.counting == Counting(moved=4)
 
 
-@pytest.mark.parametrize("parsed", [False, True])
-def test_ctrl_c_is_no_mistake_of_anybodys(parsed: bool, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("parsed", "made_of_it"), [(False, HydraException), (True, HydraException), (True, UserError)]
+)
+def test_ctrl_c_is_no_mistake_of_anybodys(
+    parsed: bool, made_of_it: type[Exception], capsys: pytest.CaptureFixture[str]
+) -> None:
     """Where OmegaConf is interrupted as it puts something back, it ends with its own exception."""
     with pytest.raises(SystemExit) as ended, answered("config", parsed=parsed):
         try:
@@ -135,7 +139,7 @@ def test_ctrl_c_is_no_mistake_of_anybodys(parsed: bool, capsys: pytest.CaptureFi
             finally:
                 _ = OmegaConf.create({}).was
         except OmegaConfBaseException as error:
-            raise HydraException from error
+            raise made_of_it("wrong") from error
     assert ended.value.code == STATUS
     assert capsys.readouterr().err == "interrupted; the same command continues\n"
 

@@ -154,7 +154,7 @@ def test_runs_that_differ_in_their_encoding_share_their_data(tiny) -> None:
     assert alone["by_length"] == shared["by_length"]
 
 
-def test_a_text_is_read_again(tiny, tmp_path: Path) -> None:
+def test_a_text_is_read_again(tmp_path: Path) -> None:
     """It may be another one by the time of the next run."""
     found = []
     for word in ("one", "two"):

@@ -183,8 +183,6 @@ def answered(config_name: str, parsed: bool) -> Iterator[None]:
     try:
         yield
         sys.stdout.flush()
-    except UserError as error:
-        sys.exit(f"error: {error}")
     except BrokenPipeError:  # whoever read our output, `head` for one, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -194,6 +192,8 @@ def answered(config_name: str, parsed: bool) -> Iterator[None]:
         for cause in behind(error):
             if isinstance(cause, KeyboardInterrupt):  # OmegaConf may make another one of it
                 leave(cause)
+        if isinstance(error, UserError):
+            sys.exit(f"error: {error}")
         of_hydra = isinstance(error, (HydraException, OmegaConfBaseException))
         if isinstance(error, OSError) and not of_hydra:  # some of Hydra's are OSErrors, too
             sys.exit(f"error: {printable(disk_error(error))}")

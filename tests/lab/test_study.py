@@ -105,7 +105,7 @@ def test_stopping_a_study_stops_everything_with_a_checkpoint(name: str, tmp_path
 def test_ctrl_c_before_the_first_run_is_one_sentence(tmp_path: Path) -> None:
     """It reaches every process of the terminal, and one is busy with what the workers share."""
     study = start(f"output_dir={tmp_path}", start_new_session=True)
-    assert study.stdout and any(line.startswith("study default:") for line in study.stdout)
+    assert study.stdout and any(line.startswith("study default: 4 runs") for line in study.stdout)
     os.killpg(study.pid, signal.SIGINT)
     _, err = study.communicate(timeout=30)
     assert err == "stopped by SIGINT; the same command continues\n"

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import hydra
+from hydra.errors import HydraException
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 from rich.live import Live
 from rich.table import Table
 
-from wawa_transformer.commandline import validate
+from wawa_transformer.commandline import check_groups, explain, validate
 from wawa_transformer.config import CONFIG_DIR, Config, UserError, check
 from wawa_transformer.lab.rules import Misfit, Rule
 from wawa_transformer.lab.seeds_at_once import check_at_once
@@ -45,7 +47,7 @@ def list_jobs(config: DictConfig, overrides: list[str]) -> Jobs:
     """The study's runs; inside ``hydra.main``. ``overrides`` are the command line's own.
 
     Raises:
-        UserError: an override names one run, or :func:`with_seeds`.
+        UserError: an override names one run, or does not suit them all, or :func:`with_seeds`.
     """
     axes = grid(config)
     for override in overrides:
@@ -71,7 +73,12 @@ def list_jobs(config: DictConfig, overrides: list[str]) -> Jobs:
         )
     composed = {}
     for task, pe in itertools.product(axes["task"], axes["pe"]):
-        one = hydra.compose("config", [*overrides, f"task={task}", f"pe={pe}", "progress=false"])
+        chosen = [f"task={task}", f"pe={pe}"]
+        try:
+            check_groups(chosen)
+            one = hydra.compose("config", [*overrides, *chosen, "progress=false"])
+        except (HydraException, OmegaConfBaseException) as error:
+            raise UserError(explain(error)) from None
         validate(one)
         check_at_once(one)
         composed[task, pe] = one

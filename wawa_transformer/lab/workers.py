@@ -27,14 +27,14 @@ SHARED = ("wawa_transformer.lab.tuning", "torch._dynamo", "matplotlib.backends.b
 
 
 def prepare_workers() -> None:
-    """Start the process that workers are forked from; it imports, while the caller goes on."""
+    """Start the process that workers are forked from; Ctrl-C reaches neither it nor them."""
     multiprocessing.set_forkserver_preload(list(SHARED))
-    resource_tracker.ensure_running()  # before, since it unblocks Ctrl-C
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # as it will be in those processes
+    resource_tracker.ensure_running()  # now, since it would unblock Ctrl-C
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which those processes inherit
     try:
         forkserver.ensure_running()
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it is for the study
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 class Worker:
