@@ -162,6 +162,7 @@ def test_the_stages_of_a_run_are_all_of_it(monkeypatch: pytest.MonkeyPatch) -> N
     """The data is made and pictures are drawn once; what is called inside another counts once."""
     monkeypatch.setattr(study, "RUN", [*TINY, *study.RUN, "trainer.attention_maps=true"])
     monkeypatch.setattr(study, "TURNS", 2)
+    monkeypatch.setattr(study, "STEP_TURNS", 2)
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
         found = study.measure(CPU)
     names = [stage for stage, *_ in study.STAGES]
@@ -170,6 +171,11 @@ def test_the_stages_of_a_run_are_all_of_it(monkeypatch: pytest.MonkeyPatch) -> N
         assert min(parts) > 0 and sum(parts) == pytest.approx(found[f"{side}_seconds"], rel=0.1)
     assert found["later_data_seconds"] < found["first_data_seconds"] / 3
     assert found["later_pictures_seconds"] < found["first_pictures_seconds"] / 3
+    others = {"learned", "none", *growth.GROWN} - {"sinusoidal"}
+    assert {name for name in found if "over_sin" in name} == {
+        f"{o}_over_sinusoidal" for o in others
+    }
+    assert min(found.values()) > 0
     assert training.loop.__module__ == training.__name__, "nothing is left in its place"
 
 

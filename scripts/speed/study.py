@@ -1,8 +1,9 @@
-"""One run of the default study in a process that has had others, and what it takes its time for."""
+"""One run of the default study: what it takes its time for, and its step with every encoding."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import statistics
 import tempfile
 import time
@@ -15,17 +16,21 @@ import torch
 from hydra import compose
 from omegaconf import DictConfig
 
+from speed.growth import GROWN
+from speed.model import training_steps
 from speed.timing import ratio, turns_of
 from wawa_transformer import preparation, training
+from wawa_transformer.config import build_model
 
 RUN = ["task=reverse", "pe=sinusoidal"]
 TURNS = 5
+STEPS, STEP_TURNS = 20, 25  # of each encoding in a turn
 # What a run calls, by what it does there; what is called from inside another counts there alone.
 STAGES = (
     ("data", preparation, "data_of"),
     ("steps", training, "loop"),
     ("validation", training, "score_validation"),
-    ("checkpoints", training, "save_state"),
+    ("saving", training, "save_state"),
     ("test", training, "finish"),
     ("pictures", training, "show"),
 )
@@ -72,10 +77,34 @@ def stages() -> Iterator[dict[str, float]]:
 
 
 def measure(device: torch.device) -> dict[str, float]:
-    """Seconds of the run that is the ``first`` on its data, and of a ``later`` one; inside Hydra.
+    """:func:`whole_runs` and :func:`steps`; inside Hydra."""
+    return whole_runs(device) | steps(device)
+
+
+def steps(device: torch.device) -> dict[str, float]:
+    """A step of the run with each encoding, as a multiple of the sinusoid's."""
+    configs = {pe: compose("config", [*RUN, f"pe={pe}"]) for pe in ("learned", "none", *GROWN)}
+    first = configs["sinusoidal"]
+    data = preparation.data_of(first)
+    stream = training.stream(data.train, first.trainer, first.seed, 0)
+    batches = [batch.to(device) for [batch] in itertools.islice(stream, STEPS)]
+    sides = {
+        pe: training_steps(build_model(config, data.tokenizer).to(device), batches, fast=True)
+        for pe, config in configs.items()
+    }
+    taken = turns_of(sides, "steps", STEP_TURNS)
+    return {
+        f"{pe}_over_sinusoidal": ratio(seconds, taken["sinusoidal"])
+        for pe, seconds in taken.items()
+        if pe != "sinusoidal"
+    }
+
+
+def whole_runs(device: torch.device) -> dict[str, float]:
+    """Seconds of the run that is the ``first`` on its data, and of a ``later`` one.
 
     The first makes the data, and draws what it learned; the later one goes on with the data and, as
-    all but one seed of a study, draws nothing.
+    all but one seed of a study, draws nothing. The process has had others before.
     """
     parts: dict[str, list[dict[str, float]]] = {"first": [], "later": []}
 

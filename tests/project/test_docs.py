@@ -523,6 +523,10 @@ def test_a_run_of_the_study_takes_what_the_benchmark_wrote() -> None:
         text = (ROOT / "docs" / page).read_text(encoding="utf-8")
         table = re.findall(r"^\| [^|]+ \| (\d\.\d\d) \| (\d\.\d\d) \|$", text, re.MULTILINE)
         assert [*map(list, table)] == [*rows[1:], rows[0]]
+    ratios = [f"`{n[:-16]}` {r:.2f}" for n, r in found.items() if n.endswith("_over_sinusoidal")]
+    assert len(ratios) == 10 and ratios[0].startswith("`learned` ")
+    for page, comma in (("model.md", ", "), ("model.zh-CN.md", "、")):
+        assert comma.join(ratios) in (ROOT / "docs" / page).read_text(encoding="utf-8")
 
 
 def test_a_step_grows_with_the_length_as_the_benchmark_wrote() -> None:
