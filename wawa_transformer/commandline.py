@@ -212,10 +212,10 @@ def leave(stop: KeyboardInterrupt) -> NoReturn:
 
 def behind(error: BaseException) -> Iterator[BaseException]:
     """Every exception in whose handling ``error`` was raised."""
-    for each in {error.__cause__, error.__context__} - {None}:
-        assert each
-        yield each
-        yield from behind(each)
+    for each in {error.__cause__, error.__context__}:
+        if each is not None:
+            yield each
+            yield from behind(each)
 
 
 def check_groups(arguments: list[str]) -> None:

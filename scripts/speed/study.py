@@ -115,15 +115,12 @@ def whole_runs(device: torch.device) -> dict[str, float]:
 
     with tempfile.TemporaryDirectory() as folder:
         given = [*RUN, f"trainer.device={device}", "progress=false"]
-        own = {
-            side: [*given, f"output_dir={folder}/{side}", f"pictures={side == 'first'}"]
-            for side in parts
-        }
-        configs = {
-            side: [compose("config", [*words, f"seed={turn}"]) for turn in range(TURNS + 1)]
-            for side, words in own.items()
-        }
-        sides = {side: partial(run, side, iter(every)) for side, every in configs.items()}
+        sides = {}
+        for side in parts:
+            own = [*given, f"output_dir={folder}/{side}", f"pictures={side == 'first'}"]
+            # Before the clock starts.
+            configs = [compose("config", [*own, f"seed={turn}"]) for turn in range(TURNS + 1)]
+            sides[side] = partial(run, side, iter(configs))
         taken = turns_of(sides, "study", TURNS)
     found = {"later_over_first": ratio(taken["later"], taken["first"])}
     for side, seconds in taken.items():
