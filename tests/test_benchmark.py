@@ -59,7 +59,7 @@ def test_every_peer_takes_part_and_an_absent_one_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In a training step and in decoding."""
-    own, libraries = {"bf16", "plain", "floor", "torch"}, {"x_transformers", "marian"}
+    own, libraries = {"bf16", "mkl", "plain", "floor", "torch"}, {"x_transformers", "marian"}
     steps, batches = ("T", "S"), ("batch1", "batch32")
     assert sides_of(model.measure(CPU)) == {f"{s}_{p}" for s in steps for p in own | libraries}
     every = {"plain", "marian", "ctranslate2"}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from wawa_transformer.linear import Linear, linear
 from wawa_transformer.scoring import Doors, fast_attention, fused
 
 
@@ -59,8 +59,8 @@ class MultiHeadAttention(nn.Module):
     def __init__(self, d_model: int, num_heads: int) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.in_proj = nn.Linear(d_model, 3 * d_model)
-        self.out_proj = nn.Linear(d_model, d_model)
+        self.in_proj = Linear(d_model, 3 * d_model)
+        self.out_proj = Linear(d_model, d_model)
         self.whole = False  # set to score all queries at once, however many there are
         self.keep_weights = False  # set to look at attention; slower, the same result
         self.weights: Tensor | None = None  # (B,H,Q,K) of the last call, when kept
@@ -87,13 +87,13 @@ class MultiHeadAttention(nn.Module):
         else:
             d_model = x.size(-1)
             weight, bias = self.in_proj.weight, self.in_proj.bias
-            q = self.split(F.linear(x, weight[:d_model], bias[:d_model]))
+            q = self.split(linear(x, weight[:d_model], bias[:d_model]))
             if cache:  # which holds the source already, and that does not change
                 k, v = cache.seen()
                 if doors is not None:
                     q = doors.encoding.rotate(q, q, doors.query, doors.query)[0]
             else:
-                key_value = F.linear(memory, weight[d_model:], bias[d_model:])
+                key_value = linear(memory, weight[d_model:], bias[d_model:])
                 k, v = (self.split(t) for t in key_value.chunk(2, dim=-1))
                 if doors is not None:
                     q, k = doors.encoding.rotate(q, k, doors.query, doors.key)

@@ -42,15 +42,13 @@ def one_by_one(
     model.eval()
     count, cross_mask, cache = model.count(source), padding_mask(source), model.new_cache()
     memory = model.encode(source, count=count)
-    words = model.output.weight.T.contiguous()  # (D,V): the order in which few rows read it faster
     out = torch.full_like(source[:, :1], PAD).repeat(1, max_length)  # (B,max_length)
     rows = torch.arange(len(source), device=source.device)  # those still in the batch, R of them
     last = torch.full_like(source[:, :1], BOS)  # (R,1)
     ended = torch.zeros_like(rows, dtype=torch.bool)
-    scores = torch.zeros_like(rows, dtype=words.dtype)  # (B,)
+    scores = torch.zeros_like(rows, dtype=memory.dtype)  # (B,)
     for step in range(max_length):
-        states = model.decode(last, memory, None, cross_mask, cache, count, logits=False)  # (R,1,D)
-        logits = states @ words  # (R,1,V)
+        logits = model.decode(last, memory, None, cross_mask, cache, count)  # (R,1,V)
         last = choose(logits).masked_fill(ended[:, None], PAD)
         if scored:
             log_p = logits.gather(-1, last[..., None])[..., 0] - logits.logsumexp(dim=-1)  # (R,1)

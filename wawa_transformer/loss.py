@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from wawa_transformer.linear import linear
 from wawa_transformer.transformer import PAD
 
 MANY_WORDS = 1000  # from here on the logits no longer fit a processor's cache
@@ -55,7 +56,7 @@ def plain_loss_and_nll(
     states: Tensor, weight: Tensor, target: Tensor, label_smoothing: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """:func:`loss_and_nll` by way of all logits, on any device."""
-    logits = F.linear(states, weight)  # (B,T,V)
+    logits = linear(states, weight)  # (B,T,V)
     loss = cross_entropy(logits, target, label_smoothing)
     return loss, cross_entropy(logits.detach(), target) if label_smoothing else loss.detach()
 
@@ -87,7 +88,7 @@ class LinearCrossEntropy(Function):
         for x, answer, to_x in zip(
             all_x.split(rows), target.split(rows), to_states.split(rows), strict=True
         ):
-            logits = (x @ w.T).float()  # (rows,V)
+            logits = linear(x, w).float()  # (rows,V)
             right = torch.arange(len(x)), answer
             probability = logits.softmax(dim=-1)
             # The sum of the exponentials, by way of the largest: its probability is never 0.
@@ -97,8 +98,8 @@ class LinearCrossEntropy(Function):
                 uniform += (log_sum - (x * average).sum(dim=-1)).sum()
             probability[right] -= 1 - label_smoothing
             gradient = probability.to(products)  # of the logits, but for what smoothing adds
-            to_x.copy_(gradient @ w)
-            to_weight += gradient.T @ x
+            to_x.copy_(linear(gradient, w.T))
+            to_weight += linear(gradient.T, x.T)
         if label_smoothing:
             to_states -= label_smoothing * average
             to_weight -= label_smoothing / words * states.sum(dim=0)

@@ -113,7 +113,7 @@ class Beam(Method, kind="beam"):
 
         count = model.count(source)
         memory = model.encode(source, count=count)
-        words, cache = model.output.weight.T.contiguous(), model.new_cache()  # (D,V)
+        cache = model.new_cache()
         going = torch.arange(rows, device=source.device)  # rows still searched, R of them
         every = going.repeat_interleave(size)  # each row `size` times: R*K prefixes
         memory, cross_mask, count = memory[every], padding_mask(source)[every], count.keep(every)
@@ -122,8 +122,8 @@ class Beam(Method, kind="beam"):
         running = torch.full_like(best, -torch.inf)  # (R,K), log-probabilities
         running[:, 0] = 0  # all K are the same as yet
         for step in range(max_length):
-            states = model.decode(last, memory, None, cross_mask, cache, count, logits=False)
-            step_log = F.log_softmax((states @ words)[:, 0], dim=-1)  # (R*K,V)
+            logits = model.decode(last, memory, None, cross_mask, cache, count)  # (R*K,1,V)
+            step_log = F.log_softmax(logits[:, 0], dim=-1)  # (R*K,V)
             total = (running.flatten()[:, None] + step_log).view(len(going), -1)  # (R,K*V)
             # Twice as many as are needed: no more than `size` of them can be ends.
             top, flat = total.topk(min(2 * size, total.size(1)))  # (R,2K)

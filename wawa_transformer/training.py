@@ -19,6 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from wawa_transformer import evaluation, parallel, processes
 from wawa_transformer.batching import Batch, Examples, collate, plan
 from wawa_transformer.config import TrainerConfig, UserError, disk_error, given_settings
+from wawa_transformer.linear import mkl_alone
 from wawa_transformer.loss import loss_and_nll
 from wawa_transformer.machine import explained, matrix_rate, peak_memory, provenance
 from wawa_transformer.preparation import Training, begin, padded_sizes, save_state
@@ -294,7 +295,8 @@ def flops(training: Training, batches: list[Batch]) -> int:
     """Floating-point operations of one step, forward and backward, as torch counts them."""
     counter = FlopCounterMode(display=False)
     forward = parallel.uncompiled(training.model)  # a compiled model would count as nothing,
-    with sdpa_kernel(SDPBackend.MATH), counter:  # and so would the CPU's fused attention
+    # and so would the CPU's fused attention, and oneDNN
+    with sdpa_kernel(SDPBackend.MATH), mkl_alone(), counter:
         for batch in (ours(batch).to(training.device) for batch in batches):
             logits = forward(batch.source, batch.target_in)
             logits.sum().backward()  # as a loss would: its own operations are no products

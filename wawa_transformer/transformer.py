@@ -15,6 +15,7 @@ from wawa_transformer.attention import KeyValueCache, MultiHeadAttention
 from wawa_transformer.counting import PAD, Count, Counting
 from wawa_transformer.dropout import Dropout
 from wawa_transformer.limits import MOST_WIDTH, check_number
+from wawa_transformer.linear import Linear
 from wawa_transformer.positional import Encoding, Place, Positions
 from wawa_transformer.scoring import Doors
 from wawa_transformer.seeds import seed_for
@@ -31,8 +32,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, activation: str) -> None:
         super().__init__()
-        self.inner = nn.Linear(d_model, d_ff)
-        self.outer = nn.Linear(d_ff, d_model)
+        self.inner = Linear(d_model, d_ff)
+        self.outer = Linear(d_ff, d_model)
         self.activation = nn.GELU() if activation == "gelu" else nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -192,7 +193,7 @@ class Transformer(nn.Module):
         self.encoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
         self.decoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
 
-        self.output = nn.Linear(d_model, tgt_vocab_size, bias=False)
+        self.output = Linear(d_model, tgt_vocab_size, bias=False)
         if tie_embeddings:
             self.output.weight = self.tgt_embedding.weight
         self.initialise(seed if seed is not None else int(torch.randint(2**62, ()).item()))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -14,6 +16,7 @@ from speed import peers
 from speed.timing import compared, turns_of
 from wawa_transformer.batching import Batch
 from wawa_transformer.dropout import Dropout
+from wawa_transformer.linear import mkl_alone, suits_onednn
 from wawa_transformer.loss import cross_entropy, loss_and_nll
 from wawa_transformer.transformer import Transformer
 
@@ -33,8 +36,9 @@ PEERS = {
 def measure(device: torch.device) -> dict[str, float]:
     """A training step of ours beside those of others: sizes, dropout, AdamW alike.
 
-    ``bf16`` is ours under ``trainer.bf16``, ``plain`` ours without its own dropout and loss;
-    ``floor`` its matrix products and no more, in fp32.
+    ``bf16`` is ours under ``trainer.bf16``, ``mkl`` ours without :mod:`wawa_transformer.linear`,
+    ``plain`` ours without its own dropout and loss as well; ``floor`` its matrix products and no
+    more, in fp32.
     """
     found: dict[str, float] = {}
     for name, (*sizes, batch, length, turns) in SHAPES.items():
@@ -45,11 +49,12 @@ def measure(device: torch.device) -> dict[str, float]:
         sides = {
             "ours": training_step(ours, ids, fast=True),
             "bf16": training_step(copy.deepcopy(ours), ids, fast=True, bf16=True),
+            "mkl": mkl_alone()(training_step(copy.deepcopy(ours), ids, fast=True)),
         }
         for side, (package, build) in PEERS.items():
             if not peers.absent(package):
                 sides[side] = training_step(build(*sizes).to(device), ids)
-        sides["plain"] = training_step(plain(ours), ids)
+        sides["plain"] = mkl_alone()(training_step(plain(ours), ids))
         sides["floor"] = floor(training_step(ours, ids), device)
         found |= compared(turns_of(sides, f"shape {name}", turns), f"{name}_")
     return found
@@ -119,17 +124,22 @@ class Products(TorchDispatchMode):
 
 
 def floor(step: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """The matrix products of ``step`` and nothing else, one after the other."""
-    with Products() as products:
+    """The matrix products of ``step`` and nothing else, one after the other.
+
+    By the library that is the faster one, and where it has a layout of its own, laid out before.
+    """
+    with mkl_alone(), Products() as products:
         step()
-    made: dict[tuple[int, ...], Tensor] = {}
-    for pair in products.shapes:
-        for shape in pair:
-            made.setdefault(shape, torch.randn(shape, device=device))
+    made: dict[tuple[tuple[int, ...], ...], Callable[[], Tensor]] = {}
+    for left, right in products.shapes:
+        a, b = torch.randn(left, device=device), torch.randn(right, device=device)
+        made[left, right] = partial(torch.matmul, a, b)
+        if a.ndim == 2 and suits_onednn(a, b.T):
+            made[left, right] = partial(F.linear, a.to_mkldnn(), b.T.contiguous())
 
     def multiply() -> None:
-        for left, right in products.shapes:
-            made[left] @ made[right]
+        for pair in products.shapes:
+            made[pair]()
         if device.type == "cuda":
             torch.cuda.synchronize()
 

@@ -24,7 +24,7 @@ from omegaconf import DictConfig
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
-from wawa_transformer import checkpoint, evaluation
+from wawa_transformer import checkpoint, evaluation, linear
 from wawa_transformer import training as training_module
 from wawa_transformer.batching import Batch
 from wawa_transformer.config import UserError, build_model
@@ -354,6 +354,17 @@ def test_stopped_and_continued_they_end_with_the_same_bits(
         assert Run.of(each).status == "running"
     train_at_once(stopped)
     same_bits(whole, stopped)
+
+
+def test_where_single_runs_take_another_layout_these_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On any processor, for any size: :mod:`wawa_transformer.linear`."""
+    monkeypatch.setattr(linear, "mkl_is_slow", lambda: True)
+    monkeypatch.setattr(linear, "LEAST", 1)
+    configs = three(tmp_path, "trainer.steps=5")
+    train_at_once(configs)
+    as_alone(configs[0])
 
 
 @pytest.mark.parametrize("validation", [1, 4])

@@ -9,6 +9,7 @@ Shapes: K seeds, N parameters, B rows, S source and T target positions, D ``d_mo
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -26,6 +27,7 @@ from wawa_transformer.attention import MultiHeadAttention
 from wawa_transformer.batching import Batch
 from wawa_transformer.counting import Count
 from wawa_transformer.dropout import LEVELS, Dropout, draw_mask
+from wawa_transformer.linear import mkl_alone
 from wawa_transformer.loss import plain_loss_and_nll
 from wawa_transformer.positional import Positions
 from wawa_transformer.preparation import Training, adamw
@@ -230,9 +232,11 @@ class Bundle:
         counting = self.losses.model.counting
         if counting.moved or counting.randomized:
             tensors += self.places(batches)
-        if not self.trainer.bf16:
-            return vmap(self.of_one)(self.weights, self.drawn_by_seed, *tensors)
-        with torch.autocast(self.device.type, torch.bfloat16), BiasInHalf():
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(mkl_alone())  # vmap knows nothing of another layout
+            if self.trainer.bf16:
+                stack.enter_context(torch.autocast(self.device.type, torch.bfloat16))
+                stack.enter_context(BiasInHalf())
             return vmap(self.of_one)(self.weights, self.drawn_by_seed, *tensors)
 
     def places(self, batches: Sequence[Batch]) -> list[Tensor]:
