@@ -23,9 +23,20 @@ from wawa_transformer.config import MachineConfig, UserError, check, check_devic
 from wawa_transformer.machine import processor, take_device
 from wawa_transformer.runs import make_directory
 
+
+def steps(device: torch.device) -> dict[str, float]:
+    """A step beside others, and what a card alone can answer."""
+    found = model.measure(device)
+    if device.type == "cuda":
+        from speed import card  # which imports a compiler
+
+        found |= card.measure(device)
+    return found
+
+
 PARTS: dict[str, Callable[[torch.device, growth.Kept], Any]] = {
     "table": lambda device, kept: table.measure(),
-    "model": lambda device, kept: model.measure(device),
+    "model": lambda device, kept: steps(device),
     "decoding": lambda device, kept: decoding.measure(device),
     "text": lambda device, kept: text.measure(device),
     "study": lambda device, kept: study.measure(device),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 from collections import Counter
@@ -15,7 +16,7 @@ import pytest
 import torch
 from conftest import TINY, configure
 from hydra import initialize_config_dir
-from speed import decoding, growth, model, peers, study, text
+from speed import card, decoding, growth, model, peers, study, text
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -90,6 +91,37 @@ def test_a_peer_that_decodes_something_else_is_no_peer(monkeypatch: pytest.Monke
     monkeypatch.setattr(peers, "marian", wrong)
     with pytest.raises(AssertionError, match="marian decodes other ids than ours"):
         decoding.measure(CPU)
+
+
+def test_what_a_card_is_asked_is_the_same_work_whichever_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without one: steps through a compiler that compiles nothing, and a bias forward alone."""
+    ways = {"eager": None, "compiled": {"backend": "eager"}, "graphs": {"backend": "aot_eager"}}
+    monkeypatch.setattr(card, "WAYS", ways)
+    monkeypatch.setattr(card, "STEPS", {"tiny": (32, 16, 1, 2, 32, 4, 6, 2)})
+    found = card.steps(CPU)
+    assert {name for name in found if "_over_" in name} == {
+        "tiny_eager_over_compiled", "tiny_eager_over_graphs"
+    }  # fmt: skip
+    assert min(found.values()) > 0
+    share = [found[f"tiny_{way}_utilisation"] for way in ways]
+    times = [found[f"tiny_{way}_milliseconds"] for way in ways]
+    operations = [s * ms for s, ms in zip(share, times, strict=True)]
+    assert operations == pytest.approx([operations[0]] * 3), "all are counted alike"
+
+    length = 9
+    q, k, v = torch.randn(3, 2, 4, length, 16, dtype=torch.float64)
+    values = torch.randn(4, 2 * length - 1, dtype=torch.float64)
+    scores = q @ k.mT / 4
+    for i, j in itertools.product(range(length), repeat=2):
+        scores[:, :, i, j] += values[:, j - i + length - 1] if j <= i else -torch.inf
+    expected = scores.softmax(-1) @ v
+    seen = card.causal(length, CPU)
+    with torch.no_grad():
+        torch.testing.assert_close(card.formed(q, k, v, values), expected)
+        found_there = card.looked_up(q, k, v, values, card.flex_attention, seen)
+        torch.testing.assert_close(found_there, expected)
 
 
 def test_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

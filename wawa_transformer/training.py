@@ -7,12 +7,13 @@ import itertools
 import math
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date
 from typing import Any
 
 import torch
 from omegaconf import DictConfig
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -292,13 +293,21 @@ def describe(training: Training, flops_per_step: int) -> dict[str, Any]:
 
 
 def flops(training: Training, batches: list[Batch]) -> int:
-    """Floating-point operations of one step, forward and backward, as torch counts them."""
-    counter = FlopCounterMode(display=False)
-    forward = parallel.uncompiled(training.model)  # a compiled model would count as nothing,
-    # and so would the CPU's fused attention, and oneDNN
-    with sdpa_kernel(SDPBackend.MATH), mkl_alone(), counter:
-        for batch in (ours(batch).to(training.device) for batch in batches):
-            logits = forward(batch.source, batch.target_in)
-            logits.sum().backward()  # as a loss would: its own operations are no products
+    """Floating-point operations of one step of all processes."""
+    mine = (ours(batch).to(training.device) for batch in batches)
+    # A compiled model would count as nothing.
+    forward = parallel.uncompiled(training.model)
+    count = operations(forward, ((batch.source, batch.target_in) for batch in mine))
     training.model.zero_grad()
-    return int(processes.total(torch.tensor(counter.get_total_flops())).item())
+    return int(processes.total(torch.tensor(count)).item())
+
+
+def operations(forward: Callable[..., Tensor], inputs: Iterable[tuple[Tensor, Tensor]]) -> int:
+    """Floating-point operations, forward and backward, as torch counts them."""
+    counter = FlopCounterMode(display=False)
+    # The CPU's fused attention would count as nothing, and so would oneDNN.
+    with sdpa_kernel(SDPBackend.MATH), mkl_alone(), counter:
+        for source, target in inputs:
+            logits = forward(source, target)
+            logits.sum().backward()  # as a loss would: its own operations are no products
+    return counter.get_total_flops()

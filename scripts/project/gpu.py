@@ -43,11 +43,13 @@ STEPS = (
     Step("tests", "-m pytest tests/test_gpu.py tests/lab/test_seeds_at_once.py -k gpu"),
     Step(
         "benchmark",
-        "scripts/benchmark.py trainer.device=cuda output_dir=results/benchmark_gpu",
-        (
-            ("results/benchmark_gpu/model/results.json", "model.json"),
-            ("results/benchmark_gpu/growth/results.csv", "growth.csv"),
-        ),
+        "scripts/benchmark.py parts=[model] trainer.device=cuda output_dir=results/benchmark_gpu",
+        (("results/benchmark_gpu/model/results.json", "model.json"),),
+    ),
+    Step(
+        "growth",
+        "scripts/benchmark.py parts=[growth] trainer.device=cuda output_dir=results/benchmark_gpu",
+        (("results/benchmark_gpu/growth/results.csv", "growth.csv"),),
     ),
     study("default", "trainer.device=cuda"),
     Step(  # the same again, five seeds in a process: what tells them apart is their seconds
