@@ -8,6 +8,8 @@ import contextlib
 import os
 import shlex
 import sys
+import threading
+from importlib import import_module
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
@@ -51,6 +53,8 @@ def main(config: DictConfig) -> None:
 
     # Tiny models gain nothing from threads; side by side they would only collide.
     os.environ["OMP_NUM_THREADS"] = str(config.trainer.threads)
+    # A second to import, and not needed until the end: while the workers begin.
+    threading.Thread(target=import_module, args=["wawa_transformer.lab.report"]).start()
     with Stop(), contextlib.ExitStack() as stack:
         tried = []
         for trial in trials.values():
@@ -65,7 +69,6 @@ def main(config: DictConfig) -> None:
         fill(jobs, config, overrides, launcher, minutes)
 
         print("writing the report", flush=True)
-        # A second to import, and not needed until now.
         from wawa_transformer.lab.report import write_means, write_report
 
         command = shlex.join(["python", "scripts/compare.py", *sys.argv[1:]])

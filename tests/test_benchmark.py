@@ -97,6 +97,7 @@ def test_what_a_card_is_asked_is_the_same_work_whichever_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without one: steps through a compiler that compiles nothing, and a bias forward alone."""
+    torch._dynamo.reset()
     ways = {"eager": None, "compiled": {"backend": "eager"}, "graphs": {"backend": "aot_eager"}}
     monkeypatch.setattr(card, "WAYS", ways)
     monkeypatch.setattr(card, "STEPS", {"tiny": (32, 16, 1, 2, 32, 4, 6, 2)})

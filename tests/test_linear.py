@@ -100,6 +100,7 @@ def test_only_what_it_is_for_goes_this_way(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_compiler_sees_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """The choice is the compiler's, and no size makes it compile again but the second."""
+    torch._dynamo.reset()
     monkeypatch.setattr(module, "LEAST", 1000)
     layer, counter = Linear(8, 5), CompileCounter()
     compiled = torch.compile(layer, backend=counter, fullgraph=True)

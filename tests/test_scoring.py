@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_transformer import HEADS, LAYERS, D, ours, padded
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from wawa_transformer import scoring
 from wawa_transformer.attention import MultiHeadAttention
@@ -178,8 +179,8 @@ def test_scores_that_are_summed_give_what_torchs_kernel_gives(
 def test_a_cpu_attends_in_float32_under_autocast(bias: bool) -> None:
     """To the bit what it gives without autocast, from the same queries, keys and values."""
     torch.manual_seed(0)
-    given = torch.randn(3, 2, 2, 5, 8).bfloat16()
-    mask = torch.randn(2, 2, 5, 5).bfloat16() if bias else torch.ones(5, 5).tril().bool()
+    given = torch.randn(3, 2, 2, 16, 8).bfloat16()
+    mask = torch.randn(2, 2, 16, 16).bfloat16() if bias else torch.ones(16, 16).tril().bool()
     low, high = given.clone().requires_grad_(), given.float().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
         ours = fused(*low, mask)
@@ -188,3 +189,92 @@ def test_a_cpu_attends_in_float32_under_autocast(bias: bool) -> None:
     for output in (ours, expected):
         output.square().sum().backward()
     assert torch.equal(low.grad, high.grad.bfloat16())
+
+
+def by_formula(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Equation 1 of Vaswani et al. 2017; a query that may see nothing gets zeros."""
+    scores = q @ k.mT / q.size(-1) ** 0.5
+    if mask is None or mask.is_floating_point():
+        return (scores if mask is None else scores + mask).softmax(-1) @ v
+    exp = scores.exp() * mask
+    return exp / exp.sum(-1, keepdim=True).clamp(min=1e-300) @ v
+
+
+@settings(max_examples=60)
+@given(
+    queries=st.integers(4, 20),
+    keys=st.integers(1, 15),
+    seen=st.sampled_from(["all", "padding", "pairs", "queries", "bias", "summed"]),
+    blind=st.booleans(),
+)
+def test_few_keys_become_as_many_as_a_vector_holds(
+    queries: int, keys: int, seen: str, blind: bool
+) -> None:
+    """And attention stays what it was: the formula in float64, values and gradients."""
+    batch, heads, width = 3, 2, 8
+    draw = torch.Generator().manual_seed(queries * keys)
+    sizes = {"all": (1,), "padding": (batch, 1, 1, keys), "pairs": (queries, keys)}
+    sizes |= {"queries": (batch, 1, queries, 1)}
+    given = [
+        torch.randn(batch, n, heads, width, generator=draw).transpose(1, 2)
+        for n in (queries, keys, keys)
+    ]
+    mask: Tensor | None = None
+    if seen in ("bias", "summed"):
+        mask = torch.randn(1, heads, queries, keys, generator=draw)
+    elif seen != "all":
+        mask = torch.rand(sizes[seen], generator=draw) < 0.5
+        mask[..., 0, :] |= not blind
+    found = []
+
+    def kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        found.append(k.size(2))
+        return (summed if seen == "summed" else F.scaled_dot_product_attention)(q, k, v, mask)
+
+    ours, exact = (
+        [t.detach().to(kind).requires_grad_() for t in given]
+        for kind in (torch.float32, torch.float64)
+    )
+    trains = mask is not None and mask.is_floating_point()
+    biases = (
+        [mask.clone().requires_grad_(), mask.double().requires_grad_()] if trains else [mask] * 2
+    )
+    y = fused(*ours, biases[0], kernel)
+    expected = by_formula(*exact, biases[1])
+    weights = torch.randn(y.shape, generator=draw)
+    for output in (y, expected):
+        (output * weights).sum().backward()
+    assert found == [scoring.VECTOR]
+    torch.testing.assert_close(y.double(), expected, rtol=1e-4, atol=1e-5)
+    both = zip(ours, exact, strict=True)
+    for mine, reference in [*both, *([biases] if trains else [])]:
+        torch.testing.assert_close(mine.grad.double(), reference.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_keys_are_added_where_it_is_worth_it() -> None:
+    """Not for a few queries, enough keys, other types, a compiler, or one who counts."""
+
+    def given_to_the_kernel(
+        queries: int, keys: int, kind: torch.dtype = torch.float32
+    ) -> tuple[int, bool]:
+        found: list[tuple[int, bool]] = []
+
+        def kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+            found.append((k.size(2), mask is not None))
+            return q
+
+        q, k = torch.randn(1, 2, queries, 8, dtype=kind), torch.randn(1, 2, keys, 8, dtype=kind)
+        fused(q, k, k, None, kernel)
+        return found[0]
+
+    more = (16, True)
+    assert given_to_the_kernel(4, 15) == given_to_the_kernel(9, 3) == more
+    assert given_to_the_kernel(3, 15) == (15, False) and given_to_the_kernel(4, 16) == (16, False)
+    assert given_to_the_kernel(4, 15, torch.float64) == (15, False)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert given_to_the_kernel(4, 15, torch.bfloat16) == more, "which attends in float32"
+    with sdpa_kernel(SDPBackend.MATH):
+        assert given_to_the_kernel(4, 15) == (15, False)
+    torch._dynamo.reset()
+    compiled = torch.compile(given_to_the_kernel, backend="eager", fullgraph=True)
+    assert compiled(4, 15) == (15, False)

@@ -13,6 +13,8 @@ from wawa_transformer.positional import Encoding, Positions
 
 SCORES = 2**20  # so many of one attention are formed at once on a CPU: 4 MiB of float32
 FEWEST_ROWS = 32
+VECTOR = 16  # float32: a CPU's softmax over fewer keys takes them one at a time
+SEVERAL = 4  # queries, from which on it is worth giving it more keys
 
 
 class Doors:
@@ -118,16 +120,44 @@ sdpa = F.scaled_dot_product_attention
 def fused(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, kernel: Callable[..., Tensor] = sdpa
 ) -> Tensor:
-    """torch's kernel; in float32 where a CPU's autocast would have it in bf16.
+    """torch's kernel, on a CPU with enough keys, and in float32 where autocast would have bf16.
 
     The CPU's backward pass takes ten times as long in bf16.
     """
-    if q.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
-        return kernel(q, k, v, mask)
-    with torch.autocast("cpu", enabled=False):
-        q, k, v = q.float(), k.float(), v.float()
-        mask = mask.float() if mask is not None and mask.is_floating_point() else mask
-        return kernel(q, k, v, mask)
+    if q.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+        with torch.autocast("cpu", enabled=False):
+            mask = mask.float() if mask is not None and mask.is_floating_point() else mask
+            return fused(q.float(), k.float(), v.float(), mask, kernel)
+    if short(q, k):
+        k, v, mask = lengthened(k, v, mask)
+    return kernel(q, k, v, mask)
+
+
+def short(q: Tensor, k: Tensor) -> bool:
+    """Whether a CPU is done sooner with more keys, which no query may see.
+
+    Where torch's kernel is switched off, somebody counts what the formula takes.
+    """
+    return (
+        not torch.compiler.is_compiling()
+        and q.device.type == "cpu"
+        and q.dtype == torch.float32
+        and k.size(2) < VECTOR
+        and q.size(2) >= SEVERAL
+        and torch.backends.cuda.flash_sdp_enabled()  # for all devices, despite its name
+    )
+
+
+def lengthened(k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """``k, v (B,H,K,Dh)`` up to :data:`VECTOR` keys, and a mask (or bias) that hides the new."""
+    keys = k.size(2)
+    lacking = VECTOR - keys
+    if mask is None:
+        mask = torch.ones(1, keys, dtype=torch.bool)
+    mask = mask.expand(*mask.shape[:-1], keys)  # it may broadcast over keys
+    hidden = False if mask.dtype == torch.bool else float("-inf")
+    k, v = (F.pad(t, (0, 0, 0, lacking)) for t in (k, v))  # (B,H,VECTOR,Dh)
+    return k, v, F.pad(mask, (0, lacking), value=hidden)
 
 
 def summed(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:

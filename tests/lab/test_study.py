@@ -18,7 +18,7 @@ from conftest import SCRIPTS, TINY, configure, run_script
 from wawa_transformer.config import UserError
 from wawa_transformer.lab.results import check_comparable
 from wawa_transformer.lab.study import with_seeds
-from wawa_transformer.lab.workers import SHARED, decides_data, next_job
+from wawa_transformer.lab.workers import decides_data, next_job
 from wawa_transformer.runs import Run
 from wawa_transformer.stopping import STATUS
 from wawa_transformer.training import train
@@ -160,11 +160,12 @@ def test_a_worker_goes_on_with_the_data_it_has(workers: int, made: int) -> None:
 def test_what_workers_share_touches_no_gpu() -> None:
     """CUDA that was begun before a fork can be used by neither side: every run would fail."""
     watch = (
-        "import importlib, torch; asked = []\n"
+        "import gc, sys, torch; asked = []\n"
         "for name in ('init', '_lazy_init', 'is_available', 'device_count', 'current_device'):\n"
         "    setattr(torch.cuda, name, lambda *args, name=name: asked.append(name))\n"
-        f"for module in {SHARED}: importlib.import_module(module)\n"
-        "assert 'torch._dynamo' in __import__('sys').modules and not asked, asked"
+        "import wawa_transformer.lab.shared as shared\n"
+        "assert {*shared.MODULES} <= {*sys.modules} and not asked, asked\n"
+        "assert gc.isenabled() and gc.get_freeze_count() > 100_000"
     )
     done = subprocess.run(
         [sys.executable, "-c", watch], capture_output=True, text=True,
