@@ -135,7 +135,10 @@ def script(
                 task(config)
 
         def main() -> None:
-            atexit.register(gc.freeze)  # or Python's last collection goes through all of torch
+            # What was imported stays: no collection needs to go through it, and least of all
+            # Python's last one through all that was imported since.
+            gc.freeze()
+            atexit.register(gc.freeze)
             os.environ["HYDRA_FULL_ERROR"] = "1"  # hand the exception to us instead of printing it
             run = hydra.main(
                 config_path=str(CONFIG_DIR), config_name=config_name, version_base="1.3"
