@@ -343,8 +343,9 @@ class TransformerXL(RelativeEncoding, kind="transformer_xl"):
         keys = self.project(table.to(self.project.weight.dtype))  # (R,D)
         keys = keys.unflatten(-1, (self.place.num_heads, -1))  # (R,D) -> (R,H,Dh)
         q = q + (self.v - self.u)[:, None].to(q.dtype)  # door 2 added u
-        scores = q * q.size(-1) ** -0.5 @ keys.permute(1, 2, 0).to(q.dtype)  # (B,H,Q,R)
-        return self.to_pairs(scores, query, key)
+        # One product for each head; broadcast keys would make it one for each head of each row.
+        scores = torch.einsum("bhqd,rhd->bhqr", q * q.size(-1) ** -0.5, keys.to(q.dtype))
+        return self.to_pairs(scores, query, key)  # (B,H,Q,K)
 
     @once_a_pass
     def sinusoids(self, query: Positions, key: Positions) -> Tensor:

@@ -485,12 +485,15 @@ def test_the_speed_of_a_step_is_what_the_benchmark_wrote() -> None:
     """Each row of the tables in docs/model.md."""
     found = json.loads((ROOT / "benchmarks" / "model" / "results.json").read_text("utf-8"))
     page = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
-    sides = ("bf16", "torch", "x_transformers", "marian", "plain", "floor")
+    sides = ("bf16", "torch", "x_transformers", "marian", "mkl", "plain", "floor")
     for shape in "TSB":
         ratios = (found[f"{shape}_{side}_over_ours"] for side in sides)
         cells = [f"{found[f'{shape}_ours_milliseconds']:,.0f}", *(f"{r:.2f}" for r in ratios)]
         [row] = (line for line in page.splitlines() if line.startswith(f"| {shape} |"))
         assert row.endswith(f"| {' | '.join(cells)} |"), cells
+    by_mkl = [found[f"{s}_torch_over_ours"] / found[f"{s}_mkl_over_ours"] for s in "TSB"]
+    said = "with `torch.nn.Transformer` {:.2f}, {:.2f} and {:.2f}.".format(*by_mkl)
+    assert said in " ".join(page.split()), said
     halved = sorted(found[f"{shape}_bf16_over_ours"] for shape in "TSB")
     training = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
     assert f"(model.md#speed) {halved[0]:.2f} to {halved[-1]:.2f};" in training
