@@ -124,6 +124,13 @@ def test_what_a_card_is_asked_is_the_same_work_whichever_way(
         found_there = card.looked_up(q, k, v, values, card.flex_attention, seen)
         torch.testing.assert_close(found_there, expected)
 
+    # What a CPU cannot go back through stands aside, and the rest is gone through.
+    monkeypatch.setattr(card, "BIASES", (32, 2, 16, (8, 16), 2))
+    monkeypatch.setattr(card, "looked_up", lambda *inputs, flex, seen: card.formed(*inputs))
+    found = card.biases(CPU)
+    assert set(found) == {"bias_8_flex_over_formed", "bias_16_flex_over_formed"}
+    assert min(found.values()) > 0
+
 
 def test_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row for each size and encoding; cut off, it goes on, on the same machine alone."""

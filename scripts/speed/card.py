@@ -49,18 +49,18 @@ def steps(device: torch.device) -> dict[str, float]:
     rate = matrix_rate(device, bf16=True)
     for name, (*sizes, batch, length, turns) in STEPS.items():
         ids = torch.randint(4, sizes[0], (batch, length), device=device)
+        count = operations(Transformer(sizes[0], *sizes, seed=0).to(device), [(ids, ids)])
         sides = {}
         for way, told in WAYS.items():
             model = Transformer(sizes[0], *sizes, seed=0).to(device)
-            count = operations(model, [(ids, ids)])
-            model.zero_grad()
             if told is not None:
                 model.compile(**told)
             sides[way] = training_step(model, ids, fast=True, bf16=True)
         taken = turns_of(sides, f"{name} step", turns)
         for way, seconds in taken.items():
-            found[f"{name}_{way}_milliseconds"] = 1000 * statistics.median(seconds)
-            found[f"{name}_{way}_utilisation"] = count / statistics.median(seconds) / rate
+            median = statistics.median(seconds)
+            found[f"{name}_{way}_milliseconds"] = 1000 * median
+            found[f"{name}_{way}_utilisation"] = count / median / rate
             if way != "eager":
                 found[f"{name}_eager_over_{way}"] = ratio(taken["eager"], seconds)
     return found
