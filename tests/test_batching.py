@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 import torch
+from conftest import MODELS
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from wawa_transformer.preparation import padded_sizes
 from wawa_transformer.tasks import TASKS
 from wawa_transformer.text import build_task
 from wawa_transformer.training import stream, train
-from wawa_transformer.transformer import BOS, EOS
+from wawa_transformer.transformer import BOS, EOS, causal_mask
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=200)
 
@@ -111,6 +112,25 @@ def test_rows_that_fill_a_batch_say_nothing() -> None:
         found.append((loss, *torch.autograd.grad(loss, list(model.parameters()))))
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_causality_hides_the_padding_of_the_target(name: str) -> None:
+    """Its mask alone gives the loss and gradients that hiding each row's padding gives."""
+    task = TASKS["reverse"](train_size=5, max_length=7)
+    data = task.dataset(0)
+    batch = collate(encode(data["train"], task.tokenizer(data)), range(5))
+    model = Transformer(14, 14, 16, 2, 2, 32, **MODELS[name], seed=0).double().eval()
+    found = []
+    for mask in (None, causal_mask(batch.target_in.size(1))):
+        logits = model(batch.source, batch.target_in, tgt_mask=mask)
+        loss = cross_entropy(logits, batch.target_out)
+        found.append(
+            (loss, *torch.autograd.grad(loss, list(model.parameters()), allow_unused=True))
+        )
+    assert not batch.target_in.all()
+    for ours, theirs in zip(*found, strict=True):
+        assert ours is theirs is None or torch.allclose(ours, theirs, rtol=0, atol=1e-12)
 
 
 def test_padded_to_a_multiple_a_compiler_sees_each_shape_once(tiny) -> None:

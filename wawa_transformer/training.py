@@ -27,6 +27,7 @@ from wawa_transformer.preparation import Training, begin, padded_sizes, save_sta
 from wawa_transformer.runs import Run, identity
 from wawa_transformer.stopping import Stop, Stopped
 from wawa_transformer.tracking import ProgressBar, Silence, Tracker, show
+from wawa_transformer.transformer import causal_mask
 from wawa_transformer.translation import translate, write_translations
 
 
@@ -108,7 +109,9 @@ def loop(
         loss, nll = torch.zeros(2, device=training.device)
         for batch in (ours(batch).to(training.device) for batch in batches):
             with torch.autocast(training.device.type, torch.bfloat16, enabled=trainer.bf16):
-                states = model(batch.source, batch.target_in, logits=False)  # (B,T,D)
+                # It hides padding, too, which stands to the right of all that is real.
+                mask = causal_mask(batch.target_in.size(1), device=training.device)
+                states = model(batch.source, batch.target_in, None, mask, logits=False)  # (B,T,D)
                 part, plain = loss_and_nll(
                     states, output.weight, batch.target_out, trainer.label_smoothing
                 )

@@ -40,7 +40,7 @@ from wawa_transformer.seeds import seed_for
 from wawa_transformer.stopping import Stop, Stopped
 from wawa_transformer.tracking import Silence
 from wawa_transformer.training import loop, train
-from wawa_transformer.transformer import Transformer
+from wawa_transformer.transformer import BOS, Transformer
 
 SEEDS = range(3)
 
@@ -189,14 +189,14 @@ def test_bf16_is_used_where_a_single_run_uses_it(pe: str, data: list[Training]) 
 
 
 def unequal_batches() -> list[Batch]:
-    """Three of other rows and other widths, with padding inside, and a separator."""
+    """Three of other rows and other widths, with padding on the right, and a separator."""
     found = []
     for rows, source, target in ((5, 7, 4), (3, 4, 6), (4, 6, 6)):
         draw = torch.Generator().manual_seed(rows)
         ids = torch.randint(4, 18, (rows, source), generator=draw)
         answer = torch.randint(4, 18, (rows, target), generator=draw)
         ids[1:, source - 2 :] = answer[2:, target - 1 :] = 0
-        found.append(Batch(ids, answer.roll(1, 1), answer))
+        found.append(Batch(ids, F.pad(answer[:, :-1], (1, 0), value=BOS), answer))
     return found
 
 

@@ -34,7 +34,7 @@ from wawa_transformer.preparation import Training, adamw
 from wawa_transformer.scoring import fused
 from wawa_transformer.tracking import Silence, Tracker
 from wawa_transformer.training import schedule
-from wawa_transformer.transformer import Transformer, padding_mask
+from wawa_transformer.transformer import Transformer, causal_mask, padding_mask
 
 
 class Seed:
@@ -133,8 +133,8 @@ class Losses(nn.Module):
         else:
             count = self.model.count(source)
         memory = self.model.encode(source, None, count)
-        mask = padding_mask(source)
-        states = self.model.decode(target_in, memory, None, mask, count=count, logits=False)
+        masks = causal_mask(target_in.size(1), device=source.device), padding_mask(source)
+        states = self.model.decode(target_in, memory, *masks, count=count, logits=False)
         weight = self.model.output.weight
         return plain_loss_and_nll(states, weight, target_out, self.label_smoothing)
 
@@ -233,7 +233,7 @@ class Bundle:
         if counting.moved or counting.randomized:
             tensors += self.places(batches)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(mkl_alone())  # vmap knows nothing of another layout
+            stack.enter_context(mkl_alone())  # vmap knows nothing of another way
             if self.trainer.bf16:
                 stack.enter_context(torch.autocast(self.device.type, torch.bfloat16))
                 stack.enter_context(BiasInHalf())
