@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wawa_transformer import Transformer
-from wawa_transformer.decoding import greedy
+from wawa_transformer.decoding import greedy, most_probable
 from wawa_transformer.transformer import BOS, EOS, PAD, padding_mask
 
 SRC = torch.tensor([[5, 6, 7, 8], [4, 9, 0, 0]])
@@ -55,3 +55,25 @@ def test_greedy_takes_the_most_probable_id_at_every_step(seed: int, name: str) -
         expected = prefix[1:] + [PAD] * (len(row) - len(prefix) + 1)
         if PAD not in prefix:  # an emitted PAD would be masked as padding by the uncached loop
             assert row == expected
+
+
+@given(
+    rows=st.lists(
+        st.lists(
+            st.sampled_from([0.0, 1.0, 2.0, torch.inf, -torch.inf, torch.nan]),
+            min_size=3,
+            max_size=3,
+        ),
+        min_size=1,
+    ),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+    turned=st.booleans(),
+)
+def test_the_most_probable_is_the_first_of_the_largest(
+    rows: list[list[float]], dtype: torch.dtype, turned: bool
+) -> None:
+    """Whatever reads them: of equals the first, and what is no number before all."""
+    logits = torch.tensor(rows, dtype=dtype, requires_grad=True)
+    found = most_probable(logits.T.contiguous().T if turned else logits)
+    expected = [max(range(3), key=lambda i: (row[i] != row[i], row[i])) for row in rows]
+    assert found.dtype == torch.int64 and found.tolist() == expected

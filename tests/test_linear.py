@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch._dynamo.testing import CompileCounter
 
+from wawa_transformer import Transformer, loss, machine, translation
 from wawa_transformer import linear as module
-from wawa_transformer import loss, machine
-from wawa_transformer.linear import Linear, linear, mkl_alone, mkl_is_slow
+from wawa_transformer.batching import encode
+from wawa_transformer.linear import Linear, linear, mkl_alone, mkl_is_slow, weights_stay
 from wawa_transformer.runs import Run
+from wawa_transformer.text import build_task
 from wawa_transformer.training import train
 
 
@@ -28,13 +31,27 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def by_onednn(y: Tensor) -> bool:
-    """Whether ``y`` came out of the other layout."""
+    """Whether ``y``, or what it is a view of, was multiplied the other way."""
     assert y.grad_fn is not None
-    return "ToDense" in y.grad_fn.name()
+    return "OneDNN" in y.grad_fn.next_functions[0][0].name()
+
+
+@pytest.fixture
+def products(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """What was multiplied the other way since."""
+    made: list[Tensor] = []
+    real = module.product
+
+    def noted(*tensors: Tensor) -> Tensor:
+        made.append(real(*tensors))
+        return made[-1]
+
+    monkeypatch.setattr(module, "product", noted)
+    return made
 
 
 @given(
-    sizes=st.lists(st.integers(1, 24), min_size=3, max_size=4),
+    sizes=st.lists(st.integers(1, 24), min_size=2, max_size=4),
     turned=st.booleans(),
     sliced=st.booleans(),
     biased=st.booleans(),
@@ -64,6 +81,101 @@ def test_the_product_and_its_gradients_are_the_formula(
     torch.testing.assert_close(y.double(), expected, rtol=1e-5, atol=1e-4)
     for mine, reference in zip(ours, exact, strict=True):
         torch.testing.assert_close(mine.grad.double(), reference.grad, rtol=1e-5, atol=1e-4)
+
+
+def test_no_product_is_made_for_nothing(products: list[Tensor]) -> None:
+    """A gradient that nobody asks for costs none, as of data or of a frozen weight."""
+    asked, weight = torch.randn(4, 8), torch.randn(5, 8, requires_grad=True)
+    linear(asked, weight).sum().backward()
+    assert len(products) == 2 and weight.grad is not None
+    linear(asked.requires_grad_(), weight.detach()).sum().backward()
+    assert len(products) == 4 and asked.grad is not None
+
+
+def test_nothing_is_kept_but_what_was_given() -> None:
+    """The public way to oneDNN keeps copies for the gradients: twice the memory of a step."""
+    x, weight = torch.randn(2, 4, 8, requires_grad=True), torch.randn(5, 8, requires_grad=True)
+    kept: list[int] = []
+
+    def noted(t: Tensor) -> Tensor:
+        kept.append(t.data_ptr())
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(noted, lambda t: t):
+        y = linear(x, weight)
+    assert by_onednn(y) and kept == [x.data_ptr(), weight.data_ptr()]
+
+
+def test_what_it_gives_may_be_changed_in_place() -> None:
+    """As what ``F.linear`` gives: who forks the model must not meet another rule here."""
+    x, weight = torch.randn(2, 4, 8), torch.randn(5, 8, requires_grad=True)
+    (changed,) = torch.autograd.grad(linear(x, weight).relu_().sum(), weight)
+    (expected,) = torch.autograd.grad(F.linear(x, weight).relu().sum(), weight)
+    torch.testing.assert_close(changed, expected)
+
+
+@pytest.fixture
+def layouts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Where the weights lay that were laid out since, and their rows; they are not held."""
+    made: list[tuple[int, int]] = []
+    real = torch.ops.mkldnn._reorder_linear_weight
+
+    def noted(weight: Tensor) -> Tensor:
+        made.append((weight.data_ptr(), len(weight)))
+        return real(weight)
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", noted)
+    return made
+
+
+def test_weights_that_stay_are_laid_out_once(layouts: list[tuple[int, int]]) -> None:
+    """Parts of one are weights of their own; one row, or many, take a weight as it is."""
+    weight = torch.randn(64, 16)
+    with weights_stay():
+        for part in (weight, weight[:32], weight[32:], weight, weight[:32]):
+            for rows in (2, 7):
+                x = torch.randn(rows, 16)
+                torch.testing.assert_close(linear(x, part), x @ part.T)
+        for rows in (1, 32, 100):
+            linear(torch.randn(rows, 16), weight[5:37])
+    assert [rows for _, rows in layouts] == [64, 32, 32]
+
+
+def test_a_weight_is_never_taken_for_another(layouts: list[tuple[int, int]]) -> None:
+    """Not for one that had its memory, nor for what it was before the weights could change."""
+    x, weight = torch.randn(3, 512), torch.randn(64, 512)
+    held = weakref.ref(weight)
+    with weights_stay():
+        linear(x, weight)
+        del weight
+        assert held() is not None, "where it lies another one could come to lie"
+    assert held() is None
+    weight = torch.randn(64, 512)
+    with contextlib.suppress(KeyError), weights_stay():
+        linear(x, weight)
+        raise KeyError
+    weight.zero_()
+    assert not linear(x, weight).any()
+    with weights_stay():
+        assert not linear(x, weight).any()
+    assert len(layouts) == 3
+
+
+def test_a_test_set_lays_each_weight_out_once(
+    tiny, layouts: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over all its batches; the translations are what they are with MKL."""
+    task = build_task(tiny())
+    data = task.dataset(0)
+    tokenizer = task.tokenizer(data)
+    size = tokenizer.get_vocab_size()
+    model = Transformer(size, size, 16, 1, 2, 32, seed=0).eval()
+    examples = encode(data["validation"], tokenizer)
+    monkeypatch.setattr(translation, "BATCH_TOKENS", 16)  # three sentences or so
+    found = translation.translate(model, tokenizer, examples)
+    assert len(layouts) == len(set(layouts)) >= 8
+    with mkl_alone():
+        assert found == translation.translate(model, tokenizer, examples)
 
 
 def test_only_what_it_is_for_goes_this_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,22 +252,19 @@ def test_whose_processors_these_are(
         with monkeypatch.context() as patch:
             patch.setattr(other, "is_available", lambda: False)
             assert mkl_is_slow.__wrapped__() is False
+    monkeypatch.setattr(torch.ops, "mkldnn", object())  # a torch without what is private
+    assert mkl_is_slow.__wrapped__() is False
 
 
-def test_utilisation_is_measured_by_what_a_step_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_utilisation_is_measured_by_what_a_step_takes(products: list[Tensor]) -> None:
     """Else it could be more than all."""
-    asked, real = [], F.linear
-
-    def noted(x: Tensor, *others: Tensor) -> Tensor:
-        asked.append(x.is_mkldnn)
-        return real(x, *others)
-
-    monkeypatch.setattr(F, "linear", noted)
     assert machine.matrix_rate.__wrapped__(torch.device("cpu")) > 1e6
-    assert asked and all(asked)
+    assert len(products) == 5
 
 
-def test_a_run_takes_it_and_is_the_same(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_takes_it_and_is_the_same(
+    tiny, products: list[Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Curves agree until rounding grows; operations are counted alike."""
     config = tiny("trainer.steps=10", "trainer.log_every=1")
     monkeypatch.setattr(loss, "MANY_WORDS", 1)  # its products, too
@@ -166,6 +275,7 @@ def test_a_run_takes_it_and_is_the_same(tiny, monkeypatch: pytest.MonkeyPatch) -
         results.append(train(config))
         rows = Run.of(config).metrics()
         curves.append([row["nll"] for row in rows if row["split"] == "train"])
+        assert bool(products) is slow
+        products.clear()
     assert curves[0] == pytest.approx(curves[1], rel=1e-5)
-    assert curves[0] != curves[1], "rounding tells them apart"
     assert results[0]["flops_per_step"] == results[1]["flops_per_step"] > 0

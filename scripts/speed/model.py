@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -16,9 +15,9 @@ from speed import peers
 from speed.timing import compared, turns_of
 from wawa_transformer.batching import Batch
 from wawa_transformer.dropout import Dropout
-from wawa_transformer.linear import mkl_alone, suits_onednn
+from wawa_transformer.linear import mkl_alone, product, suits_onednn
 from wawa_transformer.loss import cross_entropy, loss_and_nll
-from wawa_transformer.transformer import Transformer
+from wawa_transformer.transformer import Transformer, causal_mask
 
 # Vocabulary, d_model, layers, heads, d_ff, batch, length, turns.
 SHAPES = {
@@ -76,7 +75,8 @@ def training_steps(
         for batch in batches:
             with torch.autocast(device, torch.bfloat16, enabled=bf16):
                 if fast:
-                    states = built(batch.source, batch.target_in, logits=False)
+                    mask = causal_mask(batch.target_in.size(1), device=batch.source.device)
+                    states = built(batch.source, batch.target_in, tgt_mask=mask, logits=False)
                     weight: Tensor = built.output.weight  # type: ignore[assignment, union-attr]
                     loss, _ = loss_and_nll(states, weight, batch.target_out)
                 else:
@@ -126,7 +126,7 @@ class Products(TorchDispatchMode):
 def floor(step: Callable[[], None], device: torch.device) -> Callable[[], None]:
     """The matrix products of ``step`` and nothing else, one after the other.
 
-    By the library that is the faster one, and where it has a layout of its own, laid out before.
+    By the library that is the faster one.
     """
     with mkl_alone(), Products() as products:
         step()
@@ -135,7 +135,7 @@ def floor(step: Callable[[], None], device: torch.device) -> Callable[[], None]:
         a, b = torch.randn(left, device=device), torch.randn(right, device=device)
         made[left, right] = partial(torch.matmul, a, b)
         if a.ndim == 2 and suits_onednn(a, b.T):
-            made[left, right] = partial(F.linear, a.to_mkldnn(), b.T.contiguous())
+            made[left, right] = partial(product, a, b.T.contiguous())
 
     def multiply() -> None:
         for pair in products.shapes:
