@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 import weakref
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from omegaconf import DictConfig
 
 from wawa_transformer import checkpoint, evaluation, parallel, preparation, processes, training
 from wawa_transformer.batching import Batch, encode
+from wawa_transformer.commandline import script
 from wawa_transformer.config import UserError, check_model
 from wawa_transformer.preparation import prepare
 from wawa_transformer.runs import LOCK, Run, holder
@@ -367,3 +369,31 @@ def test_the_loss_of_another_process_is_a_sentence(monkeypatch: pytest.MonkeyPat
         raise RuntimeError("[/gloo/transport/tcp/pair.cc:537] Connection closed by peer")
     with pytest.raises(RuntimeError, match="shapes"), processes.joined("cpu"):
         raise RuntimeError("shapes do not fit")
+
+
+def test_a_process_that_is_done_waits_for_no_thread() -> None:
+    """Nothing that it said or promised to do at its end is lost."""
+    program = """
+        import atexit, threading, time
+        from wawa_transformer import processes
+        threading.Thread(target=time.sleep, args=(10_000,)).start()
+        atexit.register(print, "cleaned")
+        print("said")
+        processes.leave()
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60
+    )
+    assert (ended.returncode, ended.stdout) == (0, "said\ncleaned\n"), ended.stderr
+
+
+@pytest.mark.parametrize("launched", [True, False])
+def test_only_what_torchrun_started_ends_so(
+    launched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[bool] = []
+    monkeypatch.setattr(processes, "launched", lambda: launched)
+    monkeypatch.setattr(processes, "leave", lambda: left.append(True))
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    script(several=True)(lambda config: None)()
+    assert left == [True] * launched

@@ -6,11 +6,13 @@ one, and every function here then gives back what it was given.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -65,6 +67,18 @@ def joined(device_name: str) -> Iterator[None]:
         raise
     finally:
         dist.destroy_process_group()
+
+
+def leave() -> NoReturn:
+    """End this process, with which all is well, and do without Python's own end.
+
+    torch's caches keep a divided model's group, and with it threads of gloo's. One that is slow to
+    let go of a tensor does so when Python has gone, and ends in an abort (pytorch#179291).
+    """
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def alone() -> bool:
