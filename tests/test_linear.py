@@ -132,18 +132,20 @@ def layouts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return made
 
 
-def test_weights_that_stay_are_laid_out_once(layouts: list[tuple[int, int]]) -> None:
-    """Parts of one are weights of their own; one row, or many, take a weight as it is."""
+def test_weights_that_stay_are_laid_out_when_they_are_met_again(
+    layouts: list[tuple[int, int]],
+) -> None:
+    """And once. Parts of one are weights of their own; one row, or many, take one as it is."""
     weight = torch.randn(64, 16)
     with weights_stay():
         for part in (weight, weight[:32], weight[32:], weight, weight[:32]):
             for rows in (2, 7):
                 x = torch.randn(rows, 16)
                 torch.testing.assert_close(linear(x, part), x @ part.T)
-        for rows in (1, 32, 100):
+        for rows in (1, 1, 32, 32, 100, 100, 2):
             linear(torch.randn(rows, 16), weight[5:37])
         square = torch.randn(16, 16)
-        for part in (square, square.T):
+        for part in (square, square.T, square.T, square):
             torch.testing.assert_close(linear(x, part), x @ part.T)
     assert [rows for _, rows in layouts] == [64, 32, 32, 16, 16]
 
@@ -154,17 +156,20 @@ def test_a_weight_is_never_taken_for_another(layouts: list[tuple[int, int]]) -> 
     held = weakref.ref(weight)
     with weights_stay():
         linear(x, weight)
+        linear(x, weight)
         del weight
         assert held() is not None, "where it lies another one could come to lie"
     assert held() is None
     weight = torch.randn(64, 512)
     with contextlib.suppress(KeyError), weights_stay():
         linear(x, weight)
+        linear(x, weight)
         raise KeyError
     weight.zero_()
     assert not linear(x, weight).any()
     with weights_stay():
-        assert not linear(x, weight).any()
+        for _ in range(2):
+            assert not linear(x, weight).any()
     assert len(layouts) == 3
 
 

@@ -18,7 +18,8 @@ from torch.autograd.function import once_differentiable
 
 LEAST = 2**20  # multiplications from which on the other library pays
 
-Layouts = dict[tuple[object, ...], tuple[Tensor, Tensor]]  # of weights, and how oneDNN has them
+# By where a weight lies: the weight and how oneDNN has it, or None where it was met but once.
+Layouts = dict[tuple[object, ...], tuple[Tensor, Tensor] | None]
 kept: ContextVar[Layouts | None] = ContextVar("kept", default=None)
 
 
@@ -79,14 +80,20 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def laid_out(weight: Tensor) -> Tensor:
-    """``weight (O,I)`` as oneDNN would copy it for every product, where it is known to stay."""
+    """``weight (O,I)`` as oneDNN would copy it for every product, where it is known to stay.
+
+    Not yet where it is met for the first time, which may be the only one.
+    """
     layouts = kept.get()
     if layouts is None:
         return weight
     key = weight.data_ptr(), weight.shape, weight.stride()
-    if key not in layouts:  # with the weight, or its memory could become another's
-        layouts[key] = weight, torch.ops.mkldnn._reorder_linear_weight(weight)
-    return layouts[key][1]
+    if key not in layouts:
+        layouts[key] = None
+        return weight
+    both = layouts[key] or (weight, torch.ops.mkldnn._reorder_linear_weight(weight))
+    layouts[key] = both  # with the weight, or its memory could become another's
+    return both[1]
 
 
 @contextlib.contextmanager
