@@ -78,7 +78,7 @@ class Sample(Method, kind="sample"):
                 logits = logits.masked_fill(logits < least, -torch.inf)
             # The largest of logits with Gumbel noise is a draw from their softmax.
             noise = -torch.empty_like(logits).exponential_(generator=random).log()
-            return (logits / self.temperature + noise).argmax(dim=-1)
+            return most_probable(logits / self.temperature + noise)
 
         ids, scores = one_by_one(model, source, max_length, draw)
         return ids[:, None], scores[:, None]
