@@ -90,7 +90,6 @@ class TrainerConfig:
     pad_to: int = setting(1, least=1, most=10**6)  # a multiple for lengths: few shapes to compile
     deterministic: bool = False  # on a GPU: the same bits again, slower
     threads: int = setting(1, least=1, most=256)
-    seeds_at_once: int = setting(1, least=1, most=256)  # of a study, as one model: for a GPU
     log_every: int = setting(10, least=1, most=10**9)
     eval_every: int = setting(100, least=1, most=10**9)  # validation and checkpoint
     patience: int | None = setting(None, least=1, most=10**9)  # validations without a better one

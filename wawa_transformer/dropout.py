@@ -29,19 +29,13 @@ class Dropout(nn.Dropout):
         return x * draw_mask(x.shape, lost, x.dtype)
 
 
-def draw_mask(
-    shape: tuple[int, ...],
-    lost: int,
-    dtype: torch.dtype,
-    generator: torch.Generator = torch.default_generator,
-) -> Tensor:
+def draw_mask(shape: tuple[int, ...], lost: int, dtype: torch.dtype) -> Tensor:
     """What dropout multiplies by: 0 for ``lost`` of :data:`LEVELS`, else 1 over what stays.
 
-    Drawn by ``generator`` on its own device; less than all is lost.
+    Less than all is lost.
     """
     size = math.prod(shape)
-    draws = torch.empty(-(-size // 4), dtype=torch.int64, device=generator.device)
-    draws.random_(-(2**63), None, generator=generator)
+    draws = torch.empty(-(-size // 4), dtype=torch.int64).random_(-(2**63), None)
     levels = draws.view(torch.int16)[:size].view(shape)  # uniform, from -LEVELS / 2 on
     kept = (levels >= lost - LEVELS // 2).to(dtype)
     return kept.mul_(LEVELS / (LEVELS - lost))

@@ -85,11 +85,6 @@ def explained(
     except RuntimeError as error:
         if is_out_of_memory(error):
             traceback.clear_frames(error.__traceback__)  # which hold the tensors of the step
-            if trainer.seeds_at_once > 1:
-                raise UserError(
-                    f"trainer.seeds_at_once={trainer.seeds_at_once} models do not fit the memory "
-                    f"of {device} together; lower it."
-                ) from None
             raise UserError(too_large(config, device, fitting())) from None
         if trainer.compile and NO_COMPILER.search(str(error)):
             raise UserError(

@@ -16,8 +16,6 @@ class NestedSinusoid(PositionalEncoding, kind="sinusoidal_nested"):
     encoding does not.
     """
 
-    draws = True
-
     def embed(self, x: Tensor, at: Positions) -> Tensor:
         x = super().embed(x, at)
         if not self.training:

@@ -108,7 +108,6 @@ class Encoding(nn.Module):
     counted = True  # whether it depends on positions at all
     relative = False  # whether on nothing but differences of positions: doors 2 and 3 alone
     of_positions = False  # whether queries and keys have no say in door 3: one for all layers
-    draws = False  # whether training draws more at random than dropout's masks
 
     def __init_subclass__(cls, kind: str | None = None, **kwargs: Any) -> None:
         """``kind`` registers the class under a name; without one it is an ordinary class."""

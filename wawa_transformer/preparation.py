@@ -61,7 +61,6 @@ class Training:
     target_tokens: int = 0
     best_nll: float = math.inf
     best_step: int = 0
-    at_once: int = 1  # runs that share a process and its time, this one included
 
     @functools.cached_property
     def trainer(self) -> TrainerConfig:

@@ -41,11 +41,6 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
         Stopped: a signal came; the state is kept.
         UserError: the run cannot be what the configuration says.
     """
-    if config.trainer.seeds_at_once > 1:
-        raise UserError(
-            f"trainer.seeds_at_once={config.trainer.seeds_at_once} is for the seeds of a study, "
-            f"and this is one run; leave it out, or give it to scripts/compare.py."
-        )
     run = Run.of(config)
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(Stop())
@@ -68,16 +63,9 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
 
 
 def attempt(config: DictConfig, patience: float = 0.0) -> None:
-    """Train a run of many."""
-    with contained(Run.of(config)):
-        train(config, patience)
-
-
-@contextlib.contextmanager
-def contained(*runs: Run) -> Iterator[None]:
-    """What stops ``runs`` is kept in their folders and does not stop others."""
+    """Train a run of many: what stops it is kept in its folder and does not stop others."""
     try:
-        yield
+        train(config, patience)
         return
     except UserError as error:
         reason = str(error)
@@ -85,8 +73,7 @@ def contained(*runs: Run) -> Iterator[None]:
         reason = disk_error(error)
     except Exception:
         reason = traceback.format_exc()
-    for run in runs:
-        run.fail(reason)
+    Run.of(config).fail(reason)
 
 
 def loop(
@@ -289,7 +276,6 @@ def describe(training: Training, flops_per_step: int) -> dict[str, Any]:
         "peak_memory_mb": peak_memory(device),
         "threads": config.trainer.threads,
         "processes": processes.world(),
-        "seeds_at_once": training.at_once,
         **provenance(device),
         "configuration": identity(config),
         "finished": date.today().isoformat(),

@@ -40,7 +40,7 @@ def study(name: str, words: str = "") -> Step:
 
 
 STEPS = (
-    Step("tests", "-m pytest tests/test_gpu.py tests/lab/test_seeds_at_once.py -k gpu"),
+    Step("tests", "-m pytest tests/test_gpu.py"),
     Step(
         "benchmark",
         "scripts/benchmark.py parts=[model] trainer.device=cuda output_dir=results/benchmark_gpu",
@@ -52,11 +52,6 @@ STEPS = (
         (("results/benchmark_gpu/growth/results.csv", "growth.csv"),),
     ),
     study("default", "trainer.device=cuda"),
-    Step(  # the same again, five seeds in a process: what tells them apart is their seconds
-        "default_at_once",
-        "scripts/compare.py study=default study.name=default_at_once_gpu workers=4 "
-        "trainer.device=cuda trainer.seeds_at_once=5",
-    ),
     study("encodings", "trainer.device=cuda"),
     study("multi30k", "trainer=gpu"),
     study("scan_length", "trainer.device=cuda"),  # 50,000 steps: many times this command

@@ -144,13 +144,13 @@ def test_a_worker_goes_on_with_the_data_it_has(workers: int, made: int) -> None:
     """How often data is made where one worker after another is free; a whole seed comes first."""
     tasks, encodings = ("letters", "reverse", "sort"), ("sinusoidal", "learned", "none")
     one = [configure(f"task={task}", f"pe={pe}") for task in tasks for pe in encodings]
-    waiting = [[job] for job in with_seeds(range(5), one).values()]
+    waiting = list(with_seeds(range(5), one).values())
     at = [""] * workers
     seeds = []
     makings = 0
     while waiting:
         for place in range(min(workers, len(waiting))):
-            [job] = waiting.pop(next_job(waiting, at[place], at[:place] + at[place + 1 :]))
+            job = waiting.pop(next_job(waiting, at[place], at[:place] + at[place + 1 :]))
             seeds.append(job.seed)
             makings += decides_data(job) != at[place]
             at[place] = decides_data(job)

@@ -144,7 +144,6 @@ def write_report(
             for run, status in zip(runs, statuses, strict=True)
         ],
         "seeds": len({run.seed for run in finished}),
-        "at_once": max((result.get("seeds_at_once", 1) for result in results), default=1),
         "metrics": [metric for metric in SHOWN if metric.name != "exact_match"],
         "heading": heading,
         "learned_in_range": LEARNED_IN_RANGE,

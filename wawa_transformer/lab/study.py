@@ -21,7 +21,6 @@ from rich.table import Table
 from wawa_transformer.commandline import check_groups, explain, validate
 from wawa_transformer.config import CONFIG_DIR, Config, UserError, check
 from wawa_transformer.lab.rules import Misfit, Rule
-from wawa_transformer.lab.seeds_at_once import check_at_once
 from wawa_transformer.lab.workers import train_all
 from wawa_transformer.runs import Run, make_directory
 from wawa_transformer.text import build_task
@@ -80,7 +79,6 @@ def list_jobs(config: DictConfig, overrides: list[str]) -> Jobs:
         except (HydraException, OmegaConfBaseException) as error:
             raise UserError(explain(error)) from None
         validate(one)
-        check_at_once(one)
         composed[task, pe] = one
     trained = dict.fromkeys(one.pe.name for one in composed.values())
     if len({frozenset(pair) for pair in config.study.pairs}) < len(config.study.pairs):
@@ -130,33 +128,11 @@ def check_launcher(config: DictConfig, launcher: str) -> None:
     """
     if launcher == "joblib":
         return
-    if config.trainer.seeds_at_once > 1:
-        raise UserError(
-            f"trainer.seeds_at_once={config.trainer.seeds_at_once} trains seeds in one process, "
-            f"and hydra/launcher={launcher} sends each to another; leave one of them out."
-        )
     if any(config.study.tune.values()):
         raise UserError(
             f"hydra/launcher={launcher} trains a grid with one learning rate for all, and "
             f"study.tune gives each encoding its own; leave one of them out."
         )
-
-
-def bundles(jobs: Jobs, missing: Collection[Run]) -> list[list[DictConfig]]:
-    """The ``missing`` jobs, those of one task and encoding ``trainer.seeds_at_once`` together.
-
-    Which runs share a bundle depends on the study alone and not on what is finished, so that a
-    continued study computes the same bits.
-    """
-    alike: dict[tuple[str, str], list[Run]] = {}
-    for run in jobs:
-        alike.setdefault((run.task, run.pe), []).append(run)
-    size = next(iter(jobs.values())).trainer.seeds_at_once
-    every = [runs[i : i + size] for runs in alike.values() for i in range(0, len(runs), size)]
-    place = {run: i for i, run in enumerate(jobs)}
-    every.sort(key=lambda runs: place[runs[0]])  # a whole seed before the next
-    left = ([jobs[run] for run in runs if run in missing] for runs in every)
-    return [bundle for bundle in left if bundle]
 
 
 def folder_of(jobs: Jobs) -> Path:
@@ -189,7 +165,8 @@ def fill(
     log.write_bytes(b"")
     with View(runs, config.trainer.steps) as view:
         if launcher == "joblib":  # the default, which is not needed for one machine
-            train_all(bundles(jobs, missing), config.workers, log, view.tell, view.update)
+            waiting = [jobs[run] for run in missing]
+            train_all(waiting, config.workers, log, view.tell, view.update)
         else:
             train_elsewhere(config, [*overrides, f"hydra/launcher={launcher}"], log, view)
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from wawa_transformer.lab.seeds_at_once import train_at_once
 from wawa_transformer.runs import Run
 from wawa_transformer.training import attempt
 
@@ -35,7 +34,7 @@ def prepare_workers() -> None:
 
 
 class Worker:
-    """One process, which trains one run after the other, or some at once."""
+    """One process, which trains one run after the other."""
 
     def __init__(self, log: Path) -> None:
         context = multiprocessing.get_context("forkserver")
@@ -43,12 +42,12 @@ class Worker:
         self.process = context.Process(target=work, args=(theirs, str(log)))
         self.process.start()
         theirs.close()
-        self.job: list[DictConfig] = []
+        self.job: DictConfig | None = None
         self.data = ""  # what decided that of its last job
 
-    def give(self, job: list[DictConfig]) -> None:
-        """Have it train the run of ``job``, or its runs, which share a step."""
-        self.job, self.data = job, decides_data(job[0])
+    def give(self, job: DictConfig) -> None:
+        """Have it train the run of ``job``."""
+        self.job, self.data = job, decides_data(job)
         self.channel.send(job)
 
     def done(self) -> bool:
@@ -74,11 +73,7 @@ def work(channel: Connection, log: str) -> None:
     threading.Thread(target=follow_parent, daemon=True).start()
     try:
         while True:
-            job = channel.recv()
-            if job[0].trainer.seeds_at_once > 1:
-                train_at_once(job, PATIENCE)
-            else:
-                attempt(job[0], PATIENCE)
+            attempt(channel.recv(), PATIENCE)
             channel.send(True)
     except (EOFError, KeyboardInterrupt, BrokenPipeError):
         pass
@@ -97,35 +92,35 @@ def decides_data(config: DictConfig) -> str:
     return json.dumps([OmegaConf.to_container(config.task, resolve=True), config.seed])
 
 
-def next_job(waiting: Sequence[list[DictConfig]], own: str, others: Sequence[str]) -> int:
+def next_job(waiting: Sequence[DictConfig], own: str, others: Sequence[str]) -> int:
     """Which of the jobs that are ``waiting`` a worker takes that was last at the data ``own``.
 
     A whole seed comes before the next. In it a worker goes on with its data, which it need not make
     again; else it takes that with the fewest workers for each job, the ``others`` being at theirs.
     """
-    seed = waiting[0][0].seed
-    places = [i for i, job in enumerate(waiting) if job[0].seed == seed]
-    data = [decides_data(waiting[i][0]) for i in places]
+    seed = waiting[0].seed
+    places = [i for i, job in enumerate(waiting) if job.seed == seed]
+    data = [decides_data(waiting[i]) for i in places]
     crowd = {key: others.count(key) / data.count(key) for key in data}
     best = own if own in data else min(crowd, key=lambda key: crowd[key])
     return places[data.index(best)]
 
 
 def train_all(
-    jobs: list[list[DictConfig]],
+    jobs: list[DictConfig],
     workers: int,
     log: Path,
     tell: Callable[[str], None],
     tick: Callable,
 ) -> None:
-    """Train the runs of all ``jobs``, ``workers`` jobs at a time; ``tick()`` is called each second.
+    """Train the runs of ``jobs``, ``workers`` at a time; ``tick()`` is called each second.
 
-    Where a process dies, the others go on, ``tell`` says whose it was, and its job is tried once
+    Where a process dies, the others go on, ``tell`` says whose it was, and its run is tried once
     more. When this function is left, however that happens, no worker is left behind, and those
     that were at work have kept a checkpoint.
     """
     prepare_workers()
-    waiting, tries = list(jobs), dict.fromkeys((Run.of(job[0]) for job in jobs), 0)
+    waiting, tries = list(jobs), dict.fromkeys(map(Run.of, jobs), 0)
     crew = [Worker(log) for _ in range(min(workers, len(jobs)))]
     try:
         while waiting or any(worker.job for worker in crew):
@@ -138,19 +133,18 @@ def train_all(
                 if not worker.job:
                     continue
                 if worker.done():
-                    worker.job = []
+                    worker.job = None
                 elif not worker.process.is_alive():
-                    runs = [Run.of(config) for config in worker.job]
-                    tries[runs[0]] += 1
-                    again = tries[runs[0]] < TRIES
-                    words = f"{', '.join(map(str, runs))}: its process was {worker.death()}"
+                    run = Run.of(worker.job)
+                    tries[run] += 1
+                    again = tries[run] < TRIES
+                    words = f"{run}: its process was {worker.death()}"
                     tell(f"{words}; it is tried once more" if again else words)
                     if again:
                         waiting.append(worker.job)
-                    for run in runs:
-                        if not again and run.status != "finished":
-                            run.fail(f"its process was {worker.death()}, {TRIES} times")
-                    worker.job = []
+                    elif run.status != "finished":
+                        run.fail(f"its process was {worker.death()}, {TRIES} times")
+                    worker.job = None
                     if waiting:
                         crew[place] = Worker(log)
             tick()
