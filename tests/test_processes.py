@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import re
@@ -10,9 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-import textwrap
 import time
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,21 +22,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import DictConfig
 
-from wawa_transformer import checkpoint, evaluation, parallel, preparation, processes, training
-from wawa_transformer.batching import Batch, encode
-from wawa_transformer.commandline import script
-from wawa_transformer.config import UserError, check_model
+from wawa_transformer import checkpoint, evaluation, preparation, processes, training
+from wawa_transformer.batching import Batch
+from wawa_transformer.config import UserError
 from wawa_transformer.preparation import prepare
 from wawa_transformer.runs import LOCK, Run, holder
 from wawa_transformer.stopping import Stopped
-from wawa_transformer.text import build_task
 from wawa_transformer.training import train
-from wawa_transformer.transformer import PAD, Transformer
+from wawa_transformer.transformer import PAD
 
 
-@pytest.mark.parametrize(("machines", "shard"), [(1, "false"), (2, "true")])
+@pytest.mark.parametrize("machines", [1, 2])
 def test_two_processes_of_which_one_is_killed_train_the_run_of_one(
-    machines: int, shard: str, tmp_path: Path
+    machines: int, tmp_path: Path
 ) -> None:
     """Equal curves, weights and test up to rounding, from unequal shares of accumulated batches.
 
@@ -53,7 +48,7 @@ def test_two_processes_of_which_one_is_killed_train_the_run_of_one(
     alone = configure(*overrides, f"output_dir={tmp_path}/alone")
     expected = train(alone)
 
-    arguments = [*overrides, f"trainer.shard={shard}", f"output_dir={tmp_path}/two"]
+    arguments = [*overrides, f"output_dir={tmp_path}/two"]
     run = Run.of(configure(*arguments))
     torchrun = [
         sys.executable, "-m", "torch.distributed.run", f"--nnodes={machines}", "--max-restarts=1",
@@ -127,8 +122,6 @@ def in_two_processes(work: Callable[[], object]) -> None:
         }  # fmt: skip
         work()
 
-    import torch.distributed.fsdp  # noqa: F401  (a second, which is the same for both)
-
     context = multiprocessing.get_context("fork")
     both = [context.Process(target=child, args=(rank,)) for rank in range(2)]
     for each in both:
@@ -139,41 +132,14 @@ def in_two_processes(work: Callable[[], object]) -> None:
     assert [each.exitcode for each in both] == [0, 0]
 
 
-DIVIDED = [
-    *TINY, "trainer.accumulate=2", "trainer.batch_tokens=25", "trainer.label_smoothing=0.1",
-    "trainer.clip=0.5", "trainer.keep=2", "model.num_layers=2", "trainer.steps=10",
-]  # fmt: skip
-
-
-def test_a_divided_model_trains_the_run_of_one_process(tmp_path: Path) -> None:
-    """Clipped and accumulated; and what it keeps is whole: anybody can load it."""
-    shared = ("model.tie_embeddings=true", "model.share_layers=true", "pe=t5")
-    one, two = (
-        configure(*DIVIDED, *shared, f"output_dir={tmp_path}/{shard}", f"trainer.shard={shard}")
-        for shard in ("false", "true")
-    )
-    train(one)
-    in_two_processes(lambda: train(two))
-    run = Run.of(two)
-    assert_same_run(run, Run.of(one))
-    assert len(run.kept()) == 2
-    model, tokenizer, _ = checkpoint.load_model(run)
-    task = build_task(two)
-    test = encode(task.dataset(two.seed)["test"], tokenizer)
-    again, result = evaluation.test_results(task, model, test), run.result()
-    assert result
-    expected = {name: value for name, value in result["test"].items() if name != "new"}
-    assert again["test"] == pytest.approx(expected, rel=1e-5)
-
-
-def test_a_divided_run_that_was_stopped_ends_with_the_same_bits(
+def test_a_run_of_two_processes_that_was_stopped_ends_with_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Curves, weights and moments; in bf16 and with masks of dropout of each process's own."""
 
-    def divided(name: str) -> DictConfig:
-        random = ("model.dropout=0.1", "trainer.bf16=true")
-        return configure(*DIVIDED, *random, "trainer.shard=true", f"output_dir={tmp_path}/{name}")
+    def begun(name: str) -> DictConfig:
+        given = ("trainer.steps=10", "model.dropout=0.1", "trainer.bf16=true")
+        return configure(*TINY, *given, f"output_dir={tmp_path}/{name}")
 
     def stops() -> None:
         save = training.save_state
@@ -184,71 +150,19 @@ def test_a_divided_run_that_was_stopped_ends_with_the_same_bits(
 
         training.save_state = save_once
         with pytest.raises(Stopped):
-            train(divided("stopped"))
+            train(begun("stopped"))
 
-    in_two_processes(lambda: train(divided("whole")))
+    in_two_processes(lambda: train(begun("whole")))
     in_two_processes(stops)
-    stopped, whole = (Run.of(divided(name)) for name in ("stopped", "whole"))
+    stopped, whole = (Run.of(begun(name)) for name in ("stopped", "whole"))
     assert kept(stopped)["step"] == 5
-    in_two_processes(lambda: train(divided("stopped")))
+    in_two_processes(lambda: train(begun("stopped")))
     for row, other in zip(stopped.metrics(), whole.metrics(), strict=True):
         row.pop("tokens_per_second", None), other.pop("tokens_per_second", None)
         assert row == other
     one, other = kept(stopped), kept(whole)
     for part in ("model", "optimizer", "rng"):
         assert checkpoint.fingerprint(one[part]) == checkpoint.fingerprint(other[part]), part
-
-
-def test_each_process_holds_a_part(tmp_path: Path) -> None:
-    """Of every parameter half of its rows, or one more, and of the moments as many."""
-    odd = ("model.d_ff=33", "trainer.steps=1")
-    config = configure(*DIVIDED, *odd, "trainer.shard=true", f"output_dir={tmp_path}")
-    run = Run.of(config)
-    in_two_processes(lambda: train(config))
-    divide = parallel.divide
-
-    def watched(model: Transformer, device: torch.device) -> None:
-        before = [weakref.ref(parameter) for parameter in model.parameters()]
-        divide(model, device)
-        gc.collect()
-        assert not any(reference() is not None for reference in before), "held as a whole"
-
-    def look() -> None:
-        parallel.divide = watched
-        with processes.joined("cpu"):
-            model = (training := prepare(config, run)).model
-            saved = kept(run)
-            for i, (name, parameter) in enumerate(model.named_parameters()):
-                rows = saved["model"][name].chunk(2)[processes.rank()]
-                assert torch.equal(parameter.to_local(), rows)
-                moment = training.optimizer.state[parameter]["exp_avg"]
-                rows = saved["optimizer"]["state"][i]["exp_avg"].chunk(2)[processes.rank()]
-                assert torch.equal(moment.to_local(), rows)
-
-    in_two_processes(look)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ([], "between several processes, and this is one alone; start it with torchrun"),
-        (["trainer.compile=true"], "that trainer.compile=true would take as one"),
-        (["pe=fire"], "src_position.c is a single number"),
-    ],
-)
-def test_what_cannot_be_divided_is_refused(
-    given: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a sentence, before anything is kept."""
-    config = configure(*TINY, "trainer.shard=true", *given, f"output_dir={tmp_path}")
-    if "pe=fire" in given:
-        monkeypatch.setattr(processes, "world", lambda: 2)
-        monkeypatch.setattr(processes, "together", lambda: None)
-        monkeypatch.setattr(processes, "share", lambda ask: ask())
-    with pytest.raises(UserError, match=said):
-        check_model(config)
-        train(config)
-    assert not list(tmp_path.rglob("config.yaml"))
 
 
 @given(rows=st.integers(1, 9), world=st.integers(1, 5))
@@ -369,31 +283,3 @@ def test_the_loss_of_another_process_is_a_sentence(monkeypatch: pytest.MonkeyPat
         raise RuntimeError("[/gloo/transport/tcp/pair.cc:537] Connection closed by peer")
     with pytest.raises(RuntimeError, match="shapes"), processes.joined("cpu"):
         raise RuntimeError("shapes do not fit")
-
-
-def test_a_process_that_is_done_waits_for_no_thread() -> None:
-    """Nothing that it said or promised to do at its end is lost."""
-    program = """
-        import atexit, threading, time
-        from wawa_transformer import processes
-        threading.Thread(target=time.sleep, args=(10_000,)).start()
-        atexit.register(print, "cleaned")
-        print("said")
-        processes.leave()
-    """
-    ended = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60
-    )
-    assert (ended.returncode, ended.stdout) == (0, "said\ncleaned\n"), ended.stderr
-
-
-@pytest.mark.parametrize("launched", [True, False])
-def test_only_what_torchrun_started_ends_so(
-    launched: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left: list[bool] = []
-    monkeypatch.setattr(processes, "launched", lambda: launched)
-    monkeypatch.setattr(processes, "leave", lambda: left.append(True))
-    monkeypatch.setattr(sys, "argv", ["train.py"])
-    script(several=True)(lambda config: None)()
-    assert left == [True] * launched

@@ -150,8 +150,6 @@ def script(
                         "-m makes many runs of scripts/train.py; give this command once for each."
                     )
                 run(checked)()
-            if processes.launched():
-                processes.leave()
 
         return main
 

@@ -86,7 +86,6 @@ class TrainerConfig:
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
     bf16: bool = False
     compile: bool = False
-    shard: bool = False  # under torchrun: each process holds a part of the model
     pad_to: int = setting(1, least=1, most=10**6)  # a multiple for lengths: few shapes to compile
     deterministic: bool = False  # on a GPU: the same bits again, slower
     threads: int = setting(1, least=1, most=256)
@@ -243,11 +242,6 @@ def check_model(config: DictConfig) -> None:
         raise UserError(
             f"trainer.weight_decay={trainer.weight_decay} times trainer.lr={trainer.lr} must be "
             f"less than 1: every step multiplies the weights by one minus that."
-        )
-    if trainer.shard and trainer.compile:
-        raise UserError(
-            "trainer.shard=true takes a model apart that trainer.compile=true would take as one; "
-            "give trainer.compile=false."
         )
     if model.d_model % model.num_heads:
         divisors = [h for h in range(1, model.d_model + 1) if model.d_model % h == 0]

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from datasets import Dataset
 
-from wawa_transformer import parallel, processes
+from wawa_transformer import processes
 from wawa_transformer.batching import Examples, collate, plan
 from wawa_transformer.config import UserError
 from wawa_transformer.corpus import AT_ONCE
@@ -94,13 +94,10 @@ def score(model: Transformer, examples: Examples) -> Scores:
     out = {key: np.zeros(len(examples.source)) for key in COUNTS}
     budget = max(BATCH_TOKENS, examples.sizes.max())
     order = list(plan(examples.sizes, budget, seed=0, epoch=0, bucket=True))
-    forward = parallel.uncompiled(model)  # these batches have shapes of their own
-    for i in range(processes.rank(), len(order) + processes.rank(), processes.world()):
-        indices = order[min(i, len(order) - 1)]
+    for indices in order[processes.rank() :: processes.world()]:
         batch = collate(examples, indices).to(device)
-        logits = forward(batch.source, batch.target_in).float()  # (B,T,V)
-        if i >= len(order):
-            break  # it was the others', who could not have run a divided model without us
+        # Not compiled: these batches have shapes of their own.
+        logits = model.forward(batch.source, batch.target_in).float()  # (B,T,V)
         real = batch.target_out != PAD  # (B,T)
         nll = F.cross_entropy(logits.transpose(1, 2), batch.target_out, reduction="none")  # (B,T)
         correct = (most_probable(logits) == batch.target_out) & real

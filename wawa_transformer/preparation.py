@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from wawa_transformer import checkpoint, evaluation, parallel, processes
+from wawa_transformer import checkpoint, evaluation, processes
 from wawa_transformer.batching import Examples, encode
 from wawa_transformer.config import TrainerConfig, UserError, build_model
 from wawa_transformer.loss import loss_and_nll
@@ -67,17 +67,6 @@ class Training:
         """``config.trainer`` as plain values: a step asks for a dozen, and this is faster."""
         return TrainerConfig(**self.config.trainer)
 
-    def whole_model(self) -> Transformer:
-        """The model for what the main process does alone: of a divided one a copy, there only."""
-        if not self.trainer.shard:
-            return self.model
-        weights = parallel.gathered(self.model.state_dict())
-        if not processes.is_main():
-            return self.model
-        model = build_model(self.config, self.data.tokenizer)
-        model.load_state_dict(weights)
-        return model.to(self.device)
-
     def largest_batch(self) -> tuple[int, int] | None:
         """After memory ran out, the largest ``trainer.batch_tokens`` that fits, by trying.
 
@@ -124,16 +113,8 @@ def prepare(config: DictConfig, run: Run) -> Training:
     Raises:
         UserError: the configuration cannot be met, or no checkpoint is intact.
     """
-    if config.trainer.shard and processes.world() == 1:
-        raise UserError(
-            "trainer.shard=true divides a model between several processes, and this is one alone; "
-            "start it with torchrun --nproc-per-node=2 or more, or give trainer.shard=false."
-        )
     with processes.main_first():  # which loads what must be loaded, and puts aside what is damaged
-        training = resume(config, run)
-    if config.trainer.shard:
-        divide(training)
-    return training
+        return resume(config, run)
 
 
 def resume(config: DictConfig, run: Run) -> Training:
@@ -179,8 +160,7 @@ def assemble(config: DictConfig, run: Run, path: Path | None) -> Training:
     device = take_device(trainer)
     data = data_of(config, checkpoint.load_tokenizer(path, saved) if path and saved else None)
 
-    # One that will be divided may be too large for a device, and comes together beside it.
-    model = build_model(config, data.tokenizer).to("cpu" if trainer.shard else device)
+    model = build_model(config, data.tokenizer).to(device)
     longest = padded_sizes(data.train, trainer), data.validation.sizes, data.test.sizes
     evaluation.check_lengths(model, *longest)
     warning = model.untrained(int(data.train.sizes.max()) - 1)
@@ -240,19 +220,6 @@ def adamw(parameters: Iterable[Tensor], trainer: TrainerConfig) -> torch.optim.O
     )
 
 
-def divide(training: Training) -> None:
-    """Leave each process its part of the model and of the optimiser's moments."""
-    state = training.optimizer.state_dict()
-    del training.optimizer  # or it would hold on to whole parameters, on the device
-    parallel.divide(training.model, training.device)
-    training.optimizer = adamw(training.model.parameters(), training.trainer)
-    for i, parameter in enumerate(training.model.parameters()):
-        for name, value in state["state"].get(i, {}).items():
-            if value.ndim:  # not the count of steps
-                state["state"][i][name] = parallel.rows_of(value, parameter)
-    training.optimizer.load_state_dict(state)
-
-
 def try_step(training: Training, rows: int, width: int) -> None:
     """A step on ``rows`` pairs of ``width`` positions, none of them padding."""
     trainer, model = training.trainer, training.model.train()
@@ -261,7 +228,7 @@ def try_step(training: Training, rows: int, width: int) -> None:
         torch.cuda.empty_cache()
     ids = torch.full((rows, width), EOS, device=training.device)
     with torch.autocast(training.device.type, torch.bfloat16, enabled=trainer.bf16):
-        states = parallel.uncompiled(model)(ids, ids, logits=False)  # (B,T,D)
+        states = model.forward(ids, ids, logits=False)  # (B,T,D)
         loss, _ = loss_and_nll(states, model.output.weight, ids, trainer.label_smoothing)
     loss.backward()
     training.optimizer.step()
@@ -308,12 +275,10 @@ def save_state(training: Training, validated: bool = False, improved: bool = Fal
     cuda_random = None
     if on_cuda:
         cuda_random = processes.gather(torch.cuda.get_rng_state(training.device))
-    weights, moments = training.model.state_dict(), training.optimizer.state_dict()
-    if training.trainer.shard:
-        weights, moments = parallel.gathered(weights), parallel.gathered(moments)
     if not processes.is_main():
         processes.together()
         return
+    weights = training.model.state_dict()
     state = {
         "step": training.step,
         "seconds": training.seconds,
@@ -322,7 +287,7 @@ def save_state(training: Training, validated: bool = False, improved: bool = Fal
         "best_step": training.best_step,
         "metrics": training.history,
         "model": weights,
-        "optimizer": moments,
+        "optimizer": training.optimizer.state_dict(),
         "rng": random,
         "cuda_rng": cuda_random,
         "tokenizer": training.data.tokenizer.to_str(),

@@ -6,17 +6,16 @@ one, and every function here then gives back what it was given.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
-import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from wawa_transformer.config import UserError
 from wawa_transformer.machine import choose_device
@@ -69,18 +68,6 @@ def joined(device_name: str) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def leave() -> NoReturn:
-    """End this process, with which all is well, and do without Python's own end.
-
-    torch's caches keep a divided model's group, and with it threads of gloo's. One that is slow to
-    let go of a tensor does so when Python has gone, and ends in an abort (pytorch#179291).
-    """
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
-
-
 def alone() -> bool:
     """Whether all processes are on this machine."""
     return os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]
@@ -116,6 +103,14 @@ def world() -> int:
 def is_main() -> bool:
     """Whether this is the one that writes."""
     return rank() == 0
+
+
+def in_parallel(model: nn.Module, device: torch.device) -> nn.Module:
+    """The model as each process calls it: its gradients become the mean over all processes."""
+    if world() == 1:
+        return model
+    devices = [device] if device.type == "cuda" else None
+    return DistributedDataParallel(model, devices, broadcast_buffers=False)
 
 
 @contextlib.contextmanager

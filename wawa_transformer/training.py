@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from wawa_transformer import evaluation, parallel, processes
+from wawa_transformer import evaluation, processes
 from wawa_transformer.batching import Batch, Examples, collate, plan
 from wawa_transformer.config import TrainerConfig, UserError, disk_error, given_settings
 from wawa_transformer.linear import mkl_alone
@@ -81,7 +81,7 @@ def loop(
 ) -> list[Batch]:
     """Step by step until the last one; the batches of the step that would be next."""
     trainer, optimizer = training.trainer, training.optimizer
-    model = parallel.in_parallel(training.model, training.device)
+    model = processes.in_parallel(training.model, training.device)
     output, world = training.model.output, processes.world()
     parameters = list(model.parameters())  # to look for them takes as long as a third of clipping
     model.train()
@@ -107,7 +107,6 @@ def loop(
             loss += part.detach() / tokens
             nll += plain / tokens
         gradient_norm = torch.nn.utils.clip_grad_norm_(parameters, trainer.clip)
-        gradient_norm = parallel.whole(gradient_norm)
         optimizer.step()
         optimizer.zero_grad()
         training.step += 1
@@ -174,14 +173,13 @@ def finish(training: Training, tracker: Tracker | Silence, flops_per_step: int) 
     validation = evaluation.score(training.model, data.validation)
     result["validation"] = evaluation.summarise(validation)
     result |= evaluation.test_results(data.task, training.model, data.test, data.train.text)
-    model = training.whole_model()
     if isinstance(tracker, Silence):
         return result  # the rest is the main process's
     result["translation"] = None
     if data.task.translates:
-        hypotheses = translate(model, data.tokenizer, data.test)
+        hypotheses = translate(training.model, data.tokenizer, data.test)
         result["translation"] = write_translations(training.run, data.test.text, hypotheses)
-    show(tracker, training.config, model, data.tokenizer, data.validation, result)
+    show(tracker, training.config, training.model, data.tokenizer, data.validation, result)
     return result
 
 
@@ -286,7 +284,7 @@ def flops(training: Training, batches: list[Batch]) -> int:
     """Floating-point operations of one step of all processes."""
     mine = (ours(batch).to(training.device) for batch in batches)
     # A compiled model would count as nothing.
-    forward = parallel.uncompiled(training.model)
+    forward = training.model.forward
     count = operations(forward, ((batch.source, batch.target_in) for batch in mine))
     training.model.zero_grad()
     return int(processes.total(torch.tensor(count)).item())

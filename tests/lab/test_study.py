@@ -211,7 +211,6 @@ def test_a_run_whose_process_dies_twice_is_reported(tmp_path: Path) -> None:
         ("study.pairs=[[alibi,t5]]", "study.pairs compares alibi with t5, and t5 is not trained"),
         ("study.pairs=[[alibi]]", "study.pairs holds ['alibi']; a pair is two encodings"),
         ("trainer.patience=3", "a study compares runs of as many steps"),
-        ("trainer.shard=true", "a study gives each run a process of its own"),
         ("study.pairs=[alibi]", "study.pairs: Invalid value assigned: str is not a ListConfig"),
     ],
 )

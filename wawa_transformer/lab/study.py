@@ -65,11 +65,6 @@ def list_jobs(config: DictConfig, overrides: list[str]) -> Jobs:
             f"trainer.patience={config.trainer.patience} ends each run at a step of its own, and a "
             f"study compares runs of as many steps; leave it out."
         )
-    if config.trainer.shard:
-        raise UserError(
-            "trainer.shard=true divides one run between several processes, and a study gives each "
-            "run a process of its own; leave it out, or give it to torchrun scripts/train.py."
-        )
     composed = {}
     for task, pe in itertools.product(axes["task"], axes["pe"]):
         chosen = [f"task={task}", f"pe={pe}"]
