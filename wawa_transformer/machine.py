@@ -14,8 +14,7 @@ import resource
 import subprocess
 import sys
 import time
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,21 +70,19 @@ def keep_memory() -> None:
 
 
 @contextlib.contextmanager
-def explained(
-    config: DictConfig, device: torch.device, fitting: Callable[[], tuple[int, int] | None]
-) -> Iterator[None]:
-    """What a device cannot do for this configuration, in one sentence.
-
-    ``fitting()`` is asked once memory has run out, for the largest ``trainer.batch_tokens`` that
-    fits and the longest pair's positions; the former is 0 where not even that pair fits.
-    """
+def explained(config: DictConfig, device: torch.device) -> Iterator[None]:
+    """What a device cannot do for this configuration, in one sentence."""
     trainer = config.trainer
     try:
         yield
     except RuntimeError as error:
-        if is_out_of_memory(error):
-            traceback.clear_frames(error.__traceback__)  # which hold the tensors of the step
-            raise UserError(too_large(config, device, fitting())) from None
+        # A device has a class for it, a CPU has none.
+        if isinstance(error, torch.OutOfMemoryError) or NO_MEMORY.search(str(error)):
+            raise UserError(
+                f"the memory of {device} ran out at trainer.batch_tokens={trainer.batch_tokens}; "
+                f"lower trainer.batch_tokens, and raise trainer.accumulate to keep steps of as "
+                f"many tokens."
+            ) from None
         if trainer.compile and NO_COMPILER.search(str(error)):
             raise UserError(
                 f"trainer.compile=true finds no compiler here ({first_line(error)}); install g++, "
@@ -97,37 +94,6 @@ def explained(
                 f"set trainer.deterministic=false."
             ) from None
         raise
-
-
-def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether a device has no more, or a CPU; not all have a class for it."""
-    return isinstance(error, torch.OutOfMemoryError) or bool(NO_MEMORY.search(str(error)))
-
-
-def too_large(config: DictConfig, device: torch.device, fitting: tuple[int, int] | None) -> str:
-    """What to set where the memory of ``device`` does not suffice."""
-    given, accumulate = config.trainer.batch_tokens, config.trainer.accumulate
-    if fitting is None:
-        return (
-            f"trainer.batch_tokens={given} does not fit the memory of {device}; half of it with "
-            f"trainer.accumulate={2 * accumulate} makes steps of as many tokens."
-        )
-    tokens, longest = fitting
-    if not tokens:
-        return (
-            f"not even one pair of {longest} positions fits the memory of {device}; choose a "
-            f"smaller model, or leave long pairs out with task.max_tokens."
-        )
-    if tokens == given:
-        return (
-            f"the memory of {device} ran out, though a step of trainer.batch_tokens={given} fits "
-            f"it now; see what else uses it, and give the same command again."
-        )
-    return (
-        f"trainer.batch_tokens={given} does not fit the memory of {device}; tried just now, "
-        f"trainer.batch_tokens={tokens} does, and with trainer.accumulate="
-        f"{accumulate * math.ceil(given / tokens)} makes steps of about as many tokens."
-    )
 
 
 @functools.cache  # by a worker once for all its runs

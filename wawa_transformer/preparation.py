@@ -21,13 +21,12 @@ from torch import Tensor
 from wawa_transformer import checkpoint, evaluation, processes
 from wawa_transformer.batching import Examples, encode
 from wawa_transformer.config import TrainerConfig, UserError, build_model
-from wawa_transformer.loss import loss_and_nll
-from wawa_transformer.machine import is_out_of_memory, take_device
+from wawa_transformer.machine import take_device
 from wawa_transformer.runs import Run, identity
 from wawa_transformer.seeds import seed_for
 from wawa_transformer.tasks import Task
 from wawa_transformer.text import build_task
-from wawa_transformer.transformer import EOS, Transformer
+from wawa_transformer.transformer import Transformer
 
 
 @dataclass(frozen=True)
@@ -66,27 +65,6 @@ class Training:
     def trainer(self) -> TrainerConfig:
         """``config.trainer`` as plain values: a step asks for a dozen, and this is faster."""
         return TrainerConfig(**self.config.trainer)
-
-    def largest_batch(self) -> tuple[int, int] | None:
-        """After memory ran out, the largest ``trainer.batch_tokens`` that fits, by trying.
-
-        Halved until a step fits of pairs that all have the longest one's positions, which come
-        second; 0 where not even one such pair does. Not tried beside other processes. The run must
-        end with it: its weights are no longer those of any step.
-        """
-        if processes.world() > 1:
-            return None
-        tokens = self.trainer.batch_tokens
-        width = int(padded_sizes(self.data.train, self.trainer).max())
-        while tokens >= width:
-            try:
-                try_step(self, tokens // width, width)
-                return tokens, width
-            except RuntimeError as error:
-                if not is_out_of_memory(error):
-                    raise
-                tokens //= 2
-        return 0, width
 
 
 def begin(config: DictConfig, run: Run) -> Training:
@@ -218,20 +196,6 @@ def adamw(parameters: Iterable[Tensor], trainer: TrainerConfig) -> torch.optim.O
         weight_decay=trainer.weight_decay,
         fused=True,
     )
-
-
-def try_step(training: Training, rows: int, width: int) -> None:
-    """A step on ``rows`` pairs of ``width`` positions, none of them padding."""
-    trainer, model = training.trainer, training.model.train()
-    training.optimizer.zero_grad()
-    if training.device.type == "cuda":
-        torch.cuda.empty_cache()
-    ids = torch.full((rows, width), EOS, device=training.device)
-    with torch.autocast(training.device.type, torch.bfloat16, enabled=trainer.bf16):
-        states = model.forward(ids, ids, logits=False)  # (B,T,D)
-        loss, _ = loss_and_nll(states, model.output.weight, ids, trainer.label_smoothing)
-    loss.backward()
-    training.optimizer.step()
 
 
 def padded_sizes(examples: Examples, trainer: TrainerConfig) -> np.ndarray:

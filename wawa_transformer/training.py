@@ -55,7 +55,7 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
         training = begin(config, run)
         tracker = Tracker(run, training.history, training.step) if main else Silence()
         progress = ProgressBar(config, training.step) if main else Silence()
-        with tracker, progress, explained(config, training.device, training.largest_batch):
+        with tracker, progress, explained(config, training.device):
             with stop.deferred():
                 unseen = loop(training, tracker, progress, stop)
             result = finish(training, tracker, flops(training, unseen))
