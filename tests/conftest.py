@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import gc
 import os
 import runpy
 import subprocess
@@ -38,7 +37,6 @@ TINY = [
 ]  # fmt: skip
 
 torch.set_num_threads(1)
-gc.freeze()  # no collection needs to go through what was imported
 # A clock decides no test: on a busy machine the first example of a test may take a second.
 hypothesis.settings.register_profile("no_deadline", deadline=None)
 hypothesis.settings.load_profile("no_deadline")

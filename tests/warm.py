@@ -9,7 +9,6 @@ does what ``python SCRIPT ARGUMENT …`` does, with this process's folder, envir
 """
 
 import contextlib
-import gc
 import json
 import os
 import signal
@@ -48,7 +47,6 @@ def serve(address: str) -> list[str]:
         for name in LIBRARIES:
             with contextlib.suppress(ModuleNotFoundError):  # one that a fork has done without
                 __import__(name)
-        gc.freeze()  # for those below, too
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those below
         listening.settimeout(1.0)
         while True:

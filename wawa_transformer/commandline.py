@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import dataclasses
 import functools
-import gc
 import os
 import re
 import sys
@@ -135,10 +133,6 @@ def script(
                 task(config)
 
         def main() -> None:
-            # What was imported stays: no collection needs to go through it, and least of all
-            # Python's last one through all that was imported since.
-            gc.freeze()
-            atexit.register(gc.freeze)
             os.environ["HYDRA_FULL_ERROR"] = "1"  # hand the exception to us instead of printing it
             run = hydra.main(
                 config_path=str(CONFIG_DIR), config_name=config_name, version_base="1.3"

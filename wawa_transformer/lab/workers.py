@@ -20,11 +20,14 @@ from wawa_transformer.training import attempt
 PATIENCE = 20.0  # seconds: a worker whose study was killed needs a step to notice and let go
 TRIES = 2
 GRACE = 60.0  # seconds for a step and a checkpoint
+# Imported once, in the process that all workers are forked from: what compare.py imports, what
+# AdamW's first step does, and pictures. None of it may touch CUDA, which does not survive a fork.
+SHARED = ("wawa_transformer.lab.tuning", "torch._dynamo", "matplotlib.backends.backend_agg")
 
 
 def prepare_workers() -> None:
     """Start the process that workers are forked from; Ctrl-C reaches neither it nor them."""
-    multiprocessing.set_forkserver_preload(["wawa_transformer.lab.shared"])
+    multiprocessing.set_forkserver_preload(list(SHARED))
     resource_tracker.ensure_running()  # now, since it would unblock Ctrl-C
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which those processes inherit
     try:
