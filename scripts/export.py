@@ -6,7 +6,7 @@ from omegaconf import DictConfig
 
 from wawa_transformer import checkpoint
 from wawa_transformer.commandline import script
-from wawa_transformer.export import to_ctranslate2, to_onnx, to_safetensors
+from wawa_transformer.export import to_ctranslate2, to_safetensors
 from wawa_transformer.runs import Run
 
 
@@ -18,8 +18,6 @@ def main(config: DictConfig) -> None:
     if config.format == "ctranslate2":
         words = [tokenizer.id_to_token(id) or "" for id in range(tokenizer.get_vocab_size())]
         to_ctranslate2(model, words, directory)
-    elif config.format == "onnx":
-        to_onnx(model, tokenizer, directory)
     else:
         to_safetensors(model, tokenizer, trained, directory)
     print(f"{config.format}: {directory}")

@@ -7,19 +7,15 @@ from pathlib import Path
 
 import ctranslate2
 import export
-import numpy as np
-import onnxruntime
 import pytest
 import torch
 from conftest import TINY, configure
 from safetensors import safe_open
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
 
 from wawa_transformer import Transformer, checkpoint
 from wawa_transformer.config import CONFIG_DIR, UserError
 from wawa_transformer.decoding import greedy
-from wawa_transformer.export import from_safetensors, to_ctranslate2, to_onnx
+from wawa_transformer.export import from_safetensors, to_ctranslate2
 from wawa_transformer.runs import Run
 from wawa_transformer.training import train
 from wawa_transformer.translation import read
@@ -103,34 +99,4 @@ def test_what_ctranslate2_has_no_place_for_is_refused(
         to_ctranslate2(
             Transformer(9, 9, 8, 1, 2, 16, **settings), list("abcdefghi"), tmp_path / "o"
         )
-    assert not (tmp_path / "o").exists()
-
-
-def test_onnx_computes_the_same_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By ONNX Runtime, at sizes that the export never saw, padding and a batch of one included."""
-    run = trained(tmp_path, *TINY, "pe=t5_cross")
-    script(monkeypatch, f"run={run.directory}", "format=onnx")
-    model, _, _ = checkpoint.load_model(run)
-    session = onnxruntime.InferenceSession(str(run.directory / "onnx" / "model.onnx"))
-    for rows, longest in ((3, 7), (1, 2), (5, 12)):
-        source = torch.randint(4, 14, (rows, longest))
-        target = torch.randint(4, 14, (rows, longest + 1))
-        source[0, 1:] = 0
-        given = {"source": source.numpy(), "target": target.numpy()}
-        with torch.no_grad():
-            expected = model(source, target).numpy()
-        np.testing.assert_allclose(session.run(None, given)[0], expected, atol=1e-5)
-
-
-def test_what_torch_cannot_write_as_onnx_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In one sentence, and nothing is written."""
-
-    def export(*_: object, **__: object) -> None:
-        raise torch.onnx.OnnxExporterError
-
-    monkeypatch.setattr(torch.onnx, "export", export)
-    with pytest.raises(UserError, match=r"torch cannot write pe=shaw .* choose format=safetensors"):
-        to_onnx(Transformer(9, 9, 8, 1, 2, 16, pe="shaw"), Tokenizer(WordLevel()), tmp_path / "o")
     assert not (tmp_path / "o").exists()

@@ -163,7 +163,7 @@ class ExportConfig:
 
     run: str | None = None  # its directory
     checkpoint: str = word("last", "best", "previous", "average")
-    format: str = word("safetensors", "ctranslate2", "onnx")
+    format: str = word("safetensors", "ctranslate2")
     directory: str | None = None  # the run's own unless given
 
 

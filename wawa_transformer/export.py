@@ -1,12 +1,9 @@
-"""A trained model for others: plain weights, CTranslate2, and ONNX."""
+"""A trained model for others: plain weights, and CTranslate2."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
-import logging
-import warnings
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +12,6 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import load_model, save_model
 from tokenizers import Tokenizer
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from wawa_transformer.config import UserError, counting, encoding_settings
 from wawa_transformer.counting import Counting
@@ -148,48 +144,3 @@ def table_of(model: Transformer, target: bool = False) -> Tensor:
     length = min(POSITIONS, model.max_positions or POSITIONS)
     with torch.no_grad():
         return encoding.embed(torch.zeros(1, length, model.d_model), consecutive(length))[0]
-
-
-def to_onnx(model: Transformer, tokenizer: Tokenizer, directory: Path) -> None:
-    """``model.onnx`` and ``tokenizer.json``: source (B,S) and target (B,T) ids to logits (B,T,V).
-
-    What :meth:`Transformer.forward` computes, without a cache, for sizes of any number. A table of
-    positions is as long as it is here.
-
-    Raises:
-        UserError: the exporter's libraries are absent, or it has no words for the encoding.
-    """
-    if not all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript")):
-        raise UserError(
-            "format=onnx needs onnx and onnxscript, which are not installed; "
-            "pip install onnx onnxscript."
-        )
-    # What is traced: the ids do not matter; sizes that are equal, or 1, would be taken for fixed.
-    source, target = torch.full((2, 3), EOS), torch.full((2, 4), EOS)
-    batch = torch.export.Dim("batch")
-    sizes = {
-        name: {0: batch, 1: torch.export.Dim(f"{name}_length")} for name in ("source", "target")
-    }
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # torch tells of itself
-    # The fast kernel lays its output out in a way of its own, which a plain one cannot follow.
-    try:
-        with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
-            warnings.simplefilter("ignore")
-            program = torch.onnx.export(
-                model,
-                (source, target),
-                dynamo=True,
-                verbose=False,
-                input_names=list(sizes),
-                output_names=["logits"],
-                dynamic_shapes=tuple(sizes.values()),
-            )
-    except torch.onnx.OnnxExporterError:
-        raise UserError(
-            f"format=onnx: torch cannot write pe={model.src_position.kind} with this counting of "
-            f"positions as ONNX; choose format=safetensors."
-        ) from None
-    make_directory(directory)
-    assert program is not None
-    program.save(directory / "model.onnx")
-    write_atomically(directory / "tokenizer.json", tokenizer.to_str(pretty=True))

@@ -80,7 +80,7 @@ class Rotary(Encoding, kind="rotary"):
         table = self.angles.table(at.end)[at.index, : self.turned]  # (b,h,S,W): sine, cosine, …
         sine, cosine = table.to(exact).unflatten(-1, (-1, 2)).unbind(-1)  # (b,h,S,W/2)
         pairs = x.to(exact).unflatten(-1, (-1, 2))  # (B,H,S,W) -> (B,H,S,W/2,2)
-        if torch.compiler.is_compiling():  # for other programs, too: not all have complex numbers
+        if torch.compiler.is_compiling():  # which generates no code for complex numbers
             even, odd = pairs.unbind(-1)
             parts = (even * cosine - odd * sine, even * sine + odd * cosine)
             turned = torch.stack(parts, dim=-1)
