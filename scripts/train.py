@@ -1,7 +1,8 @@
 """Train one run:  python scripts/train.py pe=learned task=reverse seed=3
 
 Every key and group of configs/config.yaml can be given; the same command continues an interrupted
-run and finds a finished one. A sweep is Hydra's:  python scripts/train.py -m pe=learned,none
+run and finds a finished one. A sweep is Hydra's, one run after the other; compare.py trains
+runs side by side:  python scripts/train.py -m pe=learned,none
 Several GPUs, or processes:  torchrun --nproc-per-node=2 scripts/train.py pe=learned
 """
 

@@ -78,6 +78,17 @@ def test_a_finished_run_is_found_not_trained_again(tiny) -> None:
     assert path.stat().st_mtime_ns == stamp
 
 
+def test_a_sweep_trains_one_run_after_the_other(tmp_path: Path) -> None:
+    """Each as it would be alone."""
+    given = [*TINY, "study.name=swept"]
+    done = run_script("train.py", "-m", *given, "pe=none,alibi", f"output_dir={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    for pe in ("none", "alibi"):
+        expected = train(configure(*given, f"pe={pe}", f"output_dir={tmp_path}/alone"))
+        result = Run.of(configure(*given, f"pe={pe}", f"output_dir={tmp_path}")).result()
+        assert result and result["by_length"] == expected["by_length"]
+
+
 def test_data_order_depends_on_the_seed_alone(tiny) -> None:
     """Two encodings under one seed see the same batches; another seed sees others."""
 

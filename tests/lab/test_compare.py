@@ -6,11 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import TINY, configure, run_script
+from conftest import TINY, run_script
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-from wawa_transformer.runs import Run
-from wawa_transformer.training import train
 
 
 def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
@@ -89,17 +86,6 @@ def test_mistakes_on_the_command_line_of_compare(tmp_path: Path, call_script) ->
     ):
         status, said = call_script("compare.py", *arguments)
         assert status == 1 and said.startswith("error: ") and expected in said, said
-
-
-def test_another_launcher_of_hydras_trains_the_same_study(tmp_path: Path) -> None:
-    """A cluster's takes this way, too: ``train.py -m`` over the grid; basic runs one by one."""
-    study = [*TINY, "study.task=[letters]", "study.seeds=[0]", "study.pe=[none,alibi]"]
-    done = run_script("compare.py", *study, f"output_dir={tmp_path}", "hydra/launcher=basic")
-    assert done.returncode == 0, done.stderr
-    for pe in ("none", "alibi"):
-        expected = train(configure(*TINY, f"pe={pe}", f"output_dir={tmp_path}/here"))
-        result = Run.of(configure(*TINY, f"pe={pe}", f"output_dir={tmp_path}")).result()
-        assert result and result["by_length"] == expected["by_length"]
 
 
 def test_a_cluster_launcher_trains_a_study(tmp_path: Path) -> None:

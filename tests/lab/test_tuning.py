@@ -80,7 +80,10 @@ def test_what_cannot_be_tuned_is_refused_before_anything_is_trained(
         ([*GRID, "study.tune.lr=[0.1,-1]"], "study.tune.lr=-1.0 must be greater than 0"),
         ([*GRID, "trainer.lr=0.1"], "trainer.lr=0.1 is what study.tune.lr chooses"),
         ([*GRID, "study.tune.lr=[0.1,1000]"], "study.tune at lr 1000, warmup 5: trainer.weight"),
-        ([*GRID, "hydra/launcher=basic"], "hydra/launcher=basic trains a grid with one learning"),
+        (
+            [*GRID, "hydra/launcher=submitit_local"],
+            "submitit_local trains a grid with one learning",
+        ),
     ):
         small = ["study.task=[letters]", "study.pe=[none,alibi]"]
         arguments = [*TINY, *small, *arguments, f"output_dir={tmp_path}/results"]

@@ -121,9 +121,7 @@ def check_launcher(config: DictConfig, launcher: str) -> None:
     Raises:
         UserError: naming the key.
     """
-    if launcher == "joblib":
-        return
-    if any(config.study.tune.values()):
+    if launcher != "basic" and any(config.study.tune.values()):
         raise UserError(
             f"hydra/launcher={launcher} trains a grid with one learning rate for all, and "
             f"study.tune gives each encoding its own; leave one of them out."
@@ -159,7 +157,7 @@ def fill(
     log = directory / "train.log"
     log.write_bytes(b"")
     with View(runs, config.trainer.steps) as view:
-        if launcher == "joblib":  # the default, which is not needed for one machine
+        if launcher == "basic":  # Hydra's own, which is not needed for one machine
             waiting = [jobs[run] for run in missing]
             train_all(waiting, config.workers, log, view.tell, view.update)
         else:
