@@ -109,8 +109,11 @@ def in_parallel(model: nn.Module, device: torch.device) -> nn.Module:
     """The model as each process calls it: its gradients become the mean over all processes."""
     if world() == 1:
         return model
-    devices = [device] if device.type == "cuda" else None
-    return DistributedDataParallel(model, devices, broadcast_buffers=False)
+    parallel = DistributedDataParallel(model, [device] if device.type == "cuda" else None)
+    # Every process computes the same tables. Not an argument: torch 2.13 warns of its name, and
+    # torch 2.11 does not know the new one.
+    parallel.broadcast_buffers = False
+    return parallel
 
 
 @contextlib.contextmanager
