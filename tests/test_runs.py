@@ -1,11 +1,10 @@
-"""A run's folder: one process in it, nothing half-written, nothing altered believed."""
+"""A run's folder: one process in it, nothing half-written, no other run's result."""
 
 from __future__ import annotations
 
 import json
 import multiprocessing
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -123,57 +122,26 @@ def finished(tmp_path: Path, *overrides: str) -> tuple[Run, dict]:
     return Run.of(config), train(config)
 
 
-ALTERED = {
-    "an empty object": lambda text: "{}",
-    "not JSON": lambda text: text[: len(text) // 2],
-    "a number changed": lambda text: text.replace('"exact_match": 0', '"exact_match": 1', 1),
-    "another kind": lambda text: "[1, 2]",
-    "nothing": lambda text: "",
-}
-
-
-@pytest.mark.parametrize("what", sorted(ALTERED))
-def test_a_result_that_is_not_what_was_written_is_made_again(
-    what: str, tmp_path: Path, capsys
+@pytest.mark.parametrize("run_dir", [False, True])
+def test_a_result_that_cannot_be_read_or_is_anothers_is_made_again(
+    run_dir: bool, tmp_path: Path
 ) -> None:
-    """It counts as no result, and the same command makes it again from the last checkpoint."""
-    run, result = finished(tmp_path)
+    """From the last checkpoint, by the same command; the keys of older results do not matter."""
+    folders = [[f"run_dir={tmp_path}/{name}"] if run_dir else [] for name in ("mine", "other")]
+    run, result = finished(tmp_path, *folders[0])
+    other, _ = finished(tmp_path, "trainer.lr=1e-3", *folders[1])
     text = run.result_file.read_text()
-    altered = ALTERED[what](text)
-    assert altered != text
-    run.result_file.write_text(altered)
-    assert run.result() is None and run.status == "damaged"
-    again = train(configure(*TINY, f"output_dir={tmp_path}"))
-    assert "damaged" in capsys.readouterr().err
+    for wrong in ("", text[: len(text) // 2], "{}", "[1, 2]", other.result_file.read_text()):
+        run.result_file.write_text(wrong)
+        assert run.result() is None and run.status == "running"
+    _, again = finished(tmp_path, *folders[0])
     assert again["by_length"] == result["by_length"] and run.status == "finished"
+    older = {**again, "sha256": "0", "metrics_sha256": "1"}
+    run.result_file.write_text(json.dumps(older))
+    assert run.result() == older
 
 
-@pytest.mark.parametrize("damage", ["missing", "short", "garbage", "doubled"])
-def test_curves_are_complete_or_made_whole(damage: str, tmp_path: Path) -> None:
-    """metrics.jsonl of a finished run is noticed, and written anew from the checkpoint's record."""
-    run, _ = finished(tmp_path)
-    content = run.metrics_file.read_bytes()
-    if damage == "missing":
-        run.metrics_file.unlink()
-    else:
-        lines = content.splitlines(keepends=True)
-        parts = {"short": lines[:3], "garbage": [*lines[:2], b"\xff\x00\n"], "doubled": lines * 2}
-        run.metrics_file.write_bytes(b"".join(parts[damage]))
-    assert run.status in ("damaged", "failed")
-    train(configure(*TINY, f"output_dir={tmp_path}"))
-    assert run.metrics_file.read_bytes() == content and run.status == "finished"
-
-
-def test_a_result_copied_from_another_run_is_not_believed(tmp_path: Path) -> None:
-    """Both are intact; the folder's name says whose they should be."""
-    mine, _ = finished(tmp_path)
-    other, _ = finished(tmp_path, "trainer.lr=1e-3")
-    for name in ("result_file", "metrics_file"):
-        shutil.copy(getattr(other, name), getattr(mine, name))
-    assert other.status == "finished" and mine.status == "damaged"
-
-
-@pytest.mark.parametrize("damage", ["cut", "empty", "folder", "shape", "config", "step"])
+@pytest.mark.parametrize("damage", ["cut", "shape", "config", "step"])
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     damage: str, tmp_path: Path, capsys
 ) -> None:
@@ -187,11 +155,6 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     state = checkpoint.load(last)
     if damage == "cut":
         last.write_bytes(last.read_bytes()[:5000])
-    elif damage == "empty":
-        last.write_bytes(b"")
-    elif damage == "folder":
-        last.unlink()
-        last.mkdir()
     else:
         if damage == "shape":
             state["model"]["output.weight"] = state["model"]["output.weight"][:, 1:].clone()
@@ -277,7 +240,7 @@ def test_evaluation_verifies_a_result_and_refuses_what_it_would_ignore(
     assert good.returncode == 0 and f"verified: {count} numbers" in good.stdout, good.stderr
     assert "largest difference 0\n" in good.stdout and 28 < count < 56
     result["by_length"][2]["new"]["nll"] += 0.01
-    run.finish({k: v for k, v in result.items() if k != "metrics_sha256"})
+    run.finish(result)
     bad = run_script("evaluate.py", f"run={run.directory}", "verify=true", "trainer.device=cpu")
     assert bad.returncode == 1 and "differs by 0.01" in bad.stderr
     for ignored in ("task.max_length=3", "pe=none", "seed=4"):

@@ -209,9 +209,10 @@ def write_files(run: Run, validation: list[dict[str, Any]], **result: Any) -> No
         "tokens_per_second": 25_000.0, "seconds": 10.0, "peak_memory_mb": 300.0,
         "device": "cpu", "threads": 1,
         "versions": {"python": "3.11.2", "torch": "2.13.0"}, "finished": "2025-01-01T12:00:00",
-        "validation": {}, "translation": None,
+        "validation": {}, "translation": None, "configuration": {},
     }  # fmt: skip
     run.directory.mkdir(parents=True)
+    run.config_file.write_text("{}", encoding="utf-8")
     lines = "".join(json.dumps(row) + "\n" for row in validation)
     run.metrics_file.write_text(lines, encoding="utf-8")
     run.finish(common | result)
