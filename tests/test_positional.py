@@ -155,9 +155,7 @@ def test_wrong_shapes_are_named() -> None:
     ("given", "message"),
     [
         ({"d_model": 0}, "d_model=0 must be at least 1 and at most 65,536"),
-        ({"d_model": 2**31}, "d_model=2147483648 must be"),
         ({"dropout": 1.0}, "dropout=1.0 must be at least 0 and less than 1"),
-        ({"dropout": math.nan}, "dropout=nan must be"),
         ({"max_len": 0.1}, "pe.max_len=0.1 must be at least 1"),  # others take dropout second
     ],
 )
@@ -319,46 +317,30 @@ def test_a_band_leaves_half_of_the_dimensions() -> None:
     assert (fast[:, 5:] == 0).all() and (slow[:, :5] == 0).all()
 
 
-MOST = "at least {} and at most 1,000,000"
-ROWS = [("max_len", value, MOST.format(1)) for value in (0, -5, 1_000_001, 2**40)]
-STRETCH = [("stretch", value, "at least 1e-06") for value in (0.0, -1.0, math.nan, math.inf)]
-STD = [("init_std", value, "at least 0 and at most 1,000") for value in (-1.0, math.nan, math.inf)]
-BASE = [("base", value, "greater than 1 and finite") for value in (1.0, -2.0, math.nan, math.inf)]
-IMPOSSIBLE = {
-    "sinusoidal": [*ROWS, *BASE, *STRETCH],
-    "sinusoidal_nested": ROWS,
-    "learned": [*ROWS, *STD],
-    "rotary": [
-        *BASE,
-        *STRETCH,
-        *(
-            (name, value, "at least 0 and at most 1")
-            for name in ("p", "fraction")
-            for value in (-0.5, 1.5, math.nan)
-        ),
-    ],
-    "fire": [
-        ("width", 0, MOST.format(1)),
-        ("threshold", 0.5, MOST.format(1)),
-        ("scale", 0.0, "at least 1e-06"),
-        ("scale", math.nan, "at least 1e-06"),
-    ],
-    "cope": [("num_positions", 1, MOST.format(2)), ("num_positions", 2**40, MOST.format(2))],
-    "transformer_xl": BASE,
-    "t5": [
-        ("num_buckets", 2, MOST.format(4)),
-        ("num_buckets", 2**40, MOST.format(4)),
-        ("max_distance", 2**40, MOST.format(1)),
-    ],
-    "shaw": [("clip", 0, MOST.format(1)), ("clip", 2**40, MOST.format(1))],
-}
+IMPOSSIBLE = [
+    ("sinusoidal", "max_len", -5, "at least 1 and at most 1,000,000"),
+    ("sinusoidal", "base", 1.0, "greater than 1 and finite"),
+    ("sinusoidal", "stretch", math.nan, "at least 1e-06"),
+    ("sinusoidal_nested", "max_len", 0, "at least 1"),
+    ("learned", "max_len", 2**40, "at least 1 and at most 1,000,000"),
+    ("learned", "init_std", -1.0, "at least 0 and at most 1,000"),
+    ("rotary", "base", math.inf, "greater than 1 and finite"),
+    ("rotary", "stretch", 0.0, "at least 1e-06"),
+    ("rotary", "p", 1.5, "at least 0 and at most 1"),
+    ("rotary", "fraction", math.nan, "at least 0 and at most 1"),
+    ("fire", "width", 0, "at least 1"),
+    ("fire", "threshold", 0.5, "at least 1"),
+    ("fire", "scale", math.nan, "at least 1e-06"),
+    ("cope", "num_positions", 1, "at least 2"),
+    ("transformer_xl", "base", -2.0, "greater than 1"),
+    ("t5", "num_buckets", 2, "at least 4"),
+    ("t5", "max_distance", 2**40, "at least 1 and at most 1,000,000"),
+    ("shaw", "clip", 2**40, "at least 1 and at most 1,000,000"),
+]
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-@pytest.mark.parametrize(
-    ("kind", "setting", "value", "limit"),
-    [(kind, *case) for kind, cases in IMPOSSIBLE.items() for case in cases],
-)
+@pytest.mark.parametrize(("kind", "setting", "value", "limit"), IMPOSSIBLE)
 def test_impossible_settings(
     device: str, kind: str, setting: str, value: float, limit: str
 ) -> None:

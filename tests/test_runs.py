@@ -210,8 +210,11 @@ def test_a_full_disk_is_a_sentence_and_leaves_the_old_file(tmp_path: Path, monke
     assert path.read_text() == "old" and not (tmp_path / "file.tmp").is_symlink()
 
 
-@pytest.mark.parametrize("name", ["..", "../up", "/etc", "", "a/b", ".hidden", "null"])
-@pytest.mark.parametrize("key", ["study.name", "task.name", "pe.name"])
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [*(("study.name", name) for name in ("../up", "/etc", "", ".hidden", "null")),
+     ("task.name", ".."), ("pe.name", "a/b")],
+)  # fmt: skip
 def test_names_are_not_paths(key: str, name: str, tmp_path: Path, call_script) -> None:
     """What would lead out of output_dir is refused before anything is written."""
     status, said = call_script("train.py", *TINY, f"output_dir={tmp_path}/o", f"{key}={name}")
@@ -267,13 +270,6 @@ def test_a_loss_that_was_never_finite_is_not_blamed_on_the_learning_rate(tmp_pat
         del ENCODINGS["exploding"]
     assert "before the first update" in str(caught.value)
     assert "none was kept yet" in str(caught.value) and "trainer.lr" not in str(caught.value)
-
-
-def test_a_diverging_run_names_all_that_may_be_too_large(tmp_path: Path) -> None:
-    """After an update the rate, the decay and the clipping are what can be lowered."""
-    given = ["trainer.lr=1e30", "trainer.weight_decay=0", "trainer.warmup=0"]
-    with pytest.raises(UserError, match="lower what is too large of trainer.lr=1e[+]30, tra"):
-        train(configure(*TINY, *given, f"output_dir={tmp_path}"))
 
 
 def test_the_average_is_that_of_the_last_weights_kept(tmp_path: Path) -> None:
