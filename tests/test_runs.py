@@ -7,34 +7,22 @@ import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import SCRIPTS, TINY, configure, run_script
+from conftest import SCRIPTS, TINY, configure, run_script, warm_python
 
 from wawa_transformer import checkpoint
 from wawa_transformer.config import UserError
 from wawa_transformer.positional import ENCODINGS, Encoding, Positions
 from wawa_transformer.runs import LOCK, Run, hold, identity, write_atomically
 from wawa_transformer.stopping import STATUS
+from wawa_transformer.tracking import Tracker
 from wawa_transformer.training import train
 
 LONG = ["trainer.steps=100000", "trainer.eval_every=50", "trainer.log_every=10"]
-
-
-def start(*arguments: str) -> subprocess.Popen[str]:
-    """``train.py`` on its own, to be stopped."""
-    command = [sys.executable, str(SCRIPTS / "train.py"), *TINY, *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
-    while not path.exists():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
 
 
 def hold_until_killed(directory: str, ready: str) -> None:
@@ -72,15 +60,19 @@ def test_a_lock_that_another_host_did_not_let_go_is_mentioned(tmp_path: Path, ca
 
 def test_a_second_process_is_told_who_trains_and_changes_nothing(tmp_path: Path) -> None:
     """Two ``train.py`` of one run: one sentence for the second, and the first goes on unharmed."""
-    arguments = [*LONG, f"output_dir={tmp_path}"]
-    run = Run.of(configure(*TINY, *arguments))
-    first = start(*arguments)
-    wait_for(run.checkpoint("last"), first)
-    second = run_script("train.py", *TINY, *arguments)
-    assert second.returncode == 1 and f"process {first.pid} on host" in second.stderr
-    assert len(second.stderr.strip().splitlines()) == 1
-    first.terminate()
-    first.communicate()
+    arguments = [*TINY, *LONG, f"output_dir={tmp_path}"]
+    run = Run.of(configure(*arguments))
+    command = [*warm_python(), str(SCRIPTS / "train.py"), *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as first:
+        while not run.checkpoint("last").exists():
+            assert first.poll() is None, first.communicate()
+            time.sleep(0.02)
+        holding = (run.directory / LOCK).read_text()
+        second = run_script("train.py", *arguments)
+        assert second.returncode == 1 and f"in use by {holding}" in second.stderr
+        assert len(second.stderr.strip().splitlines()) == 1
+        os.kill(int(holding.split()[1]), signal.SIGTERM)
+        first.communicate()
     assert first.returncode == STATUS
     steps = [row["step"] for row in run.metrics() if row["split"] == "train"]
     assert steps == list(range(10, steps[-1] + 1, 10))
@@ -88,22 +80,27 @@ def test_a_second_process_is_told_who_trains_and_changes_nothing(tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1", "SIGINT"])
 def test_a_signal_keeps_the_step_and_leaves_with_the_documented_status(
-    name: str, tmp_path: Path
+    name: str, tmp_path: Path, call_script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped between two validations; the same command ends where an unstopped run ends."""
-    arguments = ["trainer.steps=400", "trainer.eval_every=400", "model.dropout=0.1"]
-    process = start(*arguments, f"output_dir={tmp_path}/stopped")
-    run = Run.of(configure(*TINY, *arguments, f"output_dir={tmp_path}/stopped"))
-    while not run.metrics():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.005)
-    process.send_signal(getattr(signal, name))
-    _, err = process.communicate()
-    assert process.returncode == STATUS, err
-    assert f"stopped by {name} at step" in err and "the same command continues" in err
-    assert 0 < checkpoint.load(run.checkpoint("last"))["step"] < 400
+    arguments = ["trainer.steps=60", "trainer.eval_every=60", "model.dropout=0.1"]
+    scalars = Tracker.scalars
 
-    train(configure(*TINY, *arguments, f"output_dir={tmp_path}/stopped"))
+    def interrupted(tracker: Tracker, step: int, split: str, **values: float) -> None:
+        scalars(tracker, step, split, **values)
+        if step == 20:
+            os.kill(os.getpid(), getattr(signal, name))
+
+    stopped = [*arguments, f"output_dir={tmp_path}/stopped"]
+    run = Run.of(configure(*TINY, *stopped))
+    with monkeypatch.context() as patched:
+        patched.setattr(Tracker, "scalars", interrupted)
+        status, said = call_script("train.py", *TINY, *stopped)
+    assert status == STATUS, said
+    assert f"stopped by {name} at step" in said and "the same command continues" in said
+    assert 20 <= checkpoint.load(run.checkpoint("last"))["step"] < 60
+
+    train(configure(*TINY, *stopped))
     whole = configure(*TINY, *arguments, f"output_dir={tmp_path}/whole")
     train(whole)
     expected = checkpoint.load(Run.of(whole).checkpoint("last"))
@@ -139,6 +136,26 @@ def test_a_result_that_cannot_be_read_or_is_anothers_is_made_again(
     older = {**again, "sha256": "0", "metrics_sha256": "1"}
     run.result_file.write_text(json.dumps(older))
     assert run.result() == older
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[1]", b"\xff", b"a: *b", b"a: 2026-99-99", b"task: {name: 1}\npe: 2\nseed: x"],
+)
+def test_a_folder_without_a_readable_configuration_is_no_run(
+    content: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / "config.yaml").write_bytes(content)
+    with pytest.raises(UserError, match=r"is no run: it holds no readable config.yaml"):
+        Run.at(tmp_path)
+
+
+def test_lines_of_the_curves_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
+    """The last one may still be written."""
+    run = Run("letters", "none", 0, tmp_path)
+    lines = [b'{"step": 1}', b"[" * 100_000, b"\xff", b"null", b'{"step": "2"}', b'{"step": 3}']
+    run.metrics_file.write_bytes(b"\n".join([*lines, b'{"step": 4}']))
+    assert run.metrics() == [{"step": 1}, {"step": 3}]
 
 
 @pytest.mark.parametrize("damage", ["cut", "shape", "config", "step"])
@@ -230,29 +247,6 @@ def test_the_identity_of_a_run_survives_the_checkpoint(tmp_path: Path) -> None:
     assert checkpoint.load(run.checkpoint("last"))["config"] == identity(config)
     assert json.loads(run.result_file.read_text())["configuration"] == identity(config)
     assert Run.at(run.directory) == run
-
-
-def test_evaluation_verifies_a_result_and_refuses_what_it_would_ignore(
-    tmp_path: Path, call_script
-) -> None:
-    """verify=true computes every number anew; a number that was changed is found."""
-    run, result = finished(tmp_path)
-    parts = [result["test"], *result["by_length"]]
-    count = 4 * sum(1 + (part["new"]["examples"] > 0) for part in parts)
-    good = run_script("evaluate.py", f"run={run.directory}", "verify=true", "trainer.device=cpu")
-    assert good.returncode == 0 and f"verified: {count} numbers" in good.stdout, good.stderr
-    assert "largest difference 0\n" in good.stdout and 28 < count < 56
-    result["by_length"][2]["new"]["nll"] += 0.01
-    run.finish(result)
-    bad = run_script("evaluate.py", f"run={run.directory}", "verify=true", "trainer.device=cpu")
-    assert bad.returncode == 1 and "differs by 0.01" in bad.stderr
-    for ignored in ("task.max_length=3", "pe=none", "seed=4"):
-        status, said = call_script("evaluate.py", f"run={run.directory}", ignored)
-        assert status == 1 and f"the key {ignored.split('=')[0]} does not exist here" in said
-    status, said = call_script(
-        "evaluate.py", f"run={run.directory}", "verify=true", "checkpoint=best"
-    )
-    assert status == 1 and "leave checkpoint=best out" in said
 
 
 def test_a_loss_that_was_never_finite_is_not_blamed_on_the_learning_rate(tmp_path: Path) -> None:

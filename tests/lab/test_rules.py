@@ -330,9 +330,7 @@ def test_a_task_has_what_is_asked_of_it() -> None:
     check(ahead | {"tasks": ["text"]}, "text")
     for condition, name, lacking, rule in (
         (ceiling, "letters", "a ceiling without positions on sort", {}),
-        (ceiling | {"tasks": ["nth"]}, "nth", "a ceiling without positions on nth", {}),
         (past, "short", "reach on short", {"measures": {"reach": 1}}),
-        (past, "text", "reach on text", {"measures": {"reach": 1}}),
         (ahead, "letters", "translations on letters", {}),
         (BETTER, "letters", "BLEU on letters", {"measures": {"bleu": 0}}),
         (BETTER, "short", "exact match at unseen lengths", {"measures": {"beyond": 0}}),
