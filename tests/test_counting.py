@@ -177,14 +177,6 @@ def test_distances_from_the_end_make_reverse_a_copy(kind: str) -> None:
     )
 
 
-def test_padding_is_not_counted_from_the_end() -> None:
-    """The memory of a sentence is the same beside a longer one."""
-    model = Transformer(11, 11, 8, 1, 2, 16, counting=Counting(origin="end"), seed=0).eval()
-    alone = model.encode(torch.tensor([[4, 5, 6]]))
-    beside = model.encode(torch.tensor([[4, 5, 6, 0, 0], [4, 5, 6, 7, 8]]))
-    torch.testing.assert_close(beside[:1, :3], alone)
-
-
 def encodings(kind: str, cross: str | None = None, heads: int = 2) -> list[Encoding | None]:
     """The encoder's encoding, and that of cross-attention."""
     between = build(cross, Place(8, heads, role="cross")) if cross else None

@@ -68,13 +68,6 @@ def test_forward_adds_the_table_and_then_drops_out() -> None:
     assert torch.equal(ours, Dropout(0.3)(total))
 
 
-def test_batch_comes_first() -> None:
-    """Two rows at one position get the same encoding, two positions of one row do not."""
-    added = PositionalEncoding(8, dropout=0.0)(torch.zeros(3, 4, 8))
-    assert torch.equal(added[0], added[2])
-    assert not torch.equal(added[0, 1], added[0, 2])
-
-
 @pytest.mark.parametrize(
     "design",
     [
@@ -91,17 +84,6 @@ def test_a_longer_input_grows_the_table(design: dict[str, Any]) -> None:
     assert short.pe.size(1) >= 50
     paper = PositionalEncoding(8, 100, 0.0)(x)
     assert torch.equal(long(x), paper) == (not design), "the design must show in the values"
-
-
-@settings(max_examples=20)
-@given(st.integers(1, 20), st.integers(0, 20))
-def test_later_positions_are_a_slice(length: int, start: int) -> None:
-    """Positions start … start+S-1 of a long input, for every encoding that adds something."""
-    for kind in ("sinusoidal", "learned"):
-        encoding = build(kind, Place(6, dropout=0.0))
-        whole = encoding(torch.zeros(1, start + length, 6))
-        part = encoding(torch.zeros(1, length, 6), consecutive(length, start))
-        assert torch.equal(part, whole[:, start:])
 
 
 @settings(max_examples=20)
@@ -126,22 +108,6 @@ def test_half_precision_keeps_the_float32_table() -> None:
     assert encoding.pe.dtype == torch.float32
     assert encoding(torch.zeros(1, 600, 32, dtype=torch.bfloat16)).dtype == torch.bfloat16
     assert torch.equal(encoding.float().pe, sinusoid_table(600, 32))
-
-
-@settings(max_examples=20)
-@given(st.integers(0, 200), st.integers(0, 200))
-def test_a_shift_is_a_rotation(position: int, shift: int) -> None:
-    """PE(t+k) = M_k PE(t), one 2×2 rotation for each frequency (Vaswani et al., section 3.5)."""
-    table = sinusoid_table(401, 8)[0].double()
-    frequency = 10000.0 ** (-torch.arange(0, 8, 2, dtype=torch.float64) / 8)
-    sine, cosine = (shift * frequency).sin(), (shift * frequency).cos()
-    s, c = table[position, 0::2], table[position, 1::2]
-    torch.testing.assert_close(
-        table[position + shift, 0::2], s * cosine + c * sine, atol=2e-7, rtol=0
-    )
-    torch.testing.assert_close(
-        table[position + shift, 1::2], c * cosine - s * sine, atol=2e-7, rtol=0
-    )
 
 
 def test_wrong_shapes_are_named() -> None:
