@@ -33,15 +33,11 @@ def test_lines_that_are_not_utf8_and_readers_that_leave(tmp_path: Path) -> None:
     train(configure(*TINY, f"output_dir={tmp_path}"))
     [run] = tmp_path.glob("default/*/*/seed*")
     command = [sys.executable, str(SCRIPTS / "translate.py"), f"run={run}", "trainer.device=cpu"]
-    for locale in ("C", "C.UTF-8"):
-        translated = subprocess.run(
-            command,
-            input=b"1 2\n\xff 3\n",
-            capture_output=True,
-            env={**os.environ, "LC_ALL": locale},
-        )
-        assert translated.returncode == 1
-        assert b"standard input is not UTF-8 in line 2" in translated.stderr
+    translated = subprocess.run(
+        command, input=b"1 2\n\xff 3\n", capture_output=True, env={**os.environ, "LC_ALL": "C"}
+    )
+    assert translated.returncode == 1
+    assert b"standard input is not UTF-8 in line 2" in translated.stderr
     headed = subprocess.run(
         ["bash", "-c", f"{sys.executable} {SCRIPTS / 'evaluate.py'} --help | head -1"],
         capture_output=True,
