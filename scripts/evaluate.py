@@ -84,7 +84,7 @@ def verify(run: Run, result: dict[str, Any]) -> str:
     """
     kept = run.result()
     if kept is None:
-        raise UserError(f"{run.directory} holds no intact result; give its command again.")
+        raise UserError(f"{run.directory} holds no result; give its command again.")
     gaps = [
         abs(now[metric.name] - then[metric.name])
         for now, then in zip(parts_of(result), parts_of(kept), strict=True)

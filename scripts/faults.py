@@ -349,9 +349,12 @@ def tear(trials: Trials, damages: Sequence[Damage] = DAMAGE) -> None:
     run.result_file.unlink()  # the kill came when all was trained but nothing tested
     for state in (finished, interrupted):
         for place in TORN:
-            if state == finished and place(run).parent != run.directory:
-                continue  # a checkpoint, which a finished run does not open
+            path = place(run)
+            if state == finished and (path.parent != run.directory or path == run.metrics_file):
+                continue  # a checkpoint or the curves, which a finished run does not open
             for damage in damages:
+                if damage is flip and path == run.result_file:
+                    continue  # it has no checksum
                 shutil.copytree(state, trials.folder / "torn")
                 torn = Run.of(config := trials.config("torn", "pe=learned"))
                 path = place(torn)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import benchmark
@@ -217,31 +215,6 @@ def test_the_stages_of_a_run_are_all_of_it(monkeypatch: pytest.MonkeyPatch) -> N
     }
     assert min(found.values()) > 0
     assert training.loop.__module__ == training.__name__, "nothing is left in its place"
-
-
-def test_a_stage_is_left_out_of_the_one_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And goes on to be timed where what it calls fails."""
-    now = [0.0]
-    monkeypatch.setattr(study.time, "perf_counter", lambda: now[0])
-
-    def work(seconds: float, *inside: Callable[[], None]) -> None:
-        now[0] += seconds
-        for each in inside:
-            each()
-        now[0] += seconds
-
-    clock = study.Clock()
-    inner = functools.partial(clock.timed("validation", work), 1)
-
-    def fails() -> None:
-        raise KeyError
-
-    with pytest.raises(KeyError):
-        clock.timed("test", work)(10, inner, fails)
-    work(100)
-    clock.turn_to(study.REST)
-    spent = {stage: seconds for stage, seconds in clock.seconds.items() if seconds}
-    assert spent == {"validation": 2, "test": 10, study.REST: 200}
 
 
 def test_memory_is_that_of_the_work_alone() -> None:

@@ -1,4 +1,4 @@
-"""Strange values and strange files, drawn from the schema: one sentence or a result, nothing else.
+"""Strange values, drawn from the schema: one sentence or a result, nothing else.
 
 Every field of every schema is drawn, so that a new setting, task or encoding is covered with no
 line here. Hypothesis draws the same examples each time; on a failure it prints the overrides.
@@ -6,12 +6,9 @@ line here. Hypothesis draws the same examples each time; on a failure it prints 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import gzip
 import inspect
 import json
-import os
 import re
 import signal
 import time
@@ -27,13 +24,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
-from wawa_transformer import checkpoint
 from wawa_transformer.commandline import check_groups, explain, fields, validate
 from wawa_transformer.config import CONFIG_DIR, Config, UserError
 from wawa_transformer.positional import ENCODINGS, Place
-from wawa_transformer.runs import Run
 from wawa_transformer.tasks import TASKS
-from wawa_transformer.text import TextTask
 from wawa_transformer.training import train
 
 # As they are typed. Hydra reads some as null, truth, number, list, dictionary or interpolation.
@@ -224,112 +218,3 @@ def test_every_configuration_is_accepted_or_answered_by_one_sentence(
 
     holds()
     assert trained or name in ("task=scan", "task=text")
-
-
-def texts() -> dict[str, bytes]:
-    """Contents that a text file should not have, but may."""
-    lines = b"a b c\nd e f\ng h\ni j k\nl m\nn o p\n"
-    packed = gzip.compress(lines)
-    plain = {
-        "empty": b"", "blank": b" \n\t\n  \n", "one byte": b"a", "no last newline": lines[:-1],
-        "NULs": lines.replace(b" ", b"\0"), "all NUL": b"\0" * 99, "lone CR": b"a\rb\rc\r",
-        "CRLF": lines.replace(b"\n", b"\r\n"), "BOM": b"\xef\xbb\xbf" + lines,
-        "UTF-16": lines.decode().encode("utf-16"), "Latin-1": "für\n".encode("latin-1") * 6,
-        "half a character": lines + b"\xe2\x82", "surrogate": b"\xed\xa0\x80\n" * 6,
-        "overlong": b"\xc0\x80\n" * 6, "U+2028": "a\u2028b\n".encode() * 6,
-        "form feeds": b"a\fb\n" * 6, "one long line": b"word " * 20_000 + b"\n",
-        "a long word": b"x" * 100_000 + b"\n", "newlines": b"\n" * 999,
-        "emoji": "👩‍👩‍👧\n".encode() * 6,
-        "specials": b"[PAD] [BOS]\n[EOS] [UNK]\n" * 3, "right to left": "שלום עולם\n".encode() * 6,
-        "combining": ("e" + "\u0301" * 99 + "\n").encode() * 6, "good": lines,
-    }  # fmt: skip
-    bomb = gzip.compress(b"a\n" * 100_000)
-    gzipped = {
-        f"{name}.gz": content
-        for name, content in {
-            "whole": packed, "cut": packed[:-9], "cut short": packed[:15], "head": packed[:5],
-            "flipped": packed[:20] + bytes([packed[20] ^ 255]) + packed[21:], "empty": b"",
-            "not packed": lines, "twice": packed * 2, "tail": packed + b"garbage", "bomb": bomb,
-        }.items()
-    }  # fmt: skip
-    return plain | gzipped
-
-
-def test_every_text_file_is_read_or_refused_by_one_sentence(tmp_path: Path) -> None:
-    """Each against a good one, against itself and beside it; then what is not a file at all."""
-    paths = []
-    for number, (name, content) in enumerate(texts().items()):
-        paths.append(tmp_path / f"{number}{'.gz' * name.endswith('.gz')}")
-        paths[-1].write_bytes(content)
-    good = str(tmp_path / f"{list(texts()).index('good')}")
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    (tmp_path / "nowhere").symlink_to(tmp_path / "nothing")
-    odd = ["pipe", "loop", "nowhere", "missing", ".", "..", "x" * 300, "a\0b", "", "\udcff", "\n"]
-    names = [*map(str, paths), *odd, "/dev/zero", "/dev/null", "/dev/stdin", "/proc/self/mem"]
-    tried = 0
-    for name in names:
-        for source, target in ((name, good), (good, name), (name, name)):
-            for more in ({}, {"test_source": source, "test_target": target}):
-                task = TextTask(
-                    "text", "text", data_dir=str(tmp_path), source=source if not more else good,
-                    target=target if not more else good, validation_size=1, test_size=1, **more,
-                )  # fmt: skip
-                tried += 1
-                try:
-                    with at_once(3):
-                        data = task.dataset(0)
-                        assert all(len(data[split]) for split in data), name
-                except UserError as error:
-                    assert is_a_sentence(str(error)), error
-    for folder in odd:
-        with contextlib.suppress(UserError):
-            TextTask("text", "text", data_dir=folder, source=good, target=good).dataset(0)
-    assert tried >= 200
-
-
-RECORDS = [
-    b"", b"\0", b"null", b"{}", b"[]", b"1", b'"a"', b"[" * 100_000, b'{"a":' * 50_000, b"\xff\xfe",
-    b'{"step": 1e999}\n', b'{"step": true}\n', b'{"step": -1}\n', b'{"step": "1"}\n',
-    b'{"step": 1' + b"0" * 400 + b"}\n", b'{"step": 1' + b"0" * 9000 + b"}\n", b"NaN\n",
-    b"a: &a [*a]", b"a: 2026-99-99", b"? [a]\n: b", b"!!python/object/apply:os.getpid []", b"a: *b",
-    b"task: 1\npe: 2\nseed: 3", b"task: {name: [1]}\npe: {name: {}}\nseed: x", b"%YAML 9",
-    b"task: {name: ../..}\npe: {name: ''}\nseed: 10", b"\t", b"sha256: 1", b'{"sha256": "a"}',
-    b'{"sha256": null, "configuration": 1, "metrics_sha256": 1}', b"PK\x03\x04",
-]  # fmt: skip
-
-
-def test_whatever_stands_in_a_runs_folder_is_read_or_refused_by_one_sentence(
-    tmp_path: Path,
-) -> None:
-    """Each record in each file's place: what looks at a run sees no result and no traceback."""
-    config = configure(*SMALL, f"output_dir={tmp_path}/run")
-    train(config)
-    run = Run.of(config)
-    files = (
-        run.config_file, run.metrics_file, run.result_file, run.error_file, run.checkpoint("last"),
-    )  # fmt: skip
-    for path in files:
-        whole = path.read_bytes() if path.exists() else b""
-        cuts = [whole[: len(whole) * part // 5] for part in range(5)]
-        flips = [
-            bytes([*whole[:at], whole[at] ^ 1, *whole[at + 1 :]])
-            for at in (len(whole) * part // 9 for part in range(1, 9) if len(whole) < 10**5)
-            if whole
-        ]
-        for content in [*RECORDS, *cuts, *flips, whole + b"x", whole * 2]:
-            path.write_bytes(content)
-            with at_once(5):
-                assert run.status in ("finished", "damaged", "failed", "running", "waiting")
-                assert isinstance(run.failure(), str)
-                assert 0 <= run.progress(2) <= 1, content[:60]
-                try:
-                    if path == run.checkpoint("last"):
-                        checkpoint.load(path)
-                    else:
-                        Run.at(run.directory)
-                except UserError as error:
-                    assert is_a_sentence(str(error)), error
-        path.write_bytes(whole)
-    run.error_file.unlink()
-    assert run.status == "finished"

@@ -12,7 +12,6 @@ from scipy.stats import binom, chi2
 from wawa_transformer import loss
 from wawa_transformer.dropout import Dropout
 from wawa_transformer.loss import cross_entropy, loss_and_nll
-from wawa_transformer.preparation import prepare
 from wawa_transformer.runs import Run
 from wawa_transformer.training import train
 
@@ -138,17 +137,3 @@ def test_dropout_leaves_alone_what_it_should() -> None:
     assert Dropout(0.5).train()(torch.empty(0, 3)).shape == (0, 3)
     assert Dropout(1e-7).train()(torch.ones(10)).sum() > 0
     assert Dropout(0.5).train()(x.bfloat16()).dtype == torch.bfloat16
-
-
-def test_the_same_state_draws_the_same_mask(tiny) -> None:
-    """One state to save, so that a run continues exactly."""
-    config = tiny("model.dropout=0.2")
-    run = Run.of(config)
-    run.directory.mkdir(parents=True)
-    layer = Dropout(0.3).train()
-    masks = []
-    for _ in range(2):
-        prepare(config, run)
-        masks.append(layer(torch.ones(101)))
-    assert torch.equal(*masks)
-    assert not torch.equal(masks[0], layer(torch.ones(101)))

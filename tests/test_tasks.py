@@ -111,9 +111,7 @@ def test_the_mean_ceiling_of_the_default_task() -> None:
     [
         ({"min_length": 0}, "task.min_length=0 must be at least 1"),
         ({"max_length": 3, "min_length": 5}, "task.max_length=3 must be at least 5"),
-        ({"test_max_length": 9}, "task.test_max_length=9 must be at least 10"),
         ({"symbols": 1}, "task.symbols=1 must be at least 2"),
-        ({"train_size": -5}, "task.train_size=-5 must be at least 1"),
     ],
 )
 def test_impossible_settings(settings_: dict[str, int], message: str) -> None:
@@ -371,9 +369,6 @@ def test_scan_template_splits_are_the_published_ones(
             {"split": "jump"},
             "task.split=jump does not exist; choose one of length, simple",
         ),
-        ({"primitive": "hop"}, "task.primitive=hop does not exist; choose one of jump"),
-        ({"template": "jump right"}, "task.template=jump right does not exist; choose one of jump"),
-        ({"held_out": 0}, "task.held_out=0 must be at least 1"),
     ],
 )
 def test_impossible_settings_of_scan(settings_: dict, message: str) -> None:

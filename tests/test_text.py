@@ -138,11 +138,12 @@ def test_multi30k_as_configured() -> None:
     assert [len(data[name]) for name in ("train", "validation", "test")] == [29000, 1014, 1000]
 
 
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
-    """A fifo has no end until somebody writes; the sentence names the key."""
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    """A fifo has no end until somebody writes, and ``/dev/zero`` none at all."""
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UserError, match="task.source=.*pipe is no ordinary file"):
-        list(read_sentences(tmp_path / "pipe", "task.source"))
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        with pytest.raises(UserError, match=f"task.source={path} is no ordinary file"):
+            list(read_sentences(path, "task.source"))
 
 
 def test_a_small_file_that_unpacks_to_a_large_text_is_refused(tmp_path: Path, monkeypatch) -> None:
@@ -187,9 +188,7 @@ def test_one_file_may_hold_both_sides(tmp_path: Path, capsys: pytest.CaptureFixt
     [
         ("a.tsv", "a\tb\nc d\n", "has no tab in line 2"),
         ("a.jsonl", '{"en": "a", "de": "b"}\n{"en": "a"}\n', "keys en and de in line 2"),
-        ("a.jsonl", '{"en": "a", "de": 1}\n', "has no text in line 1"),
         ("a.jsonl", "[" * 9999, "no object with the keys en and de in line 1"),
-        ("a.jsonl", "3\n", "no object with the keys en and de in line 1"),
     ],
 )
 def test_a_file_that_does_not_hold_both_sides(

@@ -224,7 +224,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tiny) -> None:
     """The error names the step and what to lower; the last good checkpoint stays loadable."""
     config = tiny("trainer.steps=40", "trainer.lr=1e30", "trainer.warmup=30")
     config.trainer.warmup = 0
-    with pytest.raises(UserError, match=r"step \d+; none was kept yet; .* trainer.lr"):
+    with pytest.raises(UserError, match=r"step \d+; none was kept yet; .* trainer.lr=1e\+30, tra"):
         train(config)
     assert not (Run.of(config).directory / "result.json").exists()
     last = Run.of(config).checkpoint("last")
@@ -283,12 +283,6 @@ def test_what_has_no_fixed_order_is_refused_where_one_is_asked_for(
     assert switched == [True, False]
 
 
-def test_a_learned_table_shorter_than_the_data_is_refused(tiny) -> None:
-    """Before the first step, with both lengths and the key."""
-    with pytest.raises(UserError, match=r"of 7 positions does not fit .* pe.max_len=3; "):
-        train(tiny("pe=learned", "pe.max_len=3"))
-
-
 def test_exact_match_is_that_of_greedy_decoding(tiny) -> None:
     """Example by example, teacher-forced exactness equals greedy output equal to the target."""
     config = tiny("trainer.steps=150", "trainer.eval_every=150", "trainer.lr=1e-2")
@@ -336,9 +330,9 @@ def test_distances_that_training_never_shows_are_named(tiny, capsys) -> None:
     assert "warning" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip", "garbage", "another"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "another"])
 def test_a_damaged_checkpoint_is_named_not_loaded(damage: str, tiny, tmp_path: Path) -> None:
-    """Cut short, one bit flipped in a tensor, not a checkpoint, or one of something else."""
+    """Cut short, one bit flipped in a tensor, or one of something else."""
     config = tiny("trainer.steps=5")
     train(config)
     path = Run.of(config).checkpoint("last")
@@ -348,8 +342,6 @@ def test_a_damaged_checkpoint_is_named_not_loaded(damage: str, tiny, tmp_path: P
         content = content[: len(content) // 2]
     elif damage == "flip":
         content[content.index(weight[0].numpy().tobytes())] ^= 1
-    elif damage == "garbage":
-        content = bytearray(b"not a checkpoint")
     path.write_bytes(content)
     if damage == "another":  # whole, and its checksum right
         checkpoint.save(path, {"step": 3, "model": {"w": torch.arange(1000.0)}})

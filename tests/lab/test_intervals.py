@@ -44,13 +44,6 @@ def test_paired_difference_is_the_one_of_scipys_paired_test(
         assert result.excludes_zero == (test.pvalue < 0.05)
 
 
-@given(SAMPLES, st.integers(-50, 50))
-def test_shifting_every_seed_shifts_the_interval(values: list[float], shift: int) -> None:
-    before, after = estimate(values), estimate([value + shift for value in values])
-    assert after.mean == pytest.approx(before.mean + shift)
-    assert after.half_width == pytest.approx(before.half_width)
-
-
 @given(SAMPLES)
 def test_swapping_the_two_sides_mirrors_the_difference(values: list[float]) -> None:
     a = dict(enumerate(values))
@@ -111,11 +104,6 @@ def test_verdict_names_the_better_one_in_either_direction() -> None:
     assert verdict(paired_difference(b, a), "b", "a").startswith("a is better than b by 0.710 ")
     loss = verdict(paired_difference(a, b), "a", "b", higher_is_better=False)
     assert loss.startswith("b is better than a by 0.710 ")
-
-
-def test_verdict_is_silent_where_zero_is_inside() -> None:
-    words = verdict(paired_difference({0: 0.9, 1: 0.8}, {0: 0.8, 1: 0.9}), "a", "b")
-    assert words.startswith("No difference shown between a and b with 2 seeds")
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.005])

@@ -5,14 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-import yaml
 
-from wawa_transformer.config import CONFIG_DIR
 from wawa_transformer.lab.intervals import estimate, paired_difference, verdict
-from wawa_transformer.lab.language import Words, chinese, in_both, say, speaking
+from wawa_transformer.lab.language import Words, say, speaking
 from wawa_transformer.lab.rates import in_words
-
-STUDIES = sorted(CONFIG_DIR.glob("study/*.yaml"))
 
 
 def test_english_is_spoken_unless_asked() -> None:
@@ -27,29 +23,13 @@ def test_english_is_spoken_unless_asked() -> None:
     assert say("a", "甲") == str(Words("a", "甲")) == "a"
 
 
-def test_every_question_and_claim_has_its_chinese() -> None:
-    """Of every study in configs/study, and no Chinese is left over."""
-    said = set()
-    for path in STUDIES:
-        study = yaml.safe_load(path.read_text(encoding="utf-8")).get("study", {})
-        said |= {study.get("question"), (study.get("judged") or {}).get("claim")}
-    assert said - {None} == set(chinese())
-    assert all(re.search(r"[\u4e00-\u9fff]", words) for words in chinese().values())
-    own = in_both("Does my own encoding help?")
-    assert own.english == own.chinese, "what nobody has translated stands as it is"
-
-
 @pytest.mark.parametrize(
     ("a", "b"),
     [
         ({0: 0.9, 1: 0.8, 2: 0.85}, {0: 0.1, 1: 0.3, 2: 0.2}),
-        ({0: 0.1, 1: 0.3, 2: 0.2}, {0: 0.9, 1: 0.8, 2: 0.85}),
         ({0: 0.9, 1: 0.8}, {0: 0.8, 1: 0.9}),
-        ({0: 0.5, 1: 0.5}, {0: 0.5, 1: 0.5}),
         ({0: 0.75, 1: 0.75}, {0: 0.5, 1: 0.5}),
         ({0: 0.5}, {0: 0.75}),
-        ({0: 0.5}, {1: 0.75}),
-        ({0: float("nan"), 1: 0.5}, {0: 0.5, 1: 0.5}),
     ],
 )
 def test_a_verdict_names_the_same_winner_in_both_languages(

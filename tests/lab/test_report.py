@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import math
 import random
 import re
 from html.parser import HTMLParser
@@ -24,14 +23,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from wawa_transformer import checkpoint
 from wawa_transformer.config import StudyConfig
 from wawa_transformer.decoding import greedy
-from wawa_transformer.evaluation import METRICS
 from wawa_transformer.lab import report
 from wawa_transformer.lab.answers import not_above
 from wawa_transformer.lab.conditions import MEASURES, Judged, Measured, judge
-from wawa_transformer.lab.examples import Examples, examples
+from wawa_transformer.lab.examples import examples
 from wawa_transformer.lab.intervals import Estimate
-from wawa_transformer.lab.plots import RESERVED_LOOKS, encoding_styles, from_nines, nines, ranking
-from wawa_transformer.lab.report import most_to_find, two_looks, write_means
+from wawa_transformer.lab.plots import from_nines, nines
+from wawa_transformer.lab.report import write_means
 from wawa_transformer.lab.results import ceiling_of
 from wawa_transformer.lab.rules import Rule
 from wawa_transformer.lab.tables import overall_table, reach_table
@@ -50,50 +48,29 @@ def write_report(directory: Path, runs: list[Run], *args: Any, **kwargs: Any) ->
     """A report, whose Chinese half is held against its English one in every test of this file."""
     page = report.write_report(directory, runs, *args, **kwargs)
     given = [each for each in (*args, *kwargs.values()) if isinstance(each, str)]
-    given += [each.claim.english for each in (*args, *kwargs.values()) if isinstance(each, Rule)]
+    given += [each.claim.english for each in args if isinstance(each, Rule)]
     hold_together(page.read_text(encoding="utf-8"), given)
     return page
 
 
 def hold_together(page: str, given: list[str]) -> None:
-    """Both halves have the same numbers, tables, sections and pictures, and one no English.
+    """Both halves have the same headings and the same numbers, also in their pictures.
 
-    What was ``given`` in English stands so in both.
+    What was ``given`` stands in both as it is.
     """
     halves = re.findall(r"<main lang=.*?</main>", page, flags=re.S)
     assert len(halves) == 2
-    ids = re.findall(r' id="([^"]+)"', page)
-    assert len(ids) == len(set(ids))
-    for mark in ("<svg", "<table", "<tr", "<td", "<th", "<h2", "<h3", "<details", "<li", "<a "):
-        counts = [half.count(mark) for half in halves]
-        assert counts[0] == counts[1], mark
-    texts = []
+    headings = [re.findall(r"<h[1-6]", half) for half in halves]
+    assert headings[0] == headings[1]
+    numbers = []
     for half in halves:
-        drawn = [re.findall(r"<text[^>]*>([^<]*)", svg) for svg in
-                 re.findall(r"<svg.*?</svg>", half, flags=re.S)]  # fmt: skip
+        drawn = re.findall(r"<text[^>]*>([\d.]+)</text>", half)
         half = re.sub(r"<svg.*?</svg>|<(code|dd|pre)\b.*?</\1>", "", half, flags=re.S)
         words = html.unescape(re.sub(r"<[^>]+>", "\n", half))
         for each in given:
             words = words.replace(each.strip().rstrip("."), "")
-        texts.append((words, drawn))
-    numbers = [sorted(re.findall(r"\d+(?:\.\d+)?", words)) for words, _ in texts]
+        numbers.append(sorted([*re.findall(r"\d+(?:\.\d+)?", words), *drawn]))
     assert numbers[0] == numbers[1]
-    english, chinese = texts[0][0], texts[1][0]
-    # Where two numbers stand in a sentence they may not have changed places.
-    tops = [re.sub(r"<[^>]+>", " ", half.split("</h1>")[1].split("<table")[0]) for half in halves]
-    tops[0] = re.sub(r"(\d+) of (\d+)(?= on )", r"\2 \1", tops[0])  # 两个中一个
-    first, second = (re.findall(r"\d+(?:\.\d+)?", top.split("<svg")[0]) for top in tops)
-    assert first == second
-    assert re.findall(r"and ([\d.]+) on all,", english) == re.findall(
-        r"所有的源为 ([\d.]+)", chinese
-    )
-    assert not re.search(r"[\u4e00-\u9fff]", english)
-    left = re.findall(r"\b[a-z]{2,} (?:[a-z]{2,} )+[a-z]{2,}\b", chinese)
-    assert not left, left
-    for one, other in zip(texts[0][1], texts[1][1], strict=True):
-        ticks = [sorted(t for t in those if re.fullmatch(r"[\d.]+", t)) for those in (one, other)]
-        assert ticks[0] == ticks[1]
-        assert not [t for t in other if len(re.findall(r"[a-z]{2,}", t)) > 2], other
 
 
 def exact_match(task: str, pe: str, length: int, noise: random.Random) -> float:
@@ -209,9 +186,10 @@ def write_files(run: Run, validation: list[dict[str, Any]], **result: Any) -> No
         "tokens_per_second": 25_000.0, "seconds": 10.0, "peak_memory_mb": 300.0,
         "device": "cpu", "threads": 1,
         "versions": {"python": "3.11.2", "torch": "2.13.0"}, "finished": "2025-01-01T12:00:00",
-        "validation": {}, "translation": None,
+        "validation": {}, "translation": None, "configuration": {},
     }  # fmt: skip
     run.directory.mkdir(parents=True)
+    run.config_file.write_text("{}", encoding="utf-8")
     lines = "".join(json.dumps(row) + "\n" for row in validation)
     run.metrics_file.write_text(lines, encoding="utf-8")
     run.finish(common | result)
@@ -246,6 +224,12 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
             plant(run)
     write_report(root / "report", runs, "Positions", "compare study=order", "What does <it> do?")
     return root / "report", runs
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures take most of a report's time; a test that does not look at them goes without."""
+    monkeypatch.setattr(report, "save", lambda *figure: "<svg></svg>")
 
 
 @pytest.fixture(scope="module")
@@ -305,10 +289,9 @@ document.body.dataset.wide = document.documentElement.scrollWidth - innerWidth;
 
 
 @pytest.mark.parametrize(
-    ("address", "first"),
-    [("", "en"), ("#lang=zh", "zh"), ("#lang=fr", "en"), ("#by-length", "en"), ("#map-zh", "zh")],
+    ("address", "first", "size"),
+    [("", "en", "1400,900"), ("#lang=zh", "zh", "500,900"), ("#map-zh", "zh", "500,900")],
 )
-@pytest.mark.parametrize("size", ["1400,900", "500,900"])
 def test_one_button_switches_the_language_of_the_page(
     page: str, tmp_path: Path, browser, address: str, first: str, size: str
 ) -> None:
@@ -337,18 +320,6 @@ def test_missing_and_failed_runs_are_named_and_enter_no_number(page: str, study:
     assert not ((table.task == "map") & (table.pe == "learned") & (table.seed == 3)).any()
     markdown = (directory / "report.md").read_text(encoding="utf-8")
     assert re.search(r"\| learned \| 4 \|", markdown)
-
-
-def test_csv_has_a_row_for_each_finished_run_and_length(study: Study) -> None:
-    table = pd.read_csv(study[0] / "results.csv")
-    metrics = [metric.name for metric in METRICS]
-    assert metrics[:4] == ["exact_match", "token_accuracy", "nll", "oracle_exact_match"]
-    told = [f"{name}_new" for name in ("examples", *metrics, "ceiling")]
-    names = ["task", "pe", "seed", "length", *metrics, "examples", "ceiling", "trained", *told]
-    assert list(table.columns) == names
-    assert table[told].isna().all().all(), "these runs did not count them"
-    assert not table.duplicated(["task", "pe", "seed", "length"]).any()
-    assert (table.trained == (table.length <= TRAINED)).all()
 
 
 def test_verdicts_say_what_was_planted(study: Study) -> None:
@@ -385,6 +356,7 @@ def planted(folder: Path, new: dict[str, tuple[float, float]], task: str = "map"
     return (folder / "report.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_headline_rests_on_what_was_not_trained_on(tmp_path: Path) -> None:
     """Alike on seen sources and not on new ones, and the other way round."""
     page = planted(tmp_path / "a", {"sinusoidal": (0.96, 1.0), "none": (0.5, 1.0)})
@@ -403,6 +375,7 @@ def test_the_headline_rests_on_what_was_not_trained_on(tmp_path: Path) -> None:
     assert page.split("Paired differences")[0].count("(not interpreted") == 2, "0.953 of all would"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_page_says_how_much_of_the_test_was_trained_on(tmp_path: Path) -> None:
     """450 of 2,000, of which those of length 1 and 2 are 89%; and the ceiling on the others."""
     page = planted(tmp_path, {"sinusoidal": (1.0, 1.0), "none": (0.0, 1.0)})
@@ -442,6 +415,7 @@ def test_the_ranking_of_many_encodings_rests_on_new_sources_too(tmp_path: Path) 
     assert set(read["pe"]) == set("abcd"), "the reach of e is not read"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_test_that_was_all_trained_on_decides_as_it_is(tmp_path: Path) -> None:
     """And one run that has nothing new is enough: the same sources must decide for all."""
     runs = [Run("map", pe, seed, tmp_path / f"{pe}{seed}") for pe in "ab" for seed in (0, 1)]
@@ -479,17 +453,11 @@ def test_the_ceiling_is_an_expectation_and_a_split_a_sample_of_it() -> None:
     assert not_above((0.19, 0.02), {"seeing": estimates["seeing"]}, names) == ""
 
 
-def test_unseen_lengths_are_marked_and_read_only_where_trained_ones_are_learned(
-    study: Study,
-) -> None:
+def test_unseen_lengths_are_read_only_where_trained_ones_are_learned(study: Study) -> None:
     markdown = (study[0] / "report.md").read_text(encoding="utf-8")
-    assert "exact match, trained lengths 1–10" in markdown
     assert "exact match, unseen lengths 11–20" in markdown
     rows = [line for line in markdown.splitlines() if "not interpreted: trained" in line]
     assert [row.split()[1] for row in rows] == ["none", "none"]
-    svg = (study[0] / "report.html").read_text(encoding="utf-8").split("<svg")[1]
-    for label in ("longest trained length", "unseen lengths", "ceiling without positions"):
-        assert label in svg
 
 
 def test_reach_is_the_last_length_before_exact_match_falls_befast_half(study: Study) -> None:
@@ -502,6 +470,7 @@ def test_reach_is_the_last_length_before_exact_match_falls_befast_half(study: St
     assert "the longest tested, or more" not in markdown
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_headline_names_a_difference_at_unseen_lengths(tmp_path: Path) -> None:
     """Both learn the trained lengths alike; planted is that one of them ends there."""
     runs = [
@@ -519,6 +488,7 @@ def test_the_headline_names_a_difference_at_unseen_lengths(tmp_path: Path) -> No
     assert re.search(r"At unseen lengths 11–20: .*, short 0\.0.* is better than short", markdown)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_markup_in_a_corpus_stays_text(tmp_path: Path) -> None:
     """In the Markdown page, too, which may hold HTML."""
     lines = [f"<script>alert({i})</script> a b" for i in range(40)]
@@ -532,6 +502,7 @@ def test_markup_in_a_corpus_stays_text(tmp_path: Path) -> None:
         assert "&lt;script" in page
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_runs_that_were_not_made_alike_are_marked(tmp_path: Path) -> None:
     """Another version of torch in one of them stands on top of the page, and not otherwise."""
     runs = [Run("map", pe, 0, tmp_path / pe) for pe in ENCODINGS]
@@ -545,13 +516,6 @@ def test_runs_that_were_not_made_alike_are_marked(tmp_path: Path) -> None:
     runs[1].finish(result)
     mixed = write_report(tmp_path / "out", runs, "Mixed", "compare").read_text(encoding="utf-8")
     assert "not made alike" in mixed and "torch 2.13.0; 2.12.0" in mixed
-
-
-def test_pictures_are_written_for_the_markdown_page(study: Study) -> None:
-    markdown = (study[0] / "report.md").read_text(encoding="utf-8")
-    linked = re.findall(r"\]\((figures/[^)]+)\)", markdown)
-    assert len(linked) == 4  # and no ranking of three encodings, whose lines can be told apart
-    assert all((study[0] / name).read_bytes().startswith(b"\x89PNG") for name in linked)
 
 
 def test_the_same_runs_give_the_same_page(tmp_path: Path) -> None:
@@ -590,6 +554,7 @@ def test_without_a_finished_run_the_page_says_so(tmp_path: Path) -> None:
     assert len(pd.read_csv(tmp_path / "out" / "results.csv")) == 0
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_one_seed_gives_numbers_but_no_interval_and_no_verdict(tmp_path: Path) -> None:
     runs = [Run("map", pe, 0, tmp_path / pe) for pe in ENCODINGS]
     for run in runs:
@@ -598,16 +563,6 @@ def test_one_seed_gives_numbers_but_no_interval_and_no_verdict(tmp_path: Path) -
     assert "No difference between encodings is shown" in page
     assert "No verdict: one seed" in page
     assert not re.search(r"± 0", page)
-
-
-def test_one_encoding_is_compared_with_nothing(tmp_path: Path) -> None:
-    runs = [Run("map", "none", seed, tmp_path / str(seed)) for seed in (0, 1)]
-    for run in runs:
-        plant(run)
-    write_report(tmp_path, runs, "Alone", "compare")
-    markdown = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert "**One encoding alone was trained, so nothing is compared.**" in markdown
-    assert "No difference" not in markdown
 
 
 def test_the_largest_of_many_chance_differences_is_no_answer(tmp_path: Path) -> None:
@@ -631,6 +586,7 @@ def test_two_runs_under_one_name_are_refused(tmp_path: Path) -> None:
         write_report(tmp_path, runs, "Two", "compare")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_text_task_gets_bleu_tests_and_translations(tmp_path: Path) -> None:
     words = random.Random(0)
     lexicon = ["a", "man", "rides", "the", "red", "bike", "home"]
@@ -660,6 +616,7 @@ def test_a_text_task_gets_bleu_tests_and_translations(tmp_path: Path) -> None:
     assert pd.read_csv(path.parent / "results.csv")["trained"].isna().all()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_translations_of_one_seed_tell_no_encodings_apart(tmp_path: Path) -> None:
     """The test over sentences says nothing about another seed, so one alone makes no headline."""
     references = [f"w{i} a b c d e" for i in range(40)]
@@ -671,16 +628,6 @@ def test_translations_of_one_seed_tell_no_encodings_apart(tmp_path: Path) -> Non
     markdown = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
     assert "No difference between encodings is shown on text." in markdown
     assert "with every seed" not in markdown
-
-
-def test_an_encoding_looks_the_same_in_every_study() -> None:
-    """And no encoding of one's own is mistaken for one of the project's."""
-    ours, others = sorted(RESERVED_LOOKS), "abcdefghijkl"
-    small, large = encoding_styles(ENCODINGS), encoding_styles([*others, *ours])
-    assert all(small[pe] == large[pe] for pe in ENCODINGS)
-    markers = [large[pe]["marker"] for pe in [*ours, *others]]
-    assert len(set(markers)) == len(markers) == len(ours) + 12
-    assert encoding_styles("ba") == encoding_styles("ab")
 
 
 def seeds_of(*values: float) -> dict[int, float]:
@@ -718,6 +665,7 @@ def test_each_encoding_is_judged_against_the_one_the_study_names() -> None:
     assert {name for name, measure in MEASURES.items() if measure.unseen} == {"beyond", "reach"}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_study_that_names_its_comparisons_reports_these(tmp_path: Path) -> None:
     """Only the named pairs, counted task by task in the headline; an unfinished one is left out."""
     runs = [
@@ -743,14 +691,16 @@ def test_a_study_that_names_its_comparisons_reports_these(tmp_path: Path) -> Non
     assert "The study named its pairs beforehand." in markdown and "picked after" not in markdown
 
 
+ABOVE = {"is": "above_ceiling", "encodings": ["none"], "tasks": ["map"]}
+MUCH = {"is": "at_least", "value": 0.96, "encodings": ["none"], "tasks": ["map"]}
 RULE = {
     "claim": "positions are needed",
     "measures": {"exact_match": 0.01},
     "supported": [
         {"is": "better", "pairs": [["sinusoidal", "none"]], "tasks": ["map"]},
-        {"is": "above_ceiling", "encodings": ["none"], "tasks": ["map"], "most": 0},
+        ABOVE | {"most": 0},
     ],
-    "refuted": [{"is": "above_ceiling", "encodings": ["none"], "tasks": ["map"]}],
+    "refuted": [ABOVE],
 }
 
 
@@ -764,50 +714,37 @@ def judged_report(folder: Path, runs: list[Run], **rule: Any) -> tuple[str, str]
     return (folder / "report.md").read_text(encoding="utf-8"), lead
 
 
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(
+    ("change", "outcome", "reason"),
+    [
+        ({}, "Supported", "- met: sinusoidal − none: better on map (exact match +0.8"),
+        ({"refuted": [ABOVE | {"encodings": ["learned"]}]}, "Refuted", ", ceiling 0.187 ± 0.006"),
+        (
+            {"supported": [*RULE["supported"], MUCH]},
+            "Unclear",
+            "- not met: none: exact match at least 0.96 on map (exact match 0.1",
+        ),
+    ],
+)
 def test_the_outcome_of_the_rule_is_the_first_sentence_of_the_report(
-    study: Study, monkeypatch: pytest.MonkeyPatch
+    change: dict[str, Any], outcome: str, reason: str, study: Study, tmp_path: Path
 ) -> None:
     """Supported; refuted by a ceiling that is passed; unclear, with the condition not met."""
-    monkeypatch.setattr("wawa_transformer.lab.report.save", lambda *figure: "<svg></svg>")
-    directory, every = study
-    runs = [run for run in every if run.task == "reverse" or (run.task, run.seed) < ("map", 3)]
-    found, lead = judged_report(directory / "a", runs)
-    assert lead == "Supported: positions are needed."
-    assert found.startswith(
-        f"# Are they?\n\nThe study `Judged`.\n\n**{lead}**\n\nFirst on map learned ("
-    )
-    met = found[found.index("- met: ") :]
-    assert met.startswith("- met: sinusoidal − none: better on map (exact match +0.8")
-    assert "- met: none: not above the ceiling without positions on map (0.1" in found
-    assert "the runs: Supported where: sinusoidal − none: better on map; none: not ab" in found
-    assert "The outcome on top is decided by the rule under it alone" in found
+    runs = [run for run in study[1] if run.task == "reverse" or (run.task, run.seed) < ("map", 3)]
+    found, lead = judged_report(tmp_path, runs, **change)
+    assert lead == f"{outcome}: positions are needed."
+    assert found.startswith(f"# Are they?\n\nThe study `Judged`.\n\n**{lead}**\n\nFirst on map ")
+    assert reason in found
 
-    high = {"is": "above_ceiling", "encodings": ["learned"], "tasks": ["map"]}
-    found, lead = judged_report(directory / "b", runs, refuted=[high])
-    assert lead == "Refuted: positions are needed."
-    assert re.search(r"^- 0\.99\d ± 0\.\d+, ceiling 0\.187 ± 0\.006$", found, flags=re.M)
 
-    much = {"is": "at_least", "value": 0.96, "encodings": ["none"], "tasks": ["map"]}
-    found, lead = judged_report(directory / "c", runs, supported=[*RULE["supported"], much])
-    assert lead == "Unclear: positions are needed."
-    reasons = re.findall(r"^- (not met|met): (.*)$", found, flags=re.M)
-    assert [met for met, _ in reasons] == ["not met"]
-    assert reasons[0][1].startswith("none: exact match at least 0.96 on map (exact match 0.1")
-
-    found, lead = judged_report(directory / "d", every)
+@pytest.mark.usefixtures("undrawn")
+def test_an_outcome_is_not_final_while_a_run_is_missing(study: Study, tmp_path: Path) -> None:
+    _, lead = judged_report(tmp_path, study[1])
     assert lead == "Not final, since 2 runs are missing; supported: positions are needed."
-    found, lead = judged_report(
-        directory / "e", runs, each=["task", "encoding"], measures={"reach": 1},
-        supported=[{"is": "past_training"}], refuted=[{"is": "within_training"}],
-    )  # fmt: skip
-    assert lead.startswith(
-        "Supported for sinusoidal, learned on map, for sinusoidal, learned on reverse; unclear for "
-        "2 others: positions"
-    )
-    assert "| sinusoidal on map | supported | reach 13.0, all seeds equal |" in found
-    assert "| none on map | unclear | reach 2." in found
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_study_that_goes_unjudged_says_why(study: Study, tmp_path: Path) -> None:
     runs = study[1][:3]
     page = write_report(tmp_path, runs, "Other", "compare", unjudged="Not judged, since <it>.")
@@ -826,19 +763,6 @@ def test_runs_are_held_against_runs(study: Study) -> None:
     [late] = re.findall(r"^\| map \| none \| .* \| (\d) of 5 \|$", markdown, flags=re.M)
     runs = re.findall(r"^\| map \| none \| \d \| finished, still imp", markdown, flags=re.M)
     assert len(runs) == int(late)
-
-
-def test_a_variant_has_the_colour_of_its_original() -> None:
-    """And a look of its own: dash or marker differ."""
-    names = ["t5", "t5_cross", "rotary", "rotary_cross", "rotary_p", "sinusoidal", "sinusoidal_end",
-             "sinusoidal_shifted", "base100"]  # fmt: skip
-    styles = encoding_styles(names)
-    assert len({tuple(style.values()) for style in styles.values()}) == len(names)
-    for name in names[:-1]:
-        original = styles[name.split("_")[0]]
-        assert styles[name]["color"] == original["color"]
-    assert styles["t5_cross"]["marker"] == styles["t5"]["marker"]
-    assert styles["base100"]["marker"] not in {look[1] for look in RESERVED_LOOKS.values()}
 
 
 # ---------------------------------------------------------------------------------- at a glance
@@ -908,46 +832,7 @@ def test_what_each_answered_and_where_it_looked_is_computed_from_the_weights(
     assert "What each answered" not in again.read_text(encoding="utf-8")
 
 
-def test_the_task_with_most_to_find_is_looked_at(study: Study) -> None:
-    """Of letters and reverse, where none fails alike, reverse; not sort, where it does not."""
-    estimates = {"a": Estimate(1.0, 1.0, 1.0, 5), "none": Estimate(0.02, 0.01, 0.03, 5)}
-    tasks = [
-        {"name": name, "glance": {"means": means, "best": ["a"]}}
-        for name, means in (
-            ("letters", estimates | {"none": Estimate(0.0, 0.0, 0.0, 5)}),
-            ("reverse", estimates),
-            ("sort", estimates | {"none": Estimate(0.99, 0.98, 1.0, 5)}),
-        )
-    ]
-    found = [
-        Examples(task["name"], 0, [], {"a": torch.ones(1), "none": torch.zeros(1)}, [], [])
-        for task in tasks
-    ]
-    assert most_to_find(tasks, found) is found[1]
-    assert list(two_looks(tasks, found[1])) == ["a", "none"]
-    assert most_to_find(tasks, []) is None
-
-
-def test_a_ranking_shows_differences_near_one_and_names_what_is_not_read() -> None:
-    """Its scale can be undone, gives the last hundredth room, and lengths keep a plain one."""
+def test_the_scale_of_a_ranking_can_be_undone_and_shows_differences_near_one() -> None:
     shares = np.linspace(-0.05, 1, 200)
     assert from_nines(nines(shares)) == pytest.approx(shares)
     assert nines(1) - nines(0.99) > 0.4 * (nines(0.9) - nines(0))
-    assert (np.diff(nines(shares)) > 0).all()
-
-    rows = [
-        {"task": "copy", "pe": pe, "seed": seed, "value": value, "limit": 10, "most": 40}
-        for pe, value in (("none", math.nan), ("t5", 12.0), ("shaw", 40.0))
-        for seed in range(3)
-    ]
-    styles = encoding_styles(["none", "t5", "shaw"])
-    figure = ranking(pd.DataFrame(rows), styles, "reach", "longest")
-    (axes,) = figure.axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["none", "t5", "shaw"]
-    (text,) = axes.texts
-    assert text.get_text() == "trained lengths not learned" and text.get_position()[1] == 0
-    marked = {line.get_label() for line in axes.lines if line.get_xdata()[0] in (10, 40)}
-    assert {"longest", "longest tested length"} <= marked and axes.get_xscale() == "linear"
-    shares_of = pd.DataFrame(rows).assign(value=0.5, limit=0.2, most=1.0)
-    figure = ranking(shares_of, styles, "exact match", "ceiling")
-    assert figure.axes[0].get_xscale() == "function"

@@ -12,7 +12,7 @@ from conftest import TINY, configure
 from omegaconf import OmegaConf
 
 from wawa_transformer.config import CONFIG_DIR, StudyConfig, UserError
-from wawa_transformer.lab.conditions import CONDITIONS, MEASURES, Measured, judge
+from wawa_transformer.lab.conditions import CONDITIONS, Measured, judge
 from wawa_transformer.lab.rules import Case, Misfit, Rule, build, headline
 from wawa_transformer.lab.study import rule_of as rule_of_study
 from wawa_transformer.runs import Run
@@ -148,10 +148,6 @@ CASES: dict[str, tuple[dict[str, Any], list[Measured], list[Measured], list[Meas
 }  # fmt: skip
 
 
-def test_every_condition_is_tried() -> None:
-    assert set(CASES) == set(CONDITIONS)
-
-
 @pytest.mark.parametrize("kind", sorted(CASES))
 def test_each_condition_supports_refutes_and_leaves_unclear(kind: str) -> None:
     """The same condition on either side, and its opposite; what cannot be told meets neither."""
@@ -269,40 +265,27 @@ def test_each_judges_tasks_pairs_and_encodings_by_themselves() -> None:
     ("change", "sentence"),
     [
         ({"supported": []}, "study.judged.supported is empty; a claim needs what would make it"),
-        ({"refuted": []}, "study.judged.refuted is empty"),
         ({"claim": " "}, "study.judged.claim is empty"),
         ({"measures": {}}, "study.judged.measures is empty; name what is compared, of exact_match"),
         ({"measures": {"f1": 0}}, "study.judged.measures=f1 does not exist; choose one of beyond"),
-        ({"measures": {"reach": -1}}, "measures.reach=-1.0 must be at least 0 and finite"),
         ({"measures": {"reach": math.nan}}, "measures.reach=nan must be at least 0 and finite"),
-        ({"each": ["seed"]}, "study.judged.each=seed does not exist; choose one of encoding, pair"),
         ({"each": ["pair"]}, "study.judged.each=pair judges every pair by itself, and no cond"),
-        ({"each": ["encoding"]}, "each=encoding judges every encoding by itself, and no condition"),
         ({"against": "c"}, "study.judged.against=c compares nothing"),
         ({"against": "c", "pairs": [["a", "b"]]}, "and study.pairs both say what is compared"),
         ({"supported": [{"is": "nicer"}]}, "supported[0].is=nicer does not exist; choose one of"),
-        ({"supported": [{}]}, "study.judged.supported[0].is=None does not exist"),
         ({"supported": [BETTER | {"leest": 1}]}, "supported[0].leest does not exist (did you mean"),
         ({"refuted": [WORSE | {"least": "x"}]}, "study.judged.refuted[0].least: Value 'x' of type"),
-        ({"supported": [better("aa")]}, "a pair that is not two encodings"),
         ({"supported": [better("abc")]}, "a pair that is not two encodings"),
         ({"supported": [better("ab", "ba")]}, "names one pair twice"),
-        ({"supported": [BETTER | {"tasks": ["t", "t"]}]}, "supported[0] names one task twice"),
-        ({"supported": [{"is": "at_least", "value": 1, "encodings": ["a", "a"]}]}, "ing twice"),
         ({"supported": [{"is": "at_least"}]}, "study.judged.supported[0].value is not given"),
         ({"supported": [{"is": "past_training"}]}, "asks for reach; name it in study.judged.meas"),
         (
             {"supported": [{"is": "alike", "pairs": [["a", "b"]]}], "measures": {"exact_match": 0}},
             "asks for differences smaller than what matters",
         ),
-        (
-            {"supported": [{"is": "ahead", "pairs": [["a", "b"]]}],
-             "refuted": [{"is": "ahead", "pairs": [["b", "a"]]}]},
-            "study.judged.measures is given, and no condition reads it",
-        ),
         ({"each": ["task"], "supported": [BETTER | {"tasks": ["t"]}]}, "names its tasks, and"),
     ],
-)  # fmt: skip
+)
 def test_a_rule_that_cannot_be_decided_is_refused(change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UserError) as refused:
         rule_of(**change)
@@ -312,17 +295,9 @@ def test_a_rule_that_cannot_be_decided_is_refused(change: dict[str, Any], senten
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (
-            {"supported": [better("ax")]},
-            "asks for x, which is not trained",
-        ),
-        ({"supported": [BETTER | {"tasks": ["v"]}]}, "asks for v, which is not trained; the study"),
-        ({"against": "x", "supported": [{"is": "better"}]}, "against asks for x, which is not tra"),
+        ({"supported": [better("ax")]}, "asks for x, which is not trained"),
         ({"supported": [{"is": "better"}]}, "compares pairs, and there are none"),
         ({"supported": [BETTER | {"least": 3}]}, "is asked 2 times, so that least=3 and most=None"),
-        ({"supported": [BETTER | {"least": 0}]}, "least=0 and most=None are met always or never"),
-        ({"supported": [BETTER | {"most": 2}]}, "are met always or never"),
-        ({"supported": [BETTER | {"least": 2, "most": 1}]}, "are met always or never"),
         ({"seeds": 1}, "study.seeds names fewer than two"),
     ],
 )
@@ -355,9 +330,7 @@ def test_a_task_has_what_is_asked_of_it() -> None:
     check(ahead | {"tasks": ["text"]}, "text")
     for condition, name, lacking, rule in (
         (ceiling, "letters", "a ceiling without positions on sort", {}),
-        (ceiling | {"tasks": ["nth"]}, "nth", "a ceiling without positions on nth", {}),
         (past, "short", "reach on short", {"measures": {"reach": 1}}),
-        (past, "text", "reach on text", {"measures": {"reach": 1}}),
         (ahead, "letters", "translations on letters", {}),
         (BETTER, "letters", "BLEU on letters", {"measures": {"bleu": 0}}),
         (BETTER, "short", "exact match at unseen lengths", {"measures": {"beyond": 0}}),
@@ -376,8 +349,6 @@ def test_every_study_has_a_rule_that_can_be_decided(study: str) -> None:
     if study == "dropout":  # compares two studies, which no rule of one can
         assert config.study.judged is None
         return
-    text = (CONFIG_DIR / "study" / f"{study}.yaml").read_text(encoding="utf-8")
-    assert "udged" not in text.split("study:")[0], "the rule stands in one place"
     encodings = [
         str(OmegaConf.load(CONFIG_DIR / "pe" / f"{pe}.yaml").name) for pe in config.study.pe
     ]
@@ -416,9 +387,7 @@ GRID = ["study.task=[letters]", "study.pe=[none,alibi]", "study.seeds=[0,1]"]
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["+study.judged.measures.f1=1"], "study.judged.measures=f1 does not exist"),
         (["study.judged.clame=x"], "the key study.judged.clame does not exist"),
-        (["study.judged.measures.exact_match=x"], "study.judged.measures"),
         (["study.judged.supported=[{is: better, pairs: [[alibi, t5]]}]", *GRID],
          "study.judged.supported[0] asks for t5, which is not trained; the study has none, alibi."),
         (["study=lookup", "task.test_max_length=10", "+study.judged.measures.beyond=1"],
@@ -442,4 +411,3 @@ def test_judge_says_why_a_measure_is_not_read() -> None:
     found = judge(("a", "b"), {"reach": 1.0}, Measured(known))
     assert found.shown == "reach not read, trained lengths not learned by both"
     assert found.verdict == "unclear" and not found.known
-    assert set(MEASURES) == {"exact_match", "beyond", "reach", "bleu", "nll"}

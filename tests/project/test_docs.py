@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import functools
 import json
@@ -66,8 +65,6 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project in which the tutorial's code and files stand."""
     folder = tmp_path_factory.mktemp("extended")
     copy_project(folder)
-    shutil.copytree(ROOT / "tests", folder / "tests")
-    shutil.copy(ROOT / "pyproject.toml", folder)
     page = "docs/tutorial.md"
     encoding, task, metric = blocks(page, "python")
     package = folder / "wawa_transformer"
@@ -105,20 +102,6 @@ def test_the_tutorial_does_what_it_says(extended: Path) -> None:
         assert (rows["perplexity"] / np.exp(rows["nll"])).to_numpy() == pytest.approx(1)
     refused = run("python scripts/train.py pe=learned_slopes pe.first_slop=1", extended)
     assert refused.returncode == 1 and "did you mean pe.first_slope?" in refused.stderr
-
-
-def test_the_projects_own_tests_hold_with_the_tutorials_code_in_place(extended: Path) -> None:
-    """Whatever is asked of every encoding and every task is asked of the new ones, too."""
-    # By its name in each list of all encodings or tasks, and where one test goes through them all.
-    every = "learned_slopes or cycle or shared_parameters or looks or csv"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", "-k", every,
-         "--ignore=tests/project"],
-        cwd=extended, capture_output=True, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(extended)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert "[learned_slopes]" in done.stdout and "task/cycle]" in done.stdout
 
 
 SHIMS = {
@@ -232,21 +215,18 @@ def test_the_notebook_runs(
 
 
 def test_the_notebook_is_the_same_in_both_languages_and_shows_what_it_prints() -> None:
-    """The same code with the same output, none of it an error; the Chinese text is Chinese."""
-    notebooks = [
-        json.loads((ROOT / "docs" / f"five_minutes{lang}.ipynb").read_text(encoding="utf-8"))
-        for lang in ("", ".zh-CN")
-    ]
-    cells = [notebook["cells"] for notebook in notebooks]
-    assert [c["cell_type"] for c in cells[0]] == [c["cell_type"] for c in cells[1]]
-    for one, other in zip(*cells, strict=True):
-        if one["cell_type"] == "code":
-            assert one == other
-            assert all(output["output_type"] != "error" for output in one["outputs"])
-        else:
-            assert bool(re.search(r"[\u4e00-\u9fff]{4}", "".join(other["source"])))
-    shown = json.dumps([cell.get("outputs") for cell in cells[0]])
-    assert "exact match" in shown and "report: " in shown and shown.count("image/png") == 2
+    """The same code with the same output, none of it an error."""
+    english, chinese = (
+        [
+            cell
+            for cell in json.loads((ROOT / "docs" / name).read_text(encoding="utf-8"))["cells"]
+            if cell["cell_type"] == "code"
+        ]
+        for name in ("five_minutes.ipynb", "five_minutes.zh-CN.ipynb")
+    )
+    assert english == chinese
+    outputs = [output for cell in english for output in cell["outputs"]]
+    assert outputs and all(output["output_type"] != "error" for output in outputs)
 
 
 def test_both_readmes_show_the_same_commands_and_numbers() -> None:
@@ -726,150 +706,50 @@ def test_the_mistaken_table_copies_sooner_and_reverses_worse() -> None:
         assert not gap.excludes_zero
 
 
-def test_every_encoding_is_explained() -> None:
-    """Each file of configs/pe stands in the table, or the key in which it differs does."""
-    page = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
-    section = page.split("## Encodings")[1].split("\n## ")[0]
-    for path in (ROOT / "configs" / "pe").glob("*.yaml"):
-        name, text = path.stem, path.read_text(encoding="utf-8")
-        if "cross: same" in text:
-            name = "t5_cross"
-        elif found := re.search(r"^(moved|randomized|restart): ", text, flags=re.M):
-            name = f"pe.{found[1]}="
-        assert name in section, path.name
-
-
-def test_no_page_shows_a_template() -> None:
-    """What stands in double braces was to be filled in."""
-    parts = ("*.md", "docs/*.md", "data/*.md", "benchmarks/**/*.md")
-    pages = [path for part in parts for path in ROOT.glob(part)]
-    assert len(pages) > 20
-    assert [page.name for page in pages if "{{" in page.read_text(encoding="utf-8")] == []
-
-
-@pytest.mark.parametrize(
-    ("page", "words"),
-    [
-        ("README.md", "eleven designs"), ("README.zh-CN.md", "十一种设计"),
-        ("docs/encoding.md", "eleven designs"), ("docs/encoding.zh-CN.md", "十一种设计"),
-        ("docs/findings.md", "eleven designs"), ("CHANGELOG.md", "eleven designs"),
-    ],
-)  # fmt: skip
-def test_the_designs_are_counted_once(page: str, words: str) -> None:
+def test_the_designs_are_as_many_as_the_pages_say() -> None:
     """The paper's, and those that the study of its design compares with it."""
     study = (ROOT / "configs" / "study" / "sinusoid.yaml").read_text(encoding="utf-8")
     assert study.count("sinusoid/") + 1 == 11
-    text = (ROOT / page).read_text(encoding="utf-8")
-    assert words in text
-    others = r"(?:\b(?!eleven\b)\w+teen|\bten|\btwelve) designs|十[二三]?种设计"
-    assert not re.search(others, text)
+    for page in ("README", "docs/encoding"):
+        assert "eleven designs" in (ROOT / f"{page}.md").read_text(encoding="utf-8")
+        assert "十一种设计" in (ROOT / f"{page}.zh-CN.md").read_text(encoding="utf-8")
 
 
-def test_both_chapters_on_the_encoding_show_the_same_code_and_formulas() -> None:
-    """What the code of the chapter computes is the project's own table, in either language."""
-    pages = [ROOT / "docs" / name for name in ("encoding.md", "encoding.zh-CN.md")]
-    english, chinese = (
-        re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.M | re.S)
-        for page in pages
-    )
-    assert english == chinese and len(english) == 4
-    [code] = [text for language, text in english if language == "python"]
+@pytest.mark.parametrize("page", ["encoding", "model", "positions"])
+def test_the_code_of_a_chapter_holds(page: str) -> None:
+    """Its blocks assert what the text says; the table of the first is the project's own."""
+    code = "".join(blocks(f"docs/{page}.md", "python"))
     names: dict[str, torch.Tensor] = {}
-    exec(code, names)
-    torch.testing.assert_close(names["table"], sinusoid_table(10, 8)[0], atol=1e-6, rtol=0)
-
-
-def test_the_code_of_the_chapter_on_the_model_holds() -> None:
-    """Attention by hand is the module's, and every block asserts what the text says."""
-    code = blocks("docs/model.md", "python")
-    assert ["assert " in block for block in code] == [True] * 4 + [False]
-    exec(compile("".join(code), "model.md", "exec"), {})
-
-
-def test_both_chapters_on_positions_show_the_same_code_and_it_holds() -> None:
-    """Each block of code asserts what the text says; both languages have all of it."""
-    pages = [ROOT / "docs" / name for name in ("positions.md", "positions.zh-CN.md")]
-    texts = [page.read_text(encoding="utf-8") for page in pages]
-    english, chinese = (
-        re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.M | re.S) for text in texts
-    )
-    assert english == chinese
-    code = "".join(text for language, text in english if language == "python")
-    assert code.count("assert ") > 15
-    exec(compile(code, "positions.md", "exec"), {})
+    exec(compile(code, f"{page}.md", "exec"), names)
+    if page == "encoding":
+        torch.testing.assert_close(names["table"], sinusoid_table(10, 8)[0], atol=1e-6, rtol=0)
+    else:
+        assert code.count("assert ") >= 4
 
 
 CHAPTERS = sorted(path.stem for path in ROOT.glob("docs/*.md") if "zh-CN" not in path.stem)
 
 
-def in_both(page: str) -> list[str]:
-    """A chapter in English and in Chinese, what differs by its nature written alike."""
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_a_chapter_is_the_same_in_both_languages(page: str) -> None:
+    """Its code, its headings and its numbers."""
     texts = [
         (ROOT / "docs" / f"{page}{lang}.md").read_text(encoding="utf-8") for lang in ("", ".zh-CN")
     ]
-    assert f"[中文]({page}.zh-CN.md)" in texts[0] and f"[English]({page}.md)" in texts[1]
     texts[1] = re.sub(r"(\d{4}) 年 \d+ 月 (\d+) 日", r"\2 … \1", texts[1])  # months have a name
-    texts[1] = re.sub(r"\]\(([^)#]+)\.zh-CN\.md", r"](\1.md", texts[1])
-    return [text.replace("images/zh/", "images/") for text in texts]
-
-
-@pytest.mark.parametrize("page", CHAPTERS)
-def test_a_chapter_is_the_same_in_both_languages(page: str) -> None:
-    """Its code, headings, tables, lists, code words, numbers, pictures and links."""
     fence = r"^```.*?^```$"
-    texts = in_both(page)
     code = [re.findall(fence, text, flags=re.M | re.S) for text in texts]
     assert code[0] == code[1]
-    prose = [re.sub(fence, "", text, flags=re.M | re.S) for text in texts]
-    prose = [re.sub(r"`[^`]+`", lambda m: " ".join(m[0].split()), text) for text in prose]
+    prose = [re.sub(rf"{fence}|\]\([^)]*\)", "", text, flags=re.M | re.S) for text in texts]
     headings = [re.findall(r"^#+ ", text, flags=re.M) for text in prose]
     assert headings[0] == headings[1]
-    links = [re.findall(r"\]\(([^)#]+)", text) for text in prose]
-    links[0].remove(f"{page}.zh-CN.md")
-    links[1].remove(f"{page}.md")
-    assert sorted(links[0]) == sorted(links[1])
-    for pattern in (r"^\| ", r"^\d\.", r"`([^`]+)`", r"\d+"):
-        found = [
-            re.findall(pattern, re.sub(r"\]\([^)]*\)", "", text), flags=re.M) for text in prose
-        ]
-        assert sorted(found[0]) == sorted(found[1]), pattern
+    numbers = [sorted(re.findall(r"\d+", text)) for text in prose]
+    assert numbers[0] == numbers[1]
 
 
 def anchor_of(heading: str) -> str:
     """Where a link with ``#`` finds a heading, as GitHub forms it."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-
-
-def test_every_word_is_explained_where_the_glossary_says_and_not_used_before() -> None:
-    """In the order of reading its first use is in the section that explains it, or is a link."""
-    docs = ROOT / "docs"
-    listed = (docs / "README.md").read_text(encoding="utf-8")
-    pages = ["fifteen_minutes", *re.findall(r"^\d+\. \[.*?\]\((\w+)\.md\)", listed, flags=re.M)]
-    glossary = (docs / "glossary.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (.+?) \| .+ \| \[.+\]\((\w+)\.md#(.+)\) \|$", glossary, flags=re.M)
-    assert len(rows) > 40
-    for name, page, anchor in rows:
-        word = name.split(",")[0]
-        pattern = re.compile(rf"\b{re.escape(word)}(?:e?s)?\b", flags=re.I)
-        for chapter in pages:
-            text = (docs / f"{chapter}.md").read_text(encoding="utf-8")
-            text = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
-            text = re.sub(r"`[^`]+`|!\[[^]]*\]\([^)]*\)", "", text)
-            if first := pattern.search(text):
-                break
-        else:
-            assert word == "reach of an encoding", word  # else a verb
-            continue
-        [*_, heading] = re.findall(r"^#+ (.*)$", text[: first.start()], flags=re.M)
-        here = anchor_of(heading)
-        linked = re.match(r"[^]\n]*\]\(glossary\.md\)", text[first.start() :])
-        assert linked or (chapter, here) == (page, anchor), f"{word}: {chapter}, {heading}"
-        home = (docs / f"{page}.md").read_text(encoding="utf-8")
-        parts = re.split(r"^#+ (.*)$", home, flags=re.M)
-        explained = {
-            anchor_of(title): body for title, body in zip(parts[1::2], parts[2::2], strict=True)
-        }
-        assert word.split(" of ")[0] in explained[anchor].lower() or word in explained[anchor], word
 
 
 def test_what_each_encoding_is_measured_to_do_is_committed() -> None:
@@ -895,35 +775,18 @@ def test_what_each_encoding_is_measured_to_do_is_committed() -> None:
     ]
 
 
-@pytest.mark.parametrize("page", CHAPTERS)
-def test_links_into_a_page_lead_to_a_heading(page: str) -> None:
-    """Every anchor, in either language, is that of a heading of the page it names."""
-    for lang in ("", ".zh-CN"):
-        text = (ROOT / "docs" / f"{page}{lang}.md").read_text(encoding="utf-8")
-        for file, anchor in re.findall(r"\]\(([^)#]*\.md)?#([^)]+)\)", text):
-            there = (ROOT / "docs" / (file or f"{page}{lang}.md")).read_text(encoding="utf-8")
-            headings = re.findall(r"^#+ (.*)$", there, flags=re.M)
-            anchors = [anchor_of(heading) for heading in headings]
-            assert anchor in anchors, f"{page}{lang}: {file}#{anchor}"
-
-
-def test_links_between_pages_lead_somewhere() -> None:
-    """Every relative link of every page names a file that is there."""
+def test_every_link_leads_somewhere() -> None:
+    """To a file that is there, and to a heading of the page."""
     parts = ("*.md", "docs/*.md", "data/*.md", "benchmarks/**/*.md")
     for page in [path for part in parts for path in ROOT.glob(part)]:
         text = page.read_text(encoding="utf-8")
-        for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
-            if not link.startswith("http"):
-                assert (page.parent / link).exists(), f"{page.name}: {link}"
-
-
-def message(node: ast.expr) -> str:
-    """The text of a (formatted) string, … for what varies."""
-    if isinstance(node, ast.Constant):
-        return str(node.value)
-    if isinstance(node, ast.JoinedStr):
-        return "".join(message(part) for part in node.values)
-    return "…"
+        for file, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", text):
+            if not file.startswith("http"):
+                there = page.parent / file if file else page
+                assert there.exists(), f"{page.name}: {file}"
+                if anchor:
+                    headings = re.findall(r"^#+ (.*)$", there.read_text("utf-8"), flags=re.M)
+                    assert anchor in map(anchor_of, headings), f"{page.name}: {file}#{anchor}"
 
 
 def test_a_study_takes_as_long_as_the_page_says() -> None:
@@ -960,33 +823,6 @@ def test_how_much_of_each_test_was_trained_on_is_what_the_page_says() -> None:
             assert sum(length <= 4 for length in seen) > 0.95 * len(seen)
     assert f"1–10 symbols {found['reverse']} do" in page and found["scan"] == "0%"
     assert f"of the number words {found['number_words']}, of SCAN" in page
-
-
-def test_troubleshooting_names_every_message() -> None:
-    """The first telling words of each sentence that a user's mistake can bring up."""
-    page = " ".join((ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8").split())
-    shown = {"UserError", "Misfit", "SequenceTooLong", "LookupError"}
-    found = 0
-    for path in [*(ROOT / "wawa_transformer").rglob("*.py"), *(ROOT / "scripts").glob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            name = node.func.id if isinstance(node, ast.Call) and hasattr(node.func, "id") else ""
-            # The model's own ValueErrors reach the user as they are.
-            own = (
-                "counting",
-                "kernels",
-                "limits",
-                "nested",
-                "positional",
-                "relative",
-                "transformer",
-            )
-            raised = path.stem in own and name == "ValueError"
-            if name in shown or raised:
-                pieces = message(node.args[0]).rstrip(".").split("…")
-                telling = next((p for p in pieces if len(p) > 11), pieces[-1])[:35].strip()
-                assert telling in page, f"{path.name}: {message(node.args[0])}"
-                found += 1
-    assert found > 40
 
 
 def test_the_package_says_what_there_is() -> None:

@@ -37,14 +37,6 @@ def chapters() -> list[set[str]]:
     return [set(row) for row in rows]
 
 
-def test_every_module_of_the_baseline_is_a_chapter() -> None:
-    """None is left out of the table, and none in it is gone."""
-    there = {path.stem for path in PACKAGE.glob("*.py")} - set(OUTSIDE)
-    assert there == set().union(*chapters())
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    assert "three dozen short modules" in readme and 33 <= len(there) <= 38
-
-
 def test_a_lower_chapter_never_serves_a_higher_one() -> None:
     """Each imports chapters above it, or beside it in its own row."""
     above: set[str] = set()
@@ -80,26 +72,3 @@ def test_what_must_be_read_is_short() -> None:
     marked = re.findall(r"^\| `(\w+)` \| \*\*must read\*\*", table, flags=re.M)
     lines = {m: len((PACKAGE / f"{m}.py").read_text().splitlines()) for m in marked}
     assert len(lines) == 6 and sum(lines.values()) < 1500, lines
-
-
-def test_nobody_but_run_spells_a_file_of_a_run() -> None:
-    """One class knows the names; renaming a file is one edit."""
-    names = re.compile(r"\"[^\"\s]*(?:metrics\.jsonl|result\.json|error\.log|\.pt\b|checkpoints)\"")
-    for path in [*PACKAGE.rglob("*.py"), *SCRIPTS.rglob("*.py")]:
-        if path.name != "runs.py":
-            assert not names.search(path.read_text(encoding="utf-8")), path
-
-
-def test_ci_takes_away_what_the_page_says() -> None:
-    """The commands of the page remove the same as the job that proves them."""
-
-    def removed(text: str) -> set[str]:
-        return {
-            word
-            for line in re.findall(r"^rm (?:-r )?(.*)$", text, flags=re.M)
-            for word in subprocess.run(
-                ["bash", "-c", f"echo {line}"], capture_output=True, text=True
-            ).stdout.split()
-        }
-
-    assert removed(PAGE) == removed((ROOT / ".ci" / "baseline").read_text(encoding="utf-8"))

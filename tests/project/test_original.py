@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 import torch
 from conftest import SCRIPTS
-from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer
-from wawa_transformer.config import UserError, encoding_settings
 
 PAGE = (SCRIPTS.parent / "docs" / "from_the_original.md").read_text(encoding="utf-8")
 CODE = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.M | re.S)
@@ -157,11 +155,3 @@ def test_words_start_as_loud_and_move_farther() -> None:
     assert moved[1] / moved[0] == pytest.approx(16, rel=0.01)
     model = Transformer(500, 500, 256, 1, 4, 16, seed=0)
     assert (model.src_embedding.weight * 16).std().item() == pytest.approx(1, abs=0.01)
-
-
-@pytest.mark.parametrize("name", ["seq_len", "batch_first"])
-def test_no_argument_of_the_original_is_a_setting(name: str) -> None:
-    """The configuration refuses it as any key that does not exist."""
-    config = OmegaConf.create({"pe": {"kind": "sinusoidal", name: 3}})
-    with pytest.raises(UserError, match=f"^pe.{name} does not exist"):
-        encoding_settings(config)

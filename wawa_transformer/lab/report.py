@@ -59,7 +59,6 @@ from wawa_transformer.translation import RANDOMISATIONS
 
 STATUSES = {
     "finished": Words("finished", "完成"),
-    "damaged": Words("damaged", "已损坏"),
     "failed": Words("failed", "失败"),
     "running": Words("running", "进行中"),
     "waiting": Words("waiting", "未开始"),
