@@ -22,7 +22,7 @@ types: .venv/installed ## mypy
 	$(BIN)/mypy
 
 gpu: .venv/installed ## all that a CUDA card can answer, into benchmarks/gpu/; goes on where it stopped
-	$(BIN)/python scripts/project/gpu.py $(ARGS)
+	$(BIN)/python scripts/dev/gpu.py $(ARGS)
 
 LOGDIR ?= results/default/means
 tensorboard: .venv/installed ## the mean curves of the default study, at localhost:6006; LOGDIR=results for every run

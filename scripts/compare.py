@@ -14,8 +14,8 @@ from importlib import import_module
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from wawa_transformer.commandline import script
-from wawa_transformer.config import UserError, printable
+from wawa_transformer.common.files import hold
+from wawa_transformer.common.schema import UserError, printable
 from wawa_transformer.lab.study import (
     check_launcher,
     fill,
@@ -31,8 +31,8 @@ from wawa_transformer.lab.tuning import (
     tuned,
     validation_rows,
 )
-from wawa_transformer.runs import hold
-from wawa_transformer.stopping import Stop
+from wawa_transformer.run.cli import script
+from wawa_transformer.run.signals import Stop
 
 
 @script()

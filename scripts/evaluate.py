@@ -16,15 +16,18 @@ from rich.console import Console
 from rich.table import Column, Table
 from sacrebleu.metrics import BLEU
 
-from wawa_transformer import checkpoint, evaluation, translation
-from wawa_transformer.batching import Examples, encode
-from wawa_transformer.commandline import script
-from wawa_transformer.config import CONFIG_DIR, UserError
-from wawa_transformer.evaluation import METRICS, SHOWN
-from wawa_transformer.runs import Run
-from wawa_transformer.search import Method, build_method
-from wawa_transformer.tasks import TASKS, Task
-from wawa_transformer.text import TextTask, build_task
+from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.data.batching import Examples
+from wawa_transformer.data.load import encode
+from wawa_transformer.data.tasks import TASKS, Task
+from wawa_transformer.data.text import TextTask, build_task
+from wawa_transformer.decode import translation
+from wawa_transformer.decode.strategies import Method, build_method
+from wawa_transformer.run.cli import script
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train import checkpoint, evaluation
+from wawa_transformer.train.evaluation import METRICS, SHOWN
 
 TOLERANCE = 1e-5  # other processors round otherwise
 

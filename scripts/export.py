@@ -4,10 +4,10 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from wawa_transformer import checkpoint
-from wawa_transformer.commandline import script
-from wawa_transformer.export import to_ctranslate2, to_safetensors
-from wawa_transformer.runs import Run
+from wawa_transformer.run.cli import script
+from wawa_transformer.run.export import to_ctranslate2, to_safetensors
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train import checkpoint
 
 
 @script("export")

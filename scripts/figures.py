@@ -10,10 +10,10 @@ from pathlib import Path
 from omegaconf import DictConfig
 from rich.progress import track
 
-from wawa_transformer.commandline import script
+from wawa_transformer.common.files import make_directory
 from wawa_transformer.lesson import settings  # noqa: F401  (registers this script's keys)
 from wawa_transformer.lesson.pictures import draw_all, write_explorer
-from wawa_transformer.runs import make_directory
+from wawa_transformer.run.cli import script
 
 
 @script("figures")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from wawa_transformer.commandline import script
-from wawa_transformer.config import UserError
+from wawa_transformer.common.files import make_directory
+from wawa_transformer.common.schema import UserError
 from wawa_transformer.lesson import settings  # noqa: F401  (registers this script's keys)
 from wawa_transformer.lesson.playground import portable, runs_in, write_playground
-from wawa_transformer.runs import make_directory
+from wawa_transformer.run.cli import script
 
 
 @script("playground")

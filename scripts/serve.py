@@ -9,12 +9,12 @@ from pathlib import Path
 from omegaconf import DictConfig
 from werkzeug.serving import make_server
 
-from wawa_transformer import checkpoint
-from wawa_transformer.commandline import script
-from wawa_transformer.config import UserError
-from wawa_transformer.runs import Run
-from wawa_transformer.search import build_method
-from wawa_transformer.serving import Served, application
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.decode.strategies import build_method
+from wawa_transformer.lesson.serve import Served, application
+from wawa_transformer.run.cli import script
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train import checkpoint
 
 LOCAL = ["127.0.0.1", "localhost"]
 

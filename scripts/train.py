@@ -8,11 +8,11 @@ Several GPUs, or processes:  torchrun --nproc-per-node=2 scripts/train.py pe=lea
 
 from omegaconf import DictConfig
 
-from wawa_transformer.commandline import script, settle, sole
-from wawa_transformer.evaluation import SHOWN
-from wawa_transformer.processes import is_main
-from wawa_transformer.runs import Run
-from wawa_transformer.training import attempt, train
+from wawa_transformer.run.cli import script, settle, sole
+from wawa_transformer.run.distributed import is_main
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train.evaluation import SHOWN
+from wawa_transformer.train.loop import attempt, train
 
 
 @script(several=True)

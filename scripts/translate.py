@@ -12,13 +12,13 @@ from pathlib import Path
 from omegaconf import DictConfig
 from tokenizers import Tokenizer
 
-from wawa_transformer import checkpoint, evaluation
-from wawa_transformer.commandline import script
-from wawa_transformer.config import UserError
-from wawa_transformer.search import build_method
-from wawa_transformer.tracking import attention_picture, cross_attention
-from wawa_transformer.transformer import Transformer
-from wawa_transformer.translation import Hypothesis, hypotheses, read, unknown
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.decode.strategies import build_method
+from wawa_transformer.decode.translation import Hypothesis, hypotheses, read, unknown
+from wawa_transformer.model.transformer import Transformer
+from wawa_transformer.run.cli import script
+from wawa_transformer.train import checkpoint, evaluation
+from wawa_transformer.train.tracking import attention_picture, cross_attention
 
 AT_ONCE = 2**16  # bytes that are read, and so lines that are translated, together
 LONGEST = 10**5  # bytes of a line

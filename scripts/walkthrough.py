@@ -8,9 +8,9 @@ import sys
 
 from omegaconf import DictConfig
 
-from wawa_transformer.commandline import script
 from wawa_transformer.lesson import settings  # noqa: F401  (registers this script's keys)
 from wawa_transformer.lesson.walkthrough import spoken, walk
+from wawa_transformer.run.cli import script
 
 
 def wait() -> None:

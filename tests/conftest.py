@@ -21,10 +21,9 @@ from chromium import chromium
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from wawa_transformer import commandline  # noqa: F401  (registers the schema)
-from wawa_transformer.config import CONFIG_DIR
-from wawa_transformer.counting import Counting
-from wawa_transformer.positional import ENCODINGS
+from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.positional.base import ENCODINGS
+from wawa_transformer.positional.position_ids import Counting
 
 SCRIPTS = CONFIG_DIR.parent / "scripts"
 # A run of about a second: small data, few steps, short tests.

@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 from torch._dynamo.utils import counters
 
 from wawa_transformer import Transformer
-from wawa_transformer.batching import Examples, collate, encode, plan
-from wawa_transformer.config import UserError
-from wawa_transformer.loss import cross_entropy
-from wawa_transformer.preparation import padded_sizes
-from wawa_transformer.tasks import TASKS
-from wawa_transformer.text import build_task
-from wawa_transformer.training import stream, train
-from wawa_transformer.transformer import BOS, EOS, causal_mask
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.special_ids import BOS, EOS
+from wawa_transformer.data.batching import Examples, collate, plan
+from wawa_transformer.data.load import encode
+from wawa_transformer.data.tasks import TASKS
+from wawa_transformer.data.text import build_task
+from wawa_transformer.model.loss import cross_entropy
+from wawa_transformer.model.masks import causal_mask
+from wawa_transformer.train.loop import stream, train
+from wawa_transformer.train.setup import padded_sizes
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=200)
 

@@ -18,10 +18,11 @@ from speed import card, decoding, growth, model, peers, study, text
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from wawa_transformer import Transformer, training
-from wawa_transformer.batching import encode
-from wawa_transformer.config import CONFIG_DIR
-from wawa_transformer.text import build_task
+from wawa_transformer import Transformer
+from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.data.load import encode
+from wawa_transformer.data.text import build_task
+from wawa_transformer.train import loop
 
 DATA = CONFIG_DIR.parent / "data"
 CPU = torch.device("cpu")
@@ -214,7 +215,7 @@ def test_the_stages_of_a_run_are_all_of_it(monkeypatch: pytest.MonkeyPatch) -> N
         f"{o}_over_sinusoidal" for o in others
     }
     assert min(found.values()) > 0
-    assert training.loop.__module__ == training.__name__, "nothing is left in its place"
+    assert loop.loop.__module__ == loop.__name__, "nothing is left in its place"
 
 
 def test_memory_is_that_of_the_work_alone() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from wawa_transformer import cache
-from wawa_transformer.batching import encode
-from wawa_transformer.cache import cached
-from wawa_transformer.config import CONFIG_DIR
-from wawa_transformer.text import TextTask
+from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.data import cache
+from wawa_transformer.data.cache import cached
+from wawa_transformer.data.load import encode
+from wawa_transformer.data.text import TextTask
 
 DATA = CONFIG_DIR.parent / "data"
 

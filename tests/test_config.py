@@ -11,22 +11,19 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from wawa_transformer import commandline
-from wawa_transformer.commandline import answered, check_use, explain, validate
-from wawa_transformer.config import (
-    CONFIG_DIR,
-    TranslateConfig,
-    UserError,
-    build_model,
-)
-from wawa_transformer.counting import Counting
-from wawa_transformer.positional import ENCODINGS
-from wawa_transformer.runs import Run
-from wawa_transformer.search import build_method
-from wawa_transformer.seeds import seed_for
-from wawa_transformer.stopping import STATUS
-from wawa_transformer.tasks import word_tokenizer
-from wawa_transformer.text import build_task
+from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.seeds import seed_for
+from wawa_transformer.data.tasks import word_tokenizer
+from wawa_transformer.data.text import build_task
+from wawa_transformer.decode.strategies import build_method
+from wawa_transformer.positional.base import ENCODINGS
+from wawa_transformer.positional.position_ids import Counting
+from wawa_transformer.run import cli
+from wawa_transformer.run.cli import answered, check_use, explain, validate
+from wawa_transformer.run.config import TranslateConfig, build_model
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.run.signals import STATUS
 
 WORDS = word_tokenizer([*"0123456789", "+"])
 
@@ -224,6 +221,6 @@ def test_a_run_of_no_study_lies_beside_the_default_one(
         overrides=SimpleNamespace(task=given),
         runtime=SimpleNamespace(choices=SimpleNamespace(task=task, pe=pe)),
     )
-    monkeypatch.setattr(commandline.HydraConfig, "get", lambda: there)
-    commandline.settle(config)
+    monkeypatch.setattr(cli.HydraConfig, "get", lambda: there)
+    cli.settle(config)
     assert config.study.name == place

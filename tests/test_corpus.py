@@ -20,15 +20,18 @@ from datasets import Dataset
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from wawa_transformer import cache, checkpoint, corpus, text
-from wawa_transformer.batching import Sequences, encode, plan
-from wawa_transformer.config import CONFIG_DIR, UserError
-from wawa_transformer.evaluation import test_results as scored
-from wawa_transformer.runs import Run, read_lines
-from wawa_transformer.seeds import seed_for
-from wawa_transformer.text import TextTask, build_task
-from wawa_transformer.training import stream, train
-from wawa_transformer.translation import translate
+from wawa_transformer.common.files import CONFIG_DIR, read_lines
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.seeds import seed_for
+from wawa_transformer.data import cache, corpus, text
+from wawa_transformer.data.batching import Sequences, plan
+from wawa_transformer.data.load import encode
+from wawa_transformer.data.text import TextTask, build_task
+from wawa_transformer.decode.translation import translate
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train import checkpoint
+from wawa_transformer.train.evaluation import test_results as scored
+from wawa_transformer.train.loop import stream, train
 
 DATA = CONFIG_DIR.parent / "data"
 SPLITS = ("train", "validation", "test")
@@ -265,7 +268,7 @@ def test_windows_cut_an_epoch_into_parts_of_the_one_permutation(
 ) -> None:
     """Every example once; each window's own together, and within the budget."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wawa_transformer.batching.WINDOW", window)
+        patch.setattr("wawa_transformer.data.batching.WINDOW", window)
         batches = list(plan(sizes, 100, 3, 4, bucket))
         assert batches == list(plan(sizes, 100, 3, 4, bucket))
     order = np.random.default_rng(seed_for(3, "order", 4)).permutation(len(sizes)).tolist()
@@ -281,7 +284,7 @@ def test_a_run_goes_on_over_the_borders_of_windows_and_epochs(
     accumulate: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From any step on the batches are those of the run that was never stopped."""
-    monkeypatch.setattr("wawa_transformer.batching.WINDOW", 50)
+    monkeypatch.setattr("wawa_transformer.data.batching.WINDOW", 50)
     task = TextTask(**{**SMALL, **sides(tmp_path, "txt", LINES[:180])}, stream=True)
     data = task.dataset(0)
     examples = encode(data["train"], task.tokenizer(data))
@@ -327,7 +330,7 @@ def test_a_streamed_run_is_the_run_from_memory_and_needs_no_text_to_translate(
         "trainer.attention_maps=false", "progress=false", "trainer.batch_tokens=300",
         "task.validation_size=5", "task.test_size=5", f"output_dir={tmp_path}/o",
     ]  # fmt: skip
-    monkeypatch.setattr("wawa_transformer.batching.WINDOW", 64)
+    monkeypatch.setattr("wawa_transformer.data.batching.WINDOW", 64)
     results, configs = [], []
     for on_disk in ("false", "true"):
         configs.append(configure(*common, f"task.stream={on_disk}"))

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wawa_transformer import Transformer
-from wawa_transformer.config import UserError, build_model
-from wawa_transformer.counting import Counting
-from wawa_transformer.positional import Encoding, Place, SequenceTooLong, build
-from wawa_transformer.text import build_task
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.data.text import build_task
+from wawa_transformer.positional.base import Encoding, Place, SequenceTooLong, build
+from wawa_transformer.positional.position_ids import Counting
+from wawa_transformer.run.config import build_model
 
 PLUS = 5
 IDS = st.lists(st.lists(st.integers(3, 9), min_size=1, max_size=8), min_size=1, max_size=3)

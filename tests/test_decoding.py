@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wawa_transformer import Transformer
-from wawa_transformer.decoding import greedy, most_probable
-from wawa_transformer.transformer import BOS, EOS, PAD, padding_mask
+from wawa_transformer.common.special_ids import BOS, EOS, PAD
+from wawa_transformer.decode.greedy import greedy, most_probable
+from wawa_transformer.model.masks import padding_mask
 
 SRC = torch.tensor([[5, 6, 7, 8], [4, 9, 0, 0]])
 

@@ -12,13 +12,15 @@ import torch
 from conftest import TINY, configure
 from safetensors import safe_open
 
-from wawa_transformer import Transformer, checkpoint
-from wawa_transformer.config import CONFIG_DIR, UserError
-from wawa_transformer.decoding import greedy
-from wawa_transformer.export import from_safetensors, to_ctranslate2
-from wawa_transformer.runs import Run
-from wawa_transformer.training import train
-from wawa_transformer.translation import read
+from wawa_transformer import Transformer
+from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.decode.greedy import greedy
+from wawa_transformer.decode.translation import read
+from wawa_transformer.run.export import from_safetensors, to_ctranslate2
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train import checkpoint
+from wawa_transformer.train.loop import train
 
 DATA = CONFIG_DIR.parent / "data"
 

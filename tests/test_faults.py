@@ -1,4 +1,4 @@
-"""A few torn files of ``scripts/faults.py``; the script itself tries many more."""
+"""A few torn files of ``scripts/dev/faults.py``; the script itself tries many more."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from conftest import SCRIPTS
 
-FAULTS = runpy.run_path(str(SCRIPTS / "faults.py"))
+FAULTS = runpy.run_path(str(SCRIPTS / "dev" / "faults.py"))
 
 
 def test_torn_files_are_noticed_or_made_whole(tmp_path: Path) -> None:

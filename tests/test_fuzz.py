@@ -24,11 +24,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
-from wawa_transformer.commandline import check_groups, explain, fields, validate
-from wawa_transformer.config import CONFIG_DIR, Config, UserError
-from wawa_transformer.positional import ENCODINGS, Place
-from wawa_transformer.tasks import TASKS
-from wawa_transformer.training import train
+from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.data.tasks import TASKS
+from wawa_transformer.positional.base import ENCODINGS, Place
+from wawa_transformer.run.cli import check_groups, explain, fields, validate
+from wawa_transformer.run.config import Config
+from wawa_transformer.train.loop import train
 
 # As they are typed. Hydra reads some as null, truth, number, list, dictionary or interpolation.
 STRANGE = [

@@ -14,13 +14,14 @@ from omegaconf import DictConfig
 from torch._dynamo.utils import counters
 
 from wawa_transformer import Transformer
-from wawa_transformer.batching import Batch, encode
-from wawa_transformer.decoding import greedy
-from wawa_transformer.loss import loss_and_nll
-from wawa_transformer.runs import Run
-from wawa_transformer.stopping import Stopped
-from wawa_transformer.text import build_task
-from wawa_transformer.training import stream, train
+from wawa_transformer.data.batching import Batch
+from wawa_transformer.data.load import encode
+from wawa_transformer.data.text import build_task
+from wawa_transformer.decode.greedy import greedy
+from wawa_transformer.model.loss import loss_and_nll
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.run.signals import Stopped
+from wawa_transformer.train.loop import stream, train
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 Tiny = Callable[..., DictConfig]
@@ -103,16 +104,16 @@ def test_the_same_seed_gives_the_same_bits_and_so_does_a_run_that_was_stopped(
     given = (*GPU, f"trainer.bf16={bf16}", "trainer.steps=16", "trainer.eval_every=8")
     one, two = (tiny(*given, f"output_dir={tmp_path / name}") for name in ("one", "two"))
     train(one)
-    from wawa_transformer import training as module
+    from wawa_transformer.train import loop, setup
 
-    save = module.save_state
+    save = setup.save_state
 
     def stop(*arguments: object) -> None:
         save(*arguments)  # type: ignore[arg-type]
-        monkeypatch.setattr(module, "save_state", save)
+        monkeypatch.setattr(loop, "save_state", save)
         raise Stopped("in a test")
 
-    monkeypatch.setattr(module, "save_state", stop)
+    monkeypatch.setattr(loop, "save_state", stop)
     with pytest.raises(Stopped):
         train(two)
     train(two)

@@ -14,8 +14,8 @@ from test_relative import DH, H, heads, make, scores
 from torch import Tensor
 
 from wawa_transformer import Transformer
-from wawa_transformer.positional import Place, Positions, build, consecutive
-from wawa_transformer.tracking import attention_maps
+from wawa_transformer.positional.base import Place, Positions, build, consecutive
+from wawa_transformer.train.tracking import attention_maps
 
 PAIRS = [(i, j) for i in range(4) for j in range(8)]  # queries 3 … 6, keys 0 … 7
 

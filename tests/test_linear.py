@@ -14,13 +14,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch._dynamo.testing import CompileCounter
 
-from wawa_transformer import Transformer, loss, machine, translation
-from wawa_transformer import linear as module
-from wawa_transformer.batching import encode
-from wawa_transformer.linear import Linear, linear, mkl_alone, mkl_is_slow, weights_stay
-from wawa_transformer.runs import Run
-from wawa_transformer.text import build_task
-from wawa_transformer.training import train
+from wawa_transformer import Transformer
+from wawa_transformer.data.load import encode
+from wawa_transformer.data.text import build_task
+from wawa_transformer.decode import translation
+from wawa_transformer.fast import linear
+from wawa_transformer.fast.linear import Linear, linear, mkl_alone, mkl_is_slow, weights_stay
+from wawa_transformer.model import loss
+from wawa_transformer.run import device as run_device
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train.loop import train
 
 pytestmark = pytest.mark.skipif(
     not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this torch has no oneDNN"
@@ -30,8 +33,8 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """On any processor, and for any size."""
-    monkeypatch.setattr(module, "mkl_is_slow", lambda: True)
-    monkeypatch.setattr(module, "LEAST", 1)
+    monkeypatch.setattr(linear, "mkl_is_slow", lambda: True)
+    monkeypatch.setattr(linear, "LEAST", 1)
 
 
 def by_onednn(y: Tensor) -> bool:
@@ -44,13 +47,13 @@ def by_onednn(y: Tensor) -> bool:
 def products(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     """What was multiplied the other way since."""
     made: list[Tensor] = []
-    real = module.product
+    real = linear.product
 
     def noted(*tensors: Tensor) -> Tensor:
         made.append(real(*tensors))
         return made[-1]
 
-    monkeypatch.setattr(module, "product", noted)
+    monkeypatch.setattr(linear, "product", noted)
     return made
 
 
@@ -214,18 +217,18 @@ def test_only_what_it_is_for_goes_this_way(monkeypatch: pytest.MonkeyPatch) -> N
     with contextlib.suppress(KeyError), mkl_alone():
         raise KeyError
     assert by_onednn(layer(x)), "what fails inside leaves nothing behind"
-    monkeypatch.setattr(module, "LEAST", 4 * 8 * 5 + 1)
+    monkeypatch.setattr(linear, "LEAST", 4 * 8 * 5 + 1)
     assert plain(layer, x)
-    monkeypatch.setattr(module, "LEAST", 4 * 8 * 5)
+    monkeypatch.setattr(linear, "LEAST", 4 * 8 * 5)
     assert by_onednn(layer(x))
-    monkeypatch.setattr(module, "mkl_is_slow", lambda: False)
+    monkeypatch.setattr(linear, "mkl_is_slow", lambda: False)
     assert plain(layer, x)
 
 
 def test_a_compiler_sees_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """The choice is the compiler's, and no size makes it compile again but the second."""
     torch._dynamo.reset()
-    monkeypatch.setattr(module, "LEAST", 1000)
+    monkeypatch.setattr(linear, "LEAST", 1000)
     layer, counter = Linear(8, 5), CompileCounter()
     compiled = torch.compile(layer, backend=counter, fullgraph=True)
     for rows in (3, 4, 5, 400):  # 120 … 16,000 multiplications
@@ -258,7 +261,7 @@ def test_whose_processors_these_are(
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
     name = "AMD64 Family 26, AuthenticAMD"  # as Windows has it
-    monkeypatch.setattr(module.platform, "processor", lambda: name)
+    monkeypatch.setattr(linear.platform, "processor", lambda: name)
     assert mkl_is_slow.__wrapped__() is slow
     for other in (torch.backends.mkl, torch.backends.mkldnn):
         with monkeypatch.context() as patch:
@@ -270,7 +273,7 @@ def test_whose_processors_these_are(
 
 def test_utilisation_is_measured_by_what_a_step_takes(products: list[Tensor]) -> None:
     """Else it could be more than all."""
-    assert machine.matrix_rate.__wrapped__(torch.device("cpu")) > 1e6
+    assert run_device.matrix_rate.__wrapped__(torch.device("cpu")) > 1e6
     assert len(products) == 5
 
 
@@ -282,7 +285,7 @@ def test_a_run_takes_it_and_is_the_same(
     monkeypatch.setattr(loss, "MANY_WORDS", 1)  # its products, too
     curves, results = [], []
     for slow in (True, False):
-        monkeypatch.setattr(module, "mkl_is_slow", lambda slow=slow: slow)
+        monkeypatch.setattr(linear, "mkl_is_slow", lambda slow=slow: slow)
         config.output_dir += "x"
         results.append(train(config))
         rows = Run.of(config).metrics()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from wawa_transformer.machine import keep_memory
+from wawa_transformer.run.device import keep_memory
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")

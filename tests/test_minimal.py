@@ -17,12 +17,11 @@ from conftest import SCRIPTS
 from torch import Tensor, nn
 
 from wawa_transformer import Transformer
-from wawa_transformer.config import TrainerConfig
-from wawa_transformer.decoding import greedy
-from wawa_transformer.loss import loss_and_nll
-from wawa_transformer.preparation import adamw
-from wawa_transformer.training import schedule
-from wawa_transformer.transformer import causal_mask
+from wawa_transformer.decode.greedy import greedy
+from wawa_transformer.model.loss import loss_and_nll
+from wawa_transformer.model.masks import causal_mask
+from wawa_transformer.run.config import TrainerConfig
+from wawa_transformer.train.optim import adamw, schedule
 
 FILE = SCRIPTS / "minimal.py"
 every_encoding = pytest.mark.parametrize("pe", sorted(minimal.ENCODINGS))

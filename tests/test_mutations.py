@@ -10,14 +10,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wawa_transformer import Transformer, checkpoint, evaluation, translation
-from wawa_transformer.batching import Batch, Examples, collate, encode, plan
-from wawa_transformer.dropout import Dropout
-from wawa_transformer.runs import Run
-from wawa_transformer.sinusoid import sinusoid_table
-from wawa_transformer.text import build_task
-from wawa_transformer.training import train
-from wawa_transformer.transformer import EOS, Residual
+from wawa_transformer import Transformer
+from wawa_transformer.common.special_ids import EOS
+from wawa_transformer.data.batching import Batch, Examples, collate, plan
+from wawa_transformer.data.load import encode
+from wawa_transformer.data.text import build_task
+from wawa_transformer.decode import translation
+from wawa_transformer.fast.dropout import Dropout
+from wawa_transformer.model.transformer import Residual
+from wawa_transformer.positional.sinusoid_designs import sinusoid_table
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train import checkpoint, evaluation
+from wawa_transformer.train.loop import train
 
 
 def summed_loss(model: Transformer, batch: Batch) -> Tensor:

@@ -18,10 +18,10 @@ from x_transformers.x_transformers import (
 )
 
 from wawa_transformer import Transformer
-from wawa_transformer.decoding import greedy
-from wawa_transformer.positional import Place, build, consecutive
-from wawa_transformer.search import Beam
-from wawa_transformer.transformer import EOS
+from wawa_transformer.common.special_ids import EOS
+from wawa_transformer.decode.greedy import greedy
+from wawa_transformer.decode.strategies import Beam
+from wawa_transformer.positional.base import Place, build, consecutive
 
 B, H, S, DH = 2, 4, 9, 8
 QUERY, KEY = consecutive(5, 3), consecutive(S)

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer
-from wawa_transformer.dropout import Dropout
-from wawa_transformer.positional import (
+from wawa_transformer.fast.dropout import Dropout
+from wawa_transformer.positional.base import (
     ENCODINGS,
     ROLES,
     Encoding,
-    LearnedEncoding,
     NoEncoding,
     Place,
     Positions,
@@ -27,7 +26,14 @@ from wawa_transformer.positional import (
     build,
     consecutive,
 )
-from wawa_transformer.sinusoid import BANDS, LAYOUTS, ORDERS, SPACINGS, sinusoid_table
+from wawa_transformer.positional.learned import LearnedEncoding
+from wawa_transformer.positional.sinusoid_designs import (
+    BANDS,
+    LAYOUTS,
+    ORDERS,
+    SPACINGS,
+    sinusoid_table,
+)
 
 
 def formula(position: int, dimension: int, d_model: int) -> float:

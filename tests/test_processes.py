@@ -22,14 +22,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import DictConfig
 
-from wawa_transformer import checkpoint, evaluation, preparation, processes, training
-from wawa_transformer.batching import Batch
-from wawa_transformer.config import UserError
-from wawa_transformer.preparation import prepare
-from wawa_transformer.runs import LOCK, Run, holder
-from wawa_transformer.stopping import Stopped
-from wawa_transformer.training import train
-from wawa_transformer.transformer import PAD
+from wawa_transformer.common.files import LOCK, holder
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.special_ids import PAD
+from wawa_transformer.data.batching import Batch
+from wawa_transformer.run import distributed
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.run.signals import Stopped
+from wawa_transformer.train import checkpoint, evaluation, setup
+from wawa_transformer.train.loop import train
+from wawa_transformer.train.setup import prepare
 
 
 @pytest.mark.parametrize("machines", [1, 2])
@@ -142,13 +144,13 @@ def test_a_run_of_two_processes_that_was_stopped_ends_with_the_same_bits(
         return configure(*TINY, *given, f"output_dir={tmp_path}/{name}")
 
     def stops() -> None:
-        save = training.save_state
+        save = setup.save_state
 
         def save_once(*arguments: Any, **words: Any) -> None:
             save(*arguments, **words)
             raise Stopped("in a test")
 
-        training.save_state = save_once
+        setup.save_state = save_once
         with pytest.raises(Stopped):
             train(begun("stopped"))
 
@@ -182,15 +184,15 @@ def test_each_example_is_scored_by_one_process(tiny, monkeypatch: pytest.MonkeyP
     config = tiny()
     run = Run.of(config)
     run.directory.mkdir(parents=True)
-    training = prepare(config, run)
+    loop = prepare(config, run)
     monkeypatch.setattr(evaluation, "BATCH_TOKENS", 16)  # so that there are several batches
-    whole = evaluation.score(training.model, training.data.test)
+    whole = evaluation.score(loop.model, loop.data.test)
     parts = []
     for rank in range(3):
-        monkeypatch.setattr(processes, "rank", lambda rank=rank: rank)
-        monkeypatch.setattr(processes, "world", lambda: 3)
-        monkeypatch.setattr(processes, "total", lambda values: values)
-        parts.append(evaluation.score(training.model, training.data.test))
+        monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
+        monkeypatch.setattr(distributed, "world", lambda: 3)
+        monkeypatch.setattr(distributed, "total", lambda values: values)
+        parts.append(evaluation.score(loop.model, loop.data.test))
     for name, values in whole.items():
         np.testing.assert_array_equal(sum(part[name] for part in parts), values, err_msg=name)
         assert all(part[name].sum() < values.sum() or not values.sum() for part in parts)
@@ -205,24 +207,24 @@ def test_each_process_draws_masks_of_its_own_and_finds_them_again(
     run.directory.mkdir(parents=True)
     prepare(config, run)
     first = torch.get_rng_state()
-    monkeypatch.setattr(processes, "world", lambda: 2)
-    monkeypatch.setattr(processes, "together", lambda: None)
-    monkeypatch.setattr(processes, "rank", lambda: 1)
-    training = prepare(config, run)
+    monkeypatch.setattr(distributed, "world", lambda: 2)
+    monkeypatch.setattr(distributed, "together", lambda: None)
+    monkeypatch.setattr(distributed, "rank", lambda: 1)
+    loop = prepare(config, run)
     second = torch.get_rng_state()
     assert not torch.equal(first, second)
 
-    monkeypatch.setattr(processes, "rank", lambda: 0)
-    monkeypatch.setattr(processes, "gather", lambda own: torch.stack((first, own)))
-    preparation.save_state(training)
+    monkeypatch.setattr(distributed, "rank", lambda: 0)
+    monkeypatch.setattr(distributed, "gather", lambda own: torch.stack((first, own)))
+    setup.save_state(loop)
     for rank, state in enumerate((first, second)):
         torch.manual_seed(1234)
-        monkeypatch.setattr(processes, "rank", lambda rank=rank: rank)
+        monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
         prepare(config, run)
         assert torch.equal(torch.get_rng_state(), state)
 
-    monkeypatch.setattr(processes, "world", lambda: 1)
-    monkeypatch.setattr(processes, "rank", lambda: 0)
+    monkeypatch.setattr(distributed, "world", lambda: 1)
+    monkeypatch.setattr(distributed, "rank", lambda: 0)
     with pytest.raises(UserError, match="was begun by 2 processes, and this is one of 1: .*seed"):
         prepare(config, run)
     state = checkpoint.load(run.checkpoint("last"))
@@ -255,7 +257,7 @@ def test_restarts_that_could_meet_the_dead_are_refused(monkeypatch: pytest.Monke
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
     with pytest.raises(UserError, match="set the environment's TORCH_DISABLE_SHARE_RDZV_TCP_STORE"):
-        processes.check_restarts()
+        distributed.check_restarts()
     for name, value in (
         ("TORCHELASTIC_USE_AGENT_STORE", "False"),
         ("TORCHELASTIC_MAX_RESTARTS", "0"),
@@ -263,7 +265,7 @@ def test_restarts_that_could_meet_the_dead_are_refused(monkeypatch: pytest.Monke
     ):
         with monkeypatch.context() as other:
             other.setenv(name, value)
-            processes.check_restarts()
+            distributed.check_restarts()
 
 
 def test_the_loss_of_another_process_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,15 +273,15 @@ def test_the_loss_of_another_process_is_a_sentence(monkeypatch: pytest.MonkeyPat
     names = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
     for name, value in zip(names, "0210", strict=True):
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(processes, "launched", lambda: True)
-    monkeypatch.setattr(processes, "together", lambda: None)
-    monkeypatch.setattr(processes.dist, "rendezvous", lambda _: iter([(None, 0, 2)]))
-    monkeypatch.setattr(processes.dist, "init_process_group", lambda *_, **__: None)
-    monkeypatch.setattr(processes.dist, "destroy_process_group", lambda: None)
+    monkeypatch.setattr(distributed, "launched", lambda: True)
+    monkeypatch.setattr(distributed, "together", lambda: None)
+    monkeypatch.setattr(distributed.dist, "rendezvous", lambda _: iter([(None, 0, 2)]))
+    monkeypatch.setattr(distributed.dist, "init_process_group", lambda *_, **__: None)
+    monkeypatch.setattr(distributed.dist, "destroy_process_group", lambda: None)
     with (
         pytest.raises(UserError, match="another process of this run has ended"),
-        processes.joined("cpu"),
+        distributed.joined("cpu"),
     ):
         raise RuntimeError("[/gloo/transport/tcp/pair.cc:537] Connection closed by peer")
-    with pytest.raises(RuntimeError, match="shapes"), processes.joined("cpu"):
+    with pytest.raises(RuntimeError, match="shapes"), distributed.joined("cpu"):
         raise RuntimeError("shapes do not fit")

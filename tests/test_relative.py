@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from wawa_transformer import Transformer, relative
-from wawa_transformer.counting import Counting
-from wawa_transformer.positional import Encoding, Place, Positions, build, consecutive
-from wawa_transformer.relative import alibi_slopes
-from wawa_transformer.sinusoid import sinusoid_table
+from wawa_transformer import Transformer
+from wawa_transformer.positional import relative
+from wawa_transformer.positional.alibi import alibi_slopes
+from wawa_transformer.positional.base import Encoding, Place, Positions, build, consecutive
+from wawa_transformer.positional.position_ids import Counting
+from wawa_transformer.positional.sinusoid_designs import sinusoid_table
 
 B, H, DH, D = 2, 3, 4, 12
 

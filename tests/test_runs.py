@@ -14,13 +14,14 @@ import pytest
 import torch
 from conftest import SCRIPTS, TINY, configure, run_script, warm_python
 
-from wawa_transformer import checkpoint
-from wawa_transformer.config import UserError
-from wawa_transformer.positional import ENCODINGS, Encoding, Positions
-from wawa_transformer.runs import LOCK, Run, hold, identity, write_atomically
-from wawa_transformer.stopping import STATUS
-from wawa_transformer.tracking import Tracker
-from wawa_transformer.training import train
+from wawa_transformer.common.files import LOCK, hold, write_atomically
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.positional.base import ENCODINGS, Encoding, Positions
+from wawa_transformer.run.run_dir import Run, identity
+from wawa_transformer.run.signals import STATUS
+from wawa_transformer.train import checkpoint
+from wawa_transformer.train.loop import train
+from wawa_transformer.train.tracking import Tracker
 
 LONG = ["trainer.steps=100000", "trainer.eval_every=50", "trainer.log_every=10"]
 

@@ -16,11 +16,11 @@ from test_transformer import HEADS, LAYERS, D, ours, padded
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from wawa_transformer import scoring
-from wawa_transformer.attention import MultiHeadAttention
-from wawa_transformer.positional import ENCODINGS, Encoding, Place, build, consecutive
-from wawa_transformer.scoring import Doors, fast_attention, fused, summed
-from wawa_transformer.transformer import causal_mask
+from wawa_transformer.fast import attention
+from wawa_transformer.fast.attention import Doors, fast_attention, fused, summed
+from wawa_transformer.model.attention import MultiHeadAttention
+from wawa_transformer.model.masks import causal_mask
+from wawa_transformer.positional.base import ENCODINGS, Encoding, Place, build, consecutive
 
 BIASED = sorted(kind for kind, cls in ENCODINGS.items() if cls.bias is not Encoding.bias)
 ACROSS = [f"{kind}_cross" if kind in RELATIVE else kind for kind in BIASED]
@@ -29,9 +29,9 @@ ACROSS = [f"{kind}_cross" if kind in RELATIVE else kind for kind in BIASED]
 @pytest.fixture
 def two_by_two(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a processor's cache held the scores of two queries and no more."""
-    monkeypatch.setattr(scoring, "SCORES", 1)
-    monkeypatch.setattr(scoring, "FEWEST_ROWS", 2)
-    monkeypatch.setattr("wawa_transformer.relative.MANY_PAIRS", 1)
+    monkeypatch.setattr(attention, "SCORES", 1)
+    monkeypatch.setattr(attention, "FEWEST_ROWS", 2)
+    monkeypatch.setattr("wawa_transformer.positional.relative.MANY_PAIRS", 1)
 
 
 def trained(name: str, src: Tensor, tgt: Tensor, whole: bool = False) -> list[Tensor]:
@@ -83,7 +83,7 @@ def test_a_part_has_the_keys_that_it_may_see(
         seen.append((q.size(2), k.size(2)))
         return fused(q, k, v, mask, *kernel)
 
-    monkeypatch.setattr(scoring, "fused", noted)
+    monkeypatch.setattr(attention, "fused", noted)
     fast_attention(
         *torch.randn(3, 2, HEADS, 5, D // HEADS), causal_mask(5), Doors(encoding, at, at)
     )
@@ -244,7 +244,7 @@ def test_few_keys_become_as_many_as_a_vector_holds(
     weights = torch.randn(y.shape, generator=draw)
     for output in (y, expected):
         (output * weights).sum().backward()
-    assert found == [scoring.VECTOR]
+    assert found == [attention.VECTOR]
     torch.testing.assert_close(y.double(), expected, rtol=1e-4, atol=1e-5)
     both = zip(ours, exact, strict=True)
     for mine, reference in [*both, *([biases] if trains else [])]:

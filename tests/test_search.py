@@ -9,9 +9,9 @@ import torch
 from conftest import MODELS
 
 from wawa_transformer import Transformer
-from wawa_transformer.decoding import greedy
-from wawa_transformer.search import Beam, Greedy, Sample
-from wawa_transformer.transformer import BOS, EOS, PAD
+from wawa_transformer.common.special_ids import BOS, EOS, PAD
+from wawa_transformer.decode.greedy import greedy
+from wawa_transformer.decode.strategies import Beam, Greedy, Sample
 
 SRC = torch.tensor([[5, 4, 5, 4], [4, 5, 0, 0], [5, 5, 4, 0]])
 V, LONGEST = 6, 4

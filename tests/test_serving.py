@@ -12,11 +12,11 @@ from conftest import TINY, configure
 from werkzeug.serving import make_server
 from werkzeug.test import Client
 
-from wawa_transformer import checkpoint
-from wawa_transformer.runs import Run
-from wawa_transformer.search import Greedy
-from wawa_transformer.serving import Served, application
-from wawa_transformer.training import train
+from wawa_transformer.decode.strategies import Greedy
+from wawa_transformer.lesson.serve import Served, application
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train import checkpoint
+from wawa_transformer.train.loop import train
 
 LOCAL = ["127.0.0.1", "localhost"]
 

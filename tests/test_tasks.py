@@ -12,15 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wawa_transformer.config import UserError
-from wawa_transformer.scan import Scan, scan_commands
-from wawa_transformer.tasks import (
-    SPECIAL_TOKENS,
-    TASKS,
-    GeneratedTask,
-    letters,
-    number_words,
-)
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.data.scan import Scan, scan_commands
+from wawa_transformer.data.tasks import SPECIAL_TOKENS, TASKS, GeneratedTask, letters, number_words
 
 GENERATED = sorted(kind for kind, cls in TASKS.items() if issubclass(cls, GeneratedTask))
 SEQUENCES = ["copy", "cumsum", "duplicate", "letters", "reverse", "sort"]

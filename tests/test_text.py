@@ -14,11 +14,12 @@ from conftest import TINY, configure
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wawa_transformer import text
-from wawa_transformer.config import CONFIG_DIR, UserError
-from wawa_transformer.runs import Run, read_lines
-from wawa_transformer.text import TextTask, build_task, read_sentences
-from wawa_transformer.training import train
+from wawa_transformer.common.files import CONFIG_DIR, read_lines
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.data import text
+from wawa_transformer.data.text import TextTask, build_task, read_sentences
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train.loop import train
 
 DATA = CONFIG_DIR.parent / "data"
 SAMPLE = TextTask(

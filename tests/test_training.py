@@ -16,18 +16,23 @@ import torch
 from conftest import SCRIPTS, TINY, configure, run_script
 from torch.utils.tensorboard import SummaryWriter  # noqa: F401  (imported before the clock starts)
 
-from wawa_transformer import checkpoint, evaluation, machine, preparation
-from wawa_transformer import training as training_module
-from wawa_transformer.batching import collate, encode
-from wawa_transformer.config import UserError
-from wawa_transformer.decoding import greedy
-from wawa_transformer.loss import cross_entropy
-from wawa_transformer.machine import matrix_rate
-from wawa_transformer.preparation import data_of, prepare
-from wawa_transformer.runs import Run
-from wawa_transformer.text import build_task
-from wawa_transformer.training import flops, schedule, stream, train
-from wawa_transformer.transformer import BOS, EOS, FeedForward, Transformer
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.special_ids import BOS, EOS
+from wawa_transformer.data import load
+from wawa_transformer.data.batching import collate
+from wawa_transformer.data.load import data_of, encode
+from wawa_transformer.data.text import build_task
+from wawa_transformer.decode.greedy import greedy
+from wawa_transformer.model.loss import cross_entropy
+from wawa_transformer.model.transformer import FeedForward, Transformer
+from wawa_transformer.run import device as run_device
+from wawa_transformer.run.device import matrix_rate
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train import checkpoint, evaluation, loop
+from wawa_transformer.train.loop import stream, train
+from wawa_transformer.train.optim import schedule
+from wawa_transformer.train.results import flops
+from wawa_transformer.train.setup import prepare
 
 
 def weights(directory: Path) -> dict[str, torch.Tensor]:
@@ -158,7 +163,7 @@ def test_runs_that_differ_in_their_encoding_share_their_data(tiny) -> None:
     assert data_of(tiny("pe=none")) is data
     for other in ("seed=1", "task.max_length=5", "task=sort"):
         data, another = data_of(tiny()), data_of(tiny(other))
-        assert another.train.text[:] != data.train.text[:] and len(preparation.LAST) == 1
+        assert another.train.text[:] != data.train.text[:] and len(load.LAST) == 1
     alone = train(tiny("pe=alibi", "run_dir=${output_dir}/alone"))
     assert alone["by_length"] == shared["by_length"]
 
@@ -196,7 +201,7 @@ def test_the_operations_of_a_step_are_those_of_its_products(tiny) -> None:
 
 def test_utilisation_is_operations_over_time_over_what_the_machine_can(tiny, monkeypatch) -> None:
     """With a machine of a billion a second; and the real one's rate is that of a real product."""
-    monkeypatch.setattr(training_module, "matrix_rate", lambda device, bf16: 1e9)
+    monkeypatch.setattr(loop, "matrix_rate", lambda device, bf16: 1e9)
     result = train(tiny())
     expected = result["flops_per_step"] * result["steps"] / result["seconds"] / 1e9
     assert result["utilisation"] == pytest.approx(expected)
@@ -260,7 +265,7 @@ def test_a_compiler_that_is_missing_is_named(tiny) -> None:
     with (
         inductor.patch({"cpp.cxx": (None, "/nowhere/g++")}),
         pytest.raises(UserError, match=r"finds no compiler here \(.*/nowhere/g\+\+.*install g"),
-        machine.explained(tiny("trainer.compile=true"), torch.device("cpu")),
+        run_device.explained(tiny("trainer.compile=true"), torch.device("cpu")),
     ):
         torch.compile(lambda x: x + 1, dynamic=False)(torch.ones(3))
 

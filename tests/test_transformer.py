@@ -12,10 +12,10 @@ from torch._dynamo.utils import counters
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from wawa_transformer import Transformer
-from wawa_transformer.loss import loss_and_nll
-from wawa_transformer.positional import ENCODINGS
-from wawa_transformer.tracking import attention_maps
-from wawa_transformer.transformer import causal_mask, padding_mask
+from wawa_transformer.model.loss import loss_and_nll
+from wawa_transformer.model.masks import causal_mask, padding_mask
+from wawa_transformer.positional.base import ENCODINGS
+from wawa_transformer.train.tracking import attention_maps
 
 V, D, HEADS, FF, LAYERS = 13, 16, 4, 24, 2
 
@@ -176,8 +176,8 @@ def test_a_mask_broadcasts_from_the_last_dimension(
     mask = torch.rand(shape, generator=torch.Generator().manual_seed(0)) < 0.7
     written_out = mask.expand(2, HEADS, 6, 6).contiguous()
     assert torch.equal(model.encode(src, mask), whole := model.encode(src, written_out))
-    monkeypatch.setattr("wawa_transformer.scoring.SCORES", 1)
-    monkeypatch.setattr("wawa_transformer.scoring.FEWEST_ROWS", 4)
+    monkeypatch.setattr("wawa_transformer.fast.attention.SCORES", 1)
+    monkeypatch.setattr("wawa_transformer.fast.attention.FEWEST_ROWS", 4)
     torch.testing.assert_close(model.encode(src, mask), whole, rtol=0, atol=1e-12)
 
 

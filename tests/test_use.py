@@ -15,10 +15,10 @@ import translate
 from conftest import TINY, configure
 from sacrebleu.metrics import BLEU
 
-from wawa_transformer.config import CONFIG_DIR
-from wawa_transformer.runs import Run
-from wawa_transformer.training import train
-from wawa_transformer.translation import bleu_by_length
+from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.decode.translation import bleu_by_length
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train.loop import train
 
 DATA = CONFIG_DIR.parent / "data"
 TEXT = [

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from wawa_transformer import __version__
-from wawa_transformer.config import CONFIG_DIR, nearest
+from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.common.schema import nearest
 
 SCRIPTS = CONFIG_DIR.parent / "scripts"
 
@@ -22,9 +23,9 @@ def scripts() -> dict[str, Path]:
 
 def overview() -> str:
     """Encodings, tasks, and each script's own first line."""
-    from wawa_transformer.positional import ENCODINGS
-    from wawa_transformer.tasks import TASKS
-    from wawa_transformer.text import TextTask  # noqa: F401  (registers the text task)
+    from wawa_transformer.data.tasks import TASKS
+    from wawa_transformer.data.text import TextTask  # noqa: F401
+    from wawa_transformer.positional.base import ENCODINGS
 
     purposes = {
         name: (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition(":")

@@ -20,9 +20,8 @@ from conftest import TINY, configure
 from omegaconf import OmegaConf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from wawa_transformer import checkpoint
-from wawa_transformer.config import StudyConfig
-from wawa_transformer.decoding import greedy
+from wawa_transformer.common.special_ids import BOS, EOS
+from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.lab import report
 from wawa_transformer.lab.answers import not_above
 from wawa_transformer.lab.conditions import MEASURES, Judged, Measured, judge
@@ -33,9 +32,10 @@ from wawa_transformer.lab.report import write_means
 from wawa_transformer.lab.results import ceiling_of
 from wawa_transformer.lab.rules import Rule
 from wawa_transformer.lab.tables import overall_table, reach_table
-from wawa_transformer.runs import Run
-from wawa_transformer.training import train
-from wawa_transformer.transformer import BOS, EOS
+from wawa_transformer.run.config import StudyConfig
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train import checkpoint
+from wawa_transformer.train.loop import train
 
 ENCODINGS = ("sinusoidal", "learned", "none")
 ORDER_TASKS = ("map", "reverse")

@@ -11,12 +11,14 @@ import pytest
 from conftest import TINY, configure
 from omegaconf import OmegaConf
 
-from wawa_transformer.config import CONFIG_DIR, StudyConfig, UserError
+from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.data.text import build_task
 from wawa_transformer.lab.conditions import CONDITIONS, Measured, judge
 from wawa_transformer.lab.rules import Case, Misfit, Rule, build, headline
 from wawa_transformer.lab.study import rule_of as rule_of_study
-from wawa_transformer.runs import Run
-from wawa_transformer.text import build_task
+from wawa_transformer.run.config import StudyConfig
+from wawa_transformer.run.run_dir import Run
 
 Seeds = dict[int, float]
 BETTER = {"is": "better", "pairs": [["a", "b"]]}

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from conftest import SCRIPTS, TINY, configure, run_script
 
-from wawa_transformer.config import UserError
+from wawa_transformer.common.schema import UserError
 from wawa_transformer.lab.results import check_comparable
 from wawa_transformer.lab.study import with_seeds
 from wawa_transformer.lab.workers import decides_data, next_job
-from wawa_transformer.runs import Run
-from wawa_transformer.stopping import STATUS
-from wawa_transformer.training import train
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.run.signals import STATUS
+from wawa_transformer.train.loop import train
 
 GRID = ["study.task=[letters]", "study.pe=[none,alibi]", "study.seeds=[0,1]"]
 LONG = ["trainer.steps=100000", "trainer.eval_every=200", "trainer.log_every=10"]
@@ -179,7 +179,7 @@ def test_a_run_whose_process_dies_twice_is_reported(tmp_path: Path) -> None:
     plant = tmp_path / "sitecustomize.py"
     plant.write_text(
         "import os, signal\n"
-        "import wawa_transformer.training as training\n"
+        "import wawa_transformer.train.loop as training\n"
         "real = training.train\n"
         "def train(config, patience=0.0):\n"
         "    if config.pe.name == 'alibi': os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -11,12 +11,12 @@ import pytest
 import yaml
 from conftest import TINY, configure, run_script
 
-from wawa_transformer.config import UserError
+from wawa_transformer.common.schema import UserError
 from wawa_transformer.lab.rates import in_words, order, rates_summary
 from wawa_transformer.lab.results import check_comparable
 from wawa_transformer.lab.study import with_seeds
 from wawa_transformer.lab.tuning import Point, best_points, list_trials
-from wawa_transformer.runs import Run
+from wawa_transformer.run.run_dir import Run
 
 GRID = ["study.tune.lr=[0.001,0.01]", "study.tune.seeds=[7,8]"]
 

@@ -12,9 +12,11 @@ from PIL import Image
 
 from wawa_transformer.lab import plots
 from wawa_transformer.lesson import pictures
-from wawa_transformer.positional import Place, consecutive
-from wawa_transformer.relative import Rotary, T5Buckets, alibi_slopes
-from wawa_transformer.sinusoid import sinusoid
+from wawa_transformer.positional.alibi import alibi_slopes
+from wawa_transformer.positional.base import Place, consecutive
+from wawa_transformer.positional.rotary import Rotary
+from wawa_transformer.positional.sinusoid_designs import sinusoid
+from wawa_transformer.positional.t5 import T5Buckets
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])

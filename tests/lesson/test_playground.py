@@ -15,8 +15,10 @@ import pytest
 import torch
 from conftest import TINY, configure
 
-from wawa_transformer import checkpoint
-from wawa_transformer.config import CONFIG_DIR, UserError
+from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.special_ids import BOS, EOS
+from wawa_transformer.data.text import build_task
 from wawa_transformer.lesson.pictures import write_explorer
 from wawa_transformer.lesson.playground import (
     READS,
@@ -26,12 +28,12 @@ from wawa_transformer.lesson.playground import (
     runs_in,
     write_playground,
 )
-from wawa_transformer.positional import Place
-from wawa_transformer.relative import T5Buckets
-from wawa_transformer.runs import Run
-from wawa_transformer.text import build_task
-from wawa_transformer.training import train
-from wawa_transformer.transformer import BOS, EOS, Transformer
+from wawa_transformer.model.transformer import Transformer
+from wawa_transformer.positional.base import Place
+from wawa_transformer.positional.t5 import T5Buckets
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train import checkpoint
+from wawa_transformer.train.loop import train
 
 # Settings of their own, so that a default in the page's code would not do.
 SETTINGS = {

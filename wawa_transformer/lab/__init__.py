@@ -1,1 +1,1 @@
-"""The laboratory: many runs, what they say, and the page that shows it."""
+"""Studies: many runs, intervals, rules and the report."""

@@ -11,7 +11,8 @@ from typing import Any
 
 from sacrebleu.metrics import BLEU
 
-from wawa_transformer.evaluation import SHOWN
+from wawa_transformer.common.files import read_lines
+from wawa_transformer.decode.translation import paired_test
 from wawa_transformer.lab.answers import first_and_last, in_words, label, not_above, told_apart
 from wawa_transformer.lab.conditions import MEASURES, Measured, Values, judge
 from wawa_transformer.lab.intervals import estimate, verdict
@@ -30,8 +31,7 @@ from wawa_transformer.lab.results import (
     was_trained,
 )
 from wawa_transformer.lab.rules import Rule
-from wawa_transformer.runs import read_lines
-from wawa_transformer.translation import paired_test
+from wawa_transformer.train.evaluation import SHOWN
 
 NEARLY_ALL = 0.9  # of the test sources that were trained on, for the lengths they have
 TRANSLATIONS_SHOWN = 8

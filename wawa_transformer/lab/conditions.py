@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from wawa_transformer.config import UserError
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.data.tasks import Task
 from wawa_transformer.lab.intervals import (
     CONFIDENCE,
     Estimate,
@@ -16,7 +17,6 @@ from wawa_transformer.lab.intervals import (
     sampling_interval,
 )
 from wawa_transformer.lab.language import Words, listed, say
-from wawa_transformer.tasks import Task
 
 LEARNED_IN_RANGE = 0.95  # below this exact match at trained lengths, unseen ones say nothing
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from wawa_transformer import checkpoint
-from wawa_transformer.config import UserError
-from wawa_transformer.runs import Run
-from wawa_transformer.search import Greedy
-from wawa_transformer.text import build_task
-from wawa_transformer.tracking import cross_attention
-from wawa_transformer.translation import hypotheses, read
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.data.text import build_task
+from wawa_transformer.decode.strategies import Greedy
+from wawa_transformer.decode.translation import hypotheses, read
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train import checkpoint
+from wawa_transformer.train.tracking import cross_attention
 
 PAST = 3  # symbols that one example is longer than training
 

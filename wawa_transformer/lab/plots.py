@@ -20,10 +20,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from wawa_transformer.evaluation import METRICS, Metric
 from wawa_transformer.lab.intervals import estimate
 from wawa_transformer.lab.language import Words, say
 from wawa_transformer.lab.profiles import profile
+from wawa_transformer.train.evaluation import METRICS, Metric
 
 # Colours that colour-blind readers can tell apart: Okabe & Ito, "Color Universal Design" (2008).
 BLUE, ORANGE, BLACK = "#0072B2", "#E69F00", "#000000"

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pandas as pd
 from torch.utils.tensorboard import SummaryWriter
 
-from wawa_transformer.evaluation import SHOWN
+from wawa_transformer.decode.translation import RANDOMISATIONS
 from wawa_transformer.lab.analysis import task_summary, translations
 from wawa_transformer.lab.answers import highest, lead
 from wawa_transformer.lab.conditions import LEARNED_IN_RANGE
@@ -54,8 +54,8 @@ from wawa_transformer.lab.tables import (
     reach_table,
 )
 from wawa_transformer.lab.tuning import TUNED
-from wawa_transformer.runs import Run
-from wawa_transformer.translation import RANDOMISATIONS
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train.evaluation import SHOWN
 
 STATUSES = {
     "finished": Words("finished", "完成"),

@@ -8,7 +8,7 @@ from itertools import combinations
 from statistics import fmean
 from typing import Any
 
-from wawa_transformer.config import UserError
+from wawa_transformer.common.schema import UserError
 
 REACHED = 0.5  # exact match that counts as having reached a length
 Result = dict[str, Any]  # the contents of one result.json, with its run

@@ -16,7 +16,8 @@ from typing import Any, Self
 
 from omegaconf import DictConfig, OmegaConf
 
-from wawa_transformer.config import UserError, choose, typed
+from wawa_transformer.common.schema import UserError, choose, typed
+from wawa_transformer.data.tasks import Task
 from wawa_transformer.lab.conditions import (
     CONDITIONS,
     MEASURES,
@@ -27,7 +28,6 @@ from wawa_transformer.lab.conditions import (
 )
 from wawa_transformer.lab.intervals import CONFIDENCE
 from wawa_transformer.lab.language import Words, in_both, joined, listed, say
-from wawa_transformer.tasks import Task
 
 FEW = 4  # so many names are written out
 AXES = ("task", "pair", "encoding")
@@ -83,7 +83,7 @@ class Outcome:
 
 @dataclass
 class Rule:
-    """What :class:`~wawa_transformer.config.RuleConfig` says, of one grid."""
+    """What :class:`~wawa_transformer.run.config.RuleConfig` says, of one grid."""
 
     claim: Words
     each: list[str]

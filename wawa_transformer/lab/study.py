@@ -18,13 +18,15 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.live import Live
 from rich.table import Table
 
-from wawa_transformer.commandline import check_groups, explain, validate
-from wawa_transformer.config import CONFIG_DIR, Config, UserError, check
+from wawa_transformer.common.files import CONFIG_DIR, make_directory
+from wawa_transformer.common.schema import UserError, check
+from wawa_transformer.data.text import build_task
 from wawa_transformer.lab.rules import Misfit, Rule
 from wawa_transformer.lab.workers import train_all
-from wawa_transformer.runs import Run, make_directory
-from wawa_transformer.text import build_task
-from wawa_transformer.tracking import screen
+from wawa_transformer.run.cli import check_groups, explain, validate
+from wawa_transformer.run.config import Config
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train.tracking import screen
 
 Jobs = dict[Run, DictConfig]  # what trains each run
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from wawa_transformer.evaluation import METRICS, SHOWN
 from wawa_transformer.lab.conditions import LEARNED_IN_RANGE
 from wawa_transformer.lab.profiles import improvement
 from wawa_transformer.lab.results import (
@@ -22,7 +21,8 @@ from wawa_transformer.lab.results import (
     trained_rows,
     was_trained,
 )
-from wawa_transformer.runs import Run
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train.evaluation import METRICS, SHOWN
 
 
 def length_table(results: Sequence[Result]) -> pd.DataFrame:

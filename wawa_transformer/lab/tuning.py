@@ -19,10 +19,11 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from wawa_transformer.commandline import validate
-from wawa_transformer.config import TrainerConfig, UserError, check
+from wawa_transformer.common.schema import UserError, check
 from wawa_transformer.lab.study import Jobs, with_seeds
-from wawa_transformer.runs import Run
+from wawa_transformer.run.cli import validate
+from wawa_transformer.run.config import TrainerConfig
+from wawa_transformer.run.run_dir import Run
 
 TUNED = ("lr", "warmup")  # keys of trainer
 

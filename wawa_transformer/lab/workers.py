@@ -14,8 +14,8 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from wawa_transformer.runs import Run
-from wawa_transformer.training import attempt
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train.loop import attempt
 
 PATIENCE = 20.0  # seconds: a worker whose study was killed needs a step to notice and let go
 TRIES = 2

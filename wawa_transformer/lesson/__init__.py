@@ -1,1 +1,1 @@
-"""The lesson: the encoding step by step, in pictures, and on a page to move by hand."""
+"""The walk-through, the pictures and the pages."""

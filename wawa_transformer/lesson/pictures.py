@@ -31,9 +31,11 @@ from wawa_transformer.lab.plots import (
     VERMILION,
     cjk_font,
 )
-from wawa_transformer.positional import Place, consecutive
-from wawa_transformer.relative import ALiBi, Rotary, T5Buckets
-from wawa_transformer.sinusoid import frequencies, sinusoid, sinusoid_table
+from wawa_transformer.positional.alibi import ALiBi
+from wawa_transformer.positional.base import Place, consecutive
+from wawa_transformer.positional.rotary import Rotary
+from wawa_transformer.positional.sinusoid_designs import frequencies, sinusoid, sinusoid_table
+from wawa_transformer.positional.t5 import T5Buckets
 
 Words = Callable[[str, str], str]
 GALLERY: dict[str, Callable[[Words], Figure]] = {}

@@ -1,6 +1,6 @@
 """Trained models in one page: their weights, and the same model once more in JavaScript.
 
-The page computes in the browser what :class:`~wawa_transformer.transformer.Transformer` computes,
+The page computes in the browser what :class:`~wawa_transformer.model.transformer.Transformer` computes,
 so that a reader without an installation can ask small models and look inside. It needs no network.
 """
 
@@ -16,14 +16,15 @@ from typing import Any
 from matplotlib.colors import to_hex
 from omegaconf import OmegaConf
 
-from wawa_transformer import checkpoint
-from wawa_transformer.config import UserError, encoding_settings
-from wawa_transformer.counting import Counting
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.data.tasks import SequenceTask
+from wawa_transformer.data.text import build_task
 from wawa_transformer.lab.pages import write_page
 from wawa_transformer.lab.plots import encoding_styles
-from wawa_transformer.runs import Run
-from wawa_transformer.tasks import SequenceTask
-from wawa_transformer.text import build_task
+from wawa_transformer.positional.position_ids import Counting
+from wawa_transformer.run.config import encoding_settings
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train import checkpoint
 
 TASKS = ("letters", "copy", "reverse", "sort")  # whose answers the page knows
 # Settings that the page reads; all others must be as they are by default.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wawa_transformer.commandline import register
-from wawa_transformer.config import setting, word
+from wawa_transformer.common.schema import setting, word
+from wawa_transformer.run.cli import register
 
 
 @dataclass

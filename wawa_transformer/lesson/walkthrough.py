@@ -16,7 +16,7 @@ import torch
 from rich.cells import cell_len
 from torch import Tensor, nn
 
-from wawa_transformer.positional import PositionalEncoding
+from wawa_transformer.positional.sinusoidal import PositionalEncoding
 
 SEED = 3832814983  # gives the random embeddings of the original walk-through
 SHOWN = 5  # positions that step 6 and step 7 look at

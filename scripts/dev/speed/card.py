@@ -1,0 +1,126 @@
+"""What a GPU alone can answer: a step compiled, as a CUDA graph, and a bias inside the kernel."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+
+from speed.model import training_step
+from speed.timing import ratio, turns_of
+from wawa_transformer.model.masks import causal_mask
+from wawa_transformer.model.transformer import Transformer
+from wawa_transformer.positional.relative import shift
+from wawa_transformer.run.device import matrix_rate
+from wawa_transformer.train.results import operations
+
+# What ``compile`` is told; nothing: the model stays as it is.
+WAYS: dict[str, dict[str, Any] | None] = {
+    "eager": None,
+    "compiled": {"dynamic": False},
+    "graphs": {"dynamic": False, "mode": "reduce-overhead"},  # a CUDA graph for each shape
+}
+# Vocabulary, d_model, layers, heads, d_ff, batch, length, turns: a step of the default study, and
+# one of the paper's base model with 32,768 tokens on either side.
+STEPS = {
+    "tiny": (32, 64, 1, 4, 256, 32, 11, 60),
+    "base": (16000, 512, 6, 8, 2048, 512, 64, 9),
+}
+# Tokens, heads, head width, lengths, turns.
+BIASES = (16384, 8, 64, (256, 1024, 4096), 20)
+
+
+def measure(device: torch.device) -> dict[str, float]:
+    """:func:`steps` and :func:`biases`."""
+    return steps(device) | biases(device)
+
+
+def steps(device: torch.device) -> dict[str, float]:
+    """A training step in bf16 in each of :data:`WAYS`.
+
+    ``utilisation`` is the share of its time that its operations take in one large product.
+    """
+    found: dict[str, float] = {}
+    rate = matrix_rate(device, bf16=True)
+    for name, (*sizes, batch, length, turns) in STEPS.items():
+        ids = torch.randint(4, sizes[0], (batch, length), device=device)
+        count = operations(Transformer(sizes[0], *sizes, seed=0).to(device), [(ids, ids)])
+        sides = {}
+        for way, told in WAYS.items():
+            model = Transformer(sizes[0], *sizes, seed=0).to(device)
+            if told is not None:
+                model.compile(**told)
+            sides[way] = training_step(model, ids, fast=True, bf16=True)
+        taken = turns_of(sides, f"{name} step", turns)
+        for way, seconds in taken.items():
+            median = statistics.median(seconds)
+            found[f"{name}_{way}_milliseconds"] = 1000 * median
+            found[f"{name}_{way}_utilisation"] = count / median / rate
+            if way != "eager":
+                found[f"{name}_eager_over_{way}"] = ratio(taken["eager"], seconds)
+    return found
+
+
+def biases(device: torch.device) -> dict[str, float]:
+    """Causal attention with a trained bias for each head and distance, forward and backward.
+
+    As it is, formed for all pairs and added by torch's kernel; and looked up in the kernel that
+    ``flex_attention`` compiles.
+    """
+    tokens, heads, width, lengths, turns = BIASES
+    flex = torch.compile(flex_attention, dynamic=False)
+    found: dict[str, float] = {}
+    for length in lengths:
+        shape = (tokens // length, heads, length, width)
+        leaves = [torch.randn(shape, device=device, dtype=torch.bfloat16) for _ in range(3)]
+        leaves.append(torch.randn(heads, 2 * length - 1, device=device))
+        inputs = [leaf.requires_grad_() for leaf in leaves]
+        seen = causal(length, device)
+        sides = {
+            "formed": partial(there_and_back, formed, inputs),
+            "flex": partial(there_and_back, partial(looked_up, flex=flex, seen=seen), inputs),
+        }
+        taken = turns_of(sides, f"a bias, length {length}", turns)
+        found[f"bias_{length}_flex_over_formed"] = ratio(taken["flex"], taken["formed"])
+    return found
+
+
+def causal(length: int, device: torch.device) -> BlockMask:
+    """No key stands to the right of its query, as ``flex_attention`` is told so."""
+    here = str(device)
+    return create_block_mask(lambda b, h, i, j: i >= j, None, None, length, length, device=here)
+
+
+def there_and_back(attention: Callable[..., Tensor], inputs: list[Tensor]) -> None:
+    """Forward, backward, and until it is done."""
+    attention(*inputs).sum().backward()
+    for each in inputs:
+        each.grad = None
+    if inputs[0].device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def formed(q: Tensor, k: Tensor, v: Tensor, values: Tensor) -> Tensor:
+    """Attention of ``q, k, v (B,H,S,Dh)`` with ``values (H,2S-1)``, one for each distance."""
+    length = q.size(2)
+    bias = shift(values[None, :, None], length)  # (1,H,S,S)
+    hidden = torch.where(causal_mask(length, device=q.device), 0.0, -torch.inf)
+    return F.scaled_dot_product_attention(q, k, v, (bias + hidden).to(q.dtype))
+
+
+def looked_up(
+    q: Tensor, k: Tensor, v: Tensor, values: Tensor, flex: Callable[..., Tensor], seen: BlockMask
+) -> Tensor:
+    """The same, no bias being formed."""
+    last = q.size(2) - 1
+
+    def biased(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return score + values[h, j - i + last]
+
+    return flex(q, k, v, score_mod=biased, block_mask=seen)

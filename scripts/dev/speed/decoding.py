@@ -1,0 +1,67 @@
+"""Decoding beside other libraries that hold the same weights."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from speed import model, peers
+from speed.timing import compared, turns_of
+from wawa_transformer.common.special_ids import BOS, EOS
+from wawa_transformer.decode.greedy import greedy
+from wawa_transformer.decode.strategies import Beam
+from wawa_transformer.fast.linear import weights_stay
+from wawa_transformer.model.transformer import Transformer
+
+
+@weights_stay()  # as scripts/translate.py does; CTranslate2 lays them out as it loads
+def measure(device: torch.device) -> dict[str, float]:
+    """Decoding of 32 ids from 32, shape S: one sentence and 32 at a time greedily, and with a beam.
+
+    All sides have the same weights and must give the same ids. ``plain`` decodes the whole prefix
+    anew for each id.
+    """
+    vocab, *sizes = model.SHAPES["S"][:5]
+    ours = peers.like_marian(vocab, *sizes).to(device).eval()
+    length = 32
+    found: dict[str, float] = {}
+    with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+        ours.output.weight[EOS] = 0  # never the most probable: none ends before the others
+        for name, batch, size in (("batch1", 1, 1), ("batch32", 32, 1), ("beam4", 32, 4)):
+            ids = torch.randint(4, vocab, (batch, length), device=device)
+            sides: dict[str, Callable[[], Tensor]] = {
+                "ours": partial(best, ours, ids, length, size)
+            }
+            if size == 1:
+                sides["plain"] = partial(without_cache, ours, ids, length)
+            if not peers.absent("transformers"):
+                sides["marian"] = peers.with_marian(ours, ids, length, size)
+            if device.type == "cpu" and not peers.absent("ctranslate2"):
+                sides["ctranslate2"] = peers.with_ctranslate2(ours, ids, length, size, Path(folder))
+            expected = sides["ours"]().cpu()
+            for side, work in sides.items():
+                if not torch.equal(work().cpu(), expected):
+                    raise AssertionError(f"{side} decodes other ids than ours")
+            taken = turns_of(sides, f"decoding, {name}", 25 if batch == 1 else 9)
+            found |= compared(taken, f"{name}_")
+    return found
+
+
+def best(ours: Transformer, source: Tensor, length: int, size: int) -> Tensor:
+    """The best ids, found with a beam of ``size``; of one, greedily."""
+    if size == 1:
+        return greedy(ours, source, length)
+    return Beam(size=size)(ours, source, length)[0][:, 0]
+
+
+def without_cache(ours: Transformer, source: Tensor, length: int) -> Tensor:
+    """Greedy ids as the definition has them."""
+    ids = torch.full_like(source[:, :1], BOS)
+    for _ in range(length):
+        ids = torch.cat((ids, ours(source, ids)[:, -1:].argmax(-1)), dim=1)
+    return ids[:, 1:]

@@ -1,0 +1,205 @@
+"""The same model in other libraries, weight by weight, for the benchmark and its tests.
+
+They are no dependencies of the project: ``pip install -e '.[bench]'`` installs them.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from wawa_transformer.common.special_ids import BOS, EOS, PAD
+from wawa_transformer.model.attention import MultiHeadAttention
+from wawa_transformer.model.masks import causal_mask
+from wawa_transformer.model.transformer import Transformer
+from wawa_transformer.run.export import to_ctranslate2
+
+
+def installed(package: str) -> bool:
+    """Whether it can be imported."""
+    return importlib.util.find_spec(package) is not None
+
+
+@functools.cache  # so that it is said once
+def absent(package: str) -> bool:
+    """Whether a peer is not installed; says so."""
+    if missing := not installed(package):
+        print(f"skipped: {package} is not installed; pip install -e '.[bench]' brings it.")
+    return missing
+
+
+class TorchPeer(nn.Module):
+    """``torch.nn.Transformer`` between the same embeddings and the same output."""
+
+    def __init__(self, vocab: int, d_model: int, layers: int, heads: int, d_ff: int) -> None:
+        super().__init__()
+        self.ours = Transformer(vocab, vocab, d_model, 1, heads, d_ff, dropout=0.1, seed=0)
+        self.stack = nn.Transformer(
+            d_model, heads, layers, layers, d_ff, dropout=0.1, batch_first=True, norm_first=True
+        )
+        del self.ours.encoder_layers, self.ours.decoder_layers
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        scale = math.sqrt(self.ours.d_model)
+        hidden = self.stack(
+            self.ours.src_position(self.ours.src_embedding(src) * scale),
+            self.ours.tgt_position(self.ours.tgt_embedding(tgt) * scale),
+            tgt_mask=~causal_mask(tgt.size(1), device=tgt.device),
+            tgt_is_causal=True,
+            src_key_padding_mask=src == PAD,
+            tgt_key_padding_mask=tgt == PAD,
+            memory_key_padding_mask=src == PAD,
+        )
+        return F.linear(hidden, self.ours.output.weight)  # as it would be without us
+
+
+class XTransformersPeer(nn.Module):
+    """x-transformers' encoder-decoder of the same sizes; its dropout lies in other places."""
+
+    def __init__(self, vocab: int, d_model: int, layers: int, heads: int, d_ff: int) -> None:
+        super().__init__()
+        from x_transformers import Decoder, Encoder, TransformerWrapper
+
+        one: dict[str, Any] = {
+            "dim": d_model,
+            "depth": layers,
+            "heads": heads,
+            "attn_dim_head": d_model // heads,
+        }
+        one |= {"ff_mult": d_ff // d_model, "ff_dropout": 0.1, "attn_flash": True}
+        both: dict[str, Any] = {"num_tokens": vocab, "max_seq_len": 4096, "emb_dropout": 0.1}
+        self.encoder = TransformerWrapper(attn_layers=Encoder(**one), **both)
+        layers_of_decoder = Decoder(cross_attend=True, **one)
+        self.decoder = TransformerWrapper(attn_layers=layers_of_decoder, **both)
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        real = src != PAD
+        memory = self.encoder(src, mask=real, return_embeddings=True)
+        return self.decoder(tgt, mask=tgt != PAD, context=memory, context_mask=real)
+
+
+class MarianPeer(nn.Module):
+    """Hugging Face's ``MarianMTModel``, from ``(src, tgt)`` to logits."""
+
+    def __init__(self, vocab: int, d_model: int, layers: int, heads: int, d_ff: int) -> None:
+        super().__init__()
+        self.theirs = marian(like_marian(vocab, d_model, layers, heads, d_ff))
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        return self.theirs(
+            input_ids=src, attention_mask=src != PAD, decoder_input_ids=tgt, use_cache=False
+        ).logits
+
+
+def like_marian(vocab: int, d_model: int, layers: int, heads: int, d_ff: int) -> Transformer:
+    """Ours as Marian has it: post-norm, all sines before all cosines."""
+    return Transformer(
+        vocab, vocab, d_model, layers, heads, d_ff,
+        norm="post", pe_settings={"layout": "concatenated"}, seed=0,
+    )  # fmt: skip
+
+
+def marian(ours: Any) -> Any:
+    """``MarianMTModel`` with the weights of the Transformer ``ours``, :func:`like_marian`."""
+    from transformers import MarianConfig, MarianMTModel
+
+    layer, vocab = ours.encoder_layers[0], ours.output.out_features
+    sizes = {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in (
+            ("layers", ours.num_layers),
+            ("attention_heads", ours.num_heads),
+            ("ffn_dim", layer.feed_forward.inner.out_features),
+        )
+    }
+    theirs = MarianMTModel(
+        MarianConfig(
+            vocab_size=vocab,
+            d_model=ours.d_model,
+            activation_function="relu",
+            dropout=layer.residuals[0].dropout.p,
+            attention_dropout=0.0,
+            activation_dropout=0.0,
+            scale_embedding=True,
+            share_encoder_decoder_embeddings=False,
+            tie_word_embeddings=False,
+            pad_token_id=PAD,
+            bos_token_id=BOS,
+            eos_token_id=EOS,
+            decoder_start_token_id=BOS,
+            forced_eos_token_id=None,
+            **sizes,
+        )
+    )
+    stacks = theirs.model
+    pairs: list[tuple[nn.Module, nn.Module]] = []
+    pairs += [(stacks.encoder.embed_tokens, ours.src_embedding)]
+    pairs += [(stacks.decoder.embed_tokens, ours.tgt_embedding), (theirs.lm_head, ours.output)]
+    for to, of in zip(stacks.encoder.layers, ours.encoder_layers, strict=True):
+        copy_attention(to.self_attn, of.self_attention)
+        pairs += [(to.self_attn_layer_norm, of.residuals[0].norm)]
+        pairs += [(to.final_layer_norm, of.residuals[1].norm)]
+    for to, of in zip(stacks.decoder.layers, ours.decoder_layers, strict=True):
+        copy_attention(to.self_attn, of.self_attention)
+        copy_attention(to.encoder_attn, of.cross_attention)
+        pairs += [(to.self_attn_layer_norm, of.residuals[0].norm)]
+        pairs += [(to.encoder_attn_layer_norm, of.residuals[1].norm)]
+        pairs += [(to.final_layer_norm, of.residuals[2].norm)]
+    for side in ("encoder", "decoder"):
+        every = zip(getattr(stacks, side).layers, getattr(ours, f"{side}_layers"), strict=True)
+        for to, of in every:
+            pairs += [(to.fc1, of.feed_forward.inner), (to.fc2, of.feed_forward.outer)]
+    for to, of in pairs:
+        to.load_state_dict(of.state_dict())
+    return theirs.train(ours.training)
+
+
+def copy_attention(to: Any, of: MultiHeadAttention) -> None:
+    """Queries, keys and values, which we hold stacked."""
+    weights, biases = of.in_proj.weight.chunk(3), of.in_proj.bias.chunk(3)
+    for name, weight, bias in zip("qkv", weights, biases, strict=True):
+        getattr(to, f"{name}_proj").load_state_dict({"weight": weight, "bias": bias})
+    to.out_proj.load_state_dict(of.out_proj.state_dict())
+
+
+def ctranslate2(ours: Transformer, directory: Path, threads: int = 1) -> Any:
+    """A translator of CTranslate2's with the weights of ``ours``; its words are ids, as text."""
+    import ctranslate2 as library
+
+    to_ctranslate2(ours, [str(i) for i in range(ours.output.out_features)], directory)
+    return library.Translator(str(directory), compute_type="float32", intra_threads=threads)
+
+
+def with_marian(ours: Transformer, source: Tensor, length: int, size: int) -> Callable[[], Tensor]:
+    """Hugging Face's ``generate``, with a beam of ``size``."""
+    theirs = marian(ours).to(source.device)
+    asked = {"max_new_tokens": length, "min_new_tokens": length, "do_sample": False}
+    asked["num_beams"] = size
+
+    def work() -> Tensor:
+        return theirs.generate(input_ids=source, attention_mask=source != 0, **asked)[:, 1:]
+
+    return work
+
+
+def with_ctranslate2(
+    ours: Transformer, source: Tensor, length: int, size: int, folder: Path
+) -> Callable[[], Tensor]:
+    """CTranslate2 in fp32 with a beam of ``size``, on as many threads as torch."""
+    theirs = ctranslate2(ours, folder, torch.get_num_threads())
+    sentences = [[str(i) for i in row] for row in source.tolist()]
+
+    def work() -> Tensor:
+        found = theirs.translate_batch(sentences, beam_size=size, max_decoding_length=length)
+        return torch.tensor([[int(word) for word in each.hypotheses[0]] for each in found])
+
+    return work

@@ -1,1 +1,0 @@
-"""The parts of scripts/benchmark.py, a file for each, and what they share."""

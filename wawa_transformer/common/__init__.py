@@ -1,0 +1,1 @@
+"""What every room uses: limits, seeds, special ids, settings, files."""

@@ -1,0 +1,1 @@
+"""Text or a generated task as batches of ids."""

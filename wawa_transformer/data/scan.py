@@ -1,0 +1,131 @@
+"""SCAN: navigation commands to actions, split so that a part of the language is never trained."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from datasets import DatasetDict
+from tokenizers import Tokenizer
+
+from wawa_transformer.common.schema import UserError, setting, word
+from wawa_transformer.common.seeds import seed_for
+from wawa_transformer.data.tasks import Task, parallel, word_tokenizer
+
+
+@dataclass
+class Scan(Task, kind="scan"):
+    """Commands to actions, all 20,910 of them (Lake and Baroni 2018).
+
+    ``length`` counts actions, 1 to 48. ``split`` is one of that paper's, or the last of Loula,
+    Baroni and Lake 2018 (arXiv 1807.07545):
+
+    - ``simple``: 80% of the commands for training, the others for the test;
+    - ``length``: commands of at most ``cutoff`` actions for training (the paper: 22);
+    - ``primitive``: ``primitive`` alone is trained, a tenth of all training examples, and every
+      longer command that holds it is tested (the paper: ``jump`` and ``turn left``);
+    - ``template``: every command that holds ``template`` is tested, where ``primitive`` stands for
+      walk, look, run or jump, and the others are trained. As in the published files, commands with
+      ``turn`` in the place of the template's first word are in neither.
+
+    ``held_out`` commands leave the training split for validation. The length split's test holds
+    as many that are within the cutoff, beside all that are beyond it.
+    """
+
+    split: str = word("length", "simple", "primitive", "template")
+    cutoff: int = setting(22, least=1, most=48)
+    primitive: str = word("jump", "walk", "run", "look", "turn left", "turn right")
+    template: str = word(
+        "jump around right", "primitive right", "primitive opposite right", "primitive around right"
+    )
+    held_out: int = setting(500, least=1, most=20_000)
+
+    from_seed: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lengths = [len(actions) for actions in scan_commands().values()]
+        within = sum(length <= self.cutoff for length in lengths)
+        if self.cutoff >= max(lengths) or within <= 2 * self.held_out:
+            raise UserError(
+                f"task.cutoff={self.cutoff} splits nothing off or leaves {within} commands to "
+                f"train on, of which 2 × task.held_out={self.held_out} are set aside; the longest "
+                f"of SCAN has {max(lengths)} actions: choose a cutoff from 6 to {max(lengths) - 1}."
+            )
+
+    @property
+    def trained_lengths(self) -> tuple[int, int]:
+        longest = max(len(actions) for actions in scan_commands().values())
+        return 1, self.cutoff if self.split == "length" else longest
+
+    def dataset(self, seed: int) -> DatasetDict:
+        commands = scan_commands()
+        order = np.random.default_rng(seed_for(seed, "data", "scan")).permutation(len(commands))
+        every = list(commands)
+        names = [every[i] for i in order]
+        alone: list[str] = []  # the primitive, as often as the split repeats it
+        if self.split == "simple":
+            cut = len(names) * 4 // 5
+            train, test = names[:cut], names[cut:]
+        elif self.split == "length":
+            train = [name for name in names if len(commands[name]) <= self.cutoff]
+            train, test = train[self.held_out :], train[: self.held_out]
+            test += [name for name in names if len(commands[name]) > self.cutoff]
+        elif self.split == "template":
+            verb, words = self.template.split(" ", 1)
+            verbs = "walk|look|run|jump" if verb == "primitive" else verb
+            pattern = re.compile(rf"\b(?:{verbs}) {words}\b")
+            names = [n for n in names if f"turn {words}" not in n]
+            train = [n for n in names if not pattern.search(n)]
+            test = [n for n in names if pattern.search(n)]
+        else:
+            holds = f" {self.primitive} "
+            test = [n for n in names if holds in f" {n} " and n != self.primitive]
+            train = [n for n in names if holds not in f" {n} "]
+            alone = [self.primitive] * round(len(train) / 9)
+        train, validation = train[self.held_out :] + alone, train[: self.held_out]
+        return DatasetDict(
+            {
+                name: parallel(
+                    ((command.split(), commands[command]) for command in chosen),
+                    [len(commands[command]) for command in chosen],
+                )
+                for name, chosen in (("train", train), ("validation", validation), ("test", test))
+            }
+        )
+
+    def tokenizer(self, data: DatasetDict) -> Tokenizer:
+        commands = scan_commands()
+        words = {word for name in commands for word in name.split()}
+        return word_tokenizer([*sorted(words), *sorted({a for c in commands.values() for a in c})])
+
+
+@functools.cache
+def scan_commands() -> dict[str, list[str]]:
+    """Every command of SCAN and its actions, from the grammar (Lake and Baroni 2018, figure 6).
+
+    Ten actions at most for a verb phrase ("around" turns four times), three times that for
+    "thrice", two of them for a sentence: 48 is the longest.
+    """
+    actions = {verb: [verb.upper()] for verb in ("walk", "look", "run", "jump")}
+    phrases = dict(actions)  # what "twice" and "thrice" repeat
+    for side in ("left", "right"):
+        turn = [f"TURN_{side.upper()}"]
+        for verb, act in (*actions.items(), ("turn", [])):
+            phrases[f"{verb} {side}"] = turn + act
+            phrases[f"{verb} opposite {side}"] = turn * 2 + act
+            phrases[f"{verb} around {side}"] = (turn + act) * 4
+    sentences = {
+        f"{phrase}{times}": act * count
+        for phrase, act in phrases.items()
+        for times, count in (("", 1), (" twice", 2), (" thrice", 3))
+    }
+    commands = dict(sentences)
+    for (first, one), (second, two) in itertools.product(sentences.items(), repeat=2):
+        commands[f"{first} and {second}"] = one + two
+        commands[f"{first} after {second}"] = two + one
+    return commands

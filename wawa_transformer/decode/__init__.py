@@ -1,0 +1,1 @@
+"""Greedy decoding, beam search, sampling, and translations."""

@@ -1,0 +1,73 @@
+"""Decoding a position at a time with a key/value cache: greedily, or by drawing."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from wawa_transformer.common.special_ids import BOS, EOS, PAD
+from wawa_transformer.model.masks import padding_mask
+from wawa_transformer.model.transformer import Transformer
+
+
+def greedy(model: Transformer, source: Tensor, max_length: int) -> Tensor:
+    """The most probable next id, again and again, for every row of ``source (B,S)``.
+
+    Returns ``(B, <= max_length)`` ids without BOS; what follows a row's EOS is padding.
+    """
+    return one_by_one(model, source, max_length, most_probable, scored=False)[0]
+
+
+def most_probable(logits: Tensor) -> Tensor:
+    """Where the largest of ``logits (…,V)`` stands, ``(…)``; of equals the first."""
+    if logits.device.type == "cpu" and logits.dtype == torch.float32:
+        return torch.from_numpy(logits.detach().numpy().argmax(-1))  # a tenth of torch's time
+    return logits.argmax(dim=-1)
+
+
+@torch.no_grad()
+def one_by_one(
+    model: Transformer,
+    source: Tensor,
+    max_length: int,
+    choose: Callable[[Tensor], Tensor],
+    scored: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """As :func:`greedy`, where ``choose`` finds the next ids ``(R,1)`` in logits ``(R,1,V)``.
+
+    Each step feeds one position and reuses the cached keys and values of all earlier ones; rows
+    that have ended leave the batch. With the ids their log-probability in nats, ``(B,)``, where
+    they shall be ``scored``, and else 0.
+    """
+    was_training = model.training
+    model.eval()
+    count, cross_mask, cache = model.count(source), padding_mask(source), model.new_cache()
+    memory = model.encode(source, count=count)
+    out = torch.full_like(source[:, :1], PAD).repeat(1, max_length)  # (B,max_length)
+    rows = torch.arange(len(source), device=source.device)  # those still in the batch, R of them
+    last = torch.full_like(source[:, :1], BOS)  # (R,1)
+    ended = torch.zeros_like(rows, dtype=torch.bool)
+    scores = torch.zeros_like(rows, dtype=memory.dtype)  # (B,)
+    for step in range(max_length):
+        logits = model.decode(last, memory, None, cross_mask, cache, count)  # (R,1,V)
+        last = choose(logits).masked_fill(ended[:, None], PAD)
+        if scored:
+            log_p = logits.gather(-1, last[..., None])[..., 0] - logits.logsumexp(dim=-1)  # (R,1)
+            scores[rows] += log_p[:, 0].masked_fill(ended, 0)
+        out[rows, step] = last[:, 0]
+        ended |= last[:, 0] == EOS
+        finished = int(ended.sum())  # the one number a step that a GPU is waited for
+        if finished == len(ended):
+            out = out[:, : step + 1]
+            break
+        if finished * 8 > len(ended):  # not for each one: what the cache holds is copied
+            going = ~ended
+            rows, ended, last = rows[going], ended[going], last[going]
+            memory, cross_mask, count = memory[going], cross_mask[going], count.keep(going)
+            for each in itertools.chain(*cache):
+                each.keep(going)
+    model.train(was_training)
+    return out, scores

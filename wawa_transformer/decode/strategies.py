@@ -1,0 +1,178 @@
+"""Ways of decoding, one class each: greedy, beam search, sampling. ``decode=`` chooses."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from omegaconf import DictConfig
+from torch import Tensor
+
+from wawa_transformer.common.schema import check, choose, setting, typed
+from wawa_transformer.common.special_ids import BOS, EOS, PAD
+from wawa_transformer.decode.greedy import most_probable, one_by_one
+from wawa_transformer.model.masks import padding_mask
+from wawa_transformer.model.transformer import Transformer
+
+METHODS: dict[str, type[Method]] = {}
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """A way of decoding; its fields are its settings."""
+
+    kind: str = "greedy"
+    name: str = "greedy"
+
+    @property
+    def width(self) -> int:
+        """Prefixes that each row has at a time."""
+        return 1
+
+    def __init_subclass__(cls, kind: str) -> None:
+        METHODS[kind] = cls
+
+    def __post_init__(self) -> None:
+        check(type(self), self, "decode.")
+
+    @abstractmethod
+    def __call__(
+        self, model: Transformer, source: Tensor, max_length: int
+    ) -> tuple[Tensor, Tensor]:
+        """The hypotheses of every row of ``source (B,S)``, best first, and their scores.
+
+        Ids ``(B,N,<= max_length)`` without BOS, padding after EOS; scores ``(B,N)``.
+        """
+
+
+@dataclass(frozen=True)
+class Greedy(Method, kind="greedy"):
+    """The most probable id at every step. The score is the log-probability in nats."""
+
+    def __call__(
+        self, model: Transformer, source: Tensor, max_length: int
+    ) -> tuple[Tensor, Tensor]:
+        ids, scores = one_by_one(model, source, max_length, most_probable)
+        return ids[:, None], scores[:, None]
+
+
+@dataclass(frozen=True)
+class Sample(Method, kind="sample"):
+    """Each id drawn from ``softmax(logits / temperature)``, of the ``top`` most probable ones.
+
+    The score is the log-probability in nats, untempered. The same call draws the same.
+    """
+
+    temperature: float = setting(1.0, above=0)
+    top: int | None = setting(None, least=1)
+    seed: int = setting(0, least=0, most=2**63 - 1)
+
+    def __call__(
+        self, model: Transformer, source: Tensor, max_length: int
+    ) -> tuple[Tensor, Tensor]:
+        random = torch.Generator(source.device).manual_seed(self.seed)
+
+        def draw(logits: Tensor) -> Tensor:
+            if self.top is not None and self.top < logits.size(-1):
+                least = logits.topk(self.top).values[..., -1:]
+                logits = logits.masked_fill(logits < least, -torch.inf)
+            # The largest of logits with Gumbel noise is a draw from their softmax.
+            noise = -torch.empty_like(logits).exponential_(generator=random).log()
+            return most_probable(logits / self.temperature + noise)
+
+        ids, scores = one_by_one(model, source, max_length, draw)
+        return ids[:, None], scores[:, None]
+
+
+@dataclass(frozen=True)
+class Beam(Method, kind="beam"):
+    """Beam search: the ``size`` most probable prefixes go on, side by side.
+
+    A hypothesis of n ids, EOS included, scores ``log p / n ** length_penalty`` (0: short ones are
+    favoured as the sum favours them; 1: the mean). A row ends once ``size`` hypotheses have ended
+    and none that goes on scores as well as the worst of them, by its length so far: the criterion
+    of Hugging Face's ``generate``. What has not ended at ``max_length`` counts as it is.
+    """
+
+    size: int = setting(5, least=1, most=1000)
+    length_penalty: float = setting(1.0, least=0, most=10)
+
+    @property
+    def width(self) -> int:
+        return self.size
+
+    @torch.no_grad()
+    def __call__(
+        self, model: Transformer, source: Tensor, max_length: int
+    ) -> tuple[Tensor, Tensor]:
+        was_training = model.training
+        model.eval()
+        size, rows = self.size, len(source)
+        best_ids = source.new_full((rows, size, max_length), PAD)  # of those that have ended
+        best = torch.full_like(best_ids[..., 0], -torch.inf, dtype=model.output.weight.dtype)
+
+        count = model.count(source)
+        memory = model.encode(source, count=count)
+        cache = model.new_cache()
+        going = torch.arange(rows, device=source.device)  # rows still searched, R of them
+        every = going.repeat_interleave(size)  # each row `size` times: R*K prefixes
+        memory, cross_mask, count = memory[every], padding_mask(source)[every], count.keep(every)
+        prefix = best_ids.clone()  # (R,K,max_length)
+        last = source.new_full((rows * size, 1), BOS)
+        running = torch.full_like(best, -torch.inf)  # (R,K), log-probabilities
+        running[:, 0] = 0  # all K are the same as yet
+        for step in range(max_length):
+            logits = model.decode(last, memory, None, cross_mask, cache, count)  # (R*K,1,V)
+            step_log = F.log_softmax(logits[:, 0], dim=-1)  # (R*K,V)
+            total = (running.flatten()[:, None] + step_log).view(len(going), -1)  # (R,K*V)
+            # Twice as many as are needed: no more than `size` of them can be ends.
+            top, flat = total.topk(min(2 * size, total.size(1)))  # (R,2K)
+            beam, word = flat // step_log.size(1), flat % step_log.size(1)
+            ends = word == EOS
+            longer = picked(prefix, beam)  # (R,2K,max_length)
+            longer[..., step] = word
+
+            # What has ended, or must end here, against what had: the best `size` stay.
+            normal = (step + 1) ** self.length_penalty
+            may = ends if step + 1 < max_length else torch.ones_like(ends)
+            may = may & (torch.arange(top.size(1), device=top.device) < size)
+            scores = torch.cat((best[going], (top / normal).masked_fill(~may, -torch.inf)), dim=1)
+            scores, chosen = scores.topk(size)
+            ids = torch.cat((best_ids[going], longer), dim=1)
+            best[going], best_ids[going] = scores, picked(ids, chosen)
+
+            # The best `size` that have not ended go on.
+            order = ends.int().argsort(dim=1, stable=True)[:, :size]  # (R,K)
+            running = top.masked_fill(ends, -torch.inf).gather(1, order)
+            prefix = picked(longer, order)
+            last = word.gather(1, order).view(-1, 1)  # (R*K,1)
+            parent = beam.gather(1, order)  # (R,K)
+            searched = scores[:, -1] < running[:, 0] / normal  # (R,)
+            if step + 1 == max_length or not searched.any():
+                break
+            here = torch.arange(len(going), device=going.device)[:, None] * size + parent  # (R,K)
+            stay, fewer = here[searched].flatten(), not searched.all()
+            for self_cache, cross_cache in cache:
+                self_cache.keep(stay)
+                if fewer:  # all prefixes of a row see the same source
+                    cross_cache.keep(stay)
+            if fewer:
+                going, prefix, running = going[searched], prefix[searched], running[searched]
+                last = last.view(-1, size)[searched].view(-1, 1)
+                memory, cross_mask, count = memory[stay], cross_mask[stay], count.keep(stay)
+        model.train(was_training)
+        length = 1 + int((best_ids != PAD).flatten(0, 1).any(dim=0).nonzero().max())
+        return best_ids[..., :length], best
+
+
+def picked(ids: Tensor, chosen: Tensor) -> Tensor:
+    """Of ``ids (R,N,L)`` those at ``chosen (R,K)`` of each row: ``(R,K,L)``."""
+    return ids.gather(1, chosen[..., None].expand(-1, -1, ids.size(2)))
+
+
+def build_method(config: DictConfig) -> Method:
+    """The way of decoding that ``decode`` names, its settings checked."""
+    cls = choose(METHODS, config.decode.kind, "decode.kind")
+    return cls(**typed(cls, dict(config.decode), "decode"))

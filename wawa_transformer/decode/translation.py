@@ -1,0 +1,156 @@
+"""Translations of text, and how good they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.significance import PairedTest, Result
+from tokenizers import Tokenizer
+
+from wawa_transformer.common.special_ids import EOS, PAD, UNK
+from wawa_transformer.data.batching import Examples, Sequences, plan
+from wawa_transformer.decode.strategies import Greedy, Method
+from wawa_transformer.fast.linear import weights_stay
+from wawa_transformer.model.transformer import Transformer
+
+BATCH_TOKENS = 4096  # positions of the prefixes that are decoded together
+SAMPLES = 8  # translations that a result shows
+RESAMPLES = 1000  # of sacreBLEU's bootstrap over sentences
+RANDOMISATIONS = 10_000  # of its paired test; the smallest p it can give is 1/10,001
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A translation, one line of plain text, with the score its way of decoding gives it."""
+
+    text: str
+    score: float
+    ids: list[int]  # with EOS, where it has ended
+
+
+@weights_stay()
+def hypotheses(
+    model: Transformer, tokenizer: Tokenizer, sources: Sequences, method: Method
+) -> list[list[Hypothesis]]:
+    """Of each sentence those that ``method`` finds, best first, in the order of ``sources``."""
+    if not len(sources):
+        return []
+    device = next(model.parameters()).device
+    out: list[list[Hypothesis]] = [[]] * len(sources)
+    budget = max(BATCH_TOKENS // method.width, sources.sizes.max())
+    for indices in plan(sources.sizes, budget, seed=0, epoch=0, bucket=True):
+        source = sources.padded(indices).to(device)
+        room = model.max_positions or 10**9
+        limit = min(2 * source.size(1) + 10, room)  # beyond that a model only repeats itself
+        found, scores = method(model, source, limit)  # (B,N,L), (B,N)
+        for i, ids, marks in zip(indices, found.tolist(), scores.tolist(), strict=True):
+            texts = tokenizer.decode_batch(ids, skip_special_tokens=True)
+            out[i] = [
+                Hypothesis(" ".join(text.split()), score, [id for id in each if id != PAD])
+                for text, score, each in zip(texts, marks, ids, strict=True)
+            ]
+    return out
+
+
+def translate(
+    model: Transformer, tokenizer: Tokenizer, examples: Examples, method: Method | None = None
+) -> list[str]:
+    """The best translation of each of ``examples``, in their order; greedy unless told."""
+    found = hypotheses(model, tokenizer, examples.source, method or Greedy())
+    return [best.text for best, *_ in found]
+
+
+def read(tokenizer: Tokenizer, lines: Sequence[str]) -> Sequences:
+    """Sentences as the encoder wants them."""
+    encoded = tokenizer.encode_batch_fast(list(lines))
+    return Sequences.of([*each.ids, EOS] for each in encoded)
+
+
+def unknown(tokenizer: Tokenizer, line: str) -> list[str]:
+    """The words of a line that are not in the vocabulary; a byte-level one has none."""
+    encoded = tokenizer.encode(line)
+    pairs = zip(encoded.ids, encoded.offsets, strict=True)
+    return [line[begin:end] for id, (begin, end) in pairs if id == UNK]
+
+
+def translation_scores(hypotheses: list[str], references: list[str]) -> dict[str, Any]:
+    """BLEU (Papineni et al. 2002) and chrF (Popović 2015) with sacreBLEU's signatures.
+
+    The interval is sacreBLEU's 95% bootstrap over sentences.
+    """
+    bleu, chrf = BLEU(), CHRF()
+    result = bleu.corpus_score(hypotheses, [references], n_bootstrap=RESAMPLES)
+    return {
+        "bleu": result.score,
+        "bleu_low": result._mean - result._ci,
+        "bleu_high": result._mean + result._ci,
+        "signature": str(bleu.get_signature()),
+        "chrf": chrf.corpus_score(hypotheses, [references]).score,
+        "chrf_signature": str(chrf.get_signature()),
+    }
+
+
+def all_scores(hypotheses: list[str], references: list[str]) -> list[dict[str, Any]]:
+    """Every score with its 95% interval and signature; BLEU without regard to case, too.
+
+    Published numbers on Multi30k are of lowercased text; TER (Snover et al. 2006) is the better
+    the lower it is.
+    """
+    metrics = {
+        "BLEU": BLEU(),
+        "BLEU, lowercased": BLEU(lowercase=True),
+        "chrF": CHRF(),
+        "TER": TER(),
+    }
+    rows = []
+    for name, metric in metrics.items():
+        result = metric.corpus_score(hypotheses, [references], n_bootstrap=RESAMPLES)
+        low, high = result._mean - result._ci, result._mean + result._ci
+        if name != "TER":
+            high = min(high, 100.0)  # mean ± half an interval knows no limit
+        signature = str(metric.get_signature())
+        rows.append(
+            {"name": name, "score": result.score, "low": low, "high": high, "signature": signature}
+        )
+    return rows
+
+
+def bleu_by_length(
+    hypotheses: list[str], references: list[str], lengths: Sequence[int]
+) -> list[dict[str, Any]]:
+    """BLEU of the sentences of each length, shortest first."""
+    column = np.asarray(lengths)
+    rows = []
+    for length in np.unique(column):
+        these = np.flatnonzero(column == length)
+        part = [[lines[i] for i in these] for lines in (hypotheses, references)]
+        score = BLEU().corpus_score(part[0], [part[1]]).score
+        rows.append({"length": int(length), "examples": len(these), "bleu": score})
+    return rows
+
+
+def paired_test(
+    systems: dict[str, list[str]], references: list[str], bleu: BLEU
+) -> dict[str, float]:
+    """p of each other system against the first, by approximate randomisation over sentences.
+
+    Riezler and Maxwell, "On some pitfalls in automatic evaluation and significance testing for
+    MT" (2005), as sacreBLEU computes it with its default seed. It answers for other test
+    sentences, not for other training seeds.
+    """
+    _, scored = PairedTest(
+        list(systems.items()), {"BLEU": bleu}, [references],
+        test_type="ar", n_samples=RANDOMISATIONS,
+    )()  # fmt: skip
+    others = list(systems)[1:]
+    found = cast(list[Result], scored["BLEU"])[1:]
+    return {name: cast(float, each.p_value) for name, each in zip(others, found, strict=True)}
+
+
+def one_line_each(texts: Sequence[str]) -> list[str]:
+    """Without line breaks, which no file of sentences could hold."""
+    return [" ".join(text.split()) for text in texts]

@@ -1,0 +1,1 @@
+"""Faster versions of a model's modules on a CPU."""

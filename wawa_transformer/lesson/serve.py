@@ -1,0 +1,120 @@
+"""A small web page on this machine: type a sentence, see what trained runs make of it, and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+from werkzeug.exceptions import BadRequest, HTTPException
+from werkzeug.wrappers import Request, Response
+
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.decode.strategies import Method
+from wawa_transformer.decode.translation import hypotheses, read, unknown
+from wawa_transformer.model.transformer import Transformer
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train import evaluation
+from wawa_transformer.train.tracking import cross_attention
+
+PAGE = Path(__file__).with_name("serve.html")
+MOST_BYTES = 16_000  # of a request
+MOST_CHARACTERS = 2_000  # of a sentence
+# Nothing from elsewhere, and nobody's frame around it.
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; connect-src 'self'; img-src data:; script-src 'unsafe-inline'; "
+        "style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+
+
+@dataclass(frozen=True)
+class Served:
+    """A run that answers."""
+
+    run: Run
+    model: Transformer
+    tokenizer: Tokenizer
+
+    def answer(self, text: str, method: Method) -> dict[str, Any]:
+        """The best hypothesis, both sides in pieces, and cross-attention ``[head][query][key]``.
+
+        Raises:
+            UserError: the sentence is longer than the run's encoding can serve.
+        """
+        sources = read(self.tokenizer, [text])
+        evaluation.check_lengths(self.model, sources.sizes)
+        [[best, *_]] = hypotheses(self.model, self.tokenizer, sources, method)
+        cross = cross_attention(self.model, sources[0], best.ids)  # (H,T,S)
+        return {
+            "name": str(self.run),
+            "text": best.text,
+            "score": round(best.score, 4),
+            "source": [self.piece(i) for i in sources[0].tolist()],
+            "target": [self.piece(i) for i in best.ids],
+            "unknown": unknown(self.tokenizer, text),
+            "attention": [[[round(w, 4) for w in row] for row in head] for head in cross.tolist()],
+        }
+
+    def piece(self, id: int) -> str:
+        """One id as text: a byte-level piece is shown as it reads, a special one by its name."""
+        return self.tokenizer.decode([id], skip_special_tokens=False)
+
+
+def application(
+    served: list[Served], method: Method, hosts: list[str] | None
+) -> Callable[..., Any]:
+    """The WSGI application: the page at ``/``, and answers at ``/translate``.
+
+    ``hosts`` are the names it may be called by, or None for any: a page from elsewhere whose name
+    was pointed at this machine is refused, and so is a form of one, which cannot send JSON.
+    """
+
+    def respond(request: Request) -> Response:
+        if request.method == "GET" and request.path == "/":
+            return Response(PAGE.read_bytes(), mimetype="text/html")
+        if request.method != "POST" or request.path != "/translate":
+            return Response("there is / and /translate\n", status=404)
+        if request.mimetype != "application/json":
+            raise BadRequest("send JSON")
+        try:
+            asked = request.get_json()
+        except RecursionError:  # brackets in brackets
+            raise BadRequest("send JSON") from None
+        text = asked.get("text") if isinstance(asked, dict) else None
+        if not isinstance(text, str):
+            raise BadRequest('send {"text": "a sentence"}')
+        text = " ".join(text.split())
+        if len(text) > MOST_CHARACTERS:
+            raise BadRequest(
+                f"{len(text):,} characters; a sentence has at most {MOST_CHARACTERS:,}"
+            )
+        try:
+            return json_of([each.answer(text, method) for each in served] if text else [])
+        except UserError as error:
+            raise BadRequest(str(error)) from None
+
+    @Request.application
+    def application(request: Request) -> Response:
+        request.max_content_length = MOST_BYTES
+        request.trusted_hosts = hosts
+        try:
+            request.host  # noqa: B018  (refuses one that is not trusted)
+            response = respond(request)
+        except HTTPException as error:
+            response = json_of({"error": error.description}, error.code or 500)
+        response.headers.update(HEADERS)
+        return response
+
+    return application
+
+
+def json_of(value: Any, status: int = 200) -> Response:
+    """``value`` as an answer."""
+    return Response(json.dumps(value), status=status, mimetype="application/json")

@@ -1,0 +1,49 @@
+"""Attention with linear biases."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from wawa_transformer.positional.base import Place, Positions
+from wawa_transformer.positional.relative import RelativeEncoding
+
+
+class ALiBi(RelativeEncoding, kind="alibi"):
+    """Attention with linear biases (Press et al. 2022, section 3): ``-slope · |distance|``.
+
+    The decoder's mask leaves only the past. The encoder's bias is symmetric, so an encoder with
+    nothing else cannot tell a sequence from its mirror image. ``directed`` heads have a slope for
+    either side: keys to the right of a query have the slopes in reverse, so that head 1 looks to
+    the right and the last head to the left. Cross-attention, where nothing else tells the sides
+    apart, is always directed.
+    """
+
+    of_positions = True
+    slopes: Tensor
+
+    def __init__(self, place: Place, directed: bool = False) -> None:
+        super().__init__(place)
+        left = torch.tensor(alibi_slopes(place.num_heads))
+        both = directed or place.role == "cross"
+        slopes = torch.stack((left, left.flip(0) if both else left))
+        self.register_buffer("slopes", slopes, persistent=False)  # (2,H): to the left, to the right
+
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        every = self.every(query, key)
+        left, right = self.slopes[..., None]  # (H,1) each
+        values = -torch.where(every > 0, right, left) * every.abs()  # (H,R)
+        return self.to_pairs(values[None, :, None], query, key).to(q.dtype)  # (b,H,Q,K)
+
+
+def alibi_slopes(num_heads: int) -> list[float]:
+    """``2^(-8h/H)`` for h = 1 … H, H a power of two.
+
+    For another H, the paper's appendix takes the slopes of the power of two below it, then every
+    other slope of the power of two above it.
+    """
+    power = 2 ** (num_heads.bit_length() - 1)  # the power of two at or below H
+    slopes = [2 ** (-8 * h / power) for h in range(1, power + 1)]
+    if power < num_heads:
+        slopes += alibi_slopes(2 * power)[0::2][: num_heads - power]
+    return slopes

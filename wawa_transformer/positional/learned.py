@@ -1,0 +1,56 @@
+"""A trained vector for each position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from wawa_transformer.common.limits import MOST_POSITIONS, check_number
+from wawa_transformer.positional.base import AddedEncoding, Place, Positions, SequenceTooLong
+
+
+class LearnedEncoding(AddedEncoding, kind="learned"):
+    """A trained vector for each position (Gehring et al. 2017, section 3.1).
+
+    Args:
+        d_model: width D of the embeddings.
+        max_len: positions in the table; a longer input raises :class:`SequenceTooLong`.
+        dropout: probability of zeroing an element of the sum.
+        init_std: standard deviation of the starting values. It decides how fast the table is
+            learned: 1.0 matches token embeddings after their scaling by sqrt(D); 0 begins without
+            positions.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        max_len: int = 256,
+        dropout: float = 0.1,
+        init_std: float = 1.0,
+        *,
+        place: Place | None = None,
+    ) -> None:
+        super().__init__(d_model, dropout, place)
+        check_number("pe.max_len", max_len, 1, MOST_POSITIONS)
+        check_number("pe.init_std", init_std, 0, 1000)
+        self.max_positions: int = max_len
+        self.init_std = init_std
+        self.table = nn.Parameter(torch.empty(max_len, d_model))
+        self.initialise(lambda name: torch.default_generator)
+
+    def embed(self, x: Tensor, at: Positions) -> Tensor:
+        """``x (B,S,D)`` plus the rows of the table at its positions, in ``x.dtype``."""
+        self.check_length(at.end)
+        return x + self.rows(self.table, at.index).to(x.dtype)
+
+    def check_length(self, longest: int) -> None:
+        if longest > self.max_positions:
+            raise SequenceTooLong(
+                f"a sequence of {longest} positions does not fit the learned table of "
+                f"pe.max_len={self.max_positions}; set pe.max_len={longest} or more and train again"
+            )
+
+    def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
+        nn.init.normal_(self.table, std=self.init_std, generator=draw("table"))

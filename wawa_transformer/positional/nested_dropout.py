@@ -1,0 +1,25 @@
+"""The sinusoid with nested dropout, a variant of door 1."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from wawa_transformer.positional.base import Positions
+from wawa_transformer.positional.sinusoidal import PositionalEncoding
+
+
+class NestedSinusoid(PositionalEncoding, kind="sinusoidal_nested"):
+    """The sinusoid with nested dropout (Rippel et al. 2014): low dimensions matter most.
+
+    In training each example keeps its first k dimensions of the sum, k uniform in ``1 … D``, and
+    loses the others. It orders the dimensions of the embedding by importance, which the paper's
+    encoding does not.
+    """
+
+    def embed(self, x: Tensor, at: Positions) -> Tensor:
+        x = super().embed(x, at)
+        if not self.training:
+            return x
+        kept = torch.randint(1, self.d_model + 1, (x.size(0), 1, 1), device=x.device)
+        return x * (torch.arange(self.d_model, device=x.device) < kept)  # (B,1,D)

@@ -1,0 +1,55 @@
+"""Transformer-XL's sinusoids of the distance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from wawa_transformer.common.limits import check_base
+from wawa_transformer.positional.base import Place, Positions
+from wawa_transformer.positional.relative import RelativeEncoding, once_a_pass
+from wawa_transformer.positional.sinusoid_designs import sinusoid
+
+
+class TransformerXL(RelativeEncoding, kind="transformer_xl"):
+    """Sinusoids of the distance in the score (Dai et al. 2019, section 3.3).
+
+    The score is ``(q+u) · k + (q+v) · W R(distance)``, over sqrt(Dh): R is the sinusoid of query
+    minus key position, W a trained matrix, u and v a trained vector for each head. ``q+u`` passes
+    through door 2, the rest through door 3. W serves all layers of a stack; the paper has one for
+    each layer.
+    """
+
+    def __init__(self, place: Place, base: float = 10000.0) -> None:
+        super().__init__(place)
+        check_base(base)
+        self.base = base
+        self.project = nn.Linear(place.d_model, place.d_model, bias=False)
+        self.u = nn.Parameter(torch.empty(place.num_heads, place.head_width))
+        self.v = nn.Parameter(torch.empty(place.num_heads, place.head_width))
+        self.initialise(lambda name: torch.default_generator)
+
+    def rotate(
+        self, q: Tensor, k: Tensor, query: Positions, key: Positions
+    ) -> tuple[Tensor, Tensor]:
+        return q + self.u[:, None].to(q.dtype), k
+
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        table = self.sinusoids(query, key)
+        keys = self.project(table.to(self.project.weight.dtype))  # (R,D)
+        keys = keys.unflatten(-1, (self.place.num_heads, -1))  # (R,D) -> (R,H,Dh)
+        q = q + (self.v - self.u)[:, None].to(q.dtype)  # door 2 added u
+        # One product for each head; broadcast keys would make it one for each head of each row.
+        scores = torch.einsum("bhqd,rhd->bhqr", q * q.size(-1) ** -0.5, keys.to(q.dtype))
+        return self.to_pairs(scores, query, key)  # (B,H,Q,K)
+
+    @once_a_pass
+    def sinusoids(self, query: Positions, key: Positions) -> Tensor:
+        """Sinusoids of every distance, query minus key, ``(R,D)``."""
+        return sinusoid(-self.every(query, key), self.place.d_model, base=self.base)
+
+    def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
+        for name, parameter in (("u", self.u), ("v", self.v)):
+            nn.init.normal_(parameter, std=0.02, generator=draw(name))

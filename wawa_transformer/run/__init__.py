@@ -1,0 +1,1 @@
+"""A run's configuration, folder, device and processes."""

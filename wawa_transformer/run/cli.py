@@ -1,0 +1,305 @@
+"""The command line: Hydra parses it, and every mistake on it is answered by one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NoReturn
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import (
+    ConfigCompositionException,
+    HydraException,
+    MissingConfigException,
+    OverrideParseException,
+)
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.common.schema import (
+    UserError,
+    check,
+    disk_error,
+    first_line,
+    nearest,
+    printable,
+)
+from wawa_transformer.data.text import build_task
+from wawa_transformer.decode.strategies import build_method
+from wawa_transformer.run import distributed, signals
+from wawa_transformer.run.config import (
+    Config,
+    EvaluateConfig,
+    ExportConfig,
+    ServeConfig,
+    TranslateConfig,
+    check_model,
+    check_trained,
+)
+
+# For each file in configs/ that a script begins with: its schema, and what checks its values.
+SCHEMAS: dict[str, type] = {}
+RULES: dict[str, Callable[[DictConfig], None]] = {}
+# Those of the scripts that use a trained run, and take its configuration from there.
+USES: dict[str, type] = {
+    "evaluate": EvaluateConfig, "translate": TranslateConfig, "serve": ServeConfig,
+    "export": ExportConfig,
+}  # fmt: skip
+
+
+def register(
+    config_name: str, schema: type, rules: Callable[[DictConfig], None] | None = None
+) -> None:
+    """Let ``configs/CONFIG_NAME.yaml`` be filled into ``schema``, which it names in its defaults.
+
+    ``rules`` raises :class:`UserError`; left out, the limits of the schema are all there is.
+    """
+    SCHEMAS[config_name] = schema
+    RULES[config_name] = rules or functools.partial(check, schema)
+    ConfigStore.instance().store(name=f"{config_name}_schema", node=schema)
+
+
+def check_use(schema: type, config: DictConfig) -> None:
+    """Every rule of what is asked of a trained run."""
+    check_trained(schema, config)
+    if "decode" in config:
+        if not isinstance(config.decode.get("kind"), str):
+            raise UserError("decode is not chosen; choose one: decode=….")
+        build_method(config)
+
+
+def validate(config: DictConfig) -> None:
+    """Every rule of a run's configuration, once, before anything is built or written."""
+    check_model(config)
+    build_task(config)
+
+
+register("config", Config, validate)
+for name, schema in USES.items():
+    register(name, schema, functools.partial(check_use, schema))
+
+
+def words(config_name: str) -> str:
+    """Every setting that takes one of a few words, with them: a part of ``--help``."""
+    return "\n".join(
+        f"{key}: {', '.join(each.metadata['choices'])}"
+        for key, each in fields(SCHEMAS[config_name])
+        if "choices" in each.metadata
+    )
+
+
+def fields(schema: type, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any]]]:
+    """Every field of a schema and of those inside it, with its key."""
+    for each in dataclasses.fields(schema):
+        inner = each.default_factory
+        if isinstance(inner, type) and dataclasses.is_dataclass(inner):
+            yield from fields(inner, f"{prefix}{each.name}.")
+        else:
+            yield prefix + each.name, each
+
+
+OmegaConf.register_new_resolver("words", words, replace=True)
+
+
+def script(
+    config_name: str = "config", several: bool = False
+) -> Callable[[Callable[[DictConfig], None]], Callable[[], None]]:
+    """Decorate a script's ``main(config)``: Hydra parses, mistakes become one sentence.
+
+    Exit status 1 and no traceback for a :class:`UserError`, a faulty command line, or a disk that
+    is full; ``stopping.STATUS`` where a signal stopped the script. Any other exception is a bug
+    of ours and keeps its traceback. Only a script for ``several`` runs or processes takes ``-m``
+    and ``torchrun``.
+    """
+
+    def decorate(task: Callable[[DictConfig], None]) -> Callable[[], None]:
+        @functools.wraps(task)
+        def checked(config: DictConfig) -> None:
+            with answered(config_name, parsed=True):  # inside, before Hydra prints an exception
+                RULES[config_name](config)
+                if distributed.launched() and not (several and sole()):
+                    raise UserError(
+                        "torchrun starts several processes for one run of scripts/train.py; give "
+                        "this command without it."
+                    )
+                task(config)
+
+        def main() -> None:
+            os.environ["HYDRA_FULL_ERROR"] = "1"  # hand the exception to us instead of printing it
+            run = hydra.main(
+                config_path=str(CONFIG_DIR), config_name=config_name, version_base="1.3"
+            )
+            with answered(config_name, parsed=False):
+                check_groups(sys.argv[1:])
+                if not several and {"-m", "--multirun"} & set(sys.argv[1:]):
+                    raise UserError(
+                        "-m makes many runs of scripts/train.py; give this command once for each."
+                    )
+                run(checked)()
+
+        return main
+
+    return decorate
+
+
+def sole() -> bool:
+    """Whether the command line asks for one run and no sweep."""
+    return HydraConfig.get().mode == RunMode.RUN
+
+
+def settle(config: DictConfig) -> None:
+    """Put a run that the default study does not hold beside it: into ``single``.
+
+    A study that is named on the command line, or any key of one, is where the run belongs.
+    """
+    given = HydraConfig.get().overrides.task
+    if not any(override.lstrip("+~").startswith("study") for override in given):
+        choices: Any = HydraConfig.get().runtime.choices
+        study = config.study
+        grid = (choices.task in study.task, choices.pe in study.pe, config.seed in study.seeds)
+        if not all(grid):
+            study.name = "single"
+
+
+BUG = (
+    "This is a mistake in wawa_transformer, not in the command; please report it with all of this."
+)
+
+
+@contextlib.contextmanager
+def answered(config_name: str, parsed: bool) -> Iterator[None]:
+    """End the process with one sentence for whatever is no bug of ours."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read our output, `head` for one, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except KeyboardInterrupt as stop:
+        leave(stop)
+    except Exception as error:
+        for cause in behind(error):
+            if isinstance(cause, KeyboardInterrupt):  # OmegaConf may make another one of it
+                leave(cause)
+        if isinstance(error, UserError):
+            sys.exit(f"error: {error}")
+        of_hydra = isinstance(error, (HydraException, OmegaConfBaseException))
+        if isinstance(error, OSError) and not of_hydra:  # some of Hydra's are OSErrors, too
+            sys.exit(f"error: {printable(disk_error(error))}")
+        if parsed:
+            error.add_note(BUG)  # by which it is known when it has come through Hydra
+        if BUG in getattr(error, "__notes__", ()):
+            raise
+        sys.exit(f"error: {explain(error, config_name)}")
+
+
+def leave(stop: KeyboardInterrupt) -> NoReturn:
+    """End the process that was told to stop."""
+    print(f"{str(stop) or 'interrupted'}; the same command continues", file=sys.stderr)
+    sys.exit(signals.STATUS)
+
+
+def behind(error: BaseException) -> Iterator[BaseException]:
+    """Every exception in whose handling ``error`` was raised."""
+    for each in {error.__cause__, error.__context__}:
+        if each is not None:
+            yield each
+            yield from behind(each)
+
+
+def check_groups(arguments: list[str]) -> None:
+    """Refuse ``model=null``, ``pe=[]`` and the like, where Hydra would choose nothing or fail."""
+    overrides = [each for each in arguments if "=" in each and not each.startswith("-")]
+    for override in OverridesParser.create().parse_overrides(overrides):
+        group = CONFIG_DIR / override.key_or_group
+        choice = override.value()
+        named = isinstance(choice, str) and choice.isprintable() and choice
+        if group.is_dir() and group != CONFIG_DIR and not (named or override.is_sweep_override()):
+            choices = ", ".join(sorted(path.stem for path in group.glob("*.yaml")))
+            raise UserError(f"{override.input_line} chooses nothing; choose one of {choices}.")
+
+
+# What people call an encoding; near names are found by their letters.
+ALSO_KNOWN_AS = {
+    "rope": "rotary",
+    "nope": "none",
+    "sin": "sinusoidal",
+    "sincos": "sinusoidal",
+    "absolute": "learned",
+    "relative": "shaw",
+    "t5_bias": "t5",
+    "xl": "transformer_xl",
+    "shape": "sinusoidal_shifted",
+}
+
+
+def explain(error: Exception, config_name: str = "config") -> str:
+    """One sentence for an exception of Hydra's or OmegaConf's."""
+    return printable(reason(error, config_name))
+
+
+def reason(error: Exception, config_name: str) -> str:
+    """What is wrong with the command line, in a sentence that may quote anything."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, name = error.missing_cfg_file.rpartition("/")
+        choices = sorted(path.stem for path in (CONFIG_DIR / group).glob("*.yaml"))
+        known = ALSO_KNOWN_AS.get(name.lower())
+        meant = f" (did you mean {known}?)" if known in choices else nearest(name, choices)
+        return f"{group}={name} does not exist{meant}; choose one of {', '.join(choices)}."
+    cause = error.__cause__ or error
+    key = getattr(cause, "full_key", None)
+    unknown_group = "No match in the defaults list" in str(error)
+    if unknown_group or isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
+        key = key or str(error).split("'")[1]
+        known_here = known_keys(config_name)
+        if key in known_here:  # a field of the class that the chosen file leaves at its default
+            return f"the key {key} is not in the chosen configuration; to add it, write +{key}=…"
+        inside = [known for known in known_here if known.endswith(f".{key}")]
+        meant = f" (did you mean {' or '.join(inside)}?)" if inside else nearest(key, known_here)
+        where = ""
+        if config_name in USES:
+            where = f" here: a run is used as it was trained, and {', '.join(known_here)} are all"
+        return f"the key {key} does not exist{where}{meant}."
+    if isinstance(error, OverrideParseException):
+        # The parser's own words name its classes and not the mistake.
+        shown = getattr(error, "override", None) or first_line(error)
+        return f"{shown} cannot be read; write key=value and quote special characters."
+    if isinstance(error, ConfigCompositionException) and isinstance(cause, OmegaConfBaseException):
+        given = re.search(r"merging override [+~]*([\w.]+)", str(error))
+        if given and not str(key).startswith(given[1]):  # an item of a list knows its place alone
+            key = given[1]
+        return f"{key}: {first_line(cause)}."
+    if found := re.search(r"full_key: (\S+)", str(error)):  # a number that no float holds
+        return f"{found[1]}: {first_line(error)}."
+    return f"{first_line(error)}."
+
+
+def known_keys(config_name: str) -> list[str]:
+    """Every key of the schema and every group, for "did you mean"."""
+    found = set(keys(OmegaConf.structured(SCHEMAS[config_name])))
+    for path in CONFIG_DIR.glob("*/*.yaml"):
+        group = path.parent.name
+        if (group == "decode") != (config_name in USES):
+            continue
+        found.add(group)
+        if group in ("pe", "task", "decode"):  # typed by the class they name, not by the schema
+            found |= set(keys(OmegaConf.load(path), f"{group}."))
+    return sorted(found)
+
+
+def keys(node: Any, prefix: str = "") -> Iterable[str]:
+    """Every key of a configuration and of those inside it."""
+    for key in node:
+        yield prefix + key
+        if not OmegaConf.is_missing(node, key) and OmegaConf.is_dict(node[key]):
+            yield from keys(node[key], f"{prefix}{key}.")

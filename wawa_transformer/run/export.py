@@ -1,0 +1,148 @@
+"""A trained model for others: plain weights, and CTranslate2."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from safetensors.torch import load_model, save_model
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from wawa_transformer.common.files import make_directory, write_atomically
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.special_ids import BOS, EOS
+from wawa_transformer.model.transformer import EncoderLayer, Residual, Transformer
+from wawa_transformer.positional.base import AddedEncoding, consecutive
+from wawa_transformer.positional.position_ids import Counting
+from wawa_transformer.run.config import counting, encoding_settings
+
+POSITIONS = 1024  # of the table that another program is given
+
+
+def to_safetensors(
+    model: Transformer, tokenizer: Tokenizer, config: DictConfig, directory: Path
+) -> None:
+    """``model.safetensors``, ``tokenizer.json``, ``config.json``: the arguments of the model."""
+    arguments = {
+        "src_vocab_size": model.src_embedding.num_embeddings,
+        "tgt_vocab_size": model.tgt_embedding.num_embeddings,
+        **OmegaConf.to_container(config.model),  # type: ignore[dict-item]
+        "pe": config.pe.kind,
+        "pe_settings": encoding_settings(config),
+        "cross": config.pe.cross,
+        "counting": dataclasses.asdict(counting(config, tokenizer)),
+    }
+    make_directory(directory)
+    save_model(model, str(directory / "model.safetensors"))
+    write_atomically(directory / "config.json", json.dumps(arguments, indent=1) + "\n")
+    write_atomically(directory / "tokenizer.json", tokenizer.to_str(pretty=True))
+
+
+def from_safetensors(directory: Path) -> tuple[Transformer, Tokenizer]:
+    """What :func:`to_safetensors` wrote, ready to be used."""
+    arguments = json.loads((directory / "config.json").read_text("utf-8"))
+    model = Transformer(**{**arguments, "counting": Counting(**arguments["counting"])})
+    load_model(model, str(directory / "model.safetensors"))
+    tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
+    tokenizer.encode_special_tokens = True  # not part of the tokenizer's JSON
+    return model.eval(), tokenizer
+
+
+def to_ctranslate2(model: Transformer, words: list[str], directory: Path) -> None:
+    """A model of CTranslate2's in fp32, whose vocabulary is ``words``, by id.
+
+    Sources are given with EOS as their last word.
+
+    Raises:
+        UserError: the library is absent, or the model has what it has no place for.
+    """
+    try:
+        from ctranslate2.specs import TransformerSpec
+        from ctranslate2.specs.common_spec import Activation
+    except ImportError:
+        raise UserError(
+            "format=ctranslate2 needs CTranslate2, which is not installed; pip install ctranslate2."
+        ) from None
+
+    def copy(to: Any, of: Any, rows: slice = slice(None)) -> None:
+        to.weight = of.weight.detach()[rows].numpy()
+        if getattr(of, "bias", None) is not None:
+            to.bias = of.bias.detach()[rows].numpy()
+
+    def copy_norm(to: Any, of: Any) -> None:
+        to.gamma, to.beta = of.weight.detach().numpy(), of.bias.detach().numpy()
+
+    table_of(model)  # which refuses, before anything is made
+    first = cast(EncoderLayer, model.encoder_layers[0])
+    pre = cast(Residual, first.residuals[0]).pre
+    gelu = isinstance(first.feed_forward.activation, torch.nn.GELU)
+    spec = TransformerSpec.from_config(
+        (model.num_layers, model.num_layers),
+        model.num_heads,
+        pre_norm=pre,
+        activation=Activation.GELU if gelu else Activation.RELU,
+    )
+    for side, embedding, layers, norm in (
+        (spec.encoder, model.src_embedding, model.encoder_layers, model.encoder_norm),
+        (spec.decoder, model.tgt_embedding, model.decoder_layers, model.decoder_norm),
+    ):
+        decodes = side is spec.decoder
+        copy(side.embeddings if decodes else side.embeddings[0], embedding)
+        side.scale_embeddings = True
+        side.position_encodings.encodings = table_of(model, decodes).numpy()
+        if pre:
+            copy_norm(side.layer_norm, norm)
+        for i, to in enumerate(side.layer):
+            of: Any = layers[i % len(layers)]
+            copy(to.self_attention.linear[0], of.self_attention.in_proj)
+            copy(to.self_attention.linear[1], of.self_attention.out_proj)
+            norms = [to.self_attention.layer_norm, to.ffn.layer_norm]
+            if decodes:
+                queries, both = slice(model.d_model), slice(model.d_model, None)
+                copy(to.attention.linear[0], of.cross_attention.in_proj, queries)
+                copy(to.attention.linear[1], of.cross_attention.in_proj, both)
+                copy(to.attention.linear[2], of.cross_attention.out_proj)
+                norms.insert(1, to.attention.layer_norm)
+            copy(to.ffn.linear_0, of.feed_forward.inner)
+            copy(to.ffn.linear_1, of.feed_forward.outer)
+            for to_norm, residual in zip(norms, of.residuals, strict=True):
+                copy_norm(to_norm, residual.norm)
+    copy(spec.decoder.projection, model.output)
+    spec.register_source_vocabulary(words)
+    spec.register_target_vocabulary(words)
+    special = {"bos_token": BOS, "eos_token": EOS, "decoder_start_token": BOS}
+    for name, id in special.items():
+        setattr(spec.config, name, words[id])
+    spec.config.add_source_bos = spec.config.add_source_eos = False
+    spec.validate()
+    spec.optimize(quantization=None)
+    make_directory(directory)
+    spec.save(str(directory))
+
+
+def table_of(model: Transformer, target: bool = False) -> Tensor:
+    """What the encoding adds at each position, ``(N,D)``; another program has this table alone.
+
+    Raises:
+        UserError: the encoding does more than add a row of a table, counted from the start.
+    """
+    encoding = model.tgt_position if target else model.src_position
+    adds = isinstance(encoding, AddedEncoding) or encoding.kind == "none"
+    if not adds or model.cross_position is not None or model.counting != Counting():
+        raise UserError(
+            f"format=ctranslate2 has a table of positions and no more, and this model's pe is "
+            f"{encoding.kind} with distances or a counting of its own; choose format=safetensors."
+        )
+    if model.position_down:
+        raise UserError(
+            "format=ctranslate2 scales embeddings up, and model.embedding_scale=position_down does "
+            "not; choose format=safetensors."
+        )
+    length = min(POSITIONS, model.max_positions or POSITIONS)
+    with torch.no_grad():
+        return encoding.embed(torch.zeros(1, length, model.d_model), consecutive(length))[0]

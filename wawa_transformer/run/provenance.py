@@ -1,0 +1,57 @@
+"""What produced a number: versions, commit, processor."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from wawa_transformer.common.files import CONFIG_DIR
+
+
+def provenance(device: torch.device) -> dict[str, Any]:
+    """Versions, commit and processor, as a result keeps them."""
+    libraries = ("torch", "numpy", "datasets", "tokenizers", "sacrebleu", "hydra-core")
+    on_cuda = device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name(device) if on_cuda else device.type,
+        "cpu": processor(),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in libraries},
+        },
+        "commit": commit(),
+    }
+
+
+@functools.cache
+def processor() -> str:
+    """The CPU's name, or its kind where it has none."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        named = next(line for line in lines if line.startswith("model name"))
+        name = named.split(":", 1)[1].strip()
+    except (OSError, StopIteration):
+        pass  # not Linux, or a processor that has no name there
+    return name
+
+
+@functools.cache  # by a worker once for all its runs, whose code was loaded once
+def commit() -> str | None:
+    """The checkout's commit, ``+changes`` where tracked files differ from it; None without git."""
+
+    def ask(*words: str) -> str:
+        command = ["git", "-C", str(CONFIG_DIR.parent), *words]
+        return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True).strip()
+
+    try:
+        changed = ask("status", "--porcelain", "--untracked-files=no")
+        return ask("rev-parse", "--short", "HEAD") + ("+changes" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -1,0 +1,1 @@
+"""The training loop, and what comes before and after it."""

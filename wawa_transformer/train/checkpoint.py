@@ -1,0 +1,160 @@
+"""Checkpoints: written atomically, read verified."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from tokenizers import Tokenizer
+
+from wawa_transformer.common.files import write_atomically
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.model.transformer import Transformer
+from wawa_transformer.run.config import build_model
+from wawa_transformer.run.device import take_device
+from wawa_transformer.run.run_dir import Run
+
+# What every checkpoint holds; a file that lacks some of it is none of ours, whatever its checksum.
+CONTENTS: dict[str, type | tuple[type, ...]] = {
+    "step": int, "seconds": float, "target_tokens": int, "best_nll": float, "model": dict,
+    "optimizer": dict, "rng": torch.Tensor, "tokenizer": str, "config": dict,
+}  # fmt: skip
+
+
+# And what one that is kept for averaging holds.
+WEIGHTS: dict[str, type | tuple[type, ...]] = {"step": int, "model": dict}
+
+
+class Damaged(UserError):
+    """A checkpoint that is not what was written."""
+
+
+def save(path: Path, state: dict[str, Any]) -> None:
+    """Write ``state`` with its fingerprint; a crash leaves the old file or the new, never half.
+
+    The last checkpoint becomes the previous one, once the new one is wholly on the disk.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Not straight into the file: torch turns a full disk into an error without a reason.
+    content = io.BytesIO()
+    torch.save({**state, "sha256": fingerprint(state)}, content)
+    written = path.with_stem("next")
+    write_atomically(written, content.getbuffer())  # no second copy of a large model
+    if path.stem == "last" and path.exists():
+        path.replace(path.with_stem("previous"))
+    written.replace(path)
+
+
+def keep(run: Run, step: int, model: dict[str, Any], count: int) -> None:
+    """Keep the weights of ``step``, and of the newest ``count`` steps kept so far no others."""
+    save(run.checkpoint(f"step{step:010}"), {"step": step, "model": model})
+    for path in run.kept()[:-count]:
+        path.unlink()
+
+
+def average(run: Run) -> dict[str, torch.Tensor]:
+    """The mean of the weights a run has kept (Vaswani et al. 2017, section 6.1), in float64."""
+    paths = run.kept()
+    if not paths:
+        raise UserError(
+            f"checkpoint=average: {run.directory} keeps no weights to average; train with "
+            f"trainer.keep=10, or choose checkpoint=last."
+        )
+    total: dict[str, torch.Tensor] = {}
+    for path in paths:  # one at a time: ten large models need not be in memory together
+        for name, weights in load(path, WEIGHTS)["model"].items():
+            total[name] = weights.double() + total.get(name, 0)
+    return {name: weights / len(paths) for name, weights in total.items()}
+
+
+def load(path: Path, contents: dict[str, type | tuple[type, ...]] = CONTENTS) -> dict[str, Any]:
+    """Read a checkpoint onto the CPU.
+
+    Raises:
+        Damaged: it is cut short, altered, or does not hold ``contents``.
+        UserError: there is none.
+    """
+    if not path.exists():
+        other = ", or choose checkpoint=last" if path.stem != "last" else ""
+        raise UserError(f"{path} does not exist; train the run first{other}.")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        intact = state.pop("sha256") == fingerprint(state)
+        intact = intact and all(isinstance(state[key], kind) for key, kind in contents.items())
+        # Interpolations such as ${oc.env:HOME} would be resolved; ours never holds one.
+        intact = intact and "${" not in repr(state.get("config"))
+    except Exception:  # damaged bytes bring up any of a dozen errors, none of which says more
+        intact = False
+    if not intact:
+        raise Damaged(
+            f"{path} is damaged; delete it, or its run's folder {path.parent.parent}, "
+            "and give the same command to train again."
+        )
+    return state
+
+
+def fingerprint(value: Any) -> str:
+    """SHA-256 over every key, number and tensor of nested plain containers."""
+    digest = hashlib.sha256()
+
+    def feed(item: Any) -> None:
+        if isinstance(item, torch.Tensor):
+            digest.update(f"{item.dtype}{tuple(item.shape)}".encode())
+            whole = item.detach().cpu().contiguous()
+            if item.ndim:
+                digest.update(whole.view(torch.uint8).numpy().tobytes())
+            else:
+                digest.update(repr(whole.item()).encode())
+        elif isinstance(item, dict):
+            for key, inner in item.items():
+                digest.update(repr(key).encode())
+                feed(inner)
+        elif isinstance(item, (list, tuple)):
+            digest.update(f"{len(item)}[".encode())
+            for inner in item:
+                feed(inner)
+        else:
+            digest.update(repr(item).encode())
+
+    feed(value)
+    return digest.hexdigest()
+
+
+def load_model(
+    run: Run, which: str = "last", device: torch.device | None = None
+) -> tuple[Transformer, Tokenizer, DictConfig]:
+    """A trained model in evaluation mode, its tokenizer and its configuration.
+
+    ``which``: ``last``, ``best``, ``previous``, or the ``average`` of the weights kept.
+    """
+    path = run.checkpoint("last" if which == "average" else which)
+    state = load(path)
+    config = OmegaConf.create(state["config"])
+    tokenizer = load_tokenizer(path, state)
+    model = build_model(config, tokenizer)
+    try:
+        model.load_state_dict(average(run) if which == "average" else state["model"])
+    except (RuntimeError, TypeError):  # the latter: shapes that cannot be added
+        raise Damaged(f"{path} is damaged: its weights do not fit its configuration.") from None
+    return model.to(device).eval(), tokenizer, config
+
+
+def load_tokenizer(path: Path, state: dict[str, Any]) -> Tokenizer:
+    """The tokenizer that a checkpoint holds."""
+    try:
+        tokenizer = Tokenizer.from_str(state["tokenizer"])
+    except Exception:  # all that the library raises
+        raise Damaged(f"{path} is damaged: its tokenizer cannot be read.") from None
+    tokenizer.encode_special_tokens = True  # not part of the tokenizer's JSON
+    return tokenizer
+
+
+def open_trained(config: DictConfig) -> tuple[Run, Transformer, Tokenizer, DictConfig]:
+    """What ``run=DIRECTORY`` and ``checkpoint=`` on the command line name, ready to be used."""
+    device = take_device(config.trainer)
+    run = Run.at(Path(config.run))
+    return run, *load_model(run, config.checkpoint, device)
