@@ -14,7 +14,7 @@ from importlib import import_module
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from wawa_transformer.common.files import hold
+from wawa_transformer.common.files import lock_directory
 from wawa_transformer.common.schema import UserError, printable
 from wawa_transformer.lab.study import (
     check_launcher,
@@ -32,7 +32,7 @@ from wawa_transformer.lab.tuning import (
     validation_rows,
 )
 from wawa_transformer.run.cli import script
-from wawa_transformer.run.signals import Stop
+from wawa_transformer.run.signals import GracefulStop
 
 
 @script()
@@ -55,17 +55,17 @@ def main(config: DictConfig) -> None:
     os.environ["OMP_NUM_THREADS"] = str(config.trainer.threads)
     # A second to import, and not needed until the end: while the workers begin.
     threading.Thread(target=import_module, args=["wawa_transformer.lab.report"]).start()
-    with Stop(), contextlib.ExitStack() as stack:
+    with GracefulStop(), contextlib.ExitStack() as stack:
         tried = []
         for trial in trials.values():
-            stack.enter_context(hold(folder_of(trial)))
+            stack.enter_context(lock_directory(folder_of(trial)))
             fill(trial, config, overrides, launcher, minutes)
             tell_unfinished(trial)
         if trials:
             tried = validation_rows(trials)
             jobs = tuned(jobs, best_points(tried))
         directory = folder_of(jobs)
-        stack.enter_context(hold(directory))
+        stack.enter_context(lock_directory(directory))
         fill(jobs, config, overrides, launcher, minutes)
 
         print("writing the report", flush=True)

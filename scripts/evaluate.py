@@ -19,11 +19,11 @@ from sacrebleu.metrics import BLEU
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.batching import Examples
-from wawa_transformer.data.load import encode
+from wawa_transformer.data.load import tokenize_split
 from wawa_transformer.data.tasks import TASKS, Task
 from wawa_transformer.data.text import TextTask, build_task
 from wawa_transformer.decode import translation
-from wawa_transformer.decode.strategies import Method, build_method
+from wawa_transformer.decode.strategies import DecodingStrategy, build_strategy
 from wawa_transformer.run.cli import script
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint, evaluation
@@ -128,7 +128,7 @@ def table_of(task: Task, result: dict[str, Any], bleu: dict[int, float]) -> Tabl
 @script("evaluate")
 def main(config: DictConfig) -> None:
     run, model, tokenizer, trained = checkpoint.open_trained(config)
-    method = build_method(config)
+    method = build_strategy(config)
     tests = tests_of(trained, config)
     translates = next(iter(tests.values())).translates
     other = None
@@ -148,12 +148,12 @@ def main(config: DictConfig) -> None:
             print(name)
         # What was trained on costs little where it is drawn, and tells what is new in the test.
         data = task.dataset(trained.seed) if task.from_seed else task.test(trained.seed)
-        test = encode(data["test"], tokenizer, task.longest_pair, "test")
+        test = tokenize_split(data["test"], tokenizer, task.longest_pair, "test")
         evaluation.check_lengths(model, test.sizes)
         train = None
         if "train" in data:
-            train = encode(data["train"], tokenizer, task.longest_pair).text
-        result = evaluation.test_results(task, model, test, train)
+            train = tokenize_split(data["train"], tokenizer, task.longest_pair).text
+        result = evaluation.evaluate_by_length(task, model, test, train)
         if config.verify:
             print(verify(run, result))
         bleu: dict[int, float] = {}
@@ -175,14 +175,14 @@ def main(config: DictConfig) -> None:
 def compare(
     config: DictConfig,
     test: Examples,
-    method: Method,
+    method: DecodingStrategy,
     found: list[str],
     references: list[str],
     other: Any,
 ) -> None:
     """The paired test against another run's translations, in words."""
     model, tokenizer, _ = other
-    theirs = translation.translate(model, tokenizer, encode(test.text, tokenizer), method)
+    theirs = translation.translate(model, tokenizer, tokenize_split(test.text, tokenizer), method)
     ours, scores = (BLEU().corpus_score(each, [references]).score for each in (found, theirs))
     if found == theirs:
         print(f"{config.against}: the same translations")

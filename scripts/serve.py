@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from werkzeug.serving import make_server
 
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.decode.strategies import build_method
+from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.lesson.serve import Served, application
 from wawa_transformer.run.cli import script
 from wawa_transformer.run.run_dir import Run
@@ -27,7 +27,7 @@ def main(config: DictConfig) -> None:
     for directory in config.beside:
         other = Run.at(Path(directory))
         served.append(Served(other, *checkpoint.load_model(other, config.checkpoint, device)[:2]))
-    app = application(served, build_method(config), LOCAL if config.host in LOCAL else None)
+    app = application(served, build_strategy(config), LOCAL if config.host in LOCAL else None)
     try:
         server = make_server(config.host, config.port, app)
     except (OSError, SystemExit, OverflowError) as error:

@@ -8,18 +8,18 @@ Several GPUs, or processes:  torchrun --nproc-per-node=2 scripts/train.py pe=lea
 
 from omegaconf import DictConfig
 
-from wawa_transformer.run.cli import script, settle, sole
+from wawa_transformer.run.cli import default_study_name, is_single_run, script
 from wawa_transformer.run.distributed import is_main
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.evaluation import SHOWN
-from wawa_transformer.train.loop import attempt, train
+from wawa_transformer.train.loop import train, train_and_record_failure
 
 
 @script(several=True)
 def main(config: DictConfig) -> None:
-    settle(config)
-    if not sole():
-        attempt(config)
+    default_study_name(config)
+    if not is_single_run():
+        train_and_record_failure(config)
         return
     run = Run.of(config)
     talks = config.progress and is_main()

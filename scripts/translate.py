@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from tokenizers import Tokenizer
 
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.decode.strategies import build_method
+from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.decode.translation import Hypothesis, hypotheses, read, unknown
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run.cli import script
@@ -59,7 +59,7 @@ def texts(lines: list[bytes], before: int) -> tuple[list[str], UserError | None]
 @script("translate")
 def main(config: DictConfig) -> None:
     _, model, tokenizer, _ = checkpoint.open_trained(config)
-    method, number, picture = build_method(config), 0, config.attention
+    method, number, picture = build_strategy(config), 0, config.attention
     if picture and Path(picture).suffix not in PICTURES:
         raise UserError(f"attention={picture} must end in one of {', '.join(PICTURES)}.")
     if sys.stdin.isatty():

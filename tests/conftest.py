@@ -23,7 +23,7 @@ from omegaconf import DictConfig
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.positional.base import ENCODINGS
-from wawa_transformer.positional.position_ids import Counting
+from wawa_transformer.positional.position_ids import PositionIds
 
 SCRIPTS = CONFIG_DIR.parent / "scripts"
 # A run of about a second: small data, few steps, short tests.
@@ -48,7 +48,9 @@ def pytest_runtest_setup() -> None:
 
 SEPARATOR = 5  # after which MODELS with ``restart`` begin to count anew
 RELATIVE = sorted(kind for kind, cls in ENCODINGS.items() if cls.relative)
-ABSOLUTE = sorted(kind for kind, cls in ENCODINGS.items() if cls.counted and not cls.relative)
+ABSOLUTE = sorted(
+    kind for kind, cls in ENCODINGS.items() if cls.uses_positions and not cls.relative
+)
 # Every encoding in every place, and every way of counting: arguments of Transformer by a name.
 MODELS: dict[str, dict[str, Any]] = {
     **{kind: {"pe": kind} for kind in sorted(ENCODINGS)},
@@ -56,33 +58,33 @@ MODELS: dict[str, dict[str, Any]] = {
     "sinusoidal_t5": {"pe": "sinusoidal", "cross": "t5"},
     "none_shaw": {"pe": "none", "cross": "shaw"},
     **{
-        f"{kind}_{origin}": {"pe": kind, "counting": Counting(origin=origin)}
+        f"{kind}_{origin}": {"pe": kind, "counting": PositionIds(origin=origin)}
         for kind in ABSOLUTE
         for origin in ("end", "both")
     },
     **{
         f"{kind}_cross_{origin}": {
-            "pe": kind, "cross": "same", "counting": Counting(origin=origin)
+            "pe": kind, "cross": "same", "counting": PositionIds(origin=origin)
         }
         for kind in RELATIVE
         for origin in ("end", "both")
     },
     **{
-        f"{kind}_moved": {"pe": kind, "counting": Counting(moved=9, origin="end")}
+        f"{kind}_moved": {"pe": kind, "counting": PositionIds(moved=9, origin="end")}
         for kind in ABSOLUTE
     },
     **{
-        f"{kind}_randomized": {"pe": kind, "counting": Counting(randomized=40, stride=3)}
+        f"{kind}_randomized": {"pe": kind, "counting": PositionIds(randomized=40, stride=3)}
         for kind in (*ABSOLUTE, *RELATIVE)
     },
     **{
         f"{kind}_{origin}_restart": {
-            "pe": kind, "counting": Counting(restart=SEPARATOR, origin=origin)
+            "pe": kind, "counting": PositionIds(restart=SEPARATOR, origin=origin)
         }
         for kind in ABSOLUTE
-        for origin in Counting.ORIGINS
+        for origin in PositionIds.ORIGINS
     },
-    "rotary_restart": {"pe": "rotary", "counting": Counting(restart=SEPARATOR)},
+    "rotary_restart": {"pe": "rotary", "counting": PositionIds(restart=SEPARATOR)},
 }  # fmt: skip
 
 

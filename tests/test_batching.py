@@ -15,13 +15,13 @@ from torch._dynamo.utils import counters
 from wawa_transformer import Transformer
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import BOS, EOS
-from wawa_transformer.data.batching import Examples, collate, plan
-from wawa_transformer.data.load import encode
+from wawa_transformer.data.batching import Examples, batch_indices, collate
+from wawa_transformer.data.load import tokenize_split
 from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.data.text import build_task
 from wawa_transformer.model.loss import cross_entropy
 from wawa_transformer.model.masks import causal_mask
-from wawa_transformer.train.loop import stream, train
+from wawa_transformer.train.loop import batch_stream, train
 from wawa_transformer.train.setup import padded_sizes
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=200)
@@ -33,18 +33,20 @@ def test_a_plan_is_a_partition_within_the_budget(
     sizes: list[int], budget: int, seed: int, epoch: int, bucket: bool
 ) -> None:
     """Each index exactly once; rows times the longest never above the budget; repeatable."""
-    batches = list(plan(sizes, budget, seed, epoch, bucket))
+    batches = list(batch_indices(sizes, budget, seed, epoch, bucket))
     assert sorted(i for batch in batches for i in batch) == list(range(len(sizes)))
     assert all(len(batch) * max(sizes[i] for i in batch) <= budget for batch in batches)
     assert all(batches)
-    assert list(plan(sizes, budget, seed, epoch, bucket)) == batches
+    assert list(batch_indices(sizes, budget, seed, epoch, bucket)) == batches
 
 
 @pytest.mark.parametrize("bucket", [False, True])
 def test_epochs_and_seeds_differ(bucket: bool) -> None:
     """The same order twice would mean an epoch that teaches nothing new about order."""
     sizes = [1 + i % 30 for i in range(500)]
-    plans = [list(plan(sizes, 200, seed, epoch, bucket)) for seed in (0, 1) for epoch in (0, 1)]
+    plans = [
+        list(batch_indices(sizes, 200, seed, epoch, bucket)) for seed in (0, 1) for epoch in (0, 1)
+    ]
     assert all(a != b for i, a in enumerate(plans) for b in plans[:i])
 
 
@@ -53,12 +55,12 @@ def test_buckets_save_padding_and_are_still_shuffled() -> None:
     sizes = torch.randint(1, 60, (3000,), generator=torch.Generator().manual_seed(0)).tolist()
 
     def padding(bucket: bool) -> float:
-        batches = list(plan(sizes, 600, 0, 0, bucket))
+        batches = list(batch_indices(sizes, 600, 0, 0, bucket))
         cells = sum(len(batch) * max(sizes[i] for i in batch) for batch in batches)
         return 1 - sum(sizes) / cells
 
     assert padding(True) < 0.05 < 0.3 < padding(False)
-    longest = [max(sizes[i] for i in batch) for batch in plan(sizes, 600, 0, 0, True)]
+    longest = [max(sizes[i] for i in batch) for batch in batch_indices(sizes, 600, 0, 0, True)]
     rank = torch.tensor(longest, dtype=torch.float64)
     time = torch.arange(len(longest), dtype=torch.float64)
     assert abs(torch.corrcoef(torch.stack((rank, time)))[0, 1]) < 0.3
@@ -67,7 +69,7 @@ def test_buckets_save_padding_and_are_still_shuffled() -> None:
 def test_a_sequence_longer_than_the_budget_is_named() -> None:
     """Both numbers and the key."""
     with pytest.raises(UserError, match="50 positions does not fit trainer.batch_tokens=40"):
-        next(plan([3, 50], 40, 0, 0, False))
+        next(batch_indices([3, 50], 40, 0, 0, False))
 
 
 def test_collate_pads_on_the_right_and_shifts_the_target() -> None:
@@ -75,7 +77,7 @@ def test_collate_pads_on_the_right_and_shifts_the_target() -> None:
     task = TASKS["letters"]()
     data = Dataset.from_dict({"source": ["1 2 3", "4"], "target": ["A B C", "D"], "length": [3, 1]})
     tokenizer = task.tokenizer({})
-    examples = encode(data, tokenizer)
+    examples = tokenize_split(data, tokenizer)
     batch = collate(examples, [0, 1])
     a, d = tokenizer.token_to_id("A"), tokenizer.token_to_id("D")
     assert batch.source.tolist()[1] == [tokenizer.token_to_id("4"), EOS, 0, 0]
@@ -91,19 +93,19 @@ def test_pairs_that_are_too_long_are_left_out() -> None:
     sides = {"source": ["1 2 3", "4 5", "6", "7"], "target": ["A", "D E", "A B C", "A B C D"]}
     data = Dataset.from_dict({**sides, "length": [3, 2, 1, 1]})
     tokenizer = TASKS["letters"]().tokenizer({})
-    kept: Examples = encode(data, tokenizer, max_tokens=3)
+    kept: Examples = tokenize_split(data, tokenizer, max_tokens=3)
     assert kept.length == [2] and kept.text["target"][:] == ["D E"]
-    assert encode(data, tokenizer, max_tokens=4).length == [3, 2, 1]
-    assert encode(data, tokenizer).length == [3, 2, 1, 1]
+    assert tokenize_split(data, tokenizer, max_tokens=4).length == [3, 2, 1]
+    assert tokenize_split(data, tokenizer).length == [3, 2, 1, 1]
     with pytest.raises(UserError, match="task.max_tokens=1"):
-        encode(data, tokenizer, max_tokens=1)
+        tokenize_split(data, tokenizer, max_tokens=1)
 
 
 def test_rows_that_fill_a_batch_say_nothing() -> None:
     """Loss and gradients of a wider, fuller batch are those of the plain one."""
     task = TASKS["reverse"](train_size=5, max_length=7)
     data = task.dataset(0)
-    examples = encode(data["train"], task.tokenizer(data))
+    examples = tokenize_split(data["train"], task.tokenizer(data))
     plain, full = collate(examples, [0, 1, 2]), collate(examples, [0, 1, 2], 16).filled(5)
     assert full.source.shape == full.target_in.shape == full.target_out.shape == (5, 16)
     assert full.target_tokens == plain.target_tokens
@@ -121,7 +123,7 @@ def test_causality_hides_the_padding_of_the_target(name: str) -> None:
     """Its mask alone gives the loss and gradients that hiding each row's padding gives."""
     task = TASKS["reverse"](train_size=5, max_length=7)
     data = task.dataset(0)
-    batch = collate(encode(data["train"], task.tokenizer(data)), range(5))
+    batch = collate(tokenize_split(data["train"], task.tokenizer(data)), range(5))
     model = Transformer(14, 14, 16, 2, 2, 32, **MODELS[name], seed=0).double().eval()
     found = []
     for mask in (None, causal_mask(batch.target_in.size(1))):
@@ -143,10 +145,10 @@ def test_padded_to_a_multiple_a_compiler_sees_each_shape_once(tiny) -> None:
     )  # fmt: skip
     task = build_task(config)
     data = task.dataset(0)
-    examples = encode(data["train"], task.tokenizer(data))
-    steps = len(list(plan(padded_sizes(examples, config.trainer), 96, 0, 0, True)))
+    examples = tokenize_split(data["train"], task.tokenizer(data))
+    steps = len(list(batch_indices(padded_sizes(examples, config.trainer), 96, 0, 0, True)))
     batches = [
-        each for [each] in itertools.islice(stream(examples, config.trainer, 0, 0), 2 * steps)
+        each for [each] in itertools.islice(batch_stream(examples, config.trainer, 0, 0), 2 * steps)
     ]
     assert {tuple(batch.source.shape) for batch in batches} == {(12, 8), (6, 16)}
     torch._dynamo.reset()

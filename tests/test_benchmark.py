@@ -20,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from wawa_transformer import Transformer
 from wawa_transformer.common.files import CONFIG_DIR
-from wawa_transformer.data.load import encode
+from wawa_transformer.data.load import tokenize_split
 from wawa_transformer.data.text import build_task
 from wawa_transformer.train import loop
 
@@ -177,7 +177,7 @@ def test_text_is_that_of_the_captions() -> None:
     if (DATA / "multi30k").is_dir():
         task = build_task(configure("task=multi30k", f"task.data_dir={DATA / 'multi30k'}"))
         data = task.dataset(0)
-        real = encode(data["train"], task.tokenizer(data), task.longest_pair)
+        real = tokenize_split(data["train"], task.tokenizer(data), task.longest_pair)
         there = Counter(zip(real.source.sizes, real.target.sizes - 1, strict=True))
         assert there == {(s, t): n for s, t, n in counts.itertuples(index=False)}
 
@@ -215,7 +215,7 @@ def test_the_stages_of_a_run_are_all_of_it(monkeypatch: pytest.MonkeyPatch) -> N
         f"{o}_over_sinusoidal" for o in others
     }
     assert min(found.values()) > 0
-    assert loop.loop.__module__ == loop.__name__, "nothing is left in its place"
+    assert loop.train_loop.__module__ == loop.__name__, "nothing is left in its place"
 
 
 def test_memory_is_that_of_the_work_alone() -> None:

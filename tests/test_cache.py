@@ -10,7 +10,7 @@ import torch
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.data import cache
 from wawa_transformer.data.cache import cached
-from wawa_transformer.data.load import encode
+from wawa_transformer.data.load import tokenize_split
 from wawa_transformer.data.text import TextTask
 
 DATA = CONFIG_DIR.parent / "data"
@@ -58,15 +58,15 @@ def test_ids_and_vocabulary_from_the_cache_are_those_made_anew(folder: Path) -> 
                     validation_size=20, test_size=20)  # fmt: skip
     data = task.dataset(0)
     first = task.tokenizer(data)
-    examples = encode(data["train"], first, 24)
+    examples = tokenize_split(data["train"], first, 24)
     assert len(list(folder.iterdir())) == 3, "vocabulary, source, target"
     again = task.tokenizer(data)
     assert again.to_str() == first.to_str() and again.encode_special_tokens
-    kept = encode(data["train"], again, 24)
+    kept = tokenize_split(data["train"], again, 24)
     assert len(list(folder.iterdir())) == 3 and 0 < len(kept.source) < len(data["train"])
     for a, b in ((examples.source, kept.source), (examples.target, kept.target)):
         assert all(torch.equal(a[i], b[i]) for i in range(len(a)))
     words = first.encode(data["train"]["source"][0]).ids
-    assert encode(data["train"], first).source[0].tolist() == [*words, 2]
-    encode(data["test"], first)
+    assert tokenize_split(data["train"], first).source[0].tolist() == [*words, 2]
+    tokenize_split(data["test"], first)
     assert len(list(folder.iterdir())) == 5

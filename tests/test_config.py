@@ -16,11 +16,11 @@ from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.data.tasks import word_tokenizer
 from wawa_transformer.data.text import build_task
-from wawa_transformer.decode.strategies import build_method
+from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.positional.base import ENCODINGS
-from wawa_transformer.positional.position_ids import Counting
+from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run import cli
-from wawa_transformer.run.cli import answered, check_use, explain, validate
+from wawa_transformer.run.cli import check_use, exit_on_error, explain, validate
 from wawa_transformer.run.config import TranslateConfig, build_model
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import STATUS
@@ -85,7 +85,7 @@ def test_every_configuration_file_composes_and_builds(choice: str) -> None:
     if group == "decode":  # is asked of a trained run
         config = configure(f"{group}={name}", "run=RUN", script="translate")
         check_use(TranslateConfig, config)
-        assert build_method(config).name == name
+        assert build_strategy(config).name == name
         return
     config = configure(f"{group}={name}")
     validate(config)
@@ -103,9 +103,9 @@ def test_keys_of_every_encoding_reach_the_model() -> None:
     model = build_model(configure(*given), WORDS)
     assert model.cross_position.kind == "t5"
     assert model.cross_position.table.shape == (16, 4)  # 16 buckets, as the file says
-    assert model.counting == Counting(origin="end", randomized=90, stride=2)
+    assert model.counting == PositionIds(origin="end", randomized=90, stride=2)
     other = build_model(configure("pe=learned", "pe.cross=shaw", "pe.moved=4"), WORDS)
-    assert other.cross_position.kind == "shaw" and other.counting == Counting(moved=4)
+    assert other.cross_position.kind == "shaw" and other.counting == PositionIds(moved=4)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_ctrl_c_is_no_mistake_of_anybodys(
     parsed: bool, made_of_it: type[Exception], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Where OmegaConf is interrupted as it puts something back, it ends with its own exception."""
-    with pytest.raises(SystemExit) as ended, answered("config", parsed=parsed):
+    with pytest.raises(SystemExit) as ended, exit_on_error("config", parsed=parsed):
         try:
             try:
                 raise KeyboardInterrupt
@@ -222,5 +222,5 @@ def test_a_run_of_no_study_lies_beside_the_default_one(
         runtime=SimpleNamespace(choices=SimpleNamespace(task=task, pe=pe)),
     )
     monkeypatch.setattr(cli.HydraConfig, "get", lambda: there)
-    cli.settle(config)
+    cli.default_study_name(config)
     assert config.study.name == place

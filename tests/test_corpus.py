@@ -24,14 +24,14 @@ from wawa_transformer.common.files import CONFIG_DIR, read_lines
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.data import cache, corpus, text
-from wawa_transformer.data.batching import Sequences, plan
-from wawa_transformer.data.load import encode
+from wawa_transformer.data.batching import RaggedSequences, batch_indices
+from wawa_transformer.data.load import tokenize_split
 from wawa_transformer.data.text import TextTask, build_task
 from wawa_transformer.decode.translation import translate
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint
-from wawa_transformer.train.evaluation import test_results as scored
-from wawa_transformer.train.loop import stream, train
+from wawa_transformer.train.evaluation import evaluate_by_length as scored
+from wawa_transformer.train.loop import batch_stream, train
 
 DATA = CONFIG_DIR.parent / "data"
 SPLITS = ("train", "validation", "test")
@@ -78,11 +78,11 @@ def made(task: TextTask, capsys: pytest.CaptureFixture[str]) -> dict[str, object
     tokenizer = task.tokenizer(data)
     found: dict[str, object] = {"tokenizer": tokenizer.to_str()}
     for name in SPLITS:
-        examples = encode(data[name], tokenizer, task.max_tokens, name)
+        examples = tokenize_split(data[name], tokenizer, task.max_tokens, name)
         found[f"{name} rows"] = examples.text.to_dict()
         for side in (examples.source, examples.target):
             found[f"{name} {side is examples.target}"] = [ids.tolist() for ids in side]
-        found[f"{name} batches"] = list(plan(examples.sizes, 400, 1, 2, True))
+        found[f"{name} batches"] = list(batch_indices(examples.sizes, 400, 1, 2, True))
     said = capsys.readouterr().err.splitlines()
     found["said"] = [line for line in said if "left out" in line]
     found["made"] = sum(line.startswith(("reading", "writing")) for line in said)
@@ -201,7 +201,7 @@ def test_ids_are_mapped_and_pairs_are_never_all_in_memory(
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         if on_disk:
-            examples = encode(data["train"], ours.tokenizer(data), 5000)
+            examples = tokenize_split(data["train"], ours.tokenizer(data), 5000)
     assert peaks[0] < size / 5 < size < peaks[1]
     for side in (examples.source, examples.target):
         assert isinstance(side.ids.base, np.memmap) and side.ids.dtype == np.uint16
@@ -258,7 +258,7 @@ def test_an_epoch_of_one_window_is_what_it_always_was(
 ) -> None:
     """Results that are published, and runs that are continued, depend on it."""
     expected = plan_before(sizes, budget, seed, epoch, bucket)
-    assert list(plan(sizes, budget, seed, epoch, bucket)) == expected
+    assert list(batch_indices(sizes, budget, seed, epoch, bucket)) == expected
 
 
 @settings(max_examples=40)
@@ -269,8 +269,8 @@ def test_windows_cut_an_epoch_into_parts_of_the_one_permutation(
     """Every example once; each window's own together, and within the budget."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("wawa_transformer.data.batching.WINDOW", window)
-        batches = list(plan(sizes, 100, 3, 4, bucket))
-        assert batches == list(plan(sizes, 100, 3, 4, bucket))
+        batches = list(batch_indices(sizes, 100, 3, 4, bucket))
+        assert batches == list(batch_indices(sizes, 100, 3, 4, bucket))
     order = np.random.default_rng(seed_for(3, "order", 4)).permutation(len(sizes)).tolist()
     flat = [i for batch in batches for i in batch]
     for first in range(0, len(sizes), window):
@@ -287,16 +287,16 @@ def test_a_run_goes_on_over_the_borders_of_windows_and_epochs(
     monkeypatch.setattr("wawa_transformer.data.batching.WINDOW", 50)
     task = TextTask(**{**SMALL, **sides(tmp_path, "txt", LINES[:180])}, stream=True)
     data = task.dataset(0)
-    examples = encode(data["train"], task.tokenizer(data))
+    examples = tokenize_split(data["train"], task.tokenizer(data))
     trainer = configure(
         "trainer=text", "trainer.batch_tokens=300", f"trainer.accumulate={accumulate}"
     ).trainer
-    epoch = len(list(plan(examples.sizes, 300, 5, 0, True)))
+    epoch = len(list(batch_indices(examples.sizes, 300, 5, 0, True)))
     assert len(examples.source) == 164 and epoch > 12
     count = 2 * epoch // accumulate + 3
-    steps = list(itertools.islice(stream(examples, trainer, 5, 0), count))
+    steps = list(itertools.islice(batch_stream(examples, trainer, 5, 0), count))
     for begin in range(count - 2):
-        again = list(itertools.islice(stream(examples, trainer, 5, begin), 2))
+        again = list(itertools.islice(batch_stream(examples, trainer, 5, begin), 2))
         for ours, theirs in zip(steps[begin : begin + 2], again, strict=True):
             for a, b in zip(ours, theirs, strict=True):
                 assert torch.equal(a.source, b.source) and torch.equal(a.target_out, b.target_out)
@@ -304,7 +304,7 @@ def test_a_run_goes_on_over_the_borders_of_windows_and_epochs(
 
 def test_sequences_may_lie_anywhere_in_their_array() -> None:
     """Chosen ones are not copied, and are read from where they are."""
-    every = Sequences.of([[5], [6, 7], [], [8, 9, 10]])
+    every = RaggedSequences.of([[5], [6, 7], [], [8, 9, 10]])
     some = every.chosen(np.array([3, 1, 3]))
     assert some.ids is every.ids and [ids.tolist() for ids in some] == [
         [8, 9, 10],
@@ -342,7 +342,7 @@ def test_a_streamed_run_is_the_run_from_memory_and_needs_no_text_to_translate(
     shutil.rmtree(tmp_path / "cache")
     model, tokenizer, config = checkpoint.load_model(run)
     task = build_task(config)
-    test = encode(task.test(config.seed)["test"], tokenizer, task.longest_pair, "test")
+    test = tokenize_split(task.test(config.seed)["test"], tokenizer, task.longest_pair, "test")
     assert scored(task, model, test)["test"].items() <= results[1]["test"].items()
     elsewhere = Run.at(shutil.move(run.directory, tmp_path / "elsewhere"))
     for path in (*tmp_path.glob("sample.*"), tmp_path / "cache"):

@@ -13,8 +13,13 @@ from hypothesis import strategies as st
 from wawa_transformer import Transformer
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.text import build_task
-from wawa_transformer.positional.base import Encoding, Place, SequenceTooLong, build
-from wawa_transformer.positional.position_ids import Counting
+from wawa_transformer.positional.base import (
+    Encoding,
+    EncodingContext,
+    SequenceTooLong,
+    build_encoding,
+)
+from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.config import build_model
 
 PLUS = 5
@@ -37,12 +42,12 @@ def parts(row: list[int], restart: bool) -> list[list[int]]:
 
 
 @settings(max_examples=150)
-@given(IDS, st.sampled_from(Counting.ORIGINS), st.booleans())
+@given(IDS, st.sampled_from(PositionIds.ORIGINS), st.booleans())
 def test_the_source_is_counted_from_where_it_says(
     rows: list[list[int]], origin: str, restart: bool
 ) -> None:
     """Against a count by hand of every part of every row, padding left out."""
-    counting = Counting(origin=origin, restart=PLUS if restart else None)
+    counting = PositionIds(origin=origin, restart=PLUS if restart else None)
     index = counting(padded(rows), training=False, num_heads=4).source.index
     index = index.expand(len(rows), 4, -1)
     for head in range(4):
@@ -58,7 +63,7 @@ def test_the_source_is_counted_from_where_it_says(
 
 @settings(max_examples=60)
 @given(
-    IDS, st.sampled_from(Counting.ORIGINS), st.sampled_from([(0, 0, 1), (3, 0, 1), (0, 20, 2)]),
+    IDS, st.sampled_from(PositionIds.ORIGINS), st.sampled_from([(0, 0, 1), (3, 0, 1), (0, 20, 2)]),
     st.booleans(), st.booleans(), st.integers(0, 4),
 )  # fmt: skip
 def test_what_is_called_consecutive_is(
@@ -67,7 +72,7 @@ def test_what_is_called_consecutive_is(
 ) -> None:  # fmt: skip
     """Every position from the first to the last; and where nothing is drawn, it is called so."""
     moved, randomized, stride = drawn
-    counting = Counting(origin, "start", moved, randomized, stride, PLUS if restart else None)
+    counting = PositionIds(origin, "start", moved, randomized, stride, PLUS if restart else None)
     count = counting(padded(rows), training, num_heads=2)
     plain = drawn == (0, 0, 1) or moved > 0 and not training
     assert count.target(offset, 3).consecutive == plain
@@ -77,11 +82,11 @@ def test_what_is_called_consecutive_is(
         assert not at.consecutive or torch.equal(at.index, every)
 
 
-@pytest.mark.parametrize("origin", Counting.ORIGINS)
+@pytest.mark.parametrize("origin", PositionIds.ORIGINS)
 def test_source_and_target_start_at_one_random_position(origin: str) -> None:
     """Uniform in 0 … moved, one draw for both sides; evaluation starts at 0."""
-    counting, ids = Counting(moved=3, origin=origin), padded([[7, 8, 9, 6], [9, 6]])
-    still = Counting(origin=origin)(ids, training=False, num_heads=2).source.index
+    counting, ids = PositionIds(moved=3, origin=origin), padded([[7, 8, 9, 6], [9, 6]])
+    still = PositionIds(origin=origin)(ids, training=False, num_heads=2).source.index
     seen = set()
     for _ in range(60):
         count = counting(ids, training=True, num_heads=2)
@@ -94,7 +99,7 @@ def test_source_and_target_start_at_one_random_position(origin: str) -> None:
 
 
 @settings(max_examples=30)
-@given(IDS, st.sampled_from(Counting.ORIGINS), st.integers(1, 8), st.integers(0, 2**30))
+@given(IDS, st.sampled_from(PositionIds.ORIGINS), st.integers(1, 8), st.integers(0, 2**30))
 def test_random_positions_keep_the_order_and_are_shared(
     rows: list[list[int]], origin: str, target: int, seed: int
 ) -> None:
@@ -104,8 +109,8 @@ def test_random_positions_keep_the_order_and_are_shared(
     """
     torch.manual_seed(seed)
     ids = padded(rows)
-    plain = Counting(origin=origin)(ids, training=True, num_heads=2).source.index
-    count = Counting(origin=origin, randomized=30)(ids, training=True, num_heads=2)
+    plain = PositionIds(origin=origin)(ids, training=True, num_heads=2).source.index
+    count = PositionIds(origin=origin, randomized=30)(ids, training=True, num_heads=2)
     drawn = count.place(ids.size(1)).index.flatten().tolist()
     assert drawn == sorted(set(drawn)) and drawn[0] >= 0 and drawn[-1] < 30
     assert torch.equal(torch.tensor(drawn)[plain], count.source.index)
@@ -115,7 +120,7 @@ def test_random_positions_keep_the_order_and_are_shared(
 
 def test_random_positions_are_drawn_from_all_and_spaced_in_evaluation() -> None:
     """Every position is met; evaluation takes every stride-th, and says where they end."""
-    counting, ids = Counting(randomized=30, stride=2), torch.ones(1, 8, dtype=torch.int64)
+    counting, ids = PositionIds(randomized=30, stride=2), torch.ones(1, 8, dtype=torch.int64)
     drawn: set[int] = set()
     for _ in range(60):  # that one of 30 is never among 8 drawn: 3 in 10 million
         drawn |= set(counting(ids, training=True).source.index.flatten().tolist())
@@ -132,21 +137,21 @@ def test_random_positions_are_drawn_from_all_and_spaced_in_evaluation() -> None:
 def test_a_table_must_reach_where_counting_leads() -> None:
     """A moved table serves what its last rows leave; a randomised one must hold every draw."""
     moved = Transformer(9, 9, 8, 1, 2, 8, pe="learned", pe_settings={"max_len": 20},
-                        counting=Counting(moved=5))  # fmt: skip
+                        counting=PositionIds(moved=5))  # fmt: skip
     assert moved.max_positions == 15
     moved.check_length(15)
     with pytest.raises(SequenceTooLong, match="a sequence of 21 positions"):
         moved.check_length(16)
     with pytest.raises(SequenceTooLong, match="a sequence of 30 positions"):
         Transformer(9, 9, 8, 1, 2, 8, pe="learned", pe_settings={"max_len": 20},
-                    counting=Counting(randomized=30))  # fmt: skip
+                    counting=PositionIds(randomized=30))  # fmt: skip
 
 
 def test_decoding_asks_for_what_it_cannot_know() -> None:
     """Where ids or a draw decide positions, decode() takes them from count, or refuses."""
     src, tgt = padded([[4, 5, 6], [7, 8]]), torch.tensor([[1, 4], [1, 5]])
     for counting, training in (
-        (Counting(origin="end"), False), (Counting(restart=PLUS), False), (Counting(moved=4), True)
+        (PositionIds(origin="end"), False), (PositionIds(restart=PLUS), False), (PositionIds(moved=4), True)
     ):  # fmt: skip
         model = Transformer(9, 9, 8, 1, 2, 8, dropout=0.0, counting=counting).train(training)
         count = model.count(src)
@@ -154,7 +159,7 @@ def test_decoding_asks_for_what_it_cannot_know() -> None:
         with pytest.raises(ValueError, match=r"decode\(\) needs count=model.count\(src\)"):
             model.decode(tgt, memory)
         assert model.decode(tgt, memory, count=count).isfinite().all()
-    model = Transformer(9, 9, 8, 1, 2, 8, counting=Counting(moved=4)).eval()
+    model = Transformer(9, 9, 8, 1, 2, 8, counting=PositionIds(moved=4)).eval()
     memory = model.encode(src)
     assert torch.equal(model.decode(tgt, memory), model.decode(tgt, memory, count=model.count(src)))
 
@@ -171,8 +176,8 @@ def test_distances_from_the_end_make_reverse_a_copy(kind: str) -> None:
     memory = torch.randn(1, 6, 8, dtype=torch.float64, generator=generator)
     tgt = torch.tensor([[1, 5, 4, 7]])
     ids = torch.full((1, 6), 4)
-    ends = Counting(origin="end")(ids, training=False, num_heads=2)
-    starts = Counting()(ids, training=False, num_heads=2)
+    ends = PositionIds(origin="end")(ids, training=False, num_heads=2)
+    starts = PositionIds()(ids, training=False, num_heads=2)
     torch.testing.assert_close(
         model.decode(tgt, memory, count=ends), model.decode(tgt, memory.flip(1), count=starts)
     )
@@ -180,8 +185,8 @@ def test_distances_from_the_end_make_reverse_a_copy(kind: str) -> None:
 
 def encodings(kind: str, cross: str | None = None, heads: int = 2) -> list[Encoding | None]:
     """The encoder's encoding, and that of cross-attention."""
-    between = build(cross, Place(8, heads, role="cross")) if cross else None
-    return [build(kind, Place(8, heads)), between]
+    between = build_encoding(cross, EncodingContext(8, heads, role="cross")) if cross else None
+    return [build_encoding(kind, EncodingContext(8, heads)), between]
 
 
 @pytest.mark.parametrize(
@@ -204,23 +209,27 @@ def test_what_would_have_no_effect_is_refused(
 ) -> None:
     """The key, the value, and what to do instead."""
     with pytest.raises(ValueError, match=f"^{message}"):
-        counting = Counting(**given_)
+        counting = PositionIds(**given_)
         counting.check(*encodings(*used or ("sinusoidal",)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ABSOLUTE)
-@pytest.mark.parametrize("origin", Counting.ORIGINS)
+@pytest.mark.parametrize("origin", PositionIds.ORIGINS)
 def test_what_has_an_effect_is_not_refused(kind: str, origin: str) -> None:
     """Every absolute encoding may be counted from anywhere, and so may every distance between."""
-    for each in (Counting(origin=origin), Counting(origin=origin, moved=3), Counting(restart=1)):
+    for each in (
+        PositionIds(origin=origin),
+        PositionIds(origin=origin, moved=3),
+        PositionIds(restart=1),
+    ):
         each.check(*encodings(kind))  # type: ignore[arg-type]
-    Counting(origin=origin).check(*encodings("t5", "t5"))  # type: ignore[arg-type]
-    Counting(origin=origin).check(*encodings("none", "shaw"))  # type: ignore[arg-type]
+    PositionIds(origin=origin).check(*encodings("t5", "t5"))  # type: ignore[arg-type]
+    PositionIds(origin=origin).check(*encodings("none", "shaw"))  # type: ignore[arg-type]
 
 
 def test_nested_dropout_keeps_the_first_dimensions() -> None:
     """Each example keeps a prefix of its dimensions, of every length; evaluation keeps all."""
-    encoding = build("sinusoidal_nested", Place(12, dropout=0.0)).train()
+    encoding = build_encoding("sinusoidal_nested", EncodingContext(12, dropout=0.0)).train()
     out = encoding(torch.full((400, 2, 12), 9.0))  # 9 plus a sine is never 0
     kept = (out != 0).sum(-1)
     assert (kept == kept[:, :1]).all() and set(kept[:, 0].tolist()) == set(range(1, 13))

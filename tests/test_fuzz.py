@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.tasks import TASKS
-from wawa_transformer.positional.base import ENCODINGS, Place
+from wawa_transformer.positional.base import ENCODINGS, EncodingContext
 from wawa_transformer.run.cli import check_groups, explain, fields, validate
 from wawa_transformer.run.config import Config
 from wawa_transformer.train.loop import train
@@ -56,7 +56,7 @@ def near(field: dataclasses.Field[Any]) -> list[str]:
 
 def arguments(cls: type) -> list[dataclasses.Field[Any]]:
     """The settings of an encoding's class: what the model does not tell it."""
-    told = {"place", *(field.name for field in dataclasses.fields(Place))}
+    told = {"place", *(field.name for field in dataclasses.fields(EncodingContext))}
     parameters = inspect.signature(cls, eval_str=True).parameters.values()
     own = [(p.name, p.annotation, p.default) for p in parameters if p.name not in told]
     return list(dataclasses.fields(dataclasses.make_dataclass("Settings", own)))

@@ -15,13 +15,13 @@ from torch._dynamo.utils import counters
 
 from wawa_transformer import Transformer
 from wawa_transformer.data.batching import Batch
-from wawa_transformer.data.load import encode
+from wawa_transformer.data.load import tokenize_split
 from wawa_transformer.data.text import build_task
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.model.loss import loss_and_nll
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import Stopped
-from wawa_transformer.train.loop import stream, train
+from wawa_transformer.train.loop import batch_stream, train
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 Tiny = Callable[..., DictConfig]
@@ -133,7 +133,7 @@ def test_nothing_is_compiled_again_in_the_steady_state(tiny: Tiny) -> None:
     task = build_task(config)
     data = task.dataset(0)
     tokenizer = task.tokenizer(data)
-    batches = stream(encode(data["train"], tokenizer), config.trainer, 0, 0)
+    batches = batch_stream(tokenize_split(data["train"], tokenizer), config.trainer, 0, 0)
     size = tokenizer.get_vocab_size()
     model = Transformer(size, size, 32, 1, 2, 64, seed=0).cuda()
     model.compile(dynamic=False)

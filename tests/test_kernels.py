@@ -14,7 +14,7 @@ from test_relative import DH, H, heads, make, scores
 from torch import Tensor
 
 from wawa_transformer import Transformer
-from wawa_transformer.positional.base import Place, Positions, build, consecutive
+from wawa_transformer.positional.base import EncodingContext, Positions, build_encoding, consecutive
 from wawa_transformer.train.tracking import attention_maps
 
 PAIRS = [(i, j) for i in range(4) for j in range(8)]  # queries 3 … 6, keys 0 … 7
@@ -56,8 +56,8 @@ def test_kerple_is_its_kernel(form: str, causal: bool) -> None:
 @pytest.mark.parametrize("form", ["log", "power"])
 def test_kerple_starts_where_its_code_does(form: str) -> None:
     """a and b uniform below 1 or 2, at least 0.01; head by head and side by side."""
-    place = Place(4000, 1000, role="encoder")
-    encoding: Any = build("kerple", place, {"form": form})
+    place = EncodingContext(4000, 1000, role="encoder")
+    encoding: Any = build_encoding("kerple", place, {"form": form})
     a = encoding.alpha.exp()
     b = encoding.beta.exp() if form == "log" else 2 * encoding.beta.sigmoid()
     for value, most in ((a, 2.0 if form == "log" else 1.0), (b, 1.0 if form == "log" else 2.0)):
@@ -171,8 +171,10 @@ def test_variants_of_rotary(position: int, shares: tuple[float, float], stretch:
     """Partial rotary has a smaller head's frequencies, p-RoPE the fastest of its own; the other
     dimensions stay; and stretched positions are positions divided."""
     width, (fraction, p) = 16, shares
-    place = Place(width, 1, dropout=0.0)
-    rotary = build("rotary", place, {"fraction": fraction, "p": p, "stretch": stretch}).double()
+    place = EncodingContext(width, 1, dropout=0.0)
+    rotary = build_encoding(
+        "rotary", place, {"fraction": fraction, "p": p, "stretch": stretch}
+    ).double()
     x = torch.randn(1, 1, 1, width, dtype=torch.float64)
     at = consecutive(1, position)
     turned = rotary.rotate(x, x, at, at)[0].flatten().tolist()
@@ -189,14 +191,16 @@ def test_variants_of_rotary(position: int, shares: tuple[float, float], stretch:
 def test_rotary_must_turn_something() -> None:
     """Less than one pair of dimensions is no position at all."""
     with pytest.raises(ValueError, match=r"^pe.fraction=0.1 and pe.p=1.0 leave no pair"):
-        build("rotary", Place(16, 1), {"fraction": 0.1})
+        build_encoding("rotary", EncodingContext(16, 1), {"fraction": 0.1})
 
 
 @pytest.mark.parametrize("role", ["encoder", "cross"])
 def test_directed_slopes_differ_by_side(role: str) -> None:
     """To the left slope h, to the right slope H + 1 − h; cross-attention always, the encoder if
     asked."""
-    directed: Any = build("alibi", Place(8, 4, role=role), {"directed": role == "encoder"})
+    directed: Any = build_encoding(
+        "alibi", EncodingContext(8, 4, role=role), {"directed": role == "encoder"}
+    )
     query, key = consecutive(1, 5), consecutive(9)
     got = directed.bias(torch.zeros(1, 4, 1, 2), torch.zeros(1, 4, 9, 2), query, key)[0, :, 0]
     slopes = [2.0**-2, 2.0**-4, 2.0**-6, 2.0**-8]

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounter
 
 from wawa_transformer import Transformer
-from wawa_transformer.data.load import encode
+from wawa_transformer.data.load import tokenize_split
 from wawa_transformer.data.text import build_task
 from wawa_transformer.decode import translation
 from wawa_transformer.fast import linear
@@ -185,7 +185,7 @@ def test_a_test_set_lays_each_weight_out_once(
     tokenizer = task.tokenizer(data)
     size = tokenizer.get_vocab_size()
     model = Transformer(size, size, 16, 1, 2, 32, seed=0).eval()
-    examples = encode(data["validation"], tokenizer)
+    examples = tokenize_split(data["validation"], tokenizer)
     monkeypatch.setattr(translation, "BATCH_TOKENS", 16)  # three sentences or so
     found = translation.translate(model, tokenizer, examples)
     assert len(layouts) == len(set(layouts)) >= 8
@@ -273,7 +273,7 @@ def test_whose_processors_these_are(
 
 def test_utilisation_is_measured_by_what_a_step_takes(products: list[Tensor]) -> None:
     """Else it could be more than all."""
-    assert run_device.matrix_rate.__wrapped__(torch.device("cpu")) > 1e6
+    assert run_device.peak_matmul_flops.__wrapped__(torch.device("cpu")) > 1e6
     assert len(products) == 5
 
 

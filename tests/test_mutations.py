@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from wawa_transformer import Transformer
 from wawa_transformer.common.special_ids import EOS
-from wawa_transformer.data.batching import Batch, Examples, collate, plan
-from wawa_transformer.data.load import encode
+from wawa_transformer.data.batching import Batch, Examples, batch_indices, collate
+from wawa_transformer.data.load import tokenize_split
 from wawa_transformer.data.text import build_task
 from wawa_transformer.decode import translation
 from wawa_transformer.fast.dropout import Dropout
-from wawa_transformer.model.transformer import Residual
+from wawa_transformer.model.transformer import ResidualConnection
 from wawa_transformer.positional.sinusoid_designs import sinusoid_table
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint, evaluation
@@ -48,10 +48,10 @@ def test_a_few_steps_of_the_loop_are_the_formulas(tiny) -> None:
     ours, tokenizer, _ = checkpoint.load_model(Run.of(config))
 
     data = build_task(config).dataset(config.seed)
-    examples = encode(data["train"], tokenizer)
+    examples = tokenize_split(data["train"], tokenizer)
     size = tokenizer.get_vocab_size()
     model = Transformer(size, size, 16, 1, 2, 32, dropout=0.0, seed=config.seed)
-    order = list(plan(examples.sizes, 8, config.seed, 0, False))
+    order = list(batch_indices(examples.sizes, 8, config.seed, 0, False))
     weights = dict(model.named_parameters())
     first = {name: torch.zeros_like(p) for name, p in weights.items()}
     second = {name: torch.zeros_like(p) for name, p in weights.items()}
@@ -81,7 +81,7 @@ def test_a_few_steps_of_the_loop_are_the_formulas(tiny) -> None:
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_dropout_acts_on_what_a_sublayer_gives(norm: str) -> None:
     """``x + dropout(f(norm(x)))`` and ``norm(x + dropout(f(x)))``, the same draw on both sides."""
-    residual, sublayer = Residual(8, 0.5, norm).train(), nn.Linear(8, 8)
+    residual, sublayer = ResidualConnection(8, 0.5, norm).train(), nn.Linear(8, 8)
     x = torch.arange(48.0).view(2, 3, 8).sin()
 
     def drop(y: Tensor) -> Tensor:
@@ -136,7 +136,7 @@ def test_a_translation_may_be_longer_than_its_source(tiny) -> None:
         model.decoder_norm.bias.fill_(1.0)
         model.output.weight.zero_()
         model.output.weight[EOS + 2] = 1.0
-    examples: Examples = encode(data["validation"], tokenizer).first(3)
+    examples: Examples = tokenize_split(data["validation"], tokenizer).first(3)
     for source, line in zip(
         examples.source, translation.translate(model, tokenizer, examples), strict=True
     ):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from wawa_transformer.data.batching import Examples
-from wawa_transformer.data.load import encode
+from wawa_transformer.data.load import tokenize_split
 from wawa_transformer.data.tasks import TASKS, Task
 from wawa_transformer.train import evaluation
 from wawa_transformer.train.evaluation import METRICS
@@ -45,7 +45,7 @@ def splits(task: Task) -> tuple[Examples, Examples, int]:
     """The training split and the test of a task, and the size of its vocabulary."""
     data = task.dataset(0)
     tokenizer = task.tokenizer(data)
-    known, test = (encode(data[name], tokenizer) for name in ("train", "test"))
+    known, test = (tokenize_split(data[name], tokenizer) for name in ("train", "test"))
     return known, test, tokenizer.get_vocab_size()
 
 
@@ -54,7 +54,7 @@ def test_whoever_learned_the_training_split_by_heart_knows_nothing_new(kind: str
     """All that is right was seen, all that was seen is right; the counts are those of two loops."""
     task = TASKS[kind](**SMALL)
     known, test, words = splits(task)
-    result = evaluation.test_results(task, Lookup(known, words), test, known.text)  # type: ignore[arg-type]
+    result = evaluation.evaluate_by_length(task, Lookup(known, words), test, known.text)  # type: ignore[arg-type]
     sources = [(row["source"], row["length"]) for row in test.text]
     trained_on = [row["source"] for row in known.text]
     for row in result["by_length"]:
@@ -79,7 +79,7 @@ def test_a_source_may_have_been_trained_on_at_another_length() -> None:
     for row in known.text:
         at_length[row["source"]].add(row["length"])
     assert any(at_length[row["source"]] == {1} and row["length"] == 2 for row in test.text)
-    result = evaluation.test_results(task, Lookup(known, words), test, known.text)  # type: ignore[arg-type]
+    result = evaluation.evaluate_by_length(task, Lookup(known, words), test, known.text)  # type: ignore[arg-type]
     assert all(row["new"]["exact_match"] in (0, None) for row in result["by_length"])
 
 
@@ -87,7 +87,7 @@ def test_without_a_training_split_nothing_is_said_of_it() -> None:
     """Not a column of zeros."""
     task = TASKS["copy"](**SMALL)
     known, test, words = splits(task)
-    result = evaluation.test_results(task, Lookup(known, words), test)  # type: ignore[arg-type]
+    result = evaluation.evaluate_by_length(task, Lookup(known, words), test)  # type: ignore[arg-type]
     assert "new" not in result["test"] and not any("new" in row for row in result["by_length"])
 
 

@@ -21,7 +21,7 @@ from wawa_transformer import Transformer
 from wawa_transformer.common.special_ids import EOS
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.strategies import Beam
-from wawa_transformer.positional.base import Place, build, consecutive
+from wawa_transformer.positional.base import EncodingContext, build_encoding, consecutive
 
 B, H, S, DH = 2, 4, 9, 8
 QUERY, KEY = consecutive(5, 3), consecutive(S)
@@ -35,7 +35,9 @@ def test_cope() -> None:
     """Golovneva et al. 2024: their class, given the scores under a causal mask."""
     q, k = heads(0), heads(1)
     theirs = CoPE(dim=DH, heads=H, max_pos=5)
-    ours: Any = build("cope", Place(H * DH, H, role="decoder"), {"num_positions": 5})
+    ours: Any = build_encoding(
+        "cope", EncodingContext(H * DH, H, role="decoder"), {"num_positions": 5}
+    )
     with torch.no_grad():
         theirs.pos_emb.normal_(generator=torch.Generator().manual_seed(2))
         ours.table[0] = theirs.pos_emb
@@ -61,7 +63,7 @@ def test_rotary(settings: dict[str, float], width: int, kept: int, stretch: floa
     theirs = RotaryEmbedding(width, interpolation_factor=stretch)
     theirs.inv_freq[kept:] = 0
     expected = apply_rotary_pos_emb(q, theirs(torch.arange(S))[0])
-    got = build("rotary", Place(H * DH, H), settings).rotate(q, q, KEY, KEY)[0]
+    got = build_encoding("rotary", EncodingContext(H * DH, H), settings).rotate(q, q, KEY, KEY)[0]
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
 
 
@@ -69,14 +71,18 @@ def test_alibi() -> None:
     """At positions of our choosing."""
     theirs = AlibiPositionalBias(heads=H, total_heads=H)
     expected = theirs.forward_custom_pos(QUERY.index[0, 0], KEY.index[0, 0])
-    got = build("alibi", Place(H * DH, H)).bias(heads(0)[:, :, :5], heads(1), QUERY, KEY)
+    got = build_encoding("alibi", EncodingContext(H * DH, H)).bias(
+        heads(0)[:, :, :5], heads(1), QUERY, KEY
+    )
     torch.testing.assert_close(got[0], expected)
 
 
 @pytest.mark.parametrize("role", ["encoder", "decoder", "cross"])
 def test_t5_buckets(role: str) -> None:
     """The bucket of every distance, on both sides where keys may lie on both."""
-    ours: Any = build("t5", Place(H * DH, H, role=role), {"num_buckets": 16, "max_distance": 20})
+    ours: Any = build_encoding(
+        "t5", EncodingContext(H * DH, H, role=role), {"num_buckets": 16, "max_distance": 20}
+    )
     distance = torch.arange(-50, 51)
     expected = RelativePositionBias._relative_position_bucket(
         distance, causal=role == "decoder", num_buckets=16, max_distance=20

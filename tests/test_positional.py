@@ -19,11 +19,11 @@ from wawa_transformer.positional.base import (
     ENCODINGS,
     ROLES,
     Encoding,
+    EncodingContext,
     NoEncoding,
-    Place,
     Positions,
     SequenceTooLong,
-    build,
+    build_encoding,
     consecutive,
 )
 from wawa_transformer.positional.learned import LearnedEncoding
@@ -100,7 +100,7 @@ def test_each_token_gets_the_row_of_its_own_position(data: st.DataObject) -> Non
     places = st.lists(st.integers(0, 30), min_size=5, max_size=5)
     index = torch.tensor([[data.draw(places) for _ in range(heads)] for _ in range(rows)])
     for kind, d_model in (("sinusoidal", 7), ("learned", 12)):
-        encoding: Any = build(kind, Place(d_model, dropout=0.0))
+        encoding: Any = build_encoding(kind, EncodingContext(d_model, dropout=0.0))
         table = encoding.pe[0] if kind == "sinusoidal" else encoding.table
         added = encoding(torch.zeros(3, 5, d_model), Positions(index, 31))
         for b, s, d in ((0, 0, 0), (2, 4, d_model - 1), (1, 3, 4), (2, 1, 3)):
@@ -175,7 +175,7 @@ def test_a_learned_table_that_is_too_short() -> None:
 
 def test_no_encoding_only_drops_out() -> None:
     """All three doors are shut; dropout stays, since the ablation removes positions alone."""
-    encoding, x = NoEncoding(Place(4, dropout=0.5)), torch.ones(1, 400, 4)
+    encoding, x = NoEncoding(EncodingContext(4, dropout=0.5)), torch.ones(1, 400, 4)
     assert torch.equal(encoding.eval()(x), x)
     at = consecutive(400)
     assert encoding.bias(x, x, at, at) is None and encoding.rotate(x, x, at, at) == (x, x)
@@ -205,7 +205,7 @@ def test_a_new_encoding_is_one_class() -> None:
     try:
 
         class Distance(Encoding, kind="distance"):
-            def __init__(self, place: Place, slope: float = 1.0) -> None:
+            def __init__(self, place: EncodingContext, slope: float = 1.0) -> None:
                 super().__init__(place)
                 self.slope = slope
 
@@ -216,7 +216,7 @@ def test_a_new_encoding_is_one_class() -> None:
         model = Transformer(
             9, 9, 8, 1, 2, 16, pe="distance", pe_settings={"slope": 2.0}, seed=0
         ).eval()
-        assert model.tgt_position.place.causal and not model.src_position.place.causal
+        assert model.tgt_position.context.causal and not model.src_position.context.causal
         src = torch.tensor([[1, 2, 3, 4, 5, 6], [8, 7, 6, 5, 4, 3]])
         memory, mirrored = model.encode(src), model.encode(src.flip(1)).flip(1)
         plain = Transformer(9, 9, 8, 1, 2, 16, pe="none", seed=0).eval()
@@ -232,7 +232,7 @@ def test_an_unknown_encoding_names_the_choices() -> None:
     with pytest.raises(
         ValueError, match="pe=rotery does not exist; choose one of none, sinusoidal"
     ):
-        build("rotery", Place(8))
+        build_encoding("rotery", EncodingContext(8))
 
 
 DESIGNS = {
@@ -318,7 +318,7 @@ def test_impossible_settings(
     for role in ROLES:
         sentence = f"^pe.{setting}={re.escape(str(value))} must be {limit}"
         with torch.device(device), pytest.raises(ValueError, match=sentence):
-            build(kind, Place(8, role=role), {setting: value})
+            build_encoding(kind, EncodingContext(8, role=role), {setting: value})
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_impossible_settings(
 def test_an_unknown_design_names_the_choices(kind: str, word: str) -> None:
     """The key, the value, and what there is."""
     with pytest.raises(ValueError, match=f"^pe.{word}=mixed does not exist; choose one of [a-z]+,"):
-        build(kind, Place(8), {word: "mixed"})
+        build_encoding(kind, EncodingContext(8), {word: "mixed"})
 
 
 @pytest.mark.parametrize("kind", sorted(ENCODINGS))
@@ -345,6 +345,6 @@ def test_settings_can_be_checked_without_memory(kind: str) -> None:
     for design in designs:
         for role in ROLES:
             with torch.device("meta"):
-                encoding = build(kind, Place(64, 4, 0.1, role), design)
+                encoding = build_encoding(kind, EncodingContext(64, 4, 0.1, role), design)
             held = [*encoding.parameters(), *encoding.buffers()]
             assert all(tensor.is_meta for tensor in held)

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import DictConfig
 
-from wawa_transformer.common.files import LOCK, holder
+from wawa_transformer.common.files import LOCK, lock_holder
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import PAD
 from wawa_transformer.data.batching import Batch
@@ -68,7 +68,7 @@ def test_two_processes_of_which_one_is_killed_train_the_run_of_one(
         ]  # fmt: skip
         while not run.checkpoint("last").exists() and not any(each.poll() for each in started):
             time.sleep(0.01)
-        main = re.match(r"process (\d+) ", holder(run.directory / LOCK))
+        main = re.match(r"process (\d+) ", lock_holder(run.directory / LOCK))
         assert main and not run.result_file.exists(), "too late to show anything"
         os.kill(int(main[1]), signal.SIGKILL)
         statuses = {each.wait() for each in started}
@@ -186,13 +186,13 @@ def test_each_example_is_scored_by_one_process(tiny, monkeypatch: pytest.MonkeyP
     run.directory.mkdir(parents=True)
     loop = prepare(config, run)
     monkeypatch.setattr(evaluation, "BATCH_TOKENS", 16)  # so that there are several batches
-    whole = evaluation.score(loop.model, loop.data.test)
+    whole = evaluation.evaluate(loop.model, loop.data.test)
     parts = []
     for rank in range(3):
         monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
-        monkeypatch.setattr(distributed, "world", lambda: 3)
-        monkeypatch.setattr(distributed, "total", lambda values: values)
-        parts.append(evaluation.score(loop.model, loop.data.test))
+        monkeypatch.setattr(distributed, "world_size", lambda: 3)
+        monkeypatch.setattr(distributed, "all_reduce_sum", lambda values: values)
+        parts.append(evaluation.evaluate(loop.model, loop.data.test))
     for name, values in whole.items():
         np.testing.assert_array_equal(sum(part[name] for part in parts), values, err_msg=name)
         assert all(part[name].sum() < values.sum() or not values.sum() for part in parts)
@@ -207,8 +207,8 @@ def test_each_process_draws_masks_of_its_own_and_finds_them_again(
     run.directory.mkdir(parents=True)
     prepare(config, run)
     first = torch.get_rng_state()
-    monkeypatch.setattr(distributed, "world", lambda: 2)
-    monkeypatch.setattr(distributed, "together", lambda: None)
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "barrier", lambda: None)
     monkeypatch.setattr(distributed, "rank", lambda: 1)
     loop = prepare(config, run)
     second = torch.get_rng_state()
@@ -223,7 +223,7 @@ def test_each_process_draws_masks_of_its_own_and_finds_them_again(
         prepare(config, run)
         assert torch.equal(torch.get_rng_state(), state)
 
-    monkeypatch.setattr(distributed, "world", lambda: 1)
+    monkeypatch.setattr(distributed, "world_size", lambda: 1)
     monkeypatch.setattr(distributed, "rank", lambda: 0)
     with pytest.raises(UserError, match="was begun by 2 processes, and this is one of 1: .*seed"):
         prepare(config, run)
@@ -273,15 +273,15 @@ def test_the_loss_of_another_process_is_a_sentence(monkeypatch: pytest.MonkeyPat
     names = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
     for name, value in zip(names, "0210", strict=True):
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(distributed, "launched", lambda: True)
-    monkeypatch.setattr(distributed, "together", lambda: None)
+    monkeypatch.setattr(distributed, "is_distributed", lambda: True)
+    monkeypatch.setattr(distributed, "barrier", lambda: None)
     monkeypatch.setattr(distributed.dist, "rendezvous", lambda _: iter([(None, 0, 2)]))
     monkeypatch.setattr(distributed.dist, "init_process_group", lambda *_, **__: None)
     monkeypatch.setattr(distributed.dist, "destroy_process_group", lambda: None)
     with (
         pytest.raises(UserError, match="another process of this run has ended"),
-        distributed.joined("cpu"),
+        distributed.process_group("cpu"),
     ):
         raise RuntimeError("[/gloo/transport/tcp/pair.cc:537] Connection closed by peer")
-    with pytest.raises(RuntimeError, match="shapes"), distributed.joined("cpu"):
+    with pytest.raises(RuntimeError, match="shapes"), distributed.process_group("cpu"):
         raise RuntimeError("shapes do not fit")

@@ -16,8 +16,14 @@ from torch import Tensor
 from wawa_transformer import Transformer
 from wawa_transformer.positional import relative
 from wawa_transformer.positional.alibi import alibi_slopes
-from wawa_transformer.positional.base import Encoding, Place, Positions, build, consecutive
-from wawa_transformer.positional.position_ids import Counting
+from wawa_transformer.positional.base import (
+    Encoding,
+    EncodingContext,
+    Positions,
+    build_encoding,
+    consecutive,
+)
+from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.positional.sinusoid_designs import sinusoid_table
 
 B, H, DH, D = 2, 3, 4, 12
@@ -25,8 +31,8 @@ B, H, DH, D = 2, 3, 4, 12
 
 def make(kind: str, causal: bool = False, **given: Any) -> Encoding:
     """An encoding in float64, alone."""
-    place = Place(D, H, dropout=0.0, role="decoder" if causal else "encoder")
-    return build(kind, place, given).double().eval()
+    place = EncodingContext(D, H, dropout=0.0, role="decoder" if causal else "encoder")
+    return build_encoding(kind, place, given).double().eval()
 
 
 def heads(length: int, seed: int = 0) -> Tensor:
@@ -244,8 +250,10 @@ def test_only_rows_that_are_in_step_are_moved(kind: str, monkeypatch: pytest.Mon
     """A stride, or a sequence counted from its end, goes pair by pair, however many there are."""
     monkeypatch.setattr(relative, "MANY_PAIRS", 1)
     ids = torch.ones(1, 6, dtype=torch.long)
-    place = Counting(randomized=12, stride=2)(ids, training=False).source
-    assert not relative.in_step(place, consecutive(6)) and relative.in_step(*[consecutive(6)] * 2)
+    place = PositionIds(randomized=12, stride=2)(ids, training=False).source
+    assert not relative.can_rel_shift(place, consecutive(6)) and relative.can_rel_shift(
+        *[consecutive(6)] * 2
+    )
     encoding, q, k = make(kind), heads(6), heads(6, 1)
     for i in range(6):
         one = encoding.bias(q[:, :, i : i + 1], k, consecutive(1, 2 * i), consecutive(6))

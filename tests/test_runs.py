@@ -14,7 +14,7 @@ import pytest
 import torch
 from conftest import SCRIPTS, TINY, configure, run_script, warm_python
 
-from wawa_transformer.common.files import LOCK, hold, write_atomically
+from wawa_transformer.common.files import LOCK, lock_directory, write_atomically
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.positional.base import ENCODINGS, Encoding, Positions
 from wawa_transformer.run.run_dir import Run, identity
@@ -27,7 +27,7 @@ LONG = ["trainer.steps=100000", "trainer.eval_every=50", "trainer.log_every=10"]
 
 
 def hold_until_killed(directory: str, ready: str) -> None:
-    with hold(Path(directory)):
+    with lock_directory(Path(directory)):
         Path(ready).touch()
         time.sleep(60)
 
@@ -42,11 +42,11 @@ def test_a_folder_is_held_by_one_process_and_freed_by_its_death(tmp_path: Path) 
     while not ready.exists():
         time.sleep(0.02)
     expected = rf"in use by process {child.pid} on host .*, since \d{{4}}-\d\d-\d\dT"
-    with pytest.raises(UserError, match=expected), hold(tmp_path):
+    with pytest.raises(UserError, match=expected), lock_directory(tmp_path):
         pass
     child.kill()
     child.join()
-    with hold(tmp_path):
+    with lock_directory(tmp_path):
         assert str(os.getpid()) in (tmp_path / LOCK).read_text()
     assert (tmp_path / LOCK).read_text() == ""
 
@@ -54,7 +54,7 @@ def test_a_folder_is_held_by_one_process_and_freed_by_its_death(tmp_path: Path) 
 def test_a_lock_that_another_host_did_not_let_go_is_mentioned(tmp_path: Path, capsys) -> None:
     """A lock need not reach from host to host: nobody can know, so it says so."""
     (tmp_path / LOCK).write_text("process 1 on host elsewhere, since 2026-01-01T00:00:00")
-    with hold(tmp_path):
+    with lock_directory(tmp_path):
         pass
     assert "was in use by process 1 on host elsewhere" in capsys.readouterr().err
 

@@ -20,7 +20,13 @@ from wawa_transformer.fast import attention
 from wawa_transformer.fast.attention import Doors, fast_attention, fused, summed
 from wawa_transformer.model.attention import MultiHeadAttention
 from wawa_transformer.model.masks import causal_mask
-from wawa_transformer.positional.base import ENCODINGS, Encoding, Place, build, consecutive
+from wawa_transformer.positional.base import (
+    ENCODINGS,
+    Encoding,
+    EncodingContext,
+    build_encoding,
+    consecutive,
+)
 
 BIASED = sorted(kind for kind, cls in ENCODINGS.items() if cls.bias is not Encoding.bias)
 ACROSS = [f"{kind}_cross" if kind in RELATIVE else kind for kind in BIASED]
@@ -76,7 +82,11 @@ def test_a_part_has_the_keys_that_it_may_see(
     pe: str, parts: list[tuple[int, int]], two_by_two: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under a causal mask none to the right; without a bias the kernel is given all at once."""
-    at, encoding, seen = consecutive(5), build(pe, Place(D, HEADS, role="decoder"), {}), []
+    at, encoding, seen = (
+        consecutive(5),
+        build_encoding(pe, EncodingContext(D, HEADS, role="decoder"), {}),
+        [],
+    )
 
     def noted(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *kernel: Any) -> Tensor:
         assert mask.shape[-2:] == (q.size(2), k.size(2)) and v.shape == k.shape
@@ -93,7 +103,7 @@ def test_a_part_has_the_keys_that_it_may_see(
 @pytest.mark.parametrize("kind", BIASED)
 def test_one_query_far_along_is_the_last_of_all(kind: str, two_by_two: None) -> None:
     """As in decoding, where keys are many and the query stands behind them."""
-    encoding = build(kind, Place(D, HEADS, role="decoder"), {}).double()
+    encoding = build_encoding(kind, EncodingContext(D, HEADS, role="decoder"), {}).double()
     with torch.no_grad():
         for parameter in encoding.parameters():
             parameter.add_(torch.randn_like(parameter))
@@ -113,25 +123,25 @@ def test_what_positions_alone_decide_is_formed_once_for_all_layers(
     if in_parts:
         request.getfixturevalue("two_by_two")
     cls, asked = ENCODINGS[kind], []
-    encoding = build(kind, Place(D, HEADS), {})
+    encoding = build_encoding(kind, EncodingContext(D, HEADS), {})
     with torch.no_grad():
         for parameter in encoding.parameters():
             parameter.add_(torch.randn_like(parameter))
     at = consecutive(6)
     added = [encoding.bias(*torch.randn(2, 2, HEADS, 6, D // HEADS), at, at) for _ in range(2)]
-    assert torch.equal(*torch.broadcast_tensors(*added)) == cls.of_positions
+    assert torch.equal(*torch.broadcast_tensors(*added)) == cls.content_independent
 
     formed = cls.bias
 
     def noted(self: Encoding, *given: Any) -> Tensor | None:
-        asked.append(self.place.role)
+        asked.append(self.context.role)
         return formed(self, *given)
 
     monkeypatch.setattr(cls, "bias", noted)
     trained(f"{kind}_cross" if cls.relative else kind, padded(2, 6, 0), padded(2, 6, 1))
     parts = 3 if in_parts else 1
     for role in ("encoder", "decoder", *(["cross"] if cls.relative else [])):
-        assert asked.count(role) == parts * (1 if cls.of_positions else LAYERS), role
+        assert asked.count(role) == parts * (1 if cls.content_independent else LAYERS), role
 
 
 @pytest.mark.parametrize("kind", ["alibi", "shaw"])
@@ -140,7 +150,7 @@ def test_another_mask_is_obeyed(kind: str, in_parts: bool, request: pytest.Fixtu
     """Whatever an earlier layer formed under its own."""
     if in_parts:
         request.getfixturevalue("two_by_two")
-    at, encoding = consecutive(6), build(kind, Place(D, HEADS), {})
+    at, encoding = consecutive(6), build_encoding(kind, EncodingContext(D, HEADS), {})
     q, k, v = torch.randn(3, 2, HEADS, 6, D // HEADS)
     doors, whole = Doors(encoding, at, at), Doors(encoding, at, at)
     for mask in (causal_mask(6), None, causal_mask(6).flip(0, 1)):

@@ -20,16 +20,16 @@ from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import BOS, EOS
 from wawa_transformer.data import load
 from wawa_transformer.data.batching import collate
-from wawa_transformer.data.load import data_of, encode
+from wawa_transformer.data.load import load_data, tokenize_split
 from wawa_transformer.data.text import build_task
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.model.loss import cross_entropy
 from wawa_transformer.model.transformer import FeedForward, Transformer
 from wawa_transformer.run import device as run_device
-from wawa_transformer.run.device import matrix_rate
+from wawa_transformer.run.device import peak_matmul_flops
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint, evaluation, loop
-from wawa_transformer.train.loop import stream, train
+from wawa_transformer.train.loop import batch_stream, train
 from wawa_transformer.train.optim import schedule
 from wawa_transformer.train.results import flops
 from wawa_transformer.train.setup import prepare
@@ -101,8 +101,8 @@ def test_data_order_depends_on_the_seed_alone(tiny) -> None:
         config = tiny(*overrides)
         task = build_task(config)
         data = task.dataset(config.seed)
-        examples = encode(data["train"], task.tokenizer(data))
-        steps = stream(examples, config.trainer, config.seed, 0)
+        examples = tokenize_split(data["train"], task.tokenizer(data))
+        steps = batch_stream(examples, config.trainer, config.seed, 0)
         return [next(steps)[0].source for _ in range(30)]
 
     ours = batches("pe=sinusoidal")
@@ -115,11 +115,11 @@ def test_the_stream_continues_where_it_stopped(tiny) -> None:
     config = tiny("trainer.accumulate=2")
     task = build_task(config)
     data = task.dataset(0)
-    examples = encode(data["train"], task.tokenizer(data))
-    whole = stream(examples, config.trainer, 0, 0)
+    examples = tokenize_split(data["train"], task.tokenizer(data))
+    whole = batch_stream(examples, config.trainer, 0, 0)
     for _ in range(25):  # past the end of the first epoch
         next(whole)
-    late = stream(examples, config.trainer, 0, 25)
+    late = batch_stream(examples, config.trainer, 0, 25)
     for _ in range(5):
         for a, b in zip(next(whole), next(late), strict=True):
             assert torch.equal(a.source, b.source)
@@ -157,12 +157,12 @@ def test_label_smoothing_is_a_mixture_with_the_uniform_distribution() -> None:
 
 def test_runs_that_differ_in_their_encoding_share_their_data(tiny) -> None:
     """Where a seed decides it, and nothing else; the numbers are those of data made anew."""
-    data = data_of(tiny())
-    assert data_of(tiny("pe=alibi", "trainer.lr=1e-4")) is data
+    data = load_data(tiny())
+    assert load_data(tiny("pe=alibi", "trainer.lr=1e-4")) is data
     shared = train(tiny("pe=alibi", "run_dir=${output_dir}/shared"))
-    assert data_of(tiny("pe=none")) is data
+    assert load_data(tiny("pe=none")) is data
     for other in ("seed=1", "task.max_length=5", "task=sort"):
-        data, another = data_of(tiny()), data_of(tiny(other))
+        data, another = load_data(tiny()), load_data(tiny(other))
         assert another.train.text[:] != data.train.text[:] and len(load.LAST) == 1
     alone = train(tiny("pe=alibi", "run_dir=${output_dir}/alone"))
     assert alone["by_length"] == shared["by_length"]
@@ -176,7 +176,7 @@ def test_a_text_is_read_again(tmp_path: Path) -> None:
             (tmp_path / name).write_text(f"{word} more\n" * 50)
         given = ["task=text", f"task.data_dir={tmp_path}", "task.source=a.en", "task.target=a.de"]
         config = configure(*given, "task.validation_size=5", "task.test_size=5")
-        found.append(data_of(config).test.text["source"][0])
+        found.append(load_data(config).test.text["source"][0])
     assert found == ["one more", "two more"]
 
 
@@ -186,7 +186,7 @@ def test_the_operations_of_a_step_are_those_of_its_products(tiny) -> None:
     run = Run.of(config)
     run.directory.mkdir(parents=True)
     training = prepare(config, run)
-    batches = next(stream(training.data.train, config.trainer, 0, 0))
+    batches = next(batch_stream(training.data.train, config.trainer, 0, 0))
     width, inner, words = 16, 32, training.data.tokenizer.get_vocab_size()
     expected = 0
     for batch in batches:
@@ -210,7 +210,7 @@ def test_utilisation_is_operations_over_time_over_what_the_machine_can(tiny, mon
     for _ in range(20):
         a @ a
     slower = 20 * 2 * 256**3 / (time.perf_counter() - started)
-    assert slower / 20 < matrix_rate(torch.device("cpu")) < 20 * slower
+    assert slower / 20 < peak_matmul_flops(torch.device("cpu")) < 20 * slower
 
 
 @pytest.mark.parametrize("name", ["linear", "cosine", "inverse_sqrt", "constant"])
@@ -265,7 +265,7 @@ def test_a_compiler_that_is_missing_is_named(tiny) -> None:
     with (
         inductor.patch({"cpp.cxx": (None, "/nowhere/g++")}),
         pytest.raises(UserError, match=r"finds no compiler here \(.*/nowhere/g\+\+.*install g"),
-        run_device.explained(tiny("trainer.compile=true"), torch.device("cpu")),
+        run_device.translate_device_errors(tiny("trainer.compile=true"), torch.device("cpu")),
     ):
         torch.compile(lambda x: x + 1, dynamic=False)(torch.ones(3))
 
@@ -295,8 +295,8 @@ def test_exact_match_is_that_of_greedy_decoding(tiny) -> None:
     model, tokenizer, _ = checkpoint.load_model(Run.of(config))
     task = build_task(config)
     data = task.dataset(config.seed)
-    examples = encode(data["validation"], tokenizer)
-    scores = evaluation.score(model, examples)
+    examples = tokenize_split(data["validation"], tokenizer)
+    scores = evaluation.evaluate(model, examples)
     exact = scores["correct"] == scores["tokens"]
     assert 0 < exact.mean() < 1, "a model that is sometimes right shows more"
     for i, target in enumerate(examples.target):
@@ -310,8 +310,8 @@ def test_oracle_length_is_decoding_without_a_choice_of_the_end(tiny) -> None:
     config = tiny("trainer.steps=100", "trainer.eval_every=100", "trainer.lr=1e-2")
     train(config)
     model, tokenizer, _ = checkpoint.load_model(Run.of(config))
-    examples = encode(build_task(config).dataset(config.seed)["test"], tokenizer)
-    scores = evaluation.score(model, examples)
+    examples = tokenize_split(build_task(config).dataset(config.seed)["test"], tokenizer)
+    scores = evaluation.evaluate(model, examples)
     right = scores["oracle"] == scores["tokens"] - 1
     assert (right >= (scores["correct"] == scores["tokens"])).all()
     assert 0 < right.mean() < 1

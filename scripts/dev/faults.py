@@ -32,7 +32,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from wawa_transformer.common.files import CONFIG_DIR, LOCK, holder
+from wawa_transformer.common.files import CONFIG_DIR, LOCK, lock_holder
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.run.cli import validate
 from wawa_transformer.run.provenance import provenance
@@ -197,7 +197,7 @@ def past(moment: float) -> bool:
 
 def who_holds(folder: Path) -> int | None:
     """The process that holds a run's folder."""
-    found = re.match(r"process (\d+) ", holder(folder / LOCK))
+    found = re.match(r"process (\d+) ", lock_holder(folder / LOCK))
     return int(found[1]) if found else None
 
 

@@ -107,7 +107,7 @@ def main() -> None:
         ])  # fmt: skip
     stages = Stages()
     stages.done("libraries")
-    encode, batches = load.encode, loop.stream
+    encode, batches = load.tokenize_split, loop.batch_stream
 
     def first_batch(*arguments: Any) -> Iterator[Any]:
         for number, batch in enumerate(batches(*arguments)):
@@ -117,8 +117,8 @@ def main() -> None:
 
     TextTask.dataset = stages.timed("text", TextTask.dataset)  # type: ignore[method-assign]
     TextTask.tokenizer = stages.timed("vocabulary", TextTask.tokenizer)  # type: ignore[method-assign]
-    load.encode = stages.timed("ids", encode)
-    loop.stream = first_batch  # type: ignore[assignment]
+    load.tokenize_split = stages.timed("ids", encode)
+    loop.batch_stream = first_batch  # type: ignore[assignment]
     loop.train(config)
     stages.done("the rest")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3

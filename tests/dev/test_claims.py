@@ -24,7 +24,7 @@ from conftest import SCRIPTS
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer
-from wawa_transformer.positional.base import Place, build, consecutive
+from wawa_transformer.positional.base import EncodingContext, build_encoding, consecutive
 from wawa_transformer.positional.sinusoid_designs import frequencies, sinusoid, sinusoid_table
 from wawa_transformer.train.tracking import attention_maps
 
@@ -576,7 +576,7 @@ def relative() -> Checked:
     def f(q: float, k: float, w: float = 1.0) -> float:
         return math.sin(w * q) * math.sin(w * k) + math.cos(w * q) * math.cos(w * k)
 
-    encoding = build("transformer_xl", Place(64, 2, 0.0)).double()
+    encoding = build_encoding("transformer_xl", EncodingContext(64, 2, 0.0)).double()
     generator = torch.Generator().manual_seed(0)
     heads = torch.randn(1, 2, 1, 32, dtype=torch.float64, generator=generator)
     biases = [

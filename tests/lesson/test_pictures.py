@@ -13,7 +13,7 @@ from PIL import Image
 from wawa_transformer.lab import plots
 from wawa_transformer.lesson import pictures
 from wawa_transformer.positional.alibi import alibi_slopes
-from wawa_transformer.positional.base import Place, consecutive
+from wawa_transformer.positional.base import EncodingContext, consecutive
 from wawa_transformer.positional.rotary import Rotary
 from wawa_transformer.positional.sinusoid_designs import sinusoid
 from wawa_transformer.positional.t5 import T5Buckets
@@ -66,9 +66,11 @@ def test_the_page_computes_what_the_module_computes(spacing: str, explorer: Path
     first = ", ".join(f"{value:.4f}" for value in rows[0, :4].tolist())
     similarity = float(torch.cosine_similarity(rows[0], rows[1], dim=0))
     inside = re.search(r'<p id="score"[^>]*>([^<]*)', page)
-    turned = Rotary(Place(d, 1), base=10000.0).turn(torch.ones(1, 1, k + 1, d), consecutive(k + 1))
+    turned = Rotary(EncodingContext(d, 1), base=10000.0).turn(
+        torch.ones(1, 1, k + 1, d), consecutive(k + 1)
+    )
     left = float(turned[0, 0, 0] @ turned[0, 0, k]) / d
-    bucket = int(T5Buckets(Place(8, 8)).bucket(torch.tensor(-k)))
+    bucket = int(T5Buckets(EncodingContext(8, 8)).bucket(torch.tensor(-k)))
     assert inside is not None and f"Query {p + k}, key {p}: rotary leaves {left:.4f}" in inside[1]
     assert (
         f"ALiBi adds {-alibi_slopes(8)[0] * k:.1f}, T5 adds the number of bucket {bucket}."

@@ -29,7 +29,7 @@ from wawa_transformer.lesson.playground import (
     write_playground,
 )
 from wawa_transformer.model.transformer import Transformer
-from wawa_transformer.positional.base import Place
+from wawa_transformer.positional.base import EncodingContext
 from wawa_transformer.positional.t5 import T5Buckets
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint
@@ -126,7 +126,7 @@ def test_the_page_puts_distances_into_the_buckets_of_t5(
     document = browser(asking(page, script.replace("SHAPES", json.dumps(shapes))).as_uri())
     for (buckets, most), sides in zip(shapes, said(document), strict=True):
         for role, found in zip(("encoder", "decoder"), sides, strict=True):
-            encoding = T5Buckets(Place(8, 2, 0.0, role), buckets, most)
+            encoding = T5Buckets(EncodingContext(8, 2, 0.0, role), buckets, most)
             assert encoding.bucket(torch.tensor(far)).tolist() == found
 
 

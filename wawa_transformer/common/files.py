@@ -24,7 +24,7 @@ LOCK = "lock"  # the file in a folder that whoever works there holds locked
 
 
 @contextlib.contextmanager
-def hold(directory: Path, patience: float = 0.0) -> Iterator[None]:
+def lock_directory(directory: Path, patience: float = 0.0) -> Iterator[None]:
     """Be the only process that works in ``directory``.
 
     The lock is the operating system's and ends with its process, however that ends. Who holds it
@@ -36,7 +36,7 @@ def hold(directory: Path, patience: float = 0.0) -> Iterator[None]:
         lock.acquire()
     except filelock.Timeout:
         raise UserError(
-            f"{directory} is in use by {holder(path) or 'another process'}; wait for it or stop it."
+            f"{directory} is in use by {lock_holder(path) or 'another process'}; wait for it or stop it."
         ) from None
     except (OSError, NotImplementedError) as error:
         print(
@@ -47,7 +47,7 @@ def hold(directory: Path, patience: float = 0.0) -> Iterator[None]:
         yield
         return
     try:
-        left, here = holder(path), socket.gethostname()
+        left, here = lock_holder(path), socket.gethostname()
         if left and f"host {here}," not in left:
             print(
                 f"warning: {directory} was in use by {left}, and was not let go; a lock need not "
@@ -63,8 +63,8 @@ def hold(directory: Path, patience: float = 0.0) -> Iterator[None]:
         lock.release()
 
 
-def holder(path: Path) -> str:
-    """What :func:`hold` wrote of the process that holds a lock, or did not let it go."""
+def lock_holder(path: Path) -> str:
+    """What :func:`lock_directory` wrote of the process that holds a lock, or did not let it go."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable
 from typing import ParamSpec
 
-MOST_POSITIONS = 1_000_000  # in a table; also distances and buckets. At width 512: 2 GB
-MOST_WIDTH = 65_536  # several times the widest models there are
+MAX_POSITIONS = 1_000_000  # in a table; also distances and buckets. At width 512: 2 GB
+MAX_WIDTH = 65_536  # several times the widest models there are
 
 
-def check_word(name: str, given: str, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:
     """Refuse a word that is none of ``choices``."""
     if given not in choices:
         raise ValueError(f"pe.{name}={given} does not exist; choose one of {', '.join(choices)}")
@@ -30,20 +30,20 @@ def check_base(given: float) -> None:
 
 
 P = ParamSpec("P")
-ELSEWHERE = {
+FOREIGN_ARGUMENTS = {
     "seq_len": "seq_len is called max_len here: give max_len, the positions in the table",
     "batch_first": "batch_first is not served: this encoding takes (batch, seq, d_model); "
     "transpose what is (seq, batch, d_model) with x.transpose(0, 1)",
 }
 
 
-def answers_elsewhere(init: Callable[P, None]) -> Callable[P, None]:
+def explain_foreign_arguments(init: Callable[P, None]) -> Callable[P, None]:
     """Answer arguments that this class has in other projects; they become no settings of ours."""
 
     @functools.wraps(init)  # keeps the signature, which is the schema of the configuration
     def answering(*args: P.args, **kwargs: P.kwargs) -> None:
-        for name in ELSEWHERE.keys() & kwargs.keys():
-            raise TypeError(ELSEWHERE[name])
+        for name in FOREIGN_ARGUMENTS.keys() & kwargs.keys():
+            raise TypeError(FOREIGN_ARGUMENTS[name])
         init(*args, **kwargs)
 
     return answering

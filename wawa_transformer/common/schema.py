@@ -25,7 +25,7 @@ def setting(default: Any, **limits: float) -> Any:
     return field(default=default, metadata={"limits": limits})
 
 
-def word(*choices: str) -> Any:
+def choice(*choices: str) -> Any:
     """A field that takes one of ``choices``; the first is the default."""
     return field(default=choices[0], metadata={"choices": choices})
 

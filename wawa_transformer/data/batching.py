@@ -59,7 +59,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Sequences:
+class RaggedSequences:
     """Many sequences of ids in one array, on disk or not; item i is the i-th, int64 ``(S,)``."""
 
     ids: np.ndarray  # of all, end to end
@@ -67,7 +67,7 @@ class Sequences:
     begin: np.ndarray  # (N,): where each begins
 
     @classmethod
-    def of(cls, sequences: Iterable[Sequence[int]]) -> Sequences:
+    def of(cls, sequences: Iterable[Sequence[int]]) -> RaggedSequences:
         """From lists."""
         ids, sizes = corpus.end_to_end(sequences)
         return cls(ids, sizes, corpus.begins(sizes))
@@ -75,9 +75,9 @@ class Sequences:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def chosen(self, rows: np.ndarray) -> Sequences:
+    def chosen(self, rows: np.ndarray) -> RaggedSequences:
         """Those of ``rows`` alone."""
-        return Sequences(self.ids, self.sizes[rows], self.begin[rows])
+        return RaggedSequences(self.ids, self.sizes[rows], self.begin[rows])
 
     def __getitem__(self, i: int) -> Tensor:
         ids = self.ids[self.begin[i] : self.begin[i] + self.sizes[i]]
@@ -102,8 +102,8 @@ class Sequences:
 class Examples:
     """A split as ids: ``source[i]`` ends on EOS, ``target[i]`` stands between BOS and EOS."""
 
-    source: Sequences
-    target: Sequences
+    source: RaggedSequences
+    target: RaggedSequences
     text: Dataset  # what the ids were made of: columns source, target, length
 
     @functools.cached_property
@@ -122,7 +122,7 @@ class Examples:
         return np.maximum(self.source.sizes, self.target.sizes - 1)
 
 
-def plan(
+def batch_indices(
     sizes: Sequence[int] | np.ndarray, batch_tokens: int, seed: int, epoch: int, bucket: bool
 ) -> Iterator[list[int]]:
     """The batches of one epoch, as indices: a pure function of its arguments.

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from wawa_transformer.common.files import (
     LOCK,
-    hold,
-    holder,
+    lock_directory,
+    lock_holder,
     make_directory,
     sha256,
     write_atomically,
@@ -68,9 +68,9 @@ def folder(key: str, make: Callable[[Path], dict[str, int]]) -> tuple[Path, dict
     remedy = "set XDG_CACHE_HOME to a folder of yours that has room"
     if (found := whole(path)) is None:
         make_directory(path, remedy)
-        if who := holder(path / LOCK):
+        if who := lock_holder(path / LOCK):
             print(f"waiting for {who}, which writes {path}", file=sys.stderr)
-        with hold(path, patience=-1):
+        with lock_directory(path, patience=-1):
             if (found := whole(path)) is None:
                 clear(path)
                 try:

@@ -13,20 +13,20 @@ from tokenizers import Tokenizer
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import BOS, EOS
 from wawa_transformer.data import corpus
-from wawa_transformer.data.batching import Examples, Sequences
+from wawa_transformer.data.batching import Examples, RaggedSequences
 from wawa_transformer.data.tasks import Task
 from wawa_transformer.data.text import build_task
 
 
-def encode(
+def tokenize_split(
     split: Dataset, tokenizer: Tokenizer, max_tokens: int | None = None, name: str = "training"
 ) -> Examples:
     """Turn text into ids, once; pairs longer than ``max_tokens`` on either side are left out.
 
     How many these are is said, with the ``name`` of the split.
     """
-    source = Sequences(*corpus.ids_of(split, "source", tokenizer, [], [EOS]))
-    target = Sequences(*corpus.ids_of(split, "target", tokenizer, [BOS], [EOS]))
+    source = RaggedSequences(*corpus.ids_of(split, "source", tokenizer, [], [EOS]))
+    target = RaggedSequences(*corpus.ids_of(split, "target", tokenizer, [BOS], [EOS]))
     rows = corpus.rows_of(split)
     if max_tokens is not None:
         fits = (source.sizes <= max_tokens) & (target.sizes <= max_tokens + 1)
@@ -57,7 +57,7 @@ class Data:
 LAST: list[Data] = []  # what this process has kept, one or none
 
 
-def data_of(config: DictConfig, tokenizer: Tokenizer | None = None) -> Data:
+def load_data(config: DictConfig, tokenizer: Tokenizer | None = None) -> Data:
     """The data of a run; a ``tokenizer`` comes with one that goes on.
 
     A study's runs differ in their encoding before they differ in their data, so what was last made
@@ -72,7 +72,7 @@ def data_of(config: DictConfig, tokenizer: Tokenizer | None = None) -> Data:
     if tokenizer is None:
         tokenizer = task.tokenizer(splits)
     train, validation, test = (
-        encode(splits[split], tokenizer, task.longest_pair, name)
+        tokenize_split(splits[split], tokenizer, task.longest_pair, name)
         for split, name in (("train", "training"), ("validation", "validation"), ("test", "test"))
     )
     data = Data(task, config.seed, tokenizer, train, validation, test)

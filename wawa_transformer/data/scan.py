@@ -12,7 +12,7 @@ import numpy as np
 from datasets import DatasetDict
 from tokenizers import Tokenizer
 
-from wawa_transformer.common.schema import UserError, setting, word
+from wawa_transformer.common.schema import UserError, choice, setting
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.data.tasks import Task, parallel, word_tokenizer
 
@@ -36,10 +36,10 @@ class Scan(Task, kind="scan"):
     as many that are within the cutoff, beside all that are beyond it.
     """
 
-    split: str = word("length", "simple", "primitive", "template")
+    split: str = choice("length", "simple", "primitive", "template")
     cutoff: int = setting(22, least=1, most=48)
-    primitive: str = word("jump", "walk", "run", "look", "turn left", "turn right")
-    template: str = word(
+    primitive: str = choice("jump", "walk", "run", "look", "turn left", "turn right")
+    template: str = choice(
         "jump around right", "primitive right", "primitive opposite right", "primitive around right"
     )
     held_out: int = setting(500, least=1, most=20_000)

@@ -18,7 +18,7 @@ def greedy(model: Transformer, source: Tensor, max_length: int) -> Tensor:
 
     Returns ``(B, <= max_length)`` ids without BOS; what follows a row's EOS is padding.
     """
-    return one_by_one(model, source, max_length, most_probable, scored=False)[0]
+    return generate(model, source, max_length, most_probable, scored=False)[0]
 
 
 def most_probable(logits: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ def most_probable(logits: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def one_by_one(
+def generate(
     model: Transformer,
     source: Tensor,
     max_length: int,

@@ -12,15 +12,15 @@ from torch import Tensor
 
 from wawa_transformer.common.schema import check, choose, setting, typed
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
-from wawa_transformer.decode.greedy import most_probable, one_by_one
+from wawa_transformer.decode.greedy import generate, most_probable
 from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.model.transformer import Transformer
 
-METHODS: dict[str, type[Method]] = {}
+STRATEGIES: dict[str, type[DecodingStrategy]] = {}
 
 
 @dataclass(frozen=True)
-class Method(ABC):
+class DecodingStrategy(ABC):
     """A way of decoding; its fields are its settings."""
 
     kind: str = "greedy"
@@ -32,7 +32,7 @@ class Method(ABC):
         return 1
 
     def __init_subclass__(cls, kind: str) -> None:
-        METHODS[kind] = cls
+        STRATEGIES[kind] = cls
 
     def __post_init__(self) -> None:
         check(type(self), self, "decode.")
@@ -48,18 +48,18 @@ class Method(ABC):
 
 
 @dataclass(frozen=True)
-class Greedy(Method, kind="greedy"):
+class Greedy(DecodingStrategy, kind="greedy"):
     """The most probable id at every step. The score is the log-probability in nats."""
 
     def __call__(
         self, model: Transformer, source: Tensor, max_length: int
     ) -> tuple[Tensor, Tensor]:
-        ids, scores = one_by_one(model, source, max_length, most_probable)
+        ids, scores = generate(model, source, max_length, most_probable)
         return ids[:, None], scores[:, None]
 
 
 @dataclass(frozen=True)
-class Sample(Method, kind="sample"):
+class Sample(DecodingStrategy, kind="sample"):
     """Each id drawn from ``softmax(logits / temperature)``, of the ``top`` most probable ones.
 
     The score is the log-probability in nats, untempered. The same call draws the same.
@@ -82,12 +82,12 @@ class Sample(Method, kind="sample"):
             noise = -torch.empty_like(logits).exponential_(generator=random).log()
             return most_probable(logits / self.temperature + noise)
 
-        ids, scores = one_by_one(model, source, max_length, draw)
+        ids, scores = generate(model, source, max_length, draw)
         return ids[:, None], scores[:, None]
 
 
 @dataclass(frozen=True)
-class Beam(Method, kind="beam"):
+class Beam(DecodingStrategy, kind="beam"):
     """Beam search: the ``size`` most probable prefixes go on, side by side.
 
     A hypothesis of n ids, EOS included, scores ``log p / n ** length_penalty`` (0: short ones are
@@ -172,7 +172,7 @@ def picked(ids: Tensor, chosen: Tensor) -> Tensor:
     return ids.gather(1, chosen[..., None].expand(-1, -1, ids.size(2)))
 
 
-def build_method(config: DictConfig) -> Method:
+def build_strategy(config: DictConfig) -> DecodingStrategy:
     """The way of decoding that ``decode`` names, its settings checked."""
-    cls = choose(METHODS, config.decode.kind, "decode.kind")
+    cls = choose(STRATEGIES, config.decode.kind, "decode.kind")
     return cls(**typed(cls, dict(config.decode), "decode"))

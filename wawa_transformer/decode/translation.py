@@ -12,8 +12,8 @@ from sacrebleu.significance import PairedTest, Result
 from tokenizers import Tokenizer
 
 from wawa_transformer.common.special_ids import EOS, PAD, UNK
-from wawa_transformer.data.batching import Examples, Sequences, plan
-from wawa_transformer.decode.strategies import Greedy, Method
+from wawa_transformer.data.batching import Examples, RaggedSequences, batch_indices
+from wawa_transformer.decode.strategies import DecodingStrategy, Greedy
 from wawa_transformer.fast.linear import weights_stay
 from wawa_transformer.model.transformer import Transformer
 
@@ -34,7 +34,7 @@ class Hypothesis:
 
 @weights_stay()
 def hypotheses(
-    model: Transformer, tokenizer: Tokenizer, sources: Sequences, method: Method
+    model: Transformer, tokenizer: Tokenizer, sources: RaggedSequences, method: DecodingStrategy
 ) -> list[list[Hypothesis]]:
     """Of each sentence those that ``method`` finds, best first, in the order of ``sources``."""
     if not len(sources):
@@ -42,7 +42,7 @@ def hypotheses(
     device = next(model.parameters()).device
     out: list[list[Hypothesis]] = [[]] * len(sources)
     budget = max(BATCH_TOKENS // method.width, sources.sizes.max())
-    for indices in plan(sources.sizes, budget, seed=0, epoch=0, bucket=True):
+    for indices in batch_indices(sources.sizes, budget, seed=0, epoch=0, bucket=True):
         source = sources.padded(indices).to(device)
         room = model.max_positions or 10**9
         limit = min(2 * source.size(1) + 10, room)  # beyond that a model only repeats itself
@@ -57,17 +57,20 @@ def hypotheses(
 
 
 def translate(
-    model: Transformer, tokenizer: Tokenizer, examples: Examples, method: Method | None = None
+    model: Transformer,
+    tokenizer: Tokenizer,
+    examples: Examples,
+    method: DecodingStrategy | None = None,
 ) -> list[str]:
     """The best translation of each of ``examples``, in their order; greedy unless told."""
     found = hypotheses(model, tokenizer, examples.source, method or Greedy())
     return [best.text for best, *_ in found]
 
 
-def read(tokenizer: Tokenizer, lines: Sequence[str]) -> Sequences:
+def read(tokenizer: Tokenizer, lines: Sequence[str]) -> RaggedSequences:
     """Sentences as the encoder wants them."""
     encoded = tokenizer.encode_batch_fast(list(lines))
-    return Sequences.of([*each.ids, EOS] for each in encoded)
+    return RaggedSequences.of([*each.ids, EOS] for each in encoded)
 
 
 def unknown(tokenizer: Tokenizer, line: str) -> list[str]:

@@ -42,7 +42,7 @@ class Doors:
         if mask is not None:
             # Added, since the gradient of a sum passes as it is, and a masked fill's does not.
             bias = bias + torch.where(mask, 0.0, float("-inf")).to(bias.dtype)
-        if self.encoding.of_positions:
+        if self.encoding.content_independent:
             self.formed = mask, bias
         return bias
 

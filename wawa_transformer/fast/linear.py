@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-LEAST = 2**20  # multiplications from which on the other library pays
+MIN_MULTIPLICATIONS = 2**20  # multiplications from which on the other library pays
 
 # By where a weight lies: the weight and how oneDNN has it, or None where it was met but once.
 Layouts = dict[tuple[object, ...], tuple[Tensor, Tensor] | None]
@@ -113,7 +113,7 @@ def suits_onednn(x: Tensor, weight: Tensor) -> bool:
     """Whether oneDNN can multiply these, and is the faster one here."""
     return (
         not torch.compiler.is_compiling()  # first: a compiler chooses for itself, for all sizes
-        and x.numel() * len(weight) >= LEAST
+        and x.numel() * len(weight) >= MIN_MULTIPLICATIONS
         and x.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
         and bool(torch.backends.mkldnn.enabled)

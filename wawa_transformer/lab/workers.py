@@ -15,7 +15,7 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train.loop import attempt
+from wawa_transformer.train.loop import train_and_record_failure
 
 PATIENCE = 20.0  # seconds: a worker whose study was killed needs a step to notice and let go
 TRIES = 2
@@ -76,7 +76,7 @@ def work(channel: Connection, log: str) -> None:
     threading.Thread(target=follow_parent, daemon=True).start()
     try:
         while True:
-            attempt(channel.recv(), PATIENCE)
+            train_and_record_failure(channel.recv(), PATIENCE)
             channel.send(True)
     except (EOFError, KeyboardInterrupt, BrokenPipeError):
         pass

@@ -32,7 +32,7 @@ from wawa_transformer.lab.plots import (
     cjk_font,
 )
 from wawa_transformer.positional.alibi import ALiBi
-from wawa_transformer.positional.base import Place, consecutive
+from wawa_transformer.positional.base import EncodingContext, consecutive
 from wawa_transformer.positional.rotary import Rotary
 from wawa_transformer.positional.sinusoid_designs import frequencies, sinusoid, sinusoid_table
 from wawa_transformer.positional.t5 import T5Buckets
@@ -242,11 +242,11 @@ def attempts(t: Words) -> Figure:
 def scores(t: Words) -> Figure:
     """What four encodings do to the score of a query and a key."""
     figure, panels = canvas(13, 3.4, columns=4)
-    place, at = Place(64, 8), consecutive(40)
+    place, at = EncodingContext(64, 8), consecutive(40)
     signed: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -1, "vmax": 1}
     plain: dict[str, Any] = {"cmap": "cividis"}
     ones = torch.ones(1, 1, 40, 64)
-    turned = Rotary(Place(64, 1)).turn(ones, at)[0, 0]
+    turned = Rotary(EncodingContext(64, 1)).turn(ones, at)[0, 0]
     draw = torch.Generator().manual_seed(0)
     query, key = torch.randn(64, generator=draw), torch.randn(2 * 8 + 1, 64, generator=draw)
     distance = torch.arange(40)[None, :] - torch.arange(40)[:, None]

@@ -21,7 +21,7 @@ from wawa_transformer.data.tasks import SequenceTask
 from wawa_transformer.data.text import build_task
 from wawa_transformer.lab.pages import write_page
 from wawa_transformer.lab.plots import encoding_styles
-from wawa_transformer.positional.position_ids import Counting
+from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.config import encoding_settings
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint
@@ -88,7 +88,7 @@ def portable(run: Run) -> dict[str, Any]:
     ):  # fmt: skip
         odd += [f"model.{key}"] if config.model[key] != usual else []
     odd += ["pe.cross"] if model.cross_position is not None else []
-    odd += ["a counting of its own"] if model.counting != Counting() else []
+    odd += ["a counting of its own"] if model.counting != PositionIds() else []
     if odd:
         raise UserError(
             f"{run.directory} was trained with {', '.join(odd)}, for which the page has no code; "

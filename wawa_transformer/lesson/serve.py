@@ -13,7 +13,7 @@ from werkzeug.exceptions import BadRequest, HTTPException
 from werkzeug.wrappers import Request, Response
 
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.decode.strategies import Method
+from wawa_transformer.decode.strategies import DecodingStrategy
 from wawa_transformer.decode.translation import hypotheses, read, unknown
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run.run_dir import Run
@@ -42,7 +42,7 @@ class Served:
     model: Transformer
     tokenizer: Tokenizer
 
-    def answer(self, text: str, method: Method) -> dict[str, Any]:
+    def answer(self, text: str, method: DecodingStrategy) -> dict[str, Any]:
         """The best hypothesis, both sides in pieces, and cross-attention ``[head][query][key]``.
 
         Raises:
@@ -68,7 +68,7 @@ class Served:
 
 
 def application(
-    served: list[Served], method: Method, hosts: list[str] | None
+    served: list[Served], method: DecodingStrategy, hosts: list[str] | None
 ) -> Callable[..., Any]:
     """The WSGI application: the page at ``/``, and answers at ``/translate``.
 

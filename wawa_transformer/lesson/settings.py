@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wawa_transformer.common.schema import setting, word
+from wawa_transformer.common.schema import choice, setting
 from wawa_transformer.run.cli import register
 
 
@@ -12,7 +12,7 @@ from wawa_transformer.run.cli import register
 class WalkthroughConfig:
     """scripts/walkthrough.py: the printed lesson."""
 
-    lang: str = word("auto", "en", "zh")  # auto: that of the shell
+    lang: str = choice("auto", "en", "zh")  # auto: that of the shell
     d_model: int = setting(8, least=1)
     max_len: int = setting(10, least=1)
     dropout: float = setting(0.1, least=0, below=1)
@@ -25,7 +25,7 @@ class WalkthroughConfig:
 class FiguresConfig:
     """scripts/figures.py: the pictures of the lesson."""
 
-    lang: str = word("both", "en", "zh")
+    lang: str = choice("both", "en", "zh")
     output_dir: str = "results/figures"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wawa_transformer.common.limits import MOST_WIDTH, check_number
+from wawa_transformer.common.limits import MAX_WIDTH, check_number
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.fast.attention import Doors
 from wawa_transformer.fast.dropout import Dropout
@@ -18,10 +18,10 @@ from wawa_transformer.model.attention import MultiHeadAttention
 from wawa_transformer.model.kv_cache import KeyValueCache
 from wawa_transformer.model.masks import causal_mask, padding_mask
 from wawa_transformer.positional import base
-from wawa_transformer.positional.base import Encoding, Place, Positions
-from wawa_transformer.positional.position_ids import Count, Counting
+from wawa_transformer.positional.base import Encoding, EncodingContext, Positions
+from wawa_transformer.positional.position_ids import BatchPositions, PositionIds
 
-MOST_WORDS, MOST_LAYERS = 1_000_000, 256
+MAX_VOCAB_SIZE, MAX_LAYERS = 1_000_000, 256
 NORMS = ("pre", "post")
 ACTIVATIONS = ("relu", "gelu")
 EMBEDDING_SCALES = ("token_up", "position_down")
@@ -40,7 +40,7 @@ class FeedForward(nn.Module):
         return self.outer(self.activation(self.inner(x)))
 
 
-class Residual(nn.Module):
+class ResidualConnection(nn.Module):
     """A residual connection around a sublayer, with its norm and dropout (section 5.4).
 
     ``post``: ``norm(x + dropout(f(x)))``, as in the paper. ``pre``: ``x + dropout(f(norm(x)))``,
@@ -68,7 +68,7 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.self_attention = MultiHeadAttention(d_model, num_heads)
         self.feed_forward = FeedForward(d_model, d_ff, activation)
-        self.residuals = nn.ModuleList(Residual(d_model, dropout, norm) for _ in range(2))
+        self.residuals = nn.ModuleList(ResidualConnection(d_model, dropout, norm) for _ in range(2))
 
     def forward(self, x: Tensor, mask: Tensor | None, doors: Doors) -> Tensor:
         x = self.residuals[0](x, self.self_attention, None, mask, doors)
@@ -85,7 +85,7 @@ class DecoderLayer(nn.Module):
         self.self_attention = MultiHeadAttention(d_model, num_heads)
         self.cross_attention = MultiHeadAttention(d_model, num_heads)
         self.feed_forward = FeedForward(d_model, d_ff, activation)
-        self.residuals = nn.ModuleList(Residual(d_model, dropout, norm) for _ in range(3))
+        self.residuals = nn.ModuleList(ResidualConnection(d_model, dropout, norm) for _ in range(3))
 
     def forward(
         self,
@@ -151,15 +151,15 @@ class Transformer(nn.Module):
         pe: str = "sinusoidal",
         pe_settings: dict[str, Any] | None = None,
         cross: str = "none",
-        counting: Counting | None = None,
+        counting: PositionIds | None = None,
         seed: int | None = None,
     ) -> None:
         super().__init__()
-        check_number("src_vocab_size", src_vocab_size, 1, MOST_WORDS)
-        check_number("tgt_vocab_size", tgt_vocab_size, 1, MOST_WORDS)
-        check_number("num_layers", num_layers, 1, MOST_LAYERS)
-        check_number("d_ff", d_ff, 1, MOST_WIDTH)
-        places = {role: Place(d_model, num_heads, dropout, role) for role in base.ROLES}
+        check_number("src_vocab_size", src_vocab_size, 1, MAX_VOCAB_SIZE)
+        check_number("tgt_vocab_size", tgt_vocab_size, 1, MAX_VOCAB_SIZE)
+        check_number("num_layers", num_layers, 1, MAX_LAYERS)
+        check_number("d_ff", d_ff, 1, MAX_WIDTH)
+        places = {role: EncodingContext(d_model, num_heads, dropout, role) for role in base.ROLES}
         for name, word, choices in (
             ("norm", norm, NORMS),
             ("activation", activation, ACTIVATIONS),
@@ -179,10 +179,10 @@ class Transformer(nn.Module):
         self.src_embedding = (
             self.tgt_embedding if tie_embeddings else nn.Embedding(src_vocab_size, d_model)
         )
-        self.src_position = base.build(pe, places["encoder"], pe_settings)
-        self.tgt_position = base.build(pe, places["decoder"], pe_settings)
-        self.cross_position = base.build_cross(cross, pe, places["cross"], pe_settings)
-        self.counting = counting or Counting()
+        self.src_position = base.build_encoding(pe, places["encoder"], pe_settings)
+        self.tgt_position = base.build_encoding(pe, places["decoder"], pe_settings)
+        self.cross_position = base.build_cross_encoding(cross, pe, places["cross"], pe_settings)
+        self.counting = counting or PositionIds()
         self.counting.check(self.src_position, self.cross_position)
 
         shape = (d_model, num_heads, d_ff, dropout, norm, activation)
@@ -208,13 +208,13 @@ class Transformer(nn.Module):
         self.counting.check_length(longest)
         self.src_position.check_length(self.counting.reach(longest))
 
-    def untrained(self, farthest: int) -> str | None:
+    def untrained_range_warning(self, farthest: int) -> str | None:
         """A warning where parameters serve distances that training, up to ``farthest``, lacks."""
         every = (self.src_position, self.cross_position)
-        warnings = [each.untrained(farthest) for each in every if each is not None]
+        warnings = [each.untrained_range_warning(farthest) for each in every if each is not None]
         return next(filter(None, warnings), None)
 
-    def count(self, src: Tensor) -> Count:
+    def count(self, src: Tensor) -> BatchPositions:
         """Where the tokens of ``src (B,S)`` and of its target stand; draws what training draws."""
         return self.counting(src, self.training, self.num_heads)
 
@@ -250,7 +250,7 @@ class Transformer(nn.Module):
         return x * self.d_model**-0.5 if self.position_down else x
 
     def encode(
-        self, src: Tensor, src_mask: Tensor | None = None, count: Count | None = None
+        self, src: Tensor, src_mask: Tensor | None = None, count: BatchPositions | None = None
     ) -> Tensor:
         """The encoder's reading ``memory (B,S,D)`` of ``src (B,S)``, at positions :meth:`count`."""
         at = (count or self.count(src)).source
@@ -271,7 +271,7 @@ class Transformer(nn.Module):
         tgt_mask: Tensor | None = None,
         cross_mask: Tensor | None = None,
         cache: list[tuple[KeyValueCache, KeyValueCache]] | None = None,
-        count: Count | None = None,
+        count: BatchPositions | None = None,
         logits: bool = True,
     ) -> Tensor:
         """Logits ``(B,T,V)`` for ``tgt (B,T)`` given ``memory (B,S,D)``.

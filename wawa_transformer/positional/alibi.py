@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from wawa_transformer.positional.base import Place, Positions
+from wawa_transformer.positional.base import EncodingContext, Positions
 from wawa_transformer.positional.relative import RelativeEncoding
 
 
@@ -19,21 +19,21 @@ class ALiBi(RelativeEncoding, kind="alibi"):
     apart, is always directed.
     """
 
-    of_positions = True
+    content_independent = True
     slopes: Tensor
 
-    def __init__(self, place: Place, directed: bool = False) -> None:
-        super().__init__(place)
-        left = torch.tensor(alibi_slopes(place.num_heads))
-        both = directed or place.role == "cross"
+    def __init__(self, context: EncodingContext, directed: bool = False) -> None:
+        super().__init__(context)
+        left = torch.tensor(alibi_slopes(context.num_heads))
+        both = directed or context.role == "cross"
         slopes = torch.stack((left, left.flip(0) if both else left))
         self.register_buffer("slopes", slopes, persistent=False)  # (2,H): to the left, to the right
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        every = self.every(query, key)
+        every = self.all_distances(query, key)
         left, right = self.slopes[..., None]  # (H,1) each
         values = -torch.where(every > 0, right, left) * every.abs()  # (H,R)
-        return self.to_pairs(values[None, :, None], query, key).to(q.dtype)  # (b,H,Q,K)
+        return self.expand_to_pairs(values[None, :, None], query, key).to(q.dtype)  # (b,H,Q,K)
 
 
 def alibi_slopes(num_heads: int) -> list[float]:

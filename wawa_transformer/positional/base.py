@@ -17,7 +17,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from wawa_transformer.common.limits import MOST_WIDTH, check_number
+from wawa_transformer.common.limits import MAX_WIDTH, check_number
 from wawa_transformer.fast.dropout import Dropout
 
 ENCODINGS: dict[str, type[Encoding]] = {}
@@ -50,7 +50,7 @@ def consecutive(length: int, start: int = 0, device: torch.device | None = None)
 
 
 @dataclass(frozen=True)
-class Place:
+class EncodingContext:
     """Where in a model an encoding serves: all that the model tells it.
 
     ``role`` is ``encoder``, ``decoder`` (which sees the past alone), or ``cross``, between target
@@ -66,8 +66,8 @@ class Place:
     role: str = "encoder"
 
     def __post_init__(self) -> None:
-        check_number("d_model", self.d_model, 1, MOST_WIDTH)
-        check_number("num_heads", self.num_heads, 1, MOST_WIDTH)
+        check_number("d_model", self.d_model, 1, MAX_WIDTH)
+        check_number("num_heads", self.num_heads, 1, MAX_WIDTH)
         if self.d_model % self.num_heads:
             raise ValueError(
                 f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}"
@@ -89,7 +89,7 @@ class Place:
 class Encoding(nn.Module):
     """The contract of every encoding; its three doors are shut.
 
-    The arguments of ``__init__``, but for what :class:`Place` holds, are the settings of an
+    The arguments of ``__init__``, but for what :class:`EncodingContext` holds, are the settings of an
     encoding: ``configs/pe/NAME.yaml`` is checked against them, names and types. Values are checked
     by ``__init__`` itself, before it makes a tensor, so that a construction under
     ``torch.device("meta")`` checks settings and takes no memory.
@@ -97,9 +97,11 @@ class Encoding(nn.Module):
 
     kind = ""  # its name in the registry
     max_positions: int | None = None  # how many positions it has; None: any number
-    counted = True  # whether it depends on positions at all
+    uses_positions = True  # whether it depends on positions at all
     relative = False  # whether on nothing but differences of positions: doors 2 and 3 alone
-    of_positions = False  # whether queries and keys have no say in door 3: one for all layers
+    content_independent = (
+        False  # whether queries and keys have no say in door 3: one for all layers
+    )
 
     def __init_subclass__(cls, kind: str | None = None, **kwargs: Any) -> None:
         """``kind`` registers the class under a name; without one it is an ordinary class."""
@@ -107,17 +109,17 @@ class Encoding(nn.Module):
         if kind is not None:
             cls.kind, ENCODINGS[kind] = kind, cls
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, context: EncodingContext) -> None:
         super().__init__()
-        self.place = place
+        self.context = context
         # Here, so that no encoding can do without: switching positions off must switch nothing
         # else off, or the ablation measures two things at once.
-        self.dropout = Dropout(place.dropout)
+        self.dropout = Dropout(context.dropout)
 
     @classmethod
-    def build(cls, place: Place, **settings: Any) -> Self:
-        """The encoding that serves at ``place``."""
-        return cls(place, **settings)
+    def build(cls, context: EncodingContext, **settings: Any) -> Self:
+        """The encoding that serves at ``context``."""
+        return cls(context, **settings)
 
     def embed(self, x: Tensor, at: Positions) -> Tensor:
         """Door 1: ``x (B,S,D)`` with its positions ``at`` worked in; ``(B,S,D)``."""
@@ -133,7 +135,7 @@ class Encoding(nn.Module):
         """Door 3: what is added to ``q k^T / sqrt(Dh)``, broadcastable to ``(B,H,Q,K)``.
 
         ``q (B,H,Q,Dh)`` and ``k (B,H,K,Dh)`` have been through door 2. Of a long sequence they are
-        a few queries, and the keys up to the last one that these may see. Where ``of_positions`` is
+        a few queries, and the keys up to the last one that these may see. Where ``content_independent`` is
         set, nothing of them but their shape and type may be used.
         """
         return None
@@ -142,13 +144,13 @@ class Encoding(nn.Module):
         """``dropout(embed(x))``: ``(B,S,D) -> (B,S,D)``, at positions ``0 … S-1`` by default."""
         return self.dropout(self.embed(x, at or consecutive(x.size(1), device=x.device)))
 
-    def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
+    def reset_parameters(self, generator_for: Callable[[str], torch.Generator]) -> None:
         """Give every parameter its starting value from ``draw(parameter_name)``."""
 
     def check_length(self, longest: int) -> None:
         """Raise :class:`SequenceTooLong` where ``longest`` positions cannot be served."""
 
-    def untrained(self, farthest: int) -> str | None:
+    def untrained_range_warning(self, farthest: int) -> str | None:
         """A warning where parameters serve distances that training, up to ``farthest``, lacks."""
         return None
 
@@ -156,19 +158,19 @@ class Encoding(nn.Module):
 class NoEncoding(Encoding, kind="none"):
     """No positions at all: the ablation that shows what they do."""
 
-    counted = False
+    uses_positions = False
 
 
-class AddedEncoding(Encoding):
+class AbsoluteEncoding(Encoding):
     """Door 1 alone; usable in any model, so it takes width and dropout themselves."""
 
-    def __init__(self, d_model: int, dropout: float, place: Place | None) -> None:
-        super().__init__(place or Place(d_model, dropout=dropout))
+    def __init__(self, d_model: int, dropout: float, context: EncodingContext | None) -> None:
+        super().__init__(context or EncodingContext(d_model, dropout=dropout))
         self.d_model = d_model
 
     @classmethod
-    def build(cls, place: Place, **settings: Any) -> Self:
-        return cls(place.d_model, dropout=place.dropout, place=place, **settings)  # type: ignore[call-arg]
+    def build(cls, context: EncodingContext, **settings: Any) -> Self:
+        return cls(context.d_model, dropout=context.dropout, context=context, **settings)  # type: ignore[call-arg]
 
     def rows(self, table: Tensor, index: Tensor) -> Tensor:
         """From ``table (R,D)`` what each token gets at ``index (B,H,S)``: ``(B,S,D)``.
@@ -183,15 +185,17 @@ class AddedEncoding(Encoding):
         return table[index.transpose(1, 2)[..., head], column]  # (B,S,H) -> (B,S,D)
 
 
-def build(kind: str, place: Place, settings: dict[str, Any] | None = None) -> Encoding:
-    """The encoding ``kind`` that serves at ``place``; ``settings`` are those of its YAML file."""
+def build_encoding(
+    kind: str, context: EncodingContext, settings: dict[str, Any] | None = None
+) -> Encoding:
+    """The encoding ``kind`` that serves at ``context``; ``settings`` are those of its YAML file."""
     if kind not in ENCODINGS:
         raise ValueError(f"pe={kind} does not exist; choose one of {', '.join(ENCODINGS)}")
-    return ENCODINGS[kind].build(place, **(settings or {}))
+    return ENCODINGS[kind].build(context, **(settings or {}))
 
 
-def build_cross(
-    cross: str, kind: str, place: Place, settings: dict[str, Any] | None = None
+def build_cross_encoding(
+    cross: str, kind: str, context: EncodingContext, settings: dict[str, Any] | None = None
 ) -> Encoding | None:
     """What serves in cross-attention beside ``kind``: ``none``, the ``same``, or another kind."""
     if cross == "none":
@@ -204,4 +208,4 @@ def build_cross(
             f"pe.cross={cross}: {wanted} {what}, and between target and source there is nothing "
             f"but attention; choose none or one of {', '.join(able)}"
         )
-    return build(wanted, place, settings if cross == "same" else None)
+    return build_encoding(wanted, context, settings if cross == "same" else None)

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wawa_transformer.common.limits import MOST_POSITIONS, check_number
-from wawa_transformer.positional.base import Encoding, Place, Positions
-from wawa_transformer.positional.relative import pick
+from wawa_transformer.common.limits import MAX_POSITIONS, check_number
+from wawa_transformer.positional.base import Encoding, EncodingContext, Positions
+from wawa_transformer.positional.relative import gather_bias
 
 
 class CoPE(Encoding, kind="cope"):
@@ -25,14 +25,14 @@ class CoPE(Encoding, kind="cope"):
     between a target's query and a source's key.
     """
 
-    counted = False
+    uses_positions = False
 
-    def __init__(self, place: Place, num_positions: int = 64) -> None:
-        super().__init__(place)
-        check_number("pe.num_positions", num_positions, 2, MOST_POSITIONS)
-        sides = 1 if place.causal else 2  # to the left, to the right
-        self.table = nn.Parameter(torch.empty(sides, num_positions, place.head_width))
-        self.initialise(lambda name: torch.default_generator)
+    def __init__(self, context: EncodingContext, num_positions: int = 64) -> None:
+        super().__init__(context)
+        check_number("pe.num_positions", num_positions, 2, MAX_POSITIONS)
+        sides = 1 if context.causal else 2  # to the left, to the right
+        self.table = nn.Parameter(torch.empty(sides, num_positions, context.head_width))
+        self.reset_parameters(lambda name: torch.default_generator)
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
         left = key.index[..., None, :] <= query.index[..., :, None]  # (b,h,Q,K)
@@ -44,12 +44,12 @@ class CoPE(Encoding, kind="cope"):
         rows = self.table.size(1)
         low = count.detach().floor().clamp(0, rows - 1)
         index = low.long()
-        if not self.place.causal:
+        if not self.context.causal:
             index += ~left * rows  # where the vectors of its side begin
         steps = F.pad(self.table.diff(dim=1), (0, 0, 0, 1))  # to the next; the last has none
         tables = (each.flatten(0, 1).T.to(q.dtype) for each in (self.table, steps))  # (Dh,2R)
-        below, step = (pick(q @ table, index) for table in tables)  # (B,H,Q,K)
+        below, step = (gather_bias(q @ table, index) for table in tables)  # (B,H,Q,K)
         return torch.addcmul(below, step, (count - low).to(q.dtype))
 
-    def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
+    def reset_parameters(self, generator_for: Callable[[str], torch.Generator]) -> None:
         nn.init.zeros_(self.table)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from wawa_transformer.common.limits import MOST_POSITIONS, check_number
-from wawa_transformer.positional.base import Place, Positions
-from wawa_transformer.positional.relative import RelativeEncoding, pick
+from wawa_transformer.common.limits import MAX_POSITIONS, check_number
+from wawa_transformer.positional.base import EncodingContext, Positions
+from wawa_transformer.positional.relative import RelativeEncoding, gather_bias
 
 
 class FIRE(RelativeEncoding, kind="fire"):
@@ -23,27 +23,31 @@ class FIRE(RelativeEncoding, kind="fire"):
     of a stack.
     """
 
-    of_positions = True
+    content_independent = True
 
     def __init__(
-        self, place: Place, width: int = 32, threshold: float = 512.0, scale: float = 0.1
+        self,
+        context: EncodingContext,
+        width: int = 32,
+        threshold: float = 512.0,
+        scale: float = 0.1,
     ) -> None:
-        super().__init__(place)
-        check_number("pe.width", width, 1, MOST_POSITIONS)
-        check_number("pe.threshold", threshold, 1, MOST_POSITIONS)
+        super().__init__(context)
+        check_number("pe.width", width, 1, MAX_POSITIONS)
+        check_number("pe.threshold", threshold, 1, MAX_POSITIONS)
         check_number("pe.scale", scale, 1e-6, 1e6)
         self.threshold, self.scale = threshold, scale
         self.c = nn.Parameter(torch.empty(()))
         self.share = nn.Parameter(torch.empty(()))  # L = |share · threshold|, so share learns
         self.inner = nn.Parameter(torch.empty(width))  # from one number
         self.inner_bias = nn.Parameter(torch.empty(width))
-        self.outer = nn.Parameter(torch.empty(place.num_heads, width))
-        self.initialise(lambda name: torch.default_generator)
+        self.outer = nn.Parameter(torch.empty(context.num_heads, width))
+        self.reset_parameters(lambda name: torch.default_generator)
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        every = -self.every(query, key)  # i - j, (R,)
+        every = -self.all_distances(query, key)  # i - j, (R,)
         signed = every.sign() * self.psi(every.abs())
-        above = self.to_pairs(signed[None, None, None], query, key)  # (b,h,Q,K)
+        above = self.expand_to_pairs(signed[None, None, None], query, key)  # (b,h,Q,K)
         limit = self.psi((self.share * self.threshold).abs())
         i, j = (self.psi(at.index).maximum(limit) for at in (query, key))
         below = torch.maximum(i[..., :, None], j[..., None, :])  # ψ of the largest: it grows
@@ -68,11 +72,13 @@ class FIRE(RelativeEncoding, kind="fire"):
             (self.outer[:, None] * (on * weight)).sum(-1)  # no product: it stays out of bf16
             for weight in (self.inner, self.inner_bias)
         )  # (H,width+1) each
-        return pick(slope[None, :, None], index) * share + pick(start[None, :, None], index)
+        return gather_bias(slope[None, :, None], index) * share + gather_bias(
+            start[None, :, None], index
+        )
 
-    def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
+    def reset_parameters(self, generator_for: Callable[[str], torch.Generator]) -> None:
         nn.init.constant_(self.c, self.scale)
         nn.init.constant_(self.share, 1.0)
         edges = (("inner", 1.0), ("inner_bias", 1.0), ("outer", self.inner.numel() ** -0.5))
         for name, edge in edges:  # uniform within 1 / sqrt(what comes in), as published
-            nn.init.uniform_(getattr(self, name), -edge, edge, generator=draw(name))
+            nn.init.uniform_(getattr(self, name), -edge, edge, generator=generator_for(name))

@@ -7,11 +7,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from wawa_transformer.common.limits import MOST_POSITIONS, check_number
-from wawa_transformer.positional.base import AddedEncoding, Place, Positions, SequenceTooLong
+from wawa_transformer.common.limits import MAX_POSITIONS, check_number
+from wawa_transformer.positional.base import (
+    AbsoluteEncoding,
+    EncodingContext,
+    Positions,
+    SequenceTooLong,
+)
 
 
-class LearnedEncoding(AddedEncoding, kind="learned"):
+class LearnedEncoding(AbsoluteEncoding, kind="learned"):
     """A trained vector for each position (Gehring et al. 2017, section 3.1).
 
     Args:
@@ -30,15 +35,15 @@ class LearnedEncoding(AddedEncoding, kind="learned"):
         dropout: float = 0.1,
         init_std: float = 1.0,
         *,
-        place: Place | None = None,
+        context: EncodingContext | None = None,
     ) -> None:
-        super().__init__(d_model, dropout, place)
-        check_number("pe.max_len", max_len, 1, MOST_POSITIONS)
+        super().__init__(d_model, dropout, context)
+        check_number("pe.max_len", max_len, 1, MAX_POSITIONS)
         check_number("pe.init_std", init_std, 0, 1000)
         self.max_positions: int = max_len
         self.init_std = init_std
         self.table = nn.Parameter(torch.empty(max_len, d_model))
-        self.initialise(lambda name: torch.default_generator)
+        self.reset_parameters(lambda name: torch.default_generator)
 
     def embed(self, x: Tensor, at: Positions) -> Tensor:
         """``x (B,S,D)`` plus the rows of the table at its positions, in ``x.dtype``."""
@@ -52,5 +57,5 @@ class LearnedEncoding(AddedEncoding, kind="learned"):
                 f"pe.max_len={self.max_positions}; set pe.max_len={longest} or more and train again"
             )
 
-    def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
-        nn.init.normal_(self.table, std=self.init_std, generator=draw("table"))
+    def reset_parameters(self, generator_for: Callable[[str], torch.Generator]) -> None:
+        nn.init.normal_(self.table, std=self.init_std, generator=generator_for("table"))

@@ -14,13 +14,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from wawa_transformer.common.limits import MOST_POSITIONS, check_number, check_word
+from wawa_transformer.common.limits import MAX_POSITIONS, check_choice, check_number
 from wawa_transformer.common.special_ids import PAD
 from wawa_transformer.positional.base import Encoding, Positions, SequenceTooLong, consecutive
 
 
 @dataclass(frozen=True)
-class Count:
+class BatchPositions:
     """The positions of one batch, for source and target alike."""
 
     source: Positions
@@ -32,16 +32,16 @@ class Count:
         start = offset if at.consecutive else 0
         return Positions(at.index[..., offset:], at.end, start, at.consecutive)
 
-    def keep(self, rows: Tensor) -> Count:
+    def keep(self, rows: Tensor) -> BatchPositions:
         """Of the rows where ``rows (B,)`` is True alone."""
         index = self.source.index
         if index.size(0) == 1:  # which serves every row
             return self
-        return Count(Positions(index[rows], self.source.end), self.place)
+        return BatchPositions(Positions(index[rows], self.source.end), self.place)
 
 
 @dataclass
-class Counting:
+class PositionIds:
     """How a model counts positions.
 
     Args:
@@ -74,16 +74,16 @@ class Counting:
     ORIGINS: ClassVar = ("start", "end", "both")
 
     def __post_init__(self) -> None:
-        check_word("origin", self.origin, self.ORIGINS)
+        check_choice("origin", self.origin, self.ORIGINS)
         if self.target_origin != "start":
             raise ValueError(
                 f"pe.target_origin={self.target_origin} would need the length of a target that is "
                 "still to be written; choose pe.target_origin=start, or count the source from its "
                 "end with pe.origin=end"
             )
-        check_number("pe.moved", self.moved, 0, MOST_POSITIONS)
-        check_number("pe.randomized", self.randomized, 0, MOST_POSITIONS)
-        check_number("pe.stride", self.stride, 1, MOST_POSITIONS)
+        check_number("pe.moved", self.moved, 0, MAX_POSITIONS)
+        check_number("pe.randomized", self.randomized, 0, MAX_POSITIONS)
+        check_number("pe.stride", self.stride, 1, MAX_POSITIONS)
         if self.moved and self.randomized:
             raise ValueError(
                 f"pe.moved={self.moved} and pe.randomized={self.randomized} exclude each other; "
@@ -96,10 +96,10 @@ class Counting:
 
     def check(self, encoding: Encoding, cross: Encoding | None) -> None:
         """Refuse what neither ``encoding`` nor that of cross-attention would notice."""
-        if self == Counting():
+        if self == PositionIds():
             return
         named = f"pe.kind={encoding.kind}"
-        used = [each for each in (encoding, cross) if each is not None and each.counted]
+        used = [each for each in (encoding, cross) if each is not None and each.uses_positions]
         if not used:
             raise ValueError(
                 f"{named} counts no positions, so that pe.origin, pe.moved, pe.randomized, "
@@ -116,7 +116,7 @@ class Counting:
                 f"pe.origin={self.origin} mirrors the distances within the source, and for {named} "
                 "one side is as good as the other; set pe.cross=same as well, or pe.origin=start"
             )
-        if self.origin == "both" and encoding.place.num_heads == 1:
+        if self.origin == "both" and encoding.context.num_heads == 1:
             raise ValueError(
                 "pe.origin=both divides the heads between start and end, and model.num_heads=1 "
                 "leaves one of them out; raise it, or choose pe.origin=start or end"
@@ -148,7 +148,7 @@ class Counting:
                 f"with pe.stride={self.stride}; set pe.randomized={needed} or more"
             )
 
-    def of_length(self, length: int, training: bool, device: torch.device) -> Count:
+    def of_length(self, length: int, training: bool, device: torch.device) -> BatchPositions:
         """The positions where the source's length is all that is known of it."""
         if not self.plain or training and (self.moved or self.randomized):
             raise ValueError(
@@ -157,18 +157,18 @@ class Counting:
             )
         return self(torch.ones(1, length, dtype=torch.int64, device=device), training=False)
 
-    def __call__(self, source: Tensor, training: bool, num_heads: int = 1) -> Count:
+    def __call__(self, source: Tensor, training: bool, num_heads: int = 1) -> BatchPositions:
         """The positions for source ids ``source (B,S)``; draws what training draws."""
         device = source.device
         moved = self.moved if training else 0
-        shift = sent(torch.randint(moved + 1, ()), device) if moved else None
+        shift = to_device(torch.randint(moved + 1, ()), device) if moved else None
         order = torch.randperm(self.randomized) if training and self.randomized else None
 
         def place(length: int) -> Positions:
             self.check_length(length)
             if order is not None:
                 drawn = order[:length].sort().values
-                return Positions(sent(drawn, device)[None, None], self.randomized)
+                return Positions(to_device(drawn, device)[None, None], self.randomized)
             if shift is None and self.stride == 1:
                 return consecutive(length, device=device)
             end = (length - 1) * self.stride + 1
@@ -178,16 +178,16 @@ class Counting:
 
         at = place(source.size(1))
         if self.plain:
-            return Count(at, place)
+            return BatchPositions(at, place)
         counts = {"start": from_start, "end": from_end}
         wanted = ["start", "end"] if self.origin == "both" else [self.origin]
         index = torch.stack([counts[name](source, self.restart) for name in wanted], dim=1)
         if self.origin == "both":  # (B,2,S) -> (B,H,S): start, end, start, …
             index = index[:, torch.arange(num_heads, device=device) % 2]
-        return Count(Positions(at.index[0, 0][index], at.end), place)
+        return BatchPositions(Positions(at.index[0, 0][index], at.end), place)
 
 
-def sent(drawn: Tensor, device: torch.device) -> Tensor:
+def to_device(drawn: Tensor, device: torch.device) -> Tensor:
     """What a CPU has drawn, on ``device``; a GPU that is still at work is not waited for."""
     return drawn.to(device, non_blocking=device.type != "mps")  # which might read it too late
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from wawa_transformer.common.limits import check_number
-from wawa_transformer.positional.base import Encoding, Place, Positions
+from wawa_transformer.positional.base import Encoding, EncodingContext, Positions
 from wawa_transformer.positional.sinusoidal import PositionalEncoding
 
 # ------------------------------------------------------------- turned queries and keys: door 2
@@ -34,27 +34,27 @@ class Rotary(Encoding, kind="rotary"):
 
     def __init__(
         self,
-        place: Place,
+        context: EncodingContext,
         base: float = 10000.0,
         fraction: float = 1.0,
         p: float = 1.0,
         stretch: float = 1.0,
     ) -> None:
-        super().__init__(place)
-        if place.head_width % 2:
+        super().__init__(context)
+        if context.head_width % 2:
             raise ValueError(
-                f"pe=rotary turns pairs of dimensions, but model.d_model={place.d_model} over "
-                f"model.num_heads={place.num_heads} gives heads of odd width {place.head_width}; "
+                f"pe=rotary turns pairs of dimensions, but model.d_model={context.d_model} over "
+                f"model.num_heads={context.num_heads} gives heads of odd width {context.head_width}; "
                 f"choose a model.num_heads that gives an even one"
             )
         check_number("pe.fraction", fraction, 0, 1)
         check_number("pe.p", p, 0, 1)
-        width = int(fraction * place.head_width) // 2 * 2
+        width = int(fraction * context.head_width) // 2 * 2
         self.turned = int(p * width / 2) * 2
         if not self.turned:
             raise ValueError(
                 f"pe.fraction={fraction} and pe.p={p} leave no pair of a head's "
-                f"{place.head_width} dimensions to turn; raise them, or choose pe=none"
+                f"{context.head_width} dimensions to turn; raise them, or choose pe=none"
             )
         self.angles = PositionalEncoding(
             width, max_len=512, dropout=0.0, base=base, stretch=stretch

@@ -7,15 +7,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from wawa_transformer.common.limits import MOST_POSITIONS, check_number
-from wawa_transformer.positional.base import Place, Positions
+from wawa_transformer.common.limits import MAX_POSITIONS, check_number
+from wawa_transformer.positional.base import EncodingContext, Positions
 from wawa_transformer.positional.relative import (
     RelativeEncoding,
-    in_step,
-    once_a_pass,
-    pick,
-    shift,
-    untrained,
+    cache_per_forward,
+    can_rel_shift,
+    gather_bias,
+    range_warning,
+    rel_shift,
 )
 
 
@@ -27,20 +27,20 @@ class ShawRelative(RelativeEncoding, kind="shaw"):
     layers of a stack, which there have one each.
     """
 
-    def __init__(self, place: Place, clip: int = 16) -> None:
-        super().__init__(place)
-        check_number("pe.clip", clip, 1, MOST_POSITIONS)
+    def __init__(self, context: EncodingContext, clip: int = 16) -> None:
+        super().__init__(context)
+        check_number("pe.clip", clip, 1, MAX_POSITIONS)
         self.clip = clip
-        self.table = nn.Parameter(torch.empty(2 * clip + 1, place.head_width))
-        self.initialise(lambda name: torch.default_generator)
+        self.table = nn.Parameter(torch.empty(2 * clip + 1, context.head_width))
+        self.reset_parameters(lambda name: torch.default_generator)
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
         scores = q * q.size(-1) ** -0.5 @ self.table.T.to(q.dtype)  # (B,H,Q,2c+1)
-        if in_step(query, key):
-            return shift(self.spread(scores, query, key), q.size(2))
-        return pick(scores, self.clipped(query, key))
+        if can_rel_shift(query, key):
+            return rel_shift(self.spread(scores, query, key), q.size(2))
+        return gather_bias(scores, self.clipped(query, key))
 
-    @once_a_pass
+    @cache_per_forward
     def clipped(self, query: Positions, key: Positions) -> Tensor:
         """The row of the table for each query and key, ``(b,h,Q,K)``."""
         return self.distances(query, key).clamp(-self.clip, self.clip) + self.clip
@@ -56,8 +56,10 @@ class ShawRelative(RelativeEncoding, kind="shaw"):
         sides = first.expand(*first.shape[:-1], below), last.expand(*last.shape[:-1], above)
         return torch.cat((sides[0], within, sides[1]), dim=-1)
 
-    def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
-        nn.init.normal_(self.table, std=self.place.head_width**-0.5, generator=draw("table"))
+    def reset_parameters(self, generator_for: Callable[[str], torch.Generator]) -> None:
+        nn.init.normal_(
+            self.table, std=self.context.head_width**-0.5, generator=generator_for("table")
+        )
 
-    def untrained(self, farthest: int) -> str | None:
-        return untrained("clip", self.clip, farthest)
+    def untrained_range_warning(self, farthest: int) -> str | None:
+        return range_warning("clip", self.clip, farthest)

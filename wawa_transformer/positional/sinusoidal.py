@@ -8,13 +8,13 @@ from typing import Any
 from torch import Tensor
 
 from wawa_transformer.common.limits import (
-    MOST_POSITIONS,
-    answers_elsewhere,
+    MAX_POSITIONS,
     check_base,
+    check_choice,
     check_number,
-    check_word,
+    explain_foreign_arguments,
 )
-from wawa_transformer.positional.base import AddedEncoding, Place, Positions
+from wawa_transformer.positional.base import AbsoluteEncoding, EncodingContext, Positions
 from wawa_transformer.positional.sinusoid_designs import (
     BANDS,
     LAYOUTS,
@@ -24,7 +24,7 @@ from wawa_transformer.positional.sinusoid_designs import (
 )
 
 
-class PositionalEncoding(AddedEncoding, kind="sinusoidal"):
+class PositionalEncoding(AbsoluteEncoding, kind="sinusoidal"):
     r"""The fixed sinusoidal encoding of Vaswani et al. 2017, section 3.5.
 
     .. math::
@@ -42,7 +42,7 @@ class PositionalEncoding(AddedEncoding, kind="sinusoidal"):
 
     pe: Tensor
 
-    @answers_elsewhere
+    @explain_foreign_arguments
     def __init__(
         self,
         d_model: int,
@@ -55,15 +55,15 @@ class PositionalEncoding(AddedEncoding, kind="sinusoidal"):
         band: str = "all",
         stretch: float = 1.0,
         *,
-        place: Place | None = None,
+        context: EncodingContext | None = None,
     ) -> None:
-        super().__init__(d_model, dropout, place)
-        check_number("pe.max_len", max_len, 1, MOST_POSITIONS)
+        super().__init__(d_model, dropout, context)
+        check_number("pe.max_len", max_len, 1, MAX_POSITIONS)
         check_base(base)
-        check_word("spacing", spacing, SPACINGS)
-        check_word("order", order, ORDERS)
-        check_word("layout", layout, LAYOUTS)
-        check_word("band", band, BANDS)
+        check_choice("spacing", spacing, SPACINGS)
+        check_choice("order", order, ORDERS)
+        check_choice("layout", layout, LAYOUTS)
+        check_choice("band", band, BANDS)
         check_number("pe.stretch", stretch, 1e-6, 1e6)
         self.design: dict[str, Any] = dict(
             base=base, spacing=spacing, order=order, layout=layout, band=band, stretch=stretch

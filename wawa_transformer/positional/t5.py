@@ -8,9 +8,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from wawa_transformer.common.limits import MOST_POSITIONS, check_number
-from wawa_transformer.positional.base import Place, Positions
-from wawa_transformer.positional.relative import RelativeEncoding, untrained
+from wawa_transformer.common.limits import MAX_POSITIONS, check_number
+from wawa_transformer.positional.base import EncodingContext, Positions
+from wawa_transformer.positional.relative import RelativeEncoding, range_warning
 
 
 class T5Buckets(RelativeEncoding, kind="t5"):
@@ -21,14 +21,16 @@ class T5Buckets(RelativeEncoding, kind="t5"):
     serve keys to the right. One table serves all layers of a stack, as in the paper.
     """
 
-    of_positions = True
+    content_independent = True
     edges: Tensor
 
-    def __init__(self, place: Place, num_buckets: int = 32, max_distance: int = 128) -> None:
-        super().__init__(place)
-        check_number("pe.num_buckets", num_buckets, 4, MOST_POSITIONS)
-        check_number("pe.max_distance", max_distance, 1, MOST_POSITIONS)
-        side = num_buckets if place.causal else num_buckets // 2
+    def __init__(
+        self, context: EncodingContext, num_buckets: int = 32, max_distance: int = 128
+    ) -> None:
+        super().__init__(context)
+        check_number("pe.num_buckets", num_buckets, 4, MAX_POSITIONS)
+        check_number("pe.max_distance", max_distance, 1, MAX_POSITIONS)
+        side = num_buckets if context.causal else num_buckets // 2
         if num_buckets % 2 or max_distance <= side // 2:
             raise ValueError(
                 f"pe.num_buckets={num_buckets} must be even, and "
@@ -41,24 +43,26 @@ class T5Buckets(RelativeEncoding, kind="t5"):
         # on either side of a boundary by rounding.
         edges = [math.ceil(round(exact * ratio ** (j / wide), 9)) for j in range(1, wide)]
         self.register_buffer("edges", torch.tensor(edges, dtype=torch.int64), persistent=False)
-        self.table = nn.Parameter(torch.empty(num_buckets, place.num_heads))
-        self.initialise(lambda name: torch.default_generator)
+        self.table = nn.Parameter(torch.empty(num_buckets, context.num_heads))
+        self.reset_parameters(lambda name: torch.default_generator)
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        values = self.table[self.bucket(self.every(query, key))].to(q.dtype)  # (R,H)
-        return self.to_pairs(values.T[None, :, None], query, key)  # (b,H,Q,K)
+        values = self.table[self.bucket(self.all_distances(query, key))].to(q.dtype)  # (R,H)
+        return self.expand_to_pairs(values.T[None, :, None], query, key)  # (b,H,Q,K)
 
     def bucket(self, distance: Tensor) -> Tensor:
         """The bucket of each ``distance`` (key minus query), any shape, int64."""
         exact = self.side // 2
-        far = -distance if self.place.causal else distance.abs()
+        far = -distance if self.context.causal else distance.abs()
         far = far.clamp(min=0)
         beyond = torch.bucketize(far, self.edges, right=True)
         bucket = torch.where(far < exact, far, exact + beyond)
-        return bucket if self.place.causal else bucket + self.side * (distance > 0)
+        return bucket if self.context.causal else bucket + self.side * (distance > 0)
 
-    def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
-        nn.init.normal_(self.table, std=self.place.d_model**-0.5, generator=draw("table"))
+    def reset_parameters(self, generator_for: Callable[[str], torch.Generator]) -> None:
+        nn.init.normal_(
+            self.table, std=self.context.d_model**-0.5, generator=generator_for("table")
+        )
 
-    def untrained(self, farthest: int) -> str | None:
-        return untrained("max_distance", self.max_distance, farthest)
+    def untrained_range_warning(self, farthest: int) -> str | None:
+        return range_warning("max_distance", self.max_distance, farthest)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from wawa_transformer.common.limits import check_base
-from wawa_transformer.positional.base import Place, Positions
-from wawa_transformer.positional.relative import RelativeEncoding, once_a_pass
+from wawa_transformer.positional.base import EncodingContext, Positions
+from wawa_transformer.positional.relative import RelativeEncoding, cache_per_forward
 from wawa_transformer.positional.sinusoid_designs import sinusoid
 
 
@@ -22,14 +22,14 @@ class TransformerXL(RelativeEncoding, kind="transformer_xl"):
     each layer.
     """
 
-    def __init__(self, place: Place, base: float = 10000.0) -> None:
-        super().__init__(place)
+    def __init__(self, context: EncodingContext, base: float = 10000.0) -> None:
+        super().__init__(context)
         check_base(base)
         self.base = base
-        self.project = nn.Linear(place.d_model, place.d_model, bias=False)
-        self.u = nn.Parameter(torch.empty(place.num_heads, place.head_width))
-        self.v = nn.Parameter(torch.empty(place.num_heads, place.head_width))
-        self.initialise(lambda name: torch.default_generator)
+        self.project = nn.Linear(context.d_model, context.d_model, bias=False)
+        self.u = nn.Parameter(torch.empty(context.num_heads, context.head_width))
+        self.v = nn.Parameter(torch.empty(context.num_heads, context.head_width))
+        self.reset_parameters(lambda name: torch.default_generator)
 
     def rotate(
         self, q: Tensor, k: Tensor, query: Positions, key: Positions
@@ -39,17 +39,17 @@ class TransformerXL(RelativeEncoding, kind="transformer_xl"):
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
         table = self.sinusoids(query, key)
         keys = self.project(table.to(self.project.weight.dtype))  # (R,D)
-        keys = keys.unflatten(-1, (self.place.num_heads, -1))  # (R,D) -> (R,H,Dh)
+        keys = keys.unflatten(-1, (self.context.num_heads, -1))  # (R,D) -> (R,H,Dh)
         q = q + (self.v - self.u)[:, None].to(q.dtype)  # door 2 added u
         # One product for each head; broadcast keys would make it one for each head of each row.
         scores = torch.einsum("bhqd,rhd->bhqr", q * q.size(-1) ** -0.5, keys.to(q.dtype))
-        return self.to_pairs(scores, query, key)  # (B,H,Q,K)
+        return self.expand_to_pairs(scores, query, key)  # (B,H,Q,K)
 
-    @once_a_pass
+    @cache_per_forward
     def sinusoids(self, query: Positions, key: Positions) -> Tensor:
         """Sinusoids of every distance, query minus key, ``(R,D)``."""
-        return sinusoid(-self.every(query, key), self.place.d_model, base=self.base)
+        return sinusoid(-self.all_distances(query, key), self.context.d_model, base=self.base)
 
-    def initialise(self, draw: Callable[[str], torch.Generator]) -> None:
+    def reset_parameters(self, generator_for: Callable[[str], torch.Generator]) -> None:
         for name, parameter in (("u", self.u), ("v", self.v)):
-            nn.init.normal_(parameter, std=0.02, generator=draw(name))
+            nn.init.normal_(parameter, std=0.02, generator=generator_for(name))

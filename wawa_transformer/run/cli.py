@@ -35,7 +35,7 @@ from wawa_transformer.common.schema import (
     printable,
 )
 from wawa_transformer.data.text import build_task
-from wawa_transformer.decode.strategies import build_method
+from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.run import distributed, signals
 from wawa_transformer.run.config import (
     Config,
@@ -75,7 +75,7 @@ def check_use(schema: type, config: DictConfig) -> None:
     if "decode" in config:
         if not isinstance(config.decode.get("kind"), str):
             raise UserError("decode is not chosen; choose one: decode=….")
-        build_method(config)
+        build_strategy(config)
 
 
 def validate(config: DictConfig) -> None:
@@ -125,9 +125,11 @@ def script(
     def decorate(task: Callable[[DictConfig], None]) -> Callable[[], None]:
         @functools.wraps(task)
         def checked(config: DictConfig) -> None:
-            with answered(config_name, parsed=True):  # inside, before Hydra prints an exception
+            with exit_on_error(
+                config_name, parsed=True
+            ):  # inside, before Hydra prints an exception
                 RULES[config_name](config)
-                if distributed.launched() and not (several and sole()):
+                if distributed.is_distributed() and not (several and is_single_run()):
                     raise UserError(
                         "torchrun starts several processes for one run of scripts/train.py; give "
                         "this command without it."
@@ -139,7 +141,7 @@ def script(
             run = hydra.main(
                 config_path=str(CONFIG_DIR), config_name=config_name, version_base="1.3"
             )
-            with answered(config_name, parsed=False):
+            with exit_on_error(config_name, parsed=False):
                 check_groups(sys.argv[1:])
                 if not several and {"-m", "--multirun"} & set(sys.argv[1:]):
                     raise UserError(
@@ -152,12 +154,12 @@ def script(
     return decorate
 
 
-def sole() -> bool:
+def is_single_run() -> bool:
     """Whether the command line asks for one run and no sweep."""
     return HydraConfig.get().mode == RunMode.RUN
 
 
-def settle(config: DictConfig) -> None:
+def default_study_name(config: DictConfig) -> None:
     """Put a run that the default study does not hold beside it: into ``single``.
 
     A study that is named on the command line, or any key of one, is where the run belongs.
@@ -177,7 +179,7 @@ BUG = (
 
 
 @contextlib.contextmanager
-def answered(config_name: str, parsed: bool) -> Iterator[None]:
+def exit_on_error(config_name: str, parsed: bool) -> Iterator[None]:
     """End the process with one sentence for whatever is no bug of ours."""
     try:
         yield
@@ -186,11 +188,11 @@ def answered(config_name: str, parsed: bool) -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except KeyboardInterrupt as stop:
-        leave(stop)
+        exit_interrupted(stop)
     except Exception as error:
-        for cause in behind(error):
+        for cause in exception_chain(error):
             if isinstance(cause, KeyboardInterrupt):  # OmegaConf may make another one of it
-                leave(cause)
+                exit_interrupted(cause)
         if isinstance(error, UserError):
             sys.exit(f"error: {error}")
         of_hydra = isinstance(error, (HydraException, OmegaConfBaseException))
@@ -203,18 +205,18 @@ def answered(config_name: str, parsed: bool) -> Iterator[None]:
         sys.exit(f"error: {explain(error, config_name)}")
 
 
-def leave(stop: KeyboardInterrupt) -> NoReturn:
+def exit_interrupted(stop: KeyboardInterrupt) -> NoReturn:
     """End the process that was told to stop."""
     print(f"{str(stop) or 'interrupted'}; the same command continues", file=sys.stderr)
     sys.exit(signals.STATUS)
 
 
-def behind(error: BaseException) -> Iterator[BaseException]:
+def exception_chain(error: BaseException) -> Iterator[BaseException]:
     """Every exception in whose handling ``error`` was raised."""
     for each in {error.__cause__, error.__context__}:
         if each is not None:
             yield each
-            yield from behind(each)
+            yield from exception_chain(each)
 
 
 def check_groups(arguments: list[str]) -> None:

@@ -13,25 +13,31 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from tokenizers import Tokenizer
 
-from wawa_transformer.common.limits import MOST_WIDTH
+from wawa_transformer.common.limits import MAX_WIDTH
 from wawa_transformer.common.schema import (
     UserError,
     check,
+    choice,
     choose,
     first_line,
     setting,
     typed,
-    word,
 )
 from wawa_transformer.model.transformer import (
     ACTIVATIONS,
     EMBEDDING_SCALES,
-    MOST_LAYERS,
+    MAX_LAYERS,
     NORMS,
     Transformer,
 )
-from wawa_transformer.positional.base import ENCODINGS, ROLES, Place, build, build_cross
-from wawa_transformer.positional.position_ids import Counting
+from wawa_transformer.positional.base import (
+    ENCODINGS,
+    ROLES,
+    EncodingContext,
+    build_cross_encoding,
+    build_encoding,
+)
+from wawa_transformer.positional.position_ids import PositionIds
 
 # Names become folders; ".." and "/" would lead out of output_dir.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
@@ -42,15 +48,15 @@ DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,3})?|mps")
 class ModelConfig:
     """The shape of the Transformer, in the paper's symbols."""
 
-    d_model: int = setting(64, least=1, most=MOST_WIDTH)
-    num_layers: int = setting(1, least=1, most=MOST_LAYERS)
-    num_heads: int = setting(4, least=1, most=MOST_WIDTH)
-    d_ff: int = setting(256, least=1, most=MOST_WIDTH)
+    d_model: int = setting(64, least=1, most=MAX_WIDTH)
+    num_layers: int = setting(1, least=1, most=MAX_LAYERS)
+    num_heads: int = setting(4, least=1, most=MAX_WIDTH)
+    d_ff: int = setting(256, least=1, most=MAX_WIDTH)
     dropout: float = setting(0.0, least=0, below=1)
-    norm: str = word(*NORMS)
-    activation: str = word(*ACTIVATIONS)
+    norm: str = choice(*NORMS)
+    activation: str = choice(*ACTIVATIONS)
     tie_embeddings: bool = False
-    embedding_scale: str = word(*EMBEDDING_SCALES)  # Csordás et al. 2021, section 3
+    embedding_scale: str = choice(*EMBEDDING_SCALES)  # Csordás et al. 2021, section 3
     share_layers: bool = False  # Dehghani et al. 2019
 
 
@@ -64,7 +70,7 @@ class TrainerConfig:
     accumulate: int = setting(1, least=1, most=1024)  # batches to one optimiser step
     lr: float = setting(2e-3, above=0)
     warmup: int = setting(100, least=0, most=10**9)
-    schedule: str = word("linear", "cosine", "inverse_sqrt", "constant")
+    schedule: str = choice("linear", "cosine", "inverse_sqrt", "constant")
     weight_decay: float = setting(0.01, least=0)
     clip: float = setting(1.0, above=0)
     label_smoothing: float = setting(0.0, least=0, below=1)
@@ -147,8 +153,8 @@ class ExportConfig:
     """scripts/export.py: a run, which brings its own configuration along."""
 
     run: str | None = None  # its directory
-    checkpoint: str = word("last", "best", "previous", "average")
-    format: str = word("safetensors", "ctranslate2")
+    checkpoint: str = choice("last", "best", "previous", "average")
+    format: str = choice("safetensors", "ctranslate2")
     directory: str | None = None  # the run's own unless given
 
 
@@ -157,7 +163,7 @@ class TrainedConfig:
     """A run that decodes."""
 
     run: str | None = None
-    checkpoint: str = word("last", "best", "previous", "average")
+    checkpoint: str = choice("last", "best", "previous", "average")
     decode: dict[str, Any] = MISSING  # typed by the class its kind names
     trainer: MachineConfig = field(default_factory=MachineConfig)
 
@@ -247,10 +253,11 @@ def check_model(config: DictConfig) -> None:
     try:
         with torch.device("meta"):  # built of nothing: all its rules, none of its memory
             *stacks, cross = (
-                Place(model.d_model, model.num_heads, model.dropout, role) for role in ROLES
+                EncodingContext(model.d_model, model.num_heads, model.dropout, role)
+                for role in ROLES
             )
-            encoder, _ = (build(config.pe.kind, place, settings) for place in stacks)
-            between = build_cross(config.pe.cross, config.pe.kind, cross, settings)
+            encoder, _ = (build_encoding(config.pe.kind, place, settings) for place in stacks)
+            between = build_cross_encoding(config.pe.cross, config.pe.kind, cross, settings)
             counting(config).check(encoder, between)
     except ValueError as error:
         raise UserError(f"{str(error).rstrip('.')}.") from None
@@ -293,7 +300,7 @@ def build_model(config: DictConfig, tokenizer: Tokenizer) -> Transformer:
 
 
 # Keys of pe that are no settings of an encoding, with what they are where nothing is said.
-OF_ALL = {"cross": "none", **{each.name: each.default for each in dataclasses.fields(Counting)}}
+OF_ALL = {"cross": "none", **{each.name: each.default for each in dataclasses.fields(PositionIds)}}
 
 
 def given_settings(config: DictConfig) -> dict[str, Any]:
@@ -307,13 +314,13 @@ def given_settings(config: DictConfig) -> dict[str, Any]:
 
 def encoding_settings(config: DictConfig) -> dict[str, Any]:
     """The settings of the encoding, checked against its class."""
-    told = ("place", *(f.name for f in dataclasses.fields(Place)))  # by the model
+    told = ("place", *(f.name for f in dataclasses.fields(EncodingContext)))  # by the model
     cls = choose(ENCODINGS, config.pe.kind, "pe.kind")
     own = {key: value for key, value in config.pe.items() if key not in ("kind", "name", *OF_ALL)}
     return typed(cls, own, "pe", exclude=told)
 
 
-def counting(config: DictConfig, tokenizer: Tokenizer | None = None) -> Counting:
+def counting(config: DictConfig, tokenizer: Tokenizer | None = None) -> PositionIds:
     """Where positions are counted from; pe.restart, a word, is an id for the model."""
     given = {key: value for key, value in config.pe.items() if key in OF_ALL and key != "cross"}
     word = given.pop("restart", None)
@@ -325,4 +332,4 @@ def counting(config: DictConfig, tokenizer: Tokenizer | None = None) -> Counting
                 f"pe.restart={word} is no word of this task's vocabulary, so that counting would "
                 f"never begin anew; choose one of its words, as + is of task=addition."
             )
-    return Counting(**{**typed(Counting, given, "pe"), "restart": restart})
+    return PositionIds(**{**typed(PositionIds, given, "pe"), "restart": restart})

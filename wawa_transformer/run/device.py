@@ -65,7 +65,7 @@ def keep_memory() -> None:
 
 
 @contextlib.contextmanager
-def explained(config: DictConfig, device: torch.device) -> Iterator[None]:
+def translate_device_errors(config: DictConfig, device: torch.device) -> Iterator[None]:
     """What a device cannot do for this configuration, in one sentence."""
     trainer = config.trainer
     try:
@@ -92,7 +92,7 @@ def explained(config: DictConfig, device: torch.device) -> Iterator[None]:
 
 
 @functools.cache  # by a worker once for all its runs
-def matrix_rate(device: torch.device, bf16: bool = False) -> float:
+def peak_matmul_flops(device: torch.device, bf16: bool = False) -> float:
     """Floating-point operations a second in a large matrix product, the best of five of them."""
     size = 8192 if device.type == "cuda" else 1024
     a = torch.ones(size, size, device=device, dtype=torch.bfloat16 if bf16 else torch.float32)

@@ -20,24 +20,24 @@ from torch.nn.parallel import DistributedDataParallel
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.run.device import choose_device
 
-PATIENCE = timedelta(hours=2)  # for what the main process does alone, such as translating a test
+TIMEOUT = timedelta(hours=2)  # for what the main process does alone, such as translating a test
 
 T = TypeVar("T")
 
 
-def launched() -> bool:
+def is_distributed() -> bool:
     """Whether ``torchrun`` has started this process."""
     return dist.is_torchelastic_launched()
 
 
 @contextlib.contextmanager
-def joined(device_name: str) -> Iterator[None]:
+def process_group(device_name: str) -> Iterator[None]:
     """Know the processes that ``torchrun`` started beside this one, if it did.
 
     Raises:
         UserError: another process has ended, or torchrun could not start this one again.
     """
-    if not launched():
+    if not is_distributed():
         yield
         return
     check_restarts()
@@ -45,18 +45,18 @@ def joined(device_name: str) -> Iterator[None]:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     store, *_ = next(dist.rendezvous("env://"))
-    if alone():  # machines count restarts each for itself
+    if is_single_node():  # machines count restarts each for itself
         store = dist.PrefixStore(os.environ["TORCHELASTIC_RESTART_COUNT"], store)
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
         store=store,
         rank=rank(),
-        world_size=world(),
-        timeout=PATIENCE,
+        world_size=world_size(),
+        timeout=TIMEOUT,
     )
     try:
         yield
-        together()
+        barrier()
     except RuntimeError as error:
         if any(name in str(error).lower() for name in ("gloo", "nccl")):  # no class of their own
             raise UserError(
@@ -68,7 +68,7 @@ def joined(device_name: str) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def alone() -> bool:
+def is_single_node() -> bool:
     """Whether all processes are on this machine."""
     return os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]
 
@@ -81,7 +81,7 @@ def check_restarts() -> None:
     """
     kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     restarts = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")
-    if kept and restarts != "0" and not alone():
+    if kept and restarts != "0" and not is_single_node():
         raise UserError(
             f"torchrun --max-restarts={restarts} on several machines would hang where one is "
             f"slower than another; give --rdzv-backend=c10d and set the environment's "
@@ -92,12 +92,12 @@ def check_restarts() -> None:
 
 def rank() -> int:
     """The number of this process, from 0, the main one."""
-    return int(os.environ["RANK"]) if launched() else 0
+    return int(os.environ["RANK"]) if is_distributed() else 0
 
 
-def world() -> int:
+def world_size() -> int:
     """How many there are."""
-    return int(os.environ["WORLD_SIZE"]) if launched() else 1
+    return int(os.environ["WORLD_SIZE"]) if is_distributed() else 1
 
 
 def is_main() -> bool:
@@ -105,9 +105,9 @@ def is_main() -> bool:
     return rank() == 0
 
 
-def in_parallel(model: nn.Module, device: torch.device) -> nn.Module:
+def wrap_ddp(model: nn.Module, device: torch.device) -> nn.Module:
     """The model as each process calls it: its gradients become the mean over all processes."""
-    if world() == 1:
+    if world_size() == 1:
         return model
     parallel = DistributedDataParallel(model, [device] if device.type == "cuda" else None)
     # Every process computes the same tables. Not an argument: torch 2.13 warns of its name, and
@@ -120,33 +120,33 @@ def in_parallel(model: nn.Module, device: torch.device) -> nn.Module:
 def main_first() -> Iterator[None]:
     """Let the main process through, and then the others."""
     if not is_main():
-        together()
+        barrier()
     yield
     if is_main():
-        together()
+        barrier()
 
 
-def share(ask: Callable[[], T]) -> T:
+def broadcast_object(ask: Callable[[], T]) -> T:
     """What ``ask()`` gives the main process, for all."""
     found = [ask() if is_main() else None]
-    if world() > 1:
+    if world_size() > 1:
         dist.broadcast_object_list(found)
     return found[0]  # type: ignore[return-value]
 
 
-def together() -> None:
+def barrier() -> None:
     """Wait until every process is here.
 
     Before a process ends, it must: a thread of gloo's may still hold tensors, and would wait for
     ever for a Python that has gone.
     """
-    if world() > 1:
+    if world_size() > 1:
         dist.barrier()
 
 
-def total(values: Tensor) -> Tensor:
+def all_reduce_sum(values: Tensor) -> Tensor:
     """The sum of every process's ``values``, of one shape."""
-    if world() > 1:
+    if world_size() > 1:
         values = values.clone()
         dist.all_reduce(values)
     return values
@@ -154,13 +154,13 @@ def total(values: Tensor) -> Tensor:
 
 def gather(values: Tensor) -> Tensor:
     """Every process's ``values``, one row each: ``(world, …)``."""
-    if world() == 1:
+    if world_size() == 1:
         return values[None]
-    rows = [torch.empty_like(values) for _ in range(world())]
+    rows = [torch.empty_like(values) for _ in range(world_size())]
     dist.all_gather(rows, values)
     return torch.stack(rows)
 
 
-def any_of(true: bool) -> bool:
+def any_rank(true: bool) -> bool:
     """Whether it is true in any process; all go on from here together."""
-    return true if world() == 1 else bool(total(torch.tensor(int(true))).item())
+    return true if world_size() == 1 else bool(all_reduce_sum(torch.tensor(int(true))).item())

@@ -16,9 +16,9 @@ from torch import Tensor
 from wawa_transformer.common.files import make_directory, write_atomically
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import BOS, EOS
-from wawa_transformer.model.transformer import EncoderLayer, Residual, Transformer
-from wawa_transformer.positional.base import AddedEncoding, consecutive
-from wawa_transformer.positional.position_ids import Counting
+from wawa_transformer.model.transformer import EncoderLayer, ResidualConnection, Transformer
+from wawa_transformer.positional.base import AbsoluteEncoding, consecutive
+from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.config import counting, encoding_settings
 
 POSITIONS = 1024  # of the table that another program is given
@@ -46,7 +46,7 @@ def to_safetensors(
 def from_safetensors(directory: Path) -> tuple[Transformer, Tokenizer]:
     """What :func:`to_safetensors` wrote, ready to be used."""
     arguments = json.loads((directory / "config.json").read_text("utf-8"))
-    model = Transformer(**{**arguments, "counting": Counting(**arguments["counting"])})
+    model = Transformer(**{**arguments, "counting": PositionIds(**arguments["counting"])})
     load_model(model, str(directory / "model.safetensors"))
     tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
     tokenizer.encode_special_tokens = True  # not part of the tokenizer's JSON
@@ -79,7 +79,7 @@ def to_ctranslate2(model: Transformer, words: list[str], directory: Path) -> Non
 
     table_of(model)  # which refuses, before anything is made
     first = cast(EncoderLayer, model.encoder_layers[0])
-    pre = cast(Residual, first.residuals[0]).pre
+    pre = cast(ResidualConnection, first.residuals[0]).pre
     gelu = isinstance(first.feed_forward.activation, torch.nn.GELU)
     spec = TransformerSpec.from_config(
         (model.num_layers, model.num_layers),
@@ -132,8 +132,8 @@ def table_of(model: Transformer, target: bool = False) -> Tensor:
         UserError: the encoding does more than add a row of a table, counted from the start.
     """
     encoding = model.tgt_position if target else model.src_position
-    adds = isinstance(encoding, AddedEncoding) or encoding.kind == "none"
-    if not adds or model.cross_position is not None or model.counting != Counting():
+    adds = isinstance(encoding, AbsoluteEncoding) or encoding.kind == "none"
+    if not adds or model.cross_position is not None or model.counting != PositionIds():
         raise UserError(
             f"format=ctranslate2 has a table of positions and no more, and this model's pe is "
             f"{encoding.kind} with distances or a counting of its own; choose format=safetensors."

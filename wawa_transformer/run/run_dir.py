@@ -13,7 +13,13 @@ from typing import Any, Self
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from wawa_transformer.common.files import LOCK, hold, make_directory, sha256, write_atomically
+from wawa_transformer.common.files import (
+    LOCK,
+    lock_directory,
+    make_directory,
+    sha256,
+    write_atomically,
+)
 from wawa_transformer.common.schema import UserError
 
 # These keys say where and how a run is shown, not what is computed; they do not name a run.
@@ -44,7 +50,7 @@ class Run:
             directory = Path(config.run_dir)
         else:
             study = Path(config.output_dir) / config.study.name / config.task.name / config.pe.name
-            directory = study / f"seed{config.seed}-{digest(identity(config))}"
+            directory = study / f"seed{config.seed}-{config_digest(identity(config))}"
         return cls(config.task.name, config.pe.name, config.seed, directory)
 
     @classmethod
@@ -114,7 +120,7 @@ class Run:
                 cannot be written.
         """
         make_directory(self.directory)
-        with hold(self.directory, patience):
+        with lock_directory(self.directory, patience):
             yield
 
     def claim(self, config: DictConfig) -> None:
@@ -175,8 +181,10 @@ class Run:
         named = re.fullmatch(r"seed-?\d+-([0-9a-f]{8})", self.directory.name)
         try:
             result = json.loads(self.result_file.read_bytes())
-            own = named[1] if named else digest(yaml.safe_load(self.config_file.read_bytes()))
-            return result if digest(result["configuration"]) == own else None
+            own = (
+                named[1] if named else config_digest(yaml.safe_load(self.config_file.read_bytes()))
+            )
+            return result if config_digest(result["configuration"]) == own else None
         except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError, RecursionError):
             return None
 
@@ -213,6 +221,6 @@ def identity(config: DictConfig) -> dict[str, Any]:
     return {key: value for key, value in everything.items() if key not in NOT_IDENTITY}  # type: ignore[union-attr, index, misc]
 
 
-def digest(identity: dict[str, Any]) -> str:
+def config_digest(identity: dict[str, Any]) -> str:
     """Eight digits that tell one configuration from another."""
     return sha256(json.dumps(identity, sort_keys=True).encode())[:8]

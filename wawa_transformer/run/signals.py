@@ -22,7 +22,7 @@ class Stopped(KeyboardInterrupt):
     """Told to stop; whatever had been kept is kept."""
 
 
-class Stop:
+class GracefulStop:
     """Turns signals into :class:`Stopped` while it is entered; a context manager.
 
     In the main thread alone, where Python delivers signals.

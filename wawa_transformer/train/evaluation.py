@@ -13,7 +13,7 @@ from datasets import Dataset
 
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import EOS, PAD
-from wawa_transformer.data.batching import Examples, collate, plan
+from wawa_transformer.data.batching import Examples, batch_indices, collate
 from wawa_transformer.data.corpus import AT_ONCE
 from wawa_transformer.data.tasks import Task
 from wawa_transformer.decode.greedy import most_probable
@@ -81,7 +81,7 @@ SHOWN = tuple(metric for metric in METRICS if metric.shown)
 
 
 @torch.no_grad()
-def score(model: Transformer, examples: Examples) -> Scores:
+def evaluate(model: Transformer, examples: Examples) -> Scores:
     """Teacher-forced ``nll`` (nats), ``tokens`` and ``correct`` tokens of each example, ``(N,)``.
 
     Greedy decoding reproduces a target exactly when every teacher-forced argmax is right, since
@@ -94,8 +94,8 @@ def score(model: Transformer, examples: Examples) -> Scores:
     model.eval()
     out = {key: np.zeros(len(examples.source)) for key in COUNTS}
     budget = max(BATCH_TOKENS, examples.sizes.max())
-    order = list(plan(examples.sizes, budget, seed=0, epoch=0, bucket=True))
-    for indices in order[distributed.rank() :: distributed.world()]:
+    order = list(batch_indices(examples.sizes, budget, seed=0, epoch=0, bucket=True))
+    for indices in order[distributed.rank() :: distributed.world_size()]:
         batch = collate(examples, indices).to(device)
         # Not compiled: these batches have shapes of their own.
         logits = model.forward(batch.source, batch.target_in).float()  # (B,T,V)
@@ -109,7 +109,10 @@ def score(model: Transformer, examples: Examples) -> Scores:
         unended = (most_probable(logits) == batch.target_out) & real  # never right at EOS
         out["oracle"][indices] = unended.sum(dim=1).cpu().numpy()
     model.train(was_training)
-    return {key: distributed.total(torch.from_numpy(column)).numpy() for key, column in out.items()}
+    return {
+        key: distributed.all_reduce_sum(torch.from_numpy(column)).numpy()
+        for key, column in out.items()
+    }
 
 
 def summarise(scores: Scores, chosen: np.ndarray | slice = slice(None)) -> dict[str, Any]:
@@ -120,7 +123,7 @@ def summarise(scores: Scores, chosen: np.ndarray | slice = slice(None)) -> dict[
     return {"examples": count, **values}
 
 
-def test_results(
+def evaluate_by_length(
     task: Task, model: Transformer, test: Examples, train: Dataset | None = None
 ) -> dict[str, Any]:
     """The test split as a whole (the trained lengths, if there are such) and by length.
@@ -128,7 +131,7 @@ def test_results(
     Given what was trained on, each also holds ``new``: the same of those examples alone whose
     source is not in ``train``, which no learning by heart can answer.
     """
-    scores, lengths = score(model, test), np.asarray(test.length)
+    scores, lengths = evaluate(model, test), np.asarray(test.length)
     low, high = task.trained_lengths or (lengths.min(), lengths.max())
     trained = (lengths >= low) & (lengths <= high)
     whole, rows = summarise(scores, trained), []

@@ -14,19 +14,25 @@ import torch
 from omegaconf import DictConfig
 
 from wawa_transformer.common.schema import UserError, disk_error
-from wawa_transformer.data.batching import Batch, Examples, collate, plan
+from wawa_transformer.data.batching import Batch, Examples, batch_indices, collate
 from wawa_transformer.model.loss import loss_and_nll
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.run import distributed
 from wawa_transformer.run.config import TrainerConfig, given_settings
-from wawa_transformer.run.device import explained
+from wawa_transformer.run.device import translate_device_errors
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.run.signals import Stop, Stopped
+from wawa_transformer.run.signals import GracefulStop, Stopped
 from wawa_transformer.train import evaluation
 from wawa_transformer.train.optim import schedule
-from wawa_transformer.train.results import finish, flops
-from wawa_transformer.train.setup import Training, begin, ours, padded_sizes, save_state
-from wawa_transformer.train.tracking import ProgressBar, Silence, Tracker
+from wawa_transformer.train.results import final_evaluation, flops
+from wawa_transformer.train.setup import (
+    TrainState,
+    local_shard,
+    padded_sizes,
+    save_state,
+    start_run,
+)
+from wawa_transformer.train.tracking import NullTracker, ProgressBar, Tracker
 
 
 def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
@@ -41,26 +47,26 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
     """
     run = Run.of(config)
     with contextlib.ExitStack() as stack:
-        stop = stack.enter_context(Stop())
-        stack.enter_context(distributed.joined(config.trainer.device))
+        stop = stack.enter_context(GracefulStop())
+        stack.enter_context(distributed.process_group(config.trainer.device))
         main = distributed.is_main()
         if main:
             stack.enter_context(run.hold(patience))
-        if result := distributed.share(run.result):
+        if result := distributed.broadcast_object(run.result):
             if config.progress and main:
                 print(f"already finished: {run.directory}")
             return result
-        training = begin(config, run)
-        tracker = Tracker(run, training.history, training.step) if main else Silence()
-        progress = ProgressBar(config, training.step) if main else Silence()
-        with tracker, progress, explained(config, training.device):
+        training = start_run(config, run)
+        tracker = Tracker(run, training.history, training.step) if main else NullTracker()
+        progress = ProgressBar(config, training.step) if main else NullTracker()
+        with tracker, progress, translate_device_errors(config, training.device):
             with stop.deferred():
-                unseen = loop(training, tracker, progress, stop)
-            result = finish(training, tracker, flops(training, unseen))
-        return distributed.share(lambda: run.finish(result))
+                unseen = train_loop(training, tracker, progress, stop)
+            result = final_evaluation(training, tracker, flops(training, unseen))
+        return distributed.broadcast_object(lambda: run.finish(result))
 
 
-def attempt(config: DictConfig, patience: float = 0.0) -> None:
+def train_and_record_failure(config: DictConfig, patience: float = 0.0) -> None:
     """Train a run of many: what stops it is kept in its folder and does not stop others."""
     try:
         train(config, patience)
@@ -74,17 +80,20 @@ def attempt(config: DictConfig, patience: float = 0.0) -> None:
     Run.of(config).fail(reason)
 
 
-def loop(
-    training: Training, tracker: Tracker | Silence, progress: ProgressBar | Silence, stop: Stop
+def train_loop(
+    training: TrainState,
+    tracker: Tracker | NullTracker,
+    progress: ProgressBar | NullTracker,
+    stop: GracefulStop,
 ) -> list[Batch]:
     """Step by step until the last one; the batches of the step that would be next."""
     trainer, optimizer = training.trainer, training.optimizer
-    model = distributed.in_parallel(training.model, training.device)
-    output, world = training.model.output, distributed.world()
+    model = distributed.wrap_ddp(training.model, training.device)
+    output, world = training.model.output, distributed.world_size()
     parameters = list(model.parameters())  # to look for them takes as long as a third of clipping
     model.train()
     started, tokens_before = time.perf_counter(), training.target_tokens
-    for batches in stream(training.data.train, trainer, training.config.seed, training.step):
+    for batches in batch_stream(training.data.train, trainer, training.config.seed, training.step):
         if training.step == trainer.steps or is_exhausted(training):
             return batches
         # The loss is a mean over the tokens of the whole step, however it is cut up.
@@ -92,7 +101,7 @@ def loop(
         for group in optimizer.param_groups:
             group["lr"] = trainer.lr * schedule(training.step, trainer)
         loss, nll = torch.zeros(2, device=training.device)
-        for batch in (ours(batch).to(training.device) for batch in batches):
+        for batch in (local_shard(batch).to(training.device) for batch in batches):
             with torch.autocast(training.device.type, torch.bfloat16, enabled=trainer.bf16):
                 # It hides padding, too, which stands to the right of all that is real.
                 mask = causal_mask(batch.target_in.size(1), device=training.device)
@@ -113,7 +122,7 @@ def loop(
         evaluating = training.step % trainer.eval_every == 0 or training.step == trainer.steps
         logging = training.step % trainer.log_every == 0 or evaluating
         if logging or training.step == 1:
-            loss, nll = distributed.total(torch.stack((loss, nll)))
+            loss, nll = distributed.all_reduce_sum(torch.stack((loss, nll)))
             check_finite(training, loss=loss.item(), gradient_norm=gradient_norm.item())
         if logging:
             elapsed = time.perf_counter() - started
@@ -132,7 +141,7 @@ def loop(
             training.seconds += time.perf_counter() - started  # validation is not training time
             score_validation(training, tracker)
             started, tokens_before = time.perf_counter(), training.target_tokens
-        if distributed.any_of(bool(stop.asked)):
+        if distributed.any_rank(bool(stop.asked)):
             if not evaluating:
                 training.seconds += time.perf_counter() - started
                 save_state(training)
@@ -141,16 +150,16 @@ def loop(
     raise AssertionError("the stream of batches has no end")
 
 
-def is_exhausted(training: Training) -> bool:
+def is_exhausted(training: TrainState) -> bool:
     """Whether ``trainer.patience`` validations in a row were no better than one before them."""
     trainer = training.trainer
     waited = training.step - training.best_step
     return trainer.patience is not None and waited >= trainer.patience * trainer.eval_every
 
 
-def score_validation(training: Training, tracker: Tracker | Silence) -> None:
+def score_validation(training: TrainState, tracker: Tracker | NullTracker) -> None:
     """Score the validation split, and keep a checkpoint."""
-    scores = evaluation.summarise(evaluation.score(training.model, training.data.validation))
+    scores = evaluation.summarise(evaluation.evaluate(training.model, training.data.validation))
     del scores["examples"]
     check_finite(training, validation_nll=scores["nll"])
     tracker.scalars(training.step, "validation", **scores)
@@ -160,7 +169,7 @@ def score_validation(training: Training, tracker: Tracker | Silence) -> None:
     save_state(training, validated=True, improved=improved)
 
 
-def stream(
+def batch_stream(
     examples: Examples, trainer: TrainerConfig, seed: int, step: int
 ) -> Iterator[list[Batch]]:
     """The batches of each optimiser step from ``step`` on, without end.
@@ -172,7 +181,7 @@ def stream(
     every_batch = (
         indices
         for epoch in itertools.count()
-        for indices in plan(widths, trainer.batch_tokens, seed, epoch, trainer.bucket)
+        for indices in batch_indices(widths, trainer.batch_tokens, seed, epoch, trainer.bucket)
     )
 
     def batch(indices: list[int]) -> Batch:
@@ -186,7 +195,7 @@ def stream(
         yield [batch(next(order)) for _ in range(trainer.accumulate)]
 
 
-def check_finite(training: Training, **values: float) -> None:
+def check_finite(training: TrainState, **values: float) -> None:
     """Stop before anything that is not a number reaches a checkpoint."""
     trainer, last = training.trainer, training.run.checkpoint("last")
     for name, value in values.items():

@@ -24,12 +24,12 @@ from wawa_transformer.decode.translation import (
 from wawa_transformer.fast.linear import mkl_alone
 from wawa_transformer.run import distributed
 from wawa_transformer.run.config import given_settings
-from wawa_transformer.run.device import matrix_rate, peak_memory
+from wawa_transformer.run.device import peak_matmul_flops, peak_memory
 from wawa_transformer.run.provenance import provenance
 from wawa_transformer.run.run_dir import Run, identity
 from wawa_transformer.train import evaluation
-from wawa_transformer.train.setup import Training, ours
-from wawa_transformer.train.tracking import Silence, Tracker, show
+from wawa_transformer.train.setup import TrainState, local_shard
+from wawa_transformer.train.tracking import NullTracker, Tracker, show
 
 
 def write_translations(run: Run, test: Dataset, hypotheses: list[str]) -> dict[str, Any]:
@@ -45,13 +45,15 @@ def write_translations(run: Run, test: Dataset, hypotheses: list[str]) -> dict[s
     return {**translation_scores(hypotheses, references), "samples": samples}
 
 
-def finish(training: Training, tracker: Tracker | Silence, flops_per_step: int) -> dict[str, Any]:
+def final_evaluation(
+    training: TrainState, tracker: Tracker | NullTracker, flops_per_step: int
+) -> dict[str, Any]:
     """The test, what the run cost, and the pictures of what it learned."""
     result, data = describe(training, flops_per_step), training.data
-    validation = evaluation.score(training.model, data.validation)
+    validation = evaluation.evaluate(training.model, data.validation)
     result["validation"] = evaluation.summarise(validation)
-    result |= evaluation.test_results(data.task, training.model, data.test, data.train.text)
-    if isinstance(tracker, Silence):
+    result |= evaluation.evaluate_by_length(data.task, training.model, data.test, data.train.text)
+    if isinstance(tracker, NullTracker):
         return result  # the rest is the main process's
     result["translation"] = None
     if data.task.translates:
@@ -61,14 +63,14 @@ def finish(training: Training, tracker: Tracker | Silence, flops_per_step: int) 
     return result
 
 
-def describe(training: Training, flops_per_step: int) -> dict[str, Any]:
+def describe(training: TrainState, flops_per_step: int) -> dict[str, Any]:
     """Who the run is and what it cost: FLOPs of one step, target tokens per second, MB.
 
     ``utilisation`` is the share of training's time that its operations would take in one large
     matrix product (Chowdhery et al. 2022, appendix B), on all devices.
     """
     config, device = training.config, training.device
-    rate = distributed.world() * matrix_rate(device, config.trainer.bf16)
+    rate = distributed.world_size() * peak_matmul_flops(device, config.trainer.bf16)
     trained = training.data.task.trained_lengths
     return {
         "task": config.task.name,
@@ -85,21 +87,21 @@ def describe(training: Training, flops_per_step: int) -> dict[str, Any]:
         "seconds": training.seconds,
         "peak_memory_mb": peak_memory(device),
         "threads": config.trainer.threads,
-        "processes": distributed.world(),
+        "processes": distributed.world_size(),
         **provenance(device),
         "configuration": identity(config),
         "finished": date.today().isoformat(),
     }
 
 
-def flops(training: Training, batches: list[Batch]) -> int:
+def flops(training: TrainState, batches: list[Batch]) -> int:
     """Floating-point operations of one step of all processes."""
-    mine = (ours(batch).to(training.device) for batch in batches)
+    mine = (local_shard(batch).to(training.device) for batch in batches)
     # A compiled model would count as nothing.
     forward = training.model.forward
     count = operations(forward, ((batch.source, batch.target_in) for batch in mine))
     training.model.zero_grad()
-    return int(distributed.total(torch.tensor(count)).item())
+    return int(distributed.all_reduce_sum(torch.tensor(count)).item())
 
 
 def operations(forward: Callable[..., Tensor], inputs: Iterable[tuple[Tensor, Tensor]]) -> int:

@@ -19,7 +19,7 @@ from torch import Tensor
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.data.batching import Batch, Examples
-from wawa_transformer.data.load import Data, data_of
+from wawa_transformer.data.load import Data, load_data
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run import distributed
 from wawa_transformer.run.config import TrainerConfig, build_model
@@ -30,7 +30,7 @@ from wawa_transformer.train.optim import adamw
 
 
 @dataclass
-class Training:
+class TrainState:
     """All that a run needs to go on, and how far it is; seconds are those of training alone."""
 
     config: DictConfig
@@ -52,10 +52,10 @@ class Training:
         return TrainerConfig(**self.config.trainer)
 
 
-def begin(config: DictConfig, run: Run) -> Training:
+def start_run(config: DictConfig, run: Run) -> TrainState:
     """Claim the folder that is held, and prepare; where that fails, leave no empty one behind."""
     try:
-        distributed.share(lambda: run.claim(config))
+        distributed.broadcast_object(lambda: run.claim(config))
         return prepare(config, run)
     except BaseException:
         if distributed.is_main():
@@ -63,7 +63,7 @@ def begin(config: DictConfig, run: Run) -> Training:
         raise
 
 
-def prepare(config: DictConfig, run: Run) -> Training:
+def prepare(config: DictConfig, run: Run) -> TrainState:
     """Data, model and optimiser, from the last intact checkpoint where there is one.
 
     Raises:
@@ -75,13 +75,13 @@ def prepare(config: DictConfig, run: Run) -> Training:
         return resume(config, run)
 
 
-def resume(config: DictConfig, run: Run) -> Training:
-    """:func:`assemble` from the last intact checkpoint, or from none."""
+def resume(config: DictConfig, run: Run) -> TrainState:
+    """:func:`build_state` from the last intact checkpoint, or from none."""
     kept = [path for which in ("last", "previous") if (path := run.checkpoint(which)).exists()]
     damage: checkpoint.Damaged | None = None
     for path in kept:
         try:
-            training = assemble(config, run, path)
+            training = build_state(config, run, path)
         except checkpoint.Damaged as error:
             damage = damage or error
             continue
@@ -98,30 +98,30 @@ def resume(config: DictConfig, run: Run) -> Training:
         return training
     if damage:
         raise damage
-    return assemble(config, run, None)
+    return build_state(config, run, None)
 
 
-def assemble(config: DictConfig, run: Run, path: Path | None) -> Training:
+def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
     """The run as its configuration says it begins, or as the checkpoint at ``path`` left it."""
     trainer = config.trainer
     saved = checkpoint.load(path) if path else None
     # One state for each process; checkpoints of older versions hold the one as it is.
     before = saved["rng"].size(0) if saved and saved["rng"].ndim == 2 else 1
-    if saved and before != distributed.world():
+    if saved and before != distributed.world_size():
         raise UserError(
             f"{run.directory} was begun by {before} processes, and this is one of "
-            f"{distributed.world()}: its dropout masks would be others; go on with {before}, or give "
+            f"{distributed.world_size()}: its dropout masks would be others; go on with {before}, or give "
             f"another seed or output_dir."
         )
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS cannot be deterministic
     torch.use_deterministic_algorithms(trainer.deterministic)
     device = take_device(trainer)
-    data = data_of(config, checkpoint.load_tokenizer(path, saved) if path and saved else None)
+    data = load_data(config, checkpoint.load_tokenizer(path, saved) if path and saved else None)
 
     model = build_model(config, data.tokenizer).to(device)
     longest = padded_sizes(data.train, trainer), data.validation.sizes, data.test.sizes
     evaluation.check_lengths(model, *longest)
-    warning = model.untrained(int(data.train.sizes.max()) - 1)
+    warning = model.untrained_range_warning(int(data.train.sizes.max()) - 1)
     if warning and distributed.is_main():
         print(f"warning: {warning}", file=sys.stderr)
     # After the model is built: an encoding's own parameters must not shift the dropout masks.
@@ -131,7 +131,7 @@ def assemble(config: DictConfig, run: Run, path: Path | None) -> Training:
     optimizer = adamw(model.parameters(), trainer)
     if trainer.compile:  # in place: the names in a checkpoint stay as they are
         model.compile(dynamic=None if trainer.pad_to == 1 else False)
-    training = Training(config, run, data, device, model, optimizer)
+    training = TrainState(config, run, data, device, model, optimizer)
     if saved:
         try:
             restore_state(training, saved)
@@ -148,7 +148,7 @@ def padded_sizes(examples: Examples, trainer: TrainerConfig) -> np.ndarray:
     return -(-examples.sizes // trainer.pad_to) * trainer.pad_to
 
 
-def restore_state(training: Training, saved: dict[str, Any]) -> None:
+def restore_state(training: TrainState, saved: dict[str, Any]) -> None:
     """Go back to where :func:`save_state` was called; any exception: it was another run."""
     if saved["config"] != identity(training.config):
         raise ValueError("another configuration")
@@ -162,7 +162,7 @@ def restore_state(training: Training, saved: dict[str, Any]) -> None:
 
     def own(states: Tensor) -> Tensor:
         # A copy: torch does not mind where in its storage a state begins, and reads beside it.
-        return states.view(distributed.world(), -1)[distributed.rank()].clone()
+        return states.view(distributed.world_size(), -1)[distributed.rank()].clone()
 
     torch.set_rng_state(own(saved["rng"]))
     if training.device.type == "cuda":
@@ -174,7 +174,7 @@ def restore_state(training: Training, saved: dict[str, Any]) -> None:
     training.history = [row for row in history if row["step"] <= training.step]
 
 
-def save_state(training: Training, validated: bool = False, improved: bool = False) -> None:
+def save_state(training: TrainState, validated: bool = False, improved: bool = False) -> None:
     """Keep all that a continued run needs; the data needs nothing but the step.
 
     After a validation also the weights, for averaging, and where it ``improved`` as the best.
@@ -185,7 +185,7 @@ def save_state(training: Training, validated: bool = False, improved: bool = Fal
     if on_cuda:
         cuda_random = distributed.gather(torch.cuda.get_rng_state(training.device))
     if not distributed.is_main():
-        distributed.together()
+        distributed.barrier()
         return
     weights = training.model.state_dict()
     state = {
@@ -207,9 +207,9 @@ def save_state(training: Training, validated: bool = False, improved: bool = Fal
     if improved:
         checkpoint.save(training.run.checkpoint("best"), state)
     checkpoint.save(training.run.checkpoint("last"), state)
-    distributed.together()
+    distributed.barrier()
 
 
-def ours(batch: Batch) -> Batch:
+def local_shard(batch: Batch) -> Batch:
     """The rows of a batch that are this process's."""
-    return batch.part(distributed.rank(), distributed.world())
+    return batch.part(distributed.rank(), distributed.world_size())

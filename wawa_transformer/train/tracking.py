@@ -106,10 +106,10 @@ class Tracker:
         self.writer.add_hparams(settings, metrics, hparam_domain_discrete=words, run_name=".")
 
 
-class Silence:
+class NullTracker:
     """In place of tracker and bar in a process that is not the main one."""
 
-    def __enter__(self) -> Silence:
+    def __enter__(self) -> NullTracker:
         return self
 
     def __exit__(self, *exception: object) -> None:

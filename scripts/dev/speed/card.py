@@ -16,8 +16,8 @@ from speed.model import training_step
 from speed.timing import ratio, turns_of
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.model.transformer import Transformer
-from wawa_transformer.positional.relative import shift
-from wawa_transformer.run.device import matrix_rate
+from wawa_transformer.positional.relative import rel_shift
+from wawa_transformer.run.device import peak_matmul_flops
 from wawa_transformer.train.results import operations
 
 # What ``compile`` is told; nothing: the model stays as it is.
@@ -47,7 +47,7 @@ def steps(device: torch.device) -> dict[str, float]:
     ``utilisation`` is the share of its time that its operations take in one large product.
     """
     found: dict[str, float] = {}
-    rate = matrix_rate(device, bf16=True)
+    rate = peak_matmul_flops(device, bf16=True)
     for name, (*sizes, batch, length, turns) in STEPS.items():
         ids = torch.randint(4, sizes[0], (batch, length), device=device)
         count = operations(Transformer(sizes[0], *sizes, seed=0).to(device), [(ids, ids)])
@@ -109,7 +109,7 @@ def there_and_back(attention: Callable[..., Tensor], inputs: list[Tensor]) -> No
 def formed(q: Tensor, k: Tensor, v: Tensor, values: Tensor) -> Tensor:
     """Attention of ``q, k, v (B,H,S,Dh)`` with ``values (H,2S-1)``, one for each distance."""
     length = q.size(2)
-    bias = shift(values[None, :, None], length)  # (1,H,S,S)
+    bias = rel_shift(values[None, :, None], length)  # (1,H,S,S)
     hidden = torch.where(causal_mask(length, device=q.device), 0.0, -torch.inf)
     return F.scaled_dot_product_attention(q, k, v, (bias + hidden).to(q.dtype))
 

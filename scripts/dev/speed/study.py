@@ -86,8 +86,8 @@ def steps(device: torch.device) -> dict[str, float]:
     """A step of the run with each encoding, as a multiple of the sinusoid's."""
     configs = {pe: compose("config", [*RUN, f"pe={pe}"]) for pe in ("learned", "none", *GROWN)}
     first = configs["sinusoidal"]
-    data = load.data_of(first)
-    stream = loop.stream(data.train, first.trainer, first.seed, 0)
+    data = load.load_data(first)
+    stream = loop.batch_stream(data.train, first.trainer, first.seed, 0)
     batches = [batch.to(device) for [batch] in itertools.islice(stream, STEPS)]
     sides = {
         pe: training_steps(build_model(config, data.tokenizer).to(device), batches, fast=True)

@@ -13,7 +13,7 @@ from speed import peers
 from speed.model import training_steps
 from speed.timing import ratio, turns_of
 from wawa_transformer.common.files import CONFIG_DIR
-from wawa_transformer.data.batching import Examples, Sequences, collate, plan
+from wawa_transformer.data.batching import Examples, RaggedSequences, batch_indices, collate
 from wawa_transformer.data.corpus import begins
 from wawa_transformer.model.transformer import Transformer
 
@@ -33,7 +33,7 @@ def measure(device: torch.device) -> dict[str, float]:
     vocab, *sizes, positions, rows, buckets, batches, turns = REAL
     pairs = captions(vocab)
     planned = sorted(
-        plan(pairs.sizes, positions, 0, 0, bucket=True), key=lambda i: pairs.sizes[i[0]]
+        batch_indices(pairs.sizes, positions, 0, 0, bucket=True), key=lambda i: pairs.sizes[i[0]]
     )
     every = [planned[(2 * i + 1) * len(planned) // (2 * buckets)] for i in range(buckets)]
     order = np.random.default_rng(0).permutation(len(pairs.sizes))
@@ -67,8 +67,10 @@ def captions(vocab: int) -> Examples:
     counts = pd.read_csv(CAPTIONS)
     random = np.random.default_rng(0)
 
-    def words(sizes: np.ndarray) -> Sequences:
-        return Sequences(random.integers(4, vocab, sizes.sum(), np.int32), sizes, begins(sizes))
+    def words(sizes: np.ndarray) -> RaggedSequences:
+        return RaggedSequences(
+            random.integers(4, vocab, sizes.sum(), np.int32), sizes, begins(sizes)
+        )
 
     source, target = (
         np.repeat(counts[side].to_numpy(), counts["pairs"]) for side in ("source", "target")
