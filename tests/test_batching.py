@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from conftest import MODELS
@@ -14,30 +15,61 @@ from torch._dynamo.utils import counters
 
 from wawa_transformer import Transformer
 from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.common.special_ids import BOS, EOS
-from wawa_transformer.data.batching import Examples, batch_indices, collate
-from wawa_transformer.data.load import tokenize_split
+from wawa_transformer.data.batching import batch_indices, collate
+from wawa_transformer.data.load import Examples, RaggedSequences, tokenize_split
 from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.data.text import build_task
 from wawa_transformer.model.loss import cross_entropy
 from wawa_transformer.model.masks import causal_mask
-from wawa_transformer.train.loop import batch_stream, train
+from wawa_transformer.train.loop import batch_stream
 from wawa_transformer.train.setup import padded_sizes
+from wawa_transformer.train.trainer import train
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=200)
 
 
+def plan_before(sizes, batch_tokens, seed, epoch, bucket):
+    """The batches of an epoch, written with lists."""
+    widths, random = np.asarray(sizes), np.random.default_rng(seed_for(seed, "order", epoch))
+    order = random.permutation(len(widths))
+    if bucket:
+        order = order[np.argsort(widths[order], kind="stable")]
+    batches = [[]]
+    for index in order.tolist():
+        if (len(batches[-1]) + 1) * max(sizes[i] for i in [*batches[-1], index]) > batch_tokens:
+            batches.append([])
+        batches[-1].append(index)
+    return [batches[i] for i in random.permutation(len(batches))] if bucket else batches
+
+
 @settings(max_examples=60)
 @given(SIZES, st.integers(40, 300), st.integers(0, 5), st.integers(0, 5), st.booleans())
-def test_a_plan_is_a_partition_within_the_budget(
+def test_an_epoch_of_one_window_is_what_it_always_was(
     sizes: list[int], budget: int, seed: int, epoch: int, bucket: bool
 ) -> None:
-    """Each index exactly once; rows times the longest never above the budget; repeatable."""
-    batches = list(batch_indices(sizes, budget, seed, epoch, bucket))
-    assert sorted(i for batch in batches for i in batch) == list(range(len(sizes)))
-    assert all(len(batch) * max(sizes[i] for i in batch) <= budget for batch in batches)
+    """Results that are published, and runs that are continued, depend on it."""
+    expected = plan_before(sizes, budget, seed, epoch, bucket)
+    assert list(batch_indices(sizes, budget, seed, epoch, bucket)) == expected
+
+
+@settings(max_examples=40)
+@given(SIZES, st.integers(1, 60), st.booleans())
+def test_windows_cut_an_epoch_into_parts_of_the_one_permutation(
+    sizes: list[int], window: int, bucket: bool
+) -> None:
+    """Every example once; each window's own together, and within the budget."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wawa_transformer.data.batching.WINDOW", window)
+        batches = list(batch_indices(sizes, 100, 3, 4, bucket))
+        assert batches == list(batch_indices(sizes, 100, 3, 4, bucket))
+    order = np.random.default_rng(seed_for(3, "order", 4)).permutation(len(sizes)).tolist()
+    flat = [i for batch in batches for i in batch]
+    for first in range(0, len(sizes), window):
+        assert sorted(flat[first : first + window]) == sorted(order[first : first + window])
+    assert all(len(batch) * max(sizes[i] for i in batch) <= 100 for batch in batches)
     assert all(batches)
-    assert list(batch_indices(sizes, budget, seed, epoch, bucket)) == batches
 
 
 @pytest.mark.parametrize("bucket", [False, True])
@@ -48,6 +80,27 @@ def test_epochs_and_seeds_differ(bucket: bool) -> None:
         list(batch_indices(sizes, 200, seed, epoch, bucket)) for seed in (0, 1) for epoch in (0, 1)
     ]
     assert all(a != b for i, a in enumerate(plans) for b in plans[:i])
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_the_stream_continues_over_windows_and_epochs(
+    accumulate: int, tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From any step on, the batches are those of the stream that was never stopped."""
+    monkeypatch.setattr("wawa_transformer.data.batching.WINDOW", 50)
+    trainer = tiny("trainer.bucket=true", f"trainer.grad_accum_steps={accumulate}").trainer
+    task = TASKS["reverse"](train_size=120, max_length=7)
+    data = task.dataset(0)
+    examples = tokenize_split(data["train"], task.tokenizer(data))
+    epoch = len(list(batch_indices(examples.sizes, trainer.batch_tokens, 5, 0, True)))
+    assert epoch > 9
+    count = 2 * epoch // accumulate + 3
+    steps = list(itertools.islice(batch_stream(examples, trainer, 5, 0), count))
+    for begin in range(count - 2):
+        again = list(itertools.islice(batch_stream(examples, trainer, 5, begin), 2))
+        for ours, theirs in zip(steps[begin : begin + 2], again, strict=True):
+            for a, b in zip(ours, theirs, strict=True):
+                assert torch.equal(a.source, b.source) and torch.equal(a.target_out, b.target_out)
 
 
 def test_buckets_save_padding_and_are_still_shuffled() -> None:
@@ -86,6 +139,16 @@ def test_collate_pads_on_the_right_and_shifts_the_target() -> None:
     assert torch.equal(batch.target_in[0, 1:], batch.target_out[0, :-1])
     assert batch.target_tokens == 4 + 2
     assert examples.sizes.tolist() == [4, 2]
+
+
+def test_sequences_may_lie_anywhere_in_their_array() -> None:
+    """Chosen ones are not copied, and are read from where they are."""
+    every = RaggedSequences.of([[5], [6, 7], [], [8, 9, 10]])
+    some = every.chosen(np.array([3, 1, 3]))
+    assert some.ids is every.ids
+    assert [ids.tolist() for ids in some] == [[8, 9, 10], [6, 7], [8, 9, 10]]
+    assert some.padded([1, 0]).tolist() == [[6, 7, 0], [8, 9, 10]]
+    assert some.chosen(np.array([1])).padded([0], first=1).tolist() == [[7]]
 
 
 def test_pairs_that_are_too_long_are_left_out() -> None:
@@ -141,7 +204,7 @@ def test_padded_to_a_multiple_a_compiler_sees_each_shape_once(tiny) -> None:
     """Whole batches of few shapes; the second epoch brings none that is new, and no third graph."""
     config = tiny(
         "task=reverse", "task.max_length=12", "task.test_max_length=12", "trainer.batch_tokens=96",
-        "trainer.bucket=true", "trainer.pad_to=8",
+        "trainer.bucket=true", "trainer.pad_to_multiple_of=8",
     )  # fmt: skip
     task = build_task(config)
     data = task.dataset(0)
@@ -163,4 +226,4 @@ def test_padded_to_a_multiple_a_compiler_sees_each_shape_once(tiny) -> None:
 def test_padding_may_reach_past_a_table(tiny) -> None:
     """Said before the run, with the length as it is padded."""
     with pytest.raises(UserError, match="16 positions .*pe.max_len=12"):
-        train(tiny("pe=learned", "pe.max_len=12", "trainer.pad_to=16"))
+        train(tiny("pe=learned", "pe.max_len=12", "trainer.pad_to_multiple_of=16"))

@@ -1,25 +1,36 @@
-"""Text from files and from ``datasets``, its vocabulary, and what is wrong with bad files."""
+"""Text from files and from ``datasets``: what is read, kept, left out and refused."""
 
 from __future__ import annotations
 
 import dataclasses
 import gzip
 import json
+import multiprocessing
 import os
 import re
+import shutil
+import socket
+import time
+import tracemalloc
+import unicodedata
 from pathlib import Path
 
+import datasets
+import numpy as np
 import pytest
 from conftest import TINY, configure
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wawa_transformer.common.files import CONFIG_DIR, read_lines
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.data import text
-from wawa_transformer.data.text import TextTask, build_task, read_sentences
+from wawa_transformer.data import batching, text
+from wawa_transformer.data.load import tokenize_split
+from wawa_transformer.data.text import TextTask, build_task, read_sentences, stored
+from wawa_transformer.decode.translation import translate
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train.loop import train
+from wawa_transformer.train import checkpoint
+from wawa_transformer.train.trainer import train
 
 DATA = CONFIG_DIR.parent / "data"
 SAMPLE = TextTask(
@@ -27,6 +38,47 @@ SAMPLE = TextTask(
     validation_size=20, test_size=20, vocab_size=400,
 )  # fmt: skip
 TOKENIZER = SAMPLE.tokenizer(SAMPLE.dataset(0))
+LINES = [
+    tuple(pair)
+    for pair in zip(
+        *((DATA / f"sample.{side}").read_text("utf-8").splitlines() for side in ("en", "de")),
+        strict=True,
+    )
+]
+ODD = [
+    ("a\x85b \u2028 c", "x y z"), (" ", "empty"), ("blank", "\u3000"), LINES[3], ("a", "b " * 60),
+    ("[EOS] é", "é [PAD]"), ("", ""), LINES[3], ("long " * 40, "lang " * 40), ('say "c"', "z"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of ``datasets``."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+def sides(files: Path, name: str, pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """The pairs as files of a kind, and the settings that name them."""
+    lines = "".join(json.dumps({"de": t, "en": s, "id": 1}) + "\n" for s, t in pairs)
+    if name == "hub":
+        (files / "hub").mkdir(exist_ok=True)
+        (files / "hub" / "train.json").write_text(lines, "utf-8")
+        return {"hub": str(files / "hub")}
+    if name.startswith("pairs"):
+        tabs = "".join(f"{s}\t{t}\tCC-BY\n" for s, t in pairs)
+        content = {name: tabs if "tsv" in name else lines}
+        named = {"source": name}
+    else:
+        content = {
+            f"{side}.{name}": "".join(f"{pair[i]}\n" for pair in pairs)
+            for i, side in enumerate(("source", "target"))
+        }
+        named = {"source": f"source.{name}", "target": f"target.{name}"}
+    for path, whole in content.items():
+        raw = whole.encode()
+        (files / path).write_bytes(gzip.compress(raw) if path.endswith("gz") else raw)
+    return {"data_dir": str(files), **named}
 
 
 def write(folder: Path, **files: bytes) -> TextTask:
@@ -38,25 +90,124 @@ def write(folder: Path, **files: bytes) -> TextTask:
     )
 
 
-def test_every_seed_is_tested_on_the_same_pairs() -> None:
-    """Held-out pairs depend on the text alone; no pair is in two splits; none is lost."""
-    first, other = SAMPLE.dataset(0), SAMPLE.dataset(1)
-    assert first["test"].to_dict() == other["test"].to_dict()
-    assert [len(first[name]) for name in ("train", "validation", "test")] == [200, 20, 20]
-    lines = (DATA / "sample.en").read_text(encoding="utf-8").splitlines()
-    found = [s for split in first.values() for s in split["source"]]
-    assert sorted(found) == sorted(lines)
-    for row in first["test"]:
+def cleaned(
+    pairs: list[tuple[str, str]], ratio: float | None, once: bool
+) -> tuple[list[tuple[str, str]], list[int]]:
+    """What is kept of ``pairs``, and how many each rule leaves out."""
+    kept = [pair for pair in pairs if all(side.strip() for side in pair)]
+    counts = [len(pairs) - len(kept)]
+    if ratio:
+        whole, kept = kept, []
+        for pair in whole:
+            less, more = sorted(len(side.split()) for side in pair)
+            if more <= less * ratio:
+                kept.append(pair)
+        counts.append(len(whole) - len(kept))
+    if once:
+        counts.append(len(kept) - len(set(kept)))
+        kept = list(dict.fromkeys(kept))
+    return kept, [count for count in counts if count]
+
+
+# ------------------------------------------------------------------------------- what is read
+
+
+@pytest.mark.parametrize("name", ["txt", "txt.gz", "pairs.tsv", "pairs.jsonl.gz", "hub"])
+@pytest.mark.parametrize(("ratio", "once"), [(None, False), (2.0, True)])
+def test_every_way_in_leads_to_the_same_pairs(
+    name: str, ratio: float | None, once: bool, tmp_path: Path, cache: Path,
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """In order, and cleaned; the second time nothing is read; no progress bar, no network."""
+    pairs = [*LINES[:50], *ODD]
+    task = TextTask(**sides(tmp_path, name, pairs), max_ratio=ratio, drop_duplicates=once)
+    expected, counts = cleaned(pairs, ratio, once)
+    monkeypatch.setattr(socket.socket, "connect", None)
+    for _ in range(2):
+        train = (task.from_hub() if task.hub else task.from_files())["train"]
+        assert list(zip(train["source"], train["target"], strict=True)) == expected
+        out, err = capfd.readouterr()
+        assert not out and "%|" not in err
+        assert [int(line.split()[0]) for line in err.splitlines() if "left out" in line] == counts
+        monkeypatch.setattr(text, "read_sentences", None)
+        monkeypatch.setattr(TextTask, "columns", lambda *_: None)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    pairs=st.lists(
+        st.tuples(*(st.text("ab \x85\u2028\u00e9\u3000\U0001f600", max_size=5) for _ in range(2))),
+        min_size=1,
+        max_size=60,
+    ),
+    ratio=st.one_of(st.none(), st.floats(1, 4)),
+    once=st.booleans(),
+)
+def test_any_pairs_are_cleaned(
+    pairs: list[tuple[str, str]], ratio: float | None, once: bool, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """As a few lines of Python clean them, with the same counts, or refused."""
+    task = TextTask(**sides(tmp_path, "pairs.jsonl", pairs), max_ratio=ratio, drop_duplicates=once)
+    expected, counts = cleaned(pairs, ratio, once)
+    capsys.readouterr()
+    if expected:
+        train = task.from_files()["train"]
+        assert list(zip(train["source"], train["target"], strict=True)) == expected
+        assert [int(line.split()[0]) for line in capsys.readouterr().err.splitlines()] == counts
+    else:
+        with pytest.raises(UserError, match="no pair with words on both sides|leaves no pair"):
+            task.from_files()
+
+
+def test_what_is_left_out_is_said_and_tests_stay_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each rule by its key, of training pairs; of others a blank side alone."""
+    named = sides(tmp_path, "pairs.tsv", [*ODD, ("a b c", "x")])
+    task = TextTask(
+        **named, test_source="pairs.tsv", max_ratio=2, drop_duplicates=True,
+        validation_size=1,
+    )  # fmt: skip
+    data = task.dataset(0)
+    assert [len(data[name]) for name in ("train", "validation", "test")] == [4, 1, 8]
+    assert capsys.readouterr().err.splitlines() == [
+        "3 train pairs with a blank side left out",
+        "2 train pairs of a ratio above task.max_ratio=2 left out",
+        "1 train pairs that were there before (task.drop_duplicates) left out",
+        "3 test pairs with a blank side left out",
+    ]
+    assert len(task.test(0)["test"]) == 8
+
+
+def test_the_held_out_pairs_are_those_of_the_published_results() -> None:
+    """They depend on the text alone, under every seed; no pair is in two splits, none is lost."""
+    data = SAMPLE.dataset(0)
+    assert data["test"].to_dict() == SAMPLE.dataset(1)["test"].to_dict()
+    order = np.random.default_rng(text.HELD_OUT_SEED).permutation(len(LINES))
+    rest = order[20:][np.random.default_rng(text.HELD_OUT_SEED).permutation(len(LINES) - 20)]
+    for name, rows in (("test", order[:20]), ("validation", rest[:20]), ("train", rest[20:])):
+        assert data[name]["source"][:] == [LINES[i][0] for i in rows]
+    for row in data["test"]:
         words = len(row["source"].split())
         assert row["length"] % 5 == 0 and row["length"] - 5 < words <= row["length"]
+
+
+def test_multi30k_as_configured() -> None:
+    """29,000 training, 1,014 validation and 1,000 test pairs."""
+    if not (DATA / "multi30k").is_dir():
+        pytest.skip("data/multi30k is absent; data/README.md says how to get it")
+    data = build_task(configure("task=multi30k", f"task.data_dir={DATA / 'multi30k'}")).dataset(0)
+    assert [len(data[name]) for name in ("train", "validation", "test")] == [29000, 1014, 1000]
+
+
+# -------------------------------------------------------------------------- vocabulary and ids
 
 
 @settings(max_examples=40)
 @given(st.text(alphabet=st.characters(codec="utf-8", categories=["L", "N", "P"]), min_size=1))
 def test_any_text_survives_the_vocabulary(text: str) -> None:
     """Byte-level BPE has no unknown character (up to NFC, which the tokenizer applies)."""
-    import unicodedata
-
     decoded = TOKENIZER.decode(TOKENIZER.encode(text).ids)
     assert decoded.strip() == unicodedata.normalize("NFC", text)
 
@@ -68,120 +219,181 @@ def test_a_special_token_in_text_is_text() -> None:
     assert TOKENIZER.decode(ids).strip() == "say [EOS] and [PAD]"
 
 
-def test_gzipped_files_and_a_local_dataset_give_the_same_pairs(tmp_path: Path) -> None:
-    """The three ways in lead to one place."""
-    source = [f"line {i} here" for i in range(12)]
-    target = [f"Zeile {i} hier" for i in range(12)]
-    left, right = "\n".join(source).encode(), "\n".join(target).encode()
-    plain = write(tmp_path, s=left, t=right).dataset(0)
-    packed = write(tmp_path, **{"s.gz": gzip.compress(left), "t.gz": gzip.compress(right)}).dataset(
-        0
-    )
-    folder = tmp_path / "json"
-    folder.mkdir()
-    rows = [json.dumps({"en": s, "de": t}) for s, t in zip(source, target, strict=True)]
-    (folder / "train.json").write_text("\n".join(rows))
-    local = TextTask(hub=str(folder), validation_size=1, test_size=1).dataset(0)
-    for split in ("train", "validation", "test"):
-        assert plain[split].to_dict() == packed[split].to_dict() == local[split].to_dict()
+def test_a_vocabulary_is_made_from_pairs_that_are_evenly_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to a limit all of them."""
+    data = SAMPLE.dataset(0)
+    some = {"train": data["train"].select(range(0, 200, 5))}
+    monkeypatch.setattr(text, "VOCABULARY_PAIRS", 40)
+    assert SAMPLE.tokenizer(data).to_str() == SAMPLE.tokenizer(some).to_str() != TOKENIZER.to_str()  # type: ignore[arg-type]
+
+
+def test_ids_are_kept_for_their_vocabulary_and_text(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two bytes each; another vocabulary or split finds nothing of them."""
+    data = SAMPLE.dataset(0)
+    small = TextTask(**{**vars(SAMPLE), "vocab_size": 300}).tokenizer(data)
+    found = [tokenize_split(data["train"], tokenizer, 24) for tokenizer in (TOKENIZER, small)]
+    for tokenizer, examples in zip((TOKENIZER, small), found, strict=True):
+        assert examples.source.ids.dtype == examples.target.ids.dtype == np.uint16
+        assert 0 < len(examples.source) == len(examples.text) < 200
+        for i, row in enumerate(examples.text):
+            assert examples.source[i].tolist() == [*tokenizer.encode(row["source"]).ids, 2]
+            assert examples.target[i].tolist() == [1, *tokenizer.encode(row["target"]).ids, 2]
+    monkeypatch.setattr(batching, "to_ids", None)
+    again = tokenize_split(data["train"], SAMPLE.tokenizer(data), 24)
+    assert np.array_equal(again.source.ids, found[0].source.ids)
+    assert again.text.to_dict() == found[0].text.to_dict()
+    with pytest.raises(TypeError):
+        tokenize_split(data["test"], TOKENIZER)
+
+
+# -------------------------------------------------------------------------------- what is kept
+
+
+def test_other_settings_find_nothing_of_those_before(tmp_path: Path, cache: Path) -> None:
+    """One cache, one text, and whatever changes pairs, order, vocabulary or ids."""
+    task = {
+        **sides(tmp_path, "pairs.jsonl", [*LINES[:60], *ODD]),
+        "validation_size": 9, "test_size": 7, "vocab_size": 300, "max_tokens": 40,
+    }  # fmt: skip
+    found = []
+    for empty in (False, True):
+        for other in (
+            {}, {"max_ratio": 2.0}, {"max_ratio": 1.2}, {"drop_duplicates": True},
+            {"length_bin": 3}, {"validation_size": 3}, {"test_size": 9}, {"vocab_size": 280},
+            {"max_tokens": 30}, {"source_column": "de", "target_column": "en"},
+        ):  # fmt: skip
+            if empty:
+                shutil.rmtree(cache)
+            ours = TextTask(**{**task, **other})
+            data = ours.dataset(0)
+            tokenizer = ours.tokenizer(data)
+            every = [tokenize_split(split, tokenizer, ours.max_tokens) for split in data.values()]
+            sides_ = [side for each in every for side in (each.source, each.target)]
+            ids = [ids.tolist() for side in sides_ for ids in side]
+            found.append((tokenizer.to_str(), ids, [each.text.to_dict() for each in every]))
+    before, anew = found[:10], found[10:]
+    assert before == anew and all(each != before[0] for each in before[1:])
+
+
+def test_a_text_that_was_changed_is_read_again(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same size and with its old time; and a text that changes meanwhile is refused."""
+    task = write(tmp_path, source=b"a\nb\nc\nd\n", target=b"A\nB\nC\nD\n")
+    path = tmp_path / "source"
+    before = path.stat()
+    first = task.from_files()["train"]["source"][:]
+    path.write_bytes(b"a\nb\nc\ne\n")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert task.from_files()["train"]["source"][:] == [*first[:3], "e"]
+
+    def changes(*arguments: Path) -> object:
+        path.write_bytes(b"f\n")
+        yield from original(*arguments)
+
+    original = text.read_lines
+    path.write_bytes(b"g\nb\nc\nd\n")
+    monkeypatch.setattr(text, "read_lines", changes)
+    (tmp_path / "target").write_bytes(b"A\n")
+    with pytest.raises(UserError, match="source or .*target was changed while it was read"):
+        task.from_files()
+
+
+FORK = multiprocessing.get_context("fork")  # without the seconds that importing torch takes
+
+
+def rows(log: Path, stop: BaseException | None = None) -> object:
+    """Two rows, which take long; who makes them stands in the ``log``."""
+
+    def generate() -> object:
+        with log.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        yield {"n": 1}
+        if stop is not None:
+            raise stop
+        time.sleep(0.5)
+        yield {"n": 2}
+
+    return generate
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), UserError("bad line"), OSError(28, "full")])
+def test_what_was_interrupted_leaves_nothing(
+    stop: BaseException, tmp_path: Path, cache: Path
+) -> None:
+    """Neither files, which would fill the disk, nor anything that is taken for whole."""
+    log = tmp_path / "log"
+    expected = KeyboardInterrupt if isinstance(stop, KeyboardInterrupt) else UserError
+    with pytest.raises(expected) as error:
+        stored(rows(log, stop), "key")
+    if isinstance(stop, OSError):
+        assert f"{cache} cannot be written (full); set HF_DATASETS_CACHE" in str(error.value)
+    assert not [path for path in cache.rglob("*") if path.is_file() and path.suffix != ".lock"]
+    assert stored(rows(log), "key")["n"][:] == [1, 2]
+
+
+def test_processes_that_want_the_same_text_read_it_once(tmp_path: Path, cache: Path) -> None:
+    """The others wait; after one that was killed the next begins anew."""
+
+    def die() -> object:
+        yield {"n": 1}
+        os._exit(9)
+
+    def both() -> None:
+        os._exit(0 if stored(rows(tmp_path / "log"), "key")["n"][:] == [1, 2] else 1)
+
+    killed = FORK.Process(target=stored, args=(die, "key"))
+    processes = [FORK.Process(target=both) for _ in range(3)]
+    for starting in ([killed], processes):
+        for process in starting:
+            process.start()
+        for process in starting:
+            process.join(60)
+    assert [process.exitcode for process in (killed, *processes)] == [9, 0, 0, 0]
+    assert len((tmp_path / "log").read_text().splitlines()) == 1
+
+
+def test_a_cache_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder, the reason, and where else to go."""
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "file")
+    with pytest.raises(UserError, match=r"file cannot be written \(.*\); set HF_DATASETS_CACHE"):
+        SAMPLE.dataset(0)
+
+
+# -------------------------------------------------------------------------------- what is refused
 
 
 def test_mistakes_in_files_are_named(tmp_path: Path) -> None:
-    """Line counts, missing, empty, not UTF-8 with its line, damaged gzip."""
+    """Line counts, missing, empty, not UTF-8 with its line, damaged gzip, too long a line."""
     good = b"a\nb\nc\nd\n"
     for files, message in (
         ({"s": good, "t": b"a\nb\n"}, "s has 4 lines and .*t has 2"),
-        ({"s": good, "t": b"\n \n"}, "task.target=.*t is empty"),
+        ({"s": b"a\n", "t": good}, "s has 1 lines and .*t has 4"),
+        ({"s": good, "t": b" \n\n \n \n\n"}, "task.target=.*t is empty"),
+        ({"s": b"\n", "t": b"\n"}, "task.source=.*s is empty"),
+        ({"s": b"a\n\n", "t": b"\nb\n"}, "the train text has no pair with words on both sides"),
         ({"s": b"a\nb\xff\nc\nd\n", "t": good}, "task.source=.*s is not UTF-8 in line 2"),
         ({"s.gz": gzip.compress(good)[:-6], "t": good}, "task.source=.*damaged gzip"),
+        ({"s": b"a\n" + b"b" * 10**7, "t": good}, "more than 1,000,000 bytes in line 2; cut it"),
+        ({"s": good, "t": good}, "task.validation_size=1 leaves nothing of 1 training pairs"),
     ):
         with pytest.raises(UserError, match=message):
-            write(tmp_path, **files).dataset(0)
+            dataclasses.replace(write(tmp_path, **files), test_size=3).dataset(0)
     with pytest.raises(UserError, match="task.source=.*nowhere cannot be read"):
         TextTask(data_dir=str(tmp_path), source="nowhere", target="t").dataset(0)
     with pytest.raises(UserError, match="task.data_dir=.*task.hub=bentrevett/multi30k"):
         TextTask(data_dir=str(tmp_path / "none"), source="s", target="t").dataset(0)
     with pytest.raises(UserError, match="must name two files"):
         TextTask().dataset(0)
-    with pytest.raises(UserError, match="task.test_size=500 leaves nothing of 4"):
-        TextTask(data_dir=str(tmp_path), source="t", target="t").dataset(0)
     with pytest.raises(UserError, match="task.vocab_size=100 must be at least 260"):
         TextTask(vocab_size=100)
-
-
-def test_pairs_with_a_blank_side_are_left_out_and_counted(tmp_path: Path, capsys) -> None:
-    """They cannot teach translation; their number is told, not hidden."""
-    data = write(tmp_path, s=b"a\n\nc\nd\ne\n", t=b"A\nB\nC\n \nE\n").dataset(0)
-    assert sum(map(len, data.values())) == 3
-    assert "2 train pairs with a blank side left out" in capsys.readouterr().err
-
-
-def test_a_text_run_ends_with_bleu(tmp_path: Path) -> None:
-    """From two files to translations, BLEU with its signature, and an interval around it."""
-    result = train(
-        configure(
-            "task=text", f"task.data_dir={DATA}", "trainer.steps=30", "trainer.eval_every=15",
-            "trainer.warmup=5", f"output_dir={tmp_path}", "progress=false", "trainer.device=cpu",
-        )
-    )  # fmt: skip
-    translation = result["translation"]
-    assert 0 <= translation["bleu"] <= 100
-    assert "tok:13a" in translation["signature"] and "version:" in translation["signature"]
-    run = next(tmp_path.glob("*/text/*/*"))
-    assert len((run / "translations.txt").read_text().splitlines()) == 20
-
-
-def test_multi30k_as_configured() -> None:
-    """29,000 training, 1,014 validation and 1,000 test pairs."""
-    if not (DATA / "multi30k").is_dir():
-        pytest.skip("data/multi30k is absent; data/README.md says how to get it")
-    data = build_task(configure("task=multi30k", f"task.data_dir={DATA / 'multi30k'}")).dataset(0)
-    assert [len(data[name]) for name in ("train", "validation", "test")] == [29000, 1014, 1000]
-
-
-def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
-    """A fifo has no end until somebody writes, and ``/dev/zero`` none at all."""
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
-        with pytest.raises(UserError, match=f"task.source={path} is no ordinary file"):
-            list(read_sentences(path, "task.source"))
-
-
-def test_a_small_file_that_unpacks_to_a_large_text_is_refused(tmp_path: Path, monkeypatch) -> None:
-    """A thousandth of its text on disk; no more than the limit is ever unpacked."""
-    monkeypatch.setattr(text, "MOST_BYTES", 10**6)
-    path = tmp_path / "bomb.gz"
-    path.write_bytes(gzip.compress(b"a\n" * 10**6))
-    assert path.stat().st_size < 10_000
-    with pytest.raises(UserError, match="holds more than 1,000,000 bytes"):
-        list(read_sentences(path, "task.source"))
-    monkeypatch.setattr(text, "MOST_BYTES", 2 * 10**6)
-    assert len(list(read_sentences(path, "task.source"))) == 10**6
-
-
-def test_one_file_may_hold_both_sides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A .tsv, with what else stands behind a second tab, and a .jsonl; and what is cleaned."""
-    pairs = [("a b", "x y"), ('say "c"', "z"), ("d", "\u2028 w"), ("a b", "x y"), ("e", "v " * 9)]
-    tsv = "".join(f"{s}\t{t}\tCC-BY\n" for s, t in pairs)
-    jsonl = "".join(json.dumps({"de": t, "en": s, "id": 1}) + "\n" for s, t in pairs)
-    (tmp_path / "pairs.tsv").write_text(tsv, "utf-8")
-    (tmp_path / "pairs.jsonl.gz").write_bytes(gzip.compress(jsonl.encode()))
-    held = {"validation_size": 1, "test_size": 1, "data_dir": str(tmp_path)}
-    for name in ("pairs.tsv", "pairs.jsonl.gz"):
-        splits = TextTask(source=name, **held).from_files()
-        rows = splits["train"].to_dict()
-        assert list(zip(rows["source"], rows["target"], strict=True)) == pairs
-        both = TextTask(source=name, **held, test_source=name).test(0)["test"]
-        assert len(both) == len(pairs)
-    assert len(TextTask(source="pairs.tsv", **held, max_ratio=9).from_files()["train"]) == 5
-    clean = TextTask(source="pairs.tsv", **held, max_ratio=3, drop_duplicates=True)
-    capsys.readouterr()
-    assert clean.from_files()["train"]["source"][:] == ["a b", 'say "c"', "d"]
-    said = capsys.readouterr().err
-    assert "1 train pairs of a ratio above task.max_ratio=3 left out" in said
-    assert "1 train pairs that were there before (task.drop_duplicates) left out" in said
-    whole = dataclasses.replace(clean, test_source="pairs.tsv").test(0)
-    assert {name: len(split) for name, split in whole.items()} == {"test": 5}, "tests stay whole"
 
 
 @pytest.mark.parametrize(
@@ -189,7 +401,9 @@ def test_one_file_may_hold_both_sides(tmp_path: Path, capsys: pytest.CaptureFixt
     [
         ("a.tsv", "a\tb\nc d\n", "has no tab in line 2"),
         ("a.jsonl", '{"en": "a", "de": "b"}\n{"en": "a"}\n', "keys en and de in line 2"),
+        ("a.jsonl", '{"en": "a", "de": 1}\n', "has no text in line 1"),
         ("a.jsonl", "[" * 9999, "no object with the keys en and de in line 1"),
+        ("a.jsonl", "3\n", "no object with the keys en and de in line 1"),
     ],
 )
 def test_a_file_that_does_not_hold_both_sides(
@@ -199,6 +413,52 @@ def test_a_file_that_does_not_hold_both_sides(
     (tmp_path / name).write_text(content, "utf-8")
     with pytest.raises(UserError, match=re.escape(said)):
         TextTask(source=str(tmp_path / name)).from_files()
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    """A fifo has no end until somebody writes; the sentence names the key."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="task.source=.*pipe is no ordinary file"):
+        TextTask(source=str(tmp_path / "pipe"), target=str(tmp_path / "pipe")).from_files()
+
+
+def test_a_small_file_that_unpacks_to_one_long_line_is_not_unpacked(tmp_path: Path) -> None:
+    """No more than the longest line there may be is ever in memory."""
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(b"a" * 2 * 10**7))
+    tracemalloc.start()
+    with pytest.raises(UserError, match="more than 1,000,000 bytes in line 1"):
+        list(read_sentences(path, "task.source"))
+    assert tracemalloc.get_traced_memory()[1] < 10**7
+    tracemalloc.stop()
+
+
+# ---------------------------------------------------------------------------------- whole runs
+
+
+def test_a_text_run_ends_with_bleu_and_needs_no_text_to_translate(
+    tmp_path: Path, cache: Path
+) -> None:
+    """BLEU with its signature; after the text and its cache are gone the same translations."""
+    for side in ("en", "de"):
+        shutil.copy(DATA / f"sample.{side}", tmp_path)
+    config = configure(
+        "task=text", f"task.data_dir={tmp_path}", "trainer.steps=30", "trainer.eval_every=15",
+        "trainer.warmup=5", f"output_dir={tmp_path}/o", "progress=false", "trainer.device=cpu",
+    )  # fmt: skip
+    translation = train(config)["translation"]
+    assert 0 <= translation["bleu"] <= 100
+    assert "tok:13a" in translation["signature"] and "version:" in translation["signature"]
+    run = Run.of(config)
+    test = build_task(config).dataset(0)["test"]
+    model, tokenizer, _ = checkpoint.load_model(run)
+    examples = tokenize_split(test, tokenizer)
+    for path in (*tmp_path.glob("sample.*"), cache):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    elsewhere = Run.at(shutil.move(run.directory, tmp_path / "elsewhere"))
+    model, tokenizer, _ = checkpoint.load_model(elsewhere)
+    found = translate(model, tokenizer, examples)
+    assert found == read_lines(elsewhere.translations_file) and len(found) == 20
 
 
 def test_long_sentences_are_left_out_everywhere_and_counted(

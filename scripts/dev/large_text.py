@@ -1,6 +1,6 @@
 """What a text of many pairs costs, in seconds and memory, before and in its first steps:
 
-python scripts/dev/large_text.py FOLDER PAIRS [stream=true|false] [key=value …]
+python scripts/dev/large_text.py FOLDER PAIRS [key=value …]
 
 The pairs are Multi30k's training text (data/multi30k), again and again, with a number after each
 sentence. They, the cache and the run stay in FOLDER. Give the command again, with another seed, for
@@ -9,7 +9,6 @@ a start from the cache.
 
 import gzip
 import itertools
-import os
 import resource
 import sys
 import threading
@@ -18,12 +17,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import datasets
 from hydra import compose, initialize_config_dir
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.data import load
 from wawa_transformer.data.text import TextTask
-from wawa_transformer.train import loop
+from wawa_transformer.train import trainer
 
 TEXT = CONFIG_DIR.parent / "data" / "multi30k"
 
@@ -92,15 +92,13 @@ class Stages:
 
 def main() -> None:
     folder, pairs, *overrides = sys.argv[1:]
-    stream = next((each for each in overrides if each.startswith("stream=")), "stream=true")
-    overrides = [each for each in overrides if each != stream]
-    os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
+    datasets.config.HF_DATASETS_CACHE = Path(folder) / "cache"
     Path(folder).mkdir(parents=True, exist_ok=True)
     make_text(Path(folder), int(pairs))
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
         config = compose("config", [
             "task=text", f"task.data_dir={folder}", f"task.source={pairs}.en",
-            f"task.target={pairs}.de", f"task.{stream}", "task.vocab_size=6000", "trainer=text",
+            f"task.target={pairs}.de", "task.vocab_size=6000", "trainer=text",
             "trainer.steps=20", "trainer.eval_every=20", "trainer.warmup=5", "trainer.device=cpu",
             "trainer.attention_maps=false", f"output_dir={folder}/results", "progress=false",
             *overrides,
@@ -119,7 +117,7 @@ def main() -> None:
     TextTask.tokenizer = stages.timed("vocabulary", TextTask.tokenizer)  # type: ignore[method-assign]
     load.tokenize_split = stages.timed("ids", encode)
     loop.batch_stream = first_batch  # type: ignore[assignment]
-    loop.train(config)
+    trainer.train(config)
     stages.done("the rest")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     print(f"most in memory at once, mapped files with it: {peak:,.0f} MB")

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from datasets import Dataset
 from torch import Tensor
 
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.common.special_ids import PAD
-from wawa_transformer.data import corpus
+from wawa_transformer.data.load import Examples
 
-WINDOW = 2**20  # examples of an epoch that are sorted and cut into batches at a time
+WINDOW = 2**20  # examples that are sorted and cut into batches at a time
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What the model reads and what it should answer; int64, padded with 0 on the right."""
+    """Ids of sources and targets: int64, padded with 0 on the right."""
 
     source: Tensor  # (B,S)
     target_in: Tensor  # (B,T): BOS and the target
@@ -33,17 +31,17 @@ class Batch:
         """Real target tokens, padding left out."""
         return int((self.target_out != PAD).sum())
 
-    def part(self, rank: int, world: int) -> Batch:
-        """Every ``world``-th row from ``rank`` on; where there is none, one with nothing to say."""
-        if world == 1:
+    def shard(self, rank: int, world_size: int) -> Batch:
+        """Every ``world_size``-th row from ``rank`` on; a fully padded target if there is none."""
+        if world_size == 1:
             return self
-        rows = slice(rank, None, world)
+        rows = slice(rank, None, world_size)
         if rank < len(self.source):
             return Batch(self.source[rows], self.target_in[rows], self.target_out[rows])
         return Batch(self.source[:1], self.target_in[:1], torch.full_like(self.target_out[:1], PAD))
 
-    def filled(self, rows: int) -> Batch:
-        """With as many ``rows``; those that are added have nothing to say."""
+    def pad_rows(self, rows: int) -> Batch:
+        """The same batch with ``rows`` rows; new rows have a fully padded target."""
         more = rows - len(self.source)
         source, target_in = (
             torch.cat((t, t[:1].expand(more, -1))) for t in (self.source, self.target_in)
@@ -51,75 +49,11 @@ class Batch:
         return Batch(source, target_in, F.pad(self.target_out, (0, 0, 0, more), value=PAD))
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on ``device``; to a GPU it goes while that is still at work."""
-        every = (self.source, self.target_in, self.target_out)
+        """The same batch on ``device``; a busy GPU is not waited for."""
+        tensors = (self.source, self.target_in, self.target_out)
         if device.type == "cuda":
-            return Batch(*(t.pin_memory().to(device, non_blocking=True) for t in every))
-        return Batch(*(t.to(device) for t in every))
-
-
-@dataclass(frozen=True)
-class RaggedSequences:
-    """Many sequences of ids in one array, on disk or not; item i is the i-th, int64 ``(S,)``."""
-
-    ids: np.ndarray  # of all, end to end
-    sizes: np.ndarray  # (N,)
-    begin: np.ndarray  # (N,): where each begins
-
-    @classmethod
-    def of(cls, sequences: Iterable[Sequence[int]]) -> RaggedSequences:
-        """From lists."""
-        ids, sizes = corpus.end_to_end(sequences)
-        return cls(ids, sizes, corpus.begins(sizes))
-
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    def chosen(self, rows: np.ndarray) -> RaggedSequences:
-        """Those of ``rows`` alone."""
-        return RaggedSequences(self.ids, self.sizes[rows], self.begin[rows])
-
-    def __getitem__(self, i: int) -> Tensor:
-        ids = self.ids[self.begin[i] : self.begin[i] + self.sizes[i]]
-        return torch.from_numpy(ids.astype(np.int64))
-
-    def padded(
-        self, rows: Sequence[int], first: int = 0, last: int = 0, width: int | None = None
-    ) -> Tensor:
-        """Those of ``rows`` without their ``first`` and ``last`` ids, padded: int64 ``(B,S)``.
-
-        S is the longest, unless a ``width`` is given.
-        """
-        begin, size = self.begin[rows][:, None] + first, self.sizes[rows][:, None] - first - last
-        place = np.arange(size.max() if width is None else width)
-        real = place < size  # (B,S)
-        out = np.full(real.shape, PAD, np.int64)
-        out[real] = self.ids[(begin + place)[real]]
-        return torch.from_numpy(out)
-
-
-@dataclass(frozen=True)
-class Examples:
-    """A split as ids: ``source[i]`` ends on EOS, ``target[i]`` stands between BOS and EOS."""
-
-    source: RaggedSequences
-    target: RaggedSequences
-    text: Dataset  # what the ids were made of: columns source, target, length
-
-    @functools.cached_property
-    def length(self) -> list[int]:
-        """The length of each, as its task counts it."""
-        return self.text["length"][:]
-
-    def first(self, count: int) -> Examples:
-        """The first ``count`` of them."""
-        rows = np.arange(min(count, len(self.source)))
-        return Examples(self.source.chosen(rows), self.target.chosen(rows), self.text.select(rows))
-
-    @functools.cached_property
-    def sizes(self) -> np.ndarray:
-        """Positions each example takes on its longer side, ``(N,)``."""
-        return np.maximum(self.source.sizes, self.target.sizes - 1)
+            return Batch(*(t.pin_memory().to(device, non_blocking=True) for t in tensors))
+        return Batch(*(t.to(device) for t in tensors))
 
 
 def batch_indices(
@@ -127,10 +61,10 @@ def batch_indices(
 ) -> Iterator[list[int]]:
     """The batches of one epoch, as indices: a pure function of its arguments.
 
-    Each batch holds at most ``batch_tokens`` padded positions: rows × the longest of them. With
-    ``bucket`` examples of similar size share a batch, and the batches are shuffled: unshuffled,
-    every epoch would run from short sentences to long ones. Both happen within a window of the
-    shuffled epoch, so that what is in memory does not grow with it.
+    Each batch holds at most ``batch_tokens`` padded positions: rows × the longest row. With
+    ``bucket``, examples of similar size share a batch, and the batches are shuffled, or every epoch
+    would go from short sentences to long ones. Sorting and shuffling happen within a window of the
+    shuffled epoch, so that memory does not grow with the epoch.
     """
     widths = np.asarray(sizes)
     longest = widths.max()
@@ -157,10 +91,7 @@ def batch_indices(
 
 
 def collate(examples: Examples, indices: Sequence[int], width: int | None = None) -> Batch:
-    """The examples of ``indices``, padded to their longest: ``(B,S)``, ``(B,T)``, ``(B,T)``.
-
-    With a ``width`` all three are that wide.
-    """
+    """The examples of ``indices`` as one batch, as wide as the longest, or ``width`` wide."""
     return Batch(
         source=examples.source.padded(indices, width=width),
         target_in=examples.target.padded(indices, last=1, width=width),

@@ -1,50 +1,147 @@
-"""A task's splits as ids."""
+"""A task's splits as ids: tokenised, in memory, ready for batches."""
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from datasets import Dataset
+import pyarrow as pa
+import pyarrow.compute as pc
+import tokenizers
+import torch
+from datasets import Dataset, Features, List, Value
+from datasets.fingerprint import Hasher
 from omegaconf import DictConfig
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.common.special_ids import BOS, EOS
-from wawa_transformer.data import corpus
-from wawa_transformer.data.batching import Examples, RaggedSequences
+from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.data.tasks import Task
 from wawa_transformer.data.text import build_task
+
+
+@dataclass(frozen=True)
+class RaggedSequences:
+    """Sequences of ids, end to end in one array; item i is int64 ``(S,)``."""
+
+    # Ids are copied from the memory-mapped Dataset into one array, of two bytes an id. Gathering a
+    # batch of 4,096 tokens from the Dataset takes 2.3 ms, and from the array 0.2 ms (Multi30k,
+    # model=small, one core). That is 0.2% of this core's step, but most of a fast GPU's.
+    ids: np.ndarray  # end to end
+    sizes: np.ndarray  # (N,)
+    begin: np.ndarray  # (N,): the index of each first id
+
+    @classmethod
+    def of(cls, sequences: Iterable[Sequence[int]]) -> RaggedSequences:
+        """Sequences from lists."""
+        lists = pa.array(list(sequences), pa.list_(pa.int32()))
+        return cls.of_column(pa.chunked_array([lists]))
+
+    @classmethod
+    def of_column(cls, column: pa.ChunkedArray) -> RaggedSequences:
+        """Sequences from an Arrow column of lists."""
+        ids, sizes = pc.list_flatten(column).to_numpy(), pc.list_value_length(column).to_numpy()
+        return cls(ids, sizes, sizes.cumsum(dtype=np.int64) - sizes)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def chosen(self, rows: np.ndarray) -> RaggedSequences:
+        """The sequences of ``rows``."""
+        return RaggedSequences(self.ids, self.sizes[rows], self.begin[rows])
+
+    def __getitem__(self, i: int) -> Tensor:
+        ids = self.ids[self.begin[i] : self.begin[i] + self.sizes[i]]
+        return torch.from_numpy(ids.astype(np.int64))
+
+    def padded(
+        self, rows: Sequence[int], first: int = 0, last: int = 0, width: int | None = None
+    ) -> Tensor:
+        """The sequences of ``rows`` without ``first`` and ``last`` ids, padded: int64 ``(B,S)``.
+
+        S is the longest, or ``width``.
+        """
+        begin, size = self.begin[rows][:, None] + first, self.sizes[rows][:, None] - first - last
+        place = np.arange(size.max() if width is None else width)
+        real = place < size  # (B,S)
+        out = np.full(real.shape, PAD, np.int64)
+        out[real] = self.ids[(begin + place)[real]]
+        return torch.from_numpy(out)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A split as ids: ``source[i]`` ends on EOS, ``target[i]`` is between BOS and EOS."""
+
+    source: RaggedSequences
+    target: RaggedSequences
+    text: Dataset  # columns source, target, length
+
+    @functools.cached_property
+    def length(self) -> list[int]:
+        """The length of each example, as its task counts it."""
+        return self.text["length"][:]
+
+    def first(self, count: int) -> Examples:
+        """The first ``count`` examples."""
+        rows = np.arange(min(count, len(self.source)))
+        return Examples(self.source.chosen(rows), self.target.chosen(rows), self.text.select(rows))
+
+    @functools.cached_property
+    def sizes(self) -> np.ndarray:
+        """Positions each example takes on its longer side, ``(N,)``."""
+        return np.maximum(self.source.sizes, self.target.sizes - 1)
+
+
+def to_ids(batch: dict[str, list[str]], tokenizer: Tokenizer) -> dict[str, list[list[int]]]:
+    """Sources and targets as ids, with BOS and EOS where the model needs them."""
+    source, target = (tokenizer.encode_batch_fast(batch[side]) for side in ("source", "target"))
+    return {
+        "source": [[*encoding.ids, EOS] for encoding in source],
+        "target": [[BOS, *encoding.ids, EOS] for encoding in target],
+    }
 
 
 def tokenize_split(
     split: Dataset, tokenizer: Tokenizer, max_tokens: int | None = None, name: str = "training"
 ) -> Examples:
-    """Turn text into ids, once; pairs longer than ``max_tokens`` on either side are left out.
+    """Turn a split's text into ids; leave out pairs longer than ``max_tokens`` on either side.
 
-    How many these are is said, with the ``name`` of the split.
+    The number of pairs left out goes to standard error, with the ``name`` of the split.
     """
-    source = RaggedSequences(*corpus.ids_of(split, "source", tokenizer, [], [EOS]))
-    target = RaggedSequences(*corpus.ids_of(split, "target", tokenizer, [BOS], [EOS]))
-    rows = corpus.rows_of(split)
+    kind = Value(np.min_scalar_type(tokenizer.get_vocab_size()).name)
+    # A fingerprint of our own: the function alone does not say which library has cut the words.
+    key = (split._fingerprint, tokenizer.to_str(), tokenizers.__version__)
+    ids = split.map(
+        to_ids,
+        batched=True,
+        remove_columns=split.column_names,
+        features=Features({"source": List(kind), "target": List(kind)}),
+        fn_kwargs={"tokenizer": tokenizer},
+        new_fingerprint=Hasher.hash(key),
+    ).data
+    source, target = (RaggedSequences.of_column(ids.column(side)) for side in ("source", "target"))
     if max_tokens is not None:
         fits = (source.sizes <= max_tokens) & (target.sizes <= max_tokens + 1)
-        kept = np.flatnonzero(fits[rows])
+        kept = np.flatnonzero(fits)
         if not len(kept):
             raise UserError(
                 f"no {name} pair is shorter than task.max_tokens={max_tokens}; raise it."
             )
-        if left := len(rows) - len(kept):
+        if left := len(fits) - len(kept):
             said = f"{left} {name} pairs of {max_tokens} tokens or more left out (task.max_tokens)"
             print(said, file=sys.stderr)
-            rows, split = rows[kept], corpus.chosen(split, kept)
-    return Examples(source.chosen(rows), target.chosen(rows), split)
+            return Examples(source.chosen(kept), target.chosen(kept), split.select(kept))
+    return Examples(source, target, split)
 
 
 @dataclass(frozen=True)
 class Data:
-    """What is learned from: the splits of a task as ids, the same whatever learns from them."""
+    """The splits of a task as ids, the same for every encoding."""
 
     task: Task
     seed: int
@@ -54,20 +151,20 @@ class Data:
     test: Examples
 
 
-LAST: list[Data] = []  # what this process has kept, one or none
+LAST: list[Data] = []  # the data this process loaded last, or nothing
 
 
 def load_data(config: DictConfig, tokenizer: Tokenizer | None = None) -> Data:
-    """The data of a run; a ``tokenizer`` comes with one that goes on.
+    """The data of a run; a resumed run brings its own ``tokenizer``.
 
-    A study's runs differ in their encoding before they differ in their data, so what was last made
-    in this process is used again where it would be the same.
+    Consecutive runs of a study differ in their encoding and share their data, so the last data of
+    this process is used again if it is the same.
     """
     task, own = build_task(config), tokenizer is None
     for data in LAST:
         if own and (data.task, data.seed) == (task, config.seed):
             return data
-    LAST.clear()  # first: there need not be memory for two
+    LAST.clear()  # first, since memory may not hold two
     splits = task.dataset(config.seed)
     if tokenizer is None:
         tokenizer = task.tokenizer(splits)

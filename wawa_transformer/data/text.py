@@ -1,37 +1,45 @@
 """Parallel text: two files of one sentence a line, or a hub dataset, and a joint BPE vocabulary.
 
-With it every task there is has been defined: :func:`build_task` chooses among them.
+``datasets`` keeps everything made of a text in its own cache, by fingerprint, and maps the files
+into memory. The first fingerprint is a hash of the text's contents, and each later step derives its
+own. A changed text is therefore read again, and an unchanged text is read once.
+
+This module defines the last task: :func:`build_task` chooses among all of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gzip
+import hashlib
 import itertools
 import json
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
-import numpy as np
+import datasets
 import tokenizers
-from datasets import Dataset, DatasetDict, load_dataset
+from datasets import Dataset, DatasetDict, Features, Value, load_dataset
+from datasets.exceptions import DatasetGenerationError
+from datasets.fingerprint import Hasher
 from omegaconf import DictConfig
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from wawa_transformer.common.schema import UserError, choose, setting, typed
-from wawa_transformer.data import corpus
-from wawa_transformer.data.cache import cached
 from wawa_transformer.data.tasks import SPECIAL_TOKENS, TASKS, Task
 
-MOST_BYTES = 2**31  # of one text, unpacked, in memory
-LONGEST_LINE = 10**6  # bytes, of a text on disk
+LONGEST_LINE = 10**6  # bytes
 VOCABULARY_PAIRS = 2**20  # a vocabulary is made from as many pairs at most, evenly taken
 HELD_OUT_SEED = 20170612  # which pairs are held out does not depend on the run's seed
+PAIR = Features({"source": Value("string"), "target": Value("string"), "length": Value("int64")})
+
+datasets.disable_progress_bars()
 
 
 @dataclass
@@ -43,9 +51,6 @@ class TextTask(Task, kind="text"):
     ``.jsonl``), or from the hub dataset ``hub``. Validation and test pairs are
     read from their own files or splits where there are any, and else held out of the training
     pairs: the same ones under every seed, so that all runs are tested on the same text.
-
-    With ``stream`` the training pairs are read line by line into files on disk, once, and mapped
-    from there, with the same vocabulary, ids and batches as from memory (see ``corpus``).
 
     ``length`` is the number of source words, rounded up to a multiple of ``length_bin``.
     """
@@ -69,7 +74,6 @@ class TextTask(Task, kind="text"):
     max_ratio: float | None = setting(None, least=1)  # and training pairs whose words differ more
     drop_duplicates: bool = False  # and training pairs that were there before
     length_bin: int = setting(5, least=1, most=10**6)
-    stream: bool = False  # training pairs stay on disk: for a text that does not fit into memory
 
     translates: ClassVar[bool] = True
 
@@ -79,22 +83,17 @@ class TextTask(Task, kind="text"):
 
     def dataset(self, seed: int) -> DatasetDict:
         splits = self.from_hub() if self.hub else self.from_files()
-        train = splits["train"]
-        rows = np.arange(len(train))
         for name, size in (("test", self.test_size), ("validation", self.validation_size)):
             if name in splits:
                 continue
-            if size >= len(rows):
+            train = splits["train"]
+            if size >= len(train):
                 raise UserError(
-                    f"task.{name}_size={size} leaves nothing of {len(rows)} training "
+                    f"task.{name}_size={size} leaves nothing of {len(train)} training "
                     f"pairs; lower it, or name files in task.{name}_source and task.{name}_target."
                 )
-            order = np.random.default_rng(HELD_OUT_SEED).permutation(len(rows))
-            held_out = train.select(rows[order[:size]])
-            splits[name] = Dataset.from_dict(held_out.to_dict())  # in memory
-            rows = rows[order[size:]]
-        if len(rows) < len(train):
-            splits["train"] = corpus.chosen(train, rows)
+            parts = train.train_test_split(size, seed=HELD_OUT_SEED)
+            splits["train"], splits[name] = parts["train"], parts["test"]
         return DatasetDict({name: splits[name] for name in ("train", "validation", "test")})
 
     def test(self, seed: int) -> DatasetDict:
@@ -123,30 +122,27 @@ class TextTask(Task, kind="text"):
 
     def tokenizer(self, data: DatasetDict) -> Tokenizer:
         """A joint byte-level BPE of the training text (Sennrich et al. 2016)."""
-        tokenizer = Tokenizer(models.BPE())
-        tokenizer.normalizer = normalizers.NFC()
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-        tokenizer.decoder = decoders.ByteLevel()
-        trainer = trainers.BpeTrainer(
-            vocab_size=self.vocab_size,
-            special_tokens=SPECIAL_TOKENS,
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        )
         train = data["train"]
         step = -(-len(train) // VOCABULARY_PAIRS)
-        texts: Iterable[str] | Iterable[list[str]]
-        if train.cache_files:
-            texts, names = corpus.sentences(train, step), [corpus.name_of(train), str(step)]
-        else:
-            texts = names = [*train["source"][:][::step], *train["target"][:][::step]]
 
-        def make() -> bytes:
+        def rows() -> Iterator[dict[str, str]]:
+            tokenizer = Tokenizer(models.BPE())
+            tokenizer.normalizer = normalizers.NFC()
+            tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+            tokenizer.decoder = decoders.ByteLevel()
+            trainer = trainers.BpeTrainer(
+                vocab_size=self.vocab_size,
+                special_tokens=SPECIAL_TOKENS,
+                initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+                show_progress=False,
+            )
+            batches = train.select(range(0, len(train), step)).iter(1000)
+            texts = (batch[side] for batch in batches for side in ("source", "target"))
             tokenizer.train_from_iterator(texts, trainer)
-            return tokenizer.to_str().encode()
+            yield {"tokenizer": tokenizer.to_str()}
 
-        key = "\0".join(("bpe", tokenizers.__version__, str(self.vocab_size), *names))
-        trained = Tokenizer.from_str(cached(key, make).decode())
+        key = (train._fingerprint, step, self.vocab_size, tokenizers.__version__)
+        trained = Tokenizer.from_str(stored(rows, key)[0]["tokenizer"])
         trained.encode_special_tokens = True  # "[EOS]" in a text is text; no part of the JSON
         return trained
 
@@ -175,7 +171,7 @@ class TextTask(Task, kind="text"):
         both = source is not None and Path(source.removesuffix(".gz")).suffix in (".tsv", ".jsonl")
         if both and target is None:
             path = folder / source
-            return self.pairs(self.from_one(path, f"task.{prefix}source"), split, [path])
+            return self.read(self.from_one(path, f"task.{prefix}source"), split, [path])
         if both or (source is None) != (target is None):
             raise UserError(
                 f"task.{prefix}source and task.{prefix}target go together; give both, or in "
@@ -184,12 +180,12 @@ class TextTask(Task, kind="text"):
         if source is None:
             return None
         paths = [folder / source, folder / target]
-        return self.pairs(self.from_two(paths, prefix), split, paths)
+        return self.read(self.from_two(paths, prefix), split, paths)
 
     def from_two(self, paths: list[Path], prefix: str) -> Iterator[tuple[str, str]]:
         """Line n of one file beside line n of the other."""
         keys = f"task.{prefix}source", f"task.{prefix}target"
-        sides = (self.sentences(*each) for each in zip(paths, keys, strict=True))
+        sides = (read_sentences(*each) for each in zip(paths, keys, strict=True))
         lines = [0, 0]
         for source, target in itertools.zip_longest(*sides):
             lines[0] += source is not None
@@ -205,7 +201,7 @@ class TextTask(Task, kind="text"):
     def from_one(self, path: Path, key: str) -> Iterator[tuple[str, str]]:
         """Both sides from one file: columns with a tab between them, or objects with two keys."""
         keys = (self.source_column, self.target_column)
-        for number, line in enumerate(self.sentences(path, key), 1):
+        for number, line in enumerate(read_sentences(path, key), 1):
             if path.name.removesuffix(".gz").endswith(".tsv"):
                 pair = line.split("\t")[:2]  # what follows is whose they are, or a score
                 wrong = len(pair) < 2 and "no tab"
@@ -221,11 +217,6 @@ class TextTask(Task, kind="text"):
                     f"target in a .tsv, and task.source_column and task.target_column in a .jsonl."
                 )
             yield pair[0], pair[1]
-
-    def sentences(self, path: Path, key: str) -> Iterator[str]:
-        """The lines of a file: of a training text that stays on disk however many."""
-        streams = self.stream and key in ("task.source", "task.target")
-        return read_sentences(path, key, streams)
 
     def from_hub(self) -> dict[str, Dataset]:
         """The splits of a hub dataset, or of a local folder in a format ``datasets`` knows."""
@@ -246,7 +237,7 @@ class TextTask(Task, kind="text"):
                     f"task.{key}={column} is not a column of {self.hub}; it has {columns}."
                 )
         return {
-            name: self.pairs(self.columns(split), name, files_of(split))
+            name: self.read(self.columns(split), name, files_of(split))
             for name, split in loaded.items()
             if name in ("train", "validation", "test")
         }
@@ -254,83 +245,135 @@ class TextTask(Task, kind="text"):
     def columns(self, split: Dataset) -> Iterator[tuple[str, str]]:
         """Both sides from a dataset."""
         keys = [self.source_column, self.target_column]
-        for batch in split.select_columns(keys).iter(corpus.AT_ONCE):
+        for batch in split.select_columns(keys).iter(1000):
             yield from zip(*(batch[key] for key in keys), strict=True)
 
-    def pairs(self, every: Iterable[tuple[str, str]], split: str, files: list[Path]) -> Dataset:
-        """Pairs with their length, without those that teach nothing; what is left out is said."""
-        train, said = split == "train", dict[str, int]()
-        again = ""
-        if train and self.drop_duplicates:
-            again = "that were there before (task.drop_duplicates)"
-        rows = self.clean(every, split, said)
-        if train and self.stream:
-            names = self.source_column, self.target_column
-            settings = (*names, self.max_ratio, self.length_bin)
-            found, said = corpus.on_disk(rows, files, settings, said, again)
-        else:
-            held = list(rows)
-            if again:
-                once = list(dict.fromkeys(held))
-                said[again], held = len(held) - len(once), once
-            found = Dataset.from_dict(corpus.columns(held))
-        for what, count in said.items():
-            if count:
-                print(f"{count} {split} pairs {what} left out", file=sys.stderr)
-        return found
+    def read(self, pairs: Iterator[tuple[str, str]], split: str, files: list[Path]) -> Dataset:
+        """Store ``pairs`` with their length, and leave out those that teach nothing.
 
-    def clean(
-        self, pairs: Iterable[tuple[str, str]], split: str, said: dict[str, int]
-    ) -> Iterator[corpus.Row]:
-        """The pairs that can teach something, with their length; ``said`` counts the others."""
-        limit = self.max_ratio if split == "train" else None
-        blank, uneven, kept = 0, 0, 0
-        for source, target in pairs:
-            if not (source.strip() and target.strip()):
-                blank += 1
-                continue
-            words = len(source.split())
-            if limit is not None:
-                less, more = sorted((words, len(target.split())))
-                if more > less * limit:
-                    uneven += 1
-                    continue
-            kept += 1
-            yield source, target, -(-words // self.length_bin) * self.length_bin
-        if not kept + uneven:
+        The ``pairs`` are read only if the contents of the ``files`` are new.
+        """
+        before = digest(files)
+
+        def rows() -> Iterator[dict[str, str | int]]:
+            for source, target in pairs:
+                length = -(-len(source.split()) // self.length_bin) * self.length_bin
+                yield {"source": source, "target": target, "length": length}
+            if digest(files) != before:
+                raise UserError(
+                    f"{' or '.join(map(str, files))} was changed while it was read; give the same "
+                    f"command again."
+                )
+
+        names = [path.name for path in files]
+        key = (before, names, self.source_column, self.target_column, self.length_bin)
+        return self.clean(stored(rows, key, PAIR), split)
+
+    def clean(self, found: Dataset, split: str) -> Dataset:
+        """The pairs that can teach something; how many others there are is printed."""
+        kept = without(found, split, "with a blank side", both_sides)
+        if not len(kept):
             raise UserError(f"the {split} text has no pair with words on both sides.")
-        if not kept:
-            raise UserError(f"task.max_ratio={limit:g} leaves no pair; raise it.")
-        said["with a blank side"] = blank
-        if limit is not None:
-            said[f"of a ratio above task.max_ratio={limit:g}"] = uneven
+        if split != "train":
+            return kept
+        if self.max_ratio is not None:
+            what = f"of a ratio above task.max_ratio={self.max_ratio:g}"
+            kept = without(kept, split, what, similar, limit=self.max_ratio)
+            if not len(kept):
+                raise UserError(f"task.max_ratio={self.max_ratio:g} leaves no pair; raise it.")
+        if self.drop_duplicates:
+            what = "that were there before (task.drop_duplicates)"
+            kept = without(kept, split, what, unseen, seen=set())
+        return kept
+
+
+def stored(
+    rows: Callable[[], Iterator[dict[str, Any]]], key: object, features: Features | None = None
+) -> Dataset:
+    """The dataset of ``rows``, which are generated once for each ``key``.
+
+    Processes that want the same rows wait for the process that generates them. If that is
+    interrupted, nothing is kept.
+
+    Raises:
+        UserError: ``rows`` raised it, or the cache of ``datasets`` cannot be written.
+    """
+    try:
+        return Dataset.from_generator(rows, features, fingerprint=Hasher.hash(key))
+    except (DatasetGenerationError, OSError) as error:
+        cause = error.__cause__ or error
+        if isinstance(cause, OSError):
+            raise UserError(
+                f"{datasets.config.HF_DATASETS_CACHE} cannot be written "
+                f"({cause.strerror or cause}); set HF_DATASETS_CACHE to a folder of yours that has "
+                f"room."
+            ) from None
+        raise cause from None
 
 
 def files_of(split: Dataset) -> list[Path]:
-    """Those that a dataset is mapped from."""
+    """The files that a dataset is mapped from."""
     return [Path(each["filename"]) for each in split.cache_files]
 
 
-def read_sentences(path: Path, key: str, stream: bool = False) -> Iterator[str]:
+def digest(files: list[Path]) -> list[str]:
+    """The SHA-256 of each file's contents.
+
+    A file that cannot be read has none. Whoever reads the file says why.
+    """
+    found = []
+    for path in filter(os.path.isfile, files):  # a pipe would be waited for without end
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            found.append(hashlib.file_digest(file, "sha256").hexdigest())
+    return found
+
+
+def without(
+    found: Dataset, split: str, what: str, keeps: Callable[..., list[bool]], **settings: Any
+) -> Dataset:
+    """The pairs that ``keeps`` keeps; how many are left out is printed."""
+    kept = found.filter(keeps, input_columns=["source", "target"], batched=True, fn_kwargs=settings)
+    left = len(found) - len(kept)
+    if not left:
+        return found
+    print(f"{left} {split} pairs {what} left out", file=sys.stderr)
+    return kept
+
+
+def both_sides(sources: list[str], targets: list[str]) -> list[bool]:
+    """Whether each pair has words on both sides."""
+    return [bool(s.strip() and t.strip()) for s, t in zip(sources, targets, strict=True)]
+
+
+def similar(sources: list[str], targets: list[str], limit: float) -> list[bool]:
+    """Whether neither side of each pair has more than ``limit`` times the words of the other."""
+    words = ((len(s.split()), len(t.split())) for s, t in zip(sources, targets, strict=True))
+    return [max(pair) <= min(pair) * limit for pair in words]
+
+
+def unseen(sources: list[str], targets: list[str], seen: set[bytes]) -> list[bool]:
+    """Whether each pair is new; ``seen`` grows by the 128-bit hash of each."""
+    new = []
+    for source, target in zip(sources, targets, strict=True):
+        pair = f"{len(source)} {source} {target}"
+        key = hashlib.blake2b(pair.encode(), digest_size=16).digest()
+        new.append(key not in seen)
+        seen.add(key)
+    return new
+
+
+def read_sentences(path: Path, key: str) -> Iterator[str]:
     """The lines of a UTF-8 text file, plain or gzipped, one by one.
 
-    With ``stream`` there may be any number of them, and otherwise as many as fit into memory.
-
     Raises:
-        UserError: missing, empty, damaged, too large or not UTF-8 (with the line), naming ``key``.
+        UserError: missing, empty, damaged or not UTF-8 (with the line), naming ``key``.
     """
-    size, blank = 0, True
-    for number, line in enumerate(read_lines(path, key, LONGEST_LINE if stream else MOST_BYTES), 1):
-        size += len(line)
-        if stream and len(line) > LONGEST_LINE:
+    blank = True
+    for number, line in enumerate(read_lines(path, key), 1):
+        if len(line) > LONGEST_LINE:
             raise UserError(
                 f"{key}={path} has more than {LONGEST_LINE:,} bytes in line {number}; cut it into "
                 f"sentences."
-            )
-        if not stream and size > MOST_BYTES:
-            raise UserError(
-                f"{key}={path} holds more than {MOST_BYTES:,} bytes of text, which are read into "
-                f"memory; leave a training text on disk with task.stream=true, or split it."
             )
         blank = blank and not line.strip()
         try:
@@ -343,8 +386,8 @@ def read_sentences(path: Path, key: str, stream: bool = False) -> Iterator[str]:
         raise UserError(f"{key}={path} is empty; it must hold one sentence a line.")
 
 
-def read_lines(path: Path, key: str, most: int) -> Iterator[bytes]:
-    """The lines of a file, plain or gzipped, with their ends; of a longer one ``most`` + 1 bytes.
+def read_lines(path: Path, key: str) -> Iterator[bytes]:
+    """The lines of a file, plain or gzipped; of a longer one ``LONGEST_LINE`` + 1 bytes.
 
     They end at a line feed alone: ``splitlines`` also cuts at rarer separators, which would
     misalign two sides.
@@ -354,7 +397,7 @@ def read_lines(path: Path, key: str, most: int) -> Iterator[bytes]:
         raise UserError(f"{key}={path} is no ordinary file; write the text into one first.")
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            while line := file.readline(most + 1):
+            while line := file.readline(LONGEST_LINE + 1):
                 yield line
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise UserError(f"{key}={path} is a damaged gzip file; fetch it again.") from None

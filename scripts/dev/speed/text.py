@@ -13,8 +13,8 @@ from speed import peers
 from speed.model import training_steps
 from speed.timing import ratio, turns_of
 from wawa_transformer.common.files import CONFIG_DIR
-from wawa_transformer.data.batching import Examples, RaggedSequences, batch_indices, collate
-from wawa_transformer.data.corpus import begins
+from wawa_transformer.data.batching import batch_indices, collate
+from wawa_transformer.data.load import Examples, RaggedSequences
 from wawa_transformer.model.transformer import Transformer
 
 # Positions that Multi30k's training captions take, EOS included: benchmarks/README.md.
@@ -68,9 +68,8 @@ def captions(vocab: int) -> Examples:
     random = np.random.default_rng(0)
 
     def words(sizes: np.ndarray) -> RaggedSequences:
-        return RaggedSequences(
-            random.integers(4, vocab, sizes.sum(), np.int32), sizes, begins(sizes)
-        )
+        ids = random.integers(4, vocab, sizes.sum(), np.int32)
+        return RaggedSequences.of(np.split(ids, sizes.cumsum()[:-1]))
 
     source, target = (
         np.repeat(counts[side].to_numpy(), counts["pairs"]) for side in ("source", "target")
