@@ -18,16 +18,16 @@ from sacrebleu.metrics import BLEU
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.data.batching import Examples
-from wawa_transformer.data.load import tokenize_split
+from wawa_transformer.data.load import Examples, tokenize_split
 from wawa_transformer.data.tasks import TASKS, Task
 from wawa_transformer.data.text import TextTask, build_task
 from wawa_transformer.decode import translation
 from wawa_transformer.decode.strategies import DecodingStrategy, build_strategy
 from wawa_transformer.run.cli import script
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train import checkpoint, evaluation
+from wawa_transformer.train import evaluation
 from wawa_transformer.train.evaluation import METRICS, SHOWN
+from wawa_transformer.train.load import load_model, open_trained
 
 TOLERANCE = 1e-5  # other processors round otherwise
 
@@ -127,7 +127,7 @@ def table_of(task: Task, result: dict[str, Any], bleu: dict[int, float]) -> Tabl
 
 @script("evaluate")
 def main(config: DictConfig) -> None:
-    run, model, tokenizer, trained = checkpoint.open_trained(config)
+    run, model, tokenizer, trained = open_trained(config)
     method = build_strategy(config)
     tests = tests_of(trained, config)
     translates = next(iter(tests.values())).translates
@@ -135,7 +135,7 @@ def main(config: DictConfig) -> None:
     if config.against:
         if not translates:
             raise UserError(f"against={config.against} is for runs that translate; leave it out.")
-        other = checkpoint.load_model(
+        other = load_model(
             Run.at(Path(config.against)), config.checkpoint, next(model.parameters()).device
         )
     if not translates and method.kind != "greedy":

@@ -7,13 +7,13 @@ from omegaconf import DictConfig
 from wawa_transformer.run.cli import script
 from wawa_transformer.run.export import to_ctranslate2, to_safetensors
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train import checkpoint
+from wawa_transformer.train.load import load_model
 
 
 @script("export")
 def main(config: DictConfig) -> None:
     run = Run.at(Path(config.run))
-    model, tokenizer, trained = checkpoint.load_model(run, config.checkpoint)
+    model, tokenizer, trained = load_model(run, config.checkpoint)
     directory = Path(config.directory or run.directory / config.format)
     if config.format == "ctranslate2":
         words = [tokenizer.id_to_token(id) or "" for id in range(tokenizer.get_vocab_size())]

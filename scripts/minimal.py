@@ -7,8 +7,8 @@
 Each command trains a model to reverse digits, 3 1 4 -> 4 1 3, in less than a minute on one core.
 At the end it prints the exact match at each length: the share of test sources whose whole answer is
 right. Training uses lengths 1 to 10. The test uses lengths 1 to 13, and sources that training never
-shows. With either encoding the model learns the trained lengths, and fails at longer ones. Without
-an encoding the model fails from length 2 on; `ceiling` below says why.
+shows. With either encoding the model learns the trained lengths, and gets most longer ones wrong.
+Without an encoding the model fails from length 2 on; `ceiling` below says why.
 
 Read from top to bottom: encodings, layers, model, task, training. The file needs torch alone. The
 package `wawa_transformer` has the same model with the same parameter names, except that `norms.0`

@@ -14,19 +14,19 @@ from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.lesson.serve import Served, application
 from wawa_transformer.run.cli import script
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train import checkpoint
+from wawa_transformer.train.load import load_model, open_trained
 
 LOCAL = ["127.0.0.1", "localhost"]
 
 
 @script("serve")
 def main(config: DictConfig) -> None:
-    run, model, tokenizer, _ = checkpoint.open_trained(config)
+    run, model, tokenizer, _ = open_trained(config)
     served = [Served(run, model, tokenizer)]
     device = next(model.parameters()).device
     for directory in config.beside:
         other = Run.at(Path(directory))
-        served.append(Served(other, *checkpoint.load_model(other, config.checkpoint, device)[:2]))
+        served.append(Served(other, *load_model(other, config.checkpoint, device)[:2]))
     app = application(served, build_strategy(config), LOCAL if config.host in LOCAL else None)
     try:
         server = make_server(config.host, config.port, app)

@@ -12,7 +12,7 @@ from wawa_transformer.run.cli import default_study_name, is_single_run, script
 from wawa_transformer.run.distributed import is_main
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.evaluation import SHOWN
-from wawa_transformer.train.loop import train, train_and_record_failure
+from wawa_transformer.train.trainer import train, train_and_record_failure
 
 
 @script(several=True)

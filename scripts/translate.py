@@ -17,7 +17,8 @@ from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.decode.translation import Hypothesis, hypotheses, read, unknown
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run.cli import script
-from wawa_transformer.train import checkpoint, evaluation
+from wawa_transformer.train import evaluation
+from wawa_transformer.train.load import open_trained
 from wawa_transformer.train.tracking import attention_picture, cross_attention
 
 AT_ONCE = 2**16  # bytes that are read, and so lines that are translated, together
@@ -58,7 +59,7 @@ def texts(lines: list[bytes], before: int) -> tuple[list[str], UserError | None]
 
 @script("translate")
 def main(config: DictConfig) -> None:
-    _, model, tokenizer, _ = checkpoint.open_trained(config)
+    _, model, tokenizer, _ = open_trained(config)
     method, number, picture = build_strategy(config), 0, config.attention
     if picture and Path(picture).suffix not in PICTURES:
         raise UserError(f"attention={picture} must end in one of {', '.join(PICTURES)}.")

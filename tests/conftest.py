@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import datasets
 import hypothesis
 import pytest
 import torch
@@ -34,6 +35,11 @@ TINY = [
     "trainer.log_every=5", "trainer.batch_tokens=64", "trainer.device=cpu",
     "trainer.attention_maps=false", "progress=false",
 ]  # fmt: skip
+
+# What another version of the code has kept of a text is not found again.
+CACHE = tempfile.TemporaryDirectory()
+os.environ["HF_DATASETS_CACHE"] = CACHE.name  # of scripts
+datasets.config.HF_DATASETS_CACHE = Path(CACHE.name)
 
 torch.set_num_threads(1)
 # A clock decides no test: on a busy machine the first example of a test may take a second.

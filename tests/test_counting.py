@@ -13,12 +13,8 @@ from hypothesis import strategies as st
 from wawa_transformer import Transformer
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.text import build_task
-from wawa_transformer.positional.base import (
-    Encoding,
-    EncodingContext,
-    SequenceTooLong,
-    build_encoding,
-)
+from wawa_transformer.positional import build_encoding
+from wawa_transformer.positional.base import Encoding, EncodingContext, SequenceTooLong
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.config import build_model
 
@@ -130,7 +126,9 @@ def test_random_positions_are_drawn_from_all_and_spaced_in_evaluation() -> None:
     assert count.target(6, 2).index.flatten().tolist() == [12, 14]
     assert counting.longest(None) == 15
     counting.check_length(15)
-    with pytest.raises(SequenceTooLong, match=r"16 positions .* set pe.randomized=31 or more"):
+    with pytest.raises(
+        SequenceTooLong, match=r"16 positions .* set pe.random_positions=31 or more"
+    ):
         counting(torch.ones(1, 16, dtype=torch.int64), training=False)
 
 
@@ -194,10 +192,10 @@ def encodings(kind: str, cross: str | None = None, heads: int = 2) -> list[Encod
     [
         ({"origin": "middle"}, None, "pe.origin=middle does not exist; choose one of start, end"),
         ({"target_origin": "end"}, None, "pe.target_origin=end would need the length of a target"),
-        ({"moved": 2**40}, None, "pe.moved=1099511627776 must be at least 0 and at most"),
+        ({"moved": 2**40}, None, "pe.max_shift=1099511627776 must be at least 0 and at most"),
         ({"stride": 10, "randomized": 9}, None, "pe.stride=10 must be 1 without"),
-        ({"moved": 3, "randomized": 9}, None, "pe.moved=3 and pe.randomized=9 exclude each other"),
-        ({"moved": 3}, ("t5",), "pe.moved=3 moves all positions alike, and pe.kind=t5 sees"),
+        ({"moved": 3, "randomized": 9}, None, "pe.max_shift=3 and pe.random_positions=9 exclude each other"),
+        ({"moved": 3}, ("t5",), "pe.max_shift=3 moves all positions alike, and pe.kind=t5 sees"),
         ({"origin": "end"}, ("alibi",), "pe.origin=end mirrors the distances within the source"),
         ({"origin": "both"}, ("learned", None, 1), "pe.origin=both divides the heads between"),
         ({"origin": "end"}, ("none",), "pe.kind=none counts no positions"),
@@ -262,14 +260,14 @@ def test_cross_attention_takes_relative_encodings_alone(pe: str, cross: str, mes
 
 
 def test_the_word_after_which_counting_restarts_is_looked_up(tiny) -> None:
-    """pe.restart is a word of the task; one that is none would change nothing, and is refused."""
+    """pe.reset_token is a word of the task; one that is none would change nothing, and is refused."""
     for word, same in (("+", False), ("null", True)):
-        config = tiny("task=addition", "pe=sinusoidal", f"pe.restart={word}")
+        config = tiny("task=addition", "pe=sinusoidal", f"pe.reset_token={word}")
         tokenizer = build_task(config).tokenizer({})  # type: ignore[arg-type]
         model = build_model(config, tokenizer)
         ids = torch.tensor([tokenizer.encode("3 4 + 5 6").ids])
         straight = torch.arange(5)[None, None]
         assert torch.equal(model.count(ids).source.index, straight) == same
-    config = tiny("task=letters", "pe.restart=+")
-    with pytest.raises(UserError, match=r"^pe.restart=\+ is no word of this task's vocabulary"):
+    config = tiny("task=letters", "pe.reset_token=+")
+    with pytest.raises(UserError, match=r"^pe.reset_token=\+ is no word of this task's vocabulary"):
         build_model(config, build_task(config).tokenizer({}))  # type: ignore[arg-type]

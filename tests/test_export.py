@@ -20,7 +20,7 @@ from wawa_transformer.decode.translation import read
 from wawa_transformer.run.export import from_safetensors, to_ctranslate2
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint
-from wawa_transformer.train.loop import train
+from wawa_transformer.train.trainer import train
 
 DATA = CONFIG_DIR.parent / "data"
 

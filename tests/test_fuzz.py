@@ -30,7 +30,7 @@ from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.positional.base import ENCODINGS, EncodingContext
 from wawa_transformer.run.cli import check_groups, explain, fields, validate
 from wawa_transformer.run.config import Config
-from wawa_transformer.train.loop import train
+from wawa_transformer.train.trainer import train
 
 # As they are typed. Hydra reads some as null, truth, number, list, dictionary or interpolation.
 STRANGE = [
@@ -168,7 +168,7 @@ def is_small(config: DictConfig) -> bool:
         model.d_model <= 64
         and model.num_layers <= 2
         and model.d_ff <= 256
-        and trainer.steps * trainer.accumulate <= 4
+        and trainer.steps * trainer.grad_accum_steps <= 4
         and trainer.batch_tokens <= 2**12
         and trainer.device == "cpu"
         and not trainer.compile

@@ -21,7 +21,8 @@ from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.model.loss import loss_and_nll
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import Stopped
-from wawa_transformer.train.loop import batch_stream, train
+from wawa_transformer.train.loop import batch_stream
+from wawa_transformer.train.trainer import train
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 Tiny = Callable[..., DictConfig]
@@ -128,7 +129,10 @@ def test_the_same_seed_gives_the_same_bits_and_so_does_a_run_that_was_stopped(
 def test_nothing_is_compiled_again_in_the_steady_state(tiny: Tiny) -> None:
     """With lengths padded to a multiple: a graph for each shape of the first epoch."""
     config = tiny(
-        "trainer.pad_to=8", "trainer.bucket=true", "task.max_length=12", "task.test_max_length=12"
+        "trainer.pad_to_multiple_of=8",
+        "trainer.bucket=true",
+        "task.max_length=12",
+        "task.test_max_length=12",
     )
     task = build_task(config)
     data = task.dataset(0)

@@ -14,7 +14,8 @@ from test_relative import DH, H, heads, make, scores
 from torch import Tensor
 
 from wawa_transformer import Transformer
-from wawa_transformer.positional.base import EncodingContext, Positions, build_encoding, consecutive
+from wawa_transformer.positional import build_encoding
+from wawa_transformer.positional.base import EncodingContext, Positions, consecutive
 from wawa_transformer.train.tracking import attention_maps
 
 PAIRS = [(i, j) for i in range(4) for j in range(8)]  # queries 3 … 6, keys 0 … 7

@@ -19,11 +19,15 @@ from wawa_transformer.data.load import tokenize_split
 from wawa_transformer.data.text import build_task
 from wawa_transformer.decode import translation
 from wawa_transformer.fast import linear
-from wawa_transformer.fast.linear import Linear, linear, mkl_alone, mkl_is_slow, weights_stay
+from wawa_transformer.fast.linear import (
+    mkl_alone,
+    mkl_is_slow,
+    weights_stay,
+)
 from wawa_transformer.model import loss
 from wawa_transformer.run import device as run_device
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train.loop import train
+from wawa_transformer.train.trainer import train
 
 pytestmark = pytest.mark.skipif(
     not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this torch has no oneDNN"

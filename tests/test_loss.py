@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, chi2
 
-from wawa_transformer.fast.dropout import Dropout
 from wawa_transformer.model import loss
 from wawa_transformer.model.loss import cross_entropy, loss_and_nll
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train.loop import train
+from wawa_transformer.train.trainer import train
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -149,7 +149,7 @@ def test_training_steps(
             total, _ = loss_and_nll(states, package.output.weight, target_out)
         expected = total / (target_out != minimal.PAD).sum()
         expected.backward()
-        norms.append(nn.utils.clip_grad_norm_(package.parameters(), trainer.clip).item())
+        norms.append(nn.utils.clip_grad_norm_(package.parameters(), trainer.grad_clip).item())
         torch.testing.assert_close(loss, expected.detach())
         torch.testing.assert_close(named(clipped), named(gradients(package)))
         reference.step()
@@ -160,7 +160,7 @@ def test_training_steps(
     monkeypatch.setattr(minimal, "train_step", both_steps)
     monkeypatch.setattr(minimal, "LONGEST_TESTED", 1)
     run_main(monkeypatch, capsys, "--pe", pe, "--steps", str(trainer.steps))
-    assert len(norms) == trainer.steps and max(norms) > trainer.clip
+    assert len(norms) == trainer.steps and max(norms) > trainer.grad_clip
     assert {p.grad for p in package.parameters()} == {None}
 
 
@@ -203,6 +203,8 @@ def test_sources(length: int) -> None:
     assert sources(length, test=True) | sources(length, test=False) == every
     assert not sources(length, test=True) & sources(length, test=False)
     assert len(sources(length, test=True)) == len(every) // 5
+    for *ids, _ in sources(length, test=True):
+        assert sum(i - minimal.FIRST_DIGIT for i in ids) % 5 == 0
 
 
 @pytest.mark.parametrize("length", [1, 2])
@@ -212,6 +214,40 @@ def test_ceiling(length: int) -> None:
     for every in (list(digits), list(sources(length, test=True))):
         share = len({tuple(sorted(source)) for source in every}) / len(every)
         assert minimal.ceiling(length) == pytest.approx(share)
+
+
+def test_what_a_run_draws(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Weights and sources follow the seed, and no source of the test is a trained one."""
+
+    def drawn(*arguments: str) -> tuple[Tensor, list[list[int]], list[list[int]]]:
+        trained, tested, weights = [], [], []
+
+        def record(
+            model: nn.Module, optimizer, source: Tensor, target: Tensor, lr: float
+        ) -> Tensor:
+            weights.append(model.output.weight)
+            trained.extend([i for i in row if i != minimal.PAD] for row in source.tolist())
+            return torch.zeros(())
+
+        def record_test(model: nn.Module, source: Tensor, target: Tensor) -> float:
+            tested.extend(source.tolist())
+            return 0.0
+
+        monkeypatch.setattr(minimal, "train_step", record)
+        monkeypatch.setattr(minimal, "exact_match", record_test)
+        run_main(monkeypatch, capsys, "--steps", "20", *arguments)
+        return weights[0], trained, tested
+
+    first, other = drawn("--seed", "1"), drawn("--seed", "2")
+    same = drawn("--seed", "1", "--pe", "learned")
+    assert torch.equal(first[0], same[0]) and first[1:] == same[1:]
+    assert not torch.equal(first[0], other[0]) and first[1] != other[1] and first[2] != other[2]
+    trained, tested = ({tuple(row) for row in rows} for rows in first[1:])
+    assert {len(row) - 1 for row in trained} == set(range(1, minimal.LONGEST_TRAINED + 1))
+    assert {len(row) - 1 for row in tested} == set(range(1, minimal.LONGEST_TESTED + 1))
+    assert not trained & tested
 
 
 def test_targets_are_reversed_and_padded() -> None:

@@ -12,16 +12,15 @@ from torch import Tensor, nn
 
 from wawa_transformer import Transformer
 from wawa_transformer.common.special_ids import EOS
-from wawa_transformer.data.batching import Batch, Examples, batch_indices, collate
-from wawa_transformer.data.load import tokenize_split
+from wawa_transformer.data.batching import Batch, batch_indices, collate
+from wawa_transformer.data.load import Examples, tokenize_split
 from wawa_transformer.data.text import build_task
 from wawa_transformer.decode import translation
-from wawa_transformer.fast.dropout import Dropout
-from wawa_transformer.model.transformer import ResidualConnection
-from wawa_transformer.positional.sinusoid_designs import sinusoid_table
+from wawa_transformer.model.layers import ResidualConnection
+from wawa_transformer.positional.sinusoidal import sinusoid_table
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint, evaluation
-from wawa_transformer.train.loop import train
+from wawa_transformer.train.trainer import train
 
 
 def summed_loss(model: Transformer, batch: Batch) -> Tensor:
@@ -40,8 +39,8 @@ def test_a_few_steps_of_the_loop_are_the_formulas(tiny) -> None:
     """
     lr, decay, clip, steps = 1e-3, 0.1, 3.0, 6
     config = tiny(
-        f"trainer.lr={lr}", f"trainer.weight_decay={decay}", f"trainer.clip={clip}",
-        f"trainer.steps={steps}", "trainer.accumulate=2", "trainer.batch_tokens=8",
+        f"trainer.lr={lr}", f"trainer.weight_decay={decay}", f"trainer.grad_clip={clip}",
+        f"trainer.steps={steps}", "trainer.grad_accum_steps=2", "trainer.batch_tokens=8",
         "trainer.warmup=0", "trainer.schedule=constant", "trainer.eval_every=6",
     )  # fmt: skip
     train(config)

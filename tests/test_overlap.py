@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from wawa_transformer.data.batching import Examples
-from wawa_transformer.data.load import tokenize_split
+from wawa_transformer.data.load import Examples, tokenize_split
 from wawa_transformer.data.tasks import TASKS, Task
 from wawa_transformer.train import evaluation
 from wawa_transformer.train.evaluation import METRICS
-from wawa_transformer.train.loop import train
+from wawa_transformer.train.trainer import train
 
 SMALL = dict(train_size=400, validation_size=1, test_per_length=40, test_max_length=6, max_length=4)
 Lists = tuple[tuple[str, ...], ...]

@@ -21,7 +21,8 @@ from wawa_transformer import Transformer
 from wawa_transformer.common.special_ids import EOS
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.strategies import Beam
-from wawa_transformer.positional.base import EncodingContext, build_encoding, consecutive
+from wawa_transformer.positional import build_encoding
+from wawa_transformer.positional.base import EncodingContext, consecutive
 
 B, H, S, DH = 2, 4, 9, 8
 QUERY, KEY = consecutive(5, 3), consecutive(S)

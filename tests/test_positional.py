@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer
-from wawa_transformer.fast.dropout import Dropout
+from wawa_transformer.positional import build_encoding
 from wawa_transformer.positional.base import (
     ENCODINGS,
     ROLES,
@@ -23,17 +23,11 @@ from wawa_transformer.positional.base import (
     NoEncoding,
     Positions,
     SequenceTooLong,
-    build_encoding,
     consecutive,
 )
 from wawa_transformer.positional.learned import LearnedEncoding
-from wawa_transformer.positional.sinusoid_designs import (
-    BANDS,
-    LAYOUTS,
-    ORDERS,
-    SPACINGS,
-    sinusoid_table,
-)
+from wawa_transformer.positional.sinusoid_designs import BANDS, LAYOUTS, ORDERS, SPACINGS
+from wawa_transformer.positional.sinusoidal import sinusoid_table
 
 
 def formula(position: int, dimension: int, d_model: int) -> float:

@@ -30,8 +30,8 @@ from wawa_transformer.run import distributed
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import Stopped
 from wawa_transformer.train import checkpoint, evaluation, setup
-from wawa_transformer.train.loop import train
 from wawa_transformer.train.setup import prepare
+from wawa_transformer.train.trainer import train
 
 
 @pytest.mark.parametrize("machines", [1, 2])
@@ -44,7 +44,7 @@ def test_two_processes_of_which_one_is_killed_train_the_run_of_one(
     machines, here played by one, starts its own process and hears of the other's.
     """
     overrides = [
-        *TINY, "trainer.steps=160", "trainer.accumulate=2", "trainer.eval_every=10",
+        *TINY, "trainer.steps=160", "trainer.grad_accum_steps=2", "trainer.eval_every=10",
         "trainer.batch_tokens=25", "trainer.label_smoothing=0.1",
     ]  # fmt: skip
     alone = configure(*overrides, f"output_dir={tmp_path}/alone")

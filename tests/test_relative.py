@@ -14,17 +14,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from wawa_transformer import Transformer
-from wawa_transformer.positional import relative
+from wawa_transformer.positional import build_encoding, relative
 from wawa_transformer.positional.alibi import alibi_slopes
-from wawa_transformer.positional.base import (
-    Encoding,
-    EncodingContext,
-    Positions,
-    build_encoding,
-    consecutive,
-)
+from wawa_transformer.positional.base import Encoding, EncodingContext, Positions, consecutive
 from wawa_transformer.positional.position_ids import PositionIds
-from wawa_transformer.positional.sinusoid_designs import sinusoid_table
+from wawa_transformer.positional.sinusoidal import sinusoid_table
 
 B, H, DH, D = 2, 3, 4, 12
 

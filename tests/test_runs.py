@@ -20,8 +20,8 @@ from wawa_transformer.positional.base import ENCODINGS, Encoding, Positions
 from wawa_transformer.run.run_dir import Run, identity
 from wawa_transformer.run.signals import STATUS
 from wawa_transformer.train import checkpoint
-from wawa_transformer.train.loop import train
 from wawa_transformer.train.tracking import Tracker
+from wawa_transformer.train.trainer import train
 
 LONG = ["trainer.steps=100000", "trainer.eval_every=50", "trainer.log_every=10"]
 
@@ -269,7 +269,7 @@ def test_a_loss_that_was_never_finite_is_not_blamed_on_the_learning_rate(tmp_pat
 
 def test_the_average_is_that_of_the_last_weights_kept(tmp_path: Path) -> None:
     """Against torch's own running mean; the run's result is that of a run that keeps none."""
-    config = configure(*TINY, "trainer.keep=3", f"output_dir={tmp_path}")
+    config = configure(*TINY, "trainer.keep_checkpoints=3", f"output_dir={tmp_path}")
     run, kept = Run.of(config), train(config)
     assert [checkpoint.load(path, checkpoint.WEIGHTS)["step"] for path in run.kept()] == [
         10,
@@ -295,7 +295,9 @@ def test_the_average_is_that_of_the_last_weights_kept(tmp_path: Path) -> None:
         checkpoint.load_model(run, "average")
     for path in run.kept():
         path.unlink()
-    with pytest.raises(UserError, match="keeps no weights to average; train with trainer.keep=10"):
+    with pytest.raises(
+        UserError, match="keeps no weights to average; train with trainer.keep_checkpoints=10"
+    ):
         checkpoint.load_model(run, "average")
 
 

@@ -17,16 +17,11 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from wawa_transformer.fast import attention
-from wawa_transformer.fast.attention import Doors, fast_attention, fused, summed
+from wawa_transformer.fast.attention import fast_attention
 from wawa_transformer.model.attention import MultiHeadAttention
 from wawa_transformer.model.masks import causal_mask
-from wawa_transformer.positional.base import (
-    ENCODINGS,
-    Encoding,
-    EncodingContext,
-    build_encoding,
-    consecutive,
-)
+from wawa_transformer.positional import build_encoding
+from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext, consecutive
 
 BIASED = sorted(kind for kind, cls in ENCODINGS.items() if cls.bias is not Encoding.bias)
 ACROSS = [f"{kind}_cross" if kind in RELATIVE else kind for kind in BIASED]

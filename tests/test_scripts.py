@@ -12,8 +12,8 @@ import pytest
 from conftest import SCRIPTS, TINY, configure, run_script
 from omegaconf import DictConfig
 
-from wawa_transformer.train.loop import train
 from wawa_transformer.train.tracking import screen
+from wawa_transformer.train.trainer import train
 
 
 def test_mistakes_on_the_command_line_of_the_other_scripts(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from wawa_transformer.decode.strategies import Greedy
 from wawa_transformer.lesson.serve import Served, application
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint
-from wawa_transformer.train.loop import train
+from wawa_transformer.train.trainer import train
 
 LOCAL = ["127.0.0.1", "localhost"]
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 from conftest import SCRIPTS, TINY, configure, run_script
 from torch.utils.tensorboard import SummaryWriter  # noqa: F401  (imported before the clock starts)
+from wawa_transformer.train.results import flops
 
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import BOS, EOS
@@ -23,16 +24,17 @@ from wawa_transformer.data.batching import collate
 from wawa_transformer.data.load import load_data, tokenize_split
 from wawa_transformer.data.text import build_task
 from wawa_transformer.decode.greedy import greedy
+from wawa_transformer.model.layers import FeedForward
 from wawa_transformer.model.loss import cross_entropy
-from wawa_transformer.model.transformer import FeedForward, Transformer
+from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run import device as run_device
 from wawa_transformer.run.device import peak_matmul_flops
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint, evaluation, loop
-from wawa_transformer.train.loop import batch_stream, train
+from wawa_transformer.train.loop import batch_stream
 from wawa_transformer.train.optim import schedule
-from wawa_transformer.train.results import flops
 from wawa_transformer.train.setup import prepare
+from wawa_transformer.train.trainer import train
 
 
 def weights(directory: Path) -> dict[str, torch.Tensor]:
@@ -112,7 +114,7 @@ def test_data_order_depends_on_the_seed_alone(tiny) -> None:
 
 def test_the_stream_continues_where_it_stopped(tiny) -> None:
     """Started at step n, the stream gives what a stream from 0 gives after n steps."""
-    config = tiny("trainer.accumulate=2")
+    config = tiny("trainer.grad_accum_steps=2")
     task = build_task(config)
     data = task.dataset(0)
     examples = tokenize_split(data["train"], task.tokenizer(data))
@@ -182,7 +184,7 @@ def test_a_text_is_read_again(tmp_path: Path) -> None:
 
 def test_the_operations_of_a_step_are_those_of_its_products(tiny) -> None:
     """Counted by torch, and by hand: forward once, backward twice, each product 2 m n k."""
-    config = tiny("trainer.accumulate=2", "trainer.steps=5")
+    config = tiny("trainer.grad_accum_steps=2", "trainer.steps=5")
     run = Run.of(config)
     run.directory.mkdir(parents=True)
     training = prepare(config, run)
@@ -326,12 +328,12 @@ def test_oracle_length_is_decoding_without_a_choice_of_the_end(tiny) -> None:
 
 def test_distances_that_training_never_shows_are_named(tiny, capsys) -> None:
     """A relative window wider than the data is a warning with its consequence, not an error."""
-    train(tiny("pe=shaw", "pe.clip=30", "trainer.steps=5"))
+    train(tiny("pe=shaw", "pe.max_distance=30", "trainer.steps=5"))
     assert re.search(
-        r"warning: pe.clip=30 reaches past the farthest distance in the training data, 4: .* "
-        r"set pe.clip=4 or less", capsys.readouterr().err,
+        r"warning: pe.max_distance=30 reaches past the farthest distance in the training data, 4: .* "
+        r"set pe.max_distance=4 or less", capsys.readouterr().err,
     )  # fmt: skip
-    train(tiny("pe=shaw", "pe.clip=4", "trainer.steps=5"))
+    train(tiny("pe=shaw", "pe.max_distance=4", "trainer.steps=5"))
     assert "warning" not in capsys.readouterr().err
 
 

@@ -18,7 +18,7 @@ from sacrebleu.metrics import BLEU
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.decode.translation import bleu_by_length
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train.loop import train
+from wawa_transformer.train.trainer import train
 
 DATA = CONFIG_DIR.parent / "data"
 TEXT = [

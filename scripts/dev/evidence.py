@@ -202,7 +202,7 @@ def rule_of(study: str) -> Rule | None:
     command = shlex.split(report.split("## Run it again")[1].split("```")[1])
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
         config = compose("config", command[2:])
-    if config.study.judged is None:
+    if config.study.rule is None:
         return None
     names = table_of(BENCHMARKS / study / "results.csv")
     encodings, tasks = (list(names[column].unique()) for column in ("pe", "task"))

@@ -39,7 +39,7 @@ from wawa_transformer.run.provenance import provenance
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import STATUS, Stopped
 from wawa_transformer.train import checkpoint
-from wawa_transformer.train.loop import train
+from wawa_transformer.train.trainer import train
 
 SCRIPTS = CONFIG_DIR.parent / "scripts"
 BENCHMARKS = CONFIG_DIR.parent / "benchmarks"

@@ -24,8 +24,10 @@ from conftest import SCRIPTS
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer
-from wawa_transformer.positional.base import EncodingContext, build_encoding, consecutive
-from wawa_transformer.positional.sinusoid_designs import frequencies, sinusoid, sinusoid_table
+from wawa_transformer.positional import build_encoding
+from wawa_transformer.positional.base import EncodingContext, consecutive
+from wawa_transformer.positional.sinusoid_designs import frequencies
+from wawa_transformer.positional.sinusoidal import sinusoid, sinusoid_table
 from wawa_transformer.train.tracking import attention_maps
 
 PROJECT = SCRIPTS / "dev"

@@ -32,7 +32,7 @@ from wawa_transformer.data.text import build_task
 from wawa_transformer.lab import answers, tables
 from wawa_transformer.lab.conditions import Alike, over_sentences
 from wawa_transformer.lab.intervals import Estimate
-from wawa_transformer.positional.sinusoid_designs import sinusoid_table
+from wawa_transformer.positional.sinusoidal import sinusoid_table
 
 ROOT = SCRIPTS.parent
 CLAIMS = yaml.safe_load((ROOT / "docs" / "claims.yaml").read_text(encoding="utf-8"))

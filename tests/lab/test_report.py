@@ -35,7 +35,7 @@ from wawa_transformer.lab.tables import overall_table, reach_table
 from wawa_transformer.run.config import StudyConfig
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint
-from wawa_transformer.train.loop import train
+from wawa_transformer.train.trainer import train
 
 ENCODINGS = ("sinusoidal", "learned", "none")
 ORDER_TASKS = ("map", "reverse")

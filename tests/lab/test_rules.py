@@ -159,7 +159,7 @@ def test_each_condition_supports_refutes_and_leaves_unclear(kind: str) -> None:
     measures: dict[str, Any] = {"exact_match": 0.01} if CONDITIONS[kind].compares else {}
     if kind.endswith("training"):
         measures = {"reach": 1}
-    alone = build(condition, "study.judged.supported[0]")
+    alone = build(condition, "study.rule.supported[0]")
     rule = functools.partial(rule_of, tasks="t", measures=measures)
     never = {"is": "at_least", "encodings": ["a"], "value": 1e9}
     if not measures:
@@ -266,21 +266,21 @@ def test_each_judges_tasks_pairs_and_encodings_by_themselves() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"supported": []}, "study.judged.supported is empty; a claim needs what would make it"),
-        ({"claim": " "}, "study.judged.claim is empty"),
-        ({"measures": {}}, "study.judged.measures is empty; name what is compared, of exact_match"),
-        ({"measures": {"f1": 0}}, "study.judged.measures=f1 does not exist; choose one of beyond"),
+        ({"supported": []}, "study.rule.supported is empty; a claim needs what would make it"),
+        ({"claim": " "}, "study.rule.claim is empty"),
+        ({"measures": {}}, "study.rule.measures is empty; name what is compared, of exact_match"),
+        ({"measures": {"f1": 0}}, "study.rule.measures=f1 does not exist; choose one of beyond"),
         ({"measures": {"reach": math.nan}}, "measures.reach=nan must be at least 0 and finite"),
-        ({"each": ["pair"]}, "study.judged.each=pair judges every pair by itself, and no cond"),
-        ({"against": "c"}, "study.judged.against=c compares nothing"),
+        ({"each": ["pair"]}, "study.rule.each=pair judges every pair by itself, and no cond"),
+        ({"against": "c"}, "study.rule.against=c compares nothing"),
         ({"against": "c", "pairs": [["a", "b"]]}, "and study.pairs both say what is compared"),
         ({"supported": [{"is": "nicer"}]}, "supported[0].is=nicer does not exist; choose one of"),
         ({"supported": [BETTER | {"leest": 1}]}, "supported[0].leest does not exist (did you mean"),
-        ({"refuted": [WORSE | {"least": "x"}]}, "study.judged.refuted[0].least: Value 'x' of type"),
+        ({"refuted": [WORSE | {"least": "x"}]}, "study.rule.refuted[0].least: Value 'x' of type"),
         ({"supported": [better("abc")]}, "a pair that is not two encodings"),
         ({"supported": [better("ab", "ba")]}, "names one pair twice"),
-        ({"supported": [{"is": "at_least"}]}, "study.judged.supported[0].value is not given"),
-        ({"supported": [{"is": "past_training"}]}, "asks for reach; name it in study.judged.meas"),
+        ({"supported": [{"is": "at_least"}]}, "study.rule.supported[0].value is not given"),
+        ({"supported": [{"is": "past_training"}]}, "asks for reach; name it in study.rule.meas"),
         (
             {"supported": [{"is": "alike", "pairs": [["a", "b"]]}], "measures": {"exact_match": 0}},
             "asks for differences smaller than what matters",
@@ -349,7 +349,7 @@ def test_every_study_has_a_rule_that_can_be_decided(study: str) -> None:
     """Names of encodings and tasks, pairs and conditions fit; the tasks have what is asked."""
     config = configure(f"study={study}")
     if study == "dropout":  # compares two studies, which no rule of one can
-        assert config.study.judged is None
+        assert config.study.rule is None
         return
     encodings = [
         str(OmegaConf.load(CONFIG_DIR / "pe" / f"{pe}.yaml").name) for pe in config.study.pe
@@ -374,12 +374,12 @@ def test_another_grid_than_the_rules_goes_unjudged_if_the_command_line_asks_for_
     assert rule_of_study(config, [*grid, "model.d_model=32"], jobs) == (
         None,
         f"Not judged, since {' '.join(grid)} is not the study of the rule: "
-        f"study.judged.supported[0] {why}",
+        f"study.rule.supported[0] {why}",
     )
-    for overrides in (["study=lookup"], [*grid, "study.judged.claim=x"]):
-        with pytest.raises(UserError, match=f"{why} study.judged=null trains without a rule"):
+    for overrides in (["study=lookup"], [*grid, "study.rule.claim=x"]):
+        with pytest.raises(UserError, match=f"{why} study.rule=null trains without a rule"):
             rule_of_study(config, overrides, jobs)
-    config.study.judged = None
+    config.study.rule = None
     assert rule_of_study(config, [], jobs) == (None, "")
 
 
@@ -389,12 +389,12 @@ GRID = ["study.task=[letters]", "study.pe=[none,alibi]", "study.seeds=[0,1]"]
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["study.judged.clame=x"], "the key study.judged.clame does not exist"),
-        (["study.judged.supported=[{is: better, pairs: [[alibi, t5]]}]", *GRID],
-         "study.judged.supported[0] asks for t5, which is not trained; the study has none, alibi."),
-        (["study=lookup", "task.test_max_length=10", "+study.judged.measures.beyond=1"],
+        (["study.rule.clame=x"], "the key study.rule.clame does not exist"),
+        (["study.rule.supported=[{is: better, pairs: [[alibi, t5]]}]", *GRID],
+         "study.rule.supported[0] asks for t5, which is not trained; the study has none, alibi."),
+        (["study=lookup", "task.test_max_length=10", "+study.rule.measures.beyond=1"],
          "asks for exact match at unseen lengths on nth, which has none; name the tasks of that "
-         "condition, or leave this one out. study.judged=null trains without a rule."),
+         "condition, or leave this one out. study.rule=null trains without a rule."),
         (["study.pairs=[[none,learned],[learned,none]]"], "study.pairs names a pair twice"),
     ],
 )  # fmt: skip

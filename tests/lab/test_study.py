@@ -21,7 +21,7 @@ from wawa_transformer.lab.study import with_seeds
 from wawa_transformer.lab.workers import decides_data, next_job
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import STATUS
-from wawa_transformer.train.loop import train
+from wawa_transformer.train.trainer import train
 
 GRID = ["study.task=[letters]", "study.pe=[none,alibi]", "study.seeds=[0,1]"]
 LONG = ["trainer.steps=100000", "trainer.eval_every=200", "trainer.log_every=10"]

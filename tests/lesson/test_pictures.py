@@ -15,7 +15,7 @@ from wawa_transformer.lesson import pictures
 from wawa_transformer.positional.alibi import alibi_slopes
 from wawa_transformer.positional.base import EncodingContext, consecutive
 from wawa_transformer.positional.rotary import Rotary
-from wawa_transformer.positional.sinusoid_designs import sinusoid
+from wawa_transformer.positional.sinusoidal import sinusoid
 from wawa_transformer.positional.t5 import T5Buckets
 
 

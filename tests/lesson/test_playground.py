@@ -33,14 +33,14 @@ from wawa_transformer.positional.base import EncodingContext
 from wawa_transformer.positional.t5 import T5Buckets
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint
-from wawa_transformer.train.loop import train
+from wawa_transformer.train.trainer import train
 
 # Settings of their own, so that a default in the page's code would not do.
 SETTINGS = {
-    "sinusoidal": ["++pe.base=50", "++pe.stretch=1.5"],
+    "sinusoidal": ["++pe.base=50", "++pe.position_scale=1.5"],
     "learned": [],
     "none": [],
-    "rotary": ["++pe.base=30", "++pe.stretch=2"],
+    "rotary": ["++pe.base=30", "++pe.position_scale=2"],
     "t5": ["pe.num_buckets=8", "pe.max_distance=9"],
 }
 

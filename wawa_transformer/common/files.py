@@ -36,7 +36,8 @@ def lock_directory(directory: Path, patience: float = 0.0) -> Iterator[None]:
         lock.acquire()
     except filelock.Timeout:
         raise UserError(
-            f"{directory} is in use by {lock_holder(path) or 'another process'}; wait for it or stop it."
+            f"{directory} is in use by {lock_holder(path) or 'another process'}; wait for it or "
+            f"stop it."
         ) from None
     except (OSError, NotImplementedError) as error:
         print(

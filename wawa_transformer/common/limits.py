@@ -1,4 +1,4 @@
-"""What a number or a word may be, said in one sentence where it is not."""
+"""Limits of settings; a value outside them is refused in one sentence."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ MAX_WIDTH = 65_536  # several times the widest models there are
 
 
 def check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:
-    """Refuse a word that is none of ``choices``."""
+    """Refuse a word that is not one of ``choices``."""
     if given not in choices:
-        raise ValueError(f"pe.{name}={given} does not exist; choose one of {', '.join(choices)}")
+        raise ValueError(f"{name}={given} does not exist; choose one of {', '.join(choices)}")
 
 
 def check_number(name: str, given: float, least: float, most: float) -> None:
@@ -24,7 +24,7 @@ def check_number(name: str, given: float, least: float, most: float) -> None:
 
 
 def check_base(given: float) -> None:
-    """Refuse a base of frequencies that gives none, or all the same."""
+    """Refuse a base that gives no frequencies, or equal ones."""
     if not 1 < given < math.inf:
         raise ValueError(f"pe.base={given} must be greater than 1 and finite")
 
@@ -38,7 +38,7 @@ FOREIGN_ARGUMENTS = {
 
 
 def explain_foreign_arguments(init: Callable[P, None]) -> Callable[P, None]:
-    """Answer arguments that this class has in other projects; they become no settings of ours."""
+    """Refuse argument names of other projects with a sentence that names ours."""
 
     @functools.wraps(init)  # keeps the signature, which is the schema of the configuration
     def answering(*args: P.args, **kwargs: P.kwargs) -> None:

@@ -2,7 +2,4 @@
 
 from __future__ import annotations
 
-PAD = 0  # the id of padding
-
-
-BOS, EOS, UNK = 1, 2, 3  # ids beside PAD, 0: begin and end of a sequence, unknown
+PAD, BOS, EOS, UNK = 0, 1, 2, 3  # padding, begin and end of a sequence, unknown

@@ -18,14 +18,7 @@ def greedy(model: Transformer, source: Tensor, max_length: int) -> Tensor:
 
     Returns ``(B, <= max_length)`` ids without BOS; what follows a row's EOS is padding.
     """
-    return generate(model, source, max_length, most_probable, scored=False)[0]
-
-
-def most_probable(logits: Tensor) -> Tensor:
-    """Where the largest of ``logits (…,V)`` stands, ``(…)``; of equals the first."""
-    if logits.device.type == "cpu" and logits.dtype == torch.float32:
-        return torch.from_numpy(logits.detach().numpy().argmax(-1))  # a tenth of torch's time
-    return logits.argmax(dim=-1)
+    return generate(model, source, max_length, model.most_probable, scored=False)[0]
 
 
 @torch.no_grad()
@@ -44,15 +37,16 @@ def generate(
     """
     was_training = model.training
     model.eval()
-    count, cross_mask, cache = model.count(source), padding_mask(source), model.new_cache()
-    memory = model.encode(source, count=count)
+    positions = model.batch_positions(source)
+    cross_mask, cache = padding_mask(source), model.new_cache()
+    memory = model.encode(source, positions=positions)
     out = torch.full_like(source[:, :1], PAD).repeat(1, max_length)  # (B,max_length)
     rows = torch.arange(len(source), device=source.device)  # those still in the batch, R of them
     last = torch.full_like(source[:, :1], BOS)  # (R,1)
     ended = torch.zeros_like(rows, dtype=torch.bool)
     scores = torch.zeros_like(rows, dtype=memory.dtype)  # (B,)
     for step in range(max_length):
-        logits = model.decode(last, memory, None, cross_mask, cache, count)  # (R,1,V)
+        logits = model.decode(last, memory, None, cross_mask, cache, positions)  # (R,1,V)
         last = choose(logits).masked_fill(ended[:, None], PAD)
         if scored:
             log_p = logits.gather(-1, last[..., None])[..., 0] - logits.logsumexp(dim=-1)  # (R,1)
@@ -66,7 +60,8 @@ def generate(
         if finished * 8 > len(ended):  # not for each one: what the cache holds is copied
             going = ~ended
             rows, ended, last = rows[going], ended[going], last[going]
-            memory, cross_mask, count = memory[going], cross_mask[going], count.keep(going)
+            memory, cross_mask = memory[going], cross_mask[going]
+            positions = positions.keep(going)
             for each in itertools.chain(*cache):
                 each.keep(going)
     model.train(was_training)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from wawa_transformer.common.schema import check, choose, setting, typed
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
-from wawa_transformer.decode.greedy import generate, most_probable
+from wawa_transformer.decode.greedy import generate
 from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.model.transformer import Transformer
 
@@ -54,7 +54,7 @@ class Greedy(DecodingStrategy, kind="greedy"):
     def __call__(
         self, model: Transformer, source: Tensor, max_length: int
     ) -> tuple[Tensor, Tensor]:
-        ids, scores = generate(model, source, max_length, most_probable)
+        ids, scores = generate(model, source, max_length, model.most_probable)
         return ids[:, None], scores[:, None]
 
 
@@ -80,7 +80,7 @@ class Sample(DecodingStrategy, kind="sample"):
                 logits = logits.masked_fill(logits < least, -torch.inf)
             # The largest of logits with Gumbel noise is a draw from their softmax.
             noise = -torch.empty_like(logits).exponential_(generator=random).log()
-            return most_probable(logits / self.temperature + noise)
+            return model.most_probable(logits / self.temperature + noise)
 
         ids, scores = generate(model, source, max_length, draw)
         return ids[:, None], scores[:, None]
@@ -113,18 +113,19 @@ class Beam(DecodingStrategy, kind="beam"):
         best_ids = source.new_full((rows, size, max_length), PAD)  # of those that have ended
         best = torch.full_like(best_ids[..., 0], -torch.inf, dtype=model.output.weight.dtype)
 
-        count = model.count(source)
-        memory = model.encode(source, count=count)
+        positions = model.batch_positions(source)
+        memory = model.encode(source, positions=positions)
         cache = model.new_cache()
         going = torch.arange(rows, device=source.device)  # rows still searched, R of them
         every = going.repeat_interleave(size)  # each row `size` times: R*K prefixes
-        memory, cross_mask, count = memory[every], padding_mask(source)[every], count.keep(every)
+        memory, cross_mask = memory[every], padding_mask(source)[every]
+        positions = positions.keep(every)
         prefix = best_ids.clone()  # (R,K,max_length)
         last = source.new_full((rows * size, 1), BOS)
         running = torch.full_like(best, -torch.inf)  # (R,K), log-probabilities
         running[:, 0] = 0  # all K are the same as yet
         for step in range(max_length):
-            logits = model.decode(last, memory, None, cross_mask, cache, count)  # (R*K,1,V)
+            logits = model.decode(last, memory, None, cross_mask, cache, positions)  # (R*K,1,V)
             step_log = F.log_softmax(logits[:, 0], dim=-1)  # (R*K,V)
             total = (running.flatten()[:, None] + step_log).view(len(going), -1)  # (R,K*V)
             # Twice as many as are needed: no more than `size` of them can be ends.
@@ -161,7 +162,8 @@ class Beam(DecodingStrategy, kind="beam"):
             if fewer:
                 going, prefix, running = going[searched], prefix[searched], running[searched]
                 last = last.view(-1, size)[searched].view(-1, 1)
-                memory, cross_mask, count = memory[stay], cross_mask[stay], count.keep(stay)
+                memory, cross_mask = memory[stay], cross_mask[stay]
+                positions = positions.keep(stay)
         model.train(was_training)
         length = 1 + int((best_ids != PAD).flatten(0, 1).any(dim=0).nonzero().max())
         return best_ids[..., :length], best

@@ -12,9 +12,9 @@ from sacrebleu.significance import PairedTest, Result
 from tokenizers import Tokenizer
 
 from wawa_transformer.common.special_ids import EOS, PAD, UNK
-from wawa_transformer.data.batching import Examples, RaggedSequences, batch_indices
+from wawa_transformer.data.batching import batch_indices
+from wawa_transformer.data.load import Examples, RaggedSequences
 from wawa_transformer.decode.strategies import DecodingStrategy, Greedy
-from wawa_transformer.fast.linear import weights_stay
 from wawa_transformer.model.transformer import Transformer
 
 BATCH_TOKENS = 4096  # positions of the prefixes that are decoded together
@@ -32,7 +32,6 @@ class Hypothesis:
     ids: list[int]  # with EOS, where it has ended
 
 
-@weights_stay()
 def hypotheses(
     model: Transformer, tokenizer: Tokenizer, sources: RaggedSequences, method: DecodingStrategy
 ) -> list[list[Hypothesis]]:

@@ -1,155 +1,142 @@
-"""Scores of queries and keys, fast: torch's kernel, and what it lacks on a CPU."""
+"""Attention on a CPU: few keys padded, long queries in chunks, a trained bias added sooner."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from wawa_transformer.fast.linear import PACKED, fast_linear
+from wawa_transformer.model.attention import AttentionPosition, MultiHeadAttention
 from wawa_transformer.positional.base import Encoding, Positions
 
-SCORES = 2**20  # so many of one attention are formed at once on a CPU: 4 MiB of float32
-FEWEST_ROWS = 32
+MAX_SCORES = 2**20  # formed at a time by one attention: 4 MiB of float32, a processor's cache
+MIN_ROWS = 32  # queries of a chunk
 VECTOR = 16  # float32: a CPU's softmax over fewer keys takes them one at a time
-SEVERAL = 4  # queries, from which on it is worth giving it more keys
+MIN_QUERIES = 4  # for padding keys to pay
 
 
-class Doors:
-    """Doors 2 and 3 of an encoding in one attention, and where its queries and keys stand.
+class FastAttention(MultiHeadAttention):
+    """:class:`MultiHeadAttention` that computes the same sooner on a CPU.
 
-    One object serves all layers of a pass: what does not depend on a layer's queries and keys is
-    formed by the first of them, and serves the others under the same mask.
+    A bias has no fused kernel on a CPU: all scores (B,H,Q,K) are formed, and are read and written
+    several times. Those of long sequences do not fit a processor's cache, so a few queries come at
+    a time.
     """
 
-    def __init__(self, encoding: Encoding, query: Positions, key: Positions) -> None:
-        self.encoding, self.query, self.key = encoding, query, key
-        self.formed: tuple[Tensor | None, Tensor] | None = None  # under which mask, and what
-        self.cut: tuple[Tensor | None, list[Part]] = (None, [])
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        position: AttentionPosition | None,
+    ) -> Tensor:
+        if self.keep_weights:
+            return super().attend(q, k, v, mask, position)
+        if position is None or type(position.encoding).bias is Encoding.bias:
+            return sdpa(q, k, v, mask)
+        batch, heads, queries, _ = q.shape
+        rows = max(MIN_ROWS, MAX_SCORES // max(1, batch * heads * k.size(2)))
+        attended = []
+        for chunk in query_chunks(position, mask, min(rows, queries)):
+            some = q[:, :, chunk.queries], k[:, :, chunk.keys], v[:, :, chunk.keys]
+            bias = chunk.position.masked_bias(*some[:2], chunk.mask)
+            assert bias is not None, "the encoding has a bias"
+            trained = bias.requires_grad and not chunk.has_empty_row
+            kernel = attention_with_bias if trained else F.scaled_dot_product_attention
+            attended.append(sdpa(*some, bias, kernel))
+        return torch.cat(attended, dim=2) if len(attended) > 1 else attended[0]
 
-    def added(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor | None:
-        """What is added to the scores, door 3 and the mask in one tensor; or the mask alone.
+    def project(self, x: Tensor, first: int, last: int) -> Tensor:
+        weight, bias = self.in_proj.weight[first:last], self.in_proj.bias[first:last]
+        return fast_linear(x, weight, bias, self)
 
-        SDPA takes a boolean mask or a float bias, never the two.
-        """
-        if self.formed is not None and self.formed[0] is mask:
-            return self.formed[1]
-        bias = self.encoding.bias(q, k, self.query, self.key)
-        if bias is None:
-            return mask
-        if mask is not None:
-            # Added, since the gradient of a sum passes as it is, and a masked fill's does not.
-            bias = bias + torch.where(mask, 0.0, float("-inf")).to(bias.dtype)
-        if self.encoding.content_independent:
-            self.formed = mask, bias
-        return bias
-
-    def parts(self, mask: Tensor | None, rows: int) -> list[Part]:
-        """The same attention ``rows`` queries at a time, with the keys that these may see."""
-        if self.cut[0] is mask and self.cut[1]:
-            return self.cut[1]
-        self.cut = mask, []
-        queries, every = self.query.index.size(-1), self.key.index.size(-1)
-        several = rows < queries
-        if mask is not None and several:
-            mask = mask.expand(torch.broadcast_shapes(mask.shape, (queries, every)))  # (…,Q,K)
-        for first in range(0, queries, rows):
-            last, keys, may = min(first + rows, queries), every, mask
-            if mask is not None and several:
-                may = mask[..., first:last, :]  # (…,q,K)
-                seen = may.flatten(0, -2).any(0)  # (K,)
-                if seen.any():
-                    keys = int(seen.nonzero().amax()) + 1
-                may = may[..., :keys]
-            blind = may is not None and not bool(may.any(-1).all())
-            at = between(self.query, first, last), between(self.key, 0, keys)
-            doors = Doors(self.encoding, *at)
-            self.cut[1].append(Part(slice(first, last), slice(keys), may, blind, doors))
-        return self.cut[1]
+    def train(self, mode: bool = True) -> FastAttention:
+        PACKED.pop(self, None)
+        super().train(mode)
+        return self
 
 
-class Part(NamedTuple):
-    """A few queries of an attention, and the keys up to the last one that these may see."""
+class QueryChunk(NamedTuple):
+    """A few queries of an attention, and the keys up to the last one that they may see."""
 
     queries: slice
     keys: slice
     mask: Tensor | None  # (…,q,K)
-    blind: bool  # whether one of the queries may see nothing
-    doors: Doors
+    has_empty_row: bool  # True if one of the queries may see nothing
+    position: AttentionPosition
 
 
-def between(at: Positions, first: int, last: int) -> Positions:
-    """Those of the tokens ``first … last-1``."""
-    index = at.index[..., first:last]
-    if not at.consecutive:
-        return Positions(index, at.end)
-    return Positions(index, at.start + last, at.start + first, consecutive=True)
+# The last chunks of an attention's positions, which all layers of a forward pass share.
+CHUNKS: WeakKeyDictionary[AttentionPosition, tuple[Tensor | None, list[QueryChunk]]]
+CHUNKS = WeakKeyDictionary()
 
 
-def fast_attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, doors: Doors | None
+def query_chunks(position: AttentionPosition, mask: Tensor | None, rows: int) -> list[QueryChunk]:
+    """The same attention ``rows`` queries at a time, with the keys that they may see."""
+    kept = CHUNKS.get(position)
+    if kept is not None and kept[0] is mask:
+        return kept[1]
+    queries, all_keys = position.query.ids.size(-1), position.key.ids.size(-1)
+    several, chunks = rows < queries, []
+    if mask is not None and several:
+        mask_of_all = mask.expand(torch.broadcast_shapes(mask.shape, (queries, all_keys)))
+    for first in range(0, queries, max(1, rows)):
+        last, keys, visible = min(first + rows, queries), all_keys, mask
+        if mask is not None and several:
+            visible = mask_of_all[..., first:last, :]  # (…,q,K)
+            seen = visible.flatten(0, -2).any(0)  # (K,)
+            if seen.any():
+                keys = int(seen.nonzero().amax()) + 1
+            visible = visible[..., :keys]
+        has_empty_row = visible is not None and not bool(visible.any(-1).all())
+        at = between(position.query, first, last), between(position.key, 0, keys)
+        part = AttentionPosition(position.encoding, *at)
+        chunks.append(QueryChunk(slice(first, last), slice(keys), visible, has_empty_row, part))
+    CHUNKS[position] = mask, chunks
+    return chunks
+
+
+def between(positions: Positions, first: int, last: int) -> Positions:
+    """The positions of tokens ``first … last-1``."""
+    ids = positions.ids[..., first:last]
+    if not positions.consecutive:
+        return Positions(ids, positions.end)
+    return Positions(ids, positions.start + last, positions.start + first, consecutive=True)
+
+
+def sdpa(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    kernel: Callable[..., Tensor] = F.scaled_dot_product_attention,
 ) -> Tensor:
-    """``softmax(q k^T / sqrt(Dh) + bias) v``, ``(B,H,Q,Dh)``, in the way that is the fastest.
-
-    On a CPU a bias has no kernel of its own: all scores (B,H,Q,K) are formed, and read and written
-    several times, of long sequences far more than a processor's cache holds. There a few queries
-    come at a time.
-    """
-    if doors is None:
-        return fused(q, k, v, mask)
-    here = q.device.type == "cpu" and not torch.compiler.is_compiling()  # which fuses its own
-    if not here or type(doors.encoding).bias is Encoding.bias:
-        return fused(q, k, v, doors.added(q, k, mask))
-    batch, heads, queries, _ = q.shape
-    rows = max(FEWEST_ROWS, SCORES // (batch * heads * k.size(2)))
-    attended = []
-    for part in doors.parts(mask, min(rows, queries)):
-        some = q[:, :, part.queries], k[:, :, part.keys], v[:, :, part.keys]
-        added = part.doors.added(*some[:2], part.mask)
-        assert added is not None, "there is a bias"
-        kernel = summed if added.requires_grad and not part.blind else sdpa
-        attended.append(fused(*some, added, kernel))
-    return torch.cat(attended, dim=2) if len(attended) > 1 else attended[0]
-
-
-sdpa = F.scaled_dot_product_attention
-
-
-def fused(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, kernel: Callable[..., Tensor] = sdpa
-) -> Tensor:
-    """torch's kernel, on a CPU with enough keys, and in float32 where autocast would have bf16.
+    """``kernel`` with enough keys, and in float32 where autocast would choose bf16.
 
     The CPU's backward pass takes ten times as long in bf16.
     """
-    if q.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+    if torch.is_autocast_enabled("cpu"):
         with torch.autocast("cpu", enabled=False):
             mask = mask.float() if mask is not None and mask.is_floating_point() else mask
-            return fused(q.float(), k.float(), v.float(), mask, kernel)
-    if short(q, k):
-        k, v, mask = lengthened(k, v, mask)
+            return sdpa(q.float(), k.float(), v.float(), mask, kernel)
+    if should_pad_keys(q, k):
+        k, v, mask = pad_keys(k, v, mask)
     return kernel(q, k, v, mask)
 
 
-def short(q: Tensor, k: Tensor) -> bool:
-    """Whether a CPU is done sooner with more keys, which no query may see.
-
-    Where torch's kernel is switched off, somebody counts what the formula takes.
-    """
-    return (
-        not torch.compiler.is_compiling()
-        and q.device.type == "cpu"
-        and q.dtype == torch.float32
-        and k.size(2) < VECTOR
-        and q.size(2) >= SEVERAL
-        and torch.backends.cuda.flash_sdp_enabled()  # for all devices, despite its name
-    )
+def should_pad_keys(q: Tensor, k: Tensor) -> bool:
+    """True if softmax is faster over more keys, even though no query may see the new ones."""
+    return q.dtype == torch.float32 and k.size(2) < VECTOR and q.size(2) >= MIN_QUERIES
 
 
-def lengthened(k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """``k, v (B,H,K,Dh)`` up to :data:`VECTOR` keys, and a mask (or bias) that hides the new."""
+def pad_keys(k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """``k, v (B,H,K,Dh)`` with :data:`VECTOR` keys, and a mask or bias that hides the new ones."""
     keys = k.size(2)
     lacking = VECTOR - keys
     if mask is None:
@@ -160,10 +147,10 @@ def lengthened(k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tenso
     return k, v, F.pad(mask, (0, lacking), value=hidden)
 
 
-def summed(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    """What SDPA gives, for a bias that is trained, and queries that all see something.
+def attention_with_bias(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """Attention with a bias that is trained, if every query may see something.
 
-    Those scores are formed in any case, and this way read and written less often.
+    Its scores are formed in any case; here they are read and written less often.
     """
     batch, heads, queries, width = q.shape
     bias = bias.expand(batch, heads, queries, k.size(2)).flatten(0, 1)  # (B*H,Q,K)

@@ -1,14 +1,12 @@
-"""Linear layers, and on some processors a faster way to their products."""
+"""Matrix products by oneDNN on processors where torch's default library is slower."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import platform
-from collections.abc import Iterator
-from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -16,32 +14,44 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-MIN_MULTIPLICATIONS = 2**20  # multiplications from which on the other library pays
+MIN_MULTIPLICATIONS = 2**20  # of a product, for oneDNN to pay
 
-# By where a weight lies: the weight and how oneDNN has it, or None where it was met but once.
-Layouts = dict[tuple[object, ...], tuple[Tensor, Tensor] | None]
-kept: ContextVar[Layouts | None] = ContextVar("kept", default=None)
+# For each module in evaluation: by shape and address the weight's version, and the weight in
+# oneDNN's layout (None until it is used a second time).
+PACKED: WeakKeyDictionary[nn.Module, dict[Any, tuple[int, Tensor | None]]] = WeakKeyDictionary()
 
 
-class Linear(nn.Linear):
-    """``torch.nn.Linear``, whose product is that of :func:`linear`."""
+class FastLinear(nn.Linear):
+    """``torch.nn.Linear`` whose product is :func:`fast_linear`."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return linear(x, self.weight, self.bias)
+        return fast_linear(x, self.weight, self.bias, self)
+
+    def train(self, mode: bool = True) -> Self:
+        PACKED.pop(self, None)
+        return super().train(mode)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``x (…,I) @ weight (O,I).T + bias (O,)``: ``(…,O)``, as ``F.linear`` has it.
+def fast_linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, owner: nn.Module | None = None
+) -> Tensor:
+    """``F.linear`` of ``x (…,I)``, ``weight (O,I)``, ``bias (O,)``: ``(…,O)``.
 
-    torch has two libraries for products in float32 on a CPU, and takes MKL; where that is the
-    slower one this is oneDNN's. Their sums differ in order alone. :func:`mkl_alone` leaves it at
-    the first.
+    torch has two libraries for float32 products on a CPU, MKL and oneDNN, and takes MKL. MKL leaves
+    AVX-512 unused on AMD's processors. oneDNN does use it there, so large products go to oneDNN.
+    Their sums differ in order alone. While its ``owner`` is in evaluation mode, a weight that is
+    used again is kept in oneDNN's layout.
     """
-    if suits_onednn(x, weight):
-        multiply = OneDNN.apply if torch.is_grad_enabled() else product
-        rows = x.reshape(-1, x.size(-1))  # (…,I) -> (N,I)
-        return multiply(rows, weight, bias).view(*x.shape[:-1], -1)  # (N,O) -> (…,O)
-    return F.linear(x, weight, bias)
+    if not suits_onednn(x, weight):
+        return F.linear(x, weight, bias)
+    rows = x.reshape(-1, x.size(-1))  # (…,I) -> (N,I)
+    if torch.is_grad_enabled():
+        y = OneDNN.apply(rows, weight, bias)
+    else:
+        if owner is not None and not owner.training and 1 < len(rows) < len(weight):
+            weight = packed(weight, owner)
+        y = product(rows, weight, bias)
+    return y.view(*x.shape[:-1], -1)  # (N,O) -> (…,O)
 
 
 class OneDNN(Function):
@@ -59,7 +69,7 @@ class OneDNN(Function):
         to_x = to_weight = to_bias = None
         if ctx.needs_input_grad[0]:
             to_x = product(to_y, weight.T)  # (N,I)
-        if ctx.needs_input_grad[1] and x.size(1) <= to_y.size(1):  # oneDNN copies the first one
+        if ctx.needs_input_grad[1] and x.size(1) <= to_y.size(1):  # oneDNN copies the first factor
             to_weight = product(x.T, to_y.T).T  # (O,I)
         elif ctx.needs_input_grad[1]:
             to_weight = product(to_y.T, x.T)
@@ -71,49 +81,30 @@ class OneDNN(Function):
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``F.linear`` of ``x (N,I)`` by oneDNN, without gradients.
 
-    It is what ``torch.compile`` calls for a linear layer on a CPU, and no public function; the
-    public one, for tensors in oneDNN's own layout, takes twice the memory and a tenth more time.
+    ``torch.compile`` calls this operator for a linear layer on a CPU. It is not public. The public
+    one, for tensors in oneDNN's own layout, takes twice the memory and a tenth more time.
     """
-    if 1 < len(x) < len(weight):
-        weight = laid_out(weight)
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
-def laid_out(weight: Tensor) -> Tensor:
-    """``weight (O,I)`` as oneDNN would copy it for every product, where it is known to stay.
-
-    Not yet where it is met for the first time, which may be the only one.
-    """
-    layouts = kept.get()
-    if layouts is None:
+def packed(weight: Tensor, owner: nn.Module) -> Tensor:
+    """``weight (O,I)`` in oneDNN's layout, from its second use on; a single use pays nothing."""
+    weights = PACKED.setdefault(owner, {})
+    key = weight.data_ptr(), weight.shape
+    version, kept = weights.get(key, (-1, None))
+    if version != weight._version:  # new here, or changed since
+        weights[key] = weight._version, None
         return weight
-    key = weight.data_ptr(), weight.shape, weight.stride()
-    if key not in layouts:
-        layouts[key] = None
-        return weight
-    both = layouts[key] or (weight, torch.ops.mkldnn._reorder_linear_weight(weight))
-    layouts[key] = both  # with the weight, or its memory could become another's
-    return both[1]
-
-
-@contextlib.contextmanager
-def weights_stay() -> Iterator[None]:
-    """Within it no weight changes, and one that meets few rows again and again is laid out once.
-
-    Decoding 32 sentences takes a tenth less time.
-    """
-    token = kept.set({})
-    try:
-        yield
-    finally:
-        kept.reset(token)
+    if kept is None:
+        kept = torch.ops.mkldnn._reorder_linear_weight(weight)
+        weights[key] = version, kept
+    return kept
 
 
 def suits_onednn(x: Tensor, weight: Tensor) -> bool:
-    """Whether oneDNN can multiply these, and is the faster one here."""
+    """True if oneDNN can multiply these, and does so faster."""
     return (
-        not torch.compiler.is_compiling()  # first: a compiler chooses for itself, for all sizes
-        and x.numel() * len(weight) >= MIN_MULTIPLICATIONS
+        x.numel() * len(weight) >= MIN_MULTIPLICATIONS
         and x.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
         and bool(torch.backends.mkldnn.enabled)
@@ -122,23 +113,12 @@ def suits_onednn(x: Tensor, weight: Tensor) -> bool:
     )
 
 
-@contextlib.contextmanager
-def mkl_alone() -> Iterator[None]:
-    """For what does not know the other way: who counts products, or makes many of one."""
-    before = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        torch.backends.mkldnn.enabled = before
-
-
 @functools.cache
 def mkl_is_slow() -> bool:
-    """Whether this is a processor of AMD's with AVX-512, which MKL does not use there."""
-    two = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
-    private = hasattr(torch.ops.mkldnn, "_linear_pointwise")  # and so may be gone one day
-    if torch.backends.cpu.get_cpu_capability() != "AVX512" or not two or not private:
+    """True on AMD's processors with AVX-512, which MKL does not use there."""
+    both = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
+    private = hasattr(torch.ops.mkldnn, "_linear_pointwise")  # another torch may not have it
+    if torch.backends.cpu.get_cpu_capability() != "AVX512" or not both or not private:
         return False
     try:
         about = Path("/proc/cpuinfo").read_text(encoding="utf-8")

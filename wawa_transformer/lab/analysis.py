@@ -233,7 +233,7 @@ def overlap(results: Sequence[Result], new: bool) -> str:
 def _cost(results: Sequence[Result]) -> dict[str, Any]:
     """What one encoding's runs took, as medians over seeds, and the settings they shared."""
     names = (
-        "parameters", "flops_per_step", "utilisation", "tokens_per_second", "seconds",
+        "parameters", "flops_per_step", "mfu", "tokens_per_second", "seconds",
         "peak_memory_mb",
     )  # fmt: skip
     known = {name: [r[name] for r in results if r.get(name) is not None] for name in names}

@@ -262,7 +262,7 @@ class Alike(OfPairs, kind="alike"):
         if not all(measures.values()):
             raise UserError(
                 f"{key} asks for differences smaller than what matters, and by "
-                f"study.judged.measures any difference does; give each measure a size above 0."
+                f"study.rule.measures any difference does; give each measure a size above 0."
             )
 
     def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
@@ -372,7 +372,7 @@ class PastTraining(OfEncodings, kind="past_training"):
 
     def check(self, key: str, measures: Measures) -> None:
         if "reach" not in measures:
-            raise UserError(f"{key} asks for reach; name it in study.judged.measures.")
+            raise UserError(f"{key} asks for reach; name it in study.rule.measures.")
 
     def tell(self, measures: Measures) -> str:
         by = f"{measures['reach']:g}"

@@ -14,7 +14,7 @@ from wawa_transformer.data.text import build_task
 from wawa_transformer.decode.strategies import Greedy
 from wawa_transformer.decode.translation import hypotheses, read
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train import checkpoint
+from wawa_transformer.train.load import load_model
 from wawa_transformer.train.tracking import cross_attention
 
 PAST = 3  # symbols that one example is longer than training
@@ -59,7 +59,7 @@ def examples(runs: Sequence[Run]) -> Examples | None:
         return None
     chosen = by_seed[whole[0]]
     try:
-        loaded = {run.pe: checkpoint.load_model(run) for run in chosen}
+        loaded = {run.pe: load_model(run) for run in chosen}
         config = next(iter(loaded.values()))[2]
         task = build_task(config)
     except UserError as error:

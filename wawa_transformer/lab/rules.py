@@ -105,38 +105,38 @@ class Rule:
                 there are, or for an interval over fewer than two seeds.
             UserError: it cannot be decided on any grid.
         """
-        given = OmegaConf.to_container(study.judged)
+        given = OmegaConf.to_container(study.rule)
         assert isinstance(given, dict)
         for word in given["each"]:
-            choose(dict.fromkeys(AXES), word, "study.judged.each")
+            choose(dict.fromkeys(AXES), word, "study.rule.each")
         for name, relevant in given["measures"].items():
-            choose(MEASURES, name, "study.judged.measures")
+            choose(MEASURES, name, "study.rule.measures")
             if not 0 <= relevant < math.inf:
                 raise UserError(
-                    f"study.judged.measures.{name}={relevant} must be at least 0 and finite: the "
+                    f"study.rule.measures.{name}={relevant} must be at least 0 and finite: the "
                     f"smallest difference that matters."
                 )
         if not given["claim"].strip():
-            raise UserError("study.judged.claim is empty; say what is supported or refuted.")
+            raise UserError("study.rule.claim is empty; say what is supported or refuted.")
         conditions = {
-            key: [build(entry, f"study.judged.{key}[{i}]") for i, entry in enumerate(given[key])]
+            key: [build(entry, f"study.rule.{key}[{i}]") for i, entry in enumerate(given[key])]
             for key in ("supported", "refuted")
         }
         for key, those in conditions.items():
             if not those:
                 raise UserError(
-                    f"study.judged.{key} is empty; a claim needs what would make it "
+                    f"study.rule.{key} is empty; a claim needs what would make it "
                     f"{key}: a condition, {{is: better}} for one."
                 )
         against, pairs = given["against"], [(a, b) for a, b in study.pairs]
         if against is not None:
             if pairs:
                 raise UserError(
-                    f"study.judged.against={against} and study.pairs both say what is compared; "
+                    f"study.rule.against={against} and study.pairs both say what is compared; "
                     f"leave one out."
                 )
             if against not in encodings:
-                raise Misfit(not_trained("study.judged.against", [against], encodings))
+                raise Misfit(not_trained("study.rule.against", [against], encodings))
             pairs = [(pe, against) for pe in encodings if pe != against]
         rule = cls(
             in_both(given["claim"].strip().rstrip(".")), given["each"], given["measures"],
@@ -164,7 +164,7 @@ class Rule:
     def check(self, against: str | None, seeds: int) -> None:
         """Whether it can be decided."""
         places = [
-            (f"study.judged.{key}[{i}]", each)
+            (f"study.rule.{key}[{i}]", each)
             for key in ("supported", "refuted")
             for i, each in enumerate(getattr(self, key))
         ]
@@ -172,33 +172,33 @@ class Rule:
         for word in self.each:
             if word != "task" and word not in own:
                 raise UserError(
-                    f"study.judged.each={word} judges every {word} by itself, and no condition "
+                    f"study.rule.each={word} judges every {word} by itself, and no condition "
                     f"asks of more than the {word}s that it names."
                 )
         if against is not None and "pair" not in own:
             raise UserError(
-                f"study.judged.against={against} compares nothing: every condition names its pairs."
+                f"study.rule.against={against} compares nothing: every condition names its pairs."
             )
         if "pair" in own and not self.pairs:
             raise Misfit(
-                "study.judged compares pairs, and there are none; name them in study.pairs, or "
-                "name study.judged.against."
+                "study.rule compares pairs, and there are none; name them in study.pairs, or "
+                "name study.rule.against."
             )
         reading = any(each.compares for _, each in places)
         if reading and not self.measures:
             raise UserError(
-                f"study.judged.measures is empty; name what is compared, of {', '.join(MEASURES)}, "
+                f"study.rule.measures is empty; name what is compared, of {', '.join(MEASURES)}, "
                 f"and the smallest difference that matters: {{exact_match: 0.01}}."
             )
         if self.measures and not reading:
             raise UserError(
-                "study.judged.measures is given, and no condition reads it; leave it out."
+                "study.rule.measures is given, and no condition reads it; leave it out."
             )
         for key, each in places:
             self.check_condition(key, each)
         if seeds < 2:
             raise Misfit(
-                "study.judged asks for intervals over seeds, and study.seeds names fewer than two."
+                "study.rule asks for intervals over seeds, and study.seeds names fewer than two."
             )
 
     def check_condition(self, key: str, each: Condition) -> None:
@@ -212,7 +212,7 @@ class Rule:
         for word, names in (("task", each.tasks), (each.axis, alike)):
             if names and word in self.each:
                 raise UserError(
-                    f"{key} names its {word}s, and study.judged.each judges every {word} by "
+                    f"{key} names its {word}s, and study.rule.each judges every {word} by "
                     f"itself; leave one out."
                 )
             if len(set(names)) < len(names):
@@ -236,7 +236,7 @@ class Rule:
             for name in each.tasks or self.tasks:
                 if lacking := each.needs(tasks[name], self.measures):
                     raise Misfit(
-                        f"study.judged asks for {lacking} on {name}, which has none; name the "
+                        f"study.rule asks for {lacking} on {name}, which has none; name the "
                         f"tasks of that condition, or leave this one out."
                     )
 

@@ -185,7 +185,7 @@ def rule_of(config: DictConfig, overrides: list[str], jobs: Jobs) -> tuple[Rule 
     Raises:
         UserError: there is a rule, and it cannot be decided.
     """
-    if config.study.judged is None:
+    if config.study.rule is None:
         return None, ""
     tasks = {run.task: one for run, one in jobs.items()}
     encodings = list(dict.fromkeys(run.pe for run in jobs))
@@ -196,8 +196,8 @@ def rule_of(config: DictConfig, overrides: list[str], jobs: Jobs) -> tuple[Rule 
         keys = {override: override.split("=")[0].lstrip("+~") for override in overrides}
         grid = ("study.pe", "study.task", "study.seeds", "study.pairs")
         others = [override for override, key in keys.items() if key in grid]
-        if not others or any(key.startswith("study.judged") for key in keys.values()):
-            raise UserError(f"{misfit} study.judged=null trains without a rule.") from None
+        if not others or any(key.startswith("study.rule") for key in keys.values()):
+            raise UserError(f"{misfit} study.rule=null trains without a rule.") from None
         return None, f"Not judged, since {' '.join(others)} is not the study of the rule: {misfit}"
     return rule, ""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train.loop import train_and_record_failure
+from wawa_transformer.train.trainer import train_and_record_failure
 
 PATIENCE = 20.0  # seconds: a worker whose study was killed needs a step to notice and let go
 TRIES = 2

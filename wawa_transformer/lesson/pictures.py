@@ -34,7 +34,8 @@ from wawa_transformer.lab.plots import (
 from wawa_transformer.positional.alibi import ALiBi
 from wawa_transformer.positional.base import EncodingContext, consecutive
 from wawa_transformer.positional.rotary import Rotary
-from wawa_transformer.positional.sinusoid_designs import frequencies, sinusoid, sinusoid_table
+from wawa_transformer.positional.sinusoid_designs import SinusoidDesign, frequencies
+from wawa_transformer.positional.sinusoidal import PositionalEncoding, sinusoid
 from wawa_transformer.positional.t5 import T5Buckets
 
 Words = Callable[[str, str], str]
@@ -92,7 +93,7 @@ def table(t: Words) -> Figure:
     """The table as a heat map."""
     figure, [axes] = canvas(8, 4.4)
     image = axes.imshow(
-        sinusoid_table(100, 128)[0], aspect="auto", cmap="RdBu_r", vmin=-1, vmax=1,
+        PositionalEncoding(128, max_len=100).pe[0], aspect="auto", cmap="RdBu_r", vmin=-1, vmax=1,
         interpolation="nearest",
     )  # fmt: skip
     axes.set_xlabel(t("dimension (even: sine, odd: cosine)", "维度（偶数：正弦，奇数：余弦）"))
@@ -107,7 +108,7 @@ def table(t: Words) -> Figure:
 def curves(t: Words) -> Figure:
     """Single dimensions along the positions."""
     figure, [axes] = canvas(8, 3.6)
-    rows = sinusoid_table(101, 64)[0]
+    rows = PositionalEncoding(64, max_len=101).pe[0]
     for i, colour in zip((0, 8, 16, 24, 40), (BLUE, ORANGE, GREEN, VERMILION, PINK), strict=True):
         wave = 2 * math.pi / float(frequencies(64)[0][i // 2])
         words = t(f"dimension {i}, wavelength {wave:.0f}", f"第 {i} 维，波长 {wave:.0f}")
@@ -193,7 +194,7 @@ def gram(t: Words) -> Figure:
     """Products of all pairs of positions: constant along diagonals, or not."""
     figure, both = canvas(9, 4.2, columns=2)
     for axes, name in zip(both, ("geometric", "textbook"), strict=True):
-        rows = sinusoid(torch.arange(60), 64, spacing=name)
+        rows = SinusoidDesign(64, max_len=60, spacing=name).pe[0].double()
         image = axes.imshow(rows @ rows.T, cmap="viridis", vmin=0, vmax=38)
         axes.set_xlabel(t("position", "位置"))
         axes.set_ylabel(t("position", "位置"))
@@ -403,7 +404,7 @@ def distances(t: Words) -> Figure:
     figure, [axes] = canvas(8, 4)
     apart = torch.arange(1, 301)
     for name in COLOURS:
-        rows = sinusoid(torch.arange(1200), 64, spacing=name)
+        rows = SinusoidDesign(64, max_len=1200, spacing=name).pe[0].double()
         gaps = [(rows[k:] - rows[:-k]).norm(dim=1) for k in apart.tolist()]
         middle = [float(gap.median()) for gap in gaps]
         words = t(name, CHINESE[name])
@@ -424,7 +425,7 @@ def dropout(t: Words) -> Figure:
     """The sum of words and positions before and after dropout."""
     figure, panels = canvas(10, 3.6, columns=3)
     torch.manual_seed(0)
-    total = torch.randn(20, 32) + sinusoid_table(20, 32)[0]
+    total = torch.randn(20, 32) + PositionalEncoding(32, max_len=20).pe[0]
     dropped = nn.Dropout(0.1)(total)
     for axes, values, title in (
         (panels[0], total, t("word + position", "词向量 + 位置编码")),

@@ -1,7 +1,7 @@
 """Trained models in one page: their weights, and the same model once more in JavaScript.
 
-The page computes in the browser what :class:`~wawa_transformer.model.transformer.Transformer` computes,
-so that a reader without an installation can ask small models and look inside. It needs no network.
+The page computes in the browser what :class:`Transformer` computes, so that a reader without an
+installation can ask small models and look inside. It needs no network.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from wawa_transformer.lab.plots import encoding_styles
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.config import encoding_settings
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train import checkpoint
+from wawa_transformer.train.load import load_model
 
 TASKS = ("letters", "copy", "reverse", "sort")  # whose answers the page knows
 # Settings that the page reads; all others must be as they are by default.
 READS = {
-    "sinusoidal": ("base", "stretch", "max_len"),
+    "sinusoidal": ("max_len",),
     "learned": ("max_len", "init_std"),
     "none": (),
-    "rotary": ("base", "stretch"),
+    "rotary": ("base", "position_scale"),
     "t5": ("num_buckets", "max_distance"),
 }
 POSITIONS = 41  # of the longest answer that the page asks for, and its beginning
@@ -70,7 +70,7 @@ def portable(run: Run) -> dict[str, Any]:
     Raises:
         UserError: the run has what the page has no code for.
     """
-    model, tokenizer, config = checkpoint.load_model(run)
+    model, tokenizer, config = load_model(run)
     task, kind = build_task(config), config.pe.kind
     if not isinstance(task, SequenceTask) or task.kind not in TASKS:
         raise UserError(
@@ -88,7 +88,7 @@ def portable(run: Run) -> dict[str, Any]:
     ):  # fmt: skip
         odd += [f"model.{key}"] if config.model[key] != usual else []
     odd += ["pe.cross"] if model.cross_position is not None else []
-    odd += ["a counting of its own"] if model.counting != PositionIds() else []
+    odd += ["position ids of its own"] if model.position_ids != PositionIds() else []
     if odd:
         raise UserError(
             f"{run.directory} was trained with {', '.join(odd)}, for which the page has no code; "
@@ -116,7 +116,8 @@ def portable(run: Run) -> dict[str, Any]:
         "task": task.kind,
         "pe": run.pe,
         "kind": kind,
-        "settings": settings,
+        # The page has one function for all sinusoids; the paper's takes no settings.
+        "settings": {"base": 10000.0, "position_scale": 1.0, **settings},
         "d_model": model.d_model,
         "heads": model.num_heads,
         "layers": model.num_layers,

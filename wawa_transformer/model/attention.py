@@ -3,26 +3,61 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wawa_transformer.fast.attention import Doors, fast_attention, fused
-from wawa_transformer.fast.linear import Linear, linear
 from wawa_transformer.model.kv_cache import KeyValueCache
+from wawa_transformer.positional.base import Encoding, Positions
+
+
+class AttentionPosition:
+    """An encoding in one attention: its rotation and bias, and the positions of queries and keys.
+
+    One object serves all layers of a forward pass, which share a ``content_independent`` bias.
+    """
+
+    def __init__(self, encoding: Encoding, query: Positions, key: Positions) -> None:
+        self.encoding, self.query, self.key = encoding, query, key
+        self.shared: tuple[Tensor | None, Tensor] | None = None  # a mask, and the bias with it
+
+    def rotate(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries ``(B,H,Q,Dh)`` and keys ``(B,H,K,Dh)``, rotated by their positions."""
+        return self.encoding.rotate(q, k, self.query, self.key)
+
+    def rotate_query(self, q: Tensor) -> Tensor:
+        """Queries ``(B,H,Q,Dh)`` alone; their keys were rotated before."""
+        return self.encoding.rotate(q, q, self.query, self.query)[0]
+
+    def masked_bias(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Bias and boolean ``mask`` in one float tensor; the mask itself if there is no bias.
+
+        ``F.scaled_dot_product_attention`` takes a boolean mask or a float bias, never both.
+        """
+        if self.shared is not None and self.shared[0] is mask:
+            return self.shared[1]
+        bias = self.encoding.bias(q, k, self.query, self.key)
+        if bias is None:
+            return mask
+        if mask is not None:
+            # Added and not filled in: the gradient of a sum passes unchanged.
+            bias = bias + torch.where(mask, 0.0, float("-inf")).to(bias.dtype)
+        if self.encoding.content_independent:
+            self.shared = mask, bias
+        return bias
 
 
 class MultiHeadAttention(nn.Module):
     """Scaled dot-product attention in ``num_heads`` subspaces of ``d_model``.
 
-    Self-attention when ``memory`` is left out, cross-attention otherwise. The weights are laid
-    out as in ``torch.nn.MultiheadAttention``: queries, keys, values stacked in ``in_proj``.
+    Self-attention without ``memory``, cross-attention with it. The weights are laid out as in
+    ``torch.nn.MultiheadAttention``: queries, keys, values stacked in ``in_proj``.
     """
 
     def __init__(self, d_model: int, num_heads: int) -> None:
         super().__init__()
-        self.num_heads = num_heads
-        self.in_proj = Linear(d_model, 3 * d_model)
-        self.out_proj = Linear(d_model, d_model)
-        self.whole = False  # set to score all queries at once, however many there are
+        self.d_model, self.num_heads = d_model, num_heads
+        self.in_proj = nn.Linear(d_model, 3 * d_model)
+        self.out_proj = nn.Linear(d_model, d_model)
         self.keep_weights = False  # set to look at attention; slower, the same result
         self.weights: Tensor | None = None  # (B,H,Q,K) of the last call, when kept
 
@@ -31,55 +66,59 @@ class MultiHeadAttention(nn.Module):
         x: Tensor,
         memory: Tensor | None = None,
         mask: Tensor | None = None,
-        doors: Doors | None = None,
+        position: AttentionPosition | None = None,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
         """Attend from ``x (B,Q,D)`` to itself or to ``memory (B,K,D)``; ``(B,Q,D)``.
 
-        ``mask`` is boolean, True = may attend, broadcastable to ``(B,H,Q,K)``. ``doors`` rotate
-        and bias the scores. With a ``cache``, ``x`` follows what it holds.
+        ``mask`` is boolean, True = may attend, broadcastable to ``(B,H,Q,K)``. ``position`` rotates
+        and biases. With a ``cache``, ``x`` continues the sequence in the cache.
         """
         if memory is None:
-            q, k, v = (self.split(t) for t in self.in_proj(x).chunk(3, dim=-1))
-            if doors is not None:
-                q, k = doors.encoding.rotate(q, k, doors.query, doors.query)
+            q, k, v = self.split_heads(self.in_proj(x), 3)
+            if position is not None:
+                q, k = position.rotate(q, k)
             if cache is not None:
                 k, v = cache.append(k, v)
         else:
-            d_model = x.size(-1)
-            weight, bias = self.in_proj.weight, self.in_proj.bias
-            q = self.split(linear(x, weight[:d_model], bias[:d_model]))
-            if cache:  # which holds the source already, and that does not change
+            (q,) = self.split_heads(self.project(x, 0, self.d_model), 1)
+            if cache:  # the cache holds the source's keys and values, which never change
                 k, v = cache.seen()
-                if doors is not None:
-                    q = doors.encoding.rotate(q, q, doors.query, doors.query)[0]
+                q = q if position is None else position.rotate_query(q)
             else:
-                key_value = linear(memory, weight[d_model:], bias[d_model:])
-                k, v = (self.split(t) for t in key_value.chunk(2, dim=-1))
-                if doors is not None:
-                    q, k = doors.encoding.rotate(q, k, doors.query, doors.key)
+                k, v = self.split_heads(self.project(memory, self.d_model, 3 * self.d_model), 2)
+                if position is not None:
+                    q, k = position.rotate(q, k)
                 if cache is not None:
                     cache.append(k, v)
-
-        if self.whole or self.keep_weights:
-            added = mask if doors is None else doors.added(q, k, mask)
-            attended = self.attend(q, k, v, added)  # (B,H,Q,Dh)
-        else:
-            attended = fast_attention(q, k, v, mask, doors)
+        attended = self.attend(q, k, v, mask, position)  # (B,H,Q,Dh)
         return self.out_proj(attended.transpose(1, 2).flatten(2))  # (B,Q,H,Dh) -> (B,Q,D)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """``softmax(q k^T / sqrt(Dh)) v`` (equation 1); a row that may see nothing is zero."""
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        position: AttentionPosition | None,
+    ) -> Tensor:
+        """``softmax(q k^T / sqrt(Dh) + bias) v`` (equation 1); a query without keys gets zeros."""
+        bias = mask if position is None else position.masked_bias(q, k, mask)
         if not self.keep_weights:
-            return fused(q, k, v, mask)
-        scores = q @ k.transpose(-2, -1) / q.size(-1) ** 0.5
-        if mask is not None and mask.dtype == torch.bool:
-            scores = scores.masked_fill(~mask, float("-inf"))
-        elif mask is not None:
-            scores = scores + mask
+            return F.scaled_dot_product_attention(q, k, v, bias)
+        scores = q @ k.transpose(-2, -1) / q.size(-1) ** 0.5  # (B,H,Q,K)
+        if bias is not None and bias.dtype == torch.bool:
+            scores = scores.masked_fill(~bias, float("-inf"))
+        elif bias is not None:
+            scores = scores + bias
         self.weights = scores.softmax(dim=-1).nan_to_num(0.0)
         return self.weights @ v
 
-    def split(self, x: Tensor) -> Tensor:
-        """``(B,S,D) -> (B,H,S,Dh)``."""
-        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+    def project(self, x: Tensor, first: int, last: int) -> Tensor:
+        """Rows ``first … last-1`` of ``in_proj`` applied to ``x (B,S,D)``: ``(B,S,last-first)``."""
+        return F.linear(x, self.in_proj.weight[first:last], self.in_proj.bias[first:last])
+
+    def split_heads(self, x: Tensor, parts: int) -> list[Tensor]:
+        """``(B,S,parts*D)`` as ``parts`` tensors ``(B,H,S,Dh)``."""
+        heads = x.unflatten(-1, (parts, self.num_heads, -1))  # (B,S,P,H,Dh)
+        return [part.transpose(1, 2) for part in heads.unbind(2)]  # (B,S,H,Dh) -> (B,H,S,Dh)

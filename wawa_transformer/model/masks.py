@@ -1,4 +1,4 @@
-"""Masks: what a query may attend to."""
+"""Masks: True where a query may attend to a key."""
 
 from __future__ import annotations
 
@@ -17,3 +17,30 @@ def causal_mask(length: int, offset: int = 0, device: torch.device | None = None
     """``(length, offset+length)``: a query at ``offset+i`` may see keys ``0 … offset+i``."""
     ones = torch.ones(length, offset + length, dtype=torch.bool, device=device)
     return ones.tril(diagonal=offset)
+
+
+def check_mask(name: str, mask: Tensor, shape: tuple[int, int, int, int]) -> Tensor:
+    """A caller's mask as booleans of four dimensions that broadcast to ``shape (B,H,Q,K)``.
+
+    Attention adds what is not boolean to its scores, and so would show the future.
+
+    Raises:
+        ValueError: a mask of another shape, or with values other than 0 and 1.
+    """
+    if not isinstance(mask, Tensor):
+        raise ValueError(f"{name} is of type {type(mask).__name__}; it must be a tensor")
+    pairs = zip(reversed(mask.shape), reversed(shape), strict=False)  # from the last one on
+    if mask.ndim > 4 or any(size != 1 and size != want for size, want in pairs):
+        raise ValueError(
+            f"{name} of shape {tuple(mask.shape)} does not broadcast to (batch, heads, query, "
+            f"key) = {shape}; one of (batch, key) is given as {name}[:, None, None, :]"
+        )
+    if mask.dtype != torch.bool:
+        other = mask[(mask != 0) & (mask != 1)]
+        if other.numel():
+            raise ValueError(
+                f"{name} holds {other[0].item()}; it must be boolean, or 0 and 1 alone, where "
+                f"1 = may attend (one that is added to scores becomes so by {name} == 0)"
+            )
+        mask = mask != 0
+    return mask[(None,) * (4 - mask.ndim)]

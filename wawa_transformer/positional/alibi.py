@@ -1,4 +1,4 @@
-"""Attention with linear biases."""
+"""ALiBi (Press et al. 2022): a penalty that grows with the distance."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from wawa_transformer.positional.relative import RelativeEncoding
 class ALiBi(RelativeEncoding, kind="alibi"):
     """Attention with linear biases (Press et al. 2022, section 3): ``-slope · |distance|``.
 
-    The decoder's mask leaves only the past. The encoder's bias is symmetric, so an encoder with
-    nothing else cannot tell a sequence from its mirror image. ``directed`` heads have a slope for
-    either side: keys to the right of a query have the slopes in reverse, so that head 1 looks to
-    the right and the last head to the left. Cross-attention, where nothing else tells the sides
-    apart, is always directed.
+    In the decoder the mask leaves only the past. The encoder's bias is symmetric: a token sees how
+    far another one is and not on which side. With ``directed`` the slopes of keys to the right of
+    a query are in reverse order, so that head 1 looks to the right and the last head to the left.
+    Cross-attention is always directed.
     """
 
     content_independent = True
@@ -30,9 +29,9 @@ class ALiBi(RelativeEncoding, kind="alibi"):
         self.register_buffer("slopes", slopes, persistent=False)  # (2,H): to the left, to the right
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        every = self.all_distances(query, key)
+        distance = self.all_distances(query, key)  # (R,)
         left, right = self.slopes[..., None]  # (H,1) each
-        values = -torch.where(every > 0, right, left) * every.abs()  # (H,R)
+        values = -torch.where(distance > 0, right, left) * distance.abs()  # (H,R)
         return self.expand_to_pairs(values[None, :, None], query, key).to(q.dtype)  # (b,H,Q,K)
 
 

@@ -1,9 +1,9 @@
-"""Positional encodings: the contract of all of them, the sinusoid, the learned table, and none.
+"""The contract of every positional encoding, their registry, and no encoding.
 
-Position enters a Transformer through exactly three doors: it is added to the embeddings
+Position enters a Transformer in exactly three places. It is added to the embeddings
 (:meth:`~Encoding.embed`), it rotates queries and keys (:meth:`~Encoding.rotate`), or it adds a bias
-to the attention scores (:meth:`~Encoding.bias`). An encoding is a class that opens the doors it
-uses; the base class leaves all three shut, and with a name of its own it is the ablation.
+to the attention scores (:meth:`~Encoding.bias`). An encoding is a class that overrides what it
+needs. The base class overrides nothing and is the ablation without positions.
 
 Shapes: B batch, S sequence, D ``d_model``, H heads, Dh head width, Q queries, K keys.
 """
@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from wawa_transformer.common.limits import MAX_WIDTH, check_number
-from wawa_transformer.fast.dropout import Dropout
 
 ENCODINGS: dict[str, type[Encoding]] = {}
 ROLES = ("encoder", "decoder", "cross")
@@ -30,14 +29,14 @@ class SequenceTooLong(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Positions:
-    """Where the tokens of a batch stand.
+    """The positions of a batch's tokens.
 
-    ``index`` is int64 and broadcasts to (B,H,S): most often it is ``0 … S-1`` for every row and
-    head. All of it is less than ``end``, a plain number, so that no table's size waits for a GPU.
-    ``consecutive``: it is ``start … end-1``, all of them, for every row and head.
+    ``ids`` is int64 and broadcasts to (B,H,S). Usually it is ``0 … S-1`` for every row and head.
+    Every id is less than ``end``, a plain number, so that no table's size waits for a GPU.
+    ``consecutive``: the ids are ``start … end-1`` for every row and head.
     """
 
-    index: Tensor  # (1 or B, 1 or H, S)
+    ids: Tensor  # (1 or B, 1 or H, S)
     end: int
     start: int = 0
     consecutive: bool = False
@@ -51,9 +50,9 @@ def consecutive(length: int, start: int = 0, device: torch.device | None = None)
 
 @dataclass(frozen=True)
 class EncodingContext:
-    """Where in a model an encoding serves: all that the model tells it.
+    """What a model tells an encoding: its sizes and where the encoding is used.
 
-    ``role`` is ``encoder``, ``decoder`` (which sees the past alone), or ``cross``, between target
+    ``role`` is ``encoder``, ``decoder`` (which sees only the past), or ``cross``, between target
     queries and source keys.
 
     Raises:
@@ -77,7 +76,7 @@ class EncodingContext:
 
     @property
     def causal(self) -> bool:
-        """Whether no key stands to the right of its query."""
+        """True if every key is at or before its query."""
         return self.role == "decoder"
 
     @property
@@ -87,24 +86,22 @@ class EncodingContext:
 
 
 class Encoding(nn.Module):
-    """The contract of every encoding; its three doors are shut.
+    """The contract of every encoding. Methods you don't override leave position out.
 
-    The arguments of ``__init__``, but for what :class:`EncodingContext` holds, are the settings of an
-    encoding: ``configs/pe/NAME.yaml`` is checked against them, names and types. Values are checked
-    by ``__init__`` itself, before it makes a tensor, so that a construction under
-    ``torch.device("meta")`` checks settings and takes no memory.
+    The arguments of ``__init__``, except the context, are the encoding's settings.
+    ``configs/pe/NAME.yaml`` is checked against their names and types. ``__init__`` checks values
+    before it makes a tensor, so that a construction under ``torch.device("meta")`` checks the
+    settings and takes no memory.
     """
 
     kind = ""  # its name in the registry
-    max_positions: int | None = None  # how many positions it has; None: any number
-    uses_positions = True  # whether it depends on positions at all
-    relative = False  # whether on nothing but differences of positions: doors 2 and 3 alone
-    content_independent = (
-        False  # whether queries and keys have no say in door 3: one for all layers
-    )
+    max_positions: int | None = None  # the number of positions it has; None: any number
+    uses_positions = True  # False if positions do not matter to it
+    relative = False  # True if only differences of positions matter: rotation and bias alone
+    content_independent = False  # True if the bias ignores q and k, so that all layers share it
 
     def __init_subclass__(cls, kind: str | None = None, **kwargs: Any) -> None:
-        """``kind`` registers the class under a name; without one it is an ordinary class."""
+        """Register the class as ``kind``; without a kind it is an ordinary class."""
         super().__init_subclass__(**kwargs)
         if kind is not None:
             cls.kind, ENCODINGS[kind] = kind, cls
@@ -112,46 +109,45 @@ class Encoding(nn.Module):
     def __init__(self, context: EncodingContext) -> None:
         super().__init__()
         self.context = context
-        # Here, so that no encoding can do without: switching positions off must switch nothing
-        # else off, or the ablation measures two things at once.
-        self.dropout = Dropout(context.dropout)
+        # Every encoding has this dropout: switching positions off must switch nothing else off,
+        # or the ablation would measure two things at once.
+        self.dropout = nn.Dropout(context.dropout)
 
     @classmethod
     def build(cls, context: EncodingContext, **settings: Any) -> Self:
-        """The encoding that serves at ``context``."""
+        """The encoding for one context."""
         return cls(context, **settings)
 
-    def embed(self, x: Tensor, at: Positions) -> Tensor:
-        """Door 1: ``x (B,S,D)`` with its positions ``at`` worked in; ``(B,S,D)``."""
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        """Add positions to the embeddings ``x (B,S,D)``; ``(B,S,D)``."""
         return x
 
     def rotate(
         self, q: Tensor, k: Tensor, query: Positions, key: Positions
     ) -> tuple[Tensor, Tensor]:
-        """Door 2: queries ``(B,H,Q,Dh)`` and keys ``(B,H,K,Dh)`` where they stand."""
+        """Rotate queries ``(B,H,Q,Dh)`` and keys ``(B,H,K,Dh)`` by their positions."""
         return q, k
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor | None:
-        """Door 3: what is added to ``q k^T / sqrt(Dh)``, broadcastable to ``(B,H,Q,K)``.
+        """The bias added to ``q k^T / sqrt(Dh)``, broadcastable to ``(B,H,Q,K)``.
 
-        ``q (B,H,Q,Dh)`` and ``k (B,H,K,Dh)`` have been through door 2. Of a long sequence they are
-        a few queries, and the keys up to the last one that these may see. Where ``content_independent`` is
-        set, nothing of them but their shape and type may be used.
+        ``q (B,H,Q,Dh)`` and ``k (B,H,K,Dh)`` are already rotated, and may be a part of a sequence.
+        With ``content_independent`` only their shape and type may be used.
         """
         return None
 
-    def forward(self, x: Tensor, at: Positions | None = None) -> Tensor:
+    def forward(self, x: Tensor, positions: Positions | None = None) -> Tensor:
         """``dropout(embed(x))``: ``(B,S,D) -> (B,S,D)``, at positions ``0 … S-1`` by default."""
-        return self.dropout(self.embed(x, at or consecutive(x.size(1), device=x.device)))
+        return self.dropout(self.embed(x, positions or consecutive(x.size(1), device=x.device)))
 
     def reset_parameters(self, generator_for: Callable[[str], torch.Generator]) -> None:
-        """Give every parameter its starting value from ``draw(parameter_name)``."""
+        """Draw every parameter's starting value from ``generator_for(parameter_name)``."""
 
     def check_length(self, longest: int) -> None:
-        """Raise :class:`SequenceTooLong` where ``longest`` positions cannot be served."""
+        """Raise :class:`SequenceTooLong` if ``longest`` positions cannot be served."""
 
     def untrained_range_warning(self, farthest: int) -> str | None:
-        """A warning where parameters serve distances that training, up to ``farthest``, lacks."""
+        """A warning if parameters serve distances beyond ``farthest``, which training lacks."""
         return None
 
 
@@ -162,7 +158,7 @@ class NoEncoding(Encoding, kind="none"):
 
 
 class AbsoluteEncoding(Encoding):
-    """Door 1 alone; usable in any model, so it takes width and dropout themselves."""
+    """An encoding added to the embeddings; usable in any model, so it takes width and dropout."""
 
     def __init__(self, d_model: int, dropout: float, context: EncodingContext | None) -> None:
         super().__init__(context or EncodingContext(d_model, dropout=dropout))
@@ -172,40 +168,14 @@ class AbsoluteEncoding(Encoding):
     def build(cls, context: EncodingContext, **settings: Any) -> Self:
         return cls(context.d_model, dropout=context.dropout, context=context, **settings)  # type: ignore[call-arg]
 
-    def rows(self, table: Tensor, index: Tensor) -> Tensor:
-        """From ``table (R,D)`` what each token gets at ``index (B,H,S)``: ``(B,S,D)``.
+    def rows(self, table: Tensor, ids: Tensor) -> Tensor:
+        """The row of ``table (R,D)`` for every token of ``ids (B,H,S)``: ``(B,S,D)``.
 
-        Heads may count differently; the pairs of dimensions then follow them in turn, the first
-        pair the first head, since what is added knows of no heads.
+        If heads have positions of their own, pairs of dimensions take turns: the first pair has
+        the first head's position, since what is added to an embedding has no heads.
         """
-        if index.size(1) == 1:
-            return table[index[:, 0]]
-        column = torch.arange(self.d_model, device=index.device)
-        head = column // 2 % index.size(1)
-        return table[index.transpose(1, 2)[..., head], column]  # (B,S,H) -> (B,S,D)
-
-
-def build_encoding(
-    kind: str, context: EncodingContext, settings: dict[str, Any] | None = None
-) -> Encoding:
-    """The encoding ``kind`` that serves at ``context``; ``settings`` are those of its YAML file."""
-    if kind not in ENCODINGS:
-        raise ValueError(f"pe={kind} does not exist; choose one of {', '.join(ENCODINGS)}")
-    return ENCODINGS[kind].build(context, **(settings or {}))
-
-
-def build_cross_encoding(
-    cross: str, kind: str, context: EncodingContext, settings: dict[str, Any] | None = None
-) -> Encoding | None:
-    """What serves in cross-attention beside ``kind``: ``none``, the ``same``, or another kind."""
-    if cross == "none":
-        return None
-    able = [name for name, each in ENCODINGS.items() if each.relative]
-    wanted = kind if cross == "same" else cross
-    if wanted not in able:
-        what = "does not exist" if wanted not in ENCODINGS else "has no part in attention"
-        raise ValueError(
-            f"pe.cross={cross}: {wanted} {what}, and between target and source there is nothing "
-            f"but attention; choose none or one of {', '.join(able)}"
-        )
-    return build_encoding(wanted, context, settings if cross == "same" else None)
+        if ids.size(1) == 1:
+            return table[ids[:, 0]]
+        column = torch.arange(self.d_model, device=ids.device)
+        head = column // 2 % ids.size(1)
+        return table[ids.transpose(1, 2)[..., head], column]  # (B,S,H) -> (B,S,D)

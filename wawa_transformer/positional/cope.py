@@ -1,4 +1,4 @@
-"""CoPE: a distance counted by content."""
+"""CoPE (Golovneva et al. 2024): a distance counted by content."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from wawa_transformer.positional.relative import gather_bias
 class CoPE(Encoding, kind="cope"):
     """Contextual position encoding (Golovneva et al. 2024, section 4): the query says what counts.
 
-    Between a key and its query lie keys, and each counts as a position to the degree that the
+    Between a key and its query are other keys. Each counts as a position to the degree that the
     query attends to it: ``p = Σ sigmoid(q·k / sqrt(Dh))``, the key included. The score gains
-    ``q · e[p]``, interpolated between trained vectors; beyond the last one p stays with it. The
-    gates need scores as they are before any mask or bias, which no fused kernel gives, so they are
-    computed twice. The paper has decoders alone; in the encoder keys to the right are counted from
-    the query to the key and have vectors of their own. Cross-attention is not served: no key lies
+    ``q · e[p]``, interpolated between trained vectors; a p beyond the last one takes the last one.
+    The gates need the scores before any mask or bias, which no fused kernel returns, so the scores
+    are computed twice. The paper has decoders alone. Here the encoder counts keys to the right from
+    the query to the key, with vectors of their own. Cross-attention is not served: no key lies
     between a target's query and a source's key.
     """
 
@@ -35,17 +35,17 @@ class CoPE(Encoding, kind="cope"):
         self.reset_parameters(lambda name: torch.default_generator)
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        left = key.index[..., None, :] <= query.index[..., :, None]  # (b,h,Q,K)
+        left = key.ids[..., None, :] <= query.ids[..., :, None]  # (b,h,Q,K)
         gates = (q * q.size(-1) ** -0.5 @ k.transpose(-2, -1)).float().sigmoid()  # (B,H,Q,K)
         passed = gates * left
-        # From the query on, which is not counted, to each key, which is; to the left less than 0.
+        # From the query, which is not counted, to each key, which is; to the left less than 0.
         beyond = gates.cumsum(-1) - passed.sum(-1, keepdim=True)
         count = torch.addcmul(passed, beyond, torch.where(left, -1.0, 1.0))
         rows = self.table.size(1)
         low = count.detach().floor().clamp(0, rows - 1)
         index = low.long()
         if not self.context.causal:
-            index += ~left * rows  # where the vectors of its side begin
+            index += ~left * rows  # the first vector of its side
         steps = F.pad(self.table.diff(dim=1), (0, 0, 0, 1))  # to the next; the last has none
         tables = (each.flatten(0, 1).T.to(q.dtype) for each in (self.table, steps))  # (Dh,2R)
         below, step = (gather_bias(q @ table, index) for table in tables)  # (B,H,Q,K)

@@ -1,4 +1,4 @@
-"""KERPLE: a trained kernel of the distance."""
+"""KERPLE (Chi et al. 2022): a trained kernel of the distance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wawa_transformer.common.limits import check_choice
 from wawa_transformer.positional.base import EncodingContext, Positions
 from wawa_transformer.positional.relative import RelativeEncoding
 
-MIN_START = 0.01  # the smallest starting value of KERPLE's parameters, as in its published code
+MIN_START = 0.01  # the smallest starting value of the parameters, as in the published code
 
 
 class Kerple(RelativeEncoding, kind="kerple"):
@@ -19,15 +19,16 @@ class Kerple(RelativeEncoding, kind="kerple"):
 
     ``log``: ``-a · log(1 + b |distance|)``; ``power``: ``-a · |distance|^b``, b less than 2. Both
     are positive by construction (``a = exp(α)``, ``b = exp(β)`` or ``2 sigmoid(β)``), where the
-    published code clips them. The kernel is even: where keys lie on both sides, either side has
-    numbers of its own.
+    published code clips them. The kernel is even. Published for decoders, where every key is at or
+    before its query; where keys are on both sides, each side has its own numbers, since a function
+    of the absolute distance could not tell a sequence from its mirror image.
     """
 
     content_independent = True
 
     def __init__(self, context: EncodingContext, form: str = "log") -> None:
         super().__init__(context)
-        check_choice("form", form, ("log", "power"))
+        check_choice("pe.form", form, ("log", "power"))
         self.form = form
         sides = 1 if context.causal else 2  # to the left, to the right
         self.alpha = nn.Parameter(torch.empty(sides, context.num_heads))
@@ -35,12 +36,12 @@ class Kerple(RelativeEncoding, kind="kerple"):
         self.reset_parameters(lambda name: torch.default_generator)
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        every = self.all_distances(query, key)  # (R,)
+        distance = self.all_distances(query, key)  # (R,)
         sides = [
-            self.kernel(every.abs(), alpha, beta)
+            self.kernel(distance.abs(), alpha, beta)
             for alpha, beta in zip(self.alpha[..., None], self.beta[..., None], strict=True)
         ]  # (H,R) each
-        values = torch.where(every > 0, sides[-1], sides[0]).to(q.dtype)
+        values = torch.where(distance > 0, sides[-1], sides[0]).to(q.dtype)
         return self.expand_to_pairs(values[None, :, None], query, key)  # (b,H,Q,K)
 
     def kernel(self, far: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:

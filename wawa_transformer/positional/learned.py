@@ -1,4 +1,4 @@
-"""A trained vector for each position."""
+"""A trained vector for each position (Gehring et al. 2017, section 3.1)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class LearnedEncoding(AbsoluteEncoding, kind="learned"):
 
     Args:
         d_model: width D of the embeddings.
-        max_len: positions in the table; a longer input raises :class:`SequenceTooLong`.
+        max_len: number of positions in the table; a longer input raises :class:`SequenceTooLong`.
         dropout: probability of zeroing an element of the sum.
         init_std: standard deviation of the starting values. It decides how fast the table is
-            learned: 1.0 matches token embeddings after their scaling by sqrt(D); 0 begins without
+            learned: 1.0 matches token embeddings after their scaling by sqrt(D); 0 starts without
             positions.
     """
 
@@ -45,10 +45,10 @@ class LearnedEncoding(AbsoluteEncoding, kind="learned"):
         self.table = nn.Parameter(torch.empty(max_len, d_model))
         self.reset_parameters(lambda name: torch.default_generator)
 
-    def embed(self, x: Tensor, at: Positions) -> Tensor:
-        """``x (B,S,D)`` plus the rows of the table at its positions, in ``x.dtype``."""
-        self.check_length(at.end)
-        return x + self.rows(self.table, at.index).to(x.dtype)
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        """``x (B,S,D)`` plus the table's row for each position, in ``x.dtype``."""
+        self.check_length(positions.end)
+        return x + self.rows(self.table, positions.ids).to(x.dtype)
 
     def check_length(self, longest: int) -> None:
         if longest > self.max_positions:

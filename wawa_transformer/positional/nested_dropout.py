@@ -1,4 +1,4 @@
-"""The sinusoid with nested dropout, a variant of door 1."""
+"""The sinusoid with nested dropout (Rippel et al. 2014)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class NestedSinusoid(PositionalEncoding, kind="sinusoidal_nested"):
     """The sinusoid with nested dropout (Rippel et al. 2014): low dimensions matter most.
 
     In training each example keeps its first k dimensions of the sum, k uniform in ``1 … D``, and
-    loses the others. It orders the dimensions of the embedding by importance, which the paper's
-    encoding does not.
+    loses the others. This orders the embedding's dimensions by importance; the paper's encoding
+    does not.
     """
 
-    def embed(self, x: Tensor, at: Positions) -> Tensor:
-        x = super().embed(x, at)
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        x = super().embed(x, positions)
         if not self.training:
             return x
         kept = torch.randint(1, self.d_model + 1, (x.size(0), 1, 1), device=x.device)

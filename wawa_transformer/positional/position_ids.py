@@ -1,8 +1,8 @@
-"""Where positions are counted from: a question of its own, whatever encoding is made of them.
+"""Position ids: the numbers that tokens get as positions, whatever the encoding.
 
-By default source and target are each counted 0, 1, 2, … from their own beginning. Training may
-move both by the same random amount, or thin them out at random; and the source, whose length is
-known, may be counted from its end.
+By default source and target each count 0, 1, 2, … from their own beginning. Training may shift both
+by the same random amount, or thin them out at random. The source's length is known, so the source
+may also be counted from its end.
 """
 
 from __future__ import annotations
@@ -24,40 +24,41 @@ class BatchPositions:
     """The positions of one batch, for source and target alike."""
 
     source: Positions
-    place: Callable[[int], Positions]  # the positions of the first n tokens of any sequence
+    first: Callable[[int], Positions]  # the positions of the first n tokens of a target
 
     def target(self, offset: int, length: int) -> Positions:
         """Positions of target tokens ``offset … offset+length-1``."""
-        at = self.place(offset + length)
-        start = offset if at.consecutive else 0
-        return Positions(at.index[..., offset:], at.end, start, at.consecutive)
+        positions = self.first(offset + length)
+        start = offset if positions.consecutive else 0
+        ids = positions.ids[..., offset:]
+        return Positions(ids, positions.end, start, positions.consecutive)
 
     def keep(self, rows: Tensor) -> BatchPositions:
-        """Of the rows where ``rows (B,)`` is True alone."""
-        index = self.source.index
-        if index.size(0) == 1:  # which serves every row
+        """The positions of the rows where ``rows (B,)`` is True."""
+        ids = self.source.ids
+        if ids.size(0) == 1:  # the same for every row
             return self
-        return BatchPositions(Positions(index[rows], self.source.end), self.place)
+        return BatchPositions(Positions(ids[rows], self.source.end), self.first)
 
 
 @dataclass
 class PositionIds:
-    """How a model counts positions.
+    """Assigns position ids to the tokens of a batch.
 
     Args:
-        origin: where the source is counted from. ``end``: its last token is 0, padding left out.
-            ``both``: even heads count from the start, odd ones from the end; of what is added to
-            embeddings, even and odd pairs of dimensions. The target is counted from its start:
-            nobody knows its end before it is written.
-        target_origin: ``start``, and nothing else, for that reason.
-        moved: every training batch starts at a random position, uniform in ``0 … moved``, in
-            source and target alike (SHAPE, Kiyono et al. 2021, section 3). Evaluation starts at 0.
-        randomized: in training, counts become random positions that keep their order: as many as
-            the sequence is long, drawn from ``0 … randomized-1`` without replacement, one draw a
-            batch (Ruoss et al. 2023, section 3). The paper draws in evaluation, too; here
-            evaluation takes every ``stride``-th position, since a draw that depends on the length
-            would change with padding, and could not be decoded step by step.
-        restart: an id of the source after which counting begins anew, as for the second of two
+        origin: the token of the source with id 0. ``start``: the first. ``end``: the last one that
+            is no padding. ``both``: even heads count from the start, odd ones from the end; for
+            what is added to embeddings, even and odd pairs of dimensions. The target counts from
+            its start, since nobody knows its end before it is written.
+        max_shift: every training batch starts at a random position, uniform in ``0 … max_shift``,
+            in source and target alike (SHAPE, Kiyono et al. 2021, section 3). Evaluation starts
+            at 0.
+        random_positions: in training, ids are random but keep their order: as many as the sequence
+            is long, drawn from ``0 … random_positions-1`` without replacement, one draw a batch
+            (Ruoss et al. 2023, section 3). The paper also draws in evaluation; here evaluation
+            takes every ``stride``-th position, since a draw that depends on the length would change
+            with padding, and could not be decoded step by step.
+        reset_token: an id of the source after which counting starts again, as for the second of two
             numbers to add: position coupling (Cho et al. 2024, section 3), which knows the task.
 
     Raises:
@@ -65,33 +66,27 @@ class PositionIds:
     """
 
     origin: str = "start"
-    target_origin: str = "start"
-    moved: int = 0
-    randomized: int = 0
+    max_shift: int = 0
+    random_positions: int = 0
     stride: int = 1
-    restart: int | None = None
+    reset_token: int | None = None
 
     ORIGINS: ClassVar = ("start", "end", "both")
 
     def __post_init__(self) -> None:
-        check_choice("origin", self.origin, self.ORIGINS)
-        if self.target_origin != "start":
-            raise ValueError(
-                f"pe.target_origin={self.target_origin} would need the length of a target that is "
-                "still to be written; choose pe.target_origin=start, or count the source from its "
-                "end with pe.origin=end"
-            )
-        check_number("pe.moved", self.moved, 0, MAX_POSITIONS)
-        check_number("pe.randomized", self.randomized, 0, MAX_POSITIONS)
+        check_choice("pe.origin", self.origin, self.ORIGINS)
+        check_number("pe.max_shift", self.max_shift, 0, MAX_POSITIONS)
+        check_number("pe.random_positions", self.random_positions, 0, MAX_POSITIONS)
         check_number("pe.stride", self.stride, 1, MAX_POSITIONS)
-        if self.moved and self.randomized:
+        if self.max_shift and self.random_positions:
             raise ValueError(
-                f"pe.moved={self.moved} and pe.randomized={self.randomized} exclude each other; "
-                "set one of them to 0"
+                f"pe.max_shift={self.max_shift} and pe.random_positions={self.random_positions} "
+                "exclude each other; set one of them to 0"
             )
-        if self.stride > max(1, self.randomized):
+        if self.stride > max(1, self.random_positions):
             raise ValueError(
-                f"pe.stride={self.stride} must be 1 without pe.randomized, and at most that with it"
+                f"pe.stride={self.stride} must be 1 without pe.random_positions, and at most that "
+                "with it"
             )
 
     def check(self, encoding: Encoding, cross: Encoding | None) -> None:
@@ -102,14 +97,14 @@ class PositionIds:
         used = [each for each in (encoding, cross) if each is not None and each.uses_positions]
         if not used:
             raise ValueError(
-                f"{named} counts no positions, so that pe.origin, pe.moved, pe.randomized, "
-                "pe.stride and pe.restart have nothing to act on; leave them at their defaults"
+                f"{named} uses no positions, so that pe.origin, pe.max_shift, pe.random_positions, "
+                "pe.stride and pe.reset_token have no effect; leave them at their defaults"
             )
         absolute = not all(each.relative for each in used)
-        if self.moved and not absolute:
+        if self.max_shift and not absolute:
             raise ValueError(
-                f"pe.moved={self.moved} moves all positions alike, and {named} sees nothing but "
-                "their differences; set pe.moved=0"
+                f"pe.max_shift={self.max_shift} shifts all positions alike, and {named} sees "
+                "nothing but their differences; set pe.max_shift=0"
             )
         if self.origin != "start" and not absolute and cross is None:
             raise ValueError(
@@ -122,92 +117,96 @@ class PositionIds:
                 "leaves one of them out; raise it, or choose pe.origin=start or end"
             )
         for each in used:
-            each.check_length(self.randomized)
+            each.check_length(self.random_positions)
 
     @property
-    def plain(self) -> bool:
-        """Whether the source's positions follow from its length alone, once training is over."""
-        return self.origin == "start" and self.restart is None
+    def length_decides(self) -> bool:
+        """True if the source's ids follow from its length alone, outside of training."""
+        return self.origin == "start" and self.reset_token is None
 
     def reach(self, length: int) -> int:
-        """How many positions a sequence of ``length`` takes, gaps included."""
-        return max(self.randomized, (length - 1) * self.stride + 1) + self.moved
+        """The number of positions a sequence of ``length`` takes, gaps included."""
+        return max(self.random_positions, (length - 1) * self.stride + 1) + self.max_shift
 
     def longest(self, positions: int | None) -> int | None:
         """The longest sequence that ``positions`` of an encoding can serve; None: any."""
-        if self.randomized:
-            return (self.randomized - 1) // self.stride + 1
-        return None if positions is None else positions - self.moved
+        if self.random_positions:
+            return (self.random_positions - 1) // self.stride + 1
+        return None if positions is None else positions - self.max_shift
 
     def check_length(self, longest: int) -> None:
-        """Raise :class:`SequenceTooLong` where ``longest`` tokens have no position."""
+        """Raise :class:`SequenceTooLong` if ``longest`` tokens do not all have a position."""
         needed = (longest - 1) * self.stride + 1
-        if self.randomized and needed > self.randomized:
+        if self.random_positions and needed > self.random_positions:
             raise SequenceTooLong(
-                f"a sequence of {longest} positions does not fit pe.randomized={self.randomized} "
-                f"with pe.stride={self.stride}; set pe.randomized={needed} or more"
+                f"a sequence of {longest} positions does not fit "
+                f"pe.random_positions={self.random_positions} with pe.stride={self.stride}; set "
+                f"pe.random_positions={needed} or more"
             )
 
     def of_length(self, length: int, training: bool, device: torch.device) -> BatchPositions:
-        """The positions where the source's length is all that is known of it."""
-        if not self.plain or training and (self.moved or self.randomized):
+        """The positions if nothing but the source's length is known."""
+        if not self.length_decides or training and (self.max_shift or self.random_positions):
             raise ValueError(
-                "decode() needs count=model.count(src), and encode() the same one: the positions "
-                "depend on more of the source than its length"
+                "decode() needs positions=model.batch_positions(src), and encode() the same one: "
+                "the positions depend on more of the source than its length"
             )
         return self(torch.ones(1, length, dtype=torch.int64, device=device), training=False)
 
     def __call__(self, source: Tensor, training: bool, num_heads: int = 1) -> BatchPositions:
         """The positions for source ids ``source (B,S)``; draws what training draws."""
         device = source.device
-        moved = self.moved if training else 0
-        shift = to_device(torch.randint(moved + 1, ()), device) if moved else None
-        order = torch.randperm(self.randomized) if training and self.randomized else None
+        max_shift = self.max_shift if training else 0
+        shift = to_device(torch.randint(max_shift + 1, ()), device) if max_shift else None
+        order = (
+            torch.randperm(self.random_positions) if training and self.random_positions else None
+        )
 
-        def place(length: int) -> Positions:
+        def first(length: int) -> Positions:
             self.check_length(length)
             if order is not None:
                 drawn = order[:length].sort().values
-                return Positions(to_device(drawn, device)[None, None], self.randomized)
+                return Positions(to_device(drawn, device)[None, None], self.random_positions)
             if shift is None and self.stride == 1:
                 return consecutive(length, device=device)
             end = (length - 1) * self.stride + 1
-            index = torch.arange(0, end, self.stride, device=device)
-            index = index if shift is None else index + shift
-            return Positions(index[None, None], moved + end)
+            ids = torch.arange(0, end, self.stride, device=device)
+            ids = ids if shift is None else ids + shift
+            return Positions(ids[None, None], max_shift + end)
 
-        at = place(source.size(1))
-        if self.plain:
-            return BatchPositions(at, place)
+        positions = first(source.size(1))
+        if self.length_decides:
+            return BatchPositions(positions, first)
         counts = {"start": from_start, "end": from_end}
         wanted = ["start", "end"] if self.origin == "both" else [self.origin]
-        index = torch.stack([counts[name](source, self.restart) for name in wanted], dim=1)
+        index = torch.stack([counts[name](source, self.reset_token) for name in wanted], dim=1)
         if self.origin == "both":  # (B,2,S) -> (B,H,S): start, end, start, …
             index = index[:, torch.arange(num_heads, device=device) % 2]
-        return BatchPositions(Positions(at.index[0, 0][index], at.end), place)
+        return BatchPositions(Positions(positions.ids[0, 0][index], positions.end), first)
 
 
 def to_device(drawn: Tensor, device: torch.device) -> Tensor:
-    """What a CPU has drawn, on ``device``; a GPU that is still at work is not waited for."""
-    return drawn.to(device, non_blocking=device.type != "mps")  # which might read it too late
+    """Move CPU random numbers to ``device`` without waiting for a busy GPU."""
+    # Apple's GPU might read the memory after it has been freed.
+    return drawn.to(device, non_blocking=device.type != "mps")
 
 
-def from_start(ids: Tensor, restart: int | None) -> Tensor:
-    """How many tokens stand before each of ``ids (B,S)`` in its part: ``(B,S)``."""
+def from_start(ids: Tensor, reset_token: int | None) -> Tensor:
+    """The number of tokens before each of ``ids (B,S)`` in its part: ``(B,S)``."""
     place = torch.arange(ids.size(1), device=ids.device).expand_as(ids)
-    if restart is None:
+    if reset_token is None:
         return place
-    after = (place + 1) * (ids == restart)  # where the next part begins
+    after = (place + 1) * (ids == reset_token)  # where the next part begins
     begin = torch.cat((torch.zeros_like(after[:, :1]), after[:, :-1]), dim=1).cummax(1).values
     return place - begin
 
 
-def from_end(ids: Tensor, restart: int | None) -> Tensor:
-    """How many tokens stand behind each of ``ids (B,S)`` in its part: ``(B,S)``; 0 for padding."""
+def from_end(ids: Tensor, reset_token: int | None) -> Tensor:
+    """The number of tokens after each of ``ids (B,S)`` in its part: ``(B,S)``; 0 for padding."""
     place = torch.arange(ids.size(1), device=ids.device).expand_as(ids)
     last = place == (ids != PAD).sum(1, keepdim=True) - 1
-    if restart is not None:
-        last = last | (ids == restart)
-    # Padding behind the last token finds none to its right, and stays with itself.
+    if reset_token is not None:
+        last = last | (ids == reset_token)
+    # Padding after the last token finds no end to its right, and counts from itself.
     end = torch.where(last, place, ids.size(1)).flip(1).cummin(1).values.flip(1)
     return torch.where(end < ids.size(1), end - place, 0)

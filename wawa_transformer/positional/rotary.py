@@ -1,4 +1,4 @@
-"""Rotary position embedding: queries and keys are turned by their positions."""
+"""Rotary position embedding (Su et al. 2021): positions rotate queries and keys."""
 
 from __future__ import annotations
 
@@ -7,27 +7,25 @@ from torch import Tensor
 
 from wawa_transformer.common.limits import check_number
 from wawa_transformer.positional.base import Encoding, EncodingContext, Positions
-from wawa_transformer.positional.sinusoidal import PositionalEncoding
-
-# ------------------------------------------------------------- turned queries and keys: door 2
+from wawa_transformer.positional.sinusoid_designs import SinusoidDesign
 
 
 class Rotary(Encoding, kind="rotary"):
     """Rotary position embedding (Su et al. 2021, equation 34).
 
-    Dimensions 2i and 2i+1 of every query and key are turned by ``position · base^(-2i/Dh)``, so
-    that their product depends on the distance alone.
+    Dimensions 2i and 2i+1 of every query and key are rotated by ``position · base^(-2i/Dh)``, so
+    that the product of a query and a key depends on the distance alone.
 
     Args:
         base: as in the sinusoid.
-        fraction: partial rotary, as in GPT-NeoX: the first dimensions of a head, this share of
-            them, are turned as if they were a head of their own; the others stay.
-        p: p-RoPE (Barbero et al. 2024, section 6): of the frequencies this share is kept, the
-            fastest; the slowest, which long contexts turn into noise, turn nothing.
-        stretch: position interpolation (Chen et al. 2023): positions are divided by it.
+        fraction: partial rotary, as in GPT-NeoX: this share of a head's dimensions, the first ones,
+            is rotated as if it were a head of its own; the others stay.
+        p: p-RoPE (Barbero et al. 2024, section 6): this share of the frequencies, the fastest, is
+            kept; the slowest rotate nothing, since long contexts turn them into noise.
+        position_scale: position interpolation (Chen et al. 2023): divides all positions.
 
     Raises:
-        ValueError: an odd head width has no pairs; nothing is left to turn.
+        ValueError: an odd head width has no pairs; nothing is left to rotate.
     """
 
     relative = True
@@ -38,26 +36,26 @@ class Rotary(Encoding, kind="rotary"):
         base: float = 10000.0,
         fraction: float = 1.0,
         p: float = 1.0,
-        stretch: float = 1.0,
+        position_scale: float = 1.0,
     ) -> None:
         super().__init__(context)
         if context.head_width % 2:
             raise ValueError(
                 f"pe=rotary turns pairs of dimensions, but model.d_model={context.d_model} over "
-                f"model.num_heads={context.num_heads} gives heads of odd width {context.head_width}; "
-                f"choose a model.num_heads that gives an even one"
+                f"model.num_heads={context.num_heads} gives heads of odd width "
+                f"{context.head_width}; choose a model.num_heads that gives an even one"
             )
         check_number("pe.fraction", fraction, 0, 1)
         check_number("pe.p", p, 0, 1)
         width = int(fraction * context.head_width) // 2 * 2
-        self.turned = int(p * width / 2) * 2
-        if not self.turned:
+        self.rotated = int(p * width / 2) * 2  # dimensions of a head
+        if not self.rotated:
             raise ValueError(
                 f"pe.fraction={fraction} and pe.p={p} leave no pair of a head's "
                 f"{context.head_width} dimensions to turn; raise them, or choose pe=none"
             )
-        self.angles = PositionalEncoding(
-            width, max_len=512, dropout=0.0, base=base, stretch=stretch
+        self.angles = SinusoidDesign(
+            width, max_len=512, dropout=0.0, base=base, position_scale=position_scale
         )
 
     def rotate(
@@ -65,19 +63,17 @@ class Rotary(Encoding, kind="rotary"):
     ) -> tuple[Tensor, Tensor]:
         return self.turn(q, query), self.turn(k, key)
 
-    def turn(self, x: Tensor, at: Positions) -> Tensor:
-        """``x (B,H,S,Dh)`` turned by its positions; in float32 at least."""
-        x, rest = x.tensor_split((self.turned,), dim=-1)  # (B,H,S,W), (B,H,S,Dh-W)
+    def turn(self, x: Tensor, positions: Positions) -> Tensor:
+        """``x (B,H,S,Dh)`` rotated by its positions, in float32 or better."""
+        x, rest = x.tensor_split((self.rotated,), dim=-1)  # (B,H,S,W), (B,H,S,Dh-W)
         exact = torch.promote_types(x.dtype, torch.float32)
-        table = self.angles.table(at.end)[at.index, : self.turned]  # (b,h,S,W): sine, cosine, …
-        sine, cosine = table.to(exact).unflatten(-1, (-1, 2)).unbind(-1)  # (b,h,S,W/2)
+        table = self.angles.table(positions.end)[positions.ids, : self.rotated]  # (b,h,S,W)
+        sine, cosine = table.to(exact).unflatten(-1, (-1, 2)).unbind(-1)  # (b,h,S,W/2) each
         pairs = x.to(exact).unflatten(-1, (-1, 2))  # (B,H,S,W) -> (B,H,S,W/2,2)
-        if torch.compiler.is_compiling():  # which generates no code for complex numbers
-            even, odd = pairs.unbind(-1)
-            parts = (even * cosine - odd * sine, even * sine + odd * cosine)
-            turned = torch.stack(parts, dim=-1)
-        else:
-            numbers = torch.view_as_complex(pairs) * torch.complex(cosine, sine)
-            turned = torch.view_as_real(numbers)
-        turned = turned.flatten(-2).to(x.dtype)  # (B,H,S,W/2,2) -> (B,H,S,W)
-        return torch.cat((turned, rest), dim=-1) if rest.size(-1) else turned
+        rotated = self.rotate_pairs(pairs, sine, cosine).flatten(-2).to(x.dtype)  # (B,H,S,W)
+        return torch.cat((rotated, rest), dim=-1) if rest.size(-1) else rotated
+
+    def rotate_pairs(self, pairs: Tensor, sine: Tensor, cosine: Tensor) -> Tensor:
+        """Each pair ``(B,H,S,W/2,2)`` rotated by its angle, ``(b,h,S,W/2)``."""
+        even, odd = pairs.unbind(-1)
+        return torch.stack((even * cosine - odd * sine, even * sine + odd * cosine), dim=-1)

@@ -1,12 +1,15 @@
-"""The sinusoid of Vaswani et al. 2017, section 3.5, as a formula, and other designs of it."""
+"""Other designs of the sinusoidal table: published variants, mistakes and controls."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
+
+from wawa_transformer.common.limits import check_base, check_choice, check_number
+from wawa_transformer.positional.base import EncodingContext
+from wawa_transformer.positional.sinusoidal import PositionalEncoding
 
 SPACINGS = ("geometric", "linear", "exponential", "textbook", "fairseq", "divided")
 ORDERS = ("falling", "rising", "permuted")
@@ -14,44 +17,55 @@ LAYOUTS = ("interleaved", "concatenated")
 BANDS = ("all", "fast", "slow")
 
 
-def sinusoid_table(length: int, d_model: int, **design: Any) -> Tensor:
-    """The table ``(1, length, d_model)``: formed in float64, returned in float32.
+class SinusoidDesign(PositionalEncoding, kind="sinusoid_design"):
+    """The sinusoid with another choice of frequencies or another order of dimensions.
 
-    In float32 the product position × frequency loses its last digits as positions grow; in bf16
-    the angle would be off by more than a radian beyond position 256.
+    Args:
+        d_model, max_len, dropout: as in :class:`PositionalEncoding`.
+        base, spacing, order, position_scale: see :func:`frequencies`.
+        layout: ``interleaved`` is the paper's (sines in even dimensions); ``concatenated`` puts all
+            sines before all cosines, as the paper's own code did (tensor2tensor).
+        band: ``fast`` keeps the lower half of the dimensions, ``slow`` the upper; the other half is
+            zero.
     """
-    position = torch.arange(length, dtype=torch.float64)
-    return sinusoid(position, d_model, **design).float().unsqueeze(0)
 
+    def __init__(
+        self,
+        d_model: int,
+        max_len: int = 5000,
+        dropout: float = 0.1,
+        base: float = 10000.0,
+        spacing: str = "geometric",
+        order: str = "falling",
+        layout: str = "interleaved",
+        band: str = "all",
+        position_scale: float = 1.0,
+        *,
+        context: EncodingContext | None = None,
+    ) -> None:
+        check_base(base)
+        check_choice("pe.spacing", spacing, SPACINGS)
+        check_choice("pe.order", order, ORDERS)
+        check_choice("pe.layout", layout, LAYOUTS)
+        check_choice("pe.band", band, BANDS)
+        check_number("pe.position_scale", position_scale, 1e-6, 1e6)
+        self.spectrum = (base, spacing, order, position_scale)
+        self.layout, self.band = layout, band
+        super().__init__(d_model, max_len, dropout, context=context)
 
-def sinusoid(
-    position: Tensor,
-    d_model: int,
-    *,
-    layout: str = "interleaved",
-    band: str = "all",
-    **spectrum: Any,
-) -> Tensor:
-    """Sines and cosines of any ``position (N,)``, negative ones too: ``(N, d_model)``, float64.
-
-    ``layout``: ``interleaved`` is the paper's (sines in even dimensions), ``concatenated`` puts
-    all sines before all cosines, as the paper's own code did (tensor2tensor). ``band``: ``fast``
-    leaves nothing but the lower half of the dimensions, ``slow`` the upper; the others are zero.
-    """
-    sine, cosine = frequencies(d_model, **spectrum)
-    position = position.double().unsqueeze(1)  # (N,1)
-    # Not waited for: Transformer-XL comes here in every step.
-    sine, cosine = (each.to(position.device, non_blocking=True) for each in (sine, cosine))
-    sines = (position * sine).sin()  # (N, ceil(D/2))
-    cosines = (position * cosine).cos()  # (N, floor(D/2))
-    table = torch.cat((sines, cosines), dim=1)
-    if layout == "interleaved":
-        table[:, 0::2], table[:, 1::2] = sines, cosines
-    if band == "fast":
-        table[:, d_model // 2 :] = 0
-    elif band == "slow":
-        table[:, : d_model // 2] = 0
-    return table
+    def make_table(self, length: int) -> Tensor:
+        sine, cosine = frequencies(self.d_model, *self.spectrum)
+        position = torch.arange(length, dtype=torch.float64)[:, None]  # (N,1)
+        sines = (position * sine.to(position.device)).sin()  # (N, ceil(D/2))
+        cosines = (position * cosine.to(position.device)).cos()  # (N, floor(D/2))
+        table = torch.cat((sines, cosines), dim=1)
+        if self.layout == "interleaved":
+            table[:, 0::2], table[:, 1::2] = sines, cosines
+        if self.band == "fast":
+            table[:, self.d_model // 2 :] = 0
+        elif self.band == "slow":
+            table[:, : self.d_model // 2] = 0
+        return table.float().unsqueeze(0)
 
 
 def frequencies(
@@ -59,7 +73,7 @@ def frequencies(
     base: float = 10000.0,
     spacing: str = "geometric",
     order: str = "falling",
-    stretch: float = 1.0,
+    position_scale: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """The angular frequencies of the sines ``(ceil(D/2),)`` and cosines ``(floor(D/2),)``.
 
@@ -70,14 +84,14 @@ def frequencies(
     ``sinusoidal_positional_embedding.py``, with ``layout=concatenated``); ``divided`` is the
     mistake of harvardnlp/annotated-transformer#131, position over frequency: ``base^(+2i/D)``.
     ``order``: ``falling`` as in the paper, ``rising`` the other way round, or ``permuted``.
-    ``stretch`` divides all frequencies, which is dividing all positions.
+    ``position_scale`` divides all positions.
     """
-    # On the processor wherever the table will be: a device without memory has no last value.
+    # On the CPU in any case: a table on the meta device has no last value to read.
     pair = torch.arange((d_model + 1) // 2, dtype=torch.float64, device="cpu")  # i
     step = -math.log(base) / d_model
     sine = torch.exp(2 * pair * step)
     if spacing == "linear":
-        sine = torch.linspace(1.0, float(sine[-1]), len(pair), dtype=torch.float64)
+        sine = torch.linspace(1.0, float(sine[-1]), len(pair), dtype=torch.float64, device="cpu")
     elif spacing == "exponential":
         sine = torch.exp(-pair)
     elif spacing == "fairseq":
@@ -88,7 +102,8 @@ def frequencies(
     if order == "rising":
         sine, cosine = sine.flip(0), cosine.flip(0)
     elif order == "permuted":
-        shuffled = torch.randperm(len(pair), generator=torch.Generator().manual_seed(0))
+        random = torch.Generator().manual_seed(0)
+        shuffled = torch.randperm(len(pair), generator=random, device="cpu")
         sine, cosine = sine[shuffled], cosine[shuffled]
     # An odd width has one cosine fewer.
-    return sine / stretch, cosine[: d_model // 2] / stretch
+    return sine / position_scale, cosine[: d_model // 2] / position_scale

@@ -1,4 +1,4 @@
-"""T5's trained bias for buckets of distances."""
+"""T5's relative attention bias (Raffel et al. 2020, section 2.1)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class T5Buckets(RelativeEncoding, kind="t5"):
     """A trained bias for each head and bucket of distances (Raffel et al. 2020, section 2.1).
 
     Half of the buckets hold one distance each, the others grow geometrically up to
-    ``max_distance``; whatever is farther shares the last one. In the encoder half of all buckets
-    serve keys to the right. One table serves all layers of a stack, as in the paper.
+    ``max_distance``. All farther distances share the last bucket. In the encoder half of all
+    buckets serve keys to the right. One table serves all layers of a stack, as in the paper.
     """
 
     content_independent = True
@@ -39,8 +39,8 @@ class T5Buckets(RelativeEncoding, kind="t5"):
         self.side, self.max_distance = side, max_distance
         exact = side // 2
         wide, ratio = side - exact, max_distance / exact
-        # Where each wide bucket begins. As integers: the logarithm of the paper's code can land
-        # on either side of a boundary by rounding.
+        # The first distance of each wide bucket, as integers: the logarithm of the paper's code can
+        # land on either side of a boundary by rounding.
         edges = [math.ceil(round(exact * ratio ** (j / wide), 9)) for j in range(1, wide)]
         self.register_buffer("edges", torch.tensor(edges, dtype=torch.int64), persistent=False)
         self.table = nn.Parameter(torch.empty(num_buckets, context.num_heads))
@@ -60,9 +60,8 @@ class T5Buckets(RelativeEncoding, kind="t5"):
         return bucket if self.context.causal else bucket + self.side * (distance > 0)
 
     def reset_parameters(self, generator_for: Callable[[str], torch.Generator]) -> None:
-        nn.init.normal_(
-            self.table, std=self.context.d_model**-0.5, generator=generator_for("table")
-        )
+        std = self.context.d_model**-0.5
+        nn.init.normal_(self.table, std=std, generator=generator_for("table"))
 
     def untrained_range_warning(self, farthest: int) -> str | None:
         return range_warning("max_distance", self.max_distance, farthest)

@@ -1,4 +1,4 @@
-"""Transformer-XL's sinusoids of the distance."""
+"""Transformer-XL's relative encoding (Dai et al. 2019, section 3.3)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from torch import Tensor, nn
 
 from wawa_transformer.common.limits import check_base
 from wawa_transformer.positional.base import EncodingContext, Positions
-from wawa_transformer.positional.relative import RelativeEncoding, cache_per_forward
-from wawa_transformer.positional.sinusoid_designs import sinusoid
+from wawa_transformer.positional.relative import RelativeEncoding
+from wawa_transformer.positional.sinusoidal import sinusoid
 
 
 class TransformerXL(RelativeEncoding, kind="transformer_xl"):
     """Sinusoids of the distance in the score (Dai et al. 2019, section 3.3).
 
     The score is ``(q+u) · k + (q+v) · W R(distance)``, over sqrt(Dh): R is the sinusoid of query
-    minus key position, W a trained matrix, u and v a trained vector for each head. ``q+u`` passes
-    through door 2, the rest through door 3. W serves all layers of a stack; the paper has one for
-    each layer.
+    minus key position, W a trained matrix, u and v a trained vector for each head. ``rotate`` adds
+    u to the queries, and the bias is the rest. W serves all layers of a stack; the paper has one
+    for each layer.
     """
 
     def __init__(self, context: EncodingContext, base: float = 10000.0) -> None:
@@ -40,15 +40,13 @@ class TransformerXL(RelativeEncoding, kind="transformer_xl"):
         table = self.sinusoids(query, key)
         keys = self.project(table.to(self.project.weight.dtype))  # (R,D)
         keys = keys.unflatten(-1, (self.context.num_heads, -1))  # (R,D) -> (R,H,Dh)
-        q = q + (self.v - self.u)[:, None].to(q.dtype)  # door 2 added u
-        # One product for each head; broadcast keys would make it one for each head of each row.
+        q = q + (self.v - self.u)[:, None].to(q.dtype)  # rotate added u
         scores = torch.einsum("bhqd,rhd->bhqr", q * q.size(-1) ** -0.5, keys.to(q.dtype))
         return self.expand_to_pairs(scores, query, key)  # (B,H,Q,K)
 
-    @cache_per_forward
     def sinusoids(self, query: Positions, key: Positions) -> Tensor:
         """Sinusoids of every distance, query minus key, ``(R,D)``."""
-        return sinusoid(-self.all_distances(query, key), self.context.d_model, base=self.base)
+        return sinusoid(-self.all_distances(query, key), self.context.d_model, self.base)
 
     def reset_parameters(self, generator_for: Callable[[str], torch.Generator]) -> None:
         for name, parameter in (("u", self.u), ("v", self.v)):

@@ -30,13 +30,8 @@ from wawa_transformer.model.transformer import (
     NORMS,
     Transformer,
 )
-from wawa_transformer.positional.base import (
-    ENCODINGS,
-    ROLES,
-    EncodingContext,
-    build_cross_encoding,
-    build_encoding,
-)
+from wawa_transformer.positional import build_cross_encoding, build_encoding
+from wawa_transformer.positional.base import ENCODINGS, ROLES, EncodingContext
 from wawa_transformer.positional.position_ids import PositionIds
 
 # Names become folders; ".." and "/" would lead out of output_dir.
@@ -67,23 +62,28 @@ class TrainerConfig:
     steps: int = setting(500, least=1, most=10**9)
     batch_tokens: int = setting(352, least=1, most=10**8)  # padded positions of one side of a batch
     bucket: bool = False  # batches of similar lengths: less padding, less mixing
-    accumulate: int = setting(1, least=1, most=1024)  # batches to one optimiser step
+    grad_accum_steps: int = setting(1, least=1, most=1024)  # batches to one optimiser step
     lr: float = setting(2e-3, above=0)
     warmup: int = setting(100, least=0, most=10**9)
     schedule: str = choice("linear", "cosine", "inverse_sqrt", "constant")
     weight_decay: float = setting(0.01, least=0)
-    clip: float = setting(1.0, above=0)
+    grad_clip: float = setting(1.0, above=0)
     label_smoothing: float = setting(0.0, least=0, below=1)
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
+    fast: bool = True  # on a CPU without compile: modules that compute the same sooner
     bf16: bool = False
     compile: bool = False
-    pad_to: int = setting(1, least=1, most=10**6)  # a multiple for lengths: few shapes to compile
+    pad_to_multiple_of: int = setting(
+        1, least=1, most=10**6
+    )  # a multiple for lengths: few shapes to compile
     deterministic: bool = False  # on a GPU: the same bits again, slower
     threads: int = setting(1, least=1, most=256)
     log_every: int = setting(10, least=1, most=10**9)
     eval_every: int = setting(100, least=1, most=10**9)  # validation and checkpoint
     patience: int | None = setting(None, least=1, most=10**9)  # validations without a better one
-    keep: int = setting(0, least=0, most=1000)  # weights of the last validations, to be averaged
+    keep_checkpoints: int = setting(
+        0, least=0, most=1000
+    )  # weights of the last validations, to be averaged
     attention_maps: bool = True
 
 
@@ -119,7 +119,7 @@ class StudyConfig:
     seeds: list[int] = field(default_factory=list)
     pairs: list[list[str]] = field(default_factory=list)  # which encodings are compared
     tune: TuneConfig = field(default_factory=TuneConfig)  # a rate for each encoding
-    judged: RuleConfig | None = None
+    rule: RuleConfig | None = None
     minutes: float | None = None  # on two cores, as measured; said before a study starts
 
 
@@ -146,6 +146,7 @@ class MachineConfig:
 
     device: str = "auto"
     threads: int = setting(1, least=1, most=256)
+    fast: bool = True
 
 
 @dataclass
@@ -258,7 +259,7 @@ def check_model(config: DictConfig) -> None:
             )
             encoder, _ = (build_encoding(config.pe.kind, place, settings) for place in stacks)
             between = build_cross_encoding(config.pe.cross, config.pe.kind, cross, settings)
-            counting(config).check(encoder, between)
+            position_ids(config).check(encoder, between)
     except ValueError as error:
         raise UserError(f"{str(error).rstrip('.')}.") from None
 
@@ -292,7 +293,7 @@ def build_model(config: DictConfig, tokenizer: Tokenizer) -> Transformer:
             pe=config.pe.kind,
             pe_settings=encoding_settings(config),
             cross=config.pe.cross,
-            counting=counting(config, tokenizer),
+            position_ids=position_ids(config, tokenizer),
             seed=config.seed,
         )
     except ValueError as error:  # a shape that this encoding cannot serve
@@ -314,22 +315,22 @@ def given_settings(config: DictConfig) -> dict[str, Any]:
 
 def encoding_settings(config: DictConfig) -> dict[str, Any]:
     """The settings of the encoding, checked against its class."""
-    told = ("place", *(f.name for f in dataclasses.fields(EncodingContext)))  # by the model
+    told = ("context", *(f.name for f in dataclasses.fields(EncodingContext)))  # by the model
     cls = choose(ENCODINGS, config.pe.kind, "pe.kind")
     own = {key: value for key, value in config.pe.items() if key not in ("kind", "name", *OF_ALL)}
     return typed(cls, own, "pe", exclude=told)
 
 
-def counting(config: DictConfig, tokenizer: Tokenizer | None = None) -> PositionIds:
-    """Where positions are counted from; pe.restart, a word, is an id for the model."""
+def position_ids(config: DictConfig, tokenizer: Tokenizer | None = None) -> PositionIds:
+    """The position ids of a configuration; pe.reset_token, a word, becomes an id."""
     given = {key: value for key, value in config.pe.items() if key in OF_ALL and key != "cross"}
-    word = given.pop("restart", None)
-    restart = None
+    word = given.pop("reset_token", None)
+    reset_token = None
     if word is not None:
-        restart = tokenizer.token_to_id(str(word)) if tokenizer else 0
-        if restart is None:
+        reset_token = tokenizer.token_to_id(str(word)) if tokenizer else 0
+        if reset_token is None:
             raise UserError(
-                f"pe.restart={word} is no word of this task's vocabulary, so that counting would "
-                f"never begin anew; choose one of its words, as + is of task=addition."
+                f"pe.reset_token={word} is no word of this task's vocabulary, so that counting "
+                f"would never start again; choose one of its words, as + is of task=addition."
             )
-    return PositionIds(**{**typed(PositionIds, given, "pe"), "restart": restart})
+    return PositionIds(**{**typed(PositionIds, given, "pe"), "reset_token": reset_token})

@@ -1,10 +1,8 @@
-"""The machine a run is on: its device, and all that a number must say of where it comes from."""
+"""The device of a run: choosing it, its errors, its speed and its memory."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import functools
 import math
 import os
 import re
@@ -15,9 +13,9 @@ from collections.abc import Iterator
 
 import torch
 from omegaconf import DictConfig
+from torch import nn
 
 from wawa_transformer.common.schema import UserError, first_line
-from wawa_transformer.fast.linear import linear
 
 NO_MEMORY = re.compile("out of memory|DefaultCPUAllocator")
 NO_COMPILER = re.compile("No working C[+][+] compiler|find C compiler|working triton")
@@ -45,28 +43,14 @@ def choose_device(name: str) -> torch.device:
 
 
 def take_device(trainer: DictConfig) -> torch.device:
-    """The device that ``trainer`` names, with as many threads and memory that is kept."""
+    """The device of ``trainer.device``, with ``trainer.threads`` threads."""
     torch.set_num_threads(trainer.threads)
-    keep_memory()
     return choose_device(trainer.device)
-
-
-def keep_memory() -> None:
-    """Let the C library keep for the next tensor what the last one took.
-
-    glibc hands it back whenever much of it is free, and takes it anew a page at a time, zeroed: 40
-    thousand pages in a step of a model of 70 million parameters. Another library goes on as it is.
-    """
-    trim_threshold, mmap_threshold = -1, -3  # malloc.h
-    with contextlib.suppress(AttributeError, OSError, TypeError):
-        library = ctypes.CDLL(None)
-        library.mallopt(mmap_threshold, 2**25)  # as far as it goes by itself
-        library.mallopt(trim_threshold, 2**31 - 1)
 
 
 @contextlib.contextmanager
 def translate_device_errors(config: DictConfig, device: torch.device) -> Iterator[None]:
-    """What a device cannot do for this configuration, in one sentence."""
+    """Turn what a device cannot do for this configuration into one sentence."""
     trainer = config.trainer
     try:
         yield
@@ -75,8 +59,8 @@ def translate_device_errors(config: DictConfig, device: torch.device) -> Iterato
         if isinstance(error, torch.OutOfMemoryError) or NO_MEMORY.search(str(error)):
             raise UserError(
                 f"the memory of {device} ran out at trainer.batch_tokens={trainer.batch_tokens}; "
-                f"lower trainer.batch_tokens, and raise trainer.accumulate to keep steps of as "
-                f"many tokens."
+                f"lower trainer.batch_tokens, and raise trainer.grad_accum_steps to keep steps of "
+                f"as many tokens."
             ) from None
         if trainer.compile and NO_COMPILER.search(str(error)):
             raise UserError(
@@ -91,21 +75,19 @@ def translate_device_errors(config: DictConfig, device: torch.device) -> Iterato
         raise
 
 
-@functools.cache  # by a worker once for all its runs
-def peak_matmul_flops(device: torch.device, bf16: bool = False) -> float:
-    """Floating-point operations a second in a large matrix product, the best of five of them."""
-    size = 8192 if device.type == "cuda" else 1024
-    a = torch.ones(size, size, device=device, dtype=torch.bfloat16 if bf16 else torch.float32)
+def peak_matmul_flops(layer: nn.Linear) -> float:
+    """Floating-point operations a second of ``layer`` on a square matrix, the best of five."""
+    x = torch.randn_like(layer.weight)
     best = math.inf
     for _ in range(5):
         started = time.perf_counter()
-        linear(a, a)[0, 0].item()  # which waits for a GPU
+        layer(x)[0, 0].item()  # waits for a GPU
         best = min(best, time.perf_counter() - started)
-    return 2 * size**3 / best
+    return 2 * x.size(0) * x.numel() / best
 
 
 def peak_memory(device: torch.device) -> float:
-    """The most memory taken so far, in MB: the device's where it has its own."""
+    """The most memory used so far, in MB: the device's own if it has any."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e6
     # ru_maxrss is in kilobytes on Linux and in bytes on macOS.

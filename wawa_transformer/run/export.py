@@ -16,10 +16,11 @@ from torch import Tensor
 from wawa_transformer.common.files import make_directory, write_atomically
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import BOS, EOS
-from wawa_transformer.model.transformer import EncoderLayer, ResidualConnection, Transformer
+from wawa_transformer.model.layers import EncoderLayer, ResidualConnection
+from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.positional.base import AbsoluteEncoding, consecutive
 from wawa_transformer.positional.position_ids import PositionIds
-from wawa_transformer.run.config import counting, encoding_settings
+from wawa_transformer.run.config import encoding_settings, position_ids
 
 POSITIONS = 1024  # of the table that another program is given
 
@@ -35,7 +36,7 @@ def to_safetensors(
         "pe": config.pe.kind,
         "pe_settings": encoding_settings(config),
         "cross": config.pe.cross,
-        "counting": dataclasses.asdict(counting(config, tokenizer)),
+        "position_ids": dataclasses.asdict(position_ids(config, tokenizer)),
     }
     make_directory(directory)
     save_model(model, str(directory / "model.safetensors"))
@@ -46,7 +47,7 @@ def to_safetensors(
 def from_safetensors(directory: Path) -> tuple[Transformer, Tokenizer]:
     """What :func:`to_safetensors` wrote, ready to be used."""
     arguments = json.loads((directory / "config.json").read_text("utf-8"))
-    model = Transformer(**{**arguments, "counting": PositionIds(**arguments["counting"])})
+    model = Transformer(**{**arguments, "position_ids": PositionIds(**arguments["position_ids"])})
     load_model(model, str(directory / "model.safetensors"))
     tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
     tokenizer.encode_special_tokens = True  # not part of the tokenizer's JSON
@@ -133,10 +134,10 @@ def table_of(model: Transformer, target: bool = False) -> Tensor:
     """
     encoding = model.tgt_position if target else model.src_position
     adds = isinstance(encoding, AbsoluteEncoding) or encoding.kind == "none"
-    if not adds or model.cross_position is not None or model.counting != PositionIds():
+    if not adds or model.cross_position is not None or model.position_ids != PositionIds():
         raise UserError(
             f"format=ctranslate2 has a table of positions and no more, and this model's pe is "
-            f"{encoding.kind} with distances or a counting of its own; choose format=safetensors."
+            f"{encoding.kind} with distances or position ids of its own; choose format=safetensors."
         )
     if model.position_down:
         raise UserError(

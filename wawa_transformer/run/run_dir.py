@@ -106,7 +106,7 @@ class Run:
         return self.directory / "checkpoints" / f"{which}.pt"
 
     def kept(self) -> list[Path]:
-        """The weights of the last validations, oldest first, with ``trainer.keep``."""
+        """The weights of the last validations, oldest first, with ``trainer.keep_checkpoints``."""
         return sorted(self.checkpoint("last").parent.glob("step*.pt"))
 
     # ------------------------------------------------------------------------------------ its life

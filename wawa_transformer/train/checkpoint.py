@@ -8,20 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 from tokenizers import Tokenizer
 
 from wawa_transformer.common.files import write_atomically
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.model.transformer import Transformer
-from wawa_transformer.run.config import build_model
-from wawa_transformer.run.device import take_device
 from wawa_transformer.run.run_dir import Run
 
 # What every checkpoint holds; a file that lacks some of it is none of ours, whatever its checksum.
 CONTENTS: dict[str, type | tuple[type, ...]] = {
     "step": int, "seconds": float, "target_tokens": int, "best_nll": float, "model": dict,
-    "optimizer": dict, "rng": torch.Tensor, "tokenizer": str, "config": dict,
+    "best_step": int, "metrics": list, "optimizer": dict, "rng": torch.Tensor, "tokenizer": str,
+    "config": dict,
 }  # fmt: skip
 
 
@@ -62,7 +59,7 @@ def average(run: Run) -> dict[str, torch.Tensor]:
     if not paths:
         raise UserError(
             f"checkpoint=average: {run.directory} keeps no weights to average; train with "
-            f"trainer.keep=10, or choose checkpoint=last."
+            f"trainer.keep_checkpoints=10, or choose checkpoint=last."
         )
     total: dict[str, torch.Tensor] = {}
     for path in paths:  # one at a time: ten large models need not be in memory together
@@ -124,25 +121,6 @@ def fingerprint(value: Any) -> str:
     return digest.hexdigest()
 
 
-def load_model(
-    run: Run, which: str = "last", device: torch.device | None = None
-) -> tuple[Transformer, Tokenizer, DictConfig]:
-    """A trained model in evaluation mode, its tokenizer and its configuration.
-
-    ``which``: ``last``, ``best``, ``previous``, or the ``average`` of the weights kept.
-    """
-    path = run.checkpoint("last" if which == "average" else which)
-    state = load(path)
-    config = OmegaConf.create(state["config"])
-    tokenizer = load_tokenizer(path, state)
-    model = build_model(config, tokenizer)
-    try:
-        model.load_state_dict(average(run) if which == "average" else state["model"])
-    except (RuntimeError, TypeError):  # the latter: shapes that cannot be added
-        raise Damaged(f"{path} is damaged: its weights do not fit its configuration.") from None
-    return model.to(device).eval(), tokenizer, config
-
-
 def load_tokenizer(path: Path, state: dict[str, Any]) -> Tokenizer:
     """The tokenizer that a checkpoint holds."""
     try:
@@ -151,10 +129,3 @@ def load_tokenizer(path: Path, state: dict[str, Any]) -> Tokenizer:
         raise Damaged(f"{path} is damaged: its tokenizer cannot be read.") from None
     tokenizer.encode_special_tokens = True  # not part of the tokenizer's JSON
     return tokenizer
-
-
-def open_trained(config: DictConfig) -> tuple[Run, Transformer, Tokenizer, DictConfig]:
-    """What ``run=DIRECTORY`` and ``checkpoint=`` on the command line name, ready to be used."""
-    device = take_device(config.trainer)
-    run = Run.at(Path(config.run))
-    return run, *load_model(run, config.checkpoint, device)

@@ -13,10 +13,9 @@ from datasets import Dataset
 
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import EOS, PAD
-from wawa_transformer.data.batching import Examples, batch_indices, collate
-from wawa_transformer.data.corpus import AT_ONCE
+from wawa_transformer.data.batching import batch_indices, collate
+from wawa_transformer.data.load import Examples
 from wawa_transformer.data.tasks import Task
-from wawa_transformer.decode.greedy import most_probable
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.positional.base import SequenceTooLong
 from wawa_transformer.run import distributed
@@ -98,15 +97,15 @@ def evaluate(model: Transformer, examples: Examples) -> Scores:
     for indices in order[distributed.rank() :: distributed.world_size()]:
         batch = collate(examples, indices).to(device)
         # Not compiled: these batches have shapes of their own.
-        logits = model.forward(batch.source, batch.target_in).float()  # (B,T,V)
+        logits = model.forward(batch.source, batch.target_in).float()  # type: ignore[union-attr]  # (B,T,V)
         real = batch.target_out != PAD  # (B,T)
         nll = F.cross_entropy(logits.transpose(1, 2), batch.target_out, reduction="none")  # (B,T)
-        correct = (most_probable(logits) == batch.target_out) & real
+        correct = (model.most_probable(logits) == batch.target_out) & real
         out["nll"][indices] = (nll * real).sum(dim=1).cpu().numpy()
         out["tokens"][indices] = real.sum(dim=1).cpu().numpy()
         out["correct"][indices] = correct.sum(dim=1).cpu().numpy()
         logits[..., EOS] = -torch.inf
-        unended = (most_probable(logits) == batch.target_out) & real  # never right at EOS
+        unended = (model.most_probable(logits) == batch.target_out) & real  # never right at EOS
         out["oracle"][indices] = unended.sum(dim=1).cpu().numpy()
     model.train(was_training)
     return {
@@ -143,7 +142,7 @@ def evaluate_by_length(
         asked = set(sources)
         seen: set[str] = set()
         known: dict[int, list[str]] = {}  # of generated tasks: a text has no ceiling, and may be
-        for part in train.select_columns(["source", "length"]).iter(AT_ONCE):  # larger than memory
+        for part in train.select_columns(["source", "length"]).iter(1000):  # larger than memory
             seen |= asked.intersection(part["source"])
             if task.trained_lengths:
                 for source, n in zip(part["source"], part["length"], strict=True):

@@ -12,7 +12,7 @@ from wawa_transformer.run.config import TrainerConfig
 
 
 def adamw(parameters: Iterable[Tensor], trainer: TrainerConfig) -> torch.optim.Optimizer:
-    """AdamW (Loshchilov and Hutter 2019), as a run is trained with."""
+    """AdamW (Loshchilov and Hutter 2019) with the betas of Vaswani et al. 2017, section 5.3."""
     return torch.optim.AdamW(
         parameters,
         lr=trainer.lr,

@@ -18,9 +18,11 @@ from torch.utils.tensorboard import SummaryWriter
 
 from wawa_transformer.common.files import CONFIG_DIR, write_lines
 from wawa_transformer.common.special_ids import BOS
-from wawa_transformer.data.batching import Examples, collate
+from wawa_transformer.data.batching import collate
+from wawa_transformer.data.load import Examples
 from wawa_transformer.decode.translation import SAMPLES, translate
-from wawa_transformer.model.transformer import DecoderLayer, EncoderLayer, Transformer
+from wawa_transformer.model.layers import DecoderLayer, EncoderLayer
+from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.positional.base import Encoding, consecutive
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.evaluation import SHOWN
@@ -210,7 +212,7 @@ def show(
     tracker.hparams(
         settings | {"lr": config.trainer.lr, "steps": config.trainer.steps},
         {f"test/{metric.name}": result["test"][metric.name] for metric in SHOWN}
-        | {"cost/utilisation": result["utilisation"]},
+        | {"cost/mfu": result["mfu"]},
     )
 
 

@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+from wawa_transformer.train.results import operations
 
 from speed.model import training_step
 from speed.timing import ratio, turns_of
+from wawa_transformer.fast.positional import rel_shift
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.model.transformer import Transformer
-from wawa_transformer.positional.relative import rel_shift
 from wawa_transformer.run.device import peak_matmul_flops
-from wawa_transformer.train.results import operations
 
 # What ``compile`` is told; nothing: the model stays as it is.
 WAYS: dict[str, dict[str, Any] | None] = {

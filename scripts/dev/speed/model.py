@@ -14,7 +14,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from speed import peers
 from speed.timing import compared, turns_of
 from wawa_transformer.data.batching import Batch
-from wawa_transformer.fast.dropout import Dropout
 from wawa_transformer.fast.linear import mkl_alone, product, suits_onednn
 from wawa_transformer.model.loss import cross_entropy, loss_and_nll
 from wawa_transformer.model.masks import causal_mask

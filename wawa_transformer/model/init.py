@@ -1,0 +1,37 @@
+"""Starting values of a model's parameters."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import nn
+
+from wawa_transformer.common.seeds import seed_for
+from wawa_transformer.positional.base import Encoding
+
+
+def initialise(model: nn.Module, seed: int) -> None:
+    """Draw every starting value from (seed, parameter name).
+
+    Two models start with the same values in every parameter they share. Embeddings are N(0, 1/D):
+    times sqrt(D) they have unit variance, as large as the encoding; N(0, 1) would drown it.
+    Matrices are Xavier-uniform (Glorot and Bengio 2010), biases zero.
+    """
+
+    def generator_for(module: str, name: str) -> torch.Generator:
+        return torch.Generator().manual_seed(seed_for(seed, f"{module}.{name}"))
+
+    embeddings = [each.weight for each in model.modules() if isinstance(each, nn.Embedding)]
+    for name, module in model.named_modules():
+        match module:
+            case Encoding():
+                module.reset_parameters(partial(generator_for, name))
+            case nn.Embedding():
+                std = module.embedding_dim**-0.5
+                nn.init.normal_(module.weight, std=std, generator=generator_for(name, "weight"))
+            # An output layer that is tied to an embedding keeps the embedding's values.
+            case nn.Linear() if not any(module.weight is weight for weight in embeddings):
+                nn.init.xavier_uniform_(module.weight, generator=generator_for(name, "weight"))
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)

@@ -1,0 +1,172 @@
+"""Train one run from its configuration to its result."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import traceback
+from datetime import date
+from typing import Any
+
+import torch
+from datasets import Dataset
+from omegaconf import DictConfig
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from wawa_transformer.common.files import write_lines
+from wawa_transformer.common.schema import UserError, disk_error
+from wawa_transformer.decode.translation import (
+    SAMPLES,
+    one_line_each,
+    translate,
+    translation_scores,
+)
+from wawa_transformer.run import distributed
+from wawa_transformer.run.config import build_model, given_settings
+from wawa_transformer.run.device import (
+    peak_matmul_flops,
+    peak_memory,
+    translate_device_errors,
+)
+from wawa_transformer.run.provenance import provenance
+from wawa_transformer.run.run_dir import Run, identity
+from wawa_transformer.run.signals import GracefulStop
+from wawa_transformer.train import evaluation
+from wawa_transformer.train.load import place_model
+from wawa_transformer.train.loop import batch_stream, train_loop
+from wawa_transformer.train.setup import TrainState, start_run
+from wawa_transformer.train.tracking import NullTracker, ProgressBar, Tracker, show
+
+
+def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
+    """Train the run of ``config`` to its end and return its ``result.json``.
+
+    A finished run is returned as it is. An interrupted run resumes from its last checkpoint, on the
+    same trajectory bit for bit. Waits ``patience`` seconds for another process to leave the run.
+
+    Raises:
+        Stopped: a signal came; the state is kept.
+        UserError: the run cannot be what the configuration says.
+    """
+    run = Run.of(config)
+    with contextlib.ExitStack() as stack:
+        stop = stack.enter_context(GracefulStop())
+        stack.enter_context(distributed.process_group(config.trainer.device))
+        main = distributed.is_main()
+        if main:
+            stack.enter_context(run.hold(patience))
+        if result := distributed.broadcast_object(run.result):
+            if config.progress and main:
+                print(f"already finished: {run.directory}")
+            return result
+        state = start_run(config, run)
+        tracker = Tracker(run, state.history, state.step) if main else NullTracker()
+        progress = ProgressBar(config, state.step) if main else NullTracker()
+        with tracker, progress, translate_device_errors(config, state.device):
+            with stop.deferred():
+                train_loop(state, tracker, progress, stop)
+            result = final_evaluation(state, tracker)
+        return distributed.broadcast_object(lambda: run.finish(result))
+
+
+def train_and_record_failure(config: DictConfig, patience: float = 0.0) -> None:
+    """Train one run of many: a failure is written to its folder and does not stop the others."""
+    try:
+        train(config, patience)
+        return
+    except UserError as error:
+        reason = str(error)
+    except OSError as error:
+        reason = disk_error(error)
+    except Exception:
+        reason = traceback.format_exc()
+    Run.of(config).fail(reason)
+
+
+def final_evaluation(state: TrainState, tracker: Tracker | NullTracker) -> dict[str, Any]:
+    """The run's result: its costs, its scores, its translations; TensorBoard's pictures."""
+    result, data = describe(state), state.data
+    result["validation"] = evaluation.summarise(evaluation.evaluate(state.model, data.validation))
+    result |= evaluation.evaluate_by_length(data.task, state.model, data.test, data.train.text)
+    if isinstance(tracker, NullTracker):
+        return result  # the main process does the rest
+    result["translation"] = None
+    if data.task.translates:
+        hypotheses = translate(state.model, data.tokenizer, data.test)
+        result["translation"] = write_translations(state.run, data.test.text, hypotheses)
+    show(tracker, state.config, state.model, data.tokenizer, data.validation, result)
+    return result
+
+
+def describe(state: TrainState) -> dict[str, Any]:
+    """A run's names and costs: FLOPs of one step, target tokens per second, seconds, MB.
+
+    ``mfu`` is the share of training's time that its operations would take in one large matrix
+    product (Chowdhery et al. 2022, appendix B), on all devices.
+    """
+    config, trainer = state.config, state.trainer
+    flops = flops_per_step(state)
+    peak = state.world_size * peak_flops(state.device, trainer.bf16, trainer.fast)
+    trained = state.data.task.trained_lengths
+    return {
+        "task": config.task.name,
+        "pe": config.pe.name,
+        "seed": config.seed,
+        "steps": state.step,
+        "train_min_length": trained[0] if trained else None,
+        "train_max_length": trained[1] if trained else None,
+        "settings": {"pe": given_settings(config)},
+        "parameters": sum(p.numel() for p in state.model.parameters()),
+        "flops_per_step": flops,
+        "mfu": flops * state.step / state.seconds / peak,
+        "tokens_per_second": state.target_tokens / state.seconds,
+        "seconds": state.seconds,
+        "peak_memory_mb": peak_memory(state.device),
+        "threads": trainer.threads,
+        "processes": state.world_size,
+        **provenance(state.device),
+        "configuration": identity(config),
+        "finished": date.today().isoformat(),
+    }
+
+
+def flops_per_step(state: TrainState) -> int:
+    """Floating-point operations of one step, forward and backward, as torch counts them.
+
+    Counted on a copy of the model on the meta device, which computes nothing and takes no memory.
+    """
+    batches = next(batch_stream(state.data.train, state.trainer, state.config.seed, state.step))
+    meta = torch.device("meta")
+    with meta:
+        model = build_model(state.config, state.data.tokenizer)
+    counter = FlopCounterMode(display=False)
+    with sdpa_kernel(SDPBackend.MATH), counter:  # a fused kernel would not be counted
+        for batch in batches:
+            logits = model(batch.source.to(meta), batch.target_in.to(meta))
+            logits.sum().backward()  # the loss itself has no matrix products
+    return counter.get_total_flops()
+
+
+@functools.cache  # once for all runs of a worker
+def peak_flops(device: torch.device, bf16: bool, fast: bool) -> float:
+    """The measured peak of a large matrix product, by the library that training uses."""
+    size = 8192 if device.type == "cuda" else 1024
+    layer = nn.Linear(size, size, bias=False, dtype=torch.bfloat16 if bf16 else torch.float32)
+    place_model(layer, device, fast)
+    return peak_matmul_flops(layer)
+
+
+def write_translations(run: Run, test: Dataset, hypotheses: list[str]) -> dict[str, Any]:
+    """Write hypotheses and references, one sentence a line; their scores."""
+    references = one_line_each(test["target"][:])
+    write_lines(run.translations_file, hypotheses)
+    write_lines(run.references_file, references)
+    triples = zip(test["source"][:], references, hypotheses, strict=True)
+    samples = [
+        {"source": source, "reference": reference, "hypothesis": hypothesis}
+        for source, reference, hypothesis in itertools.islice(triples, SAMPLES)
+    ]
+    return {**translation_scores(hypotheses, references), "samples": samples}
