@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from wawa_transformer.common.files import CONFIG_DIR, read_lines
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.data import batching, text
+from wawa_transformer.data import load, text
 from wawa_transformer.data.load import tokenize_split
 from wawa_transformer.data.text import TextTask, build_task, read_sentences, stored
 from wawa_transformer.decode.translation import translate
@@ -230,7 +230,7 @@ def test_a_vocabulary_is_made_from_pairs_that_are_evenly_taken(
 
 
 def test_ids_are_kept_for_their_vocabulary_and_text(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Two bytes each; another vocabulary or split finds nothing of them."""
     data = SAMPLE.dataset(0)
@@ -242,7 +242,8 @@ def test_ids_are_kept_for_their_vocabulary_and_text(
         for i, row in enumerate(examples.text):
             assert examples.source[i].tolist() == [*tokenizer.encode(row["source"]).ids, 2]
             assert examples.target[i].tolist() == [1, *tokenizer.encode(row["target"]).ids, 2]
-    monkeypatch.setattr(batching, "to_ids", None)
+    assert "%|" not in capfd.readouterr().err, "no progress bar"
+    monkeypatch.setattr(load, "to_ids", None)
     again = tokenize_split(data["train"], SAMPLE.tokenizer(data), 24)
     assert np.array_equal(again.source.ids, found[0].source.ids)
     assert again.text.to_dict() == found[0].text.to_dict()

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import datasets
 import numpy as np
 from datasets import Dataset, DatasetDict
 from num2words import num2words
@@ -26,6 +27,8 @@ from wawa_transformer.common.special_ids import UNK
 SPECIAL_TOKENS = ["[PAD]", "[BOS]", "[EOS]", "[UNK]"]
 TASKS: dict[str, type[Task]] = {}
 MOST_SYMBOLS = 10**8  # of all generated examples: some ten gigabytes
+
+datasets.disable_progress_bars()
 
 
 @dataclass

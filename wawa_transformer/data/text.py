@@ -39,8 +39,6 @@ VOCABULARY_PAIRS = 2**20  # a vocabulary is made from as many pairs at most, eve
 HELD_OUT_SEED = 20170612  # which pairs are held out does not depend on the run's seed
 PAIR = Features({"source": Value("string"), "target": Value("string"), "length": Value("int64")})
 
-datasets.disable_progress_bars()
-
 
 @dataclass
 class TextTask(Task, kind="text"):
@@ -301,14 +299,14 @@ def stored(
     try:
         return Dataset.from_generator(rows, features, fingerprint=Hasher.hash(key))
     except (DatasetGenerationError, OSError) as error:
+        # Raised below: here the cause of the error would become its own context.
         cause = error.__cause__ or error
-        if isinstance(cause, OSError):
-            raise UserError(
-                f"{datasets.config.HF_DATASETS_CACHE} cannot be written "
-                f"({cause.strerror or cause}); set HF_DATASETS_CACHE to a folder of yours that has "
-                f"room."
-            ) from None
-        raise cause from None
+    if isinstance(cause, OSError):
+        raise UserError(
+            f"{datasets.config.HF_DATASETS_CACHE} cannot be written ({cause.strerror or cause}); "
+            f"set HF_DATASETS_CACHE to a folder of yours that has room."
+        )
+    raise cause
 
 
 def files_of(split: Dataset) -> list[Path]:

@@ -69,7 +69,7 @@ def captions(vocab: int) -> Examples:
 
     def words(sizes: np.ndarray) -> RaggedSequences:
         ids = random.integers(4, vocab, sizes.sum(), np.int32)
-        return RaggedSequences.of(np.split(ids, sizes.cumsum()[:-1]))
+        return RaggedSequences.of(part.tolist() for part in np.split(ids, sizes.cumsum()[:-1]))
 
     source, target = (
         np.repeat(counts[side].to_numpy(), counts["pairs"]) for side in ("source", "target")
