@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,11 +15,8 @@ from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.common.special_ids import PAD
 from wawa_transformer.data.load import Examples
 
-WINDOW = 2**20  # examples that are sorted and cut into batches at a time
 
-
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """Ids of sources and targets: int64, padded with 0 on the right."""
 
     source: Tensor  # (B,S)
@@ -50,10 +47,9 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on ``device``; a busy GPU is not waited for."""
-        tensors = (self.source, self.target_in, self.target_out)
         if device.type == "cuda":
-            return Batch(*(t.pin_memory().to(device, non_blocking=True) for t in tensors))
-        return Batch(*(t.to(device) for t in tensors))
+            return Batch(*(t.pin_memory().to(device, non_blocking=True) for t in self))
+        return Batch(*(t.to(device) for t in self))
 
 
 def batch_indices(
@@ -63,8 +59,7 @@ def batch_indices(
 
     Each batch holds at most ``batch_tokens`` padded positions: rows × the longest row. With
     ``bucket``, examples of similar size share a batch, and the batches are shuffled, or every epoch
-    would go from short sentences to long ones. Sorting and shuffling happen within a window of the
-    shuffled epoch, so that memory does not grow with the epoch.
+    would go from short sentences to long ones.
     """
     widths = np.asarray(sizes)
     longest = widths.max()
@@ -75,19 +70,17 @@ def batch_indices(
         )
     random = np.random.default_rng(seed_for(seed, "order", epoch))
     order = random.permutation(len(widths))
-    for first in range(0, len(order), WINDOW):
-        window = order[first : first + WINDOW]
-        if bucket:
-            window = window[np.argsort(widths[window], kind="stable")]
-        begin, widest, cuts = 0, 0, []
-        for place, width in enumerate(widths[window].tolist()):
-            widest = max(widest, width)
-            if (place + 1 - begin) * widest > batch_tokens:
-                cuts.append(place)
-                begin, widest = place, width
-        batches = np.split(window, cuts)
-        for i in random.permutation(len(batches)) if bucket else range(len(batches)):
-            yield batches[i].tolist()
+    if bucket:
+        order = order[np.argsort(widths[order], kind="stable")]
+    begin, widest, cuts = 0, 0, []
+    for i, width in enumerate(widths[order].tolist()):
+        widest = max(widest, width)
+        if (i + 1 - begin) * widest > batch_tokens:
+            cuts.append(i)
+            begin, widest = i, width
+    batches = np.split(order, cuts)
+    for i in random.permutation(len(batches)) if bucket else range(len(batches)):
+        yield batches[i].tolist()
 
 
 def collate(examples: Examples, indices: Sequence[int], width: int | None = None) -> Batch:

@@ -141,7 +141,7 @@ class Transformer(nn.Module):
         positions = self.batch_positions(src)
         memory = self.encode(src, src_mask, positions)
         cross_mask = padding_mask(src) if cross_mask is None else cross_mask
-        states = self.decoder_states(tgt, memory, tgt_mask, cross_mask, positions=positions)
+        states = self.decode(tgt, memory, tgt_mask, cross_mask, None, positions, output=False)
         if targets is None:
             return self.output(states)
         return self.loss(states, targets, label_smoothing)
@@ -151,10 +151,8 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """The encoder's output ``memory (B,S,D)`` for ``src (B,S)``."""
         at = (positions or self.batch_positions(src)).source
-        if src_mask is None:
-            mask = padding_mask(src)
-        else:
-            mask = self.checked_mask("src_mask", src_mask, src, src.size(1))
+        mask = self.checked_mask("src_mask", src_mask, src, src.size(1))
+        mask = padding_mask(src) if mask is None else mask
         x = self.embed(src, self.src_embedding, self.src_position, at)  # (B,S,D)
         position = AttentionPosition(self.src_position, at, at)
         for i in range(self.num_layers):
@@ -169,44 +167,31 @@ class Transformer(nn.Module):
         cross_mask: Tensor | None = None,
         cache: list[tuple[KeyValueCache, KeyValueCache]] | None = None,
         positions: BatchPositions | None = None,
+        output: bool = True,
     ) -> Tensor:
         """Logits ``(B,T,V)`` for ``tgt (B,T)`` given ``memory (B,S,D)``.
 
         Without ``cross_mask`` all of ``memory`` is attended to: pass ``padding_mask(src)`` when
         the source is padded. With a ``cache`` from :meth:`new_cache`, ``tgt`` continues the cached
         sequence, and only the new positions' logits are returned. ``positions``, from
-        :meth:`batch_positions`, may be left out if they depend on nothing but lengths.
+        :meth:`batch_positions`, may be left out if they depend on nothing but lengths. Without
+        ``output``: the states ``(B,T,D)`` that the output layer reads.
 
         Raises:
             ValueError: no ``positions`` where they depend on the source's ids, or on a draw.
         """
-        states = self.decoder_states(tgt, memory, tgt_mask, cross_mask, cache, positions)
-        return self.output(states)
-
-    def decoder_states(
-        self,
-        tgt: Tensor,
-        memory: Tensor,
-        tgt_mask: Tensor | None = None,
-        cross_mask: Tensor | None = None,
-        cache: list[tuple[KeyValueCache, KeyValueCache]] | None = None,
-        positions: BatchPositions | None = None,
-    ) -> Tensor:
-        """The decoder's output ``(B,T,D)``, before the output layer; as :meth:`decode`."""
         offset = 0 if cache is None else len(cache[0][0])
         length = offset + tgt.size(1)
         if positions is None:
             positions = self.position_ids.of_length(memory.size(1), self.training, memory.device)
         query = positions.target(offset, tgt.size(1))
         key = query if offset == 0 else positions.target(0, length)
-        if tgt_mask is not None:
-            tgt_mask = self.checked_mask("tgt_mask", tgt_mask, tgt, length)
-        elif offset == 0:
+        cross_mask = self.checked_mask("cross_mask", cross_mask, tgt, memory.size(1))
+        tgt_mask = self.checked_mask("tgt_mask", tgt_mask, tgt, length)
+        if tgt_mask is None and offset == 0:
             tgt_mask = causal_mask(length, device=tgt.device) & padding_mask(tgt)  # (B,1,T,T)
-        elif tgt.size(1) > 1:  # a single new token may see all that came before it
+        elif tgt_mask is None and tgt.size(1) > 1:  # a single new token may see all before it
             tgt_mask = causal_mask(tgt.size(1), offset, tgt.device)  # (T,offset+T)
-        if cross_mask is not None:
-            cross_mask = self.checked_mask("cross_mask", cross_mask, tgt, memory.size(1))
         x = self.embed(tgt, self.tgt_embedding, self.tgt_position, query)  # (B,T,D)
         position, cross = AttentionPosition(self.tgt_position, query, key), None
         if self.cross_position is not None:
@@ -215,7 +200,8 @@ class Transformer(nn.Module):
             layer = self.decoder_layers[i % len(self.decoder_layers)]
             layer_cache = (None, None) if cache is None else cache[i]
             x = layer(x, memory, tgt_mask, cross_mask, position, cross, layer_cache)
-        return self.decoder_norm(x)
+        x = self.decoder_norm(x)  # (B,T,D)
+        return self.output(x) if output else x
 
     def loss(
         self, states: Tensor, targets: Tensor, label_smoothing: float = 0.0
@@ -238,10 +224,12 @@ class Transformer(nn.Module):
         """The positions of ``src (B,S)`` and its target; in training these may be random."""
         return self.position_ids(src, self.training, self.num_heads)
 
-    def checked_mask(self, name: str, mask: Tensor, queries: Tensor, keys: int) -> Tensor:
+    def checked_mask(
+        self, name: str, mask: Tensor | None, queries: Tensor, keys: int
+    ) -> Tensor | None:
         """A caller's mask for ``queries (B,Q)`` and K keys, as booleans of four dimensions."""
         shape = (queries.size(0), self.num_heads, queries.size(1), keys)
-        return check_mask(name, mask, shape)
+        return None if mask is None else check_mask(name, mask, shape)
 
     def new_cache(self) -> list[tuple[KeyValueCache, KeyValueCache]]:
         """An empty cache for :meth:`decode`: self- and cross-attention of each layer."""
@@ -256,9 +244,3 @@ class Transformer(nn.Module):
         """Raise :class:`SequenceTooLong` if ``longest`` positions cannot be served."""
         self.position_ids.check_length(longest)
         self.src_position.check_length(self.position_ids.reach(longest))
-
-    def untrained_range_warning(self, farthest: int) -> str | None:
-        """A warning if parameters serve distances beyond ``farthest``, which training lacks."""
-        encodings = (self.src_position, self.cross_position)
-        warnings = [each.untrained_range_warning(farthest) for each in encodings if each]
-        return next(filter(None, warnings), None)

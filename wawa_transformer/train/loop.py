@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.batching import Batch, batch_indices, collate
 from wawa_transformer.data.load import Examples
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.run import distributed
-from wawa_transformer.run.config import TrainerConfig, given_settings
+from wawa_transformer.run.config import TrainerConfig
 from wawa_transformer.run.signals import GracefulStop, Stopped
 from wawa_transformer.train.evaluation import evaluate, summarise
 from wawa_transformer.train.optim import schedule
-from wawa_transformer.train.setup import TrainState, padded_sizes, save_state
+from wawa_transformer.train.setup import TrainState, check_finite, padded_sizes, save_state
 from wawa_transformer.train.tracking import NullTracker, ProgressBar, Tracker
 
 
@@ -28,23 +26,19 @@ def train_step(state: TrainState, batches: list[Batch]) -> tuple[Tensor, Tensor,
 
     Loss and NLL are in nats per target token of the whole step.
     """
-    trainer, device = state.trainer, state.device
+    trainer, device, smoothing = state.trainer, state.device, state.trainer.label_smoothing
     for group in state.optimizer.param_groups:
         group["lr"] = trainer.lr * schedule(state.step, trainer)
     # The loss is a mean over the target tokens of all batches, not a mean of means.
     tokens = sum(batch.target_tokens for batch in batches)
     loss_and_nll = torch.zeros(2, device=device)
     for batch in batches:
-        batch = batch.shard(state.rank, state.world_size).to(device)
+        source, target_in, targets = batch.shard(state.rank, state.world_size).to(device)
         # The causal mask suffices: target padding is always on the right.
-        mask = causal_mask(batch.target_in.size(1), device=device)
+        mask = causal_mask(target_in.size(1), device=device)
         with torch.autocast(device.type, torch.bfloat16, enabled=trainer.bf16):
             loss, nll = state.parallel_model(
-                batch.source,
-                batch.target_in,
-                tgt_mask=mask,
-                targets=batch.target_out,
-                label_smoothing=trainer.label_smoothing,
+                source, target_in, tgt_mask=mask, targets=targets, label_smoothing=smoothing
             )
         # DDP averages gradients over processes, and the loss is their sum.
         (loss * state.world_size / tokens).backward()
@@ -147,24 +141,3 @@ def validate(state: TrainState, tracker: Tracker | NullTracker) -> None:
     if improved:
         state.best_nll, state.best_step = scores["nll"], state.step
     save_state(state, validated=True, improved=improved)
-
-
-def check_finite(state: TrainState, **values: float) -> None:
-    """Stop before a value that is not finite reaches a checkpoint."""
-    trainer, last = state.trainer, state.run.checkpoint("last")
-    for name, value in values.items():
-        if math.isfinite(value):
-            continue
-        kept = f"the last good checkpoint is {last}" if last.exists() else "none was kept yet"
-        if state.step == 1:
-            remedy = "this was so before the first update: a starting value is too large"
-            given = given_settings(state.config)
-            remedy += f", see pe={state.config.pe.kind} with {given}" if given else ""
-        else:
-            remedy = (
-                f"lower what is too large of trainer.lr={trainer.lr}, "
-                f"trainer.weight_decay={trainer.weight_decay} and "
-                f"trainer.grad_clip={trainer.grad_clip}"
-            )
-        what = f"the {name.replace('_', ' ')} is {value} at step {state.step}"
-        raise UserError(f"{what}; {kept}; {remedy}.")

@@ -13,13 +13,8 @@ from wawa_transformer.run.config import TrainerConfig
 
 def adamw(parameters: Iterable[Tensor], trainer: TrainerConfig) -> torch.optim.Optimizer:
     """AdamW (Loshchilov and Hutter 2019) with the betas of Vaswani et al. 2017, section 5.3."""
-    return torch.optim.AdamW(
-        parameters,
-        lr=trainer.lr,
-        betas=(0.9, 0.98),
-        weight_decay=trainer.weight_decay,
-        fused=True,
-    )
+    decay = trainer.weight_decay
+    return torch.optim.AdamW(parameters, trainer.lr, (0.9, 0.98), weight_decay=decay, fused=True)
 
 
 def schedule(step: int, trainer: TrainerConfig) -> float:

@@ -20,7 +20,7 @@ from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.data.load import Data, Examples, load_data
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run import distributed
-from wawa_transformer.run.config import TrainerConfig, build_model
+from wawa_transformer.run.config import TrainerConfig, build_model, given_settings
 from wawa_transformer.run.device import take_device
 from wawa_transformer.run.run_dir import Run, identity
 from wawa_transformer.train import checkpoint
@@ -118,9 +118,12 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
     place_model(model, device, fast=trainer.fast and not trainer.compile)
     longest = padded_sizes(data.train, trainer), data.validation.sizes, data.test.sizes
     check_lengths(model, *longest)
-    warning = model.untrained_range_warning(int(data.train.sizes.max()) - 1)
-    if warning and distributed.is_main():
-        print(f"warning: {warning}", file=sys.stderr)
+    farthest = int(data.train.sizes.max()) - 1
+    for encoding in (model.src_position, model.cross_position):
+        warning = encoding and encoding.untrained_range_warning(farthest)
+        if warning and distributed.is_main():
+            print(f"warning: {warning}", file=sys.stderr)
+            break
     # After the model is built, so that an encoding's parameters do not shift the dropout masks.
     # Each process draws its own masks for its own rows.
     who = (distributed.rank(),) if distributed.rank() else ()
@@ -201,3 +204,24 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
             checkpoint.save(state.run.checkpoint("best"), saved)
         checkpoint.save(state.run.checkpoint("last"), saved)
     distributed.barrier()
+
+
+def check_finite(state: TrainState, **values: float) -> None:
+    """Stop before a value that is not finite reaches a checkpoint."""
+    trainer, last = state.trainer, state.run.checkpoint("last")
+    for name, value in values.items():
+        if math.isfinite(value):
+            continue
+        kept = f"the last good checkpoint is {last}" if last.exists() else "none was kept yet"
+        if state.step == 1:
+            remedy = "this was so before the first update: a starting value is too large"
+            given = given_settings(state.config)
+            remedy += f", see pe={state.config.pe.kind} with {given}" if given else ""
+        else:
+            remedy = (
+                f"lower what is too large of trainer.lr={trainer.lr}, "
+                f"trainer.weight_decay={trainer.weight_decay} and "
+                f"trainer.grad_clip={trainer.grad_clip}"
+            )
+        what = f"the {name.replace('_', ' ')} is {value} at step {state.step}"
+        raise UserError(f"{what}; {kept}; {remedy}.")
