@@ -72,6 +72,10 @@ class Task:
         """One tokenizer for both sides, the special tokens at ids 0 to 3."""
         raise NotImplementedError
 
+    def fingerprint(self) -> str | None:
+        """What tells the task's files from others of the same names; None without files."""
+        return None
+
     def ceiling(self, length: int, trained: Iterable[str] = ()) -> float | None:
         """The best exact match without positions at ``length``; None where theory gives none.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import gzip
 import hashlib
 import itertools
@@ -72,12 +73,19 @@ class TextTask(Task, kind="text"):
     max_ratio: float | None = setting(None, least=1)  # and training pairs whose words differ more
     drop_duplicates: bool = False  # and training pairs that were there before
     length_bin: int = setting(5, least=1, most=10**6)
+    text_digest: str | None = None  # computed: runs on another text are other runs
 
     translates: ClassVar[bool] = True
 
     @property
     def longest_pair(self) -> int:
         return self.max_tokens
+
+    def fingerprint(self) -> str | None:
+        names = ("", "validation_", "test_")
+        files = [getattr(self, f"{name}{side}") for name in names for side in ("source", "target")]
+        paths = [Path(self.data_dir or "", name) for name in files if name]
+        return Hasher.hash(digest(paths)) if paths else None
 
     def dataset(self, seed: int) -> DatasetDict:
         splits = self.from_hub() if self.hub else self.from_files()
@@ -321,9 +329,17 @@ def digest(files: list[Path]) -> list[str]:
     """
     found = []
     for path in filter(os.path.isfile, files):  # a pipe would be waited for without end
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            found.append(hashlib.file_digest(file, "sha256").hexdigest())
+        with contextlib.suppress(OSError):
+            about = path.stat()
+            found.append(file_digest(path, about.st_size, about.st_mtime_ns, about.st_ctime_ns))
     return found
+
+
+@functools.lru_cache(maxsize=64)  # a study asks once for each of its runs
+def file_digest(path: Path, *state: int) -> str:
+    """The SHA-256 of a file; ``state`` tells it from itself after a change."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def without(

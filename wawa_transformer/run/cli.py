@@ -22,7 +22,7 @@ from hydra.errors import (
     OverrideParseException,
 )
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from wawa_transformer.common.files import CONFIG_DIR
@@ -81,7 +81,9 @@ def check_use(schema: type, config: DictConfig) -> None:
 def validate(config: DictConfig) -> None:
     """Every rule of a run's configuration, once, before anything is built or written."""
     check_model(config)
-    build_task(config)
+    if (found := build_task(config).fingerprint()) is not None:
+        with open_dict(config.task):
+            config.task.text_digest = found
 
 
 register("config", Config, validate)

@@ -82,6 +82,7 @@ def load(path: Path, contents: dict[str, type | tuple[type, ...]] = CONTENTS) ->
         state = torch.load(path, map_location="cpu", weights_only=True)
         intact = state.pop("sha256") == fingerprint(state)
         intact = intact and all(isinstance(state[key], kind) for key, kind in contents.items())
+        intact = intact and is_finite(state["model"])
         # Interpolations such as ${oc.env:HOME} would be resolved; ours never holds one.
         intact = intact and "${" not in repr(state.get("config"))
     except Exception:  # damaged bytes bring up any of a dozen errors, none of which says more
@@ -92,6 +93,11 @@ def load(path: Path, contents: dict[str, type | tuple[type, ...]] = CONTENTS) ->
             "and give the same command to train again."
         )
     return state
+
+
+def is_finite(weights: dict[str, torch.Tensor]) -> bool:
+    """True if no weight is infinite or not a number."""
+    return all(bool(each.isfinite().all()) for each in weights.values())
 
 
 def fingerprint(value: Any) -> str:

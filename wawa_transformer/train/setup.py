@@ -55,14 +55,30 @@ class TrainState:
         self.parallel_model: nn.Module = self.model  # with several processes, wrapped by DDP
 
 
+def claim_run(config: DictConfig, run: Run) -> None:
+    """Write the configuration into the run's locked folder.
+
+    Raises:
+        UserError: the folder, or another process of this run, has another configuration.
+    """
+    first = distributed.broadcast_object(lambda: identity(config))
+    if distributed.any_rank(first != identity(config)):
+        if distributed.is_main():
+            run.withdraw()
+        raise UserError(
+            "the processes of torchrun were given different configurations, and one run has one; "
+            "give every process the same keys."
+        )
+    distributed.broadcast_object(lambda: run.claim(config))
+
+
 def start_run(config: DictConfig, run: Run) -> TrainState:
-    """Claim the run's locked folder, and build or restore its state.
+    """Build or restore the state of a claimed run.
 
     Raises:
         UserError: the configuration cannot be met, or no checkpoint is intact.
     """
     try:
-        distributed.broadcast_object(lambda: run.claim(config))
         with distributed.main_first():  # it fills caches, and puts damaged checkpoints aside
             state = restore(config, run)
     except BaseException:
@@ -178,6 +194,8 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
     The data needs nothing but the step. After a validation the weights are also kept for averaging,
     and, if it ``improved``, as the best.
     """
+    if not checkpoint.is_finite(state.model.state_dict()):
+        check_finite(state, largest_weight=math.nan)
     random = distributed.gather(torch.get_rng_state())  # (world_size, …)
     cuda_random = None
     if state.device.type == "cuda":

@@ -37,7 +37,7 @@ from wawa_transformer.run.signals import GracefulStop
 from wawa_transformer.train import evaluation
 from wawa_transformer.train.load import place_model
 from wawa_transformer.train.loop import batch_stream, train_loop
-from wawa_transformer.train.setup import TrainState, start_run
+from wawa_transformer.train.setup import TrainState, claim_run, start_run
 from wawa_transformer.train.tracking import NullTracker, ProgressBar, Tracker, show
 
 
@@ -58,6 +58,7 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
         main = distributed.is_main()
         if main:
             stack.enter_context(run.hold(patience))
+        claim_run(config, run)
         if result := distributed.broadcast_object(run.result):
             if config.progress and main:
                 print(f"already finished: {run.directory}")
