@@ -11,7 +11,7 @@ from werkzeug.serving import make_server
 
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.decode.strategies import build_strategy
-from wawa_transformer.lesson.serve import Served, application
+from wawa_transformer.lesson.serve import RequestHandler, Served, application
 from wawa_transformer.run.cli import script
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model, open_trained
@@ -29,7 +29,9 @@ def main(config: DictConfig) -> None:
         served.append(Served(other, *load_model(other, config.checkpoint, device)[:2]))
     app = application(served, build_strategy(config), LOCAL if config.host in LOCAL else None)
     try:
-        server = make_server(config.host, config.port, app)
+        server = make_server(
+            config.host, config.port, app, threaded=True, request_handler=RequestHandler
+        )
     except (OSError, SystemExit, OverflowError) as error:
         raise UserError(
             f"host={config.host} port={config.port} cannot be used ({error}); give another port."

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -13,9 +16,9 @@ from werkzeug.serving import make_server
 from werkzeug.test import Client
 
 from wawa_transformer.decode.strategies import Greedy
-from wawa_transformer.lesson.serve import Served, application
+from wawa_transformer.lesson.serve import MAX_WAITING, RequestHandler, Served, application
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train import checkpoint
+from wawa_transformer.train.load import load_model
 from wawa_transformer.train.trainer import train
 
 LOCAL = ["127.0.0.1", "localhost"]
@@ -28,7 +31,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> list[Served]:
     for settings in ([], ["pe=learned", "pe.max_len=7"]):
         config = configure(*TINY, *settings, f"output_dir={tmp_path_factory.mktemp('runs')}")
         train(config)
-        out.append(Served(Run.of(config), *checkpoint.load_model(Run.of(config))[:2]))
+        out.append(Served(Run.of(config), *load_model(Run.of(config))[:2]))
     return out
 
 
@@ -57,6 +60,8 @@ def test_runs_answer_side_by_side_with_where_they_looked(client: Client) -> None
     [
         ({"json": {"text": "1 " * 9}}, "learned"),
         ({"json": {"text": "x" * 2001}}, "2,001 characters"),
+        ({"json": {"text": "1 " * 300}}, "301 tokens; a sentence has at most 256"),
+        ({"data": b'{"text": "\\ud800"}', "content_type": "application/json"}, "is no text"),
         ({"json": {"text": 3}}, "a sentence"),
         ({"data": b"{", "content_type": "application/json"}, ""),
         ({"data": b"[" * 15_000, "content_type": "application/json"}, ""),
@@ -85,12 +90,43 @@ def test_there_is_nothing_else(client: Client) -> None:
 
 @pytest.fixture
 def url(served: list[Served]) -> Iterator[str]:
-    server = make_server("127.0.0.1", 0, application(served, Greedy(), LOCAL))
+    app = application(served, Greedy(), LOCAL)
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=RequestHandler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.port}/"
     server.shutdown()
     thread.join()
+
+
+def test_an_idle_connection_blocks_nobody(url: str) -> None:
+    """It is held open and sends nothing, while another asks and is answered."""
+    port = int(url.rstrip("/").rpartition(":")[2])
+    idle = socket.create_connection(("127.0.0.1", port))
+    with idle, urllib.request.urlopen(url, timeout=10) as reply:
+        assert reply.status == 200
+
+
+def test_more_requests_than_may_wait_are_told_so(served: list[Served], monkeypatch) -> None:
+    """One is answered, eight wait, and three more are told; afterwards all is as before."""
+    go_on = threading.Event()
+    monkeypatch.setattr(Served, "answer", lambda *given: go_on.wait(60))
+    client = Client(application(served[:1], Greedy(), LOCAL))
+    statuses: list[int] = []
+
+    def ask() -> None:
+        statuses.append(client.post("/translate", json={"text": "1"}).status_code)
+
+    threads = [threading.Thread(target=ask) for _ in range(MAX_WAITING + 4)]
+    for thread in threads:
+        thread.start()
+    while len(statuses) < 3:
+        time.sleep(0.01)
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert sorted(statuses) == [200] * (MAX_WAITING + 1) + [503] * 3
+    assert client.post("/translate", json={"text": "1"}).status_code == 200
 
 
 @pytest.mark.parametrize("size", ["1400,900", "390,800"])

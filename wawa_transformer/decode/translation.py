@@ -79,12 +79,25 @@ def unknown(tokenizer: Tokenizer, line: str) -> list[str]:
     return [line[begin:end] for id, (begin, end) in pairs if id == UNK]
 
 
+class ChrF(CHRF):
+    """chrF (Popović 2015), whose bootstrap does not fail on weak translations.
+
+    Where nothing matches, sacreBLEU 2.6 returns a float of Python's, elsewhere one of numpy's, and
+    cannot average the two.
+    """
+
+    def _compute_score_from_stats(self, stats: list[int]) -> Any:
+        score = super()._compute_score_from_stats(stats)
+        score.score = float(score.score)
+        return score
+
+
 def translation_scores(hypotheses: list[str], references: list[str]) -> dict[str, Any]:
     """BLEU (Papineni et al. 2002) and chrF (Popović 2015) with sacreBLEU's signatures.
 
     The interval is sacreBLEU's 95% bootstrap over sentences.
     """
-    bleu, chrf = BLEU(), CHRF()
+    bleu, chrf = BLEU(), ChrF()
     result = bleu.corpus_score(hypotheses, [references], n_bootstrap=RESAMPLES)
     return {
         "bleu": result.score,
@@ -105,7 +118,7 @@ def all_scores(hypotheses: list[str], references: list[str]) -> list[dict[str, A
     metrics = {
         "BLEU": BLEU(),
         "BLEU, lowercased": BLEU(lowercase=True),
-        "chrF": CHRF(),
+        "chrF": ChrF(),
         "TER": TER(),
     }
     rows = []

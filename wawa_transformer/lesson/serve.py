@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
-from werkzeug.exceptions import BadRequest, HTTPException
+from werkzeug.exceptions import BadRequest, HTTPException, ServiceUnavailable
+from werkzeug.serving import WSGIRequestHandler
 from werkzeug.wrappers import Request, Response
 
 from wawa_transformer.common.schema import UserError
@@ -21,8 +23,11 @@ from wawa_transformer.train import evaluation
 from wawa_transformer.train.tracking import cross_attention
 
 PAGE = Path(__file__).with_name("serve.html")
-MOST_BYTES = 16_000  # of a request
-MOST_CHARACTERS = 2_000  # of a sentence
+MAX_BYTES = 16_000  # of a request
+MAX_CHARACTERS = 2_000  # of a sentence
+MAX_TOKENS = 256  # of a sentence: 2,000 emoji are 8,000 tokens, and take a minute and gigabytes
+MAX_WAITING = 8  # requests that wait while one is answered
+IDLE_SECONDS = 30  # before a silent connection is closed
 # Nothing from elsewhere, and nobody's frame around it.
 HEADERS = {
     "Content-Security-Policy": (
@@ -32,6 +37,12 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
+
+
+class RequestHandler(WSGIRequestHandler):
+    """Closes a connection that sends nothing; each connection has a thread."""
+
+    timeout = IDLE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -46,9 +57,11 @@ class Served:
         """The best hypothesis, both sides in pieces, and cross-attention ``[head][query][key]``.
 
         Raises:
-            UserError: the sentence is longer than the run's encoding can serve.
+            UserError: the sentence is too long for the page, or for the run's encoding.
         """
         sources = read(self.tokenizer, [text])
+        if (tokens := int(sources.sizes[0])) > MAX_TOKENS:
+            raise UserError(f"{tokens:,} tokens; a sentence has at most {MAX_TOKENS} on this page.")
         evaluation.check_lengths(self.model, sources.sizes)
         [[best, *_]] = hypotheses(self.model, self.tokenizer, sources, method)
         cross = cross_attention(self.model, sources[0], best.ids)  # (H,T,S)
@@ -74,7 +87,9 @@ def application(
 
     ``hosts`` are the names it may be called by, or None for any: a page from elsewhere whose name
     was pointed at this machine is refused, and so is a form of one, which cannot send JSON.
+    One request is answered at a time, :data:`MAX_WAITING` wait, and all others are told "busy".
     """
+    waiting, answering = threading.Semaphore(MAX_WAITING + 1), threading.Lock()
 
     def respond(request: Request) -> Response:
         if request.method == "GET" and request.path == "/":
@@ -91,18 +106,23 @@ def application(
         if not isinstance(text, str):
             raise BadRequest('send {"text": "a sentence"}')
         text = " ".join(text.split())
-        if len(text) > MOST_CHARACTERS:
-            raise BadRequest(
-                f"{len(text):,} characters; a sentence has at most {MOST_CHARACTERS:,}"
-            )
+        if len(text) > MAX_CHARACTERS:
+            raise BadRequest(f"{len(text):,} characters; a sentence has at most {MAX_CHARACTERS:,}")
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise BadRequest("half of a UTF-16 character is no text")
+        if not waiting.acquire(blocking=False):
+            raise ServiceUnavailable("busy; try again in a moment")
         try:
-            return json_of([each.answer(text, method) for each in served] if text else [])
+            with answering:
+                return json_of([each.answer(text, method) for each in served] if text else [])
         except UserError as error:
             raise BadRequest(str(error)) from None
+        finally:
+            waiting.release()
 
     @Request.application
     def application(request: Request) -> Response:
-        request.max_content_length = MOST_BYTES
+        request.max_content_length = MAX_BYTES
         request.trusted_hosts = hosts
         try:
             request.host  # noqa: B018  (refuses one that is not trusted)
