@@ -34,6 +34,7 @@ def check(schema: type, values: Any, prefix: str = "") -> None:
     """Hold ``values``, a mapping or an object, against the fields and limits of ``schema``."""
     if isinstance(values, Mapping):
         check_known(schema, values, prefix)
+        check_present((each.name for each in dataclasses.fields(schema)), values, prefix)
     for each in dataclasses.fields(schema):
         value = values[each.name] if isinstance(values, Mapping) else getattr(values, each.name)
         choices, limits = each.metadata.get("choices"), each.metadata.get("limits", {})
@@ -54,6 +55,13 @@ def check_known(schema: type, given: Iterable[str], prefix: str) -> None:
     for key in given:
         if key not in names:
             raise UserError(f"{prefix}{key} does not exist{nearest(key, names)}.")
+
+
+def check_present(names: Iterable[str], given: Mapping[str, Any], prefix: str) -> None:
+    """Refuse a configuration from which a key was deleted."""
+    for name in names:
+        if name not in given:
+            raise UserError(f"{prefix}{name} is missing; leave ~{prefix}{name} out.")
 
 
 # How each limit is said and tested; NaN passes none of them.

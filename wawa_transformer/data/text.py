@@ -36,6 +36,7 @@ from wawa_transformer.common.schema import UserError, choose, setting, typed
 from wawa_transformer.data.tasks import SPECIAL_TOKENS, TASKS, Task
 
 LONGEST_LINE = 10**6  # bytes
+MAX_WORD = 10_000  # bytes
 VOCABULARY_PAIRS = 2**20  # a vocabulary is made from as many pairs at most, evenly taken
 HELD_OUT_SEED = 20170612  # which pairs are held out does not depend on the run's seed
 PAIR = Features({"source": Value("string"), "target": Value("string"), "length": Value("int64")})
@@ -215,6 +216,7 @@ class TextTask(Task, kind="text"):
                 try:
                     pair = [json.loads(line)[name] for name in keys]
                     wrong = not all(isinstance(each, str) for each in pair) and "no text"
+                    wrong = wrong or has_surrogate("".join(pair)) and "half of a UTF-16 character"
                 except (ValueError, KeyError, TypeError, RecursionError):
                     wrong = f"no object with the keys {keys[0]} and {keys[1]}"
             if wrong:
@@ -376,6 +378,11 @@ def unseen(sources: list[str], targets: list[str], seen: set[bytes]) -> list[boo
     return new
 
 
+def has_surrogate(text: str) -> bool:
+    r"""True if a text holds half of a UTF-16 character, as ``\ud800`` in JSON may be."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def read_sentences(path: Path, key: str) -> Iterator[str]:
     """The lines of a UTF-8 text file, plain or gzipped, one by one.
 
@@ -388,6 +395,11 @@ def read_sentences(path: Path, key: str) -> Iterator[str]:
             raise UserError(
                 f"{key}={path} has more than {LONGEST_LINE:,} bytes in line {number}; cut it into "
                 f"sentences."
+            )
+        if len(line) > MAX_WORD and any(len(word) > MAX_WORD for word in line.split()):
+            raise UserError(
+                f"{key}={path} has a word of more than {MAX_WORD:,} bytes in line {number}, and "
+                f"the time for a vocabulary grows with the square of a word's length; take it out."
             )
         blank = blank and not line.strip()
         try:

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import pandas as pd
 from torch.utils.tensorboard import SummaryWriter
 
+from wawa_transformer.common.files import write_atomically
 from wawa_transformer.decode.translation import RANDOMISATIONS
 from wawa_transformer.lab.analysis import task_summary, translations
 from wawa_transformer.lab.answers import highest, lead
@@ -101,14 +102,14 @@ def write_report(
     ]
     check_comparable(results, TUNED if tried else ())
     by_length = length_table(results)
-    by_length.to_csv(directory / "results.csv", index=False)
+    write_atomically(directory / "results.csv", by_length.to_csv(index=False))
 
     curves = curve_table(finished)
-    curves.to_csv(directory / "curves.csv", index=False)
+    write_atomically(directory / "curves.csv", curves.to_csv(index=False))
     if any(result["translation"] for result in results):
-        bleu_table(results).to_csv(directory / "bleu.csv", index=False)
+        write_atomically(directory / "bleu.csv", bleu_table(results).to_csv(index=False))
     if tried:
-        pd.DataFrame(tried).to_csv(directory / "tuning.csv", index=False)
+        write_atomically(directory / "tuning.csv", pd.DataFrame(tried).to_csv(index=False))
     by_task = {
         task: [result for result in results if result["task"] == task]
         for task in dict.fromkeys(run.task for run in finished)

@@ -15,6 +15,7 @@ from werkzeug.serving import WSGIRequestHandler
 from werkzeug.wrappers import Request, Response
 
 from wawa_transformer.common.schema import UserError
+from wawa_transformer.data.text import has_surrogate
 from wawa_transformer.decode.strategies import DecodingStrategy
 from wawa_transformer.decode.translation import hypotheses, read, unknown
 from wawa_transformer.model.transformer import Transformer
@@ -108,7 +109,7 @@ def application(
         text = " ".join(text.split())
         if len(text) > MAX_CHARACTERS:
             raise BadRequest(f"{len(text):,} characters; a sentence has at most {MAX_CHARACTERS:,}")
-        if any("\ud800" <= character <= "\udfff" for character in text):
+        if has_surrogate(text):
             raise BadRequest("half of a UTF-16 character is no text")
         if not waiting.acquire(blocking=False):
             raise ServiceUnavailable("busy; try again in a moment")

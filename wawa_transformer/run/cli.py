@@ -140,6 +140,9 @@ def script(
 
         def main() -> None:
             os.environ["HYDRA_FULL_ERROR"] = "1"  # hand the exception to us instead of printing it
+            for name in ("stdout", "stderr"):
+                if getattr(sys, name) is None:  # closed by whoever called: >&-
+                    setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
             run = hydra.main(
                 config_path=str(CONFIG_DIR), config_name=config_name, version_base="1.3"
             )

@@ -17,6 +17,7 @@ from wawa_transformer.common.limits import MAX_WIDTH
 from wawa_transformer.common.schema import (
     UserError,
     check,
+    check_present,
     choice,
     choose,
     first_line,
@@ -228,6 +229,7 @@ def check_model(config: DictConfig) -> None:
                 f"{key}={name} must be a plain name of up to 100 letters, digits and any of "
                 f"_ . - + ; where something is written is output_dir or run_dir."
             )
+    check_present(OF_ALL, config.pe, "pe.")
     model, trainer = config.model, config.trainer
     check_device(trainer.device)
     if trainer.lr * trainer.weight_decay >= 1:

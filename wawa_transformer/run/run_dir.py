@@ -131,6 +131,11 @@ class Run:
         """
         wanted = OmegaConf.to_yaml(OmegaConf.create(identity(config)), sort_keys=True)
         if not self.config_file.exists():
+            others = {path.name for path in self.directory.iterdir()}
+            if config.run_dir and others - {LOCK, self.error_file.name}:
+                raise UserError(
+                    f"run_dir={self.directory} holds files and no run; name an empty folder."
+                )
             write_atomically(self.config_file, wanted)
         elif self.config_file.read_bytes() != wanted.encode():
             raise UserError(

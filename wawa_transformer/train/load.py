@@ -6,11 +6,14 @@ from pathlib import Path
 
 import torch
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from tokenizers import Tokenizer
 from torch import nn
 
+from wawa_transformer.common.schema import UserError, first_line
+from wawa_transformer.data.text import build_task
 from wawa_transformer.model.transformer import Transformer
-from wawa_transformer.run.config import build_model
+from wawa_transformer.run.config import Config, build_model, check_model
 from wawa_transformer.run.device import take_device
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.checkpoint import Damaged, average, load, load_tokenizer
@@ -26,8 +29,13 @@ def load_model(
     """
     path = run.checkpoint("last" if which == "average" else which)
     state = load(path)
-    config = OmegaConf.create(state["config"])
     tokenizer = load_tokenizer(path, state)
+    try:  # before anything is built: an altered configuration may ask for any amount of memory
+        config = OmegaConf.merge(OmegaConf.structured(Config), state["config"])
+        check_model(config)
+        build_task(config)
+    except (UserError, OmegaConfBaseException) as error:
+        raise Damaged(f"{path} is damaged: its configuration says {first_line(error)}.") from None
     model = build_model(config, tokenizer)
     try:
         model.load_state_dict(average(run) if which == "average" else state["model"])
