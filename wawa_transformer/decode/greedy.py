@@ -13,46 +13,53 @@ from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.model.transformer import Transformer
 
 
-def greedy(model: Transformer, source: Tensor, max_length: int) -> Tensor:
-    """The most probable next id, again and again, for every row of ``source (B,S)``.
+def greedy(model: Transformer, source: Tensor, max_length: int | Tensor) -> Tensor:
+    """Decode every row of ``source (B,S)`` by its most probable next id.
 
-    Returns ``(B, <= max_length)`` ids without BOS; what follows a row's EOS is padding.
+    ``max_length`` is one limit for all rows, or ``(B,)``. Returns ``(B, <= max_length)`` ids
+    without BOS, and padding after a row's EOS or limit.
     """
-    return generate(model, source, max_length, model.most_probable, scored=False)[0]
+
+    def most_probable(logits: Tensor, rows: Tensor) -> Tensor:
+        return model.most_probable(logits)
+
+    return generate(model, source, max_length, most_probable, scored=False)[0]
 
 
 @torch.no_grad()
 def generate(
     model: Transformer,
     source: Tensor,
-    max_length: int,
-    choose: Callable[[Tensor], Tensor],
+    max_length: int | Tensor,
+    choose: Callable[[Tensor, Tensor], Tensor],
     scored: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """As :func:`greedy`, where ``choose`` finds the next ids ``(R,1)`` in logits ``(R,1,V)``.
+    """Decode as :func:`greedy`; ``choose`` finds the next ids ``(R,1)`` in logits ``(R,1,V)``.
 
-    Each step feeds one position and reuses the cached keys and values of all earlier ones; rows
-    that have ended leave the batch. With the ids their log-probability in nats, ``(B,)``, where
-    they shall be ``scored``, and else 0.
+    ``choose`` also gets the rows ``(R,)`` that the logits belong to. Each step feeds one position
+    and reuses the cached keys and values of all earlier ones. Rows that have ended leave the batch.
+    Returns the ids, and, if ``scored``, their log-probability in nats, ``(B,)``.
     """
     was_training = model.training
     model.eval()
     positions = model.batch_positions(source)
     cross_mask, cache = padding_mask(source), model.new_cache()
     memory = model.encode(source, positions=positions)
-    out = torch.full_like(source[:, :1], PAD).repeat(1, max_length)  # (B,max_length)
+    limits = torch.as_tensor(max_length, device=source.device).expand(len(source))  # (B,)
+    longest = int(limits.max())
+    out = torch.full_like(source[:, :1], PAD).repeat(1, longest)  # (B,longest)
     rows = torch.arange(len(source), device=source.device)  # those still in the batch, R of them
     last = torch.full_like(source[:, :1], BOS)  # (R,1)
     ended = torch.zeros_like(rows, dtype=torch.bool)
     scores = torch.zeros_like(rows, dtype=memory.dtype)  # (B,)
-    for step in range(max_length):
+    for step in range(longest):
         logits = model.decode(last, memory, None, cross_mask, cache, positions)  # (R,1,V)
-        last = choose(logits).masked_fill(ended[:, None], PAD)
+        last = choose(logits, rows).masked_fill(ended[:, None], PAD)
         if scored:
             log_p = logits.gather(-1, last[..., None])[..., 0] - logits.logsumexp(dim=-1)  # (R,1)
             scores[rows] += log_p[:, 0].masked_fill(ended, 0)
         out[rows, step] = last[:, 0]
-        ended |= last[:, 0] == EOS
+        ended |= (last[:, 0] == EOS) | (step + 1 == limits[rows])
         finished = int(ended.sum())  # the one number a step that a GPU is waited for
         if finished == len(ended):
             out = out[:, : step + 1]

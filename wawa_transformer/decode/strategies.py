@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,7 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from wawa_transformer.common.schema import check, choose, setting, typed
+from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.decode.greedy import generate
 from wawa_transformer.model.masks import padding_mask
@@ -39,11 +41,17 @@ class DecodingStrategy(ABC):
 
     @abstractmethod
     def __call__(
-        self, model: Transformer, source: Tensor, max_length: int
+        self,
+        model: Transformer,
+        source: Tensor,
+        max_length: int | Tensor,
+        indices: Sequence[int] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The hypotheses of every row of ``source (B,S)``, best first, and their scores.
 
-        Ids ``(B,N,<= max_length)`` without BOS, padding after EOS; scores ``(B,N)``.
+        ``max_length`` is one limit for all rows, or ``(B,)``. ``indices`` number the sentences, by
+        default 0 … B-1. Returns ids ``(B,N,<= max_length)`` without BOS, padding after EOS; scores
+        ``(B,N)``.
         """
 
 
@@ -52,9 +60,16 @@ class Greedy(DecodingStrategy, kind="greedy"):
     """The most probable id at every step. The score is the log-probability in nats."""
 
     def __call__(
-        self, model: Transformer, source: Tensor, max_length: int
+        self,
+        model: Transformer,
+        source: Tensor,
+        max_length: int | Tensor,
+        indices: Sequence[int] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        ids, scores = generate(model, source, max_length, model.most_probable)
+        def most_probable(logits: Tensor, rows: Tensor) -> Tensor:
+            return model.most_probable(logits)
+
+        ids, scores = generate(model, source, max_length, most_probable)
         return ids[:, None], scores[:, None]
 
 
@@ -62,7 +77,8 @@ class Greedy(DecodingStrategy, kind="greedy"):
 class Sample(DecodingStrategy, kind="sample"):
     """Each id drawn from ``softmax(logits / temperature)``, of the ``top`` most probable ones.
 
-    The score is the log-probability in nats, untempered. The same call draws the same.
+    The score is the log-probability in nats, untempered. The same sentence, at the same place in a
+    text, draws the same.
     """
 
     temperature: float = setting(1.0, above=0)
@@ -70,17 +86,27 @@ class Sample(DecodingStrategy, kind="sample"):
     seed: int = setting(0, least=0, most=2**63 - 1)
 
     def __call__(
-        self, model: Transformer, source: Tensor, max_length: int
+        self,
+        model: Transformer,
+        source: Tensor,
+        max_length: int | Tensor,
+        indices: Sequence[int] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        random = torch.Generator(source.device).manual_seed(self.seed)
+        # A generator for each sentence, so that its sample does not depend on its batch.
+        random = [
+            torch.Generator(source.device).manual_seed(seed_for(self.seed, "sample", i))
+            for i in (indices or range(len(source)))
+        ]
 
-        def draw(logits: Tensor) -> Tensor:
+        def draw(logits: Tensor, rows: Tensor) -> Tensor:
             if self.top is not None and self.top < logits.size(-1):
                 least = logits.topk(self.top).values[..., -1:]
                 logits = logits.masked_fill(logits < least, -torch.inf)
             # The largest of logits with Gumbel noise is a draw from their softmax.
-            noise = -torch.empty_like(logits).exponential_(generator=random).log()
-            return model.most_probable(logits / self.temperature + noise)
+            noise = torch.empty_like(logits)  # (R,1,V)
+            for each, row in zip(noise, rows.tolist(), strict=True):
+                each.exponential_(generator=random[row])
+            return model.most_probable(logits / self.temperature - noise.log())
 
         ids, scores = generate(model, source, max_length, draw)
         return ids[:, None], scores[:, None]
@@ -93,7 +119,7 @@ class Beam(DecodingStrategy, kind="beam"):
     A hypothesis of n ids, EOS included, scores ``log p / n ** length_penalty`` (0: short ones are
     favoured as the sum favours them; 1: the mean). A row ends once ``size`` hypotheses have ended
     and none that goes on scores as well as the worst of them, by its length so far: the criterion
-    of Hugging Face's ``generate``. What has not ended at ``max_length`` counts as it is.
+    of Hugging Face's ``generate``. What has not ended at a row's limit counts as it is.
     """
 
     size: int = setting(5, least=1, most=1000)
@@ -105,12 +131,18 @@ class Beam(DecodingStrategy, kind="beam"):
 
     @torch.no_grad()
     def __call__(
-        self, model: Transformer, source: Tensor, max_length: int
+        self,
+        model: Transformer,
+        source: Tensor,
+        max_length: int | Tensor,
+        indices: Sequence[int] | None = None,
     ) -> tuple[Tensor, Tensor]:
         was_training = model.training
         model.eval()
         size, rows = self.size, len(source)
-        best_ids = source.new_full((rows, size, max_length), PAD)  # of those that have ended
+        limits = torch.as_tensor(max_length, device=source.device).expand(rows)  # (B,)
+        longest = int(limits.max())
+        best_ids = source.new_full((rows, size, longest), PAD)  # of those that have ended
         best = torch.full_like(best_ids[..., 0], -torch.inf, dtype=model.output.weight.dtype)
 
         positions = model.batch_positions(source)
@@ -120,11 +152,11 @@ class Beam(DecodingStrategy, kind="beam"):
         every = going.repeat_interleave(size)  # each row `size` times: R*K prefixes
         memory, cross_mask = memory[every], padding_mask(source)[every]
         positions = positions.keep(every)
-        prefix = best_ids.clone()  # (R,K,max_length)
+        prefix = best_ids.clone()  # (R,K,longest)
         last = source.new_full((rows * size, 1), BOS)
         running = torch.full_like(best, -torch.inf)  # (R,K), log-probabilities
         running[:, 0] = 0  # all K are the same as yet
-        for step in range(max_length):
+        for step in range(longest):
             logits = model.decode(last, memory, None, cross_mask, cache, positions)  # (R*K,1,V)
             step_log = F.log_softmax(logits[:, 0], dim=-1)  # (R*K,V)
             total = (running.flatten()[:, None] + step_log).view(len(going), -1)  # (R,K*V)
@@ -132,13 +164,13 @@ class Beam(DecodingStrategy, kind="beam"):
             top, flat = total.topk(min(2 * size, total.size(1)))  # (R,2K)
             beam, word = flat // step_log.size(1), flat % step_log.size(1)
             ends = word == EOS
-            longer = picked(prefix, beam)  # (R,2K,max_length)
+            longer = picked(prefix, beam)  # (R,2K,longest)
             longer[..., step] = word
 
             # What has ended, or must end here, against what had: the best `size` stay.
             normal = (step + 1) ** self.length_penalty
-            may = ends if step + 1 < max_length else torch.ones_like(ends)
-            may = may & (torch.arange(top.size(1), device=top.device) < size)
+            must_end = step + 1 == limits[going]  # (R,)
+            may = (ends | must_end[:, None]) & (torch.arange(top.size(1), device=top.device) < size)
             scores = torch.cat((best[going], (top / normal).masked_fill(~may, -torch.inf)), dim=1)
             scores, chosen = scores.topk(size)
             ids = torch.cat((best_ids[going], longer), dim=1)
@@ -150,8 +182,8 @@ class Beam(DecodingStrategy, kind="beam"):
             prefix = picked(longer, order)
             last = word.gather(1, order).view(-1, 1)  # (R*K,1)
             parent = beam.gather(1, order)  # (R,K)
-            searched = scores[:, -1] < running[:, 0] / normal  # (R,)
-            if step + 1 == max_length or not searched.any():
+            searched = (scores[:, -1] < running[:, 0] / normal) & ~must_end  # (R,)
+            if not searched.any():
                 break
             here = torch.arange(len(going), device=going.device)[:, None] * size + parent  # (R,K)
             stay, fewer = here[searched].flatten(), not searched.all()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
+import torch
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.significance import PairedTest, Result
 from tokenizers import Tokenizer
@@ -43,9 +44,11 @@ def hypotheses(
     budget = max(BATCH_TOKENS // method.width, sources.sizes.max())
     for indices in batch_indices(sources.sizes, budget, seed=0, epoch=0, bucket=True):
         source = sources.padded(indices).to(device)
-        room = model.max_positions or 10**9
-        limit = min(2 * source.size(1) + 10, room)  # beyond that a model only repeats itself
-        found, scores = method(model, source, limit)  # (B,N,L), (B,N)
+        # Beyond that a model only repeats itself. Each sentence has its own limit, so that its
+        # translation does not depend on its batch.
+        limits = 2 * torch.from_numpy(sources.sizes[indices]).to(device) + 10  # (B,)
+        limits = limits.clamp(max=model.max_positions or 10**9)
+        found, scores = method(model, source, limits, indices)  # (B,N,L), (B,N)
         for i, ids, marks in zip(indices, found.tolist(), scores.tolist(), strict=True):
             texts = tokenizer.decode_batch(ids, skip_special_tokens=True)
             out[i] = [
