@@ -16,9 +16,11 @@ from torch.autograd.function import once_differentiable
 
 MIN_MULTIPLICATIONS = 2**20  # of a product, for oneDNN to pay
 
-# For each module in evaluation: by shape and address the weight's version, and the weight in
-# oneDNN's layout (None until it is used a second time).
-PACKED: WeakKeyDictionary[nn.Module, dict[Any, tuple[int, Tensor | None]]] = WeakKeyDictionary()
+# For each module in evaluation: by shape and address the weight's version, the weight, and the
+# weight in oneDNN's layout (None until it is used a second time). The weight is held, so that no
+# other weight can get its address.
+PACKED: WeakKeyDictionary[nn.Module, dict[Any, tuple[int, Tensor, Tensor | None]]]
+PACKED = WeakKeyDictionary()
 
 
 class FastLinear(nn.Linear):
@@ -89,15 +91,17 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def packed(weight: Tensor, owner: nn.Module) -> Tensor:
     """``weight (O,I)`` in oneDNN's layout, from its second use on; a single use pays nothing."""
+    if weight.is_inference():  # made in torch.inference_mode: it has no version
+        return weight
     weights = PACKED.setdefault(owner, {})
     key = weight.data_ptr(), weight.shape
-    version, kept = weights.get(key, (-1, None))
+    version, held, kept = weights.get(key, (-1, weight, None))
     if version != weight._version:  # new here, or changed since
-        weights[key] = weight._version, None
+        weights[key] = weight._version, weight.detach(), None
         return weight
     if kept is None:
         kept = torch.ops.mkldnn._reorder_linear_weight(weight)
-        weights[key] = version, kept
+        weights[key] = version, held, kept
     return kept
 
 
