@@ -1,4 +1,4 @@
-"""Encodings that act inside attention, against their papers' formulas."""
+"""Encodings that act inside attention, pair by pair against their papers' formulas."""
 
 from __future__ import annotations
 
@@ -8,69 +8,63 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import MODELS, RELATIVE
+from conftest import RELATIVE
+from core.helpers import heads, make, perturbed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from wawa_transformer import Transformer
-from wawa_transformer.positional import build_encoding, relative
+from wawa_transformer import PositionalEncoding, Transformer
+from wawa_transformer.positional import build_encoding
 from wawa_transformer.positional.alibi import alibi_slopes
 from wawa_transformer.positional.base import Encoding, EncodingContext, Positions, consecutive
-from wawa_transformer.positional.position_ids import PositionIds
-from wawa_transformer.positional.sinusoidal import sinusoid_table
+from wawa_transformer.train.tracking import attention_maps
 
-B, H, DH, D = 2, 3, 4, 12
-
-
-def make(kind: str, causal: bool = False, **given: Any) -> Encoding:
-    """An encoding in float64, alone."""
-    place = EncodingContext(D, H, dropout=0.0, role="decoder" if causal else "encoder")
-    return build_encoding(kind, place, given).double().eval()
+H, DH = 3, 4
+PAIRS = [(i, j) for i in range(4) for j in range(8)]  # queries 3 … 6, keys 0 … 7
+ROLES = pytest.mark.parametrize("role", ["encoder", "decoder", "cross"])
 
 
-def heads(length: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(B, H, length, DH, dtype=torch.float64, generator=generator)
-
-
-def sentences() -> tuple[Tensor, Tensor]:
-    """Ids of three sources of nine and three targets of six, the same at every call."""
-    generator = torch.Generator().manual_seed(0)
-    return tuple(torch.randint(4, 11, (3, n), generator=generator) for n in (9, 6))  # type: ignore[return-value]
-
-
-def scores(encoding: Encoding, q: Tensor, k: Tensor, offset: int = 0) -> Tensor:
-    """What attention computes before the softmax: doors 2 and 3 applied, ``(B,H,Q,K)``."""
+def scores(encoding: Encoding, q: Tensor, k: Tensor, offset: int = 3) -> Tensor:
+    """What attention computes before the softmax: rotated, then biased, ``(B,H,Q,K)``."""
     query, key = consecutive(q.size(2), offset), consecutive(k.size(2))
-    turned, keys = encoding.rotate(q, k, query, key)
-    bias = encoding.bias(turned, keys, query, key)
-    product = turned @ keys.transpose(-2, -1) / math.sqrt(DH)
+    q, k = encoding.rotate(q, k, query, key)
+    bias = encoding.bias(q, k, query, key)
+    product = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
     return product if bias is None else product + bias
 
 
-@settings(max_examples=20)
-@given(st.integers(0, 40), st.integers(0, 40), st.sampled_from([100.0, 10000.0]))
-def test_rotary_is_multiplication_by_a_unit_complex_number(
-    first: int, second: int, base: float
+def added(encoding: Encoding, q: Tensor, k: Tensor) -> Tensor:
+    """What the encoding adds to the scores of queries from position 3 on."""
+    return scores(encoding, q, k) - q @ k.transpose(-2, -1) / math.sqrt(DH)
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(0, 40), st.sampled_from([(1.0, 1.0), (0.5, 1.0), (1.0, 0.5), (0.75, 0.7)]),
+    st.sampled_from([1.0, 4.0]), st.sampled_from([100.0, 10000.0]),
+)  # fmt: skip
+def test_rotary_and_its_variants(
+    position: int, shares: tuple[float, float], scale: float, base: float
 ) -> None:
-    """Su et al. 2021, equation 12: q' = q e^{i m θ}; and the score depends on m − n alone."""
-    rotary = make("rotary", base=base)
-    q, k = heads(1), heads(1, seed=1)
-    turned = rotary.rotate(q, k, consecutive(1, first), consecutive(1))[0][0, 0, 0]
-    for pair in range(DH // 2):
-        number = complex(q[0, 0, 0, 2 * pair], q[0, 0, 0, 2 * pair + 1])
-        number *= cmath.exp(1j * first * base ** (-2 * pair / DH))
-        assert turned[2 * pair].item() == pytest.approx(number.real, abs=1e-6)
-        assert turned[2 * pair + 1].item() == pytest.approx(number.imag, abs=1e-6)
+    """Su et al. 2021, equation 12: q' = q e^{i m θ}.
 
-    def product(m: int, n: int) -> Tensor:
-        turned, keys = rotary.rotate(q, k, consecutive(1, m), consecutive(1, n))
-        return (turned * keys).sum(-1)
-
-    torch.testing.assert_close(
-        product(first, second), product(first + 7, second + 7), atol=1e-5, rtol=0
-    )
+    Partial rotary has a smaller head's frequencies, p-RoPE the fastest of its own; the other
+    dimensions stay; and scaled positions are positions divided.
+    """
+    width, (fraction, p) = 16, shares
+    given = {"fraction": fraction, "p": p, "position_scale": scale, "base": base}
+    rotary = build_encoding("rotary", EncodingContext(width), given)
+    x, at = torch.randn(1, 1, 1, width, dtype=torch.float64), consecutive(1, position)
+    rotated = rotary.rotate(x, x, at, at)[0].flatten().tolist()
+    part = int(fraction * width) // 2 * 2
+    kept = int(p * part / 2)  # pairs
+    for pair in range(width // 2):
+        angle = position / scale * base ** (-2 * pair / part) if pair < kept else 0.0
+        even, odd = x.flatten()[2 * pair : 2 * pair + 2].tolist()
+        number = complex(even, odd) * cmath.exp(1j * angle)
+        assert rotated[2 * pair] == pytest.approx(number.real, abs=1e-6)
+        assert rotated[2 * pair + 1] == pytest.approx(number.imag, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -88,13 +82,17 @@ def test_alibi_slopes(num_heads: int, expected: list[float]) -> None:
     assert alibi_slopes(num_heads) == pytest.approx(expected)
 
 
-def test_alibi_is_minus_slope_times_distance() -> None:
-    """Symmetric in the encoder; in the decoder the mask leaves the causal half of it."""
-    q, k = heads(5), heads(9, 1)
-    bias = scores(make("alibi"), q, k, offset=4) - q @ k.transpose(-2, -1) / 2
+@ROLES
+@pytest.mark.parametrize("directed", [False, True])
+def test_alibi_is_minus_slope_times_distance(role: str, directed: bool) -> None:
+    """Symmetric unless directed: then, and in cross-attention, slopes to the right are reversed."""
+    found = added(make("alibi", role, directed=directed), heads(4), heads(8, 1))
     slopes = [2.0**-4, 2.0**-8, 2.0**-2]
-    for h, i, j in ((0, 0, 0), (1, 4, 0), (2, 2, 8), (0, 3, 7)):
-        assert bias[1, h, i, j].item() == pytest.approx(-slopes[h] * abs(i + 4 - j), abs=1e-12)
+    for i, j in PAIRS:
+        to_the_right = j > i + 3 and (directed or role == "cross")
+        for h in range(H):
+            slope = slopes[::-1][h] if to_the_right else slopes[h]
+            assert found[1, h, i, j].item() == pytest.approx(-slope * abs(i + 3 - j), abs=1e-12)
 
 
 @settings(max_examples=60)
@@ -116,154 +114,197 @@ def test_t5_buckets(distance: int, causal: bool, shape: tuple[int, int]) -> None
         expected = exact + min(steps, wide - 1)
     if not causal and distance > 0:
         expected += side
-    encoding: Any = make("t5", causal, num_buckets=num_buckets, max_distance=most)
+    role = "decoder" if causal else "encoder"
+    encoding = make("t5", role, num_buckets=num_buckets, max_distance=most)
     assert encoding.bucket(torch.tensor(distance)).item() == expected < num_buckets
 
 
-def test_t5_adds_the_bucket_of_each_distance() -> None:
-    """One trained number for each head and bucket, the same in every row of the batch."""
-    encoding: Any = make("t5", causal=True, num_buckets=8, max_distance=20)
-    q, k = heads(3), heads(9, 1)
-    bias = scores(encoding, q, k, offset=6) - q @ k.transpose(-2, -1) / 2
-    for h, i, j in ((0, 0, 0), (2, 2, 8), (1, 1, 5)):
-        bucket = encoding.bucket(torch.tensor(j - (i + 6)))
-        assert bias[0, h, i, j].item() == pytest.approx(encoding.table[bucket, h].item(), abs=1e-12)
+@ROLES
+def test_t5_adds_the_bucket_of_each_distance(role: str) -> None:
+    """One trained number for each head and bucket."""
+    encoding = make("t5", role, num_buckets=8, max_distance=20)
+    found = added(encoding, heads(4), heads(8, 1))
+    for i, j in PAIRS:
+        bucket = encoding.bucket(torch.tensor(j - (i + 3)))
+        torch.testing.assert_close(found[0, :, i, j], encoding.table[bucket], rtol=0, atol=1e-12)
 
 
 def test_shaw_adds_a_clipped_relative_key() -> None:
-    """Equation 4: e_ij = q_i · (k_j + a_clip(j−i)) / √d, pair by pair."""
-    encoding: Any = make("shaw", clip=2)
-    q, k = heads(4), heads(7, 1)
-    got = scores(encoding, q, k, offset=3)
-    for i in range(4):
-        for j in range(7):
-            row = encoding.table[max(-2, min(2, j - (i + 3))) + 2]
-            expected = ((k[:, :, j] + row) * q[:, :, i]).sum(-1) / 2
-            torch.testing.assert_close(got[:, :, i, j], expected, rtol=0, atol=1e-12)
+    """Shaw et al. 2018, equation 4: e_ij = q_i · (k_j + a_clip(j−i)) / √d."""
+    encoding = make("shaw", max_distance=2)
+    q, k = heads(4), heads(8, 1)
+    found = scores(encoding, q, k)
+    for i, j in PAIRS:
+        row = encoding.table[max(-2, min(2, j - (i + 3))) + 2]
+        expected = ((k[:, :, j] + row) * q[:, :, i]).sum(-1) / 2
+        torch.testing.assert_close(found[:, :, i, j], expected, rtol=0, atol=1e-12)
 
 
 def test_transformer_xl_is_the_sum_of_four_terms() -> None:
     """Dai et al. 2019, section 3.3: content, position, and the two global biases."""
-    encoding: Any = make("transformer_xl", causal=True)
-    q, k = heads(4), heads(7, 1)
-    got = scores(encoding, q, k, offset=3)
-    for i in range(4):
-        for j in range(7):
-            far = i + 3 - j
-            sines = sinusoid_table(abs(far) + 1, D)[0, abs(far)].double()
-            sines[0::2] *= math.copysign(1, far)  # sin(−x) = −sin x
-            key = (encoding.project.weight @ sines).view(H, DH)
-            terms = (
-                q[:, :, i] * k[:, :, j] + q[:, :, i] * key
-                + encoding.u * k[:, :, j] + encoding.v * key
-            )  # fmt: skip
-            torch.testing.assert_close(got[:, :, i, j], terms.sum(-1) / 2, rtol=0, atol=1e-6)
+    encoding = make("transformer_xl", "decoder")
+    q, k = heads(4), heads(8, 1)
+    found, table = scores(encoding, q, k), PositionalEncoding(H * DH).pe[0].double()
+    for i, j in PAIRS:
+        far = i + 3 - j
+        sines = table[abs(far)].clone()
+        sines[0::2] *= math.copysign(1, far)  # sin(−x) = −sin x
+        key = (encoding.project.weight @ sines).view(H, DH)
+        terms = (
+            q[:, :, i] * k[:, :, j] + q[:, :, i] * key
+            + encoding.u * k[:, :, j] + encoding.v * key
+        )  # fmt: skip
+        torch.testing.assert_close(found[:, :, i, j], terms.sum(-1) / 2, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["log", "power"])
+@ROLES
+def test_kerple_is_its_kernel(form: str, role: str) -> None:
+    """Chi et al. 2022, equations 2 and 3, with numbers of its own for either side."""
+    encoding = perturbed(make("kerple", role, form=form))
+    found = added(encoding, heads(4), heads(8, 1))
+    for i, j in PAIRS:
+        far = abs(j - (i + 3))
+        side = 0 if role == "decoder" or j <= i + 3 else 1
+        for h in range(H):
+            a, beta = math.exp(encoding.alpha[side, h].item()), encoding.beta[side, h].item()
+            if form == "log":
+                expected = -a * math.log(1 + math.exp(beta) * far)
+            else:
+                expected = -a * far ** (2 / (1 + math.exp(-beta)))
+            assert found[1, h, i, j].item() == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("form", ["log", "power"])
+def test_kerple_starts_where_its_code_does(form: str) -> None:
+    """a and b are uniform below 1 or 2, and at least 0.01."""
+    encoding: Any = build_encoding("kerple", EncodingContext(4000, 1000), {"form": form})
+    a = encoding.alpha.exp()
+    b = encoding.beta.exp() if form == "log" else 2 * encoding.beta.sigmoid()
+    for value, most in ((a, 2.0 if form == "log" else 1.0), (b, 1.0 if form == "log" else 2.0)):
+        assert value.min() >= 0.0099 and value.max() <= most
+        assert value.mean().item() == pytest.approx(most / 2, abs=0.05 * most)
+
+
+def test_fire_is_the_papers_function_of_the_share() -> None:
+    """Li et al. 2024, equation 3, with its default network written out, keys at or left of it."""
+    encoding = perturbed(make("fire", "decoder", width=5, threshold=4.0))
+    found = added(encoding, heads(4), heads(8, 1))
+    c, limit = abs(encoding.c.item()), abs(encoding.share.item()) * 4
+    for i, j in PAIRS:
+        if j > i + 3:
+            continue
+        ratio = math.log(c * (i + 3 - j) + 1) / math.log(c * max(limit, i + 3) + 1)
+        hidden = (ratio * encoding.inner + encoding.inner_bias).relu()
+        torch.testing.assert_close(found[0, :, i, j], encoding.outer @ hidden, rtol=0, atol=1e-5)
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 60), st.integers(0, 60), st.floats(1, 100))
+def test_fire_keeps_the_side_and_stays_within_one(i: int, j: int, threshold: float) -> None:
+    """Where the published code has |i − j| and max(L, i), left and right differ here.
+
+    No share of a position exceeds it.
+    """
+    encoding = make("fire", width=2, threshold=threshold)
+    with torch.no_grad():  # f(x) = relu(x) − relu(−x) = x: the share itself comes out
+        encoding.inner.copy_(torch.tensor([1.0, -1.0]))
+        encoding.inner_bias.zero_()
+        encoding.outer.copy_(torch.tensor([[1.0, -1.0]] * H))
+    query, key = consecutive(1, i), consecutive(1, j)
+    share, mirrored = (
+        encoding.bias(heads(1), heads(1), *pair)[0, 0, 0, 0].item()
+        for pair in ((query, key), (key, query))
+    )
+    assert share == pytest.approx(-mirrored) and -1 - 1e-6 <= share <= 1 + 1e-6
+    assert (share > 0) == (i > j) and (share < 0) == (i < j)
+
+
+@pytest.mark.parametrize("role", ["encoder", "decoder"])
+def test_cope_counts_what_the_query_attends_to(role: str) -> None:
+    """Golovneva et al. 2024, equations 3 to 5: gates, their sum to the query, interpolation."""
+    encoding = perturbed(make("cope", role, num_positions=4))
+    q, k = heads(4), heads(8, 1)
+    found, beyond = added(encoding, q, k), 0
+    for i, j in PAIRS:
+        at = i + 3
+        if role == "decoder" and j > at:
+            continue
+        between = range(j, at + 1) if j <= at else range(at + 1, j + 1)
+        table = encoding.table[0 if j <= at else 1]
+        for h in range(H):
+            gates = (q[0, h, i] @ k[0, h, n] / math.sqrt(DH) for n in between)
+            count = sum(1 / (1 + math.exp(-gate)) for gate in gates)
+            beyond += count > 3
+            count = min(count, 3.0)
+            low = int(count)
+            row = table[low] + (count - low) * (table[min(3, low + 1)] - table[low])
+            assert found[0, h, i, j].item() == pytest.approx((q[0, h, i] @ row).item(), abs=1e-6)
+    assert beyond, "no count reached the last position"
+    assert not make("cope", role).table.any(), "its vectors start at zero, as in the paper"
 
 
 @pytest.mark.parametrize("kind", RELATIVE)
 @settings(max_examples=10)
 @given(shift=st.integers(1, 30))
 def test_relative_encodings_see_distances_only(kind: str, shift: int) -> None:
-    """Moving queries and keys together changes no score."""
+    """Shifting queries and keys together changes no score."""
     encoding = make(kind)
     q, k = heads(3), heads(6, 1)
-    moved = torch.cat((torch.zeros(B, H, shift, DH, dtype=torch.float64), k), dim=2)
-    at_zero = scores(encoding, q, k, offset=2)
-    torch.testing.assert_close(
-        scores(encoding, q, moved, offset=2 + shift)[..., shift:], at_zero, rtol=0, atol=1e-5
-    )
+    shifted = torch.cat((torch.zeros(2, H, shift, DH, dtype=torch.float64), k), dim=2)
+    found = scores(encoding, q, shifted, offset=2 + shift)[..., shift:]
+    torch.testing.assert_close(found, scores(encoding, q, k, offset=2), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_gradients_reach_every_parameter(name: str) -> None:
-    """One backward pass in training gives each parameter a gradient that is not all zero."""
-    model = Transformer(11, 11, 8, 2, 2, 16, **MODELS[name], seed=1)
-    src, tgt = sentences()
-    torch.manual_seed(0)  # dropout, and what an encoding draws
-    model(src, tgt).square().sum().backward()
-    for parameter, value in model.named_parameters():
-        assert value.grad is not None and value.grad.abs().sum() > 0, parameter
+@pytest.mark.parametrize("kind", RELATIVE)
+def test_heads_may_have_positions_of_their_own(kind: str) -> None:
+    """Rotation and bias are, head by head and row by row, those at each one's positions."""
+    q, k = heads(5), heads(7, 1)
+    generator = torch.Generator().manual_seed(2)
+    query = Positions(torch.randint(0, 20, (2, H, 5), generator=generator), 20)
+    key = Positions(torch.randint(0, 20, (1, H, 7), generator=generator), 20)
+    encoding = make(kind)
+    rotated = encoding.rotate(q, k, query, key)
+    bias = encoding.bias(*rotated, query, key)
+    for b in range(2):
+        for h in range(H):
+            alone = [
+                Positions(at.ids[b % at.ids.size(0), h].expand(1, 1, -1), 20) for at in (query, key)
+            ]
+            one = encoding.rotate(q, k, *alone)
+            for found, expected in zip(rotated, one, strict=True):
+                torch.testing.assert_close(found[b, h], expected[b, h])
+            if kind != "rotary":
+                expected = encoding.bias(*one, *alone).expand(2, H, 5, 7)
+                torch.testing.assert_close(bias.expand(2, H, 5, 7)[b, h], expected[b, h])
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_every_encoding_runs_in_half_precision(name: str) -> None:
-    """Under bf16 autocast the logits stay close to those in float32."""
-    model = Transformer(11, 11, 16, 1, 2, 32, **MODELS[name], dropout=0.0, seed=1).eval()
-    src, tgt = sentences()
-    with torch.autocast("cpu", torch.bfloat16):
-        low = model(src, tgt)
-    torch.testing.assert_close(low.float(), model(src, tgt), rtol=0.1, atol=0.1)
+@pytest.mark.parametrize("distance", [-2, 0, 1, 3])
+def test_cross_attention_sees_source_minus_target(distance: int) -> None:
+    """One bucket made loud: every target attends to the source at that distance."""
+    model = Transformer(11, 11, 8, 1, 2, 16, dropout=0.0, pe="t5", cross="same", seed=0).eval()
+    encoding: Any = model.cross_position
+    with torch.no_grad():
+        encoding.table[encoding.bucket(torch.tensor(distance))] = 50.0
+    src, tgt = torch.randint(4, 11, (1, 9)), torch.randint(4, 11, (1, 6))
+    weights = attention_maps(model, src, tgt)["cross"]  # (H,Q,K)
+    for target in range(6):
+        if 0 <= target + distance < 9:
+            assert (weights[:, target, target + distance] > 0.99).all()
 
 
-@pytest.mark.parametrize(
-    ("kind", "given", "message"),
-    [
-        ("t5", {"num_buckets": 7}, "pe.num_buckets=7 must be even"),
-        ("t5", {"max_distance": 3}, "pe.max_distance=3 greater than"),
-    ],
-)
-def test_buckets_that_do_not_fit_together(kind: str, given: dict[str, Any], message: str) -> None:
-    """The value, the limit, the key."""
-    with pytest.raises(ValueError, match=message):
-        make(kind, **given)
-
-
-def test_an_odd_head_width_cannot_be_turned() -> None:
-    """Rotary names the two sizes that make the width odd."""
-    with pytest.raises(ValueError, match=r"model.d_model=12 over model.num_heads=4 .* width 3"):
-        Transformer(9, 9, 12, 1, 4, 16, pe="rotary")
-
-
-BEGINS = st.tuples(st.integers(0, 40), st.integers(0, 40))
-SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9))
-
-
-@pytest.mark.parametrize("kind", sorted(set(RELATIVE) - {"rotary", "fire"}))
-@settings(max_examples=40)
-@given(begins=BEGINS, sizes=SIZES)
-def test_a_row_moved_is_every_pair_picked(
-    kind: str, begins: tuple[int, int], sizes: tuple[int, int]
-) -> None:
-    """One bias for positions said to be consecutive and for the same ones, of which that is not
-    said, wherever they begin: far to the left of all keys, or to the right.
-    """
-    q, k = (heads(size, seed) for seed, size in enumerate(sizes))
-    query, key = (consecutive(n, first) for n, first in zip(sizes, begins, strict=True))
-    unsaid = [Positions(at.index, at.end) for at in (query, key)]
-    encoding = make(kind, clip=5) if kind == "shaw" else make(kind)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(relative, "MANY_PAIRS", 1)
-        moved = encoding.bias(q, k, query, key)
-    picked = encoding.bias(q, k, *unsaid)
-    assert moved is not None and picked is not None
-    torch.testing.assert_close(*torch.broadcast_tensors(moved, picked), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("kind", sorted(set(RELATIVE) - {"rotary", "fire"}))
-def test_only_rows_that_are_in_step_are_moved(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stride, or a sequence counted from its end, goes pair by pair, however many there are."""
-    monkeypatch.setattr(relative, "MANY_PAIRS", 1)
-    ids = torch.ones(1, 6, dtype=torch.long)
-    place = PositionIds(randomized=12, stride=2)(ids, training=False).source
-    assert not relative.can_rel_shift(place, consecutive(6)) and relative.can_rel_shift(
-        *[consecutive(6)] * 2
-    )
-    encoding, q, k = make(kind), heads(6), heads(6, 1)
-    for i in range(6):
-        one = encoding.bias(q[:, :, i : i + 1], k, consecutive(1, 2 * i), consecutive(6))
-        every = encoding.bias(q, k, place, consecutive(6))
-        assert one is not None and every is not None
-        pair = torch.broadcast_tensors(every[..., i : i + 1, :], one)
-        torch.testing.assert_close(*pair, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("kind", sorted(set(RELATIVE) - {"rotary"}))
-def test_other_positions_are_not_taken_for_the_last_ones(kind: str) -> None:
-    """What is formed once a pass is formed anew where query or key stand elsewhere."""
-    q, k = heads(3), heads(6, 1)
-    here, there = ((consecutive(3, i), consecutive(6, j)) for i, j in ((0, 0), (5, 3)))
-    for pair in (here, (here[0], there[1]), (there[0], here[1]), there, here):
-        fresh, kept = make(kind), make(kind)
-        kept.load_state_dict(fresh.state_dict())
-        kept.bias(q, k, *here)
-        torch.testing.assert_close(kept.bias(q, k, *pair), fresh.bias(q, k, *pair))
+def test_cross_attention_has_an_encoding_of_its_own() -> None:
+    """The same kind has the same settings and other numbers; another kind has its defaults."""
+    shape, given = (9, 9, 8, 1, 2, 8), {"max_distance": 3}
+    same: Any = Transformer(*shape, pe="shaw", pe_settings=given, cross="same", seed=0)
+    assert same.cross_position.table.shape == same.src_position.table.shape == (7, 4)
+    assert not torch.equal(same.cross_position.table, same.src_position.table)
+    other: Any = Transformer(*shape, pe="learned", pe_settings={"max_len": 9}, cross="shaw")
+    assert other.cross_position.table.shape == (33, 4)
+    for pe, cross, message in (
+        ("sinusoidal", "same", "pe.cross=same: sinusoidal has no part in attention, and between"),
+        ("cope", "same", "pe.cross=same: cope has no part in attention"),
+        ("t5", "tee5", "pe.cross=tee5: tee5 does not exist, and between"),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}.* choose none or one of .*shaw"):
+            Transformer(*shape, pe=pe, cross=cross)
