@@ -22,6 +22,7 @@ from chromium import chromium
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
+import wawa_transformer.run.cli  # noqa: F401  (registers the schemas)
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
