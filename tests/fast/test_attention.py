@@ -1,4 +1,7 @@
-"""The fast ways to score queries and keys against the plain ones."""
+"""Fast attention by itself: its formula, padded keys, chunks of queries, what is formed how often.
+
+That whole models with it equal plain ones is in test_accelerate.py.
+"""
 
 from __future__ import annotations
 
@@ -9,150 +12,148 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import MODELS, RELATIVE
+from core.helpers import HEADS, LAYERS, D, padded_ids, perturbed, small_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_transformer import HEADS, LAYERS, D, ours, padded
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from wawa_transformer.fast import attention
-from wawa_transformer.fast.attention import fast_attention
-from wawa_transformer.model.attention import MultiHeadAttention
+from wawa_transformer.fast import accelerate, attention, positional
+from wawa_transformer.fast.attention import FastAttention, attention_with_bias, query_chunks, sdpa
+from wawa_transformer.model.attention import AttentionPosition, MultiHeadAttention
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.positional import build_encoding
 from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext, consecutive
 
 BIASED = sorted(kind for kind, cls in ENCODINGS.items() if cls.bias is not Encoding.bias)
-ACROSS = [f"{kind}_cross" if kind in RELATIVE else kind for kind in BIASED]
 
 
 @pytest.fixture
-def two_by_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if a processor's cache held the scores of two queries and no more."""
-    monkeypatch.setattr(attention, "SCORES", 1)
-    monkeypatch.setattr(attention, "FEWEST_ROWS", 2)
-    monkeypatch.setattr("wawa_transformer.positional.relative.MANY_PAIRS", 1)
+def chunked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """If the parameter says so: as if a processor's cache held two queries' scores and no more."""
+    if request.param:
+        monkeypatch.setattr(attention, "MAX_SCORES", 1)
+        monkeypatch.setattr(attention, "MIN_ROWS", 2)
+        monkeypatch.setattr(positional, "MANY_PAIRS", 1)
+    return request.param
 
 
-def trained(name: str, src: Tensor, tgt: Tensor, whole: bool = False) -> list[Tensor]:
-    """Logits and every gradient; ``whole``: all queries at once, with torch's kernel."""
-    model = ours(**MODELS[name])
-    for module in model.modules():
-        if isinstance(module, MultiHeadAttention):
-            module.whole = whole
-    logits = model(src, tgt)
-    logits.square().sum().backward()
-    return [logits, *(p.grad for p in model.parameters() if p.grad is not None)]
+in_chunks = pytest.mark.parametrize("chunked", [False, True], indirect=True)
+two_by_two = pytest.mark.parametrize("chunked", [True], indirect=True)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_queries_in_parts_attend_as_all_at_once(name: str, request: pytest.FixtureRequest) -> None:
-    """Logits and gradients of all queries, and of two at a time, with padding on both sides."""
-    src, tgt = padded(3, 7, 0), padded(3, 5, 1)
-    plain = trained(name, src, tgt, whole=True)
-    close = 1e-6 if name.startswith(("cope", "fire")) else 1e-11  # these reckon in float32
-    torch.testing.assert_close(trained(name, src, tgt), plain, rtol=0, atol=close)
-    request.getfixturevalue("two_by_two")
-    torch.testing.assert_close(trained(name, src, tgt), plain, rtol=0, atol=close)
+def encoding_of(kind: str, role: str = "encoder") -> Encoding:
+    encoding = perturbed(build_encoding(kind, EncodingContext(D, HEADS, role=role)).double())
+    accelerate(encoding)
+    return encoding
 
 
-@pytest.mark.parametrize("name", ["sinusoidal", *ACROSS])
-@pytest.mark.parametrize("in_parts", [False, True])
-def test_a_query_that_may_see_nothing_gets_zeros(
-    name: str, in_parts: bool, request: pytest.FixtureRequest
-) -> None:
-    """A source of padding alone beside another: finite, and all as torch's kernel has it."""
-    if in_parts:
-        request.getfixturevalue("two_by_two")
-    src, tgt = padded(2, 5, 0), padded(2, 3, 1)
-    src[0] = 0
-    found, plain = trained(name, src, tgt), trained(name, src, tgt, whole=True)
-    assert all(each.isfinite().all() for each in found)
-    torch.testing.assert_close(found, plain, rtol=0, atol=1e-5)
+def qkv(length: int, seed: int = 0) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shape = (3, 2, HEADS, length, D // HEADS)
+    return list(torch.randn(shape, dtype=torch.float64, generator=generator))
 
 
-@pytest.mark.parametrize(("pe", "parts"), [("t5", [(2, 2), (2, 4), (1, 5)]), ("rotary", [(5, 5)])])
-def test_a_part_has_the_keys_that_it_may_see(
-    pe: str, parts: list[tuple[int, int]], two_by_two: None, monkeypatch: pytest.MonkeyPatch
+def layer(cls: type[MultiHeadAttention] = FastAttention) -> MultiHeadAttention:
+    return cls(D, HEADS).double()
+
+
+@two_by_two
+@pytest.mark.parametrize(
+    ("pe", "expected"), [("t5", [(2, 2), (2, 4), (1, 5)]), ("rotary", [(5, 5)])]
+)
+def test_a_chunk_has_the_keys_that_it_may_see(
+    pe: str, expected: list[tuple[int, int]], chunked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under a causal mask none to the right; without a bias the kernel is given all at once."""
-    at, encoding, seen = (
-        consecutive(5),
-        build_encoding(pe, EncodingContext(D, HEADS, role="decoder"), {}),
-        [],
-    )
+    at, seen = consecutive(5), []
+    real = attention.sdpa
 
     def noted(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *kernel: Any) -> Tensor:
         assert mask.shape[-2:] == (q.size(2), k.size(2)) and v.shape == k.shape
         seen.append((q.size(2), k.size(2)))
-        return fused(q, k, v, mask, *kernel)
+        return real(q, k, v, mask, *kernel)
 
-    monkeypatch.setattr(attention, "fused", noted)
-    fast_attention(
-        *torch.randn(3, 2, HEADS, 5, D // HEADS), causal_mask(5), Doors(encoding, at, at)
-    )
-    assert seen == parts
+    monkeypatch.setattr(attention, "sdpa", noted)
+    position = AttentionPosition(encoding_of(pe, "decoder"), at, at)
+    layer().attend(*qkv(5), causal_mask(5), position)
+    assert seen == expected
 
 
+@two_by_two
 @pytest.mark.parametrize("kind", BIASED)
-def test_one_query_far_along_is_the_last_of_all(kind: str, two_by_two: None) -> None:
-    """As in decoding, where keys are many and the query stands behind them."""
-    encoding = build_encoding(kind, EncodingContext(D, HEADS, role="decoder"), {}).double()
-    with torch.no_grad():
-        for parameter in encoding.parameters():
-            parameter.add_(torch.randn_like(parameter))
-    q, k, v = torch.randn(3, 2, HEADS, 9, D // HEADS, dtype=torch.float64)
+def test_one_query_far_along_is_the_last_of_all(kind: str, chunked: bool) -> None:
+    """As in decoding, where keys are many and the query comes after them."""
+    encoding, (q, k, v) = encoding_of(kind, "decoder"), qkv(9)
     key, last = consecutive(9), consecutive(1, 8)
-    every = fast_attention(q, k, v, causal_mask(9), Doors(encoding, key, key))
-    one = fast_attention(q[:, :, -1:], k, v, None, Doors(encoding, last, key))
+    every = layer().attend(q, k, v, causal_mask(9), AttentionPosition(encoding, key, key))
+    one = layer().attend(q[:, :, -1:], k, v, None, AttentionPosition(encoding, last, key))
     torch.testing.assert_close(one, every[:, :, -1:], rtol=0, atol=1e-6)
 
 
+@in_chunks
 @pytest.mark.parametrize("kind", BIASED)
-@pytest.mark.parametrize("in_parts", [False, True])
-def test_what_positions_alone_decide_is_formed_once_for_all_layers(
-    kind: str, in_parts: bool, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+def test_a_content_independent_bias_is_formed_once_for_all_layers(
+    kind: str, chunked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Encodings that say so add one thing to whatever queries and keys; the others do not."""
-    if in_parts:
-        request.getfixturevalue("two_by_two")
-    cls, asked = ENCODINGS[kind], []
-    encoding = build_encoding(kind, EncodingContext(D, HEADS), {})
-    with torch.no_grad():
-        for parameter in encoding.parameters():
-            parameter.add_(torch.randn_like(parameter))
-    at = consecutive(6)
-    added = [encoding.bias(*torch.randn(2, 2, HEADS, 6, D // HEADS), at, at) for _ in range(2)]
+    cls, encoding, asked, at = ENCODINGS[kind], encoding_of(kind), [], consecutive(6)
+    added = [encoding.bias(*qkv(6, seed)[:2], at, at) for seed in range(2)]
     assert torch.equal(*torch.broadcast_tensors(*added)) == cls.content_independent
-
-    formed = cls.bias
+    name = f"{kind}_cross" if cls.relative else kind
+    model = small_model(name)
+    accelerate(model)
+    real = type(model.src_position).bias
 
     def noted(self: Encoding, *given: Any) -> Tensor | None:
         asked.append(self.context.role)
-        return formed(self, *given)
+        return real(self, *given)
 
-    monkeypatch.setattr(cls, "bias", noted)
-    trained(f"{kind}_cross" if cls.relative else kind, padded(2, 6, 0), padded(2, 6, 1))
-    parts = 3 if in_parts else 1
+    monkeypatch.setattr(type(model.src_position), "bias", noted)
+    model(padded_ids(2, 6, 0), padded_ids(2, 6, 1))
+    chunks = 3 if chunked else 1
     for role in ("encoder", "decoder", *(["cross"] if cls.relative else [])):
-        assert asked.count(role) == parts * (1 if cls.content_independent else LAYERS), role
+        assert asked.count(role) == chunks * (1 if cls.content_independent else LAYERS), role
 
 
+@in_chunks
 @pytest.mark.parametrize("kind", ["alibi", "shaw"])
-@pytest.mark.parametrize("in_parts", [False, True])
-def test_another_mask_is_obeyed(kind: str, in_parts: bool, request: pytest.FixtureRequest) -> None:
+def test_another_mask_is_obeyed(kind: str, chunked: bool) -> None:
     """Whatever an earlier layer formed under its own."""
-    if in_parts:
-        request.getfixturevalue("two_by_two")
-    at, encoding = consecutive(6), build_encoding(kind, EncodingContext(D, HEADS), {})
-    q, k, v = torch.randn(3, 2, HEADS, 6, D // HEADS)
-    doors, whole = Doors(encoding, at, at), Doors(encoding, at, at)
+    at, encoding, given = consecutive(6), encoding_of(kind), qkv(6)
+    positions = [AttentionPosition(encoding, at, at) for _ in range(2)]
     for mask in (causal_mask(6), None, causal_mask(6).flip(0, 1)):
-        fresh = Doors(encoding, at, at)
-        expected = fast_attention(q, k, v, mask, fresh)
-        assert torch.equal(fast_attention(q, k, v, mask, doors), expected)
-        assert torch.equal(whole.added(q, k, mask), fresh.added(q, k, mask))
+        expected = layer(MultiHeadAttention).attend(
+            *given, mask, AttentionPosition(encoding, at, at)
+        )
+        for cls, position in zip((FastAttention, MultiHeadAttention), positions, strict=True):
+            torch.testing.assert_close(layer(cls).attend(*given, mask, position), expected)
+
+
+@pytest.mark.parametrize("shape", [(), (6,), (6, 1), (6, 6), (HEADS, 6, 6), (2, 1, 1, 6)])
+@pytest.mark.parametrize("kind", ["alibi", "shaw"])
+@two_by_two
+def test_a_mask_of_any_shape_is_divided_right(
+    kind: str, shape: tuple[int, ...], chunked: bool
+) -> None:
+    """One that broadcasts, and one that leaves rows without keys."""
+    model = small_model(kind)
+    mask, src = torch.rand(shape) < 0.5, padded_ids(2, 6, 0)
+    expected = model.encode(src, mask)
+    accelerate(model)
+    torch.testing.assert_close(model.encode(src, mask), expected, rtol=0, atol=1e-12)
+
+
+def test_chunks_are_divided_once_for_all_layers() -> None:
+    """And anew for another mask."""
+    at, mask = consecutive(6), causal_mask(6)
+    position = AttentionPosition(encoding_of("alibi"), at, at)
+    chunks = query_chunks(position, mask, 2)
+    assert query_chunks(position, mask, 2) is chunks
+    assert query_chunks(position, mask.clone(), 2) is not chunks
+    empty = mask.clone()
+    empty[3] = False
+    found = query_chunks(position, empty, 2)
+    assert [chunk.has_empty_row for chunk in found] == [False, True, False]
 
 
 SIZES = st.integers(1, 4)
@@ -160,38 +161,55 @@ SIZES = st.integers(1, 4)
 
 @settings(max_examples=40)
 @given(SIZES, SIZES, SIZES, st.integers(2, 6), st.tuples(*[st.booleans()] * 3), st.integers(0, 99))
-def test_scores_that_are_summed_give_what_torchs_kernel_gives(
+def test_attention_with_bias_is_torchs_kernel(
     batch: int, heads: int, queries: int, keys: int, wide: tuple[bool, bool, bool], seed: int
 ) -> None:
     """Values and all gradients, whichever dimensions of the bias are shared."""
     generator = torch.Generator().manual_seed(seed)
     draw = functools.partial(torch.randn, dtype=torch.float64, generator=generator)
-    sizes = [
-        size if given else 1 for size, given in zip((batch, heads, queries), wide, strict=True)
-    ]
+    sizes = [n if given else 1 for n, given in zip((batch, heads, queries), wide, strict=True)]
     bias = draw(*sizes, keys)
     bias[..., 0][torch.rand(sizes, generator=generator) < 0.3] = -math.inf
     given = [draw(batch, heads, n, 3) for n in (queries, keys, keys)] + [bias]
     for tensor in given:
         tensor.requires_grad_()
-    results = summed(*given), F.scaled_dot_product_attention(*given[:3], attn_mask=bias)
-    turned = draw(batch, heads, queries, 3)
-    found, expected = (torch.autograd.grad((out * turned).sum(), given) for out in results)
-    torch.testing.assert_close((results[0], *found), (results[1], *expected))
+    outputs = attention_with_bias(*given), F.scaled_dot_product_attention(*given[:3], given[3])
+    direction = draw(batch, heads, queries, 3)
+    found, expected = (torch.autograd.grad((out * direction).sum(), given) for out in outputs)
+    torch.testing.assert_close((outputs[0], *found), (outputs[1], *expected))
+
+
+@pytest.mark.parametrize("kind", ["shaw", "alibi"])
+@pytest.mark.parametrize("blind", [False, True])
+def test_attention_with_bias_serves_trained_biases(
+    kind: str, blind: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a bias without parameters, and not a query without keys, whose softmax is NaN."""
+    used, at, mask = [], consecutive(6), torch.ones(6, 6, dtype=torch.bool)
+    mask[2] = not blind
+
+    def noted(*given: Tensor) -> Tensor:
+        used.append(given)
+        return attention_with_bias(*given)
+
+    monkeypatch.setattr(attention, "attention_with_bias", noted)
+    position = AttentionPosition(encoding_of(kind), at, at)
+    out = layer().attend(*qkv(6), mask, position)
+    assert bool(used) == (kind == "shaw" and not blind)
+    assert out.isfinite().all() and (out[:, :, 2] == 0).all() == blind
 
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_cpu_attends_in_float32_under_autocast(bias: bool) -> None:
     """To the bit what it gives without autocast, from the same queries, keys and values."""
-    torch.manual_seed(0)
     given = torch.randn(3, 2, 2, 16, 8).bfloat16()
     mask = torch.randn(2, 2, 16, 16).bfloat16() if bias else torch.ones(16, 16).tril().bool()
     low, high = given.clone().requires_grad_(), given.float().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
-        ours = fused(*low, mask)
+        found = sdpa(*low, mask)
     expected = F.scaled_dot_product_attention(*high, mask.float() if bias else mask)
-    assert ours.dtype == torch.float32 and torch.equal(ours, expected)
-    for output in (ours, expected):
+    assert found.dtype == torch.float32 and torch.equal(found, expected)
+    for output in (found, expected):
         output.square().sum().backward()
     assert torch.equal(low.grad, high.grad.bfloat16())
 
@@ -209,7 +227,7 @@ def by_formula(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
 @given(
     queries=st.integers(4, 20),
     keys=st.integers(1, 15),
-    seen=st.sampled_from(["all", "padding", "pairs", "queries", "bias", "summed"]),
+    seen=st.sampled_from(["all", "padding", "pairs", "queries", "bias", "with_bias"]),
     blind=st.booleans(),
 )
 def test_few_keys_become_as_many_as_a_vector_holds(
@@ -225,61 +243,55 @@ def test_few_keys_become_as_many_as_a_vector_holds(
         for n in (queries, keys, keys)
     ]
     mask: Tensor | None = None
-    if seen in ("bias", "summed"):
+    if seen in ("bias", "with_bias"):
         mask = torch.randn(1, heads, queries, keys, generator=draw)
     elif seen != "all":
         mask = torch.rand(sizes[seen], generator=draw) < 0.5
         mask[..., 0, :] |= not blind
-    found = []
+    given_to_kernel = []
 
     def kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        found.append(k.size(2))
-        return (summed if seen == "summed" else F.scaled_dot_product_attention)(q, k, v, mask)
+        given_to_kernel.append(k.size(2))
+        real = attention_with_bias if seen == "with_bias" else F.scaled_dot_product_attention
+        return real(q, k, v, mask)
 
-    ours, exact = (
-        [t.detach().to(kind).requires_grad_() for t in given]
-        for kind in (torch.float32, torch.float64)
+    low, exact = (
+        [t.detach().to(dtype).requires_grad_() for t in given]
+        for dtype in (torch.float32, torch.float64)
     )
-    trains = mask is not None and mask.is_floating_point()
-    biases = (
-        [mask.clone().requires_grad_(), mask.double().requires_grad_()] if trains else [mask] * 2
-    )
-    y = fused(*ours, biases[0], kernel)
-    expected = by_formula(*exact, biases[1])
-    weights = torch.randn(y.shape, generator=draw)
+    biases: list[Tensor | None] = [mask, mask]
+    if mask is not None and mask.is_floating_point():
+        biases = [mask.clone().requires_grad_(), mask.double().requires_grad_()]
+    y, expected = sdpa(*low, biases[0], kernel), by_formula(*exact, biases[1])
+    direction = torch.randn(y.shape, generator=draw)
     for output in (y, expected):
-        (output * weights).sum().backward()
-    assert found == [attention.VECTOR]
+        (output * direction).sum().backward()
+    assert given_to_kernel == [attention.VECTOR]
     torch.testing.assert_close(y.double(), expected, rtol=1e-4, atol=1e-5)
-    both = zip(ours, exact, strict=True)
-    for mine, reference in [*both, *([biases] if trains else [])]:
-        torch.testing.assert_close(mine.grad.double(), reference.grad, rtol=1e-4, atol=1e-5)
+    pairs = [*zip(low, exact, strict=True)]
+    if mask is not None and mask.is_floating_point():
+        pairs.append(tuple(biases))
+    for found, reference in pairs:
+        torch.testing.assert_close(found.grad.double(), reference.grad, rtol=1e-4, atol=1e-5)
 
 
-def test_keys_are_added_where_it_is_worth_it() -> None:
-    """Not for a few queries, enough keys, other types, a compiler, or one who counts."""
+def test_keys_are_padded_where_it_pays() -> None:
+    """Not for few queries, enough keys, or float64."""
 
-    def given_to_the_kernel(
-        queries: int, keys: int, kind: torch.dtype = torch.float32
-    ) -> tuple[int, bool]:
-        found: list[tuple[int, bool]] = []
+    def given_to_kernel(queries: int, keys: int, dtype: torch.dtype = torch.float32) -> Any:
+        found = []
 
         def kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
             found.append((k.size(2), mask is not None))
             return q
 
-        q, k = torch.randn(1, 2, queries, 8, dtype=kind), torch.randn(1, 2, keys, 8, dtype=kind)
-        fused(q, k, k, None, kernel)
+        q, k = (torch.randn(1, 2, n, 8, dtype=dtype) for n in (queries, keys))
+        sdpa(q, k, k, None, kernel)
         return found[0]
 
     more = (16, True)
-    assert given_to_the_kernel(4, 15) == given_to_the_kernel(9, 3) == more
-    assert given_to_the_kernel(3, 15) == (15, False) and given_to_the_kernel(4, 16) == (16, False)
-    assert given_to_the_kernel(4, 15, torch.float64) == (15, False)
+    assert given_to_kernel(4, 15) == given_to_kernel(9, 3) == more
+    assert given_to_kernel(3, 15) == (15, False) and given_to_kernel(4, 16) == (16, False)
+    assert given_to_kernel(4, 15, torch.float64) == (15, False)
     with torch.autocast("cpu", torch.bfloat16):
-        assert given_to_the_kernel(4, 15, torch.bfloat16) == more, "which attends in float32"
-    with sdpa_kernel(SDPBackend.MATH):
-        assert given_to_the_kernel(4, 15) == (15, False)
-    torch._dynamo.reset()
-    compiled = torch.compile(given_to_the_kernel, backend="eager", fullgraph=True)
-    assert compiled(4, 15) == (15, False)
+        assert given_to_kernel(4, 15, torch.bfloat16) == more, "which attends in float32"
