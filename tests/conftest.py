@@ -22,6 +22,7 @@ from chromium import chromium
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
+import wawa_transformer.run.cli  # noqa: F401  (registers the schemas)
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
@@ -52,45 +53,46 @@ def pytest_runtest_setup() -> None:
     torch.manual_seed(0)
 
 
-SEPARATOR = 5  # after which MODELS with ``restart`` begin to count anew
+RESET = 5  # the id after which the ``_reset`` entries of MODELS count anew
 RELATIVE = sorted(kind for kind, cls in ENCODINGS.items() if cls.relative)
+# Position ids do not depend on the design of the sinusoid's table.
 ABSOLUTE = sorted(
-    kind for kind, cls in ENCODINGS.items() if cls.uses_positions and not cls.relative
+    kind
+    for kind, cls in ENCODINGS.items()
+    if cls.uses_positions and not cls.relative and kind != "sinusoid_design"
 )
-# Every encoding in every place, and every way of counting: arguments of Transformer by a name.
+POSITION_IDS = {
+    "end": {"origin": "end"},
+    "both": {"origin": "both"},
+    "shifted": {"max_shift": 9, "origin": "end"},
+    "random": {"random_positions": 40, "stride": 3},
+    "reset": {"reset_token": RESET},
+    "end_reset": {"reset_token": RESET, "origin": "end"},
+    "both_reset": {"reset_token": RESET, "origin": "both"},
+}
+# Every encoding in each of its places with each kind of position ids: arguments of Transformer.
 MODELS: dict[str, dict[str, Any]] = {
     **{kind: {"pe": kind} for kind in sorted(ENCODINGS)},
     **{f"{kind}_cross": {"pe": kind, "cross": "same"} for kind in RELATIVE},
     "sinusoidal_t5": {"pe": "sinusoidal", "cross": "t5"},
     "none_shaw": {"pe": "none", "cross": "shaw"},
     **{
-        f"{kind}_{origin}": {"pe": kind, "counting": PositionIds(origin=origin)}
+        f"{kind}_{name}": {"pe": kind, "position_ids": PositionIds(**ids)}
         for kind in ABSOLUTE
-        for origin in ("end", "both")
+        for name, ids in POSITION_IDS.items()
     },
     **{
-        f"{kind}_cross_{origin}": {
-            "pe": kind, "cross": "same", "counting": PositionIds(origin=origin)
+        f"{kind}_cross_{name}": {
+            "pe": kind, "cross": "same", "position_ids": PositionIds(**POSITION_IDS[name])
         }
         for kind in RELATIVE
-        for origin in ("end", "both")
+        for name in ("end", "both")
     },
     **{
-        f"{kind}_moved": {"pe": kind, "counting": PositionIds(moved=9, origin="end")}
-        for kind in ABSOLUTE
+        f"{kind}_{name}": {"pe": kind, "position_ids": PositionIds(**POSITION_IDS[name])}
+        for kind in RELATIVE
+        for name in (["random", "reset"] if kind == "rotary" else ["random"])
     },
-    **{
-        f"{kind}_randomized": {"pe": kind, "counting": PositionIds(randomized=40, stride=3)}
-        for kind in (*ABSOLUTE, *RELATIVE)
-    },
-    **{
-        f"{kind}_{origin}_restart": {
-            "pe": kind, "counting": PositionIds(restart=SEPARATOR, origin=origin)
-        }
-        for kind in ABSOLUTE
-        for origin in PositionIds.ORIGINS
-    },
-    "rotary_restart": {"pe": "rotary", "counting": PositionIds(restart=SEPARATOR)},
 }  # fmt: skip
 
 

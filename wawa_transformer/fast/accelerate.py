@@ -30,6 +30,7 @@ FAST: dict[type[nn.Module], type[nn.Module]] = {
     TransformerXL: FastXL,
     FIRE: FastFIRE,
 }
+REPLACED = ("distances", "all_distances", "distance_index", "expand_to_pairs")  # by FastRelative
 
 
 def accelerate(model: nn.Module) -> None:
@@ -48,7 +49,8 @@ def accelerate(model: nn.Module) -> None:
 def fast_class(plain: type[nn.Module]) -> type[nn.Module]:
     """The fast version of a class, or the class itself if there is none."""
     if plain not in FAST and issubclass(plain, RelativeEncoding):
-        if issubclass(plain, FastRelative):
+        own = (getattr(plain, name) is not getattr(RelativeEncoding, name) for name in REPLACED)
+        if any(own):  # already fast, or it gives pairs their values in a way of its own
             return plain
         FAST[plain] = type(f"Fast{plain.__name__}", (FastRelative, plain), {})
     return FAST.get(plain, plain)

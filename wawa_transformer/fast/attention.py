@@ -57,7 +57,8 @@ class FastAttention(MultiHeadAttention):
         return fast_linear(x, weight, bias, self)
 
     def train(self, mode: bool = True) -> FastAttention:
-        PACKED.pop(self, None)
+        if mode:
+            PACKED.pop(self, None)
         super().train(mode)
         return self
 

@@ -16,9 +16,11 @@ from torch.autograd.function import once_differentiable
 
 MIN_MULTIPLICATIONS = 2**20  # of a product, for oneDNN to pay
 
-# For each module in evaluation: by shape and address the weight's version, and the weight in
-# oneDNN's layout (None until it is used a second time).
-PACKED: WeakKeyDictionary[nn.Module, dict[Any, tuple[int, Tensor | None]]] = WeakKeyDictionary()
+# For each module in evaluation: by address and layout the weight's version, the weight, and the
+# weight in oneDNN's layout (None until it is used a second time). The weight is held, so that no
+# other weight can get its address.
+PACKED: WeakKeyDictionary[nn.Module, dict[Any, tuple[int, Tensor, Tensor | None]]]
+PACKED = WeakKeyDictionary()
 
 
 class FastLinear(nn.Linear):
@@ -28,7 +30,8 @@ class FastLinear(nn.Linear):
         return fast_linear(x, self.weight, self.bias, self)
 
     def train(self, mode: bool = True) -> Self:
-        PACKED.pop(self, None)
+        if mode:
+            PACKED.pop(self, None)
         return super().train(mode)
 
 
@@ -42,6 +45,9 @@ def fast_linear(
     Their sums differ in order alone. While its ``owner`` is in evaluation mode, a weight that is
     used again is kept in oneDNN's layout.
     """
+    if owner is not None and not owner.training and torch.is_grad_enabled():
+        # The weight may be trained in evaluation mode, and a fused optimiser leaves its version.
+        PACKED.pop(owner, None)
     if not suits_onednn(x, weight):
         return F.linear(x, weight, bias)
     rows = x.reshape(-1, x.size(-1))  # (…,I) -> (N,I)
@@ -89,15 +95,17 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def packed(weight: Tensor, owner: nn.Module) -> Tensor:
     """``weight (O,I)`` in oneDNN's layout, from its second use on; a single use pays nothing."""
+    if weight.is_inference():  # made in torch.inference_mode: it has no version
+        return weight
     weights = PACKED.setdefault(owner, {})
-    key = weight.data_ptr(), weight.shape
-    version, kept = weights.get(key, (-1, None))
+    key = weight.data_ptr(), weight.shape, weight.stride()
+    version, held, kept = weights.get(key, (-1, weight, None))
     if version != weight._version:  # new here, or changed since
-        weights[key] = weight._version, None
+        weights[key] = weight._version, weight.detach(), None
         return weight
     if kept is None:
         kept = torch.ops.mkldnn._reorder_linear_weight(weight)
-        weights[key] = version, kept
+        weights[key] = version, held, kept
     return kept
 
 

@@ -26,7 +26,8 @@ class FastTransformer(Transformer):
     ) -> tuple[Tensor, Tensor]:
         weight, autocast = self.output.weight, torch.is_autocast_enabled("cpu")
         types = (torch.float32, torch.bfloat16) if autocast else (torch.float32,)
-        if states.dtype not in types or weight.dtype != torch.float32 or len(weight) < MANY_WORDS:
+        suits = states.dtype in types and weight.dtype == torch.float32
+        if not suits or len(weight) < MANY_WORDS or self.output.bias is not None:
             return super().loss(states, targets, label_smoothing)
         real = targets != PAD  # (B,T)
         products = torch.get_autocast_dtype("cpu") if autocast else torch.float32

@@ -24,9 +24,9 @@ class AttentionPosition:
         """Queries ``(B,H,Q,Dh)`` and keys ``(B,H,K,Dh)``, rotated by their positions."""
         return self.encoding.rotate(q, k, self.query, self.key)
 
-    def rotate_query(self, q: Tensor) -> Tensor:
-        """Queries ``(B,H,Q,Dh)`` alone; their keys were rotated before."""
-        return self.encoding.rotate(q, q, self.query, self.query)[0]
+    def rotate_new(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys of the same tokens, both ``(B,H,Q,Dh)``; earlier keys are in a cache."""
+        return self.encoding.rotate(q, k, self.query, self.query)
 
     def masked_bias(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor | None:
         """Bias and boolean ``mask`` in one float tensor; the mask itself if there is no bias.
@@ -77,14 +77,14 @@ class MultiHeadAttention(nn.Module):
         if memory is None:
             q, k, v = self.split_heads(self.in_proj(x), 3)
             if position is not None:
-                q, k = position.rotate(q, k)
+                q, k = position.rotate_new(q, k)
             if cache is not None:
                 k, v = cache.append(k, v)
         else:
             (q,) = self.split_heads(self.project(x, 0, self.d_model), 1)
             if cache:  # the cache holds the source's keys and values, which never change
                 k, v = cache.seen()
-                q = q if position is None else position.rotate_query(q)
+                q = q if position is None else position.rotate_new(q, q)[0]
             else:
                 k, v = self.split_heads(self.project(memory, self.d_model, 3 * self.d_model), 2)
                 if position is not None:

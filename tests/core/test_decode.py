@@ -1,4 +1,4 @@
-"""Beam search against all sequences there are, sampling against its distribution."""
+"""Greedy decoding step by step, beam search against all sequences, sampling by its distribution."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import itertools
 import pytest
 import torch
 from conftest import MODELS
+from torch import Tensor
 
 from wawa_transformer import Transformer
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
+from wawa_transformer.data.load import tokenize_split
+from wawa_transformer.data.text import build_task
+from wawa_transformer.decode import translation
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.strategies import Beam, Greedy, Sample
 
@@ -21,18 +25,47 @@ def model_of(name: str = "sinusoidal", seed: int = 0, vocab: int = V) -> Transfo
     """Small, in float64; never chooses padding, which looks like what follows an end."""
     model = Transformer(vocab, vocab, 8, 2, 2, 16, **MODELS[name], seed=seed).double().eval()
     with torch.no_grad():
-        model.output.weight[EOS] *= 2
+        model.output.weight[EOS] *= 2  # so that some rows end before others
         model.output.weight[:, 0] = 0
         model.output.weight[PAD, 0] = -1
         model.decoder_norm.bias[0] = 100
     return model
 
 
-def log_probability(model: Transformer, source: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+def random_sources(rows: int, length: int) -> Tensor:
+    """Ids of a vocabulary of 11; the second half of the rows ends on three of padding."""
+    source = torch.randint(4, 11, (rows, length), generator=torch.Generator().manual_seed(0))
+    source[rows // 2 :, -3:] = PAD
+    return source
+
+
+def log_probability(model: Transformer, source: Tensor, ids: Tensor) -> Tensor:
     """Of each row of ``ids (B,L)``, computed from the whole sequence: nats, ``(B,)``."""
     begin = torch.full_like(ids[:, :1], BOS)
     log_p = model(source, torch.cat((begin, ids[:, :-1]), dim=1)).log_softmax(dim=-1)  # (B,L,V)
     return (log_p.gather(-1, ids[..., None])[..., 0] * (ids != PAD)).sum(dim=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [("sinusoidal", 6), ("shaw_cross_both", 6), ("sinusoidal_end_reset", 6),
+     ("learned_shifted", 28), ("rotary_cross", 6)],
+)  # fmt: skip
+def test_greedy_takes_the_most_probable_id_at_every_step(name: str, seed: int) -> None:
+    """Against a loop that decodes the whole prefix anew; ends on EOS, padding after it."""
+    model, source = model_of(name, seed, vocab=11).train(), random_sources(12, 7)
+    found = greedy(model, source, 9)
+    assert model.training, "greedy() leaves the mode as it found it"
+    model.eval()
+    lengths = set()
+    for row, src in zip(found.tolist(), source, strict=True):
+        prefix = [BOS]
+        while len(prefix) <= 9 and prefix[-1] != EOS:
+            logits = model(src[None], torch.tensor([prefix]))
+            prefix.append(int(logits[0, -1].argmax()))
+        assert row == prefix[1:] + [PAD] * (len(row) - len(prefix) + 1)
+        lengths.add(len(prefix))
+    assert len(lengths) > 1, "some rows must leave the batch before others"
 
 
 def every_hypothesis() -> list[tuple[int, ...]]:
@@ -57,33 +90,30 @@ def test_a_beam_that_holds_everything_finds_the_best_there_is(name: str, penalty
     lengths = torch.tensor([len(h) for h in every])
     for row, source in enumerate(SRC):
         source = source[source != PAD][None].expand(len(every), -1)
-        expected, order = (log_probability(model, source, padded) / lengths**penalty).sort(
-            descending=True
-        )
+        expected = log_probability(model, source, padded) / lengths**penalty
+        expected, order = expected.sort(descending=True)
         torch.testing.assert_close(scores[row, :20], expected[:20])
         assert torch.equal(ids[row, :20], padded[order[:20]])
 
 
-@pytest.mark.parametrize("name", ["sinusoidal", "t5_cross", "sinusoidal_end_restart"])
+@pytest.mark.parametrize("name", ["sinusoidal", "t5_cross", "sinusoidal_end_reset"])
 def test_a_beam_of_one_is_greedy(name: str) -> None:
     """In a batch whose rows end one after the other."""
-    model = model_of(name, seed=6, vocab=11)
-    source = torch.randint(4, 11, (40, 7), generator=torch.Generator().manual_seed(0))
+    model, source = model_of(name, seed=6, vocab=11), random_sources(40, 7)
     expected = greedy(model, source, 12)
-    assert len(set((expected != PAD).sum(dim=1).tolist())) > 1
+    lengths = (expected != PAD).sum(dim=1)
+    assert len(set(lengths.tolist())) > 1
     ids, scores = Beam(size=1)(model, source, 12)
     assert torch.equal(ids[:, 0], expected)
     greedily, log_p = Greedy()(model, source, 12)
     assert torch.equal(greedily, ids)
-    torch.testing.assert_close(scores * (expected != PAD).sum(dim=1, keepdim=True), log_p)
+    torch.testing.assert_close(scores * lengths[:, None], log_p)
 
 
-@pytest.mark.parametrize("name", ["shaw_cross", "shaw_cross_both", "sinusoidal_end_restart"])
+@pytest.mark.parametrize("name", ["rotary", "shaw_cross_both", "sinusoidal_end_reset"])
 def test_each_row_is_searched_as_if_it_were_alone(name: str) -> None:
-    """Whoever else is in the batch, and whoever leaves it; positions may be a row's own."""
-    model = model_of(name, seed=6, vocab=11)
-    source = torch.randint(4, 11, (12, 7), generator=torch.Generator().manual_seed(0))
-    source[6:, 4:] = PAD
+    """Whoever else is in the batch, and whoever leaves it; scores are log p over length^penalty."""
+    model, source = model_of(name, seed=6, vocab=11), random_sources(12, 7)
     beam = Beam(size=3, length_penalty=0.5)
     together, scores = beam(model, source, 10)
     for row in range(12):
@@ -91,19 +121,12 @@ def test_each_row_is_searched_as_if_it_were_alone(name: str) -> None:
         assert torch.equal(together[row, :, : alone.size(2)], alone[0])
         torch.testing.assert_close(scores[row], score[0])
     assert (scores.diff(dim=1) <= 0).all(), "best first"
-    model.train()
-    beam(model, source, 2)
+    for n in range(3):
+        expected = log_probability(model, source, together[:, n])
+        lengths = (together[:, n] != PAD).sum(dim=1)
+        torch.testing.assert_close(scores[:, n], expected / lengths**0.5)
+    beam(model.train(), source, 2)
     assert model.training, "the mode is left as it was"
-
-
-def test_scores_are_those_of_the_model() -> None:
-    """log p of every hypothesis, computed from the whole sequence, over its length to the power."""
-    model = model_of("rotary", seed=6, vocab=11)
-    source = torch.randint(4, 11, (5, 6), generator=torch.Generator().manual_seed(0))
-    ids, scores = Beam(size=4, length_penalty=0.7)(model, source, 8)
-    for n in range(4):
-        expected = log_probability(model, source, ids[:, n])
-        torch.testing.assert_close(scores[:, n], expected / (ids[:, n] != PAD).sum(dim=1) ** 0.7)
 
 
 @pytest.mark.parametrize(("temperature", "top"), [(1.0, None), (0.5, None), (1.0, 2)])
@@ -122,3 +145,21 @@ def test_sampling_draws_from_the_distribution(temperature: float, top: int | Non
     other, _ = Sample(temperature=temperature, top=top, seed=1)(model, source, 1)
     assert torch.equal(again, ids) and not torch.equal(other, ids)
     torch.testing.assert_close(scores[:, 0], log_probability(model, source, ids[:, 0]))
+
+
+def test_a_translation_may_be_longer_than_its_source(tiny) -> None:
+    """A model that never ends is stopped only well past the source's length."""
+    task = build_task(tiny())
+    data = task.dataset(0)
+    tokenizer = task.tokenizer(data)
+    size = tokenizer.get_vocab_size()
+    model = Transformer(size, size, 16, 1, 2, 32, seed=0).eval()
+    with torch.no_grad():  # the same symbol for ever
+        model.decoder_norm.weight.zero_()
+        model.decoder_norm.bias.fill_(1.0)
+        model.output.weight.zero_()
+        model.output.weight[EOS + 2] = 1.0
+    examples = tokenize_split(data["validation"], tokenizer).first(3)
+    lines = translation.translate(model, tokenizer, examples)
+    for source, line in zip(examples.source, lines, strict=True):
+        assert len(line.split()) >= 2 * len(source)

@@ -1,0 +1,310 @@
+"""Encodings that act inside attention, pair by pair against their papers' formulas."""
+
+from __future__ import annotations
+
+import cmath
+import math
+from typing import Any
+
+import pytest
+import torch
+from conftest import RELATIVE
+from core.helpers import heads, make, perturbed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from wawa_transformer import PositionalEncoding, Transformer
+from wawa_transformer.positional import build_encoding
+from wawa_transformer.positional.alibi import alibi_slopes
+from wawa_transformer.positional.base import Encoding, EncodingContext, Positions, consecutive
+from wawa_transformer.train.tracking import attention_maps
+
+H, DH = 3, 4
+PAIRS = [(i, j) for i in range(4) for j in range(8)]  # queries 3 … 6, keys 0 … 7
+ROLES = pytest.mark.parametrize("role", ["encoder", "decoder", "cross"])
+
+
+def scores(encoding: Encoding, q: Tensor, k: Tensor, offset: int = 3) -> Tensor:
+    """What attention computes before the softmax: rotated, then biased, ``(B,H,Q,K)``."""
+    query, key = consecutive(q.size(2), offset), consecutive(k.size(2))
+    q, k = encoding.rotate(q, k, query, key)
+    bias = encoding.bias(q, k, query, key)
+    product = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+    return product if bias is None else product + bias
+
+
+def added(encoding: Encoding, q: Tensor, k: Tensor) -> Tensor:
+    """What the encoding adds to the scores of queries from position 3 on."""
+    return scores(encoding, q, k) - q @ k.transpose(-2, -1) / math.sqrt(DH)
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(0, 40), st.sampled_from([(1.0, 1.0), (0.5, 1.0), (1.0, 0.5), (0.75, 0.7)]),
+    st.sampled_from([1.0, 4.0]), st.sampled_from([100.0, 10000.0]),
+)  # fmt: skip
+def test_rotary_and_its_variants(
+    position: int, shares: tuple[float, float], scale: float, base: float
+) -> None:
+    """Su et al. 2021, equation 12: q' = q e^{i m θ}.
+
+    Partial rotary has a smaller head's frequencies, p-RoPE the fastest of its own; the other
+    dimensions stay; and scaled positions are positions divided.
+    """
+    width, (fraction, p) = 16, shares
+    given = {"fraction": fraction, "p": p, "position_scale": scale, "base": base}
+    rotary = build_encoding("rotary", EncodingContext(width), given)
+    x, at = torch.randn(1, 1, 1, width, dtype=torch.float64), consecutive(1, position)
+    rotated = rotary.rotate(x, x, at, at)[0].flatten().tolist()
+    part = int(fraction * width) // 2 * 2
+    kept = int(p * part / 2)  # pairs
+    for pair in range(width // 2):
+        angle = position / scale * base ** (-2 * pair / part) if pair < kept else 0.0
+        even, odd = x.flatten()[2 * pair : 2 * pair + 2].tolist()
+        number = complex(even, odd) * cmath.exp(1j * angle)
+        assert rotated[2 * pair] == pytest.approx(number.real, abs=1e-6)
+        assert rotated[2 * pair + 1] == pytest.approx(number.imag, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("num_heads", "expected"),
+    [
+        (8, [2.0**-h for h in range(1, 9)]),  # the paper's own example, section 3
+        (16, [2.0 ** (-h / 2) for h in range(1, 17)]),
+        (1, [2.0**-8]),
+        (3, [2.0**-4, 2.0**-8, 2.0**-2]),  # two of H=2, then the first of H=4
+        (12, [2.0**-h for h in range(1, 9)] + [2.0**-0.5, 2.0**-1.5, 2.0**-2.5, 2.0**-3.5]),
+    ],
+)
+def test_alibi_slopes(num_heads: int, expected: list[float]) -> None:
+    """Press et al. 2022: geometric, and interpolated where H is no power of two."""
+    assert alibi_slopes(num_heads) == pytest.approx(expected)
+
+
+@ROLES
+@pytest.mark.parametrize("directed", [False, True])
+def test_alibi_is_minus_slope_times_distance(role: str, directed: bool) -> None:
+    """Symmetric unless directed: then, and in cross-attention, slopes to the right are reversed."""
+    found = added(make("alibi", role, directed=directed), heads(4), heads(8, 1))
+    slopes = [2.0**-4, 2.0**-8, 2.0**-2]
+    for i, j in PAIRS:
+        to_the_right = j > i + 3 and (directed or role == "cross")
+        for h in range(H):
+            slope = slopes[::-1][h] if to_the_right else slopes[h]
+            assert found[1, h, i, j].item() == pytest.approx(-slope * abs(i + 3 - j), abs=1e-12)
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(-300, 300), st.booleans(), st.sampled_from([(32, 128), (8, 20), (4, 7), (16, 1000)])
+)
+def test_t5_buckets(distance: int, causal: bool, shape: tuple[int, int]) -> None:
+    """Raffel et al. 2020, with the logarithm's floor decided in whole numbers.
+
+    floor(log(n/e) / log(m/e) · w) ≥ j exactly when n^w e^j ≥ e^w m^j.
+    """
+    num_buckets, most = shape
+    side = num_buckets if causal else num_buckets // 2
+    exact, wide = side // 2, side - side // 2
+    n = max(-distance, 0) if causal else abs(distance)
+    expected = n
+    if n >= exact:
+        steps = sum(n**wide * exact**j >= exact**wide * most**j for j in range(1, wide + 1))
+        expected = exact + min(steps, wide - 1)
+    if not causal and distance > 0:
+        expected += side
+    role = "decoder" if causal else "encoder"
+    encoding = make("t5", role, num_buckets=num_buckets, max_distance=most)
+    assert encoding.bucket(torch.tensor(distance)).item() == expected < num_buckets
+
+
+@ROLES
+def test_t5_adds_the_bucket_of_each_distance(role: str) -> None:
+    """One trained number for each head and bucket."""
+    encoding = make("t5", role, num_buckets=8, max_distance=20)
+    found = added(encoding, heads(4), heads(8, 1))
+    for i, j in PAIRS:
+        bucket = encoding.bucket(torch.tensor(j - (i + 3)))
+        torch.testing.assert_close(found[0, :, i, j], encoding.table[bucket], rtol=0, atol=1e-12)
+
+
+def test_shaw_adds_a_clipped_relative_key() -> None:
+    """Shaw et al. 2018, equation 4: e_ij = q_i · (k_j + a_clip(j−i)) / √d."""
+    encoding = make("shaw", max_distance=2)
+    q, k = heads(4), heads(8, 1)
+    found = scores(encoding, q, k)
+    for i, j in PAIRS:
+        row = encoding.table[max(-2, min(2, j - (i + 3))) + 2]
+        expected = ((k[:, :, j] + row) * q[:, :, i]).sum(-1) / 2
+        torch.testing.assert_close(found[:, :, i, j], expected, rtol=0, atol=1e-12)
+
+
+def test_transformer_xl_is_the_sum_of_four_terms() -> None:
+    """Dai et al. 2019, section 3.3: content, position, and the two global biases."""
+    encoding = make("transformer_xl", "decoder")
+    q, k = heads(4), heads(8, 1)
+    found, table = scores(encoding, q, k), PositionalEncoding(H * DH).pe[0].double()
+    for i, j in PAIRS:
+        far = i + 3 - j
+        sines = table[abs(far)].clone()
+        sines[0::2] *= math.copysign(1, far)  # sin(−x) = −sin x
+        key = (encoding.project.weight @ sines).view(H, DH)
+        terms = (
+            q[:, :, i] * k[:, :, j] + q[:, :, i] * key
+            + encoding.u * k[:, :, j] + encoding.v * key
+        )  # fmt: skip
+        torch.testing.assert_close(found[:, :, i, j], terms.sum(-1) / 2, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["log", "power"])
+@ROLES
+def test_kerple_is_its_kernel(form: str, role: str) -> None:
+    """Chi et al. 2022, equations 2 and 3, with numbers of its own for either side."""
+    encoding = perturbed(make("kerple", role, form=form))
+    found = added(encoding, heads(4), heads(8, 1))
+    for i, j in PAIRS:
+        far = abs(j - (i + 3))
+        side = 0 if role == "decoder" or j <= i + 3 else 1
+        for h in range(H):
+            a, beta = math.exp(encoding.alpha[side, h].item()), encoding.beta[side, h].item()
+            if form == "log":
+                expected = -a * math.log(1 + math.exp(beta) * far)
+            else:
+                expected = -a * far ** (2 / (1 + math.exp(-beta)))
+            assert found[1, h, i, j].item() == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("form", ["log", "power"])
+def test_kerple_starts_where_its_code_does(form: str) -> None:
+    """a and b are uniform below 1 or 2, and at least 0.01."""
+    encoding: Any = build_encoding("kerple", EncodingContext(4000, 1000), {"form": form})
+    a = encoding.alpha.exp()
+    b = encoding.beta.exp() if form == "log" else 2 * encoding.beta.sigmoid()
+    for value, most in ((a, 2.0 if form == "log" else 1.0), (b, 1.0 if form == "log" else 2.0)):
+        assert value.min() >= 0.0099 and value.max() <= most
+        assert value.mean().item() == pytest.approx(most / 2, abs=0.05 * most)
+
+
+def test_fire_is_the_papers_function_of_the_share() -> None:
+    """Li et al. 2024, equation 3, with its default network written out, keys at or left of it."""
+    encoding = perturbed(make("fire", "decoder", width=5, threshold=4.0))
+    found = added(encoding, heads(4), heads(8, 1))
+    c, limit = abs(encoding.c.item()), abs(encoding.share.item()) * 4
+    for i, j in PAIRS:
+        if j > i + 3:
+            continue
+        ratio = math.log(c * (i + 3 - j) + 1) / math.log(c * max(limit, i + 3) + 1)
+        hidden = (ratio * encoding.inner + encoding.inner_bias).relu()
+        torch.testing.assert_close(found[0, :, i, j], encoding.outer @ hidden, rtol=0, atol=1e-5)
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 60), st.integers(0, 60), st.floats(1, 100))
+def test_fire_keeps_the_side_and_stays_within_one(i: int, j: int, threshold: float) -> None:
+    """Where the published code has |i − j| and max(L, i), left and right differ here.
+
+    No share of a position exceeds it.
+    """
+    encoding = make("fire", width=2, threshold=threshold)
+    with torch.no_grad():  # f(x) = relu(x) − relu(−x) = x: the share itself comes out
+        encoding.inner.copy_(torch.tensor([1.0, -1.0]))
+        encoding.inner_bias.zero_()
+        encoding.outer.copy_(torch.tensor([[1.0, -1.0]] * H))
+    query, key = consecutive(1, i), consecutive(1, j)
+    share, mirrored = (
+        encoding.bias(heads(1), heads(1), *pair)[0, 0, 0, 0].item()
+        for pair in ((query, key), (key, query))
+    )
+    assert share == pytest.approx(-mirrored) and -1 - 1e-6 <= share <= 1 + 1e-6
+    assert (share > 0) == (i > j) and (share < 0) == (i < j)
+
+
+@pytest.mark.parametrize("role", ["encoder", "decoder"])
+def test_cope_counts_what_the_query_attends_to(role: str) -> None:
+    """Golovneva et al. 2024, equations 3 to 5: gates, their sum to the query, interpolation."""
+    encoding = perturbed(make("cope", role, num_positions=4))
+    q, k = heads(4), heads(8, 1)
+    found, beyond = added(encoding, q, k), 0
+    for i, j in PAIRS:
+        at = i + 3
+        if role == "decoder" and j > at:
+            continue
+        between = range(j, at + 1) if j <= at else range(at + 1, j + 1)
+        table = encoding.table[0 if j <= at else 1]
+        for h in range(H):
+            gates = (q[0, h, i] @ k[0, h, n] / math.sqrt(DH) for n in between)
+            count = sum(1 / (1 + math.exp(-gate)) for gate in gates)
+            beyond += count > 3
+            count = min(count, 3.0)
+            low = int(count)
+            row = table[low] + (count - low) * (table[min(3, low + 1)] - table[low])
+            assert found[0, h, i, j].item() == pytest.approx((q[0, h, i] @ row).item(), abs=1e-6)
+    assert beyond, "no count reached the last position"
+    assert not make("cope", role).table.any(), "its vectors start at zero, as in the paper"
+
+
+@pytest.mark.parametrize("kind", RELATIVE)
+@settings(max_examples=10)
+@given(shift=st.integers(1, 30))
+def test_relative_encodings_see_distances_only(kind: str, shift: int) -> None:
+    """Shifting queries and keys together changes no score."""
+    encoding = make(kind)
+    q, k = heads(3), heads(6, 1)
+    shifted = torch.cat((torch.zeros(2, H, shift, DH, dtype=torch.float64), k), dim=2)
+    found = scores(encoding, q, shifted, offset=2 + shift)[..., shift:]
+    torch.testing.assert_close(found, scores(encoding, q, k, offset=2), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", RELATIVE)
+def test_heads_may_have_positions_of_their_own(kind: str) -> None:
+    """Rotation and bias are, head by head and row by row, those at each one's positions."""
+    q, k = heads(5), heads(7, 1)
+    generator = torch.Generator().manual_seed(2)
+    query = Positions(torch.randint(0, 20, (2, H, 5), generator=generator), 20)
+    key = Positions(torch.randint(0, 20, (1, H, 7), generator=generator), 20)
+    encoding = make(kind)
+    rotated = encoding.rotate(q, k, query, key)
+    bias = encoding.bias(*rotated, query, key)
+    for b in range(2):
+        for h in range(H):
+            alone = [
+                Positions(at.ids[b % at.ids.size(0), h].expand(1, 1, -1), 20) for at in (query, key)
+            ]
+            one = encoding.rotate(q, k, *alone)
+            for found, expected in zip(rotated, one, strict=True):
+                torch.testing.assert_close(found[b, h], expected[b, h])
+            if kind != "rotary":
+                expected = encoding.bias(*one, *alone).expand(2, H, 5, 7)
+                torch.testing.assert_close(bias.expand(2, H, 5, 7)[b, h], expected[b, h])
+
+
+@pytest.mark.parametrize("distance", [-2, 0, 1, 3])
+def test_cross_attention_sees_source_minus_target(distance: int) -> None:
+    """One bucket made loud: every target attends to the source at that distance."""
+    model = Transformer(11, 11, 8, 1, 2, 16, dropout=0.0, pe="t5", cross="same", seed=0).eval()
+    encoding: Any = model.cross_position
+    with torch.no_grad():
+        encoding.table[encoding.bucket(torch.tensor(distance))] = 50.0
+    src, tgt = torch.randint(4, 11, (1, 9)), torch.randint(4, 11, (1, 6))
+    weights = attention_maps(model, src, tgt)["cross"]  # (H,Q,K)
+    for target in range(6):
+        if 0 <= target + distance < 9:
+            assert (weights[:, target, target + distance] > 0.99).all()
+
+
+def test_cross_attention_has_an_encoding_of_its_own() -> None:
+    """The same kind has the same settings and other numbers; another kind has its defaults."""
+    shape, given = (9, 9, 8, 1, 2, 8), {"max_distance": 3}
+    same: Any = Transformer(*shape, pe="shaw", pe_settings=given, cross="same", seed=0)
+    assert same.cross_position.table.shape == same.src_position.table.shape == (7, 4)
+    assert not torch.equal(same.cross_position.table, same.src_position.table)
+    other: Any = Transformer(*shape, pe="learned", pe_settings={"max_len": 9}, cross="shaw")
+    assert other.cross_position.table.shape == (33, 4)
+    for pe, cross, message in (
+        ("sinusoidal", "same", "pe.cross=same: sinusoidal has no part in attention, and between"),
+        ("cope", "same", "pe.cross=same: cope has no part in attention"),
+        ("t5", "tee5", "pe.cross=tee5: tee5 does not exist, and between"),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}.* choose none or one of .*shaw"):
+            Transformer(*shape, pe=pe, cross=cross)

@@ -1,0 +1,311 @@
+"""The model against ``torch.nn.Transformer`` with the same weights, and its symmetries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from conftest import MODELS
+from core.helpers import FF, HEADS, LAYERS, D, V, padded_ids, small_model
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from wawa_transformer import PositionalEncoding, Transformer
+from wawa_transformer.model.layers import ResidualConnection
+from wawa_transformer.model.masks import causal_mask, padding_mask
+from wawa_transformer.train.tracking import attention_maps
+
+
+def torch_transformer(model: Transformer, norm: str, activation: str) -> nn.Transformer:
+    """``torch.nn.Transformer`` holding the very tensors of ``model``."""
+    options: Any = dict(batch_first=True, activation=activation, norm_first=norm == "pre")
+    peer = nn.Transformer(D, HEADS, LAYERS, LAYERS, FF, dropout=0.0, **options).double()
+    if norm == "post":  # the paper has no norm at the end of a post-norm stack, torch adds one
+        peer.encoder.norm = peer.decoder.norm = None
+
+    def copy(target: Any, source: Any) -> None:
+        target.weight, target.bias = source.weight, source.bias
+
+    stacks = (peer.encoder, model.encoder_layers), (peer.decoder, model.decoder_layers)
+    for stack, layers in stacks:
+        for layer, own in zip(stack.layers, layers, strict=True):
+            attentions = [(layer.self_attn, own.self_attention)]
+            if stack is peer.decoder:
+                attentions.append((layer.multihead_attn, own.cross_attention))
+            for attention, mine in attentions:
+                attention.in_proj_weight = mine.in_proj.weight
+                attention.in_proj_bias = mine.in_proj.bias
+                copy(attention.out_proj, mine.out_proj)
+            copy(layer.linear1, own.feed_forward.inner)
+            copy(layer.linear2, own.feed_forward.outer)
+            for i, residual in enumerate(own.residuals):
+                copy(getattr(layer, f"norm{i + 1}"), residual.norm)
+    if norm == "pre":
+        copy(peer.encoder.norm, model.encoder_norm)
+        copy(peer.decoder.norm, model.decoder_norm)
+    return peer
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_logits_and_gradients_equal_torch(norm: str, activation: str, tied: bool) -> None:
+    """Same weights, padded batch: logits and the gradient of every parameter agree."""
+    model = small_model(norm=norm, activation=activation, tie_embeddings=tied)
+    with torch.no_grad():
+        for parameter in model.parameters():  # no bias is 0 and no norm is 1
+            parameter.add_(torch.randn_like(parameter) / 5)
+    src, tgt = padded_ids(3, 7, 0), padded_ids(3, 5, 1)
+    weight = torch.randn(3, 5, V, dtype=torch.float64)
+    weight[tgt == 0] = 0  # what is predicted at padding never reaches a loss
+    logits = model(src, tgt)
+    (logits * weight).sum().backward()
+    found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+    model.zero_grad()
+    peer = torch_transformer(model, norm, activation)
+    hidden = peer(
+        model.src_position(model.src_embedding(src) * D**0.5),
+        model.tgt_position(model.tgt_embedding(tgt) * D**0.5),
+        tgt_mask=~causal_mask(5),
+        src_key_padding_mask=src == 0, tgt_key_padding_mask=tgt == 0,
+        memory_key_padding_mask=src == 0,
+    )  # fmt: skip
+    expected = hidden @ model.output.weight.T
+    (expected * weight).sum().backward()
+    torch.testing.assert_close(logits[tgt != 0], expected[tgt != 0], rtol=0, atol=1e-10)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(found[name], parameter.grad, rtol=0, atol=1e-9, msg=name)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 4), st.integers(1, V - 1), st.sampled_from(sorted(MODELS)))
+def test_the_future_is_not_seen(position: int, token: int, name: str) -> None:
+    """Changing the target at one position changes no logits before it."""
+    model, src, tgt = small_model(name), padded_ids(1, 6, 0), padded_ids(1, 5, 1)
+    changed = tgt.clone()
+    changed[0, position] = token
+    before, after = model(src, tgt), model(src, changed)
+    torch.testing.assert_close(before[:, :position], after[:, :position], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@settings(max_examples=3)
+@given(more_source=st.integers(0, 5), more_target=st.integers(0, 5))
+def test_padding_changes_nothing(more_source: int, more_target: int, name: str) -> None:
+    """However much padding follows, the logits of real positions stay."""
+    model, src, tgt = small_model(name), padded_ids(2, 6, 0), padded_ids(2, 5, 1)
+    wide = model(nn.functional.pad(src, (0, more_source)), nn.functional.pad(tgt, (0, more_target)))
+    real = tgt != 0
+    torch.testing.assert_close(model(src, tgt)[real], wide[:, :5][real], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@settings(max_examples=4)
+@given(cuts=st.sets(st.integers(1, 6)))
+def test_decoding_with_a_cache_equals_decoding_at_once(name: str, cuts: set[int]) -> None:
+    """However the target is cut into pieces, a position at a time included."""
+    model, src, tgt = small_model(name), padded_ids(3, 6, 0), padded_ids(1, 7, 1).expand(3, -1)
+    positions, mask = model.batch_positions(src), padding_mask(src)
+    memory = model.encode(src, positions=positions)
+    expected = model.decode(tgt, memory, cross_mask=mask, positions=positions)
+    assert torch.equal(expected, model(src, tgt))
+    edges, cache = [0, *sorted(cuts), 7], model.new_cache()
+    pieces = [
+        model.decode(tgt[:, a:b], memory, None, mask, cache, positions)
+        for a, b in zip(edges, edges[1:], strict=False)
+    ]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_training_reaches_every_parameter_and_bf16_is_close(name: str) -> None:
+    """Each parameter has a gradient that is not zero; under autocast the logits stay close."""
+    model = Transformer(V, V, D, LAYERS, HEADS, FF, **MODELS[name], seed=1)
+    src, tgt = torch.randint(4, V, (3, 9)), torch.randint(4, V, (3, 6))
+    model(src, tgt).square().sum().backward()
+    for parameter, value in model.named_parameters():
+        assert value.grad is not None and value.grad.abs().sum() > 0, parameter
+    model.eval()
+    with torch.autocast("cpu", torch.bfloat16):
+        low = model(src, tgt)
+    torch.testing.assert_close(low.float(), model(src, tgt), rtol=0.1, atol=0.1)
+
+
+@settings(max_examples=5)
+@given(st.integers(0, 2**40))
+def test_shared_parameters_start_equal(seed: int) -> None:
+    """Under one seed every parameter two encodings share starts with the same bits."""
+    models = {
+        name: Transformer(9, 11, 8, 2, 2, 16, **arguments, seed=seed)
+        for name, arguments in MODELS.items()
+    }
+    base = dict(models["none"].named_parameters())
+    for model in models.values():
+        own = dict(model.named_parameters())
+        assert base.keys() <= own.keys()
+        assert all(torch.equal(own[name], value) for name, value in base.items())
+    other = Transformer(9, 11, 8, 2, 2, 16, pe="none", seed=seed + 1)
+    assert not torch.equal(other.output.weight, models["none"].output.weight)
+
+
+@settings(max_examples=15)
+@given(st.permutations(range(6)))
+def test_without_positions_the_encoder_is_permutation_equivariant(order: list[int]) -> None:
+    """Permuting the source permutes the memory and leaves the logits; a sinusoid breaks both."""
+    src, tgt = torch.tensor([[1, 2, 3, 4, 5, 6]]), torch.tensor([[1, 4, 2]])
+    none = small_model("none")
+    torch.testing.assert_close(none.encode(src[:, order]), none.encode(src)[:, order])
+    torch.testing.assert_close(none(src[:, order], tgt), none(src, tgt))
+    if list(order) != sorted(order):
+        sinusoidal = small_model("sinusoidal")
+        assert not torch.allclose(sinusoidal(src[:, order], tgt), sinusoidal(src, tgt))
+
+
+NUMBERS = [torch.bool, torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8]
+
+
+@pytest.mark.parametrize("pe", ["sinusoidal", "alibi"])
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_a_mask_means_the_same_in_every_type(pe: str, dtype: torch.dtype) -> None:
+    """Numbers are never added to the scores, which would show the future."""
+    model, src, tgt = small_model(pe), padded_ids(2, 6, 0), padded_ids(2, 5, 1)
+    derived = padding_mask(src), causal_mask(5) & padding_mask(tgt), padding_mask(src)
+    masks = [mask.to(dtype) for mask in derived]
+    logits = model(src, tgt, *masks)
+    assert torch.equal(logits, model(src, tgt))
+    memory, cache = model.encode(src, masks[0]), model.new_cache()
+    steps = [
+        model.decode(tgt[:, i : i + 1], memory, masks[1][:, :, i : i + 1, : i + 1], masks[2], cache)
+        for i in range(5)
+    ]
+    torch.testing.assert_close(torch.cat(steps, 1), logits, rtol=0, atol=1e-12)
+    everything = torch.ones(5, 5).to(dtype)
+    assert not torch.allclose(model(src, tgt), model(src, tgt, tgt_mask=everything))
+
+
+@pytest.mark.parametrize("pe", ["sinusoidal", "alibi"])
+@pytest.mark.parametrize("shape", [(), (6,), (6, 1), (6, 6), (HEADS, 6, 6), (2, 1, 1, 6)])
+def test_a_mask_broadcasts_from_the_last_dimension(pe: str, shape: tuple[int, ...]) -> None:
+    """As written out in full; also of one dimension and none, which torch's attention refuses."""
+    model, src = small_model(pe), padded_ids(2, 6, 0)
+    mask = torch.rand(shape) < 0.7
+    written_out = mask.expand(2, HEADS, 6, 6).contiguous()
+    assert torch.equal(model.encode(src, mask), model.encode(src, written_out))
+
+
+@pytest.mark.parametrize("name", ["src_mask", "tgt_mask", "cross_mask"])
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (torch.zeros(5, 5).masked_fill(~causal_mask(5), float("-inf")), "holds -inf; it must be"),
+        (torch.eye(5, dtype=torch.int64) * 2, "holds 2; it must be"),
+        (torch.ones(3, 5), r"shape \(3, 5\) does not broadcast .* = \(2, 4, 5, 5\)"),
+        (torch.ones(2, 5, 5), r"shape \(2, 5, 5\)"),  # a batch without heads
+        ([[True] * 5] * 5, "is of type list"),
+    ],
+)
+def test_other_masks_are_refused(name: str, mask: Tensor, message: str) -> None:
+    """The argument, what was given, what is wanted."""
+    model, ids = small_model(), padded_ids(2, 5, 0)
+    with pytest.raises(ValueError, match=f"^{name} .*{message}"):
+        model(ids, ids, **{name: mask})
+
+
+@pytest.mark.parametrize("name", ["sinusoidal", "alibi_cross", "shaw_cross"])
+def test_a_query_without_keys_gets_zeros(name: str) -> None:
+    """A source of padding alone: all is finite, and the weights of attention are zero."""
+    model, src, tgt = small_model(name), padded_ids(2, 5, 0), padded_ids(2, 3, 1)
+    src[0] = 0
+    logits = model(src, tgt)
+    logits.sum().backward()
+    assert logits.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+    assert not attention_maps(model, src[:1], tgt[:1])["cross"].any()
+
+
+@pytest.mark.parametrize("name", ["sinusoidal", "t5_cross", "shaw_cross"])
+def test_attention_maps_show_the_attention_that_is_used(name: str) -> None:
+    """Keeping the weights takes another path to the same logits; each row is a distribution."""
+    model, src, tgt = small_model(name), padded_ids(1, 6, 0), padded_ids(1, 5, 1)
+    logits, maps = model(src, tgt), attention_maps(model, src, tgt)
+    assert {name: tuple(w.shape) for name, w in maps.items()} == {
+        "encoder": (HEADS, 6, 6), "decoder": (HEADS, 5, 5), "cross": (HEADS, 5, 6),
+    }  # fmt: skip
+    for weights in maps.values():
+        torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights.sum(-1)))
+    assert (maps["decoder"].triu(1) == 0).all()
+    for layer in (*model.encoder_layers, *model.decoder_layers):
+        for attention in (layer.self_attention, getattr(layer, "cross_attention", None)):
+            if attention is not None:
+                attention.keep_weights = True
+    torch.testing.assert_close(model(src, tgt), logits, rtol=0, atol=1e-12)
+
+
+def test_shared_layers_are_one_layer_applied_again() -> None:
+    """As a model whose layers all hold the same numbers; and in steps as at once."""
+    shared, deep = small_model(share_layers=True), small_model()
+    for stack in ("encoder_layers", "decoder_layers"):
+        [layer] = getattr(shared, stack)
+        for each in getattr(deep, stack):
+            each.load_state_dict(layer.state_dict())
+    src, tgt = padded_ids(2, 6, 0), padded_ids(2, 5, 1)
+    assert torch.equal(shared(src, tgt), deep(src, tgt))
+    assert sum(p.numel() for p in shared.parameters()) < sum(p.numel() for p in deep.parameters())
+    memory, mask, cache = shared.encode(src), padding_mask(src), shared.new_cache()
+    steps = [shared.decode(tgt[:1, i : i + 1], memory[:1], None, mask[:1], cache) for i in range(5)]
+    torch.testing.assert_close(torch.cat(steps, 1), shared(src, tgt)[:1], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_dropout_acts_on_what_a_sublayer_gives(norm: str) -> None:
+    """``x + dropout(f(norm(x)))`` and ``norm(x + dropout(f(x)))``, the same draw on both sides."""
+    residual, sublayer = ResidualConnection(8, 0.5, norm).train(), nn.Linear(8, 8)
+    x, layer_norm = torch.arange(48.0).view(2, 3, 8).sin(), nn.LayerNorm(8)
+
+    def drop(y: Tensor) -> Tensor:
+        torch.manual_seed(0)
+        return nn.functional.dropout(y, 0.5)
+
+    pre = norm == "pre"
+    expected = x + drop(sublayer(layer_norm(x))) if pre else layer_norm(x + drop(sublayer(x)))
+    torch.manual_seed(0)
+    torch.testing.assert_close(residual(x, sublayer), expected)
+
+
+def test_tokens_are_as_loud_as_positions() -> None:
+    """Embeddings are N(0, 1/D), and times sqrt(D) of unit variance; or positions are quieter.
+
+    The second is ``position_down`` (Csordás et al. 2021): embedding + PE / sqrt(D).
+    """
+    table = Transformer(500, 500, 256, 1, 4, 16, seed=0).src_embedding.weight * 256**0.5
+    assert table.std().item() == pytest.approx(1.0, abs=0.02)
+    ids, pe = torch.tensor([[4, 5, 6]]), PositionalEncoding(16).pe[:, :3]
+    for scale, token, position in (("token_up", 4.0, 1.0), ("position_down", 1.0, 0.25)):
+        model = Transformer(9, 9, 16, 1, 2, 32, embedding_scale=scale, seed=0).eval()
+        at = model.batch_positions(ids).source
+        embedded = model.embed(ids, model.src_embedding, model.src_position, at)
+        torch.testing.assert_close(embedded, model.src_embedding(ids) * token + pe * position)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"d_model": 10, "num_heads": 4}, "d_model=10 is not divisible by num_heads=4"),
+        ({"num_layers": 2**31}, "num_layers=2147483648 must be at least 1 and at most 256"),
+        ({"tgt_vocab_size": 2**40}, "tgt_vocab_size=1099511627776 must be at least 1 and at most"),
+        ({"dropout": float("nan")}, "dropout=nan must be at least 0"),
+        ({"tie_embeddings": True, "src_vocab_size": 5}, "src_vocab_size=5 and tgt_vocab_size=13"),
+        ({"norm": "mid"}, "norm=mid does not exist"),
+        ({"activation": "tanh"}, "activation=tanh does not exist"),
+        ({"embedding_scale": "up"}, "embedding_scale=up does not exist"),
+        ({"pe": "nope"}, "pe=nope does not exist"),
+    ],
+)
+def test_impossible_arguments_are_named(changes: dict[str, Any], message: str) -> None:
+    """The value, the limit and the name of the argument."""
+    arguments = {"src_vocab_size": V, "tgt_vocab_size": V, "d_model": D, "num_heads": HEADS}
+    with pytest.raises(ValueError, match=message):
+        Transformer(**{**arguments, **changes})

@@ -1,0 +1,290 @@
+"""The contract of an encoding, the registry, the sinusoid and its designs, the learned table."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from wawa_transformer import PositionalEncoding, Transformer
+from wawa_transformer.positional import build_encoding
+from wawa_transformer.positional.base import (
+    ENCODINGS,
+    ROLES,
+    Encoding,
+    EncodingContext,
+    NoEncoding,
+    Positions,
+    SequenceTooLong,
+    consecutive,
+)
+from wawa_transformer.positional.learned import LearnedEncoding
+from wawa_transformer.positional.sinusoid_designs import (
+    BANDS,
+    LAYOUTS,
+    ORDERS,
+    SPACINGS,
+    SinusoidDesign,
+)
+
+
+def table(length: int, d_model: int, **design: Any) -> Tensor:
+    """The sinusoid's table ``(length, d_model)``; with a design, that of SinusoidDesign."""
+    cls = SinusoidDesign if design else PositionalEncoding
+    return cls(d_model, length, 0.0, **design).pe[0]
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 65), st.integers(0, 20_000), st.data())
+def test_the_table_is_the_papers_formula(d_model: int, position: int, data: st.DataObject) -> None:
+    """Every entry is the float64 value rounded to float32, also at odd widths and far positions."""
+    dimension = data.draw(st.integers(0, d_model - 1))
+    found = table(position + 1, d_model)
+    assert found.shape == (position + 1, d_model)
+    # Vaswani et al. 2017, section 3.5, with the power and not the exponential.
+    angle = position / 10000.0 ** (2 * (dimension // 2) / d_model)
+    expected = math.cos(angle) if dimension % 2 else math.sin(angle)
+    # Half a float32 step below 1, and the float64 rounding of an angle of this size.
+    assert found[position, dimension].item() == pytest.approx(expected, abs=6e-8 + 1e-11)
+
+
+def test_the_contract_of_the_buffer() -> None:
+    """``pe`` is a float32 buffer (1, max_len, D), neither trained, saved nor rounded by a cast."""
+    encoding = PositionalEncoding(32, max_len=600, dropout=0.0)
+    assert encoding.pe.shape == (1, 600, 32) and encoding.pe.dtype == torch.float32
+    assert not list(encoding.parameters()) and not encoding.state_dict()
+    assert not encoding.pe.requires_grad
+    PositionalEncoding(32, max_len=7).load_state_dict(encoding.state_dict())
+    encoding.bfloat16()
+    assert encoding(torch.zeros(1, 600, 32, dtype=torch.bfloat16)).dtype == torch.bfloat16
+    assert torch.equal(encoding.pe[0], table(600, 32))
+
+
+@pytest.mark.parametrize("kind", ["sinusoidal", "learned", "none"])
+def test_forward_adds_the_table_and_then_drops_out(kind: str) -> None:
+    """The sum in evaluation, dropout of the sum in training; no encoding has dropout, too."""
+    encoding: Any = build_encoding(kind, EncodingContext(6, dropout=0.3))
+    x = torch.randn(2, 5, 6)
+    rows = {"sinusoidal": lambda: table(5, 6), "learned": lambda: encoding.table[:5]}
+    total = x + rows.get(kind, lambda: torch.zeros(5, 6))()
+    assert torch.equal(encoding.eval()(x), total)
+    torch.manual_seed(1)
+    dropped = encoding.train()(x)
+    torch.manual_seed(1)
+    assert torch.equal(dropped, nn.Dropout(0.3)(total)) and (dropped == 0).any()
+
+
+def test_no_encoding_leaves_attention_alone() -> None:
+    """It neither rotates nor biases."""
+    encoding, x, at = NoEncoding(EncodingContext(4)), torch.ones(1, 1, 9, 4), consecutive(9)
+    assert encoding.bias(x, x, at, at) is None and encoding.rotate(x, x, at, at) == (x, x)
+
+
+@settings(max_examples=20)
+@given(st.data())
+def test_each_token_gets_the_row_of_its_own_position(data: st.DataObject) -> None:
+    """Rows and heads may have their own; a pair of dimensions follows the head of its turn."""
+    rows, num_heads = data.draw(st.sampled_from([1, 3])), data.draw(st.sampled_from([1, 2, 3]))
+    one = st.lists(st.integers(0, 30), min_size=5, max_size=5)
+    ids = torch.tensor([[data.draw(one) for _ in range(num_heads)] for _ in range(rows)])
+    for kind, d_model in (("sinusoidal", 7), ("learned", 12)):
+        encoding: Any = build_encoding(kind, EncodingContext(d_model, dropout=0.0))
+        values = encoding.pe[0] if kind == "sinusoidal" else encoding.table
+        added = encoding(torch.zeros(3, 5, d_model), Positions(ids, 31))
+        for b, s, d in ((0, 0, 0), (2, 4, d_model - 1), (1, 3, 4), (2, 1, 3)):
+            assert added[b, s, d] == values[ids[b % rows, d // 2 % num_heads, s], d]
+
+
+def test_nested_dropout_keeps_the_first_dimensions() -> None:
+    """Each example keeps a prefix of its dimensions, of every length; evaluation keeps all."""
+    encoding = build_encoding("sinusoidal_nested", EncodingContext(12, dropout=0.0)).train()
+    out = encoding(torch.full((400, 2, 12), 9.0))  # 9 plus a sine is never 0
+    kept = (out != 0).sum(-1)
+    assert (kept == kept[:, :1]).all() and set(kept[:, 0].tolist()) == set(range(1, 13))
+    assert ((out != 0).int().diff(dim=-1) <= 0).all()
+    assert (encoding.eval()(torch.full((4, 2, 12), 9.0)) != 0).all()
+
+
+def test_a_subclass_needs_no_kind() -> None:
+    """It is an ordinary class: not registered, with arguments and steps of its own."""
+    before = dict(ENCODINGS)
+
+    class Louder(PositionalEncoding):
+        def __init__(self, width: int, volume: float) -> None:
+            super().__init__(width, max_len=5, dropout=0.0)
+            self.volume = nn.Parameter(torch.tensor(volume))
+
+        def embed(self, x: Tensor, positions: Positions) -> Tensor:
+            return x + self.volume * self.rows(self.table(positions.end), positions.ids)
+
+    x = torch.randn(2, 7, 6)
+    assert torch.equal(Louder(6, 2.0)(x), x + 2 * table(7, 6))
+    assert list(Louder(6, 2.0).state_dict()) == ["volume"]
+    assert before == ENCODINGS
+
+
+def test_a_new_encoding_is_one_class() -> None:
+    """Defining the class is enough for the model to use it."""
+    try:
+
+        class Distance(Encoding, kind="distance"):
+            def __init__(self, context: EncodingContext, slope: float = 1.0) -> None:
+                super().__init__(context)
+                self.slope = slope
+
+            def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+                far = query.ids[..., :, None] - key.ids[..., None, :]  # (1,1,Q,K)
+                return -self.slope * far.abs().to(q.dtype)
+
+        settings = {"slope": 2.0}
+        model = Transformer(9, 9, 8, 1, 2, 16, pe="distance", pe_settings=settings, seed=0).eval()
+        assert model.tgt_position.context.causal and not model.src_position.context.causal
+        src = torch.tensor([[1, 2, 3, 4, 5, 6], [8, 7, 6, 5, 4, 3]])
+        memory, mirrored = model.encode(src), model.encode(src.flip(1)).flip(1)
+        torch.testing.assert_close(memory, mirrored)  # a symmetric bias cannot tell left from right
+        assert not torch.allclose(memory, model.encode(src[:, torch.tensor([1, 0, 2, 3, 4, 5])]))
+    finally:
+        ENCODINGS.pop("distance", None)
+
+
+# Each design of the sinusoid, and the frequency of its dimension i at width d.
+DESIGNS: dict[str, tuple[dict[str, Any], Any]] = {
+    "base100": ({"base": 100.0}, lambda i, d: 100.0 ** (-2 * (i // 2) / d)),
+    "base1e6": ({"base": 1e6}, lambda i, d: 1e6 ** (-2 * (i // 2) / d)),
+    "exponential": ({"spacing": "exponential"}, lambda i, d: math.exp(-(i // 2))),
+    "scaled": ({"position_scale": 4.0}, lambda i, d: 10000.0 ** (-2 * (i // 2) / d) / 4),
+    "fairseq": ({"spacing": "fairseq"}, lambda i, d: 10000.0 ** (-(i // 2) / (d // 2 - 1))),
+    "textbook": ({"spacing": "textbook"}, lambda i, d: 10000.0 ** (-i / d)),
+    "divided": ({"spacing": "divided"}, lambda i, d: 10000.0 ** (2 * (i // 2) / d)),
+    "rising": ({"order": "rising"}, lambda i, d: 10000.0 ** (-2 * (d // 2 - 1 - i // 2) / d)),
+    "linear": (
+        {"spacing": "linear"},
+        lambda i, d: 1 - (1 - 10000.0 ** (-(d - 2) / d)) * (i // 2) / (d // 2 - 1),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+@pytest.mark.parametrize("d_model", [4, 10, 64])
+def test_designs_of_the_sinusoid(name: str, d_model: int) -> None:
+    """Each spacing, base and order against one scalar formula for a dimension's frequency."""
+    design, frequency = DESIGNS[name]
+    found = table(60, d_model, **design)
+    for position in (0, 1, 17, 59):
+        for i in range(d_model):
+            angle = position * frequency(i, d_model)
+            expected = math.cos(angle) if i % 2 else math.sin(angle)
+            assert found[position, i].item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_designs_that_only_move_columns_or_leave_some_out() -> None:
+    """Layout and order move columns, a sine with its cosine; the two bands add up to the whole."""
+    paper = table(40, 12)
+    concatenated = table(40, 12, layout="concatenated")
+    assert torch.equal(concatenated, torch.cat((paper[:, 0::2], paper[:, 1::2]), dim=1))
+    permuted = table(40, 12, order="permuted")
+    pairs = [paper[:, i : i + 2].tolist() for i in range(0, 12, 2)]
+    found = [pairs.index(permuted[:, i : i + 2].tolist()) for i in range(0, 12, 2)]
+    # Drawn once with seed 0 and kept: another order would be another encoding for old checkpoints.
+    assert found == [2, 5, 3, 0, 1, 4]
+    fast, slow = (table(30, 10, band=band) for band in ("fast", "slow"))
+    assert torch.equal(fast + slow, table(30, 10))
+    assert (fast[:, 5:] == 0).all() and (slow[:, :5] == 0).all()
+
+
+@pytest.mark.parametrize(
+    "design",
+    [{}, {"layout": "concatenated"}, {"band": "fast"}, {"band": "slow"}, {"order": "permuted"},
+     *(design for design, _ in DESIGNS.values())],
+)  # fmt: skip
+def test_a_longer_input_grows_the_table(design: dict[str, Any]) -> None:
+    """A formula has no last position: growing gives what a longer table of the design holds."""
+    cls = SinusoidDesign if design else PositionalEncoding
+    short, long = (cls(8, length, 0.0, **design) for length in (4, 100))
+    x = torch.zeros(1, 50, 8)
+    assert torch.equal(short(x), long(x)) and short.pe.size(1) >= 50
+    paper = PositionalEncoding(8, 100, 0.0)(x)
+    assert torch.equal(long(x), paper) == (not design), "the design must show in the values"
+
+
+# Encoding, setting, value, and what the refusal says of it.
+REFUSED: list[tuple[str, str, Any, str]] = [
+    ("sinusoidal", "max_len", -5, "must be at least 1 and at most 1,000,000"),
+    ("sinusoid_design", "base", 1.0, "must be greater than 1 and finite"),
+    ("sinusoid_design", "position_scale", math.nan, "must be at least 1e-06"),
+    *(("sinusoid_design", word, "mixed", "does not exist; choose one of [a-z]+,")
+      for word in ("spacing", "order", "layout", "band")),
+    ("sinusoidal_nested", "max_len", 0, "must be at least 1"),
+    ("learned", "max_len", 2**40, "must be at least 1 and at most 1,000,000"),
+    ("learned", "init_std", -1.0, "must be at least 0 and at most 1,000"),
+    ("rotary", "base", math.inf, "must be greater than 1 and finite"),
+    ("rotary", "position_scale", 0.0, "must be at least 1e-06"),
+    ("rotary", "p", 1.5, "must be at least 0 and at most 1"),
+    ("rotary", "fraction", math.nan, "must be at least 0 and at most 1"),
+    ("rotary", "fraction", 0.1, "and pe.p=1.0 leave no pair"),
+    ("kerple", "form", "mixed", "does not exist; choose one of log, power"),
+    ("fire", "width", 0, "must be at least 1"),
+    ("fire", "threshold", 0.5, "must be at least 1"),
+    ("fire", "scale", math.nan, "must be at least 1e-06"),
+    ("cope", "num_positions", 1, "must be at least 2"),
+    ("transformer_xl", "base", -2.0, "must be greater than 1"),
+    ("t5", "num_buckets", 2, "must be at least 4"),
+    ("t5", "num_buckets", 7, "must be even"),
+    ("t5", "max_distance", 2**40, "must be at least 1 and at most 1,000,000"),
+    ("shaw", "max_distance", 2**40, "must be at least 1 and at most 1,000,000"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "setting", "value", "message"), REFUSED)
+def test_impossible_settings(kind: str, setting: str, value: Any, message: str) -> None:
+    """The key, the value and the limit, for every role, and before memory is taken."""
+    sentence = f"^pe.{setting}={re.escape(str(value))} {message}"
+    for role in ROLES:
+        for device in ("cpu", "meta"):
+            with torch.device(device), pytest.raises(ValueError, match=sentence):
+                build_encoding(kind, EncodingContext(8, role=role), {setting: value})
+
+
+def test_other_refusals() -> None:
+    """What two settings decide together, other shapes, and names of other projects."""
+    with pytest.raises(ValueError, match="pe.max_distance=3 greater than 8"):
+        build_encoding("t5", EncodingContext(8), {"max_distance": 3})
+    with pytest.raises(ValueError, match=r"model.d_model=12 over model.num_heads=4 .* width 3"):
+        build_encoding("rotary", EncodingContext(12, 4))
+    with pytest.raises(SequenceTooLong, match=r"9 positions .* pe.max_len=8; set pe.max_len=9"):
+        LearnedEncoding(4, max_len=8)(torch.zeros(1, 9, 4))
+    with pytest.raises(ValueError, match=r"d_model=8\), got \(2, 3, 4\)"):
+        PositionalEncoding(8)(torch.zeros(2, 3, 4))
+    with pytest.raises(ValueError, match="^d_model=0 must be at least 1 and at most 65,536"):
+        PositionalEncoding(0)
+    with pytest.raises(ValueError, match="^dropout=1.0 must be at least 0 and less than 1"):
+        PositionalEncoding(8, dropout=1.0)
+    with pytest.raises(TypeError, match="^seq_len is .*max_len"):
+        PositionalEncoding(8, seq_len=10)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^batch_first is .*x\.transpose\(0, 1\)"):
+        PositionalEncoding(8, batch_first=False)  # type: ignore[call-arg]
+    choices = "pe=rotery does not exist; choose one of none, "
+    with pytest.raises(ValueError, match=f"{choices}.*sinusoidal"):
+        build_encoding("rotery", EncodingContext(8))
+
+
+@pytest.mark.parametrize("kind", sorted(ENCODINGS))
+def test_settings_can_be_checked_without_memory(kind: str) -> None:
+    """Every encoding, and every design of the sinusoid, can be built on the meta device."""
+    designs: list[dict[str, Any]] = [{}]
+    if kind == "sinusoid_design":
+        words = {"spacing": SPACINGS, "order": ORDERS, "layout": LAYOUTS, "band": BANDS}
+        designs += [{name: word} for name, choices in words.items() for word in choices]
+        designs += [{"max_len": 1_000_000}]
+    for design in designs:
+        for role in ROLES:
+            with torch.device("meta"):
+                encoding = build_encoding(kind, EncodingContext(64, 4, 0.1, role), design)
+            held = [*encoding.parameters(), *encoding.buffers()]
+            assert all(tensor.is_meta for tensor in held)

@@ -1,0 +1,162 @@
+"""Fast encodings by themselves: relative shifts, Shaw's spread, FIRE's lookup, complex rotary."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from conftest import RELATIVE
+from core.helpers import heads, make, perturbed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from wawa_transformer.fast import accelerate, positional
+from wawa_transformer.fast.positional import can_rel_shift
+from wawa_transformer.positional.base import Positions, consecutive
+from wawa_transformer.positional.position_ids import PositionIds
+
+SHIFTED = sorted(set(RELATIVE) - {"rotary"})  # those with a bias of distances
+BEGINS = st.tuples(st.integers(0, 40), st.integers(0, 40))
+SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9))
+
+
+@pytest.fixture(autouse=True)
+def few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if few queries and keys were many."""
+    monkeypatch.setattr(positional, "MANY_PAIRS", 1)
+
+
+def plain_and_fast(kind: str, **changes: Any) -> tuple[Any, Any]:
+    plain = perturbed(make(kind, **changes))
+    fast = copy.deepcopy(plain)
+    accelerate(fast)
+    assert type(plain) is not type(fast)
+    return plain, fast
+
+
+def outcome(encoding: Any, q: Tensor, k: Tensor, query: Positions, key: Positions) -> list[Tensor]:
+    """Rotated queries and keys, the bias, and every gradient."""
+    q, k = q.clone().requires_grad_(), k.clone().requires_grad_()
+    outputs = [*encoding.rotate(q, k, query, key)]
+    bias = encoding.bias(*outputs, query, key)
+    if bias is not None:
+        outputs.append(bias.expand(q.size(0), q.size(1), q.size(2), k.size(2)))
+    encoding.zero_grad()
+    sum((each.sin() * each.detach().cos()).sum() for each in outputs).backward()
+    gradients = [each.grad for each in (q, k, *encoding.parameters())]
+    return [*outputs, *(each for each in gradients if each is not None)]
+
+
+@pytest.mark.parametrize("kind", RELATIVE)
+@settings(max_examples=40)
+@given(begins=BEGINS, sizes=SIZES)
+def test_a_shift_is_a_gather(kind: str, begins: tuple[int, int], sizes: tuple[int, int]) -> None:
+    """Wherever queries and keys begin: far to the left of all keys, or to the right.
+
+    For positions that are called consecutive, and for the same ones, of which that is not said.
+    """
+    q, k = (heads(size, seed) for seed, size in enumerate(sizes))
+    plain, fast = plain_and_fast(kind, **({"max_distance": 5} if kind == "shaw" else {}))
+    query, key = (consecutive(n, first) for n, first in zip(sizes, begins, strict=True))
+    expected = outcome(plain, q, k, query, key)
+    for at in ((query, key), [Positions(each.ids, each.end) for each in (query, key)]):
+        torch.testing.assert_close(outcome(fast, q, k, *at), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", SHIFTED)
+def test_only_positions_in_step_are_shifted(kind: str) -> None:
+    """A stride, or a sequence counted from its end, goes pair by pair, however many there are."""
+    ids = torch.ones(1, 6, dtype=torch.long)
+    strided = PositionIds(random_positions=12, stride=2)(ids, training=False).source
+    from_end = PositionIds(origin="end")(ids, training=False).source
+    plain, fast = plain_and_fast(kind)
+    assert can_rel_shift(consecutive(6), consecutive(6))
+    for at in ((strided, consecutive(6)), (consecutive(6), from_end)):
+        assert not can_rel_shift(*at)
+        expected = outcome(plain, heads(6), heads(6, 1), *at)
+        torch.testing.assert_close(outcome(fast, heads(6), heads(6, 1), *at), expected)
+
+
+def test_few_pairs_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Except those of one query, which need nothing moved."""
+    monkeypatch.setattr(positional, "MANY_PAIRS", 36)
+    assert can_rel_shift(consecutive(6), consecutive(6))
+    assert not can_rel_shift(consecutive(5), consecutive(7))
+    assert can_rel_shift(consecutive(1, 5), consecutive(6))
+
+
+@pytest.mark.parametrize("kind", SHIFTED)
+@pytest.mark.parametrize("called_consecutive", [False, True])
+def test_other_positions_are_not_taken_for_the_last_ones(
+    kind: str, called_consecutive: bool
+) -> None:
+    """What is formed once a pass is formed anew for other queries or keys."""
+    plain, fast = plain_and_fast(kind)
+    q, k = heads(3), heads(6, 1)
+    first, second = ((consecutive(3, i), consecutive(6, j)) for i, j in ((0, 0), (5, 3)))
+    if not called_consecutive:
+        first, second = (
+            tuple(Positions(at.ids, at.end) for at in each) for each in (first, second)
+        )
+    for at in (first, (first[0], second[1]), second, (second[0], first[1]), first):
+        torch.testing.assert_close(fast.bias(q, k, *at), plain.bias(q, k, *at))
+
+
+@pytest.mark.parametrize("kind", ["shaw", "transformer_xl", "t5"])
+def test_distances_are_computed_once_a_pass(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once for each layer."""
+    _, fast = plain_and_fast(kind)
+    asked, query, key = [], consecutive(3), consecutive(6)
+    real = torch.arange
+
+    def noted(*given: Any, **more: Any) -> Tensor:
+        asked.append(given)
+        return real(*given, **more)
+
+    at = [Positions(each.ids, each.end) for each in (query, key)]
+    fast.bias(heads(3), heads(6, 1), *at)
+    monkeypatch.setattr(torch, "arange", noted)
+    fast.bias(heads(3), heads(6, 1), *at)
+    assert not asked
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 6), st.integers(0, 10**6))
+def test_fire_looks_up_what_its_network_computes(width: int, seed: int) -> None:
+    """Values and every gradient; some units have no kink, or none within reach."""
+    plain = make("fire", width=width)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name in ("inner", "inner_bias", "outer"):
+            parameter = getattr(plain, name)
+            parameter.normal_(generator=generator)
+            some = torch.randint(0, 4, parameter.shape, generator=generator)
+            parameter[some == 0] = 0.0
+        plain.inner[torch.randint(0, 3, (width,), generator=generator) == 0] *= 0.1
+    fast = copy.deepcopy(plain)
+    accelerate(fast)
+    share = 2 * torch.rand(2, 1, 3, 5, dtype=torch.float64, generator=generator) - 1
+    share[0, 0, 0, :2] = torch.tensor([-1.0, 1.0])
+    direction = torch.randn(2, 3, 3, 5, dtype=torch.float64, generator=generator)
+    found, expected = [], []
+    for encoding, results in ((fast, found), (plain, expected)):
+        at = (share.clone().requires_grad_(), encoding.inner, encoding.inner_bias, encoding.outer)
+        values = encoding.network(at[0])
+        results += [values, *torch.autograd.grad((values * direction).sum(), at)]
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("changes", [{}, {"fraction": 0.5}, {"p": 0.5}, {"position_scale": 3.0}])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_rotary_by_complex_numbers(changes: dict[str, float], dtype: torch.dtype) -> None:
+    """Whole, in part, and interpolated; heads with positions of their own; a strided query."""
+    plain, fast = plain_and_fast("rotary", **changes)
+    q, k = heads(5).to(dtype), heads(7, 1).transpose(1, 2).contiguous().transpose(1, 2).to(dtype)
+    query = Positions(torch.randint(0, 20, (2, 3, 5)), 20)
+    key = Positions(torch.randint(0, 20, (1, 3, 7)), 20)
+    close: Any = {"rtol": 1e-6, "atol": 1e-6} if dtype == torch.float64 else {}
+    found, expected = (outcome(each, q, k, query, key) for each in (fast, plain))
+    torch.testing.assert_close(found, expected, **close)
