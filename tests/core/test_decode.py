@@ -11,11 +11,11 @@ from torch import Tensor
 
 from wawa_transformer import Transformer
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
-from wawa_transformer.data.load import tokenize_split
+from wawa_transformer.data.load import RaggedSequences, tokenize_split
 from wawa_transformer.data.text import build_task
 from wawa_transformer.decode import translation
 from wawa_transformer.decode.greedy import greedy
-from wawa_transformer.decode.strategies import Beam, Greedy, Sample
+from wawa_transformer.decode.strategies import Beam, DecodingStrategy, Greedy, Sample
 
 SRC = torch.tensor([[5, 4, 5, 4], [4, 5, 0, 0], [5, 5, 4, 0]])
 V, LONGEST = 6, 4
@@ -163,3 +163,28 @@ def test_a_translation_may_be_longer_than_its_source(tiny) -> None:
     lines = translation.translate(model, tokenizer, examples)
     for source, line in zip(examples.source, lines, strict=True):
         assert len(line.split()) >= 2 * len(source)
+
+
+@pytest.mark.parametrize("method", [Greedy(), Beam(size=3), Sample()])
+def test_a_sentence_is_translated_as_if_it_were_alone(method: DecodingStrategy, tiny) -> None:
+    """Ids, scores and the limit of a model that never ends, beside longer sentences and not.
+
+    A sample depends on the sentence's place in the text besides, so all are tried at place 0.
+    """
+    task = build_task(tiny())
+    tokenizer = task.tokenizer(task.dataset(0))
+    size = tokenizer.get_vocab_size()
+    model = Transformer(size, size, 16, 1, 2, 32, seed=0).eval()
+    with torch.no_grad():
+        model.output.weight[EOS] = -100.0
+        model.decoder_norm.weight.zero_().add_(1e-3)
+        model.decoder_norm.bias.fill_(1.0)
+    sentences = [[4] * 9 + [EOS], [4, 5, EOS], [5, 4, 5, 4, EOS], [5, EOS]]
+    for i, sentence in enumerate(sentences):
+        order = [sentence, *sentences[:i], *sentences[i + 1 :]]
+        together = translation.hypotheses(model, tokenizer, RaggedSequences.of(order), method)[0]
+        alone = translation.hypotheses(model, tokenizer, RaggedSequences.of([sentence]), method)[0]
+        assert [each.ids for each in together] == [each.ids for each in alone]
+        assert {len(each.ids) for each in alone} == {2 * len(sentence) + 10}
+        for first, second in zip(together, alone, strict=True):
+            assert first.score == pytest.approx(second.score, abs=1e-3)
