@@ -18,7 +18,7 @@ from wawa_transformer.data.batching import Batch
 from wawa_transformer.data.load import tokenize_split
 from wawa_transformer.data.text import build_task
 from wawa_transformer.decode.greedy import greedy
-from wawa_transformer.model.loss import loss_and_nll
+from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import Stopped
 from wawa_transformer.train.loop import batch_stream
@@ -34,8 +34,7 @@ def gradients(model: Transformer, device: str, bf16: bool = False) -> dict[str, 
     ids[3:, 8:] = 0
     model, ids = copy.deepcopy(model).to(device), ids.to(device)
     with torch.autocast(device, torch.bfloat16, enabled=bf16):
-        states = model(ids, ids, logits=False)
-        loss, _ = loss_and_nll(states, model.output.weight, ids)
+        loss, _ = model(ids, ids, targets=ids)
     loss.backward()
     found = {name: p.grad.cpu() for name, p in model.named_parameters() if p.grad is not None}
     return {"loss": loss.detach().cpu(), **found}
@@ -72,8 +71,15 @@ def test_no_step_waits_for_the_gpu(name: str) -> None:
 
     def step() -> None:
         batch = Batch(ids, ids, ids).to(torch.device("cuda"))
-        states = model(batch.source, batch.target_in, logits=False)
-        loss_and_nll(states, model.output.weight, batch.target_out, 0.1)[0].backward()
+        mask = causal_mask(batch.target_in.size(1), device=batch.source.device)
+        loss, _ = model(
+            batch.source,
+            batch.target_in,
+            tgt_mask=mask,
+            targets=batch.target_out,
+            label_smoothing=0.1,
+        )
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()

@@ -8,23 +8,26 @@ import random
 import re
 import runpy
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import minimal
 import pytest
 import torch
-from conftest import SCRIPTS
+from conftest import SCRIPTS, configure
 from torch import Tensor, nn
 
 from wawa_transformer import Transformer
+from wawa_transformer.data.batching import Batch
 from wawa_transformer.decode.greedy import greedy
-from wawa_transformer.model.loss import loss_and_nll
 from wawa_transformer.model.masks import causal_mask
-from wawa_transformer.run.config import TrainerConfig
+from wawa_transformer.train.loop import train_step
 from wawa_transformer.train.optim import adamw, schedule
+from wawa_transformer.train.setup import TrainState
 
 FILE = SCRIPTS / "minimal.py"
 every_encoding = pytest.mark.parametrize("pe", sorted(minimal.ENCODINGS))
+Table = dict[int, tuple[float, float]]
 
 
 @pytest.fixture
@@ -33,6 +36,21 @@ def double() -> Iterator[None]:
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def run_main(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Table]:
+    """``run_main(*arguments)``: exact match and ceiling by length, from the printed table."""
+
+    def run(*arguments: str) -> Table:
+        monkeypatch.setattr(sys, "argv", ["minimal.py", *arguments])
+        minimal.main()
+        rows = re.findall(r"^ *(\d+) +([\d.]+) +([\d.]+)$", capsys.readouterr().out, re.MULTILINE)
+        return {int(length): (float(match), float(most)) for length, match, most in rows}
+
+    return run
 
 
 def in_package(name: str) -> str:
@@ -52,13 +70,13 @@ def named(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:
-    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    return named({name: p.grad.clone() for name, p in model.named_parameters()})
 
 
 @every_encoding
 def test_logits_and_gradients(double: None, pe: str) -> None:
     """Two layers, an odd width and padding on both sides. Dropout is at the same places."""
-    shape = (15, 2, 3, 20, 0.0)  # d_model, num_layers, num_heads, d_ff, dropout
+    shape = (15, 2, 3, 20, 0.25)  # d_model, num_layers, num_heads, d_ff, dropout
     model = minimal.Transformer(pe, *shape)
     for parameter in model.parameters():  # no bias is 0 and no norm is 1
         nn.init.normal_(parameter, std=0.5)
@@ -66,28 +84,18 @@ def test_logits_and_gradients(double: None, pe: str) -> None:
     source, target = minimal.make_batch(random.Random(0), [4, 1, 7], test=False)
     target_in, causal = target[:, :-1], causal_mask(target.size(1) - 1)
     direction = torch.randn(*target_in.shape, minimal.VOCAB_SIZE)
-
-    outcomes, dropped = [], []
-    for each, inputs in (
-        (model, (source, target_in)),
-        (package, (source, target_in, None, causal)),
-    ):
-        seen: list[Tensor] = []
+    outcomes = []
+    for each, masks in ((model, ()), (package, (None, causal))):
+        dropped: list[Tensor] = []
         for module in each.modules():
             if isinstance(module, nn.Dropout):
-                module.register_forward_pre_hook(lambda _, args, seen=seen: seen.append(args[0]))
-        logits = each(*inputs)
+                assert module.p == 0.25
+                module.p = 0.0
+                module.register_forward_pre_hook(lambda _, x, dropped=dropped: dropped.append(x[0]))
+        logits = each(source, target_in, *masks)
         (logits * direction).sum().backward()
-        outcomes.append((logits, named(gradients(each))))
-        dropped.append(seen)
+        outcomes.append((logits, gradients(each), dropped))
     torch.testing.assert_close(*outcomes)
-    torch.testing.assert_close(*dropped)
-
-
-def test_dropout_is_what_was_asked_for() -> None:
-    model = minimal.Transformer("none", dropout=0.25)
-    every = [module.p for module in model.modules() if isinstance(module, nn.Dropout)]
-    assert every and set(every) == {0.25}
 
 
 @every_encoding
@@ -96,90 +104,79 @@ def test_starting_values(pe: str) -> None:
     torch.manual_seed(0)
     model = minimal.Transformer(pe)
     package = Transformer(13, 13, 64, 1, 4, 256, 0.0, pe=pe, seed=0)
-    spread = {name: p.std().item() for name, p in package.named_parameters()}
-    mean = {name: p.mean().item() for name, p in package.named_parameters()}
-    for name, parameter in model.named_parameters():
-        assert parameter.std().item() == pytest.approx(spread[in_package(name)], rel=0.1), name
-        assert parameter.mean().item() == pytest.approx(mean[in_package(name)], abs=0.1), name
     torch.manual_seed(0)
-    for name, parameter in minimal.Transformer("none").named_parameters():
-        assert torch.equal(model.get_parameter(name), parameter), name
-
-
-def run_main(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
-) -> dict[int, tuple[float, float]]:
-    """Exact match and ceiling by length, from the table that the script prints."""
-    monkeypatch.setattr(sys, "argv", ["minimal.py", *arguments])
-    minimal.main()
-    rows = re.findall(r"^ *(\d+) +([\d.]+) +([\d.]+)$", capsys.readouterr().out, re.MULTILINE)
-    return {int(length): (float(match), float(most)) for length, match, most in rows}
+    without = dict(minimal.Transformer("none").named_parameters())
+    for name, parameter in model.named_parameters():
+        expected = package.get_parameter(in_package(name))
+        assert parameter.std().item() == pytest.approx(expected.std().item(), rel=0.1), name
+        assert parameter.mean().item() == pytest.approx(expected.mean().item(), abs=0.1), name
+        assert name not in without or torch.equal(parameter, without[name]), name
 
 
 @every_encoding
 def test_training_steps(
-    double: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pe: str
+    double: None, run_main: Callable[..., Table], monkeypatch: pytest.MonkeyPatch, pe: str
 ) -> None:
     """The steps of a run are the package's: loss, clipped gradients and updated weights."""
-    trainer = TrainerConfig(steps=3)
-    step_of_minimal = minimal.train_step
-    package = reference = None
-    norms: list[float] = []
+    config = configure("trainer.steps=3", "trainer.device=cpu")
+    step_of_minimal, norms = minimal.train_step, []
+    state: Any = None
 
-    def both_steps(
-        model: nn.Module, optimizer, source: Tensor, target: Tensor, lr: float
-    ) -> Tensor:
-        nonlocal package, reference
-        if package is None:
+    def clipped(optimizer: torch.optim.Optimizer, model: nn.Module, step: Callable[[], Any]) -> Any:
+        """What ``step`` returns, and the gradients that its update is made of."""
+        found: dict[str, Tensor] = {}
+        hook = optimizer.register_step_pre_hook(lambda *_: found.update(gradients(model)))
+        returned = step()
+        hook.remove()
+        return returned, found
+
+    def both(model: nn.Module, optimizer, source: Tensor, target: Tensor, lr: float) -> Tensor:
+        nonlocal state
+        if state is None:
             model.output.weight.data *= 5  # or the first gradients would not be clipped
             package = counterpart(model, pe, 64, 1, 4, 256, 0.0)
-            reference = adamw(package.parameters(), trainer)
-        clipped: dict[str, Tensor] = {}
-        hook = optimizer.register_step_pre_hook(lambda *_: clipped.update(gradients(model)))
-        loss = step_of_minimal(model, optimizer, source, target, lr)
-        hook.remove()
-
-        target_in, target_out = target[:, :-1], target[:, 1:]
-        for group in reference.param_groups:
-            group["lr"] = trainer.lr * schedule(len(norms), trainer)
-        states = package(source, target_in, None, causal_mask(target_in.size(1)), logits=False)
+            state = TrainState(
+                config, None, None, torch.device("cpu"), package,
+                adamw(package.parameters(), config.trainer),
+            )  # fmt: skip
+        loss, found = clipped(
+            optimizer, model, lambda: step_of_minimal(model, optimizer, source, target, lr)
+        )
+        batches = [Batch(source, target[:, :-1], target[:, 1:])]
         with monkeypatch.context() as patch:
             # The package takes the loss in float32, which would hide a difference.
             patch.setattr(Tensor, "float", Tensor.double)
-            total, _ = loss_and_nll(states, package.output.weight, target_out)
-        expected = total / (target_out != minimal.PAD).sum()
-        expected.backward()
-        norms.append(nn.utils.clip_grad_norm_(package.parameters(), trainer.grad_clip).item())
-        torch.testing.assert_close(loss, expected.detach())
-        torch.testing.assert_close(named(clipped), named(gradients(package)))
-        reference.step()
-        reference.zero_grad()
-        torch.testing.assert_close(named(model.state_dict()), named(package.state_dict()))
+            (expected, _, norm), reference = clipped(
+                state.optimizer, state.model, lambda: train_step(state, batches)
+            )
+        norms.append(norm.item())
+        torch.testing.assert_close((loss, found), (expected, reference))
+        torch.testing.assert_close(named(model.state_dict()), named(state.model.state_dict()))
         return loss
 
-    monkeypatch.setattr(minimal, "train_step", both_steps)
+    monkeypatch.setattr(minimal, "train_step", both)
     monkeypatch.setattr(minimal, "LONGEST_TESTED", 1)
-    run_main(monkeypatch, capsys, "--pe", pe, "--steps", str(trainer.steps))
-    assert len(norms) == trainer.steps and max(norms) > trainer.grad_clip
-    assert {p.grad for p in package.parameters()} == {None}
+    run_main("--pe", pe, "--steps", "3")
+    assert len(norms) == 3 and max(norms) > config.trainer.grad_clip
+    assert state.optimizer.param_groups[0]["lr"] == pytest.approx(minimal.learning_rate(2, 3))
 
 
 @pytest.mark.parametrize("steps", [1, 99, 100, 101, 500])
 def test_learning_rate(steps: int) -> None:
-    trainer = TrainerConfig(steps=steps)
+    trainer = configure(f"trainer.steps={steps}").trainer
     for step in range(steps):
         expected = trainer.lr * schedule(step, trainer)
         assert minimal.learning_rate(step, steps) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("pe", ["sinusoidal", "learned", "none"])
+@every_encoding
 def test_a_short_run_shows_what_positions_do(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pe: str
+    run_main: Callable[..., Table], monkeypatch: pytest.MonkeyPatch, pe: str
 ) -> None:
     """Up to length 3 encodings learn new sources in 200 steps, and no encoding its ceiling."""
     monkeypatch.setattr(minimal, "LONGEST_TRAINED", 3)
     monkeypatch.setattr(minimal, "LONGEST_TESTED", 4)
-    table = run_main(monkeypatch, capsys, "--pe", pe, "--steps", "200", "--seed", "1")
+    table = run_main("--pe", pe, "--steps", "200", "--seed", "1")
     assert list(table) == [1, 2, 3, 4]
     for length in (1, 2, 3):
         match, most = table[length]
@@ -196,58 +193,39 @@ def sources(length: int, test: bool) -> set[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("length", [1, 2])
-def test_sources(length: int) -> None:
-    """A fifth of all sources is for the test, and none of it for training."""
+def test_sources_and_ceiling(length: int) -> None:
+    """A fifth of all sources is for the test, and none of it for training.
+
+    Orderings of the same digits share an answer; so of the test sources as of all.
+    """
     digits = range(minimal.FIRST_DIGIT, minimal.VOCAB_SIZE)
     every = {(*ids, minimal.EOS) for ids in itertools.product(digits, repeat=length)}
-    assert sources(length, test=True) | sources(length, test=False) == every
-    assert not sources(length, test=True) & sources(length, test=False)
-    assert len(sources(length, test=True)) == len(every) // 5
-    for *ids, _ in sources(length, test=True):
+    tested, trained = sources(length, test=True), sources(length, test=False)
+    assert tested | trained == every and not tested & trained
+    assert len(tested) == len(every) // 5
+    for *ids, _ in tested:
         assert sum(i - minimal.FIRST_DIGIT for i in ids) % 5 == 0
-
-
-@pytest.mark.parametrize("length", [1, 2])
-def test_ceiling(length: int) -> None:
-    """Orderings of the same digits share an answer; so of the test sources as of all."""
-    digits = itertools.product(range(10), repeat=length)
-    for every in (list(digits), list(sources(length, test=True))):
-        share = len({tuple(sorted(source)) for source in every}) / len(every)
+    for some in (every, tested):
+        share = len({tuple(sorted(source)) for source in some}) / len(some)
         assert minimal.ceiling(length) == pytest.approx(share)
 
 
-def test_what_a_run_draws(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_seed_decides_weights_and_sources(
+    run_main: Callable[..., Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weights and sources follow the seed, and no source of the test is a trained one."""
+    monkeypatch.setattr(minimal, "exact_match", lambda *_: 0.0)
+    runs = []
+    for seed in ("1", "1", "2"):
+        seen: list[Any] = []
 
-    def drawn(*arguments: str) -> tuple[Tensor, list[list[int]], list[list[int]]]:
-        trained, tested, weights = [], [], []
-
-        def record(
-            model: nn.Module, optimizer, source: Tensor, target: Tensor, lr: float
-        ) -> Tensor:
-            weights.append(model.output.weight)
-            trained.extend([i for i in row if i != minimal.PAD] for row in source.tolist())
+        def step(model, optimizer, source, *_: Any, seen=seen) -> Tensor:
+            seen += [model.output.weight.tolist(), source.tolist()]
             return torch.zeros(())
 
-        def record_test(model: nn.Module, source: Tensor, target: Tensor) -> float:
-            tested.extend(source.tolist())
-            return 0.0
-
-        monkeypatch.setattr(minimal, "train_step", record)
-        monkeypatch.setattr(minimal, "exact_match", record_test)
-        run_main(monkeypatch, capsys, "--steps", "20", *arguments)
-        return weights[0], trained, tested
-
-    first, other = drawn("--seed", "1"), drawn("--seed", "2")
-    same = drawn("--seed", "1", "--pe", "learned")
-    assert torch.equal(first[0], same[0]) and first[1:] == same[1:]
-    assert not torch.equal(first[0], other[0]) and first[1] != other[1] and first[2] != other[2]
-    trained, tested = ({tuple(row) for row in rows} for rows in first[1:])
-    assert {len(row) - 1 for row in trained} == set(range(1, minimal.LONGEST_TRAINED + 1))
-    assert {len(row) - 1 for row in tested} == set(range(1, minimal.LONGEST_TESTED + 1))
-    assert not trained & tested
+        monkeypatch.setattr(minimal, "train_step", step)
+        run_main("--steps", "3", "--seed", seed)
+        runs.append(seen)
+    assert runs[0] == runs[1] and all(a != b for a, b in zip(runs[0], runs[2], strict=True))
 
 
 def test_targets_are_reversed_and_padded() -> None:
@@ -277,24 +255,28 @@ def test_exact_match_is_that_of_greedy_decoding() -> None:
     assert model.training
 
 
-MISTAKES = [
-    ["--pe", "rope"], ["--steps", "0"], ["--steps", "many"], ["--seed", "-1"],
-    ["--seed", str(2**63)], ["--device", "tpu"], ["--device", "meta"], ["--layers", "2"],
-    ["reverse"],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("arguments", MISTAKES, ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--pe rope",
+        "--steps 0",
+        "--steps many",
+        "--seed -1",
+        "--device meta",
+        "--layers 2",
+        "reverse",
+    ],
+)
 def test_a_mistake_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: str
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["minimal.py", *arguments])
+    monkeypatch.setattr(sys, "argv", ["minimal.py", *arguments.split()])
     with pytest.raises(SystemExit) as ended:
         minimal.main()
     said = capsys.readouterr()
     assert ended.value.code and not said.out
     assert said.err.startswith("minimal.py: error: ") and said.err.count("\n") == 1
-    assert arguments[0] in said.err
+    assert arguments.split()[0] in said.err
 
 
 def test_the_file_is_small_and_needs_torch_alone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer
+from wawa_transformer.data.text import build_task
 from wawa_transformer.model.layers import ResidualConnection
 from wawa_transformer.model.masks import causal_mask, padding_mask
+from wawa_transformer.run.config import build_model
 from wawa_transformer.train.tracking import attention_maps
 
 
@@ -134,7 +136,7 @@ def test_training_reaches_every_parameter_and_bf16_is_close(name: str) -> None:
     torch.testing.assert_close(low.float(), model(src, tgt), rtol=0.1, atol=0.1)
 
 
-@settings(max_examples=5)
+@settings(max_examples=2)
 @given(st.integers(0, 2**40))
 def test_shared_parameters_start_equal(seed: int) -> None:
     """Under one seed every parameter two encodings share starts with the same bits."""
@@ -275,10 +277,11 @@ def test_dropout_acts_on_what_a_sublayer_gives(norm: str) -> None:
     torch.testing.assert_close(residual(x, sublayer), expected)
 
 
-def test_tokens_are_as_loud_as_positions() -> None:
+def test_tokens_are_as_loud_as_positions(tiny) -> None:
     """Embeddings are N(0, 1/D), and times sqrt(D) of unit variance; or positions are quieter.
 
-    The second is ``position_down`` (Csordás et al. 2021): embedding + PE / sqrt(D).
+    The second is ``position_down`` (Csordás et al. 2021): embedding + PE / sqrt(D). A run's
+    configuration reaches it.
     """
     table = Transformer(500, 500, 256, 1, 4, 16, seed=0).src_embedding.weight * 256**0.5
     assert table.std().item() == pytest.approx(1.0, abs=0.02)
@@ -288,6 +291,9 @@ def test_tokens_are_as_loud_as_positions() -> None:
         at = model.batch_positions(ids).source
         embedded = model.embed(ids, model.src_embedding, model.src_position, at)
         torch.testing.assert_close(embedded, model.src_embedding(ids) * token + pe * position)
+        config = tiny("task=addition", f"model.embedding_scale={scale}")
+        tokenizer = build_task(config).tokenizer({})  # type: ignore[arg-type]
+        assert build_model(config, tokenizer).position_down == (scale == "position_down")
 
 
 @pytest.mark.parametrize(
