@@ -158,7 +158,7 @@ def test_a_sentence_is_translated_as_if_it_were_alone(method: DecodingStrategy, 
     size = tokenizer.get_vocab_size()
     model = Transformer(size, size, 16, 1, 2, 32, seed=0).eval()
     with torch.no_grad():
-        model.output.weight[EOS] = -100.0
+        model.output.weight[[PAD, EOS]] = -100.0
         model.decoder_norm.weight.zero_().add_(1e-3)
         model.decoder_norm.bias.fill_(1.0)
     sentences = [[4] * 9 + [EOS], [4, 5, EOS], [5, 4, 5, 4, EOS], [5, EOS]]
