@@ -39,18 +39,18 @@ def study(name: str, words: str = "") -> Step:
     return Step(name, command.strip(), ((f"results/{name}_gpu/results.csv", f"{name}.csv"),))
 
 
+def benchmark(part: str, file: str) -> Step:
+    """One part of the benchmark on the card."""
+    folder = "results/benchmark_gpu"
+    where = f"trainer.device=cuda output_dir={folder}"
+    command = f"scripts/dev/benchmark.py parts=[{part}] {where}"
+    return Step(part, command, ((f"{folder}/{part}/{file}", f"{part}{Path(file).suffix}"),))
+
+
 STEPS = (
     Step("tests", "-m pytest tests/test_gpu.py"),
-    Step(
-        "benchmark",
-        "scripts/dev/benchmark.py parts=[model] trainer.device=cuda output_dir=results/benchmark_gpu",
-        (("results/benchmark_gpu/model/results.json", "model.json"),),
-    ),
-    Step(
-        "growth",
-        "scripts/dev/benchmark.py parts=[growth] trainer.device=cuda output_dir=results/benchmark_gpu",
-        (("results/benchmark_gpu/growth/results.csv", "growth.csv"),),
-    ),
+    benchmark("model", "results.json"),
+    benchmark("growth", "results.csv"),
     study("default", "trainer.device=cuda"),
     study("encodings", "trainer.device=cuda"),
     study("multi30k", "trainer=gpu"),

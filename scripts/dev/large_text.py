@@ -23,7 +23,8 @@ from hydra import compose, initialize_config_dir
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.data import load
 from wawa_transformer.data.text import TextTask
-from wawa_transformer.train import trainer
+from wawa_transformer.run.cli import validate
+from wawa_transformer.train import loop, trainer
 
 TEXT = CONFIG_DIR.parent / "data" / "multi30k"
 
@@ -103,6 +104,7 @@ def main() -> None:
             "trainer.attention_maps=false", f"output_dir={folder}/results", "progress=false",
             *overrides,
         ])  # fmt: skip
+    validate(config)
     stages = Stages()
     stages.done("libraries")
     encode, batches = load.tokenize_split, loop.batch_stream
