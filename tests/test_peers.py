@@ -50,18 +50,18 @@ def test_cope() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "width", "kept", "stretch"),
+    ("settings", "width", "kept", "scale"),
     [
         ({}, 8, 4, 1.0),
         ({"fraction": 0.5}, 4, 2, 1.0),
         ({"p": 0.75}, 8, 3, 1.0),
-        ({"fraction": 0.5, "stretch": 3.0}, 4, 2, 3.0),
+        ({"fraction": 0.5, "position_scale": 3.0}, 4, 2, 3.0),
     ],
 )
-def test_rotary(settings: dict[str, float], width: int, kept: int, stretch: float) -> None:
+def test_rotary(settings: dict[str, float], width: int, kept: int, scale: float) -> None:
     """Whole, in part, without the slowest frequencies, and interpolated."""
     q = heads(0)
-    theirs = RotaryEmbedding(width, interpolation_factor=stretch)
+    theirs = RotaryEmbedding(width, interpolation_factor=scale)
     theirs.inv_freq[kept:] = 0
     expected = apply_rotary_pos_emb(q, theirs(torch.arange(S))[0])
     got = build_encoding("rotary", EncodingContext(H * DH, H), settings).rotate(q, q, KEY, KEY)[0]
@@ -71,7 +71,7 @@ def test_rotary(settings: dict[str, float], width: int, kept: int, stretch: floa
 def test_alibi() -> None:
     """At positions of our choosing."""
     theirs = AlibiPositionalBias(heads=H, total_heads=H)
-    expected = theirs.forward_custom_pos(QUERY.index[0, 0], KEY.index[0, 0])
+    expected = theirs.forward_custom_pos(QUERY.ids[0, 0], KEY.ids[0, 0])
     got = build_encoding("alibi", EncodingContext(H * DH, H)).bias(
         heads(0)[:, :, :5], heads(1), QUERY, KEY
     )

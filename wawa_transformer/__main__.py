@@ -27,11 +27,12 @@ def overview() -> str:
     from wawa_transformer.data.text import TextTask  # noqa: F401
     from wawa_transformer.positional.base import ENCODINGS
 
-    purposes = {
-        name: (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition(":")
-        for name, path in scripts().items()
-    }
-    commands = "\n".join(f"  wawa {name:12} {purpose}" for name, (purpose, *_) in purposes.items())
+    lines = []
+    for name, path in scripts().items():
+        about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        purpose = about.split("\n")[0].partition(":")[0]
+        lines.append(f"  wawa {name:12} {purpose}")
+    commands = "\n".join(lines)
     return f"""wawa_transformer {__version__}: compares positional encodings with evidence
 
 encodings  {", ".join(sorted(ENCODINGS))}
@@ -39,7 +40,7 @@ tasks      {", ".join(sorted(TASKS))}
 
 {commands}
 
-Each has --help. In a checkout, wawa train is python scripts/train.py. It all stands in
+Each has --help. In a checkout, wawa train is python scripts/train.py. All files are in
   {SCRIPTS.parent}
 
 In your own code:

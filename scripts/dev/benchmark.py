@@ -1,63 +1,52 @@
 """Time the project against its peers:  python scripts/dev/benchmark.py [parts=[model,decoding]]
 
-The sides run by turns in one process: the same work, on the same machine, in the same minute. A
-ratio is of medians for the part table, and the median of every turn's for the others. On one core
-table, decoding and study take a minute or two, model and text up to seven each, growth a quarter of
-an hour; the last keeps what it has, and the same command goes on.
+All sides do the same work in one process, in turns, so that a busy machine slows them alike. In the
+part table a ratio is that of two medians; elsewhere it is the median of the turns' ratios. On one
+core table, decoding and study take one or two minutes each, model and text up to seven, and growth
+a quarter of an hour. The same command continues a growth that was stopped.
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 from omegaconf import DictConfig
-from speed import decoding, growth, model, study, table, text
 
 from wawa_transformer.common.files import make_directory
-from wawa_transformer.common.schema import UserError, check
+from wawa_transformer.common.schema import UserError, check, setting
 from wawa_transformer.run.cli import register, script
-from wawa_transformer.run.config import MachineConfig, check_device
+from wawa_transformer.run.config import check_device
 from wawa_transformer.run.device import take_device
 from wawa_transformer.run.provenance import processor
 
-
-def steps(device: torch.device) -> dict[str, float]:
-    """A step beside others, and what a card alone can answer."""
-    found = model.measure(device)
-    if device.type == "cuda":
-        from speed import card  # which imports a compiler
-
-        found |= card.measure(device)
-    return found
+# Each is a module of speed/, imported when it is measured: peers and compilers take seconds.
+PARTS = ("table", "model", "decoding", "text", "study", "growth")
 
 
-PARTS: dict[str, Callable[[torch.device, growth.Kept], Any]] = {
-    "table": lambda device, kept: table.measure(),
-    "model": lambda device, kept: steps(device),
-    "decoding": lambda device, kept: decoding.measure(device),
-    "text": lambda device, kept: text.measure(device),
-    "study": lambda device, kept: study.measure(device),
-    "growth": growth.measure,
-}
+@dataclass
+class Machine:
+    """What the benchmark runs on; the speed of ``trainer.fast`` is what it compares."""
+
+    device: str = "auto"
+    threads: int = setting(1, least=1, most=256)
 
 
 @dataclass
 class BenchmarkConfig:
-    """scripts/dev/benchmark.py."""
+    """The keys of scripts/dev/benchmark.py."""
 
     parts: list[str] = field(default_factory=lambda: list(PARTS))
     output_dir: str = "results/benchmark"
-    trainer: MachineConfig = field(default_factory=MachineConfig)
+    trainer: Machine = field(default_factory=Machine)
 
 
-def rules(config: DictConfig) -> None:
-    """The words of ``parts``, and the machine."""
-    check(MachineConfig, config.trainer, "trainer.")
+def check_config(config: DictConfig) -> None:
+    """Check ``parts`` and the machine."""
+    check(Machine, config.trainer, "trainer.")
     check_device(config.trainer.device)
     unknown = [part for part in config.parts if part not in PARTS]
     if unknown or not config.parts:
@@ -65,7 +54,28 @@ def rules(config: DictConfig) -> None:
         raise UserError(f"{what}; choose any of {', '.join(PARTS)}.")
 
 
-register("benchmark", BenchmarkConfig, rules)
+register("benchmark", BenchmarkConfig, check_config)
+
+
+def measure(part: str, device: torch.device) -> dict[str, float]:
+    """The numbers of one part, by name."""
+    found = import_module(f"speed.{part}").measure(device)
+    if part == "model" and device.type == "cuda":
+        found |= import_module("speed.card").measure(device)  # what a GPU alone can answer
+    return found
+
+
+def measure_growth(folder: Path, device: torch.device, about: dict[str, Any]) -> None:
+    """Write the table and the picture of growth, which continues where it was stopped."""
+    import pandas as pd
+    from speed import growth
+
+    unfinished = folder / "unfinished.json"
+    rows = pd.DataFrame(growth.measure(device, growth.Kept(unfinished, about)))
+    rows.to_csv(folder / "results.csv", index=False)
+    growth.draw(rows, folder / "growth.png")
+    unfinished.unlink()
+    print(rows.to_string(index=False))
 
 
 @script("benchmark")
@@ -80,23 +90,19 @@ def main(config: DictConfig) -> None:
     for part in config.parts:
         folder = Path(config.output_dir) / part
         make_directory(folder)
-        unfinished = folder / "unfinished.json"
-        found = PARTS[part](device, growth.Kept(unfinished, machine))
+        found: dict[str, float] = {}
+        if part == "growth":
+            measure_growth(folder, device, machine)
+        else:
+            found = measure(part, device)
         about = {
             "command": f"python scripts/dev/benchmark.py parts=[{part}]",
             "date": date.today().isoformat(),
             **machine,
+            **{name: round(value, 4) for name, value in found.items()},
         }
-        if isinstance(found, dict):
-            about |= {name: round(value, 4) for name, value in found.items()}
-        else:
-            rows = pd.DataFrame(found)
-            rows.to_csv(folder / "results.csv", index=False)
-            growth.draw(rows, folder / "growth.png")
-            print(rows.to_string(index=False))
         written = json.dumps(about, indent=1)
         (folder / "results.json").write_text(written + "\n", encoding="utf-8")
-        unfinished.unlink(missing_ok=True)
         print(written)
 
 

@@ -1,4 +1,4 @@
-"""What happens when things go wrong:  python scripts/dev/faults.py [--kills 50] [--seed 0] [--write]
+"""What happens when things go wrong:  python scripts/dev/faults.py [--kills 50] [--seed 0]
 
 Kills train.py and compare.py at random moments and gives the same command again until it has
 finished, tears their files, fills their disk, starts a rival in their folder. Whatever happened,

@@ -1,9 +1,10 @@
-"""All that a CUDA card can answer, step by step:  make gpu [ARGS="STEP …"]
+"""Run all that needs a CUDA card, step by step:  make gpu [ARGS="STEP …"]
 
-Every step takes less than nine minutes, or stops there and goes on when the same command is given
-again; what is finished is not repeated. Results go to benchmarks/gpu/.
+A step stops after nine minutes, and the same command continues it. Finished steps are not repeated.
+Results go to benchmarks/gpu/.
 """
 
+import argparse
 import json
 import shlex
 import shutil
@@ -26,7 +27,7 @@ MINUTES = 9.0
 
 @dataclass(frozen=True)
 class Step:
-    """A command, in the words after ``python``, and the files it leaves: where, and called what."""
+    """A command, in the words after ``python``; its results as (path, name in the folder)."""
 
     name: str
     command: str
@@ -39,18 +40,18 @@ def study(name: str, words: str = "") -> Step:
     return Step(name, command.strip(), ((f"results/{name}_gpu/results.csv", f"{name}.csv"),))
 
 
+def benchmark(part: str, file: str) -> Step:
+    """One part of the benchmark on the card."""
+    folder = "results/benchmark_gpu"
+    where = f"trainer.device=cuda output_dir={folder}"
+    command = f"scripts/dev/benchmark.py parts=[{part}] {where}"
+    return Step(part, command, ((f"{folder}/{part}/{file}", f"{part}{Path(file).suffix}"),))
+
+
 STEPS = (
     Step("tests", "-m pytest tests/test_gpu.py"),
-    Step(
-        "benchmark",
-        "scripts/dev/benchmark.py parts=[model] trainer.device=cuda output_dir=results/benchmark_gpu",
-        (("results/benchmark_gpu/model/results.json", "model.json"),),
-    ),
-    Step(
-        "growth",
-        "scripts/dev/benchmark.py parts=[growth] trainer.device=cuda output_dir=results/benchmark_gpu",
-        (("results/benchmark_gpu/growth/results.csv", "growth.csv"),),
-    ),
+    benchmark("model", "results.json"),
+    benchmark("growth", "results.csv"),
     study("default", "trainer.device=cuda"),
     study("encodings", "trainer.device=cuda"),
     study("multi30k", "trainer=gpu"),
@@ -59,7 +60,7 @@ STEPS = (
 
 
 def run(step: Step, minutes: float) -> str:
-    """Run it, for ``minutes`` at most; ``done``, ``to be continued``, or how it failed."""
+    """Run a step for at most ``minutes``: ``done``, ``to be continued``, or how it failed."""
     process = subprocess.Popen([sys.executable, *shlex.split(step.command)], cwd=ROOT)
     try:
         status = process.wait(60 * minutes)
@@ -71,7 +72,7 @@ def run(step: Step, minutes: float) -> str:
 
 
 def go_through(steps: Iterable[Step], folder: Path, minutes: float = MINUTES) -> dict[str, Any]:
-    """Run what is not done yet; ``folder/steps.json`` keeps what was, and is returned."""
+    """Run the steps that are not done yet; the contents of ``folder/steps.json``."""
     folder.mkdir(parents=True, exist_ok=True)
     record = folder / "steps.json"
     known: dict[str, Any] = json.loads(record.read_text("utf-8")) if record.exists() else {}
@@ -101,9 +102,13 @@ def go_through(steps: Iterable[Step], folder: Path, minutes: float = MINUTES) ->
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("step", nargs="*", help=", ".join(step.name for step in STEPS))
+    names = parser.parse_args().step or [step.name for step in STEPS]
     if not torch.cuda.is_available():
         sys.exit("error: this needs a CUDA device, and torch finds none here.")
-    names = sys.argv[1:] or [step.name for step in STEPS]
     if unknown := set(names) - {step.name for step in STEPS}:
         known = ", ".join(step.name for step in STEPS)
         sys.exit(f"error: there is no step {min(unknown)}; choose any of {known}.")

@@ -1,16 +1,14 @@
-"""What a text of many pairs costs, in seconds and memory, before and in its first steps:
+"""Measure what a large text costs:  python scripts/dev/large_text.py FOLDER PAIRS [key=value …]
 
-python scripts/dev/large_text.py FOLDER PAIRS [key=value …]
-
-The pairs are Multi30k's training text (data/multi30k), again and again, with a number after each
-sentence. They, the cache and the run stay in FOLDER. Give the command again, with another seed, for
-a start from the cache.
+Prints seconds and memory of each stage up to the first steps. The pairs are Multi30k's training
+text (data/multi30k), repeated, with a number after each sentence. The text, the cache and the run
+stay in FOLDER. The same command with another seed starts from the cache.
 """
 
+import argparse
 import gzip
 import itertools
 import resource
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,13 +21,14 @@ from hydra import compose, initialize_config_dir
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.data import load
 from wawa_transformer.data.text import TextTask
-from wawa_transformer.train import trainer
+from wawa_transformer.run.cli import validate
+from wawa_transformer.train import loop, trainer
 
 TEXT = CONFIG_DIR.parent / "data" / "multi30k"
 
 
 def make_text(folder: Path, pairs: int) -> None:
-    """Two files of as many lines."""
+    """Write two files of ``pairs`` lines each."""
     for side in ("en", "de"):
         path = folder / f"{pairs}.{side}"
         if path.exists():
@@ -41,7 +40,7 @@ def make_text(folder: Path, pairs: int) -> None:
 
 
 def memory() -> tuple[float, float]:
-    """MB of this process's own, and of the files it has mapped, that are in memory now."""
+    """MB in memory now: the process's own, and those of files it has mapped."""
     lines = Path("/proc/self/status").read_text().splitlines()
     found = dict(line.split(":") for line in lines)
     own, mapped = (int(found[key].split()[0]) / 1e3 for key in ("RssAnon", "RssFile"))
@@ -49,7 +48,7 @@ def memory() -> tuple[float, float]:
 
 
 class Stages:
-    """Prints what each stage took: seconds, those of the processor, and the most of its memory."""
+    """Prints each stage's seconds, seconds of the processor, and peak memory."""
 
     def __init__(self) -> None:
         self.own = self.mapped = 0.0
@@ -57,18 +56,18 @@ class Stages:
         threading.Thread(target=self.watch, daemon=True).start()
 
     def watch(self) -> None:
-        """Look at the memory ten times a second."""
+        """Update the peaks ten times a second."""
         while True:
             self.look()
             time.sleep(0.1)
 
     def look(self) -> None:
-        """Keep the most there has been."""
+        """Update the peaks."""
         own, mapped = memory()
         self.own, self.mapped = max(self.own, own), max(self.mapped, mapped)
 
     def done(self, stage: str) -> None:
-        """A line, and the next stage begins."""
+        """Print a line, and begin the next stage."""
         self.look()
         seconds, worked = time.perf_counter() - self.begun, time.process_time() - self.worked
         print(
@@ -80,7 +79,7 @@ class Stages:
         self.begun, self.worked = time.perf_counter(), time.process_time()
 
     def timed(self, stage: str, work: Callable[..., Any]) -> Callable[..., Any]:
-        """``work``, and a line after it."""
+        """``work``, which prints a line when it is done."""
 
         def both(*arguments: Any, **named: Any) -> Any:
             out = work(*arguments, **named)
@@ -91,18 +90,26 @@ class Stages:
 
 
 def main() -> None:
-    folder, pairs, *overrides = sys.argv[1:]
-    datasets.config.HF_DATASETS_CACHE = Path(folder) / "cache"
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    make_text(Path(folder), int(pairs))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("pairs", type=int)
+    parser.add_argument("overrides", nargs="*", metavar="key=value")
+    given = parser.parse_args()
+    folder, pairs = given.folder, given.pairs
+    datasets.config.HF_DATASETS_CACHE = folder / "cache"
+    folder.mkdir(parents=True, exist_ok=True)
+    make_text(folder, pairs)
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
         config = compose("config", [
             "task=text", f"task.data_dir={folder}", f"task.source={pairs}.en",
             f"task.target={pairs}.de", "task.vocab_size=6000", "trainer=text",
             "trainer.steps=20", "trainer.eval_every=20", "trainer.warmup=5", "trainer.device=cpu",
             "trainer.attention_maps=false", f"output_dir={folder}/results", "progress=false",
-            *overrides,
+            *given.overrides,
         ])  # fmt: skip
+    validate(config)
     stages = Stages()
     stages.done("libraries")
     encode, batches = load.tokenize_split, loop.batch_stream
@@ -120,7 +127,7 @@ def main() -> None:
     trainer.train(config)
     stages.done("the rest")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    print(f"most in memory at once, mapped files with it: {peak:,.0f} MB")
+    print(f"peak memory, mapped files included: {peak:,.0f} MB")
 
 
 if __name__ == "__main__":

@@ -11,14 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
-from wawa_transformer.train.results import operations
 
-from speed.model import training_step
+from speed.model import Products, ours, training_step
 from speed.timing import ratio, turns_of
 from wawa_transformer.fast.positional import rel_shift
 from wawa_transformer.model.masks import causal_mask
-from wawa_transformer.model.transformer import Transformer
-from wawa_transformer.run.device import peak_matmul_flops
+from wawa_transformer.train.trainer import peak_flops
 
 # What ``compile`` is told; nothing: the model stays as it is.
 WAYS: dict[str, dict[str, Any] | None] = {
@@ -44,24 +42,25 @@ def measure(device: torch.device) -> dict[str, float]:
 def steps(device: torch.device) -> dict[str, float]:
     """A training step in bf16 in each of :data:`WAYS`.
 
-    ``utilisation`` is the share of its time that its operations take in one large product.
+    ``mfu`` is the share of its time that its operations would take in one large matrix product.
     """
     found: dict[str, float] = {}
-    rate = peak_matmul_flops(device, bf16=True)
+    peak = peak_flops(device, bf16=True, fast=False)
     for name, (*sizes, batch, length, turns) in STEPS.items():
         ids = torch.randint(4, sizes[0], (batch, length), device=device)
-        count = operations(Transformer(sizes[0], *sizes, seed=0).to(device), [(ids, ids)])
+        with Products() as products:
+            training_step(ours(device, *sizes, fast=False), ids)()
         sides = {}
         for way, told in WAYS.items():
-            model = Transformer(sizes[0], *sizes, seed=0).to(device)
+            model = ours(device, *sizes, fast=False)
             if told is not None:
                 model.compile(**told)
-            sides[way] = training_step(model, ids, fast=True, bf16=True)
+            sides[way] = training_step(model, ids, bf16=True)
         taken = turns_of(sides, f"{name} step", turns)
         for way, seconds in taken.items():
             median = statistics.median(seconds)
             found[f"{name}_{way}_milliseconds"] = 1000 * median
-            found[f"{name}_{way}_utilisation"] = count / median / rate
+            found[f"{name}_{way}_mfu"] = products.flops / median / peak
             if way != "eager":
                 found[f"{name}_eager_over_{way}"] = ratio(taken["eager"], seconds)
     return found

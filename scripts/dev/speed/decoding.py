@@ -15,11 +15,10 @@ from speed.timing import compared, turns_of
 from wawa_transformer.common.special_ids import BOS, EOS
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.strategies import Beam
-from wawa_transformer.fast.linear import weights_stay
 from wawa_transformer.model.transformer import Transformer
+from wawa_transformer.train.load import place_model
 
 
-@weights_stay()  # as scripts/translate.py does; CTranslate2 lays them out as it loads
 def measure(device: torch.device) -> dict[str, float]:
     """Decoding of 32 ids from 32, shape S: one sentence and 32 at a time greedily, and with a beam.
 
@@ -27,7 +26,8 @@ def measure(device: torch.device) -> dict[str, float]:
     anew for each id.
     """
     vocab, *sizes = model.SHAPES["S"][:5]
-    ours = peers.like_marian(vocab, *sizes).to(device).eval()
+    ours = peers.like_marian(vocab, *sizes).eval()
+    place_model(ours, device, fast=True)
     length = 32
     found: dict[str, float] = {}
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:

@@ -16,10 +16,9 @@ import pandas as pd
 import torch
 from rich.progress import track
 
-from speed.model import training_step
+from speed.model import ours, training_step
 from speed.timing import ratio, turns_of
 from wawa_transformer.common.files import write_atomically
-from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.run.device import peak_memory
 from wawa_transformer.train.tracking import picture
@@ -111,9 +110,8 @@ def small_step(
     device: torch.device, length: int, batch: int = 1, width: int = 128, **pe: Any
 ) -> Callable[[], None]:
     """A training step of 2 + 2 layers."""
-    built = Transformer(32, 32, width, 2, 4, 4 * width, seed=0, **pe).to(device)
     ids = torch.randint(4, 32, (batch, length), device=device)
-    return training_step(built, ids, fast=True)
+    return training_step(ours(device, 32, width, 2, 4, 4 * width, **pe), ids)
 
 
 def memory_of(work: Callable[[], object], device: torch.device) -> float:

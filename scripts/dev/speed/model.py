@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -14,10 +14,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from speed import peers
 from speed.timing import compared, turns_of
 from wawa_transformer.data.batching import Batch
-from wawa_transformer.fast.linear import mkl_alone, product, suits_onednn
-from wawa_transformer.model.loss import cross_entropy, loss_and_nll
+from wawa_transformer.fast.linear import product, suits_onednn
+from wawa_transformer.model.loss import cross_entropy
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.model.transformer import Transformer
+from wawa_transformer.train.load import place_model
 
 # Vocabulary, d_model, layers, heads, d_ff, batch, length, turns.
 SHAPES = {
@@ -33,54 +34,59 @@ PEERS = {
 
 
 def measure(device: torch.device) -> dict[str, float]:
-    """A training step of ours beside those of others: sizes, dropout, AdamW alike.
+    """A training step of ours beside those of other libraries; sizes, dropout and AdamW alike.
 
-    ``bf16`` is ours under ``trainer.bf16``, ``mkl`` ours without :mod:`wawa_transformer.fast.linear`,
-    ``plain`` ours without its own dropout and loss as well; ``floor`` its matrix products and no
-    more, in fp32.
+    ``bf16`` is ours with ``trainer.bf16=true``, ``plain`` is ours with ``trainer.fast=false``.
+    ``floor`` is the matrix products of a step and nothing else, in fp32. All sides share a process,
+    so the C library keeps freed memory for all of them.
     """
     found: dict[str, float] = {}
     for name, (*sizes, batch, length, turns) in SHAPES.items():
-        vocab = sizes[0]
-        ids = torch.randint(4, vocab, (batch, length), device=device)
+        ids = torch.randint(4, sizes[0], (batch, length), device=device)
         ids[: batch // 2, length - 3 :] = 0
-        ours = Transformer(vocab, *sizes, seed=0).to(device)
         sides = {
-            "ours": training_step(ours, ids, fast=True),
-            "bf16": training_step(copy.deepcopy(ours), ids, fast=True, bf16=True),
-            "mkl": mkl_alone()(training_step(copy.deepcopy(ours), ids, fast=True)),
+            "ours": training_step(ours(device, *sizes), ids),
+            "bf16": training_step(ours(device, *sizes), ids, bf16=True),
         }
         for side, (package, build) in PEERS.items():
             if not peers.absent(package):
                 sides[side] = training_step(build(*sizes).to(device), ids)
-        sides["plain"] = mkl_alone()(training_step(plain(ours), ids))
-        sides["floor"] = floor(training_step(ours, ids), device)
+        sides["plain"] = training_step(ours(device, *sizes, fast=False), ids)
+        sides["floor"] = floor(sides["plain"], device)
         found |= compared(turns_of(sides, f"shape {name}", turns), f"{name}_")
     return found
 
 
-def training_step(built: nn.Module, ids: Tensor, **how: bool) -> Callable[[], None]:
+def ours(
+    device: torch.device, vocab: int, *sizes: int, fast: bool = True, **settings: Any
+) -> Transformer:
+    """Our model, placed on ``device`` as scripts/train.py places it."""
+    built = Transformer(vocab, vocab, *sizes, seed=0, **settings)
+    place_model(built, device, fast)
+    return built
+
+
+def training_step(built: nn.Module, ids: Tensor, bf16: bool = False) -> Callable[[], None]:
     """One step of AdamW on copying ``ids (B,S)``."""
-    return training_steps(built, [Batch(ids, ids, ids)], **how)
+    return training_steps(built, [Batch(ids, ids, ids)], bf16)
 
 
 def training_steps(
-    built: nn.Module, batches: Sequence[Batch], fast: bool = False, bf16: bool = False
+    built: nn.Module, batches: Sequence[Batch], bf16: bool = False
 ) -> Callable[[], None]:
-    """A step of AdamW on each of ``batches``; ``fast``: with the loss of scripts/train.py."""
+    """One step of AdamW on each of ``batches``; our loss for our model, torch's for a peer."""
     device = batches[0].source.device.type
     optimizer = torch.optim.AdamW(built.parameters(), fused=True)
 
     def steps() -> None:
         for batch in batches:
             with torch.autocast(device, torch.bfloat16, enabled=bf16):
-                if fast:
-                    mask = causal_mask(batch.target_in.size(1), device=batch.source.device)
-                    states = built(batch.source, batch.target_in, tgt_mask=mask, logits=False)
-                    weight: Tensor = built.output.weight  # type: ignore[assignment, union-attr]
-                    loss, _ = loss_and_nll(states, weight, batch.target_out)
+                source, target_in, target_out = batch.source, batch.target_in, batch.target_out
+                if isinstance(built, Transformer):
+                    mask = causal_mask(target_in.size(1), device=source.device)
+                    loss, _ = built(source, target_in, tgt_mask=mask, targets=target_out)
                 else:
-                    loss = cross_entropy(built(batch.source, batch.target_in), batch.target_out)
+                    loss = cross_entropy(built(source, target_in), target_out)
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -90,21 +96,17 @@ def training_steps(
     return steps
 
 
-def plain(ours: Transformer) -> Transformer:
-    """A copy of the model with dropout as torch has it."""
-    copied = copy.deepcopy(ours)
-    for module in copied.modules():
-        if isinstance(module, Dropout):
-            module.__class__ = nn.Dropout  # type: ignore[assignment]
-    return copied
-
-
 class Products(TorchDispatchMode):
-    """The shapes of every matrix product of a step; attention's are counted as its formulas."""
+    """The shapes of every matrix product of a plain model's step, with those inside attention."""
 
     def __init__(self) -> None:
         super().__init__()
         self.shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of all products."""
+        return sum(2 * math.prod(left) * right[-1] for left, right in self.shapes)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name.split("::")[1]
@@ -118,17 +120,14 @@ class Products(TorchDispatchMode):
             batch, rows, keys, width = query[0] * query[1], query[2], key[2], query[3]
             scores = ((batch, rows, width), (batch, width, keys))
             values = ((batch, rows, keys), (batch, keys, width))
-            # Two of each again: every product has a gradient on either side.
+            # Backward has two of each: a product has a gradient on either side.
             self.shapes += [scores, values] * (2 if backward else 1)
         return func(*args, **(kwargs or {}))
 
 
 def floor(step: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """The matrix products of ``step`` and nothing else, one after the other.
-
-    By the library that is the faster one.
-    """
-    with mkl_alone(), Products() as products:
+    """The matrix products of a plain model's ``step``, each by the faster library, in sequence."""
+    with Products() as products:
         step()
     made: dict[tuple[tuple[int, ...], ...], Callable[[], Tensor]] = {}
     for left, right in products.shapes:

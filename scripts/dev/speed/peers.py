@@ -103,7 +103,7 @@ def like_marian(vocab: int, d_model: int, layers: int, heads: int, d_ff: int) ->
     """Ours as Marian has it: post-norm, all sines before all cosines."""
     return Transformer(
         vocab, vocab, d_model, layers, heads, d_ff,
-        norm="post", pe_settings={"layout": "concatenated"}, seed=0,
+        norm="post", pe="sinusoid_design", pe_settings={"layout": "concatenated"}, seed=0,
     )  # fmt: skip
 
 

@@ -21,19 +21,20 @@ from speed.model import training_steps
 from speed.timing import ratio, turns_of
 from wawa_transformer.data import load
 from wawa_transformer.run.config import build_model
-from wawa_transformer.train import loop, setup
+from wawa_transformer.train import loop, setup, trainer
+from wawa_transformer.train.load import place_model
 
 RUN = ["task=reverse", "pe=sinusoidal"]
 TURNS = 5
 STEPS, STEP_TURNS = 20, 25  # of each encoding in a turn
 # What a run calls, by what it does there; what is called from inside another counts there alone.
 STAGES = (
-    ("data", setup, "data_of"),
-    ("steps", loop, "loop"),
-    ("validation", loop, "score_validation"),
+    ("data", setup, "load_data"),
+    ("steps", trainer, "train_loop"),
+    ("validation", loop, "validate"),
     ("saving", loop, "save_state"),
-    ("test", loop, "finish"),
-    ("pictures", loop, "show"),
+    ("test", trainer, "final_evaluation"),
+    ("pictures", trainer, "show"),
 )
 REST = "rest"
 
@@ -89,10 +90,11 @@ def steps(device: torch.device) -> dict[str, float]:
     data = load.load_data(first)
     stream = loop.batch_stream(data.train, first.trainer, first.seed, 0)
     batches = [batch.to(device) for [batch] in itertools.islice(stream, STEPS)]
-    sides = {
-        pe: training_steps(build_model(config, data.tokenizer).to(device), batches, fast=True)
-        for pe, config in configs.items()
-    }
+    sides = {}
+    for pe, config in configs.items():
+        model = build_model(config, data.tokenizer)
+        place_model(model, device, fast=True)
+        sides[pe] = training_steps(model, batches)
     taken = turns_of(sides, "steps", STEP_TURNS)
     return {
         f"{pe}_over_sinusoidal": ratio(seconds, taken["sinusoidal"])
@@ -111,7 +113,7 @@ def whole_runs(device: torch.device) -> dict[str, float]:
 
     def run(side: str, configs: Iterator[DictConfig]) -> None:
         with stages() as seconds:
-            loop.train(next(configs))
+            trainer.train(next(configs))
         parts[side].append(seconds)
 
     with tempfile.TemporaryDirectory() as folder:

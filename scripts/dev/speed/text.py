@@ -10,12 +10,11 @@ import torch
 from datasets import Dataset
 
 from speed import peers
-from speed.model import training_steps
+from speed.model import ours, training_steps
 from speed.timing import ratio, turns_of
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.data.batching import batch_indices, collate
 from wawa_transformer.data.load import Examples, RaggedSequences
-from wawa_transformer.model.transformer import Transformer
 
 # Positions that Multi30k's training captions take, EOS included: benchmarks/README.md.
 CAPTIONS = CONFIG_DIR.parent / "benchmarks" / "lengths" / "multi30k.csv"
@@ -41,12 +40,12 @@ def measure(device: torch.device) -> dict[str, float]:
     bucketed = [collate(pairs, indices).to(device) for indices in every]
     mixed = [collate(pairs, indices.tolist()).to(device) for indices in drawn]
 
-    ours, again, half = (Transformer(vocab, vocab, *sizes, seed=0).to(device) for _ in range(3))
+    first, second, half = (ours(device, vocab, *sizes) for _ in range(3))
     theirs = peers.TorchPeer(vocab, *sizes).to(device)
     sides = {
-        "ours": (training_steps(ours, bucketed, fast=True), bucketed),
-        "ours_bf16": (training_steps(half, bucketed, fast=True, bf16=True), bucketed),
-        "ours_mixed": (training_steps(again, mixed, fast=True), mixed),
+        "ours": (training_steps(first, bucketed), bucketed),
+        "ours_bf16": (training_steps(half, bucketed, bf16=True), bucketed),
+        "ours_mixed": (training_steps(second, mixed), mixed),
         "torch_mixed": (training_steps(theirs, mixed), mixed),
     }
     taken = turns_of({name: steps for name, (steps, _) in sides.items()}, "text", turns)
