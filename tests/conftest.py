@@ -52,7 +52,7 @@ def pytest_runtest_setup() -> None:
     torch.manual_seed(0)
 
 
-SEPARATOR = 5  # after which MODELS with ``restart`` begin to count anew
+SEPARATOR = 5  # after which MODELS with ``reset_token`` begin to count anew
 RELATIVE = sorted(kind for kind, cls in ENCODINGS.items() if cls.relative)
 ABSOLUTE = sorted(
     kind for kind, cls in ENCODINGS.items() if cls.uses_positions and not cls.relative
@@ -64,33 +64,33 @@ MODELS: dict[str, dict[str, Any]] = {
     "sinusoidal_t5": {"pe": "sinusoidal", "cross": "t5"},
     "none_shaw": {"pe": "none", "cross": "shaw"},
     **{
-        f"{kind}_{origin}": {"pe": kind, "counting": PositionIds(origin=origin)}
+        f"{kind}_{origin}": {"pe": kind, "position_ids": PositionIds(origin=origin)}
         for kind in ABSOLUTE
         for origin in ("end", "both")
     },
     **{
         f"{kind}_cross_{origin}": {
-            "pe": kind, "cross": "same", "counting": PositionIds(origin=origin)
+            "pe": kind, "cross": "same", "position_ids": PositionIds(origin=origin)
         }
         for kind in RELATIVE
         for origin in ("end", "both")
     },
     **{
-        f"{kind}_moved": {"pe": kind, "counting": PositionIds(moved=9, origin="end")}
+        f"{kind}_moved": {"pe": kind, "position_ids": PositionIds(max_shift=9, origin="end")}
         for kind in ABSOLUTE
     },
     **{
-        f"{kind}_randomized": {"pe": kind, "counting": PositionIds(randomized=40, stride=3)}
+        f"{kind}_randomized": {"pe": kind, "position_ids": PositionIds(random_positions=40, stride=3)}
         for kind in (*ABSOLUTE, *RELATIVE)
     },
     **{
         f"{kind}_{origin}_restart": {
-            "pe": kind, "counting": PositionIds(restart=SEPARATOR, origin=origin)
+            "pe": kind, "position_ids": PositionIds(reset_token=SEPARATOR, origin=origin)
         }
         for kind in ABSOLUTE
         for origin in PositionIds.ORIGINS
     },
-    "rotary_restart": {"pe": "rotary", "counting": PositionIds(restart=SEPARATOR)},
+    "rotary_restart": {"pe": "rotary", "position_ids": PositionIds(reset_token=SEPARATOR)},
 }  # fmt: skip
 
 
