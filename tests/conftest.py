@@ -25,6 +25,7 @@ from omegaconf import DictConfig
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
+from wawa_transformer.run import cli  # noqa: F401  (it tells Hydra the schemas)
 
 SCRIPTS = CONFIG_DIR.parent / "scripts"
 # A run of about a second: small data, few steps, short tests.

@@ -34,7 +34,7 @@ from wawa_transformer.lab.rules import Rule
 from wawa_transformer.lab.tables import overall_table, reach_table
 from wawa_transformer.run.config import StudyConfig
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train import checkpoint
+from wawa_transformer.train.load import load_model
 from wawa_transformer.train.trainer import train
 
 ENCODINGS = ("sinusoidal", "learned", "none")
@@ -805,7 +805,7 @@ def test_what_each_answered_and_where_it_looked_is_computed_from_the_weights(
     assert found is not None and (found.task, found.seed) == ("reverse", 1)
     assert [example.length for example in found.each] == [2, 4]  # 7 is past the longest test
     for run in runs[1:]:
-        model, tokenizer, config = checkpoint.load_model(run)
+        model, tokenizer, config = load_model(run)
         for example in found.each:
             ids = torch.tensor([[*tokenizer.encode(example.source).ids, EOS]])
             answer = greedy(model, ids, 20)[0].tolist()

@@ -32,7 +32,7 @@ from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.positional.base import EncodingContext
 from wawa_transformer.positional.t5 import T5Buckets
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train import checkpoint
+from wawa_transformer.train.load import load_model
 from wawa_transformer.train.trainer import train
 
 # Settings of their own, so that a default in the page's code would not do.
@@ -101,7 +101,7 @@ def test_the_page_computes_the_logits_of_torch(
     document = browser(asking(page, script).as_uri() + "#lang=en")
     known = models(page)
     for run, logits in zip(known, said(document), strict=True):
-        model, tokenizer, _ = checkpoint.load_model(answers[run["pe"]])
+        model, tokenizer, _ = load_model(answers[run["pe"]])
         if run["pe"] == "sinusoidal":
             for encoding in (model.src_position, model.tgt_position):
                 for pair in off:

@@ -15,7 +15,7 @@ from werkzeug.test import Client
 from wawa_transformer.decode.strategies import Greedy
 from wawa_transformer.lesson.serve import Served, application
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train import checkpoint
+from wawa_transformer.train.load import load_model
 from wawa_transformer.train.trainer import train
 
 LOCAL = ["127.0.0.1", "localhost"]
@@ -28,7 +28,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> list[Served]:
     for settings in ([], ["pe=learned", "pe.max_len=7"]):
         config = configure(*TINY, *settings, f"output_dir={tmp_path_factory.mktemp('runs')}")
         train(config)
-        out.append(Served(Run.of(config), *checkpoint.load_model(Run.of(config))[:2]))
+        out.append(Served(Run.of(config), *load_model(Run.of(config))[:2]))
     return out
 
 

@@ -172,7 +172,7 @@ def test_the_rows_of_a_batch_are_dealt_out(rows: int, world: int) -> None:
     """Each to one process; who gets none has a row to run and nothing to learn from it."""
     ids = torch.arange(4, 4 + rows * 2).view(rows, 2)
     batch = Batch(ids, ids, ids)
-    parts = [batch.part(rank, world) for rank in range(world)]
+    parts = [batch.shard(rank, world) for rank in range(world)]
     assert all(len(part.source) for part in parts)
     assert sum(part.target_tokens for part in parts) == batch.target_tokens
     taught = torch.cat([part.target_out[part.target_out[:, 0] != PAD] for part in parts])

@@ -32,6 +32,7 @@ from omegaconf import DictConfig
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from wawa_transformer.common.schema import UserError, choose, setting, typed
+from wawa_transformer.data import scan  # noqa: F401  (its task is known from here on)
 from wawa_transformer.data.tasks import SPECIAL_TOKENS, TASKS, Task
 
 LONGEST_LINE = 10**6  # bytes
