@@ -229,7 +229,9 @@ def test_a_finished_run_is_found_not_trained_again(tiny) -> None:
 def test_distances_that_training_never_shows_are_named(tiny, capsys) -> None:
     """A relative window wider than the data is a warning with its consequence, not an error."""
     train(tiny("pe=shaw", "pe.max_distance=30", "trainer.steps=5"))
-    said = "warning: pe.max_distance=30 reaches past the farthest distance in the training data, 4: "
+    said = (
+        "warning: pe.max_distance=30 reaches past the farthest distance in the training data, 4: "
+    )
     assert re.search(said + ".* set pe.max_distance=4 or less", capsys.readouterr().err)
     train(tiny("pe=shaw", "pe.max_distance=4", "trainer.steps=5"))
     assert "warning" not in capsys.readouterr().err

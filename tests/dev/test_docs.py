@@ -25,14 +25,13 @@ import torch
 import yaml
 from conftest import SCRIPTS, TINY, configure, warm_python
 
-from wawa_transformer import Transformer
+from wawa_transformer import PositionalEncoding, Transformer
 from wawa_transformer.__main__ import overview
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.text import build_task
 from wawa_transformer.lab import answers, tables
 from wawa_transformer.lab.conditions import Alike, over_sentences
 from wawa_transformer.lab.intervals import Estimate
-from wawa_transformer.positional.sinusoidal import sinusoid_table
 
 ROOT = SCRIPTS.parent
 CLAIMS = yaml.safe_load((ROOT / "docs" / "claims.yaml").read_text(encoding="utf-8"))
@@ -722,7 +721,7 @@ def test_the_code_of_a_chapter_holds(page: str) -> None:
     names: dict[str, torch.Tensor] = {}
     exec(compile(code, f"{page}.md", "exec"), names)
     if page == "encoding":
-        torch.testing.assert_close(names["table"], sinusoid_table(10, 8)[0], atol=1e-6, rtol=0)
+        torch.testing.assert_close(names["table"], PositionalEncoding(8, 10).pe[0], atol=1e-6, rtol=0)
     else:
         assert code.count("assert ") >= 4
 

@@ -131,7 +131,9 @@ def test_ctrl_c_is_no_mistake_of_anybodys(
 def test_every_encoding_has_a_configuration_file() -> None:
     """A class without a YAML file could not be chosen on the command line."""
     files = (CONFIG_DIR / "pe").glob("**/*.yaml")
-    assert {yaml.safe_load(path.read_text()).get("kind", path.stem) for path in files} >= {*ENCODINGS}
+    assert {yaml.safe_load(path.read_text()).get("kind", path.stem) for path in files} >= {
+        *ENCODINGS
+    }
 
 
 def test_a_run_directory_is_named_by_what_is_computed() -> None:
