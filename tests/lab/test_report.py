@@ -706,7 +706,7 @@ RULE = {
 
 def judged_report(folder: Path, runs: list[Run], **rule: Any) -> tuple[str, str]:
     """The Markdown page of a study with a rule, and the first paragraph of the HTML page."""
-    study = OmegaConf.merge(OmegaConf.structured(StudyConfig), {"judged": RULE | rule})
+    study = OmegaConf.merge(OmegaConf.structured(StudyConfig), {"rule": RULE | rule})
     names = ([*dict.fromkeys(getattr(run, each) for run in runs)] for each in ("pe", "task"))
     made = Rule.of(study, *names, 5)  # type: ignore[arg-type]
     page = write_report(folder, runs, "Judged", "compare", "Are they?", (), made)

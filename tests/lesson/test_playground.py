@@ -37,7 +37,7 @@ from wawa_transformer.train.trainer import train
 
 # Settings of their own, so that a default in the page's code would not do.
 SETTINGS = {
-    "sinusoidal": ["++pe.base=50", "++pe.position_scale=1.5"],
+    "sinusoidal": [],
     "learned": [],
     "none": [],
     "rotary": ["++pe.base=30", "++pe.position_scale=2"],
@@ -196,8 +196,8 @@ def test_it_fetches_nothing(page: Path) -> None:
     ("settings", "expected"),
     [
         (["task=cumsum"], "is of task=cumsum; the page knows letters, copy, reverse, sort"),
-        (["pe=sinusoid/linear"], "was trained with pe.spacing, for which the page has no code"),
-        (["pe.origin=end"], "was trained with a counting of its own"),
+        (["pe=sinusoid/linear"], "has pe=sinusoid_design; the page knows sinusoidal, learned"),
+        (["pe.origin=end"], "was trained with position ids of its own"),
         (["pe=learned", "pe.max_len=20"], "a table of pe.max_len=20; the page asks for 41"),
         (["model.d_model=128", "model.d_ff=512"], "and a page should carry 200,000 of a model"),
     ],
