@@ -57,7 +57,8 @@ def decide(*cases: bool) -> str:
 
 def table(length: int, d_model: int, **design: Any) -> Tensor:
     """The encoding in float64, ``(length, d_model)``."""
-    return sinusoid(torch.arange(length), d_model, **design)
+    angles = [torch.arange(length)[:, None] * w for w in frequencies(d_model, **design)]
+    return torch.stack((angles[0].sin(), angles[1].cos()), -1).flatten(1)
 
 
 def gram(distances: np.ndarray, d_model: int) -> np.ndarray:

@@ -182,7 +182,7 @@ def write_files(run: Run, validation: list[dict[str, Any]], **result: Any) -> No
     common = {
         "task": run.task, "pe": run.pe, "seed": run.seed, "steps": 500,
         "settings": {"pe": {"init_std": 1.0} if run.pe == "learned" else {}},
-        "parameters": 123_456, "flops_per_step": None, "utilisation": 0.1234,
+        "parameters": 123_456, "flops_per_step": None, "mfu": 0.1234,
         "tokens_per_second": 25_000.0, "seconds": 10.0, "peak_memory_mb": 300.0,
         "device": "cpu", "threads": 1,
         "versions": {"python": "3.11.2", "torch": "2.13.0"}, "finished": "2025-01-01T12:00:00",
