@@ -27,7 +27,7 @@ from wawa_transformer import PositionalEncoding, Transformer
 from wawa_transformer.positional import build_encoding
 from wawa_transformer.positional.base import EncodingContext, consecutive
 from wawa_transformer.positional.sinusoid_designs import frequencies
-from wawa_transformer.positional.sinusoidal import sinusoid, sinusoid_table
+from wawa_transformer.positional.sinusoidal import sinusoid
 from wawa_transformer.train.tracking import attention_maps
 
 PROJECT = SCRIPTS / "dev"
@@ -57,7 +57,8 @@ def decide(*cases: bool) -> str:
 
 def table(length: int, d_model: int, **design: Any) -> Tensor:
     """The encoding in float64, ``(length, d_model)``."""
-    return sinusoid(torch.arange(length), d_model, **design)
+    angles = [torch.arange(length)[:, None] * w for w in frequencies(d_model, **design)]
+    return torch.stack((angles[0].sin(), angles[1].cos()), -1).flatten(1)
 
 
 def gram(distances: np.ndarray, d_model: int) -> np.ndarray:
@@ -110,7 +111,7 @@ def agrees(printed: Iterable[str], values: Iterable[float], form: str) -> bool:
 
 @check
 def formula_f64() -> Checked:
-    ours = sinusoid_table(5000, 64)[0, 0::7].double()
+    ours = PositionalEncoding(64, 5000).pe[0, 0::7].double()
     formula = torch.tensor(
         [
             [
@@ -233,7 +234,7 @@ def wavelengths() -> Checked:
 def unique() -> Checked:
     # The first pair is the angle p itself: p ≡ q modulo 2π has no integer solution but p = q.
     distance, apart = closest(5000, frequencies(2)[0])
-    rows = len(torch.unique(sinusoid_table(5000, 64)[0], dim=0))
+    rows = len(torch.unique(PositionalEncoding(64, 5000).pe[0], dim=0))
     distinct = rows == 5000 and distance > 1e-7  # float64 sees far smaller ones
     return {"closest2": distance, "apart2": apart}, {
         "000-05": decide(distinct),
@@ -335,7 +336,7 @@ def buffer() -> Checked:
     optimizer.step()
     moved = all(not torch.equal(before[name], value) for name, value in model.named_parameters())
     model_pe: Any = model.src_position
-    fixed = torch.equal(model_pe.pe, sinusoid_table(5000, 16))
+    fixed = torch.equal(model_pe.pe, PositionalEncoding(16, 5000).pe)
 
     class Note(nn.Module):
         pe: Tensor
@@ -351,7 +352,7 @@ def buffer() -> Checked:
         return module.pe.grad
 
     parameters = sum(p.numel() for p in encoding.parameters())
-    added = torch.equal(encoding(x), x + sinusoid_table(7, 16))
+    added = torch.equal(encoding(x), x + PositionalEncoding(16, 7).pe)
     return {"parameters": float(parameters)}, {
         "000-10": decide(moved and fixed),
         "002-08": decide(tuple(Note().pe.shape) == tuple(encoding.pe.shape) == (1, 50, 16)),
@@ -432,7 +433,7 @@ def precision() -> Checked:
         found[f"{name}_frequency"] = float(((way.double() - exact) / exact).abs().max())
         for length in (512, 5000, 100_000):
             found[f"{name}{length}"] = float(torch.cat(off[name])[:length].max())
-    table_of_ours = sinusoid_table(100_000, 512)[0, 99_000:, 0::2].double()
+    table_of_ours = PositionalEncoding(512, 100_000).pe[0, 99_000:, 0::2].double()
     ours = (table_of_ours - sinusoid(torch.arange(99_000, 100_000), 512)[:, 0::2]).abs().max()
     found["ours"] = max(float(ours), float(torch.cat(off["ours"]).max()))
     lengths = (512, 5000, 100_000)
@@ -805,7 +806,7 @@ def permutation() -> Checked:
 def lowprec() -> Checked:
     exact = table(5000, 512)[:, 0::2]
     found = {}
-    rounded = sinusoid_table(5000, 512)[0].bfloat16()[:, 0::2]
+    rounded = PositionalEncoding(512, 5000).pe[0].bfloat16()[:, 0::2]
     found["rounded"] = float((rounded.double() - exact).abs().max())
     enough = []
     for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):

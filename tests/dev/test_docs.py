@@ -25,14 +25,13 @@ import torch
 import yaml
 from conftest import SCRIPTS, TINY, configure, warm_python
 
-from wawa_transformer import Transformer
+from wawa_transformer import PositionalEncoding, Transformer
 from wawa_transformer.__main__ import overview
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.text import build_task
 from wawa_transformer.lab import answers, tables
 from wawa_transformer.lab.conditions import Alike, over_sentences
 from wawa_transformer.lab.intervals import Estimate
-from wawa_transformer.positional.sinusoidal import sinusoid_table
 
 ROOT = SCRIPTS.parent
 CLAIMS = yaml.safe_load((ROOT / "docs" / "claims.yaml").read_text(encoding="utf-8"))
@@ -68,14 +67,13 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     page = "docs/tutorial.md"
     encoding, task, metric = blocks(page, "python")
     package = folder / "wawa_transformer"
-    for name, code in (("relative", encoding), ("tasks", task)):
-        with (package / f"{name}.py").open("a", encoding="utf-8") as module:
-            module.write(f"\n\n{code}")
+    (package / "positional" / "learned_slopes.py").write_text(encoding, encoding="utf-8")
+    with (package / "data" / "tasks.py").open("a", encoding="utf-8") as module:
+        module.write(f"\n\n{task}")
     [metric] = re.findall(r"^    Metric.*\n", metric, flags=re.M)
-    text = (package / "evaluation.py").read_text(encoding="utf-8")
-    before, after = text.split(")\nSHOWN", 1)
-    evaluation = f"{before}{metric})\nSHOWN{after}"
-    (package / "evaluation.py").write_text(evaluation, encoding="utf-8")
+    path = package / "train" / "evaluation.py"
+    before, after = path.read_text(encoding="utf-8").split(")\nSHOWN", 1)
+    path.write_text(f"{before}{metric})\nSHOWN{after}", encoding="utf-8")
     text = (ROOT / page).read_text(encoding="utf-8")
     files = re.findall(r"`(configs/\S+\.yaml)`[^`]*```yaml\n(.*?)^```$", text, flags=re.M | re.S)
     assert len(files) == len(blocks(page, "yaml")) == 3
@@ -722,7 +720,8 @@ def test_the_code_of_a_chapter_holds(page: str) -> None:
     names: dict[str, torch.Tensor] = {}
     exec(compile(code, f"{page}.md", "exec"), names)
     if page == "encoding":
-        torch.testing.assert_close(names["table"], sinusoid_table(10, 8)[0], atol=1e-6, rtol=0)
+        table = PositionalEncoding(8, 10).pe[0]
+        torch.testing.assert_close(names["table"], table, atol=1e-6, rtol=0)
     else:
         assert code.count("assert ") >= 4
 

@@ -34,7 +34,7 @@ from wawa_transformer.lab.rules import Rule
 from wawa_transformer.lab.tables import overall_table, reach_table
 from wawa_transformer.run.config import StudyConfig
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train import checkpoint
+from wawa_transformer.train.load import load_model
 from wawa_transformer.train.trainer import train
 
 ENCODINGS = ("sinusoidal", "learned", "none")
@@ -182,7 +182,7 @@ def write_files(run: Run, validation: list[dict[str, Any]], **result: Any) -> No
     common = {
         "task": run.task, "pe": run.pe, "seed": run.seed, "steps": 500,
         "settings": {"pe": {"init_std": 1.0} if run.pe == "learned" else {}},
-        "parameters": 123_456, "flops_per_step": None, "utilisation": 0.1234,
+        "parameters": 123_456, "flops_per_step": None, "mfu": 0.1234,
         "tokens_per_second": 25_000.0, "seconds": 10.0, "peak_memory_mb": 300.0,
         "device": "cpu", "threads": 1,
         "versions": {"python": "3.11.2", "torch": "2.13.0"}, "finished": "2025-01-01T12:00:00",
@@ -706,7 +706,7 @@ RULE = {
 
 def judged_report(folder: Path, runs: list[Run], **rule: Any) -> tuple[str, str]:
     """The Markdown page of a study with a rule, and the first paragraph of the HTML page."""
-    study = OmegaConf.merge(OmegaConf.structured(StudyConfig), {"judged": RULE | rule})
+    study = OmegaConf.merge(OmegaConf.structured(StudyConfig), {"rule": RULE | rule})
     names = ([*dict.fromkeys(getattr(run, each) for run in runs)] for each in ("pe", "task"))
     made = Rule.of(study, *names, 5)  # type: ignore[arg-type]
     page = write_report(folder, runs, "Judged", "compare", "Are they?", (), made)
@@ -805,7 +805,7 @@ def test_what_each_answered_and_where_it_looked_is_computed_from_the_weights(
     assert found is not None and (found.task, found.seed) == ("reverse", 1)
     assert [example.length for example in found.each] == [2, 4]  # 7 is past the longest test
     for run in runs[1:]:
-        model, tokenizer, config = checkpoint.load_model(run)
+        model, tokenizer, config = load_model(run)
         for example in found.each:
             ids = torch.tensor([[*tokenizer.encode(example.source).ids, EOS]])
             answer = greedy(model, ids, 20)[0].tolist()

@@ -52,7 +52,7 @@ def rule_of(
     given = {"claim": "It helps.", "measures": {"exact_match": 0.01}}
     given |= {"supported": list(supported), "refuted": list(refuted)} | rule
     study = OmegaConf.merge(
-        OmegaConf.structured(StudyConfig), {"judged": given, "pairs": list(pairs)}
+        OmegaConf.structured(StudyConfig), {"rule": given, "pairs": list(pairs)}
     )
     return Rule.of(study, list(encodings), list(tasks), seeds)  # type: ignore[arg-type]
 
@@ -323,7 +323,7 @@ def test_a_task_has_what_is_asked_of_it() -> None:
     def check(condition: dict[str, Any], name: str, **rule: Any) -> None:
         given = {"supported": [condition], "refuted": [condition | {"most": 0}]} | rule
         study = {"claim": "It.", **given}
-        made = OmegaConf.merge(OmegaConf.structured(StudyConfig), {"judged": study})
+        made = OmegaConf.merge(OmegaConf.structured(StudyConfig), {"rule": study})
         Rule.of(made, list("ab"), [name, "sort"], 2).check_tasks(tasks)  # type: ignore[arg-type]
 
     one = {"tasks": ["letters"]}

@@ -179,7 +179,7 @@ def test_a_run_whose_process_dies_twice_is_reported(tmp_path: Path) -> None:
     plant = tmp_path / "sitecustomize.py"
     plant.write_text(
         "import os, signal\n"
-        "import wawa_transformer.train.loop as training\n"
+        "import wawa_transformer.train.trainer as training\n"
         "real = training.train\n"
         "def train(config, patience=0.0):\n"
         "    if config.pe.name == 'alibi': os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -15,7 +15,7 @@ from wawa_transformer.lesson import pictures
 from wawa_transformer.positional.alibi import alibi_slopes
 from wawa_transformer.positional.base import EncodingContext, consecutive
 from wawa_transformer.positional.rotary import Rotary
-from wawa_transformer.positional.sinusoidal import sinusoid
+from wawa_transformer.positional.sinusoid_designs import frequencies
 from wawa_transformer.positional.t5 import T5Buckets
 
 
@@ -62,7 +62,9 @@ def test_the_page_computes_what_the_module_computes(spacing: str, explorer: Path
     p, k, d = 37, 12, 32
     url = f"{explorer.as_uri()}#lang=en&d_model={d}&position={p}&distance={k}&spacing={spacing}"
     page = browser(url)
-    rows = sinusoid(torch.tensor([p, p + k]), d, spacing=spacing)
+    position = torch.tensor([[p], [p + k]], dtype=torch.float64)
+    sine, cosine = frequencies(d, spacing=spacing)
+    rows = torch.stack(((position * sine).sin(), (position * cosine).cos()), -1).flatten(1)
     first = ", ".join(f"{value:.4f}" for value in rows[0, :4].tolist())
     similarity = float(torch.cosine_similarity(rows[0], rows[1], dim=0))
     inside = re.search(r'<p id="score"[^>]*>([^<]*)', page)

@@ -32,12 +32,12 @@ from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.positional.base import EncodingContext
 from wawa_transformer.positional.t5 import T5Buckets
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train import checkpoint
+from wawa_transformer.train.load import load_model
 from wawa_transformer.train.trainer import train
 
 # Settings of their own, so that a default in the page's code would not do.
 SETTINGS = {
-    "sinusoidal": ["++pe.base=50", "++pe.position_scale=1.5"],
+    "sinusoidal": [],
     "learned": [],
     "none": [],
     "rotary": ["++pe.base=30", "++pe.position_scale=2"],
@@ -101,7 +101,7 @@ def test_the_page_computes_the_logits_of_torch(
     document = browser(asking(page, script).as_uri() + "#lang=en")
     known = models(page)
     for run, logits in zip(known, said(document), strict=True):
-        model, tokenizer, _ = checkpoint.load_model(answers[run["pe"]])
+        model, tokenizer, _ = load_model(answers[run["pe"]])
         if run["pe"] == "sinusoidal":
             for encoding in (model.src_position, model.tgt_position):
                 for pair in off:
@@ -196,8 +196,8 @@ def test_it_fetches_nothing(page: Path) -> None:
     ("settings", "expected"),
     [
         (["task=cumsum"], "is of task=cumsum; the page knows letters, copy, reverse, sort"),
-        (["pe=sinusoid/linear"], "was trained with pe.spacing, for which the page has no code"),
-        (["pe.origin=end"], "was trained with a counting of its own"),
+        (["pe=sinusoid/linear"], "has pe=sinusoid_design; the page knows sinusoidal, learned"),
+        (["pe.origin=end"], "was trained with position ids of its own"),
         (["pe=learned", "pe.max_len=20"], "a table of pe.max_len=20; the page asks for 41"),
         (["model.d_model=128", "model.d_ff=512"], "and a page should carry 200,000 of a model"),
     ],

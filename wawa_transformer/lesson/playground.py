@@ -116,8 +116,7 @@ def portable(run: Run) -> dict[str, Any]:
         "task": task.kind,
         "pe": run.pe,
         "kind": kind,
-        # The page has one function for all sinusoids; the paper's takes no settings.
-        "settings": {"base": 10000.0, "position_scale": 1.0, **settings},
+        "settings": settings,
         "d_model": model.d_model,
         "heads": model.num_heads,
         "layers": model.num_layers,

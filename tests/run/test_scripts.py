@@ -49,12 +49,12 @@ def test_a_mistake_of_ours_keeps_its_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Through Hydra and back: the error itself, and that it is none of the user's."""
-    import wawa_transformer.training as training
+    from wawa_transformer.train import trainer
 
     def mistaken(config: DictConfig) -> None:
         raise KeyError("a bug")
 
-    monkeypatch.setattr(training, "train", mistaken)
+    monkeypatch.setattr(trainer, "train", mistaken)
     monkeypatch.setattr(sys, "argv", ["train.py", *TINY, f"output_dir={tmp_path}"])
     with pytest.raises(KeyError) as caught:
         runpy.run_path(str(SCRIPTS / "train.py"), run_name="__main__")

@@ -169,7 +169,7 @@ def test_rows_that_fill_a_batch_say_nothing() -> None:
     task = TASKS["reverse"](train_size=5, max_length=7)
     data = task.dataset(0)
     examples = tokenize_split(data["train"], task.tokenizer(data))
-    plain, full = collate(examples, [0, 1, 2]), collate(examples, [0, 1, 2], 16).filled(5)
+    plain, full = collate(examples, [0, 1, 2]), collate(examples, [0, 1, 2], 16).pad_rows(5)
     assert full.source.shape == full.target_in.shape == full.target_out.shape == (5, 16)
     assert full.target_tokens == plain.target_tokens
     model = Transformer(14, 14, 16, 1, 2, 32, dropout=0.0, seed=0).double()

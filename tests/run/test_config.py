@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from conftest import configure
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
@@ -103,9 +104,9 @@ def test_keys_of_every_encoding_reach_the_model() -> None:
     model = build_model(configure(*given), WORDS)
     assert model.cross_position.kind == "t5"
     assert model.cross_position.table.shape == (16, 4)  # 16 buckets, as the file says
-    assert model.counting == PositionIds(origin="end", randomized=90, stride=2)
+    assert model.position_ids == PositionIds(origin="end", random_positions=90, stride=2)
     other = build_model(configure("pe=learned", "pe.cross=shaw", "pe.max_shift=4"), WORDS)
-    assert other.cross_position.kind == "shaw" and other.counting == PositionIds(moved=4)
+    assert other.cross_position.kind == "shaw" and other.position_ids == PositionIds(max_shift=4)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,10 @@ def test_ctrl_c_is_no_mistake_of_anybodys(
 
 def test_every_encoding_has_a_configuration_file() -> None:
     """A class without a YAML file could not be chosen on the command line."""
-    assert {path.stem for path in (CONFIG_DIR / "pe").glob("*.yaml")} >= set(ENCODINGS)
+    files = (CONFIG_DIR / "pe").glob("**/*.yaml")
+    assert {yaml.safe_load(path.read_text()).get("kind", path.stem) for path in files} >= {
+        *ENCODINGS
+    }
 
 
 def test_a_run_directory_is_named_by_what_is_computed() -> None:

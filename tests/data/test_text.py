@@ -29,7 +29,7 @@ from wawa_transformer.data.load import tokenize_split
 from wawa_transformer.data.text import TextTask, build_task, read_sentences, stored
 from wawa_transformer.decode.translation import translate
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train import checkpoint
+from wawa_transformer.train.load import load_model
 from wawa_transformer.train.trainer import train
 
 DATA = CONFIG_DIR.parent / "data"
@@ -452,12 +452,12 @@ def test_a_text_run_ends_with_bleu_and_needs_no_text_to_translate(
     assert "tok:13a" in translation["signature"] and "version:" in translation["signature"]
     run = Run.of(config)
     test = build_task(config).dataset(0)["test"]
-    model, tokenizer, _ = checkpoint.load_model(run)
+    model, tokenizer, _ = load_model(run)
     examples = tokenize_split(test, tokenizer)
     for path in (*tmp_path.glob("sample.*"), cache):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     elsewhere = Run.at(shutil.move(run.directory, tmp_path / "elsewhere"))
-    model, tokenizer, _ = checkpoint.load_model(elsewhere)
+    model, tokenizer, _ = load_model(elsewhere)
     found = translate(model, tokenizer, examples)
     assert found == read_lines(elsewhere.translations_file) and len(found) == 20
 

@@ -29,8 +29,8 @@ from wawa_transformer.data.batching import Batch
 from wawa_transformer.run import distributed
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import Stopped
-from wawa_transformer.train import checkpoint, evaluation, setup
-from wawa_transformer.train.setup import prepare
+from wawa_transformer.train import checkpoint, evaluation, loop, setup
+from wawa_transformer.train.setup import TrainState, build_state
 from wawa_transformer.train.trainer import train
 
 
@@ -144,13 +144,13 @@ def test_a_run_of_two_processes_that_was_stopped_ends_with_the_same_bits(
         return configure(*TINY, *given, f"output_dir={tmp_path}/{name}")
 
     def stops() -> None:
-        save = setup.save_state
+        save = loop.save_state
 
         def save_once(*arguments: Any, **words: Any) -> None:
             save(*arguments, **words)
             raise Stopped("in a test")
 
-        setup.save_state = save_once
+        loop.save_state = save_once
         with pytest.raises(Stopped):
             train(begun("stopped"))
 
@@ -172,7 +172,7 @@ def test_the_rows_of_a_batch_are_dealt_out(rows: int, world: int) -> None:
     """Each to one process; who gets none has a row to run and nothing to learn from it."""
     ids = torch.arange(4, 4 + rows * 2).view(rows, 2)
     batch = Batch(ids, ids, ids)
-    parts = [batch.part(rank, world) for rank in range(world)]
+    parts = [batch.shard(rank, world) for rank in range(world)]
     assert all(len(part.source) for part in parts)
     assert sum(part.target_tokens for part in parts) == batch.target_tokens
     taught = torch.cat([part.target_out[part.target_out[:, 0] != PAD] for part in parts])
@@ -184,15 +184,15 @@ def test_each_example_is_scored_by_one_process(tiny, monkeypatch: pytest.MonkeyP
     config = tiny()
     run = Run.of(config)
     run.directory.mkdir(parents=True)
-    loop = prepare(config, run)
+    state = build_state(config, run, None)
     monkeypatch.setattr(evaluation, "BATCH_TOKENS", 16)  # so that there are several batches
-    whole = evaluation.evaluate(loop.model, loop.data.test)
+    whole = evaluation.evaluate(state.model, state.data.test)
     parts = []
     for rank in range(3):
         monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
         monkeypatch.setattr(distributed, "world_size", lambda: 3)
         monkeypatch.setattr(distributed, "all_reduce_sum", lambda values: values)
-        parts.append(evaluation.evaluate(loop.model, loop.data.test))
+        parts.append(evaluation.evaluate(state.model, state.data.test))
     for name, values in whole.items():
         np.testing.assert_array_equal(sum(part[name] for part in parts), values, err_msg=name)
         assert all(part[name].sum() < values.sum() or not values.sum() for part in parts)
@@ -205,33 +205,29 @@ def test_each_process_draws_masks_of_its_own_and_finds_them_again(
     config = tiny("trainer.steps=9", "model.dropout=0.1")
     run = Run.of(config)
     run.directory.mkdir(parents=True)
-    prepare(config, run)
-    first = torch.get_rng_state()
-    monkeypatch.setattr(distributed, "world_size", lambda: 2)
-    monkeypatch.setattr(distributed, "barrier", lambda: None)
-    monkeypatch.setattr(distributed, "rank", lambda: 1)
-    loop = prepare(config, run)
+
+    def of_process(rank: int, world_size: int) -> TrainState:
+        monkeypatch.setattr(distributed, "rank", lambda: rank)
+        monkeypatch.setattr(distributed, "world_size", lambda: world_size)
+        return setup.restore(config, run)
+
+    of_process(0, 1)
+    alone = torch.get_rng_state()
+    of_process(1, 2)
     second = torch.get_rng_state()
-    assert not torch.equal(first, second)
+    state = of_process(0, 2)
+    first = torch.get_rng_state()
+    assert torch.equal(alone, first) and not torch.equal(first, second)
 
-    monkeypatch.setattr(distributed, "rank", lambda: 0)
-    monkeypatch.setattr(distributed, "gather", lambda own: torch.stack((first, own)))
-    setup.save_state(loop)
-    for rank, state in enumerate((first, second)):
+    monkeypatch.setattr(distributed, "barrier", lambda: None)
+    monkeypatch.setattr(distributed, "gather", lambda own: torch.stack((own, second)))
+    setup.save_state(state)
+    for rank, random in enumerate((first, second)):
         torch.manual_seed(1234)
-        monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
-        prepare(config, run)
-        assert torch.equal(torch.get_rng_state(), state)
-
-    monkeypatch.setattr(distributed, "world_size", lambda: 1)
-    monkeypatch.setattr(distributed, "rank", lambda: 0)
+        of_process(rank, 2)
+        assert torch.equal(torch.get_rng_state(), random)
     with pytest.raises(UserError, match="was begun by 2 processes, and this is one of 1: .*seed"):
-        prepare(config, run)
-    state = checkpoint.load(run.checkpoint("last"))
-    state["rng"] = state["rng"][0]  # as it was kept before there were several
-    checkpoint.save(run.checkpoint("last"), state)
-    prepare(config, run)
-    assert torch.equal(torch.get_rng_state(), first)
+        of_process(0, 1)
 
 
 @pytest.mark.parametrize(

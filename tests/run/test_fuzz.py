@@ -56,7 +56,7 @@ def near(field: dataclasses.Field[Any]) -> list[str]:
 
 def arguments(cls: type) -> list[dataclasses.Field[Any]]:
     """The settings of an encoding's class: what the model does not tell it."""
-    told = {"place", *(field.name for field in dataclasses.fields(EncodingContext))}
+    told = {"context", *(field.name for field in dataclasses.fields(EncodingContext))}
     parameters = inspect.signature(cls, eval_str=True).parameters.values()
     own = [(p.name, p.annotation, p.default) for p in parameters if p.name not in told]
     return list(dataclasses.fields(dataclasses.make_dataclass("Settings", own)))
@@ -71,7 +71,10 @@ def choices(group: str) -> list[str]:
 SCHEMAS = {
     "config": ([], [(key, field) for key, field in fields(Config)]),
     **{
-        f"pe={kind}": ([f"pe={kind}"], [(f"++pe.{each.name}", each) for each in arguments(cls)])
+        f"pe={kind}": (
+            [f"pe={kind}" if kind in choices("pe") else f"pe.kind={kind}"],
+            [(f"++pe.{each.name}", each) for each in arguments(cls)],
+        )
         for kind, cls in ENCODINGS.items()
     },
     **{

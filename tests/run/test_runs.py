@@ -20,6 +20,7 @@ from wawa_transformer.positional.base import ENCODINGS, Encoding, Positions
 from wawa_transformer.run.run_dir import Run, identity
 from wawa_transformer.run.signals import STATUS
 from wawa_transformer.train import checkpoint
+from wawa_transformer.train.load import load_model
 from wawa_transformer.train.tracking import Tracker
 from wawa_transformer.train.trainer import train
 
@@ -207,7 +208,7 @@ def test_a_checkpoint_does_not_read_a_strangers_environment(tmp_path: Path) -> N
     state["config"]["task"]["name"] = "${oc.env:HOME}"
     checkpoint.save(run.checkpoint("best"), state)
     with pytest.raises(checkpoint.Damaged):
-        checkpoint.load_model(run, "best")
+        load_model(run, "best")
 
 
 def test_a_refused_run_leaves_no_folder(tmp_path: Path) -> None:
@@ -279,26 +280,26 @@ def test_the_average_is_that_of_the_last_weights_kept(tmp_path: Path) -> None:
     plain = train(configure(*TINY, f"output_dir={tmp_path}/plain"))
     assert kept["by_length"] == plain["by_length"]
 
-    model, *_ = checkpoint.load_model(run)
+    model, *_ = load_model(run)
     mean = torch.optim.swa_utils.AveragedModel(model, use_buffers=True)
     for path in run.kept():
         model.load_state_dict(checkpoint.load(path, checkpoint.WEIGHTS)["model"])
         mean.update_parameters(model)
-    found, *_ = checkpoint.load_model(run, "average")
-    last = checkpoint.load_model(run)[0].state_dict()
+    found, *_ = load_model(run, "average")
+    last = load_model(run)[0].state_dict()
     for name, weights in mean.module.state_dict().items():
         torch.testing.assert_close(found.state_dict()[name], weights)
         assert not torch.equal(weights, last[name]), name
 
     run.kept()[1].write_bytes(run.kept()[1].read_bytes()[:-9])
     with pytest.raises(checkpoint.Damaged, match=r"step0000000015.pt is damaged"):
-        checkpoint.load_model(run, "average")
+        load_model(run, "average")
     for path in run.kept():
         path.unlink()
     with pytest.raises(
         UserError, match="keeps no weights to average; train with trainer.keep_checkpoints=10"
     ):
-        checkpoint.load_model(run, "average")
+        load_model(run, "average")
 
 
 def test_patience_ends_a_run_that_gets_no_better(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the device of a run is asked for."""
+"""What the C library is asked for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from wawa_transformer.run.device import keep_memory
+from wawa_transformer.fast.accelerate import keep_memory
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")

@@ -1,0 +1,180 @@
+"""Generated tasks against direct formulas, and the ceiling against counting."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.data.tasks import SPECIAL_TOKENS, TASKS, GeneratedTask, letters, number_words
+
+GENERATED = sorted(kind for kind, cls in TASKS.items() if issubclass(cls, GeneratedTask))
+SEQUENCES = ["copy", "cumsum", "duplicate", "letters", "reverse", "sort"]
+SMALL = dict(train_size=200, validation_size=30, test_per_length=7, test_max_length=12)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(1, 26), min_size=1, max_size=12))
+def test_targets(symbols: list[int]) -> None:
+    """Each rule against one line of plain Python."""
+    expected = {
+        "letters": [chr(64 + n) for n in symbols],
+        "copy": [str(n) for n in symbols],
+        "duplicate": [str(n) for _ in range(2) for n in symbols],
+        "reverse": [str(n) for n in symbols[::-1]],
+        "sort": [str(n) for n in sorted(symbols)],
+        "cumsum": [str(total % 26) for total in np.cumsum(symbols)],
+    }
+    for kind, target in expected.items():
+        assert TASKS[kind](symbols=26).target(symbols) == target
+
+
+def test_letters_go_on_as_a_spreadsheet_does() -> None:
+    """After Z comes AA; the names are the strings of one, two, … letters in order."""
+    alphabet = [chr(65 + i) for i in range(26)]
+    pairs = ["".join(pair) for pair in itertools.product(alphabet, repeat=2)]
+    assert [letters(n) for n in range(1, 26 + 676 + 1)] == alphabet + pairs
+
+
+@pytest.mark.parametrize("kind", GENERATED)
+def test_the_data_is_a_function_of_the_seed(kind: str) -> None:
+    """Same seed, same data; another seed, other data; the three splits are not one another."""
+    task = TASKS[kind](**SMALL)
+    first, again, other = task.dataset(0), task.dataset(0), task.dataset(1)
+    for split in ("train", "validation", "test"):
+        assert first[split].to_dict() == again[split].to_dict()
+        assert first[split].to_dict() != other[split].to_dict()
+    assert first["train"]["source"][:30] != first["validation"]["source"][:30]
+    assert task.test(0)["test"].to_dict() == first["test"].to_dict()
+
+
+@pytest.mark.parametrize("kind", SEQUENCES)
+def test_lengths_and_symbols(kind: str) -> None:
+    """Training lengths stay in range, every test length is there, targets follow from sources."""
+    task = TASKS[kind](**SMALL, symbols=5, min_length=2, max_length=6)
+    data = task.dataset(3)
+    assert set(data["train"]["length"]) == set(range(2, 7))
+    assert sorted(data["test"]["length"]) == sorted(list(range(2, 13)) * 7)
+    for row in data["train"]:
+        symbols = [int(word) for word in row["source"].split()]
+        assert len(symbols) == row["length"] and set(symbols) <= set(range(1, 6))
+        assert row["target"].split() == task.target(symbols)
+
+
+@pytest.mark.parametrize("kind", GENERATED)
+def test_the_tokenizer_knows_every_symbol_and_no_special_token_in_text(kind: str) -> None:
+    """ids 0 to 3 are special; text decodes to itself; a special token's name in text is unknown."""
+    task = TASKS[kind](**SMALL)
+    data = task.dataset(0)
+    tokenizer = task.tokenizer(data)
+    assert [tokenizer.id_to_token(i) for i in range(4)] == SPECIAL_TOKENS
+    for row in itertools.chain(data["train"], data["test"]):
+        for side in ("source", "target"):
+            ids = tokenizer.encode(row[side]).ids
+            assert tokenizer.decode(ids) == row[side] and min(ids) > 3
+    assert tokenizer.encode("[EOS]").ids == [3]
+
+
+@pytest.mark.parametrize(("symbols", "length"), [(2, 1), (2, 5), (3, 4), (4, 3), (5, 4)])
+def test_the_ceiling_is_what_counting_gives(symbols: int, length: int) -> None:
+    """One right answer for each multiset, counted over all sequences."""
+    sequences = list(itertools.product(range(symbols), repeat=length))
+    multisets = {tuple(sorted(sequence)) for sequence in sequences}
+    for kind in ("letters", "copy", "duplicate", "reverse", "cumsum"):
+        ceiling = TASKS[kind](symbols=symbols).ceiling(length)
+        assert ceiling == pytest.approx(len(multisets) / len(sequences))
+    assert TASKS["sort"](symbols=symbols).ceiling(length) == 1.0
+
+
+def test_the_mean_ceiling_of_the_default_task() -> None:
+    """Ten digits, lengths 1 to 10, uniform: 0.187."""
+    task = TASKS["reverse"]()
+    assert math.fsum(task.ceiling(n) for n in range(1, 11)) / 10 == pytest.approx(0.187, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings_", "message"),
+    [
+        ({"min_length": 0}, "task.min_length=0 must be at least 1"),
+        ({"max_length": 3, "min_length": 5}, "task.max_length=3 must be at least 5"),
+        ({"symbols": 1}, "task.symbols=1 must be at least 2"),
+    ],
+)
+def test_impossible_settings(settings_: dict[str, int], message: str) -> None:
+    """The value, the limit and the key."""
+    with pytest.raises(UserError, match=message):
+        TASKS["letters"](**settings_)
+
+
+def test_nth_gives_the_number_at_the_named_place() -> None:
+    """The source names a place from 1 to its length; the target is what stands there."""
+    for row in TASKS["nth"](**SMALL).dataset(0)["test"]:
+        place, sequence = row["source"].split(" : ")
+        assert len(sequence.split()) == row["length"]
+        assert row["target"] == sequence.split()[int(place.replace(" ", "")) - 1]
+
+
+@pytest.mark.parametrize("reversed_digits", [False, True])
+def test_addition_adds(reversed_digits: bool) -> None:
+    """Operands of ``length`` digits, a sum of one more, in either direction of writing."""
+    task = TASKS["addition"](**SMALL, reversed_digits=reversed_digits)
+    step = -1 if reversed_digits else 1
+    for row in task.dataset(0)["test"]:
+        first, second = (side.split()[::step] for side in row["source"].split(" + "))
+        total = row["target"].split()[::step]
+        assert len(first) == len(second) == len(total) - 1 == row["length"]
+        assert int("".join(first)) + int("".join(second)) == int("".join(total))
+
+
+def test_addition_of_one_width_gives_each_power_of_ten_a_place() -> None:
+    """All three numbers have the width, zeros in front; what has no room is refused."""
+    task = TASKS["addition"](width=12, max_length=8, test_max_length=10)
+    for length in (1, 8, 10):
+        source, target = task.example(length, np.random.default_rng(length))
+        first, second = "".join(source).split("+")
+        assert len(first) == len(second) == len(target) == 12
+        assert set(first[: 12 - length]) == {"0"}
+        assert int(first) + int(second) == int("".join(target))
+    with pytest.raises(UserError, match=r"task.width=10 has no room .* set it to 0 or to 11 or"):
+        TASKS["addition"](width=10, test_max_length=10)
+
+
+def spoken(words: list[str]) -> int:
+    """The number that English words name; written for this test alone."""
+    ones = [number_words(n)[0] for n in range(20)]
+    tens = [number_words(n)[0] for n in range(20, 100, 10)]
+    total = group = 0
+    for word in words:
+        if word in ones:
+            group += ones.index(word)
+        elif word in tens:
+            group += 10 * tens.index(word) + 20
+        elif word == "hundred":
+            group *= 100
+        elif word != "and":
+            total += group * 1000 ** (1 + ["thousand", "million", "billion"].index(word))
+            group = 0
+    return total + group
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 10**12 - 1))
+def test_number_words_can_be_read_back(number: int) -> None:
+    """What the library writes, an independent reader turns into the same number."""
+    assert spoken(number_words(number)) == number
+
+
+def test_number_words_are_tokenized_whole() -> None:
+    """``length`` counts the digits of the target, and no word is unknown."""
+    task = TASKS["number_words"](train_size=300, validation_size=10, test_per_length=30)
+    data = task.dataset(0)
+    tokenizer = task.tokenizer(data)
+    for row in itertools.chain(data["train"], data["test"]):
+        assert len(row["target"].split()) == row["length"]
+        assert spoken(row["source"].split()) == int(row["target"].replace(" ", ""))
+        assert 3 not in tokenizer.encode(row["source"]).ids

@@ -1,0 +1,237 @@
+"""The loop: its steps are the formulas, its data the seed's, its clock counts training alone."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from conftest import configure
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from wawa_transformer import Transformer
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.data.batching import Batch, batch_indices, collate
+from wawa_transformer.data.load import tokenize_split
+from wawa_transformer.data.text import build_task
+from wawa_transformer.run.device import peak_matmul_flops
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.run.signals import GracefulStop
+from wawa_transformer.train import checkpoint, loop, trainer
+from wawa_transformer.train.loop import batch_stream, train_loop, train_step
+from wawa_transformer.train.optim import schedule
+from wawa_transformer.train.setup import TrainState, build_state
+from wawa_transformer.train.tracking import NullTracker
+from wawa_transformer.train.trainer import flops_per_step, train
+
+
+def begun(config: DictConfig) -> TrainState:
+    """The state of a run at step 0, which has no folder yet."""
+    return build_state(config, Run.of(config), None)
+
+
+def smoothed_loss(model: Transformer, batch: Batch, smoothing: float) -> Tensor:
+    """Mixture of the target with the uniform distribution, in nats, summed over real tokens."""
+    log_probability = model(batch.source, batch.target_in).log_softmax(-1)  # (B,T,V)
+    real = batch.target_out != 0
+    right = log_probability.gather(2, batch.target_out[..., None])[..., 0][real].sum()
+    uniform = log_probability.mean(-1)[real].sum()
+    return -(1 - smoothing) * right - smoothing * uniform
+
+
+def test_a_few_steps_of_the_loop_are_the_formulas(tiny) -> None:
+    """Token-weighted accumulation, clipping by the norm, AdamW with the paper's β, step by step.
+
+    Written out from the papers: Pascanu et al. 2013 (clipping), Loshchilov and Hutter 2019 (AdamW),
+    Szegedy et al. 2016 (smoothing). A run is these steps and no others.
+    """
+    lr, decay, clip, smoothing, steps = 1e-3, 0.1, 3.0, 0.1, 6
+    config = tiny(
+        f"trainer.lr={lr}", f"trainer.weight_decay={decay}", f"trainer.grad_clip={clip}",
+        f"trainer.steps={steps}", "trainer.grad_accum_steps=2", "trainer.batch_tokens=8",
+        "trainer.warmup=0", "trainer.schedule=constant", "trainer.eval_every=6",
+        f"trainer.label_smoothing={smoothing}",
+    )  # fmt: skip
+    state = begun(config)
+    state.model.train()
+
+    data = build_task(config).dataset(config.seed)
+    examples = tokenize_split(data["train"], state.data.tokenizer)
+    size = state.data.tokenizer.get_vocab_size()
+    model = Transformer(size, size, 16, 1, 2, 32, dropout=0.0, seed=config.seed)
+    order = list(batch_indices(examples.sizes, 8, config.seed, 0, False))
+    weights = dict(model.named_parameters())
+    first = {name: torch.zeros_like(p) for name, p in weights.items()}
+    second = {name: torch.zeros_like(p) for name, p in weights.items()}
+    norms, unequal = [], False
+    for step in range(1, steps + 1):
+        batches = [collate(examples, indices) for indices in order[2 * step - 2 : 2 * step]]
+        unequal |= len({batch.target_tokens for batch in batches}) > 1
+        tokens = sum(batch.target_tokens for batch in batches)
+        losses = [smoothed_loss(model, batch, smoothing) for batch in batches]
+        loss = torch.stack(losses).sum() / tokens
+        gradients = dict(
+            zip(weights, torch.autograd.grad(loss, list(weights.values())), strict=True)
+        )
+        norms.append(math.sqrt(sum(float(g.square().sum()) for g in gradients.values())))
+        with torch.no_grad():
+            nll = torch.stack([smoothed_loss(model, batch, 0.0) for batch in batches]).sum()
+            for name, p in weights.items():
+                g = gradients[name] * min(1.0, clip / norms[-1])
+                first[name] = 0.9 * first[name] + 0.1 * g
+                second[name] = 0.98 * second[name] + 0.02 * g.square()
+                mean, square = first[name] / (1 - 0.9**step), second[name] / (1 - 0.98**step)
+                p -= lr * (decay * p + mean / (square.sqrt() + 1e-8))
+        found = torch.stack(train_step(state, batches))
+        expected = [loss.item(), nll.item() / tokens, norms[-1]]
+        torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-4, atol=0)
+    assert unequal and min(norms) < clip < max(norms), "some steps must be clipped and some not"
+    for name, value in state.model.named_parameters():
+        if not name.endswith("in_proj.bias"):  # a key's bias changes no score: pure rounding noise
+            torch.testing.assert_close(value, weights[name], rtol=0, atol=lr / 50, msg=name)
+
+    train(config)
+    trained = checkpoint.load(Run.of(config).checkpoint("last"))
+    assert trained["step"] == state.step and trained["target_tokens"] == state.target_tokens
+    for name, value in state.model.state_dict().items():
+        assert torch.equal(value, trained["model"][name]), name
+
+
+def test_the_clock_counts_training_alone(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step takes a second and a validation a hundred: no second is missing or counted twice."""
+    config = tiny("trainer.steps=12", "trainer.eval_every=5", "trainer.log_every=2")
+    Run.of(config).directory.mkdir(parents=True)
+    state, now, speeds = begun(config), 0.0, []
+
+    def takes(seconds: float, work: Any) -> Any:
+        def timed(*arguments: Any) -> Any:
+            nonlocal now
+            now += seconds
+            return work(*arguments)
+
+        return timed
+
+    class Speeds(NullTracker):
+        def scalars(self, step: int, split: str, **values: float) -> None:
+            if split == "train":
+                speeds.append((step, values["tokens_per_second"]))
+
+    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(loop, "train_step", takes(1, loop.train_step))
+    monkeypatch.setattr(loop, "validate", takes(100, loop.validate))
+    tokens = [0]
+    for batches in itertools.islice(batch_stream(state.data.train, config.trainer, 0, 0), 12):
+        tokens.append(tokens[-1] + sum(batch.target_tokens for batch in batches))
+    train_loop(state, Speeds(), NullTracker(), GracefulStop())
+    assert now == 12 + 3 * 100 and state.seconds == 12
+    begin = {2: 0, 4: 0, 5: 0, 6: 5, 8: 5, 10: 5, 12: 10}  # where the validation before ended
+    assert speeds == [(n, (tokens[n] - tokens[i]) / (n - i)) for n, i in begin.items()]
+
+
+def test_data_order_depends_on_the_seed_alone(tiny) -> None:
+    """Two encodings under one seed see the same batches; another seed sees others."""
+
+    def batches(*overrides: str) -> list[torch.Tensor]:
+        config = tiny(*overrides)
+        task = build_task(config)
+        data = task.dataset(config.seed)
+        examples = tokenize_split(data["train"], task.tokenizer(data))
+        steps = batch_stream(examples, config.trainer, config.seed, 0)
+        return [next(steps)[0].source for _ in range(30)]
+
+    ours = batches("pe=sinusoidal")
+    assert all(torch.equal(a, b) for a, b in zip(ours, batches("pe=learned"), strict=True))
+    assert not torch.equal(ours[0], batches("seed=1")[0])
+
+
+def test_dropout_is_the_same_whichever_encoding_is_chosen(tiny) -> None:
+    """Paired runs draw the same masks: an encoding's own parameters do not shift the stream."""
+    streams = []
+    for pe in ("none", "learned"):
+        config = tiny(f"pe={pe}", "model.dropout=0.1", "trainer.steps=5", "trainer.eval_every=5")
+        train(config)
+        state = checkpoint.load(Run.of(config).checkpoint("last"))
+        streams.append(state["rng"])
+    assert torch.equal(*streams)
+
+
+@pytest.mark.parametrize("name", ["linear", "cosine", "inverse_sqrt", "constant"])
+def test_schedules_rise_to_the_peak_and_never_above(name: str) -> None:
+    """Warmup is linear, the peak is 1 at its end, and no later step exceeds it."""
+    trainer = configure(f"trainer.schedule={name}", "trainer.steps=50", "trainer.warmup=10").trainer
+    rates = [schedule(step, trainer) for step in range(50)]
+    assert rates[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
+    assert max(rates) <= 1.0
+    assert all(a >= b for a, b in zip(rates[9:], rates[10:], strict=False))
+    if name in ("linear", "cosine"):
+        assert 0 < rates[-1] < 0.05
+
+
+def test_the_operations_of_a_step_are_those_of_its_products(tiny) -> None:
+    """Counted by torch, and by hand: forward once, backward twice, each product 2 m n k."""
+    config = tiny("trainer.grad_accum_steps=2", "trainer.steps=5")
+    state = begun(config)
+    batches = next(batch_stream(state.data.train, config.trainer, 0, 0))
+    width, inner, words = 16, 32, state.data.tokenizer.get_vocab_size()
+    expected = 0
+    for batch in batches:
+        rows, source, target = *batch.source.shape, batch.target_in.size(1)
+        encoder = rows * source * (4 * width**2 + 2 * width * inner)
+        decoder = rows * target * (6 * width**2 + 2 * width * inner + width * words)
+        memory = rows * source * 2 * width**2  # keys and values of cross-attention
+        scores = rows * width * 2 * (source**2 + target**2 + source * target)
+        expected += 3 * 2 * (encoder + decoder + memory + scores)
+    assert flops_per_step(state) == expected
+
+
+def test_mfu_is_operations_over_time_over_what_the_machine_can(tiny, monkeypatch) -> None:
+    """With a machine of a billion a second; and the real one's rate is that of a real product."""
+    monkeypatch.setattr(trainer, "peak_flops", lambda device, bf16, fast: 1e9)
+    result = train(tiny())
+    expected = result["flops_per_step"] * result["steps"] / result["seconds"] / 1e9
+    assert result["mfu"] == pytest.approx(expected)
+    a = torch.ones(256, 256)
+    started = time.perf_counter()
+    for _ in range(20):
+        a @ a
+    slower = 20 * 2 * 256**3 / (time.perf_counter() - started)
+    assert slower / 20 < peak_matmul_flops(nn.Linear(1024, 1024)) < 20 * slower
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tiny) -> None:
+    """The error names the step and what to lower; the last good checkpoint stays loadable."""
+    config = tiny("trainer.steps=40", "trainer.lr=1e30", "trainer.warmup=30")
+    config.trainer.warmup = 0
+    with pytest.raises(UserError, match=r"step \d+; none was kept yet; .* trainer.lr=1e\+30, tra"):
+        train(config)
+    assert not (Run.of(config).directory / "result.json").exists()
+    last = Run.of(config).checkpoint("last")
+    if last.exists():
+        assert all(v.isfinite().all() for v in checkpoint.load(last)["model"].values())
+
+
+def test_a_finished_run_is_found_not_trained_again(tiny) -> None:
+    """The second call returns the first one's result and touches nothing."""
+    config = tiny()
+    first = train(config)
+    path = Run.of(config).directory / "result.json"
+    stamp = path.stat().st_mtime_ns
+    assert train(config) == first
+    assert path.stat().st_mtime_ns == stamp
+
+
+def test_distances_that_training_never_shows_are_named(tiny, capsys) -> None:
+    """A relative window wider than the data is a warning with its consequence, not an error."""
+    train(tiny("pe=shaw", "pe.max_distance=30", "trainer.steps=5"))
+    said = (
+        "warning: pe.max_distance=30 reaches past the farthest distance in the training data, 4: "
+    )
+    assert re.search(said + ".* set pe.max_distance=4 or less", capsys.readouterr().err)
+    train(tiny("pe=shaw", "pe.max_distance=4", "trainer.steps=5"))
+    assert "warning" not in capsys.readouterr().err
