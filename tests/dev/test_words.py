@@ -337,3 +337,11 @@ def test_prior_work_is_cited_where_a_finding_stands(end: str) -> None:
         assert not re.search(
             r"\b(novel|for the first time|we discover)|首次发现|前所未有", PAGES[name]
         )
+
+
+def test_the_fields_words_stand_where_metaphors_stood() -> None:
+    """Input embedding, q/k rotation and attention bias are no doors; positions are no places."""
+    for page, text in PAGES.items():
+        if "architecture" not in page:
+            gone = r"\b[Dd]oors?\b|扇门|`Place\b|\bCounting\b|\bplaces? back\b|against none\b"
+            assert not re.search(gone, text), page
