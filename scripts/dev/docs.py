@@ -164,11 +164,16 @@ def on_more_tests(study: str) -> str:
     found = evidence.more_tests(study)
     tests = list(dict.fromkeys(test for _, test in found))
     return "\n".join(
-        f"| {pe} | "
+        f"| {named(pe)} | "
         + " | ".join(", ".join(f"{gap:+.1f} (p {p:.4f})" for gap, p in found[pe, t]) for t in tests)
         + " |"
         for pe in dict.fromkeys(pe for pe, _ in found)
     )
+
+
+def named(pe: str) -> str:
+    """The name of an encoding in a table; the ablation is no name."""
+    return say("no encoding", "不用编码") if pe == "none" else pe
 
 
 def steps(study: str, task: str, pe: str, level: float) -> str:
@@ -215,6 +220,7 @@ ENVIRONMENT.globals.update(
             loss_by_length,
             by_length,
             apart,
+            named,
             on_more_tests,
             steps,
             speed,

@@ -127,9 +127,10 @@ def all_scores(hypotheses: list[str], references: list[str]) -> list[dict[str, A
     rows = []
     for name, metric in metrics.items():
         result = metric.corpus_score(hypotheses, [references], n_bootstrap=RESAMPLES)
-        low, high = result._mean - result._ci, result._mean + result._ci
+        # Mean ± half an interval knows no limit: no score is below 0, and TER alone passes 100.
+        low, high = max(result._mean - result._ci, 0.0), result._mean + result._ci
         if name != "TER":
-            high = min(high, 100.0)  # mean ± half an interval knows no limit
+            high = min(high, 100.0)
         signature = str(metric.get_signature())
         rows.append(
             {"name": name, "score": result.score, "low": low, "high": high, "signature": signature}

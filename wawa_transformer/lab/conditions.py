@@ -221,21 +221,66 @@ class OfPairs(Condition):
 
 
 @dataclass
-class Better(OfPairs, kind="better"):
-    """The first of the pair is better, by :func:`judge`."""
+class Praise(OfPairs):
+    """Asked in praise of the first of a pair, which must reach a ``floor`` of its own as well.
+
+    What is better than something bad can be bad itself.
+    """
+
+    floor: float | None = None
+
+    floor_measure: ClassVar[str] = "exact_match"
+
+    def check(self, key: str, measures: Measures) -> None:
+        if self.floor is not None and not math.isfinite(self.floor):
+            raise UserError(f"{key}.floor={self.floor} must be finite.")
+
+    def tell(self, measures: Measures) -> str:
+        if self.floor is None:
+            return str(self.words)
+        name = MEASURES[self.floor_measure].words
+        return say(
+            f"{self.words}, with {name} {self.floor:g} or more",
+            f"{self.words}，且{name}不低于 {self.floor:g}",
+        )
+
+    def above_floor(self, pair: Pair, task: Measured, there: bool | None, shown: str) -> Held:
+        """What was found of the pair, and whether its first reaches the floor."""
+        if self.floor is None:
+            return there, shown
+        mean = task.mean(self.floor_measure, pair[0])
+        if not math.isfinite(mean.mean):
+            return None, shown
+        measure = MEASURES[self.floor_measure]
+        if mean.mean < self.floor:
+            shown += say(
+                f"; {measure.words} {mean:{measure.form}}, below the floor {self.floor:g}",
+                f"；{measure.words} {mean:{measure.form}}，低于下限 {self.floor:g}",
+            )
+        return (there and mean.mean >= self.floor), shown
+
+
+@dataclass
+class Better(Praise, kind="better"):
+    """The first of the pair is better, by :func:`judge`, and reaches the floor."""
 
     words: ClassVar[Words] = Words("better", "更好")
 
     def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
         judged = judge(subject, measures, task, of)
-        return (judged.verdict == self.words.english if judged.known else None), judged.shown
+        there = judged.verdict == "better" if judged.known else None
+        return self.above_floor(subject, task, there, judged.shown)
 
 
 @dataclass
-class Worse(Better, kind="worse"):
+class Worse(OfPairs, kind="worse"):
     """The first of the pair is worse, by :func:`judge`."""
 
     words: ClassVar[Words] = Words("worse", "更差")
+
+    def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
+        judged = judge(subject, measures, task, of)
+        return (judged.verdict == "worse" if judged.known else None), judged.shown
 
 
 @dataclass
@@ -276,35 +321,47 @@ class Alike(OfPairs, kind="alike"):
 
 
 @dataclass
-class Ahead(OfPairs, kind="ahead"):
+class OverSentences(OfPairs):
+    """Asked of the paired test over test sentences, with every seed."""
+
+    compares: ClassVar[bool] = False
+
+    def needs(self, task: Task, measures: Measures) -> str:
+        return "" if task.translates else say("translations", "译文")
+
+    def found(self, pair: Pair, task: Measured, of: int, sign: int) -> Held:
+        """Whether the first (``sign`` 1) or the second (-1) of the pair is ahead."""
+        tests = over_sentences(task.tests, pair)
+        seeds = (f"BLEU {difference:+.2f} (p {p:.4f})" for difference, p in tests)
+        shown = say(" and ", "，").join(seeds) or say("no seed", "没有种子")
+        return ahead([(sign * difference, p) for difference, p in tests], of), shown
+
+
+@dataclass
+class Ahead(OverSentences, Praise, kind="ahead"):
     """The first of the pair is ahead in the paired test over test sentences, with every seed."""
 
     words: ClassVar[Words] = Words(
         "ahead in the paired test over sentences with every seed",
         "在对句子的配对检验中每个种子都领先",
     )
-    sign: ClassVar[int] = 1
-    compares: ClassVar[bool] = False
-
-    def needs(self, task: Task, measures: Measures) -> str:
-        return "" if task.translates else say("translations", "译文")
+    floor_measure: ClassVar[str] = "bleu"
 
     def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
-        found = over_sentences(task.tests, subject)
-        seeds = (f"BLEU {difference:+.2f} (p {p:.4f})" for difference, p in found)
-        shown = say(" and ", "，").join(seeds) or say("no seed", "没有种子")
-        return ahead([(self.sign * difference, p) for difference, p in found], of), shown
+        return self.above_floor(subject, task, *self.found(subject, task, of, 1))
 
 
 @dataclass
-class Behind(Ahead, kind="behind"):
+class Behind(OverSentences, kind="behind"):
     """The second of the pair is ahead in it."""
 
     words: ClassVar[Words] = Words(
         "behind in the paired test over sentences with every seed",
         "在对句子的配对检验中每个种子都落后",
     )
-    sign: ClassVar[int] = -1
+
+    def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
+        return self.found(subject, task, of, -1)
 
 
 @dataclass

@@ -21,10 +21,14 @@ from wawa_transformer.data.tasks import Task
 from wawa_transformer.lab.conditions import (
     CONDITIONS,
     MEASURES,
+    AtLeast,
     Condition,
     Held,
     Measured,
     Pair,
+    PastTraining,
+    Praise,
+    WithinTraining,
 )
 from wawa_transformer.lab.intervals import CONFIDENCE
 from wawa_transformer.lab.language import Words, in_both, joined, listed, say
@@ -196,10 +200,34 @@ class Rule:
             )
         for key, each in places:
             self.check_condition(key, each)
+        self.check_floors()
         if seeds < 2:
             raise Misfit(
                 "study.rule asks for intervals over seeds, and study.seeds names fewer than two."
             )
+
+    def check_floors(self) -> None:
+        """Whether all that the rule praises has to be good, and not only better than another."""
+        learned = bool(self.measures) and all(MEASURES[name].unseen for name in self.measures)
+        for i, each in enumerate(self.supported):
+            if not isinstance(each, Praise) or each.floor is not None:
+                continue
+            if each.compares and learned:  # read only where the trained lengths are learned
+                continue
+            if not any(self.is_floor(other, each) for other in self.supported):
+                raise UserError(
+                    f"study.rule.supported[{i}] praises by comparison alone, and what is better "
+                    f"than something bad may be bad: give it a floor, or add an at_least."
+                )
+
+    def is_floor(self, other: Condition, praise: Praise) -> bool:
+        """Whether a condition has every encoding that is praised be good, on the same tasks."""
+        if not isinstance(other, AtLeast | PastTraining) or isinstance(other, WithinTraining):
+            return False
+        praised = {a for a, _ in praise.given() or self.pairs}
+        return praised <= set(other.given() or self.encodings) and set(
+            praise.tasks or self.tasks
+        ) <= set(other.tasks or self.tasks)
 
     def check_condition(self, key: str, each: Condition) -> None:
         """Whether one condition can be met, and can fail to be."""

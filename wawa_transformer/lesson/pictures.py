@@ -18,6 +18,7 @@ from matplotlib.patches import Arc, FancyBboxPatch
 from matplotlib.ticker import MaxNLocator
 from plotly.offline import get_plotlyjs
 from torch import nn
+from torch.nn.functional import layer_norm
 
 from wawa_transformer.lab.language import say, speaking
 from wawa_transformer.lab.pages import write_page
@@ -208,25 +209,31 @@ def gram(t: Words) -> Figure:
 
 @picture
 def attempts(t: Words) -> Figure:
-    """How far apart positions are: counted, divided, written in binary, turned, or drawn."""
+    """How far apart the vectors of two positions are: five attempts.
+
+    The integer is shown as a pre-norm layer sees it: added to one word, after the layer norm.
+    """
     figure, panels = canvas(13, 3.3, columns=5)
     position = torch.arange(48)
+    word = torch.randn(64, generator=torch.Generator().manual_seed(1)).double()
+    integer = layer_norm(word + position[:, None], (64,))
     digits = (position[:, None] >> torch.arange(6)) & 1
     drawn = torch.randn(48, 64, generator=torch.Generator().manual_seed(0))
     for axes, name, rows in zip(
         panels,
         (
-            t("the integer", "整数"),
-            t("0 to 1 (of 48 and of 24)", "0 到 1（48 个与 24 个）"),
+            t("the integer,\nafter a layer norm", "整数，\n层归一化之后"),
+            t("0 to 1\n(length 48, below it 24)", "0 到 1\n（长度 48，下半为 24）"),
             t("binary digits", "二进制"),
             t("the sinusoid", "正弦"),
             t("learned, before training", "可学习的表，训练之前"),
         ),
-        (position[:, None], position[:, None], digits, sinusoid(position, 64), drawn),
+        (integer, position[:, None], digits, sinusoid(position, 64), drawn),
         strict=True,
     ):
         apart = torch.cdist(rows.double(), rows.double())
-        apart = apart / apart.max()
+        largest = float(apart.max())
+        apart = apart / (largest if largest > 1e-3 else 1.0)  # rounding alone is no distance
         if axes is panels[1]:  # the lower half is that of a text half as long
             half = (position[:, None] - position).abs() / 23
             apart = torch.where(position[:, None] > position, half.clamp(max=1.0), apart)
@@ -280,7 +287,7 @@ def scores(t: Words) -> Figure:
 
 @picture
 def model(t: Words) -> Figure:
-    """What goes where in an encoder-decoder, and the doors through which positions enter."""
+    """What goes where in an encoder-decoder, and the three places where positions enter."""
     figure, [axes] = canvas(9.5, 6)
     axes.set_xlim(0, 11)
     axes.set_ylim(0, 10)
