@@ -17,8 +17,10 @@ from wawa_transformer import Transformer
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.fast import accelerate, attention, linear, loss, positional
 from wawa_transformer.fast.accelerate import FAST
+from wawa_transformer.fast.attention import FastAttention
 from wawa_transformer.fast.dropout import LEVELS, FastDropout, draw_mask
-from wawa_transformer.fast.positional import FastRelative
+from wawa_transformer.fast.linear import PACKED, FastLinear
+from wawa_transformer.fast.positional import FastFIRE, FastRelative, FastRotary, FastShaw, FastXL
 from wawa_transformer.model.attention import MultiHeadAttention
 from wawa_transformer.model.masks import causal_mask, padding_mask
 from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext, Positions
@@ -160,6 +162,19 @@ def test_parameters_keep_their_names_and_values() -> None:
     torch.testing.assert_close(dict(other.state_dict()), dict(before))
 
 
+def test_each_module_has_its_fast_class() -> None:
+    """The encodings, and what every model is made of."""
+    for kind in ENCODINGS:
+        _, model = plain_and_fast(kind)
+        expected = {
+            "rotary": FastRotary, "shaw": FastShaw, "transformer_xl": FastXL, "fire": FastFIRE
+        }.get(kind, FastRelative)  # fmt: skip
+        relative = ENCODINGS[kind].relative
+        assert isinstance(model.src_position, expected) == relative, kind
+        plain = {nn.Linear, nn.Dropout, MultiHeadAttention, Transformer}
+        assert not plain & {type(module) for module in model.modules()}, kind
+
+
 @pytest.mark.parametrize("name", ["fire_cross", "sinusoidal_both_reset"])
 def test_accelerating_again_changes_nothing(name: str) -> None:
     """Each module has the class that the first time gave it."""
@@ -184,7 +199,7 @@ def test_a_model_elsewhere_stays_plain() -> None:
 def test_a_copy_and_other_weights(name: str, lowered: None) -> None:
     """A copy that was in use is a model of its own; loaded weights are those that count."""
     plain, fast = (model.eval() for model in plain_and_fast(name, torch.float32))
-    src, tgt, _ = batch(9, 8)
+    src, tgt, _ = batch(3, 2)  # fewer rows than any weight: all weights are packed
     close: Any = dict(rtol=1e-3, atol=1e-3)
     with torch.no_grad():
         for _ in range(2):
@@ -198,6 +213,9 @@ def test_a_copy_and_other_weights(name: str, lowered: None) -> None:
         for _ in range(3):
             torch.testing.assert_close(fast(src, tgt), plain(src, tgt), **close)
             torch.testing.assert_close(twin(src, tgt), plain(src, tgt), **close)
+    packed = {type(module) for module in fast.modules() if module in PACKED}
+    assert not linear.mkl_is_slow() or packed == {FastLinear, FastAttention}
+    assert not any(module in PACKED for module in fast.train().modules())
 
 
 @pytest.mark.parametrize("name", ["sinusoidal", "alibi_cross", "shaw_cross"])
