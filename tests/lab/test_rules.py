@@ -21,7 +21,7 @@ from wawa_transformer.run.config import StudyConfig
 from wawa_transformer.run.run_dir import Run
 
 Seeds = dict[int, float]
-BETTER = {"is": "better", "pairs": [["a", "b"]]}
+BETTER = {"is": "better", "floor": 0.0, "pairs": [["a", "b"]]}
 WORSE = {"is": "worse", "pairs": [["a", "b"]]}
 
 
@@ -37,7 +37,7 @@ def mirrored(mean: float, spread: float = 0.01) -> Seeds:
 
 def better(*pairs: str) -> dict[str, Any]:
     """The condition, of pairs of one letter each."""
-    return {"is": "better", "pairs": [list(pair) for pair in pairs]}
+    return {"is": "better", "floor": 0.0, "pairs": [list(pair) for pair in pairs]}
 
 
 def rule_of(
@@ -75,7 +75,7 @@ def sentences(*tests: tuple[str, str, float, float | None]) -> Measured:
         {"seed": seed, "a": a, "b": b, "difference": gap, "p": p}
         for seed, (a, b, gap, p) in enumerate(tests)
     ]
-    return Measured({}, tests=rows)
+    return Measured({"bleu": dict.fromkeys("abc", about(30.0))}, tests=rows)
 
 
 HIGH, LOW = about(0.9), mirrored(0.5)
@@ -83,7 +83,7 @@ AT = (0.2, 0.01)  # a ceiling and its standard error: ± 0.0088 on five splits
 # For each condition: its settings, where it holds, where it does not, and where nothing tells.
 CASES: dict[str, tuple[dict[str, Any], list[Measured], list[Measured], list[Measured]]] = {
     "better": (
-        {},
+        {"floor": 0.0},
         [exact(a=HIGH, b=LOW)],
         [exact(a=LOW, b=HIGH), exact(a=HIGH, b=HIGH), exact(a=about(0.509, 1e-4), b=about(0.5, 0))],
         [exact(a=HIGH), exact(a={0: 0.9}, b={0: 0.5}), exact(a=about(math.nan), b=LOW)],
@@ -132,7 +132,7 @@ CASES: dict[str, tuple[dict[str, Any], list[Measured], list[Measured], list[Meas
         [reaching(about(3), learned=0.94), reaching({})],
     ),
     "ahead": (
-        {},
+        {"floor": 0.0},
         [sentences(("a", "b", 1.0, 0.01), ("b", "a", -0.5, 0.02))],
         [sentences(("a", "b", 1.0, 0.01), ("a", "b", 0.5, 0.06)),
          sentences(("b", "a", 1.0, 0.01), ("b", "a", 0.5, 0.01)),
@@ -163,7 +163,7 @@ def test_each_condition_supports_refutes_and_leaves_unclear(kind: str) -> None:
     rule = functools.partial(rule_of, tasks="t", measures=measures)
     never = {"is": "at_least", "encodings": ["a"], "value": 1e9}
     if not measures:
-        never = {"is": "ahead", "pairs": [["c", "a"]], "least": 1}
+        never = {"is": "ahead", "floor": 0.0, "pairs": [["c", "a"]], "least": 1}
     supports = rule(supported=[condition], refuted=[never])
     refutes = rule(supported=[never], refuted=[condition])
     opposite = rule(supported=[condition | {"most": 0}], refuted=[never])
@@ -201,7 +201,8 @@ def test_conditions_are_counted() -> None:
     """At least three of four pairs, none the other way; what is unknown may be either."""
     pairs = [[x, "z"] for x in "abcd"]
     rule = rule_of(
-        [{"is": "better", "least": 3}, {"is": "worse", "most": 0}], [{"is": "worse", "least": 3}],
+        [{"is": "better", "floor": 0.0, "least": 3}, {"is": "worse", "most": 0}],
+        [{"is": "worse", "least": 3}],
         "abcdz", "t", pairs=pairs,
     )  # fmt: skip
     base = {"z": mirrored(0.5)}
@@ -222,12 +223,13 @@ def test_intervals_are_corrected_for_the_pairs_that_the_rule_compares() -> None:
     """A difference that its own interval shows and one of twelve does not."""
     barely = exact(**{pe: about(0.525) for pe in "abcdefghijkl"}, z=about(0.5, 0.0))
     every = {"each": ["pair"], "against": "z", "tasks": "t"}
-    conditions = {"supported": [{"is": "better"}], "refuted": [{"is": "worse"}]}
+    conditions = {"supported": [{"is": "better", "floor": 0.0}], "refuted": [{"is": "worse"}]}
     alone = rule_of(encodings="az", **conditions, **every)  # type: ignore[arg-type]
     many = rule_of(encodings="abcdefghijklz", **conditions, **every)  # type: ignore[arg-type]
     assert (alone.comparisons, many.comparisons) == (1, 12)
     assert many.sentences() == [
-        "Supported where: better.", "Refuted where: worse.", "Else unclear.",
+        "Supported where: better, with exact match 0 or more.",
+        "Refuted where: worse.", "Else unclear.",
         "Compared with z in exact match (from 0.01 on), by 95% intervals of paired differences, "
         "corrected for 12 pairs.",
     ]  # fmt: skip
@@ -237,7 +239,10 @@ def test_intervals_are_corrected_for_the_pairs_that_the_rule_compares() -> None:
 
 def test_each_judges_tasks_pairs_and_encodings_by_themselves() -> None:
     rule = rule_of(
-        [{"is": "better"}], [{"is": "worse"}], pairs=[["a", "c"], ["b", "c"]], each=["task", "pair"]
+        [{"is": "better", "floor": 0.0}],
+        [{"is": "worse"}],
+        pairs=[["a", "c"], ["b", "c"]],
+        each=["task", "pair"],
     )
     outcomes = rule.decide({"t": exact(a=HIGH, b=LOW, c=LOW), "u": exact(a=LOW, b=HIGH, c=HIGH)})
     assert [(o.case.label, o.verdict) for o in outcomes] == [
@@ -250,7 +255,10 @@ def test_each_judges_tasks_pairs_and_encodings_by_themselves() -> None:
         "Not final, since 2 runs are missing; supported for a on t;"
     )
     twice = rule_of(
-        [{"is": "better"}], [{"is": "worse"}], pairs=[["a", "b"], ["a", "c"]], each=["pair"]
+        [{"is": "better", "floor": 0.0}],
+        [{"is": "worse"}],
+        pairs=[["a", "b"], ["a", "c"]],
+        each=["pair"],
     )
     assert [case.label for case in twice.cases()] == ["a − b", "a − c"]
     encodings = rule_of(
@@ -318,7 +326,7 @@ def test_a_task_has_what_is_asked_of_it() -> None:
     tasks["text"] = build_task(configure("task=multi30k"))
     ceiling = {"is": "above_ceiling", "encodings": ["a"]}
     past = {"is": "past_training", "encodings": ["a"]}
-    ahead = {"is": "ahead", "pairs": [["a", "b"]]}
+    ahead = {"is": "ahead", "floor": 0.0, "pairs": [["a", "b"]]}
 
     def check(condition: dict[str, Any], name: str, **rule: Any) -> None:
         given = {"supported": [condition], "refuted": [condition | {"most": 0}]} | rule

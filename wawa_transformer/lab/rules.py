@@ -200,17 +200,17 @@ class Rule:
             )
         for key, each in places:
             self.check_condition(key, each)
-        self.check_floors()
         if seeds < 2:
             raise Misfit(
                 "study.rule asks for intervals over seeds, and study.seeds names fewer than two."
             )
+        self.check_floors()
 
     def check_floors(self) -> None:
-        """Whether all that the rule praises has to be good, and not only better than another."""
+        """Whether what the rule praises has to be good, and not only better than another."""
         learned = bool(self.measures) and all(MEASURES[name].unseen for name in self.measures)
         for i, each in enumerate(self.supported):
-            if not isinstance(each, Praise) or each.floor is not None:
+            if not isinstance(each, Praise) or each.floor is not None or each.most == 0:
                 continue
             if each.compares and learned:  # read only where the trained lengths are learned
                 continue
