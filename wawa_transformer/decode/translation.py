@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from sacrebleu.metrics import BLEU, CHRF, TER
-from sacrebleu.significance import PairedTest, Result
 from tokenizers import Tokenizer
 
 from wawa_transformer.common.special_ids import EOS, PAD, UNK
@@ -16,6 +14,9 @@ from wawa_transformer.data.batching import batch_indices
 from wawa_transformer.data.load import Examples, RaggedSequences
 from wawa_transformer.decode.strategies import DecodingStrategy, Greedy
 from wawa_transformer.model.transformer import Transformer
+
+if TYPE_CHECKING:  # a run without translations does not import sacreBLEU
+    from sacrebleu.metrics import BLEU
 
 BATCH_TOKENS = 4096  # positions of the prefixes that are decoded together
 SAMPLES = 8  # translations that a result shows
@@ -84,6 +85,8 @@ def translation_scores(hypotheses: list[str], references: list[str]) -> dict[str
 
     The interval is sacreBLEU's 95% bootstrap over sentences.
     """
+    from sacrebleu.metrics import BLEU, CHRF
+
     bleu, chrf = BLEU(), CHRF()
     result = bleu.corpus_score(hypotheses, [references], n_bootstrap=RESAMPLES)
     return {
@@ -102,6 +105,8 @@ def all_scores(hypotheses: list[str], references: list[str]) -> list[dict[str, A
     Published numbers on Multi30k are of lowercased text; TER (Snover et al. 2006) is the better
     the lower it is.
     """
+    from sacrebleu.metrics import BLEU, CHRF, TER
+
     metrics = {
         "BLEU": BLEU(),
         "BLEU, lowercased": BLEU(lowercase=True),
@@ -125,6 +130,8 @@ def bleu_by_length(
     hypotheses: list[str], references: list[str], lengths: Sequence[int]
 ) -> list[dict[str, Any]]:
     """BLEU of the sentences of each length, shortest first."""
+    from sacrebleu.metrics import BLEU
+
     column = np.asarray(lengths)
     rows = []
     for length in np.unique(column):
@@ -144,6 +151,8 @@ def paired_test(
     MT" (2005), as sacreBLEU computes it with its default seed. It answers for other test
     sentences, not for other training seeds.
     """
+    from sacrebleu.significance import PairedTest, Result
+
     _, scored = PairedTest(
         list(systems.items()), {"BLEU": bleu}, [references],
         test_type="ar", n_samples=RANDOMISATIONS,
