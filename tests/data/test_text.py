@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from wawa_transformer.common.files import CONFIG_DIR, read_lines
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data import load, text
-from wawa_transformer.data.load import tokenize_split
+from wawa_transformer.data.load import load_data, tokenize_split
 from wawa_transformer.data.text import TextTask, build_task, read_sentences, stored
 from wawa_transformer.decode.translation import translate
 from wawa_transformer.run.run_dir import Run
@@ -302,6 +302,31 @@ def test_a_text_that_was_changed_is_read_again(
     (tmp_path / "target").write_bytes(b"A\n")
     with pytest.raises(UserError, match="source or .*target was changed while it was read"):
         task.from_files()
+
+
+def test_a_text_is_read_again(tmp_path: Path) -> None:
+    """It may be another one by the time of the next run."""
+    found = []
+    for word in ("one", "two"):
+        for name in ("a.en", "a.de"):
+            (tmp_path / name).write_text(f"{word} more\n" * 50)
+        given = ["task=text", f"task.data_dir={tmp_path}", "task.source=a.en", "task.target=a.de"]
+        config = configure(*given, "task.validation_size=5", "task.test_size=5")
+        found.append(load_data(config).test.text["source"][0])
+    assert found == ["one more", "two more"]
+
+
+def test_runs_that_differ_in_their_encoding_share_their_data(tiny) -> None:
+    """Where a seed decides it, and nothing else; the numbers are those of data made anew."""
+    data = load_data(tiny())
+    assert load_data(tiny("pe=alibi", "trainer.lr=1e-4")) is data
+    shared = train(tiny("pe=alibi", "run_dir=${output_dir}/shared"))
+    assert load_data(tiny("pe=none")) is data
+    for other in ("seed=1", "task.max_length=5", "task=sort"):
+        data, another = load_data(tiny()), load_data(tiny(other))
+        assert another.train.text[:] != data.train.text[:] and len(load.LAST) == 1
+    alone = train(tiny("pe=alibi", "run_dir=${output_dir}/alone"))
+    assert alone["by_length"] == shared["by_length"]
 
 
 FORK = multiprocessing.get_context("fork")  # without the seconds that importing torch takes

@@ -1,74 +1,155 @@
-"""The house is what docs/architecture.md says: three parts, and chapters in an order."""
+"""The house: rooms in an order, a model of torch alone, and one step that is short to read."""
 
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
-from conftest import SCRIPTS
+from conftest import SCRIPTS, TINY
+
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train.loop import batch_stream, train_step
+from wawa_transformer.train.setup import build_state
 
 ROOT = SCRIPTS.parent
 PACKAGE = ROOT / "wawa_transformer"
-PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-OUTSIDE = ("__init__", "__main__")  # the package's face, which looks at all of it
+# What each room may import, beside itself and common/.
+MAY_IMPORT = {
+    "common": set(),
+    "positional": set(),
+    "model": {"positional"},
+    "fast": {"positional", "model"},
+    "data": set(),
+    "decode": {"positional", "model", "data"},
+    "run": {"positional", "model", "data", "decode"},
+    "train": {"positional", "model", "data", "decode", "run"},
+    "lab": {"positional", "model", "data", "decode", "run", "train"},
+    "lesson": {"positional", "model", "data", "decode", "run", "train", "lab"},
+}
+FILES = sorted(PACKAGE.glob("*/*.py"))
 
 
-def imported(path: Path) -> set[str]:
-    """The package's own modules that a file imports: ``attention``, ``lab.report``."""
-    found = set()
+def imported(path: Path) -> Iterator[str]:
+    """The modules of the package that a file imports: ``positional.base``, ``model``."""
+
+    def is_module(name: str) -> bool:
+        base = PACKAGE.joinpath(*name.split("."))
+        return base.with_suffix(".py").exists() or (base / "__init__.py").exists()
+
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("wawa_transformer"):
-            inner = (node.module or "").split(".")[1:]
-            names = [".".join([*inner, alias.name]) for alias in node.names]
-            found |= {name for name in names if (PACKAGE / f"{name.replace('.', '/')}.py").exists()}
-            if inner and (PACKAGE / f"{'/'.join(inner)}.py").exists():
-                found.add(".".join(inner))
-    return found
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: say wawa_transformer"
+            names = [f"{node.module}.{alias.name}" for alias in node.names] + [node.module or ""]
+        else:
+            continue
+        inside = (name.partition(".")[2] for name in names if name.startswith("wawa_transformer."))
+        yield from filter(is_module, inside)
 
 
-def chapters() -> list[set[str]]:
-    """The rows of the table of modules, in order."""
-    table = PAGE.split("| module | what lives there |")[1].split("\n\n")[0]
-    rows = [re.findall(r"`(\w+)`", row.split("|")[1]) for row in table.splitlines()[2:]]
-    return [set(row) for row in rows]
+def test_a_room_never_imports_one_to_its_right() -> None:
+    """All imports count, those inside a function as well."""
+    assert {path.parent.name for path in FILES} == {*MAY_IMPORT}
+    for path in FILES:
+        room, name = path.parent.name, str(path.relative_to(PACKAGE))
+        used = {module.split(".")[0] for module in imported(path)}
+        used -= {room, "common"} | ({"fast"} if name == "train/load.py" else set())  # the one place
+        assert used <= MAY_IMPORT[room], name
 
 
-def test_a_lower_chapter_never_serves_a_higher_one() -> None:
-    """Each imports chapters above it, or beside it in its own row."""
-    above: set[str] = set()
-    for row in chapters():
-        above |= row
-        for module in row:
-            assert imported(PACKAGE / f"{module}.py") <= above, module
+def test_no_file_imports_itself_by_way_of_others() -> None:
+    """A cycle between files would mean that neither can be read first."""
+    graph = {}
+    for path in FILES:
+        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        graph[name.removesuffix(".__init__")] = {*imported(path)} - {path.parent.name}
+    assert len([*graphlib.TopologicalSorter(graph).static_order()]) >= len(FILES)
 
 
-@pytest.mark.parametrize(
-    ("part", "may_use"), [("lab", {"lab"}), ("lesson", {"lab", "lesson"}), (".", set())]
-)
-def test_a_part_never_imports_one_below_it(part: str, may_use: set[str]) -> None:
-    """The baseline knows neither laboratory nor lesson; the laboratory knows no lesson."""
-    for path in (PACKAGE / part).glob("*.py"):
-        parts = {name.split(".")[0] for name in imported(path) if "." in name}
-        assert parts <= may_use, path
-
-
-def test_the_model_needs_torch_alone() -> None:
-    """A fresh process that imports the model has loaded none of the configuration's libraries."""
-    code = "import sys\nfrom wawa_transformer import Transformer, PositionalEncoding\n"
-    code += "print(*(name.split('.')[0] for name in sys.modules))"
+def started_python(code: str) -> set[str]:
+    """The modules that a fresh Python has loaded after ``code``."""
+    code += "\nimport sys; print('loaded', *(n for n, m in sys.modules.items() if m is not None))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    loaded = set(done.stdout.split())
-    assert "torch" in loaded, done.stderr
-    assert not loaded & {"hydra", "omegaconf", "datasets", "tokenizers", "matplotlib", "rich"}
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split()[1:])
+
+
+@pytest.mark.parametrize("module", ["wawa_transformer", "wawa_transformer.model.transformer"])
+def test_the_model_needs_torch_alone(module: str) -> None:
+    """Where no other library can be imported it is built, applied and its loss is formed."""
+    absent = "numpy datasets hydra omegaconf tokenizers yaml filelock rich tensorboard pandas scipy"
+    loaded = started_python(
+        f"import sys\nsys.modules.update(dict.fromkeys({absent.split()}))\n"
+        f"from {module} import Transformer\nimport torch\nids = torch.tensor([[1, 3, 2]])\n"
+        "for pe in ('sinusoidal', 'rotary', 'fire'):\n"
+        "    Transformer(9, 9, 8, 1, 2, 16, pe=pe)(ids, ids, targets=ids)[0].backward()"
+    )
+    rooms = {name.split(".")[1] for name in loaded if name.startswith("wawa_transformer.")}
+    assert rooms == {"common", "positional", "model"}
+
+
+def test_a_run_imports_nothing_that_it_does_not_use(tmp_path: Path) -> None:
+    """A run on a generated task without pictures and progress bar, by the names of modules."""
+    command = ["train.py", *TINY, "task=letters", "pictures=false", f"output_dir={tmp_path}"]
+    loaded = started_python(
+        f"import runpy, sys\nsys.argv = {command}\n"
+        f"runpy.run_path({str(SCRIPTS / 'train.py')!r}, run_name='__main__')"
+    )
+    assert [*tmp_path.rglob("result.json")]
+    unused = (
+        "matplotlib", "plotly", "scipy", "sacrebleu", "jinja2", "rich", "num2words", "safetensors",
+        "werkzeug", "transformers", "x_transformers", "ctranslate2",
+        "wawa_transformer.lab", "wawa_transformer.lesson", "wawa_transformer.run.export",
+    )  # fmt: skip
+    assert not loaded.intersection(unused)
+
+
+MUST_READ = [
+    "positional/base.py", "positional/sinusoidal.py", "positional/learned.py",
+    "model/attention.py", "model/transformer.py", "model/loss.py", "data/batching.py",
+    "train/loop.py", "train/optim.py",
+]  # fmt: skip
+
+
+def test_one_training_step_is_all_in_the_files_that_must_be_read(tiny) -> None:
+    """Its calls enter these nine files and at most three more."""
+    config = tiny("pe=sinusoidal", "trainer.fast=false", "model.dropout=0.1")
+    state = build_state(config, Run.of(config), None)
+    state.model.train()
+    batches = next(batch_stream(state.data.train, config.trainer, config.seed, 0))
+    entered = set()
+
+    def enter(frame: FrameType, event: str, _: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and PACKAGE in path.parents:
+            entered.add(str(path.relative_to(PACKAGE)))
+
+    before = sys.getprofile()
+    sys.setprofile(enter)
+    try:
+        train_step(state, batches)
+    finally:
+        sys.setprofile(before)
+    assert state.step == 1 and {*MUST_READ} - {"positional/learned.py"} <= entered
+    assert len(entered - {*MUST_READ}) <= 3, entered
 
 
 def test_what_must_be_read_is_short() -> None:
-    """Less than 1,500 lines from the encodings to the loop."""
-    table = PAGE.split("| module | what lives there |")[1].split("\n\n")[0]
-    marked = re.findall(r"^\| `(\w+)` \| \*\*must read\*\*", table, flags=re.M)
-    lines = {m: len((PACKAGE / f"{m}.py").read_text().splitlines()) for m in marked}
-    assert len(lines) == 6 and sum(lines.values()) < 1500, lines
+    """The nine files have a thousand lines at most."""
+    lines = {name: len((PACKAGE / name).read_text("utf-8").splitlines()) for name in MUST_READ}
+    assert sum(lines.values()) <= 1000, lines
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
+def test_the_readme_lists_the_rooms(page: str) -> None:
+    """A line for each."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert {*MAY_IMPORT} <= {*re.findall(r"^[ │├└─]*(\w+)/ ", text, flags=re.M)}

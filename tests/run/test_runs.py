@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -80,6 +81,36 @@ def test_a_second_process_is_told_who_trains_and_changes_nothing(tmp_path: Path)
     assert steps == list(range(10, steps[-1] + 1, 10))
 
 
+def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
+    """``kill -9`` in mid-training, the same command again: weights, curves and result agree."""
+    overrides = [*TINY, "trainer.steps=300", "model.dropout=0.1", "trainer.eval_every=20"]
+    config = configure(*overrides, f"output_dir={tmp_path}/whole")
+    whole, expected = Run.of(config), train(config)
+
+    arguments = [*overrides, f"output_dir={tmp_path}/killed"]
+    run = Run.of(configure(*arguments))
+    process = subprocess.Popen([sys.executable, str(SCRIPTS / "train.py"), *arguments])
+    while not run.checkpoint("last").exists() and process.poll() is None:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not run.result_file.exists(), "killed too late to show anything"
+    assert checkpoint.load(run.checkpoint("last"))["step"] < 300
+
+    again = run_script("train.py", *arguments)
+    assert again.returncode == 0, again.stderr
+    ends = [checkpoint.load(each.checkpoint("last"))["model"] for each in (whole, run)]
+    assert checkpoint.fingerprint(ends[0]) == checkpoint.fingerprint(ends[1])
+    assert curves(run) == curves(whole)
+    result = run.result()
+    assert result and result["by_length"] == expected["by_length"]
+
+
+def curves(run: Run) -> list[dict]:
+    """All that was logged, but for the speed."""
+    return [{k: v for k, v in row.items() if k != "tokens_per_second"} for row in run.metrics()]
+
+
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1", "SIGINT"])
 def test_a_signal_keeps_the_step_and_leaves_with_the_documented_status(
     name: str, tmp_path: Path, call_script, monkeypatch: pytest.MonkeyPatch
@@ -109,10 +140,7 @@ def test_a_signal_keeps_the_step_and_leaves_with_the_documented_status(
     got = checkpoint.load(run.checkpoint("last"))
     for key, value in expected["model"].items():
         assert torch.equal(value, got["model"][key]), key
-    keep = [{k: v for k, v in row.items() if k != "tokens_per_second"} for row in run.metrics()]
-    assert keep == [
-        {k: v for k, v in row.items() if k != "tokens_per_second"} for row in expected["metrics"]
-    ]
+    assert curves(run) == curves(Run.of(whole))
 
 
 def finished(tmp_path: Path, *overrides: str) -> tuple[Run, dict]:
@@ -189,6 +217,22 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     assert last.with_suffix(".damaged").exists()
     for key, value in whole["model"].items():
         assert torch.equal(value, checkpoint.load(last)["model"][key]), key
+
+
+@pytest.mark.parametrize("damage", ["flip", "another"])
+def test_a_damaged_checkpoint_is_named_not_loaded(damage: str, tmp_path: Path) -> None:
+    """One bit flipped in a tensor, or one of something else, whose checksum is right."""
+    run, _ = finished(tmp_path, "trainer.steps=5")
+    path = run.checkpoint("last")
+    if damage == "flip":
+        content = bytearray(path.read_bytes())
+        weight = checkpoint.load(path)["model"]["output.weight"]
+        content[content.index(weight[0].numpy().tobytes())] ^= 1
+        path.write_bytes(content)
+    else:
+        checkpoint.save(path, {"step": 3, "model": {"w": torch.arange(1000.0)}})
+    with pytest.raises(UserError, match="is damaged; delete it"):
+        checkpoint.load(path)
 
 
 def test_with_no_intact_checkpoint_the_sentence_says_what_to_delete(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from conftest import SCRIPTS, TINY, configure, run_script
 from omegaconf import DictConfig
 
+from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.tracking import screen
 from wawa_transformer.train.trainer import train
 
@@ -43,6 +44,17 @@ def test_lines_that_are_not_utf8_and_readers_that_leave(tmp_path: Path) -> None:
         capture_output=True,
     )
     assert headed.stderr == b""
+
+
+def test_a_sweep_trains_one_run_after_the_other(tmp_path: Path) -> None:
+    """Each as it would be alone."""
+    given = [*TINY, "study.name=swept"]
+    done = run_script("train.py", "-m", *given, "pe=none,alibi", f"output_dir={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    for pe in ("none", "alibi"):
+        expected = train(configure(*given, f"pe={pe}", f"output_dir={tmp_path}/alone"))
+        result = Run.of(configure(*given, f"pe={pe}", f"output_dir={tmp_path}")).result()
+        assert result and result["by_length"] == expected["by_length"]
 
 
 def test_a_mistake_of_ours_keeps_its_traceback(

@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 import datasets
 import numpy as np
 from datasets import Dataset, DatasetDict
-from num2words import num2words
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from wawa_transformer.common.schema import UserError, check, setting
@@ -442,6 +441,8 @@ def orders(multiset: Sequence[str]) -> int:
 
 def number_words(number: int) -> list[str]:
     """The English words of a number, without hyphens and commas."""
+    from num2words import num2words  # the other tasks do without it
+
     return num2words(number).replace("-", " ").replace(",", "").split()
 
 

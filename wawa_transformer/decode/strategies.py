@@ -169,7 +169,7 @@ class Beam(DecodingStrategy, kind="beam"):
 
             # What has ended, or must end here, against what had: the best `size` stay.
             normal = (step + 1) ** self.length_penalty
-            must_end = step + 1 == limits[going]  # (R,)
+            must_end = limits[going].eq(step + 1)  # (R,)
             may = (ends | must_end[:, None]) & (torch.arange(top.size(1), device=top.device) < size)
             scores = torch.cat((best[going], (top / normal).masked_fill(~may, -torch.inf)), dim=1)
             scores, chosen = scores.topk(size)

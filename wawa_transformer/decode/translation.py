@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
-from sacrebleu.metrics import BLEU, CHRF, TER
-from sacrebleu.significance import PairedTest, Result
 from tokenizers import Tokenizer
 
 from wawa_transformer.common.special_ids import EOS, PAD, UNK
@@ -17,6 +15,9 @@ from wawa_transformer.data.batching import batch_indices
 from wawa_transformer.data.load import Examples, RaggedSequences
 from wawa_transformer.decode.strategies import DecodingStrategy, Greedy
 from wawa_transformer.model.transformer import Transformer
+
+if TYPE_CHECKING:  # a run without translations does not import sacreBLEU
+    from sacrebleu.metrics import BLEU, CHRF
 
 BATCH_TOKENS = 4096  # positions of the prefixes that are decoded together
 SAMPLES = 8  # translations that a result shows
@@ -82,17 +83,19 @@ def unknown(tokenizer: Tokenizer, line: str) -> list[str]:
     return [line[begin:end] for id, (begin, end) in pairs if id == UNK]
 
 
-class ChrF(CHRF):
-    """chrF (Popović 2015), whose bootstrap does not fail on weak translations.
+def chrf_metric() -> CHRF:
+    """chrF (Popović 2015), whose bootstrap does not fail on weak translations."""
+    from sacrebleu.metrics import CHRF
 
-    Where nothing matches, sacreBLEU 2.6 returns a float of Python's, elsewhere one of numpy's, and
-    cannot average the two.
-    """
+    class ChrF(CHRF):
+        # Where nothing matches, sacreBLEU 2.6 returns Python's float, elsewhere numpy's, and cannot
+        # average the two.
+        def _compute_score_from_stats(self, stats: list[int]) -> Any:
+            score = super()._compute_score_from_stats(stats)
+            score.score = float(score.score)
+            return score
 
-    def _compute_score_from_stats(self, stats: list[int]) -> Any:
-        score = super()._compute_score_from_stats(stats)
-        score.score = float(score.score)
-        return score
+    return ChrF()
 
 
 def translation_scores(hypotheses: list[str], references: list[str]) -> dict[str, Any]:
@@ -100,7 +103,9 @@ def translation_scores(hypotheses: list[str], references: list[str]) -> dict[str
 
     The interval is sacreBLEU's 95% bootstrap over sentences.
     """
-    bleu, chrf = BLEU(), ChrF()
+    from sacrebleu.metrics import BLEU
+
+    bleu, chrf = BLEU(), chrf_metric()
     result = bleu.corpus_score(hypotheses, [references], n_bootstrap=RESAMPLES)
     return {
         "bleu": result.score,
@@ -118,10 +123,12 @@ def all_scores(hypotheses: list[str], references: list[str]) -> list[dict[str, A
     Published numbers on Multi30k are of lowercased text; TER (Snover et al. 2006) is the better
     the lower it is.
     """
+    from sacrebleu.metrics import BLEU, TER
+
     metrics = {
         "BLEU": BLEU(),
         "BLEU, lowercased": BLEU(lowercase=True),
-        "chrF": ChrF(),
+        "chrF": chrf_metric(),
         "TER": TER(),
     }
     rows = []
@@ -142,6 +149,8 @@ def bleu_by_length(
     hypotheses: list[str], references: list[str], lengths: Sequence[int]
 ) -> list[dict[str, Any]]:
     """BLEU of the sentences of each length, shortest first."""
+    from sacrebleu.metrics import BLEU
+
     column = np.asarray(lengths)
     rows = []
     for length in np.unique(column):
@@ -161,6 +170,8 @@ def paired_test(
     MT" (2005), as sacreBLEU computes it with its default seed. It answers for other test
     sentences, not for other training seeds.
     """
+    from sacrebleu.significance import PairedTest, Result
+
     _, scored = PairedTest(
         list(systems.items()), {"BLEU": bleu}, [references],
         test_type="ar", n_samples=RANDOMISATIONS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -31,7 +32,7 @@ def load_model(
     state = load(path)
     tokenizer = load_tokenizer(path, state)
     try:  # before anything is built: an altered configuration may ask for any amount of memory
-        config = OmegaConf.merge(OmegaConf.structured(Config), state["config"])
+        config = cast(DictConfig, OmegaConf.merge(OmegaConf.structured(Config), state["config"]))
         check_model(config)
         build_task(config)
     except (UserError, OmegaConfBaseException) as error:

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 import torch.nn.functional as F
 from omegaconf import DictConfig
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from tokenizers import Tokenizer
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
@@ -27,8 +25,9 @@ from wawa_transformer.positional.base import Encoding, consecutive
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.evaluation import SHOWN
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # without pictures and a progress bar a run does not import these
     from matplotlib.figure import Figure
+    from rich.console import Console
 
 
 class Tracker:
@@ -109,7 +108,7 @@ class Tracker:
 
 
 class NullTracker:
-    """In place of tracker and bar in a process that is not the main one."""
+    """In place of tracker and bar in a process that is not the main one, or shows none."""
 
     def __enter__(self) -> NullTracker:
         return self
@@ -121,7 +120,7 @@ class NullTracker:
         """Another process writes them."""
 
     def update(self, step: int, loss: float, speed: float) -> None:
-        """Another process shows it."""
+        """Another process shows it, or none does."""
 
 
 @torch.no_grad()
@@ -218,6 +217,8 @@ def show(
 
 def screen() -> Console:
     """Where a bar moves only if it can: a notebook forces colours on what is no terminal."""
+    from rich.console import Console
+
     return Console(force_terminal=sys.stdout.isatty())
 
 
@@ -225,6 +226,8 @@ class ProgressBar:
     """A bar with the loss, the speed and the time left; a context manager."""
 
     def __init__(self, config: DictConfig, step: int) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
         self.progress = Progress(
             TextColumn(f"{config.task.name} · {config.pe.name} · seed {config.seed}"),
             BarColumn(),
@@ -232,7 +235,6 @@ class ProgressBar:
             TextColumn("{task.fields[so_far]} ·"),
             TimeRemainingColumn(),
             console=screen(),
-            disable=not config.progress,
         )
         self.bar = self.progress.add_task(
             "", total=config.trainer.steps, completed=step, so_far="beginning"

@@ -65,7 +65,8 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
             return result
         state = start_run(config, run)
         tracker = Tracker(run, state.history, state.step) if main else NullTracker()
-        progress = ProgressBar(config, state.step) if main else NullTracker()
+        shown = main and config.progress
+        progress = ProgressBar(config, state.step) if shown else NullTracker()
         with tracker, progress, translate_device_errors(config, state.device):
             with stop.deferred():
                 train_loop(state, tracker, progress, stop)
