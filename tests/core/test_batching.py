@@ -46,30 +46,12 @@ def plan_before(sizes, batch_tokens, seed, epoch, bucket):
 
 @settings(max_examples=60)
 @given(SIZES, st.integers(40, 300), st.integers(0, 5), st.integers(0, 5), st.booleans())
-def test_an_epoch_of_one_window_is_what_it_always_was(
+def test_the_order_of_an_epoch_is_what_it_always_was(
     sizes: list[int], budget: int, seed: int, epoch: int, bucket: bool
 ) -> None:
     """Results that are published, and runs that are continued, depend on it."""
     expected = plan_before(sizes, budget, seed, epoch, bucket)
     assert list(batch_indices(sizes, budget, seed, epoch, bucket)) == expected
-
-
-@settings(max_examples=40)
-@given(SIZES, st.integers(1, 60), st.booleans())
-def test_windows_cut_an_epoch_into_parts_of_the_one_permutation(
-    sizes: list[int], window: int, bucket: bool
-) -> None:
-    """Every example once; each window's own together, and within the budget."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wawa_transformer.data.batching.WINDOW", window)
-        batches = list(batch_indices(sizes, 100, 3, 4, bucket))
-        assert batches == list(batch_indices(sizes, 100, 3, 4, bucket))
-    order = np.random.default_rng(seed_for(3, "order", 4)).permutation(len(sizes)).tolist()
-    flat = [i for batch in batches for i in batch]
-    for first in range(0, len(sizes), window):
-        assert sorted(flat[first : first + window]) == sorted(order[first : first + window])
-    assert all(len(batch) * max(sizes[i] for i in batch) <= 100 for batch in batches)
-    assert all(batches)
 
 
 @pytest.mark.parametrize("bucket", [False, True])
@@ -83,11 +65,8 @@ def test_epochs_and_seeds_differ(bucket: bool) -> None:
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
-def test_the_stream_continues_over_windows_and_epochs(
-    accumulate: int, tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_stream_continues_over_epochs(accumulate: int, tiny) -> None:
     """From any step on, the batches are those of the stream that was never stopped."""
-    monkeypatch.setattr("wawa_transformer.data.batching.WINDOW", 50)
     trainer = tiny("trainer.bucket=true", f"trainer.grad_accum_steps={accumulate}").trainer
     task = TASKS["reverse"](train_size=120, max_length=7)
     data = task.dataset(0)
