@@ -181,11 +181,13 @@ class SequenceTask(GeneratedTask):
         Without positions the encoder is permutation-equivariant and the decoder sees its output
         as a set, so all orderings of one multiset of symbols get the same answer, which is right
         for one of them: the number of multisets over the number of sequences. Sequences that were
-        ``trained`` on leave both: see :func:`blind`.
+        ``trained`` on leave both: see :func:`order_blind_ceiling`.
         """
         if not self.order_matters:
             return 1.0
-        right, new = blind(self.symbols, [length], ([source.split()] for source in trained))
+        right, new = order_blind_ceiling(
+            self.symbols, [length], ([source.split()] for source in trained)
+        )
         return right / new if new else None
 
 
@@ -340,7 +342,9 @@ class Cartesian(TwoLists, kind="cartesian"):
         lists = [[part.split() for part in source.split(";")] for source in trained]
         right, new = zip(
             *(
-                blind(self.symbols, [length, n], (pair for pair in lists if len(pair[1]) == n))
+                order_blind_ceiling(
+                    self.symbols, [length, n], (pair for pair in lists if len(pair[1]) == n)
+                )
                 for n in self.second_lengths(length)
             ),
             strict=True,
@@ -411,7 +415,7 @@ class NumberWords(GeneratedTask, kind="number_words"):
         return [*map(str, range(10)), *names]
 
 
-def blind(
+def order_blind_ceiling(
     symbols: int, sizes: Sequence[int], trained: Iterable[Sequence[Sequence[str]]]
 ) -> tuple[float, float]:
     """Of all lists of ``symbols`` in these ``sizes``: how many can be right, and how many are new.
