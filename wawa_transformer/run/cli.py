@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
 import functools
+import gc
 import os
 import re
 import sys
@@ -140,6 +142,8 @@ def script(
 
         def main() -> None:
             os.environ["HYDRA_FULL_ERROR"] = "1"  # hand the exception to us instead of printing it
+            # Python's last collection goes through all that was imported: 0.8 s of every command.
+            atexit.register(gc.freeze)
             for name in ("stdout", "stderr"):
                 if getattr(sys, name) is None:  # closed by whoever called: >&-
                     setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
