@@ -19,11 +19,12 @@ def greedy(model: Transformer, source: Tensor, max_length: int | Tensor) -> Tens
     ``max_length`` is one limit for all rows, or ``(B,)``. Returns ``(B, <= max_length)`` ids
     without BOS, and padding after a row's EOS or limit.
     """
+    return generate(model, source, max_length, most_probable(model), scored=False)[0]
 
-    def most_probable(logits: Tensor, rows: Tensor) -> Tensor:
-        return model.most_probable(logits)
 
-    return generate(model, source, max_length, most_probable, scored=False)[0]
+def most_probable(model: Transformer) -> Callable[[Tensor, Tensor], Tensor]:
+    """The choice of :func:`generate` that is the same for every row: the largest logit."""
+    return lambda logits, rows: model.most_probable(logits)
 
 
 @torch.no_grad()
