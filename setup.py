@@ -8,7 +8,7 @@ setup(
     packages=[*find_namespace_packages(include=["wawa_transformer*"]), *BESIDE],
     package_dir=BESIDE,
     package_data={
-        "": ["templates/*.jinja", "*.html", "chinese.yaml", "py.typed"],
+        "": ["templates/*.jinja", "*.html", "walkthrough.txt", "chinese.yaml", "py.typed"],
         "wawa_transformer.configs": ["**/*.yaml"],
     },
 )

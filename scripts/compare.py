@@ -11,33 +11,49 @@ import sys
 import threading
 from importlib import import_module
 
+import wawa_transformer.run.interrupt  # noqa: F401
+
+import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from wawa_transformer.common.files import lock_directory
 from wawa_transformer.common.schema import UserError, printable
-from wawa_transformer.lab.study import (
-    check_launcher,
-    fill,
-    folder_of,
-    list_jobs,
-    rule_of,
-    tell_unfinished,
-)
-from wawa_transformer.lab.tuning import (
-    best_points,
-    grid_points,
-    list_trials,
-    tuned,
-    validation_rows,
-)
 from wawa_transformer.run.cli import script
 from wawa_transformer.run.signals import GracefulStop
 
 
-@script()
+def check_study(config: DictConfig) -> None:
+    """The rules of the schema; the others are those of each run."""
+    from wawa_transformer.run.config import check_schema
+
+    check_schema(config)
+
+
+@script(rules=check_study)
 def main(config: DictConfig) -> None:
-    overrides = list(HydraConfig.get().overrides.task)
+    # Here, so that --help and a mistake on the command line do not wait for torch.
+    from wawa_transformer.lab.study import (
+        check_launcher,
+        fill,
+        folder_of,
+        in_lists,
+        list_jobs,
+        rule_of,
+        tell_unfinished,
+    )
+    from wawa_transformer.lab.tuning import (
+        best_points,
+        grid_points,
+        list_trials,
+        tuned,
+        validation_rows,
+    )
+
+    given = list(HydraConfig.get().overrides.task)
+    overrides = in_lists(given)
+    if overrides != given:
+        config = hydra.compose("config", overrides)
     launcher = HydraConfig.get().runtime.choices["hydra/launcher"]
     check_launcher(config, launcher)
     study = config.study
@@ -53,8 +69,11 @@ def main(config: DictConfig) -> None:
 
     # Tiny models gain nothing from threads; side by side they would only collide.
     os.environ["OMP_NUM_THREADS"] = str(config.trainer.threads)
-    # A second to import, and not needed until the end: while the workers begin.
-    threading.Thread(target=import_module, args=["wawa_transformer.lab.report"]).start()
+    # A second to import, and not needed until the end: while the workers begin. A daemon, since an
+    # import that Ctrl-C breaks off may leave the other one waiting for ever.
+    threading.Thread(
+        target=import_module, args=["wawa_transformer.lab.report"], daemon=True
+    ).start()
     with GracefulStop(), contextlib.ExitStack() as stack:
         tried = []
         for trial in trials.values():

@@ -7,19 +7,19 @@ are held against those the run has kept.
 """
 
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
+
+import wawa_transformer.run.interrupt  # noqa: F401
 
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Column, Table
 from sacrebleu.metrics import BLEU
 
-from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.load import Examples, tokenize_split
-from wawa_transformer.data.tasks import TASKS, Task
+from wawa_transformer.data.tasks import Task
 from wawa_transformer.data.text import TextTask, build_task
 from wawa_transformer.decode import translation
 from wawa_transformer.decode.strategies import DecodingStrategy, build_strategy
@@ -38,15 +38,8 @@ def tests_of(trained: DictConfig, config: DictConfig) -> dict[str, Task]:
     Raises:
         UserError: an override says nothing to this run's task, or to this command.
     """
-    known = {each.name for each in fields(TASKS[trained.task.kind])}
     given = {key: value for key, value in config.task.items() if value is not None}
-    for key in given:
-        if key not in known:
-            raise UserError(
-                f"task.{key}={given[key]} says nothing to task={trained.task.name}, on which this "
-                f"run was trained; leave it out."
-            )
-    if config.verify and (given.keys() - {"data_dir"} or config.test_sets):
+    if config.verify and (given.keys() - {"data_dir", "hub"} or config.test_sets):
         raise UserError("verify=true compares with the run's own test; leave the other one out.")
     if config.verify and config.checkpoint != "last":
         raise UserError(
@@ -56,10 +49,13 @@ def tests_of(trained: DictConfig, config: DictConfig) -> dict[str, Task]:
     if "data_dir" not in given:
         for key in {"test_source", "test_target"} & given.keys():
             given[key] = str(Path(given[key]).absolute())  # of the folder one is in
-        before = trained.task.get("data_dir")
-        if before and not Path(before).is_dir() and (CONFIG_DIR.parent / before).is_dir():
-            given["data_dir"] = str(CONFIG_DIR.parent / before)
     trained.task.update(given)
+    asked = given.keys() & {"hub", "test_source"} or config.test_sets
+    if trained.task.get("hub") and not (asked or trained.task.get("test_source")):
+        raise UserError(
+            f"the run's test is of the dataset {trained.task.hub}, which a stranger's run may name "
+            f"as well; give task.hub={trained.task.hub} to load it."
+        )
     task = build_task(trained)
     if not config.test_sets:
         return {"test": task}
@@ -113,7 +109,7 @@ def table_of(task: Task, result: dict[str, Any], bleu: dict[int, float]) -> Tabl
     if new := result["test"].get("new"):
         view.add_column("exact match\nnew sources")
         seen = result["test"]["examples"] - new["examples"]
-        view.caption = f"{whole}: {seen} sources stand in the training split, the others are new"
+        view.caption = f"{whole}: {seen} sources are also in the training split, the others are new"
     for row in [*result["by_length"], {"length": whole, "ceiling": None, **result["test"]}]:
         last = bleu.get(row["length"]) if bleu else row["ceiling"]
         cells = [f"{row[metric.name]:.{metric.digits}f}" for metric in SHOWN]

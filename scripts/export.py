@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import wawa_transformer.run.interrupt  # noqa: F401
+
 from omegaconf import DictConfig
 
 from wawa_transformer.run.cli import script

@@ -1,11 +1,13 @@
 """Draw the pictures of the lesson:  python scripts/figures.py [lang=en|zh|both] [output_dir=…]
 
-Thirteen pictures as PNG and one interactive page, explore.html, that opens
+The pictures of the chapters as PNG, and one interactive page, explore.html, that opens
 without a network.
 """
 
 import sys
 from pathlib import Path
+
+import wawa_transformer.run.interrupt  # noqa: F401
 
 from omegaconf import DictConfig
 from rich.progress import track

@@ -6,6 +6,8 @@ answers side by side, where every head looks, one symbol followed from embedding
 
 from pathlib import Path
 
+import wawa_transformer.run.interrupt  # noqa: F401
+
 from omegaconf import DictConfig
 
 from wawa_transformer.common.files import make_directory

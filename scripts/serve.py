@@ -6,6 +6,8 @@ word of an answer shows where the model looked when it wrote it.
 
 from pathlib import Path
 
+import wawa_transformer.run.interrupt  # noqa: F401
+
 from omegaconf import DictConfig
 from werkzeug.serving import make_server
 

@@ -2,27 +2,41 @@
 
 Every key and group of configs/config.yaml can be given; the same command continues an interrupted
 run and finds a finished one. A sweep is Hydra's, one run after the other; compare.py trains
-runs side by side:  python scripts/train.py -m pe=learned,none
+runs side by side:  python scripts/train.py -m trainer.lr=1e-3,3e-3
 Several GPUs, or processes:  torchrun --nproc-per-node=2 scripts/train.py pe=learned
 """
 
+from pathlib import Path
+from typing import Any
+
+import wawa_transformer.run.interrupt  # noqa: F401
+
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from wawa_transformer.run.cli import default_study_name, is_single_run, script
-from wawa_transformer.run.distributed import is_main
-from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train.evaluation import SHOWN
-from wawa_transformer.train.trainer import train, train_and_record_failure
+from wawa_transformer.run.cli import is_single_run, name_study, script, swept_keys
+
+SWEPT: dict[str, Any] = {}  # what was given to each run of a sweep, and the run
 
 
 @script(several=True)
 def main(config: DictConfig) -> None:
-    default_study_name(config)
+    # Here, so that --help and a mistake on the command line do not wait for torch.
+    from wawa_transformer.run.distributed import is_main
+    from wawa_transformer.run.run_dir import Run
+    from wawa_transformer.train.evaluation import SHOWN
+    from wawa_transformer.train.trainer import train, train_and_record_failure
+
+    name_study(config)
+    run = Run.of(config)
     if not is_single_run():
         train_and_record_failure(config)
+        hydra, keys = HydraConfig.get(), swept_keys()
+        given = (each for each in hydra.overrides.task if each.split("=")[0].lstrip("+") in keys)
+        SWEPT[" ".join(given)] = run
+        Path(hydra.sweep.dir, "multirun.yaml").unlink(missing_ok=True)
         return
-    run = Run.of(config)
-    talks = config.progress and is_main()
+    talks = not config.quiet and is_main()
     if talks:
         print(f"run: {run.directory}", flush=True)
     result = train(config)
@@ -31,5 +45,17 @@ def main(config: DictConfig) -> None:
         print("; ".join(test))
 
 
+def tell_sweep() -> None:
+    """The end of a sweep: the scores and the folder of each run."""
+    width = max(map(len, SWEPT), default=0)
+    for given, run in SWEPT.items():
+        result, said = run.result(), f"{run.status} {run.failure()}"
+        if result:
+            test = result["test"]
+            said = f"exact match {test['exact_match']:.3f}  NLL {test['nll']:.3f}"
+        print(f"{given:{width}}  {said}  {run.directory}")
+
+
 if __name__ == "__main__":
     main()
+    tell_sweep()

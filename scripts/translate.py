@@ -9,13 +9,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import wawa_transformer.run.interrupt  # noqa: F401
+
 from omegaconf import DictConfig
-from tokenizers import Tokenizer
 
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.decode.strategies import build_strategy
-from wawa_transformer.decode.translation import Hypothesis, hypotheses, read, unknown
-from wawa_transformer.model.transformer import Transformer
+from wawa_transformer.decode.translation import hypotheses, read, unknown
 from wawa_transformer.run.cli import script
 from wawa_transformer.train import evaluation
 from wawa_transformer.train.load import open_trained
@@ -63,6 +63,8 @@ def main(config: DictConfig) -> None:
     method, number, picture = build_strategy(config), 0, config.attention
     if picture and Path(picture).suffix not in PICTURES:
         raise UserError(f"attention={picture} must end in one of {', '.join(PICTURES)}.")
+    if sys.stdin is None:
+        raise UserError("standard input is closed; give lines to translate.")
     if sys.stdin.isatty():
         print("A line and Enter; Ctrl-D ends.", file=sys.stderr)
     for lines in arriving(sys.stdin.fileno()):
@@ -81,7 +83,8 @@ def main(config: DictConfig) -> None:
                 continue
             every = next(found)
             if picture:
-                draw(model, tokenizer, text, every[0], picture)
+                looked = cross_attention(model, tokenizer, read(tokenizer, [text])[0], every[0].ids)
+                attention_picture(*looked).savefig(picture)
                 picture = None
             if config.nbest:
                 rows = [f"{number}\t{each.score:.4f}\t{each.text}" for each in every]
@@ -90,15 +93,6 @@ def main(config: DictConfig) -> None:
             print("\n".join(rows), flush=True)
         if refused:
             raise refused
-
-
-def draw(model: Transformer, tokenizer: Tokenizer, text: str, found: Hypothesis, path: str) -> None:
-    """Where each word of a translation looked at in the source, in the last layer, head by head."""
-    source = read(tokenizer, [text])[0]
-    weights = cross_attention(model, source, found.ids)  # (H,T,S)
-    both = (found.ids, source.tolist())
-    named = ([tokenizer.id_to_token(i) or "" for i in each] for each in both)
-    attention_picture(weights, *named).savefig(path)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ A key between the steps: pause=true.
 
 import sys
 
+import wawa_transformer.run.interrupt  # noqa: F401
+
 from omegaconf import DictConfig
 
 from wawa_transformer.lesson import settings  # noqa: F401  (registers this script's keys)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import functools
 import os
 import runpy
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,11 +55,11 @@ def pytest_runtest_setup() -> None:
 
 RESET = 5  # the id after which the ``_reset`` entries of MODELS count anew
 RELATIVE = sorted(kind for kind, cls in ENCODINGS.items() if cls.relative)
-# Position ids do not depend on the design of the sinusoid's table.
+# One that inherits all three methods reads position ids as the class does that has them.
 ABSOLUTE = sorted(
     kind
     for kind, cls in ENCODINGS.items()
-    if cls.uses_positions and not cls.relative and kind != "sinusoid_design"
+    if cls.uses_positions and not cls.relative and vars(cls).keys() & {"embed", "rotate", "bias"}
 )
 POSITION_IDS = {
     "end": {"origin": "end"},
@@ -69,29 +69,36 @@ POSITION_IDS = {
     "reset": {"reset_token": RESET},
     "end_reset": {"reset_token": RESET, "origin": "end"},
     "both_reset": {"reset_token": RESET, "origin": "both"},
+    "abacus": {"reset_token": RESET, "origin": "abacus", "max_shift": 9},
 }
-# Every encoding in each of its places with each kind of position ids: arguments of Transformer.
+# Every encoding in each of its places, with position ids that are one row's and one head's own, and
+# with some that are drawn; one encoding with every kind of them: arguments of Transformer.
 MODELS: dict[str, dict[str, Any]] = {
     **{kind: {"pe": kind} for kind in sorted(ENCODINGS)},
     **{f"{kind}_cross": {"pe": kind, "cross": "same"} for kind in RELATIVE},
     "sinusoidal_t5": {"pe": "sinusoidal", "cross": "t5"},
     "none_shaw": {"pe": "none", "cross": "shaw"},
+    "none_causal": {"pe": "none", "encoder_mask": "causal"},
     **{
         f"{kind}_{name}": {"pe": kind, "position_ids": PositionIds(**ids)}
         for kind in ABSOLUTE
         for name, ids in POSITION_IDS.items()
+        if kind == "sinusoidal" or name in ("both_reset", "random")
     },
     **{
-        f"{kind}_cross_{name}": {
-            "pe": kind, "cross": "same", "position_ids": PositionIds(**POSITION_IDS[name])
+        f"{kind}_cross_both": {
+            "pe": kind, "cross": "same", "position_ids": PositionIds(origin="both")
         }
         for kind in RELATIVE
-        for name in ("end", "both")
     },
     **{
-        f"{kind}_{name}": {"pe": kind, "position_ids": PositionIds(**POSITION_IDS[name])}
+        f"{kind}_random": {"pe": kind, "position_ids": PositionIds(**POSITION_IDS["random"])}
         for kind in RELATIVE
-        for name in (["random", "reset"] if kind == "rotary" else ["random"])
+    },
+    "shaw_cross_end": {"pe": "shaw", "cross": "same", "position_ids": PositionIds(origin="end")},
+    "rotary_reset": {"pe": "rotary", "position_ids": PositionIds(**POSITION_IDS["reset"])},
+    "rotary_cross_continued": {
+        "pe": "rotary", "cross": "same", "position_ids": PositionIds(origin="continued")
     },
 }  # fmt: skip
 
@@ -115,12 +122,21 @@ def flat(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in every.items() if value is not None}
 
 
-@functools.cache
+WARM: list[subprocess.Popen[bytes]] = []
+
+
 def warm_python() -> list[str]:
-    """The command of a Python for scripts that has imported its libraries already."""
-    folder = tempfile.TemporaryDirectory()
-    atexit.register(folder.cleanup)
-    return [sys.executable, "-S", "-E", warm.__file__, warm.started(folder.name)]
+    """The command of a Python for scripts that has imported its libraries already.
+
+    One that has ended, which is no mistake of the test that finds it so, is begun anew.
+    """
+    if not WARM or WARM[-1].poll() is not None:
+        for ended in WARM[-1:]:
+            warnings.warn(f"a warm Python has ended with {ended.returncode}", stacklevel=2)
+        folder = tempfile.TemporaryDirectory()
+        atexit.register(folder.cleanup)
+        WARM.append(warm.started(folder.name))
+    return [sys.executable, "-S", "-E", warm.__file__, WARM[-1].args[-1]]  # type: ignore[index, list-item]
 
 
 def run_script(name: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -130,6 +146,13 @@ def run_script(name: str, *arguments: str, stdin: str = "") -> subprocess.Comple
         input=stdin, capture_output=True, text=True, timeout=240,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
+
+
+def torchrun(*options: str, script: Path) -> list[str]:
+    """The command that runs a script in two processes."""
+    run = str(Path(torch.__file__).with_name("distributed") / "run.py")
+    agent = [*warm_python(), run, "--nproc-per-node=2", *options]
+    return [*agent, "--no-python", *warm_python(), str(script)]
 
 
 @pytest.fixture

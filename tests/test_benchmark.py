@@ -5,23 +5,21 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import benchmark
 import pandas as pd
 import pytest
 import torch
-from conftest import TINY, configure
-from hydra import initialize_config_dir
-from speed import card, decoding, growth, model, peers, study, text
+from conftest import configure
+from speed import card, decoding, model, peers, text, timing
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from wawa_transformer import Transformer
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.data.load import tokenize_split
 from wawa_transformer.data.text import build_task
-from wawa_transformer.train import loop, trainer
 
 DATA = CONFIG_DIR.parent / "data"
 CPU = torch.device("cpu")
@@ -33,8 +31,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "SHAPES", SMALL)
     peers.absent.cache_clear()
     monkeypatch.setattr(text, "REAL", (40, 16, 1, 2, 32, 512, 8, 3, 4, 2))
-    for name, sizes in (("LENGTHS", (64,)), ("BATCHES", (2,)), ("WIDTHS", (16,))):
-        monkeypatch.setattr(growth, name, sizes)
+    turns_of = timing.turns_of
+    for module in (timing, decoding):
+        monkeypatch.setattr(module, "turns_of", lambda sides, title, *_: turns_of(sides, title, 2))
 
 
 def test_the_floor_is_made_of_all_products_of_a_step() -> None:
@@ -53,13 +52,18 @@ def sides_of(found: dict[str, float]) -> set[str]:
     return {name.removesuffix("_over_ours") for name in found if name.endswith("_over_ours")}
 
 
+def all_shapes() -> dict[str, float]:
+    found = [work() for work in model.measurements(CPU).values()]
+    return {name: value for each in found for name, value in each.items()}
+
+
 def test_every_peer_takes_part_and_an_absent_one_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In a training step and in decoding."""
     own, libraries = {"bf16", "plain", "floor", "torch"}, {"x_transformers", "marian"}
     steps, batches = ("T", "S"), ("batch1", "batch32")
-    assert sides_of(model.measure(CPU)) == {f"{s}_{p}" for s in steps for p in own | libraries}
+    assert sides_of(all_shapes()) == {f"{s}_{p}" for s in steps for p in own | libraries}
     every = {"plain", "marian", "ctranslate2"}
     assert sides_of(decoding.measure(CPU)) == {
         *(f"{b}_{p}" for b in batches for p in every), "beam4_marian", "beam4_ctranslate2",
@@ -68,26 +72,11 @@ def test_every_peer_takes_part_and_an_absent_one_is_named(
 
     peers.absent.cache_clear()
     monkeypatch.setattr(peers, "installed", lambda package: package == "torch")
-    assert sides_of(model.measure(CPU)) == {f"{s}_{p}" for s in steps for p in own}
+    assert sides_of(all_shapes()) == {f"{s}_{p}" for s in steps for p in own}
     assert sides_of(decoding.measure(CPU)) == {f"{b}_plain" for b in batches}
     said = capsys.readouterr().out
     for package in ("x_transformers", "transformers", "ctranslate2"):
         assert said.count(f"skipped: {package} is not installed") == 1
-
-
-def test_a_peer_that_decodes_something_else_is_no_peer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its time would be that of other work."""
-    right = peers.marian
-
-    def wrong(ours: Transformer) -> object:
-        theirs = right(ours)
-        with torch.no_grad():
-            theirs.lm_head.weight.neg_()
-        return theirs
-
-    monkeypatch.setattr(peers, "marian", wrong)
-    with pytest.raises(AssertionError, match="marian decodes other ids than ours"):
-        decoding.measure(CPU)
 
 
 def test_what_a_card_is_asked_is_the_same_work_whichever_way(
@@ -98,7 +87,7 @@ def test_what_a_card_is_asked_is_the_same_work_whichever_way(
     ways = {"eager": None, "compiled": {"backend": "eager"}, "graphs": {"backend": "aot_eager"}}
     monkeypatch.setattr(card, "WAYS", ways)
     monkeypatch.setattr(card, "STEPS", {"tiny": (32, 16, 1, 2, 32, 4, 6, 2)})
-    found = card.steps(CPU)
+    found = card.step(CPU, "tiny")
     assert {name for name in found if "_over_" in name} == {
         "tiny_eager_over_compiled", "tiny_eager_over_graphs"
     }  # fmt: skip
@@ -124,37 +113,34 @@ def test_what_a_card_is_asked_is_the_same_work_whichever_way(
     # What a CPU cannot go back through stands aside, and the rest is gone through.
     monkeypatch.setattr(card, "BIASES", (32, 2, 16, (8, 16), 2))
     monkeypatch.setattr(card, "looked_up", lambda *inputs, flex, seen: card.formed(*inputs))
-    found = card.biases(CPU)
-    assert set(found) == {"bias_8_flex_over_formed", "bias_16_flex_over_formed"}
-    assert min(found.values()) > 0
+    found = card.bias(CPU, 8)
+    assert set(found) == {"bias_8_flex_over_formed"} and min(found.values()) > 0
+    assert list(card.measurements(CPU)) == ["step_tiny", "bias_8", "bias_16"]
 
 
-def test_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row for each size and encoding; cut off, it goes on, on the same machine alone."""
-    about = {"device": "a", "threads": 1}
-    path = tmp_path / "unfinished.json"
-    rows = pd.DataFrame(growth.measure(CPU, growth.Kept(path, about)))
-    lengths = rows[rows["grows"] == "length"]
-    assert set(lengths["encoding"]) == {
-        *growth.GROWN,
-        *(f"{n}_cross" for n in growth.GROWN if n not in ("sinusoidal", "cope")),
-    }
-    assert (rows["milliseconds"] > 0).all()
-    assert (rows[rows["encoding"] == "sinusoidal"]["over_sinusoidal"] == 1).all()
-    growth.draw(rows, tmp_path / "growth.png")
-    assert (tmp_path / "growth.png").stat().st_size > 10_000
+def test_a_part_goes_on_and_loses_one_shape_to_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped in its third measurement, the second being too large."""
+    made: list[str] = []
 
-    measured = []
+    def work(name: str) -> dict[str, float]:
+        made.append(name)
+        if name == "large":
+            raise torch.OutOfMemoryError
+        if made == ["small", "large", "third"]:
+            raise KeyboardInterrupt
+        return {f"{name}_milliseconds": 1.5}
 
-    def nothing(sides: dict[str, object], title: str, turns: int) -> dict[str, list[float]]:
-        measured.append(title)
-        return {name: [1.0] * turns for name in sides}
-
-    monkeypatch.setattr(growth, "turns_of", nothing)
-    monkeypatch.setattr(growth, "WIDTHS", (16, 32))
-    again = growth.measure(CPU, growth.Kept(path, about))
-    assert again[:-1] == rows.to_dict("records") and measured == ["width 32"]
-    assert not growth.Kept(path, about | {"threads": 2}).rows
+    names = ("small", "large", "third")
+    works = {name: partial(work, name) for name in names}
+    monkeypatch.setattr(benchmark, "measurements", lambda *_: works)
+    with pytest.raises(KeyboardInterrupt):
+        benchmark.measure("model", tmp_path, CPU, {"device": "a"})
+    found = benchmark.measure("model", tmp_path, CPU, {"device": "a"})
+    wanted = {"small_milliseconds": 1.5, "large_out_of_memory": 1.0, "third_milliseconds": 1.5}
+    assert found == wanted and made == [*names, "third"]
+    assert not list(tmp_path.iterdir())
 
 
 def test_text_is_that_of_the_captions() -> None:
@@ -184,47 +170,12 @@ def test_what_is_written_and_what_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file for each part asked for, and none for others."""
-    monkeypatch.setattr("sys.argv", ["benchmark.py", "parts=[decoding]", f"output_dir={tmp_path}"])
+    monkeypatch.setattr("sys.argv", ["benchmark.py", "parts=[table]", f"output_dir={tmp_path}"])
     benchmark.main()
-    written = json.loads((tmp_path / "decoding" / "results.json").read_text("utf-8"))
-    assert written["torch"] == torch.__version__ and written["batch1_ours_milliseconds"] > 0
-    assert [path.name for path in tmp_path.iterdir()] == ["decoding"]
+    written = json.loads((tmp_path / "table" / "results.json").read_text("utf-8"))
+    assert written["torch"] == torch.__version__ and written["table_milliseconds"] > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["table"]
     for given, said in (("[tabel]", "parts=tabel does not exist"), ("[]", "parts is empty")):
         monkeypatch.setattr("sys.argv", ["benchmark.py", f"parts={given}"])
         with pytest.raises(SystemExit, match=f"^error: {said}; choose any of table"):
             benchmark.main()
-
-
-def test_the_stages_of_a_run_are_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The data is made and pictures are drawn once; what is called inside another counts once."""
-    monkeypatch.setattr(study, "RUN", [*TINY, *study.RUN, "trainer.attention_maps=true"])
-    monkeypatch.setattr(study, "TURNS", 2)
-    monkeypatch.setattr(study, "STEP_TURNS", 2)
-    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        found = study.measure(CPU)
-    names = [stage for stage, *_ in study.STAGES]
-    for side in ("first", "later"):
-        parts = [found[f"{side}_{stage}_seconds"] for stage in (*names, study.REST)]
-        assert min(parts) > 0 and sum(parts) == pytest.approx(found[f"{side}_seconds"], rel=0.1)
-    assert found["later_data_seconds"] < found["first_data_seconds"] / 3
-    assert found["later_pictures_seconds"] < found["first_pictures_seconds"] / 3
-    others = {"learned", "none", *growth.GROWN} - {"sinusoidal"}
-    assert {name for name in found if "over_sin" in name} == {
-        f"{o}_over_sinusoidal" for o in others
-    }
-    assert min(found.values()) > 0
-    assert trainer.train_loop is loop.train_loop, "nothing is left in its place"
-
-
-def test_memory_is_that_of_the_work_alone() -> None:
-    """64 MB more, on top of what this process holds."""
-    held = torch.ones(2**24)
-    for _ in range(2):  # large ones freed between small ones: the allocator keeps their room
-        small = [torch.ones(2**20)[:8].clone() for _ in range(40)]
-        large = [(torch.ones(2**20), torch.ones(8)) for _ in range(40)]
-        small += [each for _, each in large]
-        del large
-    for work in (lambda: torch.ones(2**24), lambda: [torch.ones(2**20) for _ in range(16)]):
-        found = growth.memory_of(work, CPU)
-        assert 50 < found < 90, found
-    del held, small

@@ -4,43 +4,54 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import MODELS
+from conftest import MODELS, RESET
 from core.helpers import FF, HEADS, D, V, padded_ids
 from torch._dynamo.utils import counters
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 from wawa_transformer import Transformer
 from wawa_transformer.model.masks import causal_mask, padding_mask
 from wawa_transformer.positional.base import ENCODINGS
+from wawa_transformer.positional.position_ids import PositionIds
 
 # Each encoding in every place it has, and each kind of position ids once.
 COMPILED = [
     *(f"{kind}_cross" if f"{kind}_cross" in MODELS else kind for kind in sorted(ENCODINGS)),
-    "sinusoidal_shifted", "sinusoidal_both", "sinusoidal_end_reset", "rotary_random",
+    "sinusoidal_shifted", "sinusoidal_both", "sinusoidal_end_reset", "sinusoidal_abacus",
+    "rotary_random",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("name", "bf16", "masks"),
+    ("pe", "cross", "bf16", "masks"),
     [
-        *((name, False, False) for name in COMPILED),
-        ("t5_cross", True, False),
-        ("sinusoidal", False, True),
+        ("sinusoidal", "shaw", False, True),
+        ("cope", "t5", True, False),
+        ("transformer_xl", "rotary_mix", False, False),
     ],
 )
-def test_compilation_takes_the_model_whole_and_settles(name: str, bf16: bool, masks: bool) -> None:
-    """One graph without breaks, a second for sizes that vary, and none for any batch after that.
+def test_compilation_takes_the_model_whole_and_settles(
+    pe: str, cross: str, bf16: bool, masks: bool
+) -> None:
+    """One graph without breaks for sizes that vary, at most a second, and none after that.
 
-    With the eager backend, so that it takes a second; what it computes is what was written.
+    What a compiler could stumble over, each way to a bias, to a rotation and to position ids, with
+    the eager backend, so that it takes seconds; what it computes is what was written.
     """
     torch._dynamo.reset()
     counters.clear()
+    ids = PositionIds(origin="end", reset_token=RESET) if pe == "sinusoidal" else PositionIds()
     model, compiled = (
-        Transformer(V, V, D, 1, HEADS, FF, dropout=0.0, seed=0, **MODELS[name]).train()
+        Transformer(
+            V, V, D, 1, HEADS, FF, dropout=0.0, seed=0, pe=pe, cross=cross, position_ids=ids
+        ).train()
         for _ in range(2)
-    )
-    compiled.compile(backend="eager", fullgraph=True)
-    for rows, source, target in ((4, 9, 8), (7, 6, 5), (5, 8, 10), (3, 7, 6)):
+    )  # fmt: skip
+    compiled.compile(backend="eager", fullgraph=True, dynamic=True)
+    for rows, source, target in ((4, 9, 8), (7, 6, 5), (5, 8, 10)):
         src, tgt = padded_ids(rows, source, 0), padded_ids(rows, target, 1)
         given = (
             [padding_mask(src), causal_mask(target) & padding_mask(tgt), padding_mask(src)]
@@ -53,6 +64,73 @@ def test_compilation_takes_the_model_whole_and_settles(name: str, bf16: bool, ma
             torch.manual_seed(0)
             torch.testing.assert_close(compiled(src, tgt, *given), expected)
     assert counters["stats"]["unique_graphs"] <= 2
+
+
+class NoCard(TorchFunctionMode):
+    """What a torch without the device's code cannot do with a tensor that is only a shape there.
+
+    Attention is checked: its bias must be on the queries' device and of their type.
+    """
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.nn.functional.scaled_dot_product_attention:
+            q, k, v, bias = args
+            if bias is None or bias.dtype == torch.bool:
+                return q @ k.mT @ v
+            assert (bias.device, bias.dtype) == (q.device, q.dtype)
+            return (q @ k.mT + bias) @ v
+        if func is torch.Tensor.__setitem__:
+            return None
+        if func is torch.Tensor.__invert__:
+            return torch.logical_not(*args)
+        if func is torch.Tensor.__getitem__:
+            with unset_fake_temporarily():
+                x, index = tree_map_only(
+                    torch.Tensor, lambda t: torch.zeros_like(t, device="cpu"), args
+                )
+                shape = x[index].shape
+            return torch.empty(shape, dtype=args[0].dtype, device=args[0].device)
+        return func(*args, **(kwargs or {}))
+
+
+class NoFloat64(TorchDispatchMode):
+    """Apple's devices have none."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor) and out.device.type == "mps":
+            assert out.dtype != torch.float64, func
+        return out
+
+
+@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize(("device", "dtype"), [("cuda", torch.bfloat16), ("mps", torch.float32)])
+def test_every_tensor_is_on_the_device_and_of_its_type(
+    device: str, dtype: torch.dtype, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loss and decoding, on a device of which there are only shapes.
+
+    Shapes on two devices cannot meet: that is an error.
+    """
+    monkeypatch.setattr("torch.cuda.amp.common.amp_definitely_not_available", lambda: False)
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda: True)
+    model = Transformer(V, V, D, 1, HEADS, FF, dropout=0.1, seed=0, **MODELS[name]).train()
+    amp = torch.autocast(device, torch.bfloat16, enabled=dtype == torch.bfloat16)
+    with FakeTensorMode(allow_non_fake_inputs=True), NoCard(), NoFloat64(), torch.no_grad(), amp:
+        for module in model.modules():
+            for held in (module._parameters, module._buffers):
+                for key, tensor in held.items():
+                    if tensor is not None:
+                        held[key] = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+        ids = torch.zeros(3, 5, dtype=torch.int64, device=device)
+        loss, nll = model(ids, ids, targets=ids, label_smoothing=0.1)
+        assert {(t.device.type, t.dtype) for t in (loss, nll)} == {(device, torch.float32)}
+        model.eval()
+        positions = model.batch_positions(ids)
+        memory, cache = model.encode(ids, positions=positions), model.new_cache()
+        for _ in range(2):
+            logits = model.decode(ids[:, :1], memory, None, None, cache, positions)
+        assert (logits.device.type, logits.dtype) == (device, dtype)
 
 
 class Copies(TorchDispatchMode):
@@ -71,7 +149,7 @@ class Copies(TorchDispatchMode):
         return out
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", COMPILED)
 def test_a_step_never_waits_for_a_device(name: str) -> None:
     """On one that has no numbers to wait for: asking for one is an error there.
 

@@ -5,12 +5,15 @@ the rest. What a script imports of this project it imports itself, from the copy
 
     python -S tests/warm.py SOCKET SCRIPT ARGUMENT …
 
-does what ``python SCRIPT ARGUMENT …`` does, with this process's folder, environment and streams.
+does what ``python SCRIPT ARGUMENT …`` does, with this process's folder, environment and streams; a
+signal that ends or stops it reaches the script. A Python that a script's ``multiprocessing`` would
+begin is forked from the script.
 """
 
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -18,8 +21,8 @@ import time
 
 LIBRARIES = (
     "torch", "torch._dynamo", "torch.utils.tensorboard", "torch.utils.flop_counter", "datasets",
-    "tokenizers", "hydra", "hydra.core.config_store", "matplotlib.figure", "pandas", "scipy.stats",
-    "sacrebleu", "jinja2", "rich.progress", "tensorboard.summary",
+    "tokenizers", "hydra", "hydra.core.config_store", "matplotlib.backends.backend_agg", "pandas",
+    "scipy.stats", "sacrebleu", "jinja2", "rich.progress", "tensorboard.summary",
 )  # fmt: skip
 
 
@@ -31,7 +34,11 @@ def ask(address: str, arguments: list[str]) -> int:
         message = json.dumps(asked).encode()
         socket.send_fds(server, [len(message).to_bytes(8, "little")], [0, 1, 2])
         server.sendall(message)
-        return int(server.makefile("rb").read())
+        answer = server.makefile("r")
+        script = int(answer.readline())
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, _: os.kill(script, number))
+        return int(answer.readline())
 
 
 def serve(address: str) -> list[str]:
@@ -64,8 +71,14 @@ def serve(address: str) -> list[str]:
     message = asking.makefile("rb").read(int.from_bytes(size, "little"))
     child = os.fork()
     if child:
-        _, status = os.waitpid(child, 0)
-        asking.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+        asking.sendall(f"{child}\n".encode())
+        ended = 0
+        while not ended:
+            if select.select([asking], [], [], 0.02)[0]:
+                os.kill(child, signal.SIGKILL)  # as who asked was
+            ended, status = os.waitpid(child, os.WNOHANG)
+        with contextlib.suppress(OSError):
+            asking.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
         os._exit(0)
     asking.close()
     asked = json.loads(message)
@@ -78,8 +91,30 @@ def serve(address: str) -> list[str]:
     return asked["arguments"]
 
 
-def started(folder: str) -> str:
-    """The address, in ``folder``, of a server that lives as long as this process does."""
+def forked(path: object, arguments: list[str], kept: list[int]) -> int:
+    """In place of ``multiprocessing.util.spawnv_passfds``: this process's copy runs the code."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in map(int, os.listdir("/dev/fd")):
+            if number > 2 and number not in kept:
+                with contextlib.suppress(OSError):
+                    os.close(number)
+        sys.argv = ["-c", *arguments[arguments.index("-c") + 2 :]]
+        exec(arguments[arguments.index("-c") + 1], {"__name__": "__main__"})
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else end.code is not None
+    finally:
+        os._exit(status)
+
+
+def started(folder: str) -> "subprocess.Popen[bytes]":  # noqa: F821
+    """A server that lives as long as this process does; its address is its last argument."""
     import subprocess  # not by those who ask: it takes as long as all that they do
 
     address = os.path.join(folder, "warm")
@@ -91,19 +126,23 @@ def started(folder: str) -> str:
         if server.poll() is not None:
             raise RuntimeError(f"{__file__} ended with {server.returncode}")
         time.sleep(0.01)
-    return address
+    return server
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 2:
         status = ask(sys.argv[1], sys.argv[2:])
         if status < 0:
+            with contextlib.suppress(OSError):  # SIGKILL has no other
+                signal.signal(-status, signal.SIG_DFL)
             os.kill(os.getpid(), -status)
         sys.exit(status)
+    import multiprocessing.util
     import runpy
 
     here = sys.path[0]
     script, *rest = serve(sys.argv[1])
+    multiprocessing.util.spawnv_passfds = forked
     sys.argv = [script, *rest]
     script = os.path.abspath(script)
     paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))

@@ -1,7 +1,24 @@
 """A small encoder-decoder Transformer and a laboratory for positional encodings."""
 
-from wawa_transformer.model.transformer import Transformer
-from wawa_transformer.positional.sinusoidal import PositionalEncoding
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wawa_transformer.model.transformer import Transformer
+    from wawa_transformer.positional.sinusoidal import PositionalEncoding
+    from wawa_transformer.train.load import load
 
 __version__ = "0.1.0"
-__all__ = ["PositionalEncoding", "Transformer"]
+__all__ = ["PositionalEncoding", "Transformer", "load"]
+MODULES = {
+    "PositionalEncoding": "positional.sinusoidal",
+    "Transformer": "model.transformer",
+    "load": "train.load",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name where it is asked for: the command line answers without torch."""
+    if name not in MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{MODULES[name]}"), name)

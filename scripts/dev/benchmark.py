@@ -3,12 +3,14 @@
 All sides do the same work in one process, in turns, so that a busy machine slows them alike. In the
 part table a ratio is that of two medians; elsewhere it is the median of the turns' ratios. On one
 core table, decoding and study take one or two minutes each, model and text up to seven, and growth
-a quarter of an hour. The same command continues a growth that was stopped.
+a quarter of an hour. The same command continues a part that was stopped.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -57,12 +59,39 @@ def check_config(config: DictConfig) -> None:
 register("benchmark", BenchmarkConfig, check_config)
 
 
-def measure(part: str, device: torch.device) -> dict[str, float]:
-    """The numbers of one part, by name."""
-    found = import_module(f"speed.{part}").measure(device)
-    if part == "model" and device.type == "cuda":
-        found |= import_module("speed.card").measure(device)  # what a GPU alone can answer
-    return found
+def measurements(part: str, device: torch.device) -> dict[str, Callable[[], dict[str, float]]]:
+    """What one part measures, by name."""
+    module = import_module(f"speed.{part}")
+    if part != "model":
+        return {part: partial(module.measure, device)}
+    every = module.measurements(device)
+    if device.type == "cuda":
+        every |= import_module("speed.card").measurements(device)  # what a GPU alone can answer
+    return every
+
+
+def measure(
+    part: str, folder: Path, device: torch.device, about: dict[str, Any]
+) -> dict[str, float]:
+    """The numbers of one part, each kept when it is made, so that a stopped part goes on.
+
+    A measurement for which memory is too small is named, and the others are made.
+    """
+    from speed.growth import Kept
+
+    unfinished = folder / "unfinished.json"
+    kept = Kept(unfinished, about)
+    for name, work in measurements(part, device).items():
+        if any(row["name"] == name for row in kept.rows):
+            continue
+        try:
+            found = work()
+        except torch.OutOfMemoryError:
+            found = {f"{name}_out_of_memory": 1.0}
+        kept.rows.append({"name": name, "found": found})
+        kept.write()
+    unfinished.unlink()
+    return {name: value for row in kept.rows for name, value in row["found"].items()}
 
 
 def measure_growth(folder: Path, device: torch.device, about: dict[str, Any]) -> None:
@@ -94,7 +123,7 @@ def main(config: DictConfig) -> None:
         if part == "growth":
             measure_growth(folder, device, machine)
         else:
-            found = measure(part, device)
+            found = measure(part, folder, device, machine)
         about = {
             "command": f"python scripts/dev/benchmark.py parts=[{part}]",
             "date": date.today().isoformat(),

@@ -1,8 +1,9 @@
 """Write what the documentation takes from measurements:  python scripts/dev/docs.py
 
-docs/claims.md from docs/claims.yaml and docs/findings.md from docs/findings.md.jinja, both from the
-numbers in benchmarks/; and both in Chinese, from the files whose names say zh-CN. A test fails when
-a page is stale.
+docs/claims.md from docs/claims.yaml, each finding from its template in docs/findings, and
+docs/findings.md from the question, answer and certainty that the templates set; and
+docs/which_encoding.md from its template; all in Chinese, too, from the files whose names say
+zh-CN. A test fails when a page is stale.
 """
 
 import argparse
@@ -17,12 +18,21 @@ from evidence import BENCHMARKS
 
 from wawa_transformer.lab.answers import VERDICTS as VERDICTS_OF_PAIRS
 from wawa_transformer.lab.conditions import over_sentences
-from wawa_transformer.lab.language import LANGUAGES, Words, joined, listed, say, speaking
-from wawa_transformer.lab.rules import headline
+from wawa_transformer.lab.language import (
+    LANGUAGES,
+    Words,
+    encoding_name,
+    joined,
+    listed,
+    say,
+    speaking,
+)
+from wawa_transformer.lab.rules import verdicts
 
 DOCS = BENCHMARKS.parent / "docs"
 CLAIMS = yaml.safe_load((DOCS / "claims.yaml").read_text(encoding="utf-8"))
 CHINESE = yaml.safe_load((DOCS / "claims.zh-CN.yaml").read_text(encoding="utf-8"))
+FLOOR = 0.5  # exact match below which the best encoding is not recommended
 VERDICTS = {
     "holds": Words("holds", "成立"),
     "restricted": Words("holds with a restriction", "有条件成立"),
@@ -54,6 +64,21 @@ def diff(study: str, task: str, a: str, b: str, of: int = 1, **part: Any) -> str
     return f"{evidence.difference(first, second, of):+z.3f}"
 
 
+def tasks_apart(study: str, first: str, second: str, pe: str, **part: Any) -> str:
+    """The difference in exact match between two tasks, seed by seed."""
+    one, other = (evidence.exact_match(study, task, pe, **part) for task in (first, second))
+    return f"{evidence.difference(one, other):+z.3f}"
+
+
+def interaction(studies: tuple[str, str], task: str, a: str, b: str) -> str:
+    """The difference a − b in exact match in the first study minus that in the second, by seed."""
+    gaps = []
+    for study in studies:
+        first, second = (evidence.exact_match(study, task, pe) for pe in (a, b))
+        gaps.append({seed: first[seed] - second[seed] for seed in first})
+    return f"{evidence.difference(gaps[0], gaps[1]):z.3f}"
+
+
 def ceiling(study: str, task: str, of: str | None = None) -> str:
     """What a model without positions can reach, and what chance adds to it on the seeds' splits."""
     return f"{evidence.ceiling(study, task, of):.3f}"
@@ -68,7 +93,7 @@ def chosen(study: str, task: str, pe: str) -> str:
 def orders(study: str, task: str) -> str:
     """Whether the order of each pair depends on a rate that both share."""
     (found,) = (each["orders"] for each in evidence.rates(study) if each["name"] == task)
-    return " ".join(found)
+    return say(" ", "").join(found)
 
 
 def bleu(pe: str, study: str = "multi30k") -> str:
@@ -82,6 +107,19 @@ def reach(study: str, task: str, pe: str) -> str:
     if not evidence.learned(study, task, pe):
         return "–"
     return f"{evidence.mean(evidence.reaches(study, task, pe)):.1f}"
+
+
+def every_reach(study: str, task: str, pe: str) -> str:
+    """Each seed's reach, from the shortest on."""
+    values = evidence.reaches(study, task, pe).values()
+    return ", ".join(f"{length:.0f}" for length in sorted(values))
+
+
+def seeds_to(study: str, task: str, pe: str, length: int) -> str:
+    """How many seeds reach a length."""
+    values = evidence.reaches(study, task, pe).values()
+    good = sum(each >= length for each in values)
+    return say(f"{good} of {len(values)}", f"{len(values)} 个中 {good} 个")
 
 
 def change(study: str, task: str, pe: str, to: str, of: int, in_reach: bool = False) -> str:
@@ -111,10 +149,11 @@ def judged(study: str, task: str, kinds: tuple[str, ...]) -> str:
 
 
 def outcome(study: str) -> str:
-    """The first sentence of the study's report, by its rule."""
+    """The claim of the study's rule, then the verdict."""
     rule = evidence.rule_of(study)
     assert rule is not None
-    return headline(rule, evidence.outcomes(study))
+    verdict = verdicts(evidence.outcomes(study))
+    return say(f"the claim “{rule.claim}” is {verdict}.", f"“{rule.claim}”：{verdict}。")
 
 
 def loss(study: str, task: str, pe: str) -> str:
@@ -164,22 +203,54 @@ def on_more_tests(study: str) -> str:
     found = evidence.more_tests(study)
     tests = list(dict.fromkeys(test for _, test in found))
     return "\n".join(
-        f"| {named(pe)} | "
+        f"| {encoding_name(pe)} | "
         + " | ".join(", ".join(f"{gap:+.1f} (p {p:.4f})" for gap, p in found[pe, t]) for t in tests)
         + " |"
         for pe in dict.fromkeys(pe for pe, _ in found)
     )
 
 
-def named(pe: str) -> str:
-    """The name of an encoding in a table; the ablation is no name."""
-    return say("no encoding", "不用编码") if pe == "none" else pe
-
-
 def steps(study: str, task: str, pe: str, level: float) -> str:
     """The median over seeds of the first validated step with this exact match."""
     median = pd.Series(evidence.steps_to(study, task, pe, level)).median()
     return f"{median:.0f}" if median < float("inf") else say("never", "从未")
+
+
+def learners(study: str, task: str) -> str:
+    """How many of a study's encodings learn the trained lengths to 0.95, and which."""
+    every = evidence.encodings(study, task)
+    able = [pe for pe in every if evidence.learned(study, task, pe)]
+    failed = [pe for pe in every if pe not in able]
+    of = say(f"{len(able)} of {len(every)}", f"{len(every)} 种中 {len(able)} 种")
+    if len(able) < len(failed):
+        return of + say(": ", "：") + listed(map(encoding_name, able))
+    return of + (
+        say("; not ", "；没学会的：") + listed(map(encoding_name, failed)) if failed else ""
+    )
+
+
+def leader(study: str, task: str) -> str:
+    """Cells of a table: the encoding to take beyond the trained lengths, its numbers, its lead."""
+    able = [pe for pe in evidence.encodings(study, task) if evidence.learned(study, task, pe)]
+    if len(able) < 2:
+        return say("unknown | – | –", "不知道 | – | –")
+    values = {pe: evidence.exact_match(study, task, pe, unseen=True) for pe in able}
+    first, second, lead = evidence.best_two(values)
+    best, there = encoding_name(first), em(study, task, first, unseen=True)
+    if evidence.mean(values[first]).mean < FLOOR:
+        return say(f"no good one | {best}: {there} | –", f"都不行 | {best}：{there} | –")
+    ahead = say("ahead: ", "领先：") if lead.excludes_zero else say("unclear: ", "未定：")
+    return f"{best} | {there} | {ahead}{encoding_name(second)}, {lead:+z.3f}"
+
+
+def setting(study: str, task: str) -> str:
+    """Cells of a table: trained and longest tested length, seeds, layers and width."""
+    table = evidence.table_of(BENCHMARKS / study / "results.csv")
+    table, model = table[table["task"] == task], evidence.config_of(study).model
+    lengths = table.loc[table["trained"].eq(True), "length"]
+    trained = f"{lengths.min()}–{lengths.max()} → {table['length'].max()}"
+    layers = f"{model.num_layers} + {model.num_layers}, {model.d_model}"
+    return f"{trained} | {table['seed'].nunique()} | {layers}"
 
 
 def speed(name: str) -> str:
@@ -200,103 +271,71 @@ ENVIRONMENT = jinja2.Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-ENVIRONMENT.globals.update(
-    {
-        f.__name__: f
-        for f in (
-            em,
-            middle,
-            diff,
-            ceiling,
-            chosen,
-            orders,
-            bleu,
-            reach,
-            change,
-            judged,
-            outcome,
-            loss,
-            loss_diff,
-            loss_by_length,
-            by_length,
-            apart,
-            named,
-            on_more_tests,
-            steps,
-            speed,
-            checked,
-        )
-    }
-)
+# What a template may call: every function above.
+ENVIRONMENT.globals |= {"named": encoding_name, **globals()}
 
 
 def claims() -> str:
     """The page of claims and verdicts, in the language that is spoken."""
-    every = [verdict for topic in CLAIMS["topics"] for *_, verdict in topic["claims"]]
-    counts = {key: every.count(key) for key in VERDICTS}
-    notes = {number: say(CLAIMS["notes"][number], CHINESE["notes"][number])
-             for number in CLAIMS["notes"]}  # fmt: skip
-    lines = [
-        say(
-            "# What the five notes claim, and what became of it", "# 五篇笔记的说法，以及检验的结果"
-        ),
-        "",
-        say("[中文](claims.zh-CN.md)", "[English](claims.md)"),
-        "",
-        say(
-            "Written by `python scripts/dev/docs.py` from [claims.yaml](claims.yaml) and the "
-            "results in [benchmarks](../benchmarks); the checks are in "
-            "[tests/dev/test_claims.py](../tests/dev/test_claims.py), one for each topic: "
-            "it computes the numbers anew, decides every verdict from them, and runs with "
-            "`make test`.",
-            "由 `python scripts/dev/docs.py` 根据 [claims.yaml](claims.yaml) 和 "
-            "[benchmarks](../benchmarks) 里的结果写成；检查在 "
-            "[tests/dev/test_claims.py](../tests/dev/test_claims.py) 里，每个主题一个："
-            "它重新计算数字，由数字判定每个结论，随 `make test` 一起运行。",
-        ),
-        "",
-        say(
-            "This project grew from five Chinese notes on the sinusoidal encoding. Their claims, "
-            f"in our words, fall under {len(CLAIMS['topics'])} topics. Of {len(every)} claims "
-            f"{counts['holds']} hold, {counts['restricted']} hold with a restriction, "
-            f"{counts['fails']} do not hold; open: {counts['open']}.",
-            "本项目源于五篇关于正弦编码的中文笔记。笔记的说法用我们的话复述，归入 "
-            f"{len(CLAIMS['topics'])} 个主题。{len(every)} 条说法里，{counts['holds']} 条成立，"
-            f"{counts['restricted']} 条有条件成立，{counts['fails']} 条不成立；未定的有 "
-            f"{counts['open']} 条。",
-        ),
-        "",
-        *(
-            say(f"- note {number}: {what}", f"- 笔记 {number}：{what}")
-            for number, what in notes.items()
-            if number != "own"
-        ),
-        say("- own: ", "- own：") + notes["own"],
+    topics = [
+        topic
+        | {
+            "name": topic["topic"].rstrip("_"),
+            "claims": [
+                (number, *(say(*both) for both in zip(said, translated, strict=True)), verdict)
+                for (number, *said, verdict), translated in zip(
+                    topic["claims"], CHINESE["topics"][topic["topic"]]["claims"], strict=True
+                )
+            ],
+            "found": [
+                f"{heading}{ENVIRONMENT.from_string(words).render(topic.get('numbers', {}))}"
+                for key, heading in HEADINGS.items()
+                if (
+                    words := say(topic.get(key, ""), CHINESE["topics"][topic["topic"]].get(key, ""))
+                )
+            ],
+        }
+        for topic in CLAIMS["topics"]
     ]
-    head = say("| claim | where | verdict |", "| 说法 | 出处 | 结论 |")
-    for topic in CLAIMS["topics"]:
-        name, chinese = topic["topic"].rstrip("_"), CHINESE["topics"][topic["topic"]]
-        lines += ["", f"## {name}", "", head, "|---|---|---|"]
-        for (number, *said, verdict), translated in zip(
-            topic["claims"], chinese["claims"], strict=True
-        ):
-            where, says = (say(*both) for both in zip(said, translated, strict=True))
-            lines.append(f"| {says} | {number}, {where} | {VERDICTS[verdict]} |")
-        for key, heading in HEADINGS.items():
-            if key in topic:
-                words = ENVIRONMENT.from_string(say(topic[key], chinese[key]))
-                lines += ["", f"{heading}{words.render(topic.get('numbers', {}))}"]
-        shown = say("Check: ", "检查：") + f"`pytest tests/dev/test_claims.py -k {name}`"
-        if "commands" in topic:
-            shown += say(", from ", "，来自 ") + listed(f"`{each}`" for each in topic["commands"])
-        lines += ["", shown]
-    return "\n".join(lines) + "\n"
+    notes, chinese = CLAIMS["notes"], CHINESE["notes"]
+    verdicts = [verdict for topic in topics for *_, verdict in topic["claims"]]
+    return template(say("claims.md", "claims.zh-CN.md")).render(
+        topics=topics,
+        notes={name: say(notes[name], chinese[name]) for name in notes},
+        counts={key: verdicts.count(key) for key in VERDICTS},
+        verdicts=VERDICTS,
+        count=len(verdicts),
+    )
 
 
-def findings() -> str:
-    """The page of findings, in the language that is spoken."""
-    name = say("findings.md.jinja", "findings.zh-CN.md.jinja")
-    return ENVIRONMENT.from_string((DOCS / name).read_text(encoding="utf-8")).render()
+def findings() -> dict[str, str]:
+    """A page for each template in docs/findings, and the summary of what they set."""
+    end, other = say(".md", ".zh-CN.md"), say(".zh-CN.md", ".md")
+    written, rows = {}, []
+    for name in sorted({path.name.split(".")[0] for path in (DOCS / "findings").glob("*.jinja")}):
+        body = template(f"findings/{name}{end}").make_module()
+        number, parts = int(name[:2]), vars(body)
+        question, answer, sure = parts["question"], parts["answer"], parts["sure"]
+        how = say("**How sure.** {}{}.", "**有多大把握。** {}{}。")
+        rows.append(f"| [{number}](findings/{name}{end}) | {question} | {answer} | {sure} |")
+        written[f"findings/{name}{end}"] = "\n\n".join(
+            (
+                f"# {number}. {question}",
+                say("[中文]", "[English]") + f"({name}{other}) · "
+                f"[{say('All findings', '全部发现')}](../findings{end}) · "
+                f"[{say('Glossary', '词汇表')}](../glossary{end})",
+                say("**Answer.** ", "**回答。** ") + answer,
+                how.format(sure[0].upper(), sure[1:]),
+                str(body).strip() + "\n",
+            )
+        )
+    summary = template(f"findings{end}").render(rows="\n".join(rows), count=len(rows))
+    return written | {f"findings{end}": summary}
+
+
+def template(name: str) -> jinja2.Template:
+    """The template of a page in docs/."""
+    return ENVIRONMENT.from_string((DOCS / f"{name}.jinja").read_text(encoding="utf-8"))
 
 
 def pages() -> dict[str, str]:
@@ -304,8 +343,9 @@ def pages() -> dict[str, str]:
     written: dict[str, str] = {}
     for language in LANGUAGES:
         with speaking(language):
-            end = say(".md", ".zh-CN.md")
-            written |= {f"claims{end}": claims(), f"findings{end}": findings()}
+            written |= {say("claims.md", "claims.zh-CN.md"): claims()} | findings()
+            name = say("which_encoding.md", "which_encoding.zh-CN.md")
+            written[name] = template(name).render()
     return written
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.lab import results
@@ -26,14 +27,16 @@ from wawa_transformer.lab.rules import Outcome, Rule
 
 BENCHMARKS = CONFIG_DIR.parent / "benchmarks"
 BySeed = dict[int, float]  # seed -> value
+# What is cached here the pages ask for hundreds of times, in two languages.
 
 
-@functools.cache  # the pages ask for a few files hundreds of times
+@functools.cache
 def table_of(path: Path) -> pd.DataFrame:
     """A committed table."""
     return pd.read_csv(path)
 
 
+@functools.cache
 def rows(study: str, task: str, pe: str, file: str = "results.csv") -> pd.DataFrame:
     """The lines of a study's table for one task and encoding; at least one."""
     table = table_of(BENCHMARKS / study / file)
@@ -43,6 +46,7 @@ def rows(study: str, task: str, pe: str, file: str = "results.csv") -> pd.DataFr
     return chosen
 
 
+@functools.cache
 def sources(study: str) -> str:
     """``_new``, the ending of the columns that a report rests on: new sources, where all of a
     study's runs counted them, or the empty one.
@@ -55,6 +59,7 @@ def sources(study: str) -> str:
     return "_new" if counts.gt(0).all() else ""
 
 
+@functools.cache
 def exact_match(
     study: str,
     task: str,
@@ -77,6 +82,7 @@ def exact_match(
     return by_seed(weighted / examples.groupby(part["seed"]).sum())
 
 
+@functools.cache
 def blind(study: str, task: str, of: str | None = None) -> tuple[float, float] | None:
     """The most without positions and its standard error on one split, as the report has it.
 
@@ -119,6 +125,19 @@ def learned(study: str, task: str, pe: str) -> bool:
     return mean(exact_match(study, task, pe)).mean >= LEARNED_IN_RANGE
 
 
+def encodings(study: str, task: str) -> list[str]:
+    """The encodings that a study trained on a task."""
+    table = table_of(BENCHMARKS / study / "results.csv")
+    return list(table.loc[table["task"] == task, "pe"].unique())
+
+
+def best_two(values: dict[str, BySeed]) -> tuple[str, str, Estimate]:
+    """The best encoding, the next, and its lead, corrected as one of all pairs."""
+    ranked = sorted(values, key=lambda pe: -mean(values[pe]).mean)
+    first, second = ranked[:2]
+    return first, second, difference(values[first], values[second], math.comb(len(ranked), 2))
+
+
 def nll(study: str, task: str, pe: str) -> BySeed:
     """For each seed the NLL in nats per token at the trained lengths, for equal-length targets."""
     table = rows(study, task, pe)
@@ -128,12 +147,14 @@ def nll(study: str, task: str, pe: str) -> BySeed:
     return by_seed(total / tokens.groupby(part["seed"]).sum())
 
 
+@functools.cache
 def reaches(study: str, task: str, pe: str) -> BySeed:
     """For each seed the longest length up to which exact match is at least one half, or 0."""
     table = rows(study, task, pe).pivot(index="length", columns="seed", values="exact_match")
     return by_seed(pd.Series({seed: results.reach(v) for seed, v in table.to_dict().items()}))
 
 
+@functools.cache
 def measured(study: str, task: str) -> Measured:
     """What a task's runs have come to, as the report reads it, from the committed tables.
 
@@ -155,6 +176,7 @@ def measured(study: str, task: str) -> Measured:
     return Measured(values, longest, known, sentence_tests(study))
 
 
+@functools.cache
 def sentence_tests(study: str) -> list[dict[str, Any]]:
     """The paired tests over test sentences, which stand in the report alone."""
     report = (BENCHMARKS / study / "report.md").read_text(encoding="utf-8")
@@ -196,12 +218,18 @@ def printed(study: str, name: str) -> list[tuple[str, int, str]]:
     return [(encoding, int(seed), block) for encoding, seed, block in threes]
 
 
-def rule_of(study: str) -> Rule | None:
-    """The rule of a committed study, from the command that made it; None: it has none."""
+@functools.cache  # composing takes a second
+def config_of(study: str) -> DictConfig:
+    """The configuration of a committed study, from the command that made it."""
     report = (BENCHMARKS / study / "report.md").read_text(encoding="utf-8")
     command = shlex.split(report.split("## Run it again")[1].split("```")[1])
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        config = compose("config", command[2:])
+        return compose("config", command[2:])
+
+
+def rule_of(study: str) -> Rule | None:
+    """The rule of a committed study; None: it has none."""
+    config = config_of(study)
     if config.study.rule is None:
         return None
     names = table_of(BENCHMARKS / study / "results.csv")

@@ -1,6 +1,7 @@
 """Run all that needs a CUDA card, step by step:  make gpu [ARGS="STEP …"]
 
-A step stops after nine minutes, and the same command continues it. Finished steps are not repeated.
+A step stops after nine minutes, and the same command continues it where it was. Finished steps are
+not repeated.
 Results go to benchmarks/gpu/.
 """
 
@@ -35,28 +36,22 @@ class Step:
 
 
 def study(name: str, words: str = "") -> Step:
-    """A study on the card, four runs side by side."""
-    command = f"scripts/compare.py study={name} study.name={name}_gpu workers=4 {words}"
+    """A study on the card, eight runs side by side."""
+    command = f"scripts/compare.py study={name} study.name={name}_gpu workers=8 {words}"
     return Step(name, command.strip(), ((f"results/{name}_gpu/results.csv", f"{name}.csv"),))
-
-
-def benchmark(part: str, file: str) -> Step:
-    """One part of the benchmark on the card."""
-    folder = "results/benchmark_gpu"
-    where = f"trainer.device=cuda output_dir={folder}"
-    command = f"scripts/dev/benchmark.py parts=[{part}] {where}"
-    return Step(part, command, ((f"{folder}/{part}/{file}", f"{part}{Path(file).suffix}"),))
 
 
 STEPS = (
     Step("tests", "-m pytest tests/test_gpu.py"),
-    benchmark("model", "results.json"),
-    benchmark("growth", "results.csv"),
+    Step(
+        "model",
+        "scripts/dev/benchmark.py parts=[model] trainer.device=cuda output_dir=results/gpu",
+        (("results/gpu/model/results.json", "model.json"),),
+    ),
     study("default", "trainer.device=cuda"),
-    study("encodings", "trainer.device=cuda"),
     study("multi30k", "trainer=gpu"),
-    study("scan_length", "trainer.device=cuda"),  # 50,000 steps: many times this command
 )
+DATA = "data/multi30k"  # of the last step
 
 
 def run(step: Step, minutes: float) -> str:
@@ -112,6 +107,8 @@ def main() -> None:
     if unknown := set(names) - {step.name for step in STEPS}:
         known = ", ".join(step.name for step in STEPS)
         sys.exit(f"error: there is no step {min(unknown)}; choose any of {known}.")
+    if "multi30k" in names and not any((ROOT / DATA).glob("train.*.gz")):
+        sys.exit(f"error: {DATA} is empty; fill it first, as data/README.md says.")
     found = go_through([step for step in STEPS if step.name in names], FOLDER)
     if left := [name for name in names if found[name]["status"] != "done"]:
         sys.exit(f"error: not done yet: {', '.join(left)}; the same command goes on.")

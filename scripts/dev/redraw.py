@@ -1,80 +1,143 @@
-"""Draw the pictures of committed results again:  python scripts/dev/redraw.py [STUDY …]
+"""Write again what the documentation shows in a browser:  python scripts/dev/redraw.py
 
-From results.csv and curves.csv of each folder in benchmarks/, all of them unless named, as a report
-draws them; for when the look of pictures has changed. What needs the runs is left as it is.
+docs/explore.html, docs/playground.html with the models that it holds, and docs/images/; with the
+finished default study (make compare) docs/report.html, too. Needs Chromium.
 """
 
-import argparse
-import math
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
-import pandas as pd
 from evidence import BENCHMARKS
+from PIL import Image
 
-from wawa_transformer.lab.report import draw
-from wawa_transformer.lab.results import Result
+from wawa_transformer.lab.report import write_means
+from wawa_transformer.lesson.pictures import draw_all, write_explorer
+from wawa_transformer.lesson.playground import models, write_playground
+
+ROOT = BENCHMARKS.parent
+sys.path.insert(0, str(ROOT / "tests"))
+from chromium import chromium  # noqa: E402
+
+DOCS = ROOT / "docs"
+IMAGES = DOCS / "images"
+PORT = 6106
+WIDTH, HEIGHT = 940, 450  # of the moving picture
+Frame = tuple[str, int, dict[str, Any]]  # a section, milliseconds, what the address asks for
+TYPED = "3 1 4 1 5"
+FILM: list[Frame] = [
+    *(("answers", 450, {"text": TYPED[: 2 * n + 1]}) for n in range(4)),
+    *(("answers", 1600, {"text": text}) for text in (TYPED, "5 1 4 1 3", "1 5 3 4 1")),
+    ("answers", 2400, {"text": "3 1 4 1 5 9 2 6 5 3 5 8"}),
+    *(("way", 400, {"text": TYPED, "query": 2, "step": step}) for step in range(2, 23, 2)),
+    ("way", 3000, {"text": TYPED, "query": 2}),
+]
 
 
-def results_of(study: Path) -> list[Result]:
-    """What the pictures need of each run's result, from its lines in ``results.csv``."""
-    table = pd.read_csv(study / "results.csv")
-    results = []
-    for (task, pe, seed), rows in table.groupby(["task", "pe", "seed"], sort=False):
-        by_length: list[dict[str, Any]] = [
-            {str(name): None if is_nan(value) else value for name, value in row.items()}
-            for row in rows.to_dict("records")
-        ]
-        seen = [row for row in by_length if row["trained"]]
-        test: dict[str, Any] = {"exact_match": mean(seen, "")}
-        if all(row.get("examples_new") is not None for row in by_length):
-            for row in by_length:
-                names = ("examples", "exact_match", "ceiling")
-                row["new"] = {name: row[f"{name}_new"] for name in names}
-            test["new"] = {
-                "examples": sum(row["examples_new"] for row in seen),
-                "exact_match": mean(seen, "_new"),
-            }
-        lengths = [row["length"] for row in seen]
-        results.append(
-            {
-                "task": task,
-                "pe": pe,
-                "seed": seed,
-                "by_length": by_length,
-                "test": test,
-                "train_min_length": min(lengths, default=None),
-                "train_max_length": max(lengths, default=None),
-            }
+def shoot(url: str, picture: Path, size: str) -> None:
+    """One page as PNG, after its scripts have run."""
+    flags = ("hide-scrollbars", "virtual-time-budget=20000", f"window-size={size}")
+    try:
+        chromium(url, *flags, f"screenshot={picture}").check_returncode()
+    except FileNotFoundError as error:
+        sys.exit(f"error: {error}")
+    print(picture)
+
+
+def film(lang: str, picture: Path) -> None:
+    """The playground in motion, as GIF: one page with a frame for each of ``FILM``, cut up."""
+    page = (DOCS / "playground.html").read_text(encoding="utf-8")
+    page = page.replace("  measure();\n", "")  # of a section that is not shown
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for section in ("answers", "way"):
+            form = "#ask, " if section == "way" else ""
+            hidden = f"header, {form}.soft, section:not(:has(#{section})):not(#{section})"
+            style = (
+                f"{hidden} {{ display: none; }} main {{ margin: 0; }} .strips td {{ width: 11px; }}"
+            )
+            (folder / f"{section}.html").write_text(
+                f"{page}<style>{style}</style>", encoding="utf-8"
+            )
+        frames = "".join(
+            f'<iframe src="{section}.html#{urlencode(asked | {"lang": lang})}"></iframe>'
+            for section, _, asked in FILM
         )
-    return results
+        look = (
+            f"<style>body {{ margin: 0; }} iframe {{ display: block; border: 0; width: {WIDTH}px;"
+        )
+        look += f" height: {HEIGHT}px; }}</style>"
+        (folder / "film.html").write_text(look + frames, encoding="utf-8")
+        size = f"{WIDTH},{HEIGHT * len(FILM)}"
+        shoot((folder / "film.html").as_uri(), folder / "film.png", size)
+        with Image.open(folder / "film.png") as image:
+            # All frames have the same colours, the rare ones among them.
+            strip = image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+    cut = [strip.crop((0, n * HEIGHT, WIDTH, (n + 1) * HEIGHT)) for n in range(len(FILM))]
+    times = [time for _, time, _ in FILM]
+    cut[0].save(picture, save_all=True, append_images=cut[1:], duration=times, loop=0)
+    print(picture)
 
 
-def is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
-
-
-def mean(rows: list[dict[str, Any]], of: str) -> float | None:
-    """Exact match over lengths, each weighing what it was tested with."""
-    total = sum(row[f"examples{of}"] for row in rows)
-    right = sum(row[f"examples{of}"] * (row[f"exact_match{of}"] or 0) for row in rows)
-    return right / total if total else None
+def without_runs(report: Path) -> str:
+    """A report whose links to the runs' folders, which stay behind, are text."""
+    page = report.read_text(encoding="utf-8")
+    return re.sub(r'<a href="(?![a-z]+:|#)[^"]*">(.*?)</a>', r"\1", page)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("study", nargs="*")
-    named = parser.parse_args().study
-    for study in sorted(path.parent for path in BENCHMARKS.glob("*/results.csv")):
-        if not named or study.name in named:
-            figures = study / "figures"
-            before = set(figures.iterdir())
-            draw(results_of(study), pd.read_csv(study / "curves.csv"), figures)
-            for path in set(figures.iterdir()) - before:  # which its report does not show
-                path.unlink()
-            print(study.name)
+    report = ROOT / "results" / "default" / "report.html"
+    if report.exists():
+        (DOCS / "report.html").write_text(without_runs(report), encoding="utf-8")
+    write_explorer(DOCS / "explore.html")
+    write_playground(DOCS / "playground.html", models(DOCS / "playground.html"))
+    for name, size in (
+        ("report", "1000,900"),
+        ("playground", "1400,1000"),
+        ("explore", "1200,1080"),
+    ):
+        shoot((DOCS / f"{name}.html").as_uri() + "#lang=en", IMAGES / f"{name}.png", size)
+    for lang, images in (("en", IMAGES), ("zh", IMAGES / "zh")):
+        film(lang, images / "playground.gif")
+        with tempfile.TemporaryDirectory() as folder:
+            for picture in draw_all(Path(folder), lang):
+                if (images / picture.name).exists():
+                    shutil.copy(picture, images)
+    with tempfile.TemporaryDirectory() as folder:
+        shoot_tensorboard(Path(folder))
+
+
+def shoot_tensorboard(folder: Path) -> None:
+    """TensorBoard's page of the default study, from its committed curves."""
+    study = folder / "results" / "default"
+    study.mkdir(parents=True)
+    shutil.copy(BENCHMARKS / "default" / "curves.csv", study)
+    write_means(study)
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", "results/default/means"]
+    server = subprocess.Popen(
+        [*command, "--port", str(PORT)], cwd=folder,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        for _ in range(60):
+            try:
+                urllib.request.urlopen(f"http://localhost:{PORT}")
+                break
+            except urllib.error.URLError:
+                time.sleep(1)
+        time.sleep(5)  # until it has read the runs
+        url = f"http://localhost:{PORT}/#custom_scalars"
+        shoot(url, IMAGES / "tensorboard.png", "1300,650")
+    finally:
+        server.terminate()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,13 @@ from torch import Tensor
 from wawa_transformer import PositionalEncoding, Transformer
 from wawa_transformer.positional import build_encoding
 from wawa_transformer.positional.alibi import alibi_slopes
-from wawa_transformer.positional.base import Encoding, EncodingContext, Positions, consecutive
+from wawa_transformer.positional.base import (
+    ENCODINGS,
+    Encoding,
+    EncodingContext,
+    Positions,
+    consecutive,
+)
 from wawa_transformer.train.tracking import attention_maps
 
 H, DH = 3, 4
@@ -244,6 +250,16 @@ def test_cope_counts_what_the_query_attends_to(role: str) -> None:
     assert not make("cope", role).table.any(), "its vectors start at zero, as in the paper"
 
 
+@pytest.mark.parametrize("role", ["encoder", "decoder"])
+def test_cope_keeps_its_digits_far_into_a_sequence(role: str) -> None:
+    """In float32 as in float64, where 2,000 gates have been summed before."""
+    encoding, q, k = perturbed(make("cope", role)), heads(2000)[:, :, -20:], heads(2000, 1)
+    pair = consecutive(20, 1980), consecutive(2000)
+    expected = encoding.bias(q, k, *pair)
+    found = encoding.float().bias(q.float(), k.float(), *pair).double()
+    torch.testing.assert_close(found, expected, rtol=0, atol=3e-5)
+
+
 @pytest.mark.parametrize("kind", RELATIVE)
 @settings(max_examples=10)
 @given(shift=st.integers(1, 30))
@@ -256,7 +272,41 @@ def test_relative_encodings_see_distances_only(kind: str, shift: int) -> None:
     torch.testing.assert_close(found, scores(encoding, q, k, offset=2), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", RELATIVE)
+def test_query_only_scores_stay_where_equal_keys_swap_places() -> None:
+    """So that a query cannot tell them apart; and a key's rotation says nothing of the query."""
+    q, k = heads(1).expand(-1, -1, 5, -1), heads(8, 1)
+    swapped = k[:, :, [0, 5, 2, 3, 4, 1, 6, 7]]
+    found = scores(make("rotary_query"), q, k)
+    torch.testing.assert_close(
+        found[..., [0, 5, 2, 3, 4, 1, 6, 7]], scores(make("rotary_query"), q, swapped)
+    )
+    assert not torch.allclose(found[..., 0, :], found[..., 1, :], atol=1e-2)
+    found = scores(make("rotary_key"), q, k)
+    torch.testing.assert_close(found[..., 0, :], found[..., 4, :])
+    assert not torch.allclose(
+        found[..., [0, 5, 2, 3, 4, 1, 6, 7]], scores(make("rotary_key"), q, swapped), atol=1e-2
+    )
+
+
+def test_mixed_scores_are_the_mean_of_both_counts() -> None:
+    """Of rotary's, the source counted from its start and from its end, in every head."""
+    q, k, query = heads(5), heads(7, 1), consecutive(5, 2)
+    start = torch.arange(7)[None, None]
+    both = Positions(torch.cat((start, start.flip(-1), start), dim=1), 7)  # as origin=both has it
+    expected = torch.stack(
+        [
+            turned @ keys.mT
+            for turned, keys in (
+                make("rotary").rotate(q, k, query, Positions(ids, 7))
+                for ids in (start, start.flip(-1))
+            )
+        ]
+    ).mean(0)
+    turned, keys = make("rotary_mix").rotate(q, k, query, both)
+    torch.testing.assert_close(turned @ keys.mT, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in RELATIVE if ENCODINGS[kind].headwise])
 def test_heads_may_have_positions_of_their_own(kind: str) -> None:
     """Rotation and bias are, head by head and row by row, those at each one's positions."""
     q, k = heads(5), heads(7, 1)
@@ -274,7 +324,7 @@ def test_heads_may_have_positions_of_their_own(kind: str) -> None:
             one = encoding.rotate(q, k, *alone)
             for found, expected in zip(rotated, one, strict=True):
                 torch.testing.assert_close(found[b, h], expected[b, h])
-            if kind != "rotary":
+            if bias is not None:
                 expected = encoding.bias(*one, *alone).expand(2, H, 5, 7)
                 torch.testing.assert_close(bias.expand(2, H, 5, 7)[b, h], expected[b, h])
 
@@ -302,9 +352,9 @@ def test_cross_attention_has_an_encoding_of_its_own() -> None:
     other: Any = Transformer(*shape, pe="learned", pe_settings={"max_len": 9}, cross="shaw")
     assert other.cross_position.table.shape == (33, 4)
     for pe, cross, message in (
-        ("sinusoidal", "same", "pe.cross=same: sinusoidal has no part in attention, and between"),
-        ("cope", "same", "pe.cross=same: cope has no part in attention"),
-        ("t5", "tee5", "pe.cross=tee5: tee5 does not exist, and between"),
+        ("sinusoidal", "same", "pe.cross=same: sinusoidal is not for cross-attention"),
+        ("cope", "same", "pe.cross=same: cope is not for cross-attention"),
+        ("t5", "tee5", "pe.cross=tee5: tee5 does not exist"),
     ):
-        with pytest.raises(ValueError, match=f"^{message}.* choose none or one of .*shaw"):
+        with pytest.raises(ValueError, match=f"^{message}; choose none or one of .*shaw"):
             Transformer(*shape, pe=pe, cross=cross)

@@ -20,7 +20,8 @@ from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.config import build_model
 
 IDS = st.lists(st.lists(st.integers(3, 9), min_size=1, max_size=8), min_size=1, max_size=3)
-ORIGINS = st.sampled_from(PositionIds.ORIGINS)
+COUNTED = ["start", "end", "both"]  # from a token of the source, for any encoding
+ORIGINS = st.sampled_from(COUNTED)
 
 
 def padded(rows: list[list[int]]) -> Tensor:
@@ -43,11 +44,12 @@ def parts(row: list[int], reset: bool) -> list[list[int]]:
 
 
 @settings(max_examples=150)
-@given(IDS, ORIGINS, st.booleans())
+@given(IDS, st.sampled_from([*COUNTED, "continued"]), st.booleans())
 def test_the_source_is_counted_from_its_origin(
     rows: list[list[int]], origin: str, reset: bool
 ) -> None:
     """Against a count by hand of every part of every row, padding left out."""
+    reset &= origin != "continued"
     position_ids = PositionIds(origin=origin, reset_token=RESET if reset else None)
     ids = position_ids(padded(rows), training=False, num_heads=4).source.ids
     ids = ids.expand(len(rows), 4, -1)
@@ -82,7 +84,7 @@ def test_positions_are_called_consecutive_where_they_are(
         assert at.ids.max() < at.end
 
 
-@pytest.mark.parametrize("origin", PositionIds.ORIGINS)
+@pytest.mark.parametrize("origin", COUNTED)
 def test_source_and_target_start_at_one_random_position(origin: str) -> None:
     """Uniform in 0 … max_shift, one draw for both sides; evaluation starts at 0."""
     position_ids, src = PositionIds(max_shift=3, origin=origin), padded([[7, 8, 9, 6], [9, 6]])
@@ -98,6 +100,30 @@ def test_source_and_target_start_at_one_random_position(origin: str) -> None:
     assert seen == {0, 1, 2, 3}
     evaluated = position_ids(src, training=False, num_heads=2).source.ids
     assert torch.equal(evaluated, still)
+
+
+@settings(max_examples=60)
+@given(IDS, st.booleans(), st.booleans(), st.integers(0, 2**30))
+def test_abacus_counts_the_digits_of_each_number(
+    rows: list[list[int]], reset: bool, training: bool, seed: int
+) -> None:
+    """Token by token, in the words of McLeish et al. 2024: a digit's place in its number, from 1
+    on; 0 for what is no digit. Training adds one random k to all digits, of the target as well.
+    """
+    torch.manual_seed(seed)
+    position_ids = PositionIds("abacus", max_shift=5, reset_token=RESET if reset else None)
+    positions = position_ids(padded(rows), training)
+    begin, first, second = flat(positions.target(0, 3))
+    k = first - 1
+    assert begin == 0 and second == k + 2 and 0 <= k <= 5 * training
+    for row, found in zip(rows, positions.source.ids[:, 0].tolist(), strict=True):
+        place, expected = 0, []
+        for token in [*row, *[0] * (len(found) - len(row))]:
+            digit = token > 3 and not (reset and token == RESET)
+            place = place + 1 if digit else 0
+            expected.append(place + k if digit else 0)
+        assert found == expected
+    assert positions.source.end <= position_ids.reach(padded(rows).size(1))
 
 
 @settings(max_examples=30)
@@ -188,6 +214,19 @@ def test_distances_from_the_end_make_reverse_a_copy(kind: str) -> None:
     )
 
 
+@pytest.mark.parametrize("target", [1, 4])
+def test_a_continued_target_goes_on_where_its_source_ends(target: int) -> None:
+    """As one sequence of a decoder-only model, row by row, padded or not."""
+    rows = [[7, 8, 9, 6, 5], [9, 6], [4]]
+    positions = PositionIds(origin="continued")(padded(rows), training=True)
+    positions = positions.keep(torch.tensor([True, False, True]))
+    query = positions.target(target, 2)
+    for row, ids in zip((rows[0], rows[2]), query.ids[:, 0].tolist(), strict=True):
+        one = list(range(len(row) + target + 2))  # source, then target
+        assert flat(positions.source)[: len(row)] + ids == one[: len(row)] + one[-2:]
+        assert max(ids) < query.end
+
+
 def check(position_ids: PositionIds, kind: str, cross: str | None = None, num_heads: int = 2):
     """Check the ids for the encoder's encoding, and that of cross-attention."""
     between = build_encoding(cross, EncodingContext(8, num_heads, role="cross")) if cross else None
@@ -198,14 +237,14 @@ def check(position_ids: PositionIds, kind: str, cross: str | None = None, num_he
     ("given_", "used", "message"),
     [
         ({"origin": "middle"}, (), "pe.origin=middle does not exist; choose one of start, end"),
-        ({"max_shift": 2**40}, (), "pe.max_shift=1099511627776 must be at least 0 and at most"),
         ({"stride": 10, "random_positions": 9}, (), "pe.stride=10 must be 1 without"),
         ({"max_shift": 3, "random_positions": 9}, (),
          "pe.max_shift=3 and pe.random_positions=9 exclude each other"),
-        ({"max_shift": 3}, ("t5",), "pe.max_shift=3 shifts all positions alike, and pe.kind=t5"),
-        ({"origin": "end"}, ("alibi",), "pe.origin=end mirrors the distances within the source"),
+        ({"max_shift": 3}, ("t5",), "pe.kind=t5 sees distances alone, which pe.max_shift=3 does"),
+        ({"origin": "end"}, ("alibi",), "pe.kind=alibi sees distances .* pe.origin=end within"),
         ({"origin": "both"}, ("learned", None, 1), "pe.origin=both divides the heads between"),
         ({"origin": "end"}, ("none",), "pe.kind=none uses no positions"),
+        ({"origin": "continued"}, ("learned", "t5"), "pe.origin=continued .*pe.kind=learned"),
         ({"random_positions": 300}, ("learned",),
          "a sequence of 300 positions does not fit the learned"),
     ],
@@ -218,7 +257,7 @@ def test_what_would_have_no_effect_is_refused(
         check(PositionIds(**given_), *(used or ("sinusoidal",)))
 
 
-@pytest.mark.parametrize("origin", PositionIds.ORIGINS)
+@pytest.mark.parametrize("origin", [*COUNTED, "abacus"])
 def test_what_has_an_effect_is_not_refused(origin: str) -> None:
     """Any origin suits every absolute encoding, and every distance between source and target."""
     for kind in ABSOLUTE:

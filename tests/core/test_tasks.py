@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import math
+from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import chisquare
 
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.data.tasks import SPECIAL_TOKENS, TASKS, GeneratedTask, letters, number_words
+from wawa_transformer.data.tasks import SPECIAL_TOKENS, TASKS, GeneratedTask, letters
 
 GENERATED = sorted(kind for kind, cls in TASKS.items() if issubclass(cls, GeneratedTask))
 SEQUENCES = ["copy", "cumsum", "duplicate", "letters", "reverse", "sort"]
@@ -84,31 +85,26 @@ def test_the_tokenizer_knows_every_symbol_and_no_special_token_in_text(kind: str
 def test_the_ceiling_is_what_counting_gives(symbols: int, length: int) -> None:
     """One right answer for each multiset, counted over all sequences."""
     sequences = list(itertools.product(range(symbols), repeat=length))
-    multisets = {tuple(sorted(sequence)) for sequence in sequences}
-    for kind in ("letters", "copy", "duplicate", "reverse", "cumsum"):
-        ceiling = TASKS[kind](symbols=symbols).ceiling(length)
-        assert ceiling == pytest.approx(len(multisets) / len(sequences))
+    different = [each for each in sequences if len(set(each)) == length]
+    for unique, these in ((False, sequences), (True, different)):
+        if not these:
+            continue
+        multisets = {tuple(sorted(sequence)) for sequence in these}
+        for kind in ("letters", "copy", "duplicate", "reverse", "cumsum"):
+            task = TASKS[kind](symbols=symbols, test_max_length=length, max_length=1, unique=unique)
+            assert task.ceiling(length) == pytest.approx(len(multisets) / len(these))
     assert TASKS["sort"](symbols=symbols).ceiling(length) == 1.0
 
 
-def test_the_mean_ceiling_of_the_default_task() -> None:
-    """Ten digits, lengths 1 to 10, uniform: 0.187."""
-    task = TASKS["reverse"]()
-    assert math.fsum(task.ceiling(n) for n in range(1, 11)) / 10 == pytest.approx(0.187, abs=5e-4)
-
-
-@pytest.mark.parametrize(
-    ("settings_", "message"),
-    [
-        ({"min_length": 0}, "task.min_length=0 must be at least 1"),
-        ({"max_length": 3, "min_length": 5}, "task.max_length=3 must be at least 5"),
-        ({"symbols": 1}, "task.symbols=1 must be at least 2"),
-    ],
-)
-def test_impossible_settings(settings_: dict[str, int], message: str) -> None:
-    """The value, the limit and the key."""
-    with pytest.raises(UserError, match=message):
-        TASKS["letters"](**settings_)
+def test_unique_symbols_are_every_order_of_different_ones_equally_often() -> None:
+    """Six permutations of three, 1,200 draws; more different symbols than there are is refused."""
+    task = TASKS["copy"](symbols=3, unique=True, max_length=3, test_max_length=3)
+    random = np.random.default_rng(0)
+    drawn = Counter(tuple(task.draw(3, random)) for _ in range(1200))
+    assert set(drawn) == set(itertools.permutations((1, 2, 3)))
+    assert chisquare(list(drawn.values())).pvalue > 0.001
+    with pytest.raises(UserError, match=r"task.test_max_length=4 .* raise task.symbols"):
+        TASKS["copy"](symbols=3, unique=True, max_length=3, test_max_length=4)
 
 
 def test_nth_gives_the_number_at_the_named_place() -> None:
@@ -142,39 +138,3 @@ def test_addition_of_one_width_gives_each_power_of_ten_a_place() -> None:
         assert int(first) + int(second) == int("".join(target))
     with pytest.raises(UserError, match=r"task.width=10 has no room .* set it to 0 or to 11 or"):
         TASKS["addition"](width=10, test_max_length=10)
-
-
-def spoken(words: list[str]) -> int:
-    """The number that English words name; written for this test alone."""
-    ones = [number_words(n)[0] for n in range(20)]
-    tens = [number_words(n)[0] for n in range(20, 100, 10)]
-    total = group = 0
-    for word in words:
-        if word in ones:
-            group += ones.index(word)
-        elif word in tens:
-            group += 10 * tens.index(word) + 20
-        elif word == "hundred":
-            group *= 100
-        elif word != "and":
-            total += group * 1000 ** (1 + ["thousand", "million", "billion"].index(word))
-            group = 0
-    return total + group
-
-
-@settings(max_examples=200)
-@given(st.integers(0, 10**12 - 1))
-def test_number_words_can_be_read_back(number: int) -> None:
-    """What the library writes, an independent reader turns into the same number."""
-    assert spoken(number_words(number)) == number
-
-
-def test_number_words_are_tokenized_whole() -> None:
-    """``length`` counts the digits of the target, and no word is unknown."""
-    task = TASKS["number_words"](train_size=300, validation_size=10, test_per_length=30)
-    data = task.dataset(0)
-    tokenizer = task.tokenizer(data)
-    for row in itertools.chain(data["train"], data["test"]):
-        assert len(row["target"].split()) == row["length"]
-        assert spoken(row["source"].split()) == int(row["target"].replace(" ", ""))
-        assert 3 not in tokenizer.encode(row["source"]).ids

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import re
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,14 +12,16 @@ import pytest
 import torch
 from conftest import configure
 from omegaconf import DictConfig
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+from tqdm import tqdm
 
 from wawa_transformer import Transformer
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.batching import Batch, batch_indices, collate
 from wawa_transformer.data.load import tokenize_split
 from wawa_transformer.data.text import build_task
-from wawa_transformer.run.device import peak_matmul_flops
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import GracefulStop
 from wawa_transformer.train import checkpoint, loop, trainer
@@ -119,7 +120,7 @@ def test_the_clock_counts_training_alone(tiny, monkeypatch: pytest.MonkeyPatch) 
 
     class Speeds(NullTracker):
         def scalars(self, step: int, split: str, **values: float) -> None:
-            if split == "train":
+            if "tokens_per_second" in values:
                 speeds.append((step, values["tokens_per_second"]))
 
     monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: now))
@@ -128,26 +129,10 @@ def test_the_clock_counts_training_alone(tiny, monkeypatch: pytest.MonkeyPatch) 
     tokens = [0]
     for batches in itertools.islice(batch_stream(state.data.train, config.trainer, 0, 0), 12):
         tokens.append(tokens[-1] + sum(batch.target_tokens for batch in batches))
-    train_loop(state, Speeds(), NullTracker(), GracefulStop())
+    train_loop(state, Speeds(), tqdm(disable=True), GracefulStop())
     assert now == 12 + 3 * 100 and state.seconds == 12
     begin = {2: 0, 4: 0, 5: 0, 6: 5, 8: 5, 10: 5, 12: 10}  # where the validation before ended
     assert speeds == [(n, (tokens[n] - tokens[i]) / (n - i)) for n, i in begin.items()]
-
-
-def test_data_order_depends_on_the_seed_alone(tiny) -> None:
-    """Two encodings under one seed see the same batches; another seed sees others."""
-
-    def batches(*overrides: str) -> list[torch.Tensor]:
-        config = tiny(*overrides)
-        task = build_task(config)
-        data = task.dataset(config.seed)
-        examples = tokenize_split(data["train"], task.tokenizer(data))
-        steps = batch_stream(examples, config.trainer, config.seed, 0)
-        return [next(steps)[0].source for _ in range(30)]
-
-    ours = batches("pe=sinusoidal")
-    assert all(torch.equal(a, b) for a, b in zip(ours, batches("pe=learned"), strict=True))
-    assert not torch.equal(ours[0], batches("seed=1")[0])
 
 
 def test_dropout_is_the_same_whichever_encoding_is_chosen(tiny) -> None:
@@ -174,46 +159,31 @@ def test_schedules_rise_to_the_peak_and_never_above(name: str) -> None:
 
 
 def test_the_operations_of_a_step_are_those_of_its_products(tiny) -> None:
-    """Counted by torch, and by hand: forward once, backward twice, each product 2 m n k."""
-    config = tiny("trainer.grad_accum_steps=2", "trainer.steps=5")
+    """The formula against torch's counter over forward and backward passes."""
+    config = tiny("trainer.grad_accum_steps=2", "trainer.steps=5", "model.num_layers=2")
+    config.trainer.fast = False
     state = begun(config)
-    batches = next(batch_stream(state.data.train, config.trainer, 0, 0))
-    width, inner, words = 16, 32, state.data.tokenizer.get_vocab_size()
-    expected = 0
-    for batch in batches:
-        rows, source, target = *batch.source.shape, batch.target_in.size(1)
-        encoder = rows * source * (4 * width**2 + 2 * width * inner)
-        decoder = rows * target * (6 * width**2 + 2 * width * inner + width * words)
-        memory = rows * source * 2 * width**2  # keys and values of cross-attention
-        scores = rows * width * 2 * (source**2 + target**2 + source * target)
-        expected += 3 * 2 * (encoder + decoder + memory + scores)
-    assert flops_per_step(state) == expected
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        for batch in next(batch_stream(state.data.train, config.trainer, 0, 0)):
+            state.model(batch.source, batch.target_in).sum().backward()
+    assert flops_per_step(state) == counter.get_total_flops()
 
 
 def test_mfu_is_operations_over_time_over_what_the_machine_can(tiny, monkeypatch) -> None:
-    """With a machine of a billion a second; and the real one's rate is that of a real product."""
+    """With a machine of a billion a second."""
     monkeypatch.setattr(trainer, "peak_flops", lambda device, bf16, fast: 1e9)
     result = train(tiny())
     expected = result["flops_per_step"] * result["steps"] / result["seconds"] / 1e9
     assert result["mfu"] == pytest.approx(expected)
-    a = torch.ones(256, 256)
-    started = time.perf_counter()
-    for _ in range(20):
-        a @ a
-    slower = 20 * 2 * 256**3 / (time.perf_counter() - started)
-    assert slower / 20 < peak_matmul_flops(nn.Linear(1024, 1024)) < 20 * slower
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tiny) -> None:
-    """The error names the step and what to lower; the last good checkpoint stays loadable."""
+    """The error names the step and what to lower."""
     config = tiny("trainer.steps=40", "trainer.lr=1e30", "trainer.warmup=30")
     config.trainer.warmup = 0
     with pytest.raises(UserError, match=r"step \d+; none was kept yet; .* trainer.lr=1e\+30, tra"):
         train(config)
     assert not (Run.of(config).directory / "result.json").exists()
-    last = Run.of(config).checkpoint("last")
-    if last.exists():
-        assert all(v.isfinite().all() for v in checkpoint.load(last)["model"].values())
 
 
 def test_a_finished_run_is_found_not_trained_again(tiny) -> None:

@@ -26,6 +26,8 @@ Lists = tuple[tuple[str, ...], ...]
 class Lookup(nn.Module):
     """Knows the target of every source it was shown, and says nothing (padding) to any other."""
 
+    encoder_mask = "full"
+
     def __init__(self, shown: Examples, words: int) -> None:
         super().__init__()
         self.nothing, self.words = nn.Parameter(torch.zeros(1)), words
@@ -51,7 +53,7 @@ def splits(task: Task) -> tuple[Examples, Examples, int]:
     return known, test, tokenizer.get_vocab_size()
 
 
-@pytest.mark.parametrize("kind", ["letters", "sort", "nth", "addition", "number_words"])
+@pytest.mark.parametrize("kind", ["letters", "sort", "nth", "addition"])
 def test_whoever_learned_the_training_split_by_heart_knows_nothing_new(kind: str) -> None:
     """All that is right was seen, all that was seen is right; the counts are those of two loops."""
     task = TASKS[kind](**SMALL)
@@ -123,25 +125,6 @@ def test_the_ceiling_on_new_sources_is_the_best_of_all_answers(
         ceiling = TASKS[kind](symbols=symbols).ceiling(length, texts)
         assert ceiling == (pytest.approx(best / len(new)) if new else None)
     assert TASKS["sort"](symbols=symbols).ceiling(length, texts) == 1.0
-
-
-@settings(max_examples=60)
-@given(st.data())
-def test_the_ceiling_of_cartesian_on_new_sources_is_the_best_of_all_answers(data: Any) -> None:
-    """Either length of the second list is as likely, and so is each pair of lists with it."""
-    task = TASKS["cartesian"](symbols=2, max_length=2, test_max_length=3)
-    right, left, texts = [], [], []
-    for second in (1, 2):
-        sides = (itertools.product(s, repeat=n) for s, n in (("12", 2), ("AB", second)))
-        every: list[Lists] = list(itertools.product(*sides))
-        trained = data.draw(st.lists(st.sampled_from(every)))
-        new = set(every) - set(trained)
-        best = max(len(new.intersection(answer)) for answer in all_answers(by_multiset(every)))
-        right.append(best / len(every))
-        left.append(len(new) / len(every))
-        texts += [" ; ".join(map(" ".join, lists)) for lists in trained]
-    expected = pytest.approx(sum(right) / sum(left)) if sum(left) else None
-    assert task.ceiling(2, texts) == expected
 
 
 def test_a_run_says_how_it_does_on_what_it_was_not_trained_on(tiny) -> None:

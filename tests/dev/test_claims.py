@@ -960,6 +960,5 @@ def test_claim(topic: str) -> None:
 def test_the_pages_are_not_stale() -> None:
     """The pages of claims and findings are what scripts/dev/docs.py writes from the data."""
     pages = runpy.run_path(str(PROJECT / "docs.py"))["pages"]()
-    assert len(pages) == 4
     for name, page in pages.items():
         assert (DOCS / name).read_text(encoding="utf-8") == page, "run python scripts/dev/docs.py"

@@ -82,13 +82,14 @@ def started_python(code: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split()[1:])
 
 
-@pytest.mark.parametrize("module", ["wawa_transformer", "wawa_transformer.model.transformer"])
-def test_the_model_needs_torch_alone(module: str) -> None:
+def test_the_model_needs_torch_alone() -> None:
     """Where no other library can be imported it is built, applied and its loss is formed."""
     absent = "numpy datasets hydra omegaconf tokenizers yaml filelock rich tensorboard pandas scipy"
     loaded = started_python(
         f"import sys\nsys.modules.update(dict.fromkeys({absent.split()}))\n"
-        f"from {module} import Transformer\nimport torch\nids = torch.tensor([[1, 3, 2]])\n"
+        "from wawa_transformer.model.transformer import Transformer as Model\nimport torch\n"
+        "from wawa_transformer import Transformer\nassert Transformer is Model\n"
+        "ids = torch.tensor([[1, 3, 2]])\n"
         "for pe in ('sinusoidal', 'rotary', 'fire'):\n"
         "    Transformer(9, 9, 8, 1, 2, 16, pe=pe)(ids, ids, targets=ids)[0].backward()"
     )
@@ -105,11 +106,23 @@ def test_a_run_imports_nothing_that_it_does_not_use(tmp_path: Path) -> None:
     )
     assert [*tmp_path.rglob("result.json")]
     unused = (
-        "matplotlib", "plotly", "scipy", "sacrebleu", "jinja2", "rich", "num2words", "safetensors",
-        "werkzeug", "transformers", "x_transformers", "ctranslate2",
+        "torch._dynamo", "matplotlib", "scipy", "sacrebleu", "jinja2", "rich",
+        "safetensors", "werkzeug", "transformers", "x_transformers", "ctranslate2",
         "wawa_transformer.lab", "wawa_transformer.lesson", "wawa_transformer.run.export",
     )  # fmt: skip
     assert not loaded.intersection(unused)
+
+
+@pytest.mark.parametrize("script", ["train.py", "compare.py"])
+@pytest.mark.parametrize("argument", ["--help", "trainer.stepz=3", "pe=rotery"])
+def test_help_and_a_mistake_wait_for_no_library(script: str, argument: str) -> None:
+    """By the names of modules: torch takes a second, and datasets another."""
+    loaded = started_python(
+        f"import runpy, sys\nsys.argv = [{script!r}, {argument!r}]\ntry:\n"
+        f"    runpy.run_path({str(SCRIPTS / script)!r}, run_name='__main__')\n"
+        "except SystemExit:\n    pass"
+    )
+    assert not loaded & {"torch", "datasets", "pandas", "numpy", "rich"}
 
 
 MUST_READ = [

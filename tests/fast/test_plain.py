@@ -12,18 +12,17 @@ from wawa_transformer.train.load import load_model
 from wawa_transformer.train.trainer import train
 
 
-@pytest.mark.parametrize("pe", ["sinusoidal", "shaw_cross", "rotary"])
-def test_trainer_fast_changes_no_number(pe: str, tiny) -> None:
+def test_trainer_fast_changes_no_number(tiny) -> None:
     """Curves, weights and test of a short run; and it evaluates with either kind of modules."""
     found = []
     for fast in (True, False):
-        config = tiny(f"pe={pe}", f"trainer.fast={str(fast).lower()}", "model.dropout=0")
+        config = tiny("pe=shaw_cross", f"trainer.fast={str(fast).lower()}", "model.dropout=0")
         run, result = Run.of(config), train(config)
         names = {type(each).__name__ for each in load_model(run, fast=fast)[0].modules()}
         assert any(name.startswith("Fast") for name in names) == fast
         found.append((result, run.metrics(), load(run.checkpoint("last"))["model"]))
     (result, curve, weights), (plain_result, plain_curve, plain_weights) = found
-    losses = [row["loss"] for row in plain_curve if row["split"] == "train"]
+    losses = [row["loss"] for row in plain_curve if "loss" in row]
     assert losses[-1] < 0.9 * losses[0], "it learns"
     for ours, plain in zip(curve, plain_curve, strict=True):
         for row in (ours, plain):

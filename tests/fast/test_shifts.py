@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from wawa_transformer.fast import accelerate, positional
-from wawa_transformer.fast.positional import can_rel_shift
-from wawa_transformer.positional.base import Positions, consecutive
-from wawa_transformer.positional.position_ids import PositionIds
+from wawa_transformer.positional.base import ENCODINGS, Encoding, Positions, consecutive
 
-SHIFTED = sorted(set(RELATIVE) - {"rotary"})  # those with a bias of distances
+SHIFTED = [kind for kind in RELATIVE if ENCODINGS[kind].bias is not Encoding.bias]
 BEGINS = st.tuples(st.integers(0, 40), st.integers(0, 40))
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9))
 
@@ -67,28 +65,6 @@ def test_a_shift_is_a_gather(kind: str, begins: tuple[int, int], sizes: tuple[in
 
 
 @pytest.mark.parametrize("kind", SHIFTED)
-def test_only_positions_in_step_are_shifted(kind: str) -> None:
-    """A stride, or a sequence counted from its end, goes pair by pair, however many there are."""
-    ids = torch.ones(1, 6, dtype=torch.long)
-    strided = PositionIds(random_positions=12, stride=2)(ids, training=False).source
-    from_end = PositionIds(origin="end")(ids, training=False).source
-    plain, fast = plain_and_fast(kind)
-    assert can_rel_shift(consecutive(6), consecutive(6))
-    for at in ((strided, consecutive(6)), (consecutive(6), from_end)):
-        assert not can_rel_shift(*at)
-        expected = outcome(plain, heads(6), heads(6, 1), *at)
-        torch.testing.assert_close(outcome(fast, heads(6), heads(6, 1), *at), expected)
-
-
-def test_few_pairs_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Except those of one query, which need nothing moved."""
-    monkeypatch.setattr(positional, "MANY_PAIRS", 36)
-    assert can_rel_shift(consecutive(6), consecutive(6))
-    assert not can_rel_shift(consecutive(5), consecutive(7))
-    assert can_rel_shift(consecutive(1, 5), consecutive(6))
-
-
-@pytest.mark.parametrize("kind", SHIFTED)
 @pytest.mark.parametrize("called_consecutive", [False, True])
 def test_other_positions_are_not_taken_for_the_last_ones(
     kind: str, called_consecutive: bool
@@ -103,24 +79,6 @@ def test_other_positions_are_not_taken_for_the_last_ones(
         )
     for at in (first, (first[0], second[1]), second, (second[0], first[1]), first):
         torch.testing.assert_close(fast.bias(q, k, *at), plain.bias(q, k, *at))
-
-
-@pytest.mark.parametrize("kind", ["shaw", "transformer_xl", "t5"])
-def test_distances_are_computed_once_a_pass(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not once for each layer."""
-    _, fast = plain_and_fast(kind)
-    asked, query, key = [], consecutive(3), consecutive(6)
-    real = torch.arange
-
-    def noted(*given: Any, **more: Any) -> Tensor:
-        asked.append(given)
-        return real(*given, **more)
-
-    at = [Positions(each.ids, each.end) for each in (query, key)]
-    fast.bias(heads(3), heads(6, 1), *at)
-    monkeypatch.setattr(torch, "arange", noted)
-    fast.bias(heads(3), heads(6, 1), *at)
-    assert not asked
 
 
 @settings(max_examples=60)

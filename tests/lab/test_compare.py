@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
+import subprocess
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import TINY, run_script
+from conftest import SCRIPTS, TINY, run_script, warm_python
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.metadata import parse_session_start_info_plugin_data
+
+ROOT = SCRIPTS.parent
+UNDRAWN = str(Path(__file__).with_name("undrawn.py"))
 
 
 def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
@@ -34,7 +42,15 @@ def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
     runs = sorted(root.glob("letters/*/seed*"))
     events = EventAccumulator(str(runs[0])).Reload()
     tags = events.Tags()
-    assert {"loss/train", "grad_norm/train", "exact_match/validation"} <= set(tags["scalars"])
+    measured = {f"exact_match/{split}" for split in ("train", "validation", "test")}
+    assert {"loss/train", *measured} <= set(tags["scalars"])
+    about = [events.SummaryMetadata(tag).summary_description for tag in tags["scalars"]]
+    assert all(about) and "NLL (nats per token)" in about
+    row = events.PluginTagToContent("hparams")
+    assert "_hparams_/experiment" not in row, "TensorBoard would take its columns for every run"
+    settings = parse_session_start_info_plugin_data(row["_hparams_/session_start_info"]).hparams
+    assert settings["trainer.lr"].number_value == 2e-3 and settings["pe.max_len"].number_value
+    assert settings["Encoding"].string_value == "learned"
     pictures = ("attention_cross", "attention_decoder", "attention_encoder", "encoding")
     assert sorted(tags["images"]) == [f"view/{name}" for name in pictures]
     assert max(tags["scalars"]) < min(tags["images"]), "curves come first"
@@ -44,21 +60,35 @@ def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
     assert not tags["images"] and any("samples" in tag for tag in tags["tensors"])
 
     stamps = {run: (run / "result.json").stat().st_mtime_ns for run in runs}
-    second = run_script("compare.py", *study)
+    second = run_script(UNDRAWN, "compare.py", *study)
     assert second.returncode == 0 and "0 to train" in second.stdout
     assert {run: (run / "result.json").stat().st_mtime_ns for run in runs} == stamps
 
-    one = runs[0]
-    evaluated = run_script("evaluate.py", f"run={one}")
-    assert evaluated.returncode == 0 and "│ all trained │ 20 " in evaluated.stdout, evaluated.stderr
-    translated = run_script("translate.py", f"run={one}", stdin="1 2\n3\n")
-    assert translated.returncode == 0, translated.stderr
-    assert translated.stdout.count("\n") == 2
-
-    broken = run_script("compare.py", *study, "pe.max_len=4")  # fine for a formula, not for a table
+    broken = run_script(UNDRAWN, "compare.py", *study, "study.pe=[learned]", "pe.max_len=4")
     assert broken.returncode == 1
     assert "failed: letters learned seed 0: a sequence of" in broken.stderr
     assert "Traceback" not in broken.stderr
+
+
+def test_encodings_are_compared_on_a_text_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the command of the page, in a folder that holds the text and nothing else."""
+    sides = ((ROOT / "data" / f"sample.{name}").read_text().splitlines() for name in ("en", "de"))
+    (tmp_path / "pairs.tsv").write_text("\n".join(map("\t".join, zip(*sides, strict=True))))
+    page = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")
+    [command] = re.findall(r"compare.py (task=text .+)", page)
+    monkeypatch.chdir(tmp_path)
+    small = ["trainer.steps=4", "trainer.eval_every=4", "model.d_model=16", "trainer.device=cpu"]
+    small.append("study.pe=[learned,none]")
+    done = run_script(UNDRAWN, "compare.py", *shlex.split(command), *small)
+    assert done.returncode == 0, done.stderr
+    table = pd.read_csv(tmp_path / "results" / "text" / "bleu.csv")
+    assert sorted(zip(table.pe, table.seed, strict=True)) == [
+        (pe, seed) for pe in ("learned", "none") for seed in (0, 1)
+    ]
+    report = (tmp_path / "results" / "text" / "report.md").read_text(encoding="utf-8")
+    assert "| encoding | text: BLEU |" in report
 
 
 def test_mistakes_on_the_command_line_of_compare(tmp_path: Path, call_script) -> None:
@@ -66,10 +96,12 @@ def test_mistakes_on_the_command_line_of_compare(tmp_path: Path, call_script) ->
     file = tmp_path / "file"
     file.touch()
     for arguments, expected in (
-        (["pe=none", f"output_dir={tmp_path}"], "study.pe=[...]"),
-        (["study.pe=[]", f"output_dir={tmp_path}"], "study.pe is empty"),
+        (["pe=none", "study.pe=[none]"], "pe=none and study.pe both choose; leave one of them out"),
         (["study.pe=[rotery]"], "pe=rotery does not exist (did you mean rotary?)"),
-        (["study.task=[letters,addition]", "task.symbols=9"], "the key task.symbols is not in the"),
+        (
+            ["study.task=[letters,addition]", "task.symbols=9"],
+            "it is a setting of task=copy or",
+        ),
         ([f"output_dir={file}"], "set output_dir to a folder of yours"),
     ):
         status, said = call_script("compare.py", *arguments)
@@ -79,22 +111,46 @@ def test_mistakes_on_the_command_line_of_compare(tmp_path: Path, call_script) ->
 def test_a_cluster_launcher_trains_a_study(tmp_path: Path) -> None:
     """submitit's local executor, which submits and waits as its Slurm one does."""
     done = run_script(
-        "compare.py", *TINY[:-1], "hydra/launcher=submitit_local", "study.name=sent",
-        "study.pe=[sinusoidal,none]", "study.task=[letters]", "study.seeds=[0]",
-        f"output_dir={tmp_path}",
+        UNDRAWN, "compare.py", *TINY[:-1], "hydra/launcher=submitit_local", "study.name=sent",
+        "study.pe=[none]", "study.task=[letters]", "study.seeds=[0]", f"output_dir={tmp_path}",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "2 of 2 runs finished" in done.stdout
-    assert len(list(tmp_path.glob("sent/letters/*/seed0-*/result.json"))) == 2
-    assert list(tmp_path.glob("sent/.submitit/*")), "another launcher has trained them"
+    assert "1 of 1 runs finished" in done.stdout
+    assert len(list(tmp_path.glob("sent/letters/none/seed0-*/result.json"))) == 1
+    assert list(tmp_path.glob(".submitit/*")), "another launcher has trained them"
 
 
-def test_torchrun_is_not_for_a_study(
-    call_script, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """It has workers of its own."""
-    for name, value in (("TORCHELASTIC_RUN_ID", "1"), ("RANK", "0"), ("WORLD_SIZE", "1")):
-        monkeypatch.setenv(name, value)
-    status, said = call_script("compare.py", f"output_dir={tmp_path}")
-    assert status == 1 and "torchrun starts several processes for one run of" in said
-    assert not list(tmp_path.iterdir())
+def test_a_study_and_its_runs_do_without_what_windows_lacks(tmp_path: Path) -> None:
+    """Trained by workers that were spawned; a run trained by itself, evaluated, and asked."""
+    without = tmp_path / "without.py"
+    without.write_text("""
+import multiprocessing.reduction, os, runpy, signal, sys
+import torch, torch._dynamo  # these know their platform; what follows is about our own modules
+for name in ("sysconf", "setsid"):
+    delattr(os, name)
+del signal.SIGUSR1
+multiprocessing.reduction.HAVE_SEND_HANDLE = False
+sys.modules.update({"resource": None, "multiprocessing.forkserver": None})
+for command in "\\n".join(sys.argv[1:]).split("\\n--\\n"):
+    sys.argv = command.split("\\n")
+    runpy.run_path(sys.argv[0], run_name="__main__")
+""")
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [*warm_python(), str(without), *arguments], input="1 2\n", capture_output=True,
+            text=True, timeout=600, env={**os.environ, "PYTHONPATH": str(SCRIPTS.parent)},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    small = [*TINY, "pe=none", f"output_dir={tmp_path}"]
+    run(str(SCRIPTS / "compare.py"), *small, "task=letters", "seed=0")
+    assert list(tmp_path.glob("letters/letters/none/seed0-*/result.json"))
+    one = f"run={tmp_path / 'one'}"
+    said = run(
+        str(SCRIPTS / "train.py"), *small, f"run_dir={tmp_path / 'one'}", "--",
+        str(SCRIPTS / "evaluate.py"), one, "trainer.device=cpu", "--",
+        str(SCRIPTS / "translate.py"), one, "trainer.device=cpu",
+    )  # fmt: skip
+    assert said.startswith("run: ") and "all trained" in said

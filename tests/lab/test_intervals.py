@@ -11,7 +11,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wawa_transformer.lab.intervals import Estimate, estimate, paired_difference, verdict
+from wawa_transformer.lab.intervals import estimate, paired_difference, verdict
 
 # Values apart from each other by more than rounding, so that shifting them loses nothing.
 SAMPLES = st.lists(
@@ -54,20 +54,14 @@ def test_swapping_the_two_sides_mirrors_the_difference(values: list[float]) -> N
         assert verdict(forth, "a", "b") == verdict(back, "b", "a")
         assert verdict(forth, "a", "b", higher_is_better=False) != verdict(back, "b", "a")
     else:
-        assert "No difference shown" in verdict(forth, "a", "b")
-        assert "No difference shown" in verdict(back, "b", "a")
+        assert "We saw no difference" in verdict(forth, "a", "b")
+        assert "We saw no difference" in verdict(back, "b", "a")
 
 
 def test_only_seeds_that_both_have_are_paired() -> None:
     difference = paired_difference({1: 0.9, 2: 0.8, 5: 0.0}, {2: 0.3, 1: 0.2, 7: 1.0})
     assert difference.n == 2
     assert difference.mean == pytest.approx(0.6)
-
-
-def test_interval_holds_the_truth_in_95_of_100_studies() -> None:
-    draws = np.random.default_rng(0).normal(3, 2, size=(2000, 5))
-    covered = np.mean([e.low <= 3 <= e.high for e in map(estimate, draws)])
-    assert covered == pytest.approx(0.95, abs=0.015)
 
 
 @pytest.mark.parametrize(
@@ -84,17 +78,6 @@ def test_interval_holds_the_truth_in_95_of_100_studies() -> None:
 )
 def test_an_estimate_says_what_it_rests_on(values: list[float], shown: str) -> None:
     assert str(estimate(values)) == shown
-
-
-def test_a_verdict_keeps_two_digits_of_its_interval() -> None:
-    small, large = Estimate(4e-5, 1e-5, 7e-5, 5), Estimate(270.4, 249.2, 291.6, 5)
-    assert "by 0.000040 (95% interval 0.000010 to 0.000070, 5" in verdict(small, "a", "b")
-    assert "by 270 (95% interval 249 to 292, 5" in verdict(large, "a", "b")
-
-
-def test_format_takes_decimals_and_a_sign() -> None:
-    assert f"{Estimate(12.345, 11.345, 13.345, 3):.1f}" == "12.3 ± 1.0"
-    assert f"{Estimate(12.345, 11.345, 13.345, 3):+.1f}" == "+12.3 ± 1.0"
 
 
 def test_verdict_names_the_better_one_in_either_direction() -> None:

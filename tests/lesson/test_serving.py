@@ -61,7 +61,7 @@ def test_runs_answer_side_by_side_with_where_they_looked(client: Client) -> None
         ({"json": {"text": "1 " * 9}}, "learned"),
         ({"json": {"text": "x" * 2001}}, "2,001 characters"),
         ({"json": {"text": "1 " * 300}}, "301 tokens; a sentence has at most 256"),
-        ({"data": b'{"text": "\\ud800"}', "content_type": "application/json"}, "is no text"),
+        ({"data": b'{"text": "\\ud800"}', "content_type": "application/json"}, "send {"),
         ({"json": {"text": 3}}, "a sentence"),
         ({"data": b"{", "content_type": "application/json"}, ""),
         ({"data": b"[" * 15_000, "content_type": "application/json"}, ""),
@@ -129,12 +129,11 @@ def test_more_requests_than_may_wait_are_told_so(served: list[Served], monkeypat
     assert client.post("/translate", json={"text": "1"}).status_code == 200
 
 
-@pytest.mark.parametrize("size", ["1400,900", "390,800"])
 def test_a_browser_shows_answers_and_what_was_typed_as_text(
-    url: str, size: str, browser: Callable[..., str], client: Client
+    url: str, browser: Callable[..., str], client: Client
 ) -> None:
     """Nothing in its console; a tag in a sentence is no tag on the page."""
-    page = browser(f"{url}#text=1%202%20<img>", size)
+    page = browser(f"{url}#text=1%202%20<img>", "390,800")
     answers = client.post("/translate", json={"text": "1 2 <img>"}).json
     assert page.count("<section") == 2 and "<img>" not in page and "&lt;img&gt;" in page
     for run in answers:

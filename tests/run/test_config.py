@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 import yaml
 from conftest import configure
+from hydra import initialize_config_dir
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.data.tasks import word_tokenizer
 from wawa_transformer.data.text import build_task
 from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run import cli
-from wawa_transformer.run.cli import check_use, exit_on_error, explain, validate
-from wawa_transformer.run.config import TranslateConfig, build_model
+from wawa_transformer.run.cli import (
+    RULES,
+    SCHEMAS,
+    check_use,
+    class_keys,
+    exit_on_error,
+    explain,
+    known_keys,
+    validate,
+)
+from wawa_transformer.run.config import build_model
+from wawa_transformer.run.device import total_memory
 from wawa_transformer.run.run_dir import Run
+from wawa_transformer.run.schema import TranslateConfig
 from wawa_transformer.run.signals import STATUS
 
 WORDS = word_tokenizer([*"0123456789", "+"])
@@ -32,32 +47,9 @@ WORDS = word_tokenizer([*"0123456789", "+"])
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("pe=sinusoidl", "pe=sinusoidl does not exist (did you mean sinusoidal?)"),
-        ("pe=sinusoid/lineal", "pe/sinusoid=lineal does not exist (did you mean linear?)"),
-        ("task=revers", "did you mean reverse?"),
-        ("modle.d_model=3", "did you mean model?"),
-        ("task.max_lenght=5", "did you mean task.max_length?"),
-        ("task.cutoff=5", "task.cutoff is not in the chosen configuration; to add it, write +task"),
-        ("seed=abc", "seed: Value 'abc'"),
-    ],
-)
-def test_what_hydra_refuses_becomes_one_sentence(override: str, expected: str) -> None:
-    """Unknown choices, unknown keys and wrong types name the choices or the nearest name."""
-    with pytest.raises((HydraException, OmegaConfBaseException)) as caught:
-        configure(override)
-    sentence = explain(caught.value)
-    assert expected in sentence
-    assert "\n" not in sentence
-
-
-@pytest.mark.parametrize(
-    ("override", "expected"),
-    [
         ("model.num_heads=5", "model.d_model=64 is not divisible by model.num_heads=5"),
-        ("model.d_model=0", "model.d_model=0 must be at least 1"),
         # The encoder, which looks both ways, would take it: half of its buckets serve either side.
         (("pe=t5", "pe.max_distance=6"), "pe.max_distance=6 greater than 8"),
-        ("model.dropout=1", "model.dropout=1.0 must be at least 0 and less than 1"),
         ("model.norm=middle", "model.norm=middle does not exist; choose one of pre, post"),
     ],
 )
@@ -66,6 +58,64 @@ def test_rules_between_fields(override: str | tuple[str, ...], expected: str) ->
     with pytest.raises(UserError, match="^[^\n]*$") as caught:
         validate(configure(*([override] if isinstance(override, str) else override)))
     assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("script", "mistake"),
+    [
+        ("config", "modle.d_model=32"),
+        ("config", "modle=small"),
+        ("config", "model.d_modle=32"),
+        ("config", "num_layers=2"),
+        ("config", "hub=null"),  # a key that no file has
+        ("config", "task.max_lenght=5"),
+        ("config", "task.cutoff=5"),
+        ("config", "pe.origni=end"),  # of no encoding, but of all
+        ("config", "pe.spacing=linear"),  # of a class that no file is called like
+        ("config", "study.rule.clam=nothing"),
+        ("config", "study.rule.measures.nll=0.1"),
+        ("translate", "decode.temprature=2"),
+        ("translate", "decode.size=2"),
+        ("translate", "runn=results"),
+    ],
+)
+def test_the_advice_of_an_error_about_a_key_leads_to_success(script: str, mistake: str) -> None:
+    """What was typed is replaced by what is meant, or a choice is added, until it is accepted."""
+
+    def answer(*given: str) -> str:
+        try:
+            config = configure(*given, *["run=there"][: script != "config"], script=script)
+            (RULES[script] if script != "config" else validate)(config)
+        except UserError as error:
+            return str(error)
+        except (HydraException, OmegaConfBaseException) as error:
+            return explain(error, script)
+        return ""
+
+    value = mistake.partition("=")[2]
+    given, advised = [mistake], 0
+    while said := answer(*given):
+        advised += 1
+        assert advised < 3, said
+        if near := re.search(r"did you mean (\S+?)[ ?]", said):
+            given[-1] = f"{near[1]}={value}"
+        elif choice := re.search(r"it is a setting of (\S+?)[ .]", said):
+            given.insert(0, choice[1])
+        elif "write +" in said:
+            given[-1] = f"+{mistake}"
+    assert advised
+
+
+def test_every_key_that_a_page_names_is_known_and_needs_no_plus() -> None:
+    """That each setting of each class is accepted, test_fuzz draws."""
+    known = {key for script in SCHEMAS for key in (*known_keys(script), *class_keys(script))}
+    groups = {path.parent.name for path in CONFIG_DIR.glob("*/*.yaml")}
+    root = CONFIG_DIR.parent
+    for page in [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("data/*.md")]:
+        text = page.read_text(encoding="utf-8")
+        for plus, group, key in re.findall(r"(?<![\w./])(\+*)(\w+)\.(\w+)=", text):
+            if group in groups:
+                assert not plus and f"{group}.{key}" in known, (page.name, group, key)
 
 
 def test_settings_of_encodings_and_tasks_are_typed() -> None:
@@ -145,13 +195,6 @@ def test_a_run_directory_is_named_by_what_is_computed() -> None:
     assert Run.of(configure("pe.max_len=6000")) != base
 
 
-def test_seeds_for_different_names_differ() -> None:
-    """Streams of random numbers with different names do not repeat each other."""
-    seeds = {seed_for(seed, name) for seed in range(50) for name in ("train", "test", "dropout")}
-    assert len(seeds) == 150
-    assert all(0 <= seed < 2**63 for seed in seeds)
-
-
 def test_another_configuration_never_overwrites_a_run(tmp_path: Path) -> None:
     """A directory that holds another configuration is refused and left as it is."""
     config = configure(f"run_dir={tmp_path}/run")
@@ -175,16 +218,22 @@ def test_a_results_folder_that_cannot_be_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argument", "expected"),
     [
-        ("'task=[a", "'task=[a cannot be read; write key=value and quote special characters"),
+        ("output_dir=Übung", "output_dir=Übung cannot be read; write key=value, and a value with"),
+        ("hydra/launcher=nope", "hydra/launcher=nope does not exist; choose one of basic"),
+        ("--hydra-help", "--hydra-help takes no other argument; give it alone."),
+        ("study.minutes=nan", "study.minutes=nan must be greater than 0"),
         (
             "model=null",
             "model=null chooses nothing; choose one of base, iwslt, multi30k, scan, small, tiny",
         ),
         ("seed=" + "9" * 5000, "Exceeds the limit (4300 digits)"),
         ("pe=rope", "pe=rope does not exist (did you mean rotary?)"),
+        ("pe=sinusoid/lineal", "pe/sinusoid=lineal does not exist (did you mean linear?)"),
+        ("seed=abc", "seed: Value 'abc'"),
         ("+foo=1", "foo does not exist"),
+        ("trainer.learning_rate=1", "learning_rate does not exist; --help lists every key"),
+        ("pe=none,alibi", "scripts/train.py -m pe=none,alibi trains one run for each"),
         ("trainer.weight_decay=nan", "trainer.weight_decay=nan must be at least 0"),
-        ("trainer.weight_decay=600", "trainer.weight_decay=600.0 times trainer.lr=0.002"),
     ],
 )
 def test_what_used_to_be_a_traceback_or_was_ignored(
@@ -202,15 +251,29 @@ def test_a_model_larger_than_the_machine_is_refused_before_it_is_built() -> None
     shape = ["model.d_model=65536", "model.d_ff=65536", "model.num_layers=200"]
     with pytest.raises(UserError, match=r"make 13,743,895,347,200 parameters, .* GB to"):
         validate(configure(*shape))
+    text = [*shape[:1], "task=text", "task.vocab_size=1000000", "model.d_ff=1"]
+    with pytest.raises(UserError, match=r"^task.vocab_size=1000000, .* make 248,147,869,696 "):
+        validate(configure(*text))
+
+
+def test_a_card_is_judged_by_its_own_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the largest there is; a run on the processor by the machine's."""
+    card = SimpleNamespace(total_memory=1000)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda i: card)
+    assert total_memory("auto") == total_memory("cuda:1") == 1000 < total_memory("cpu")
 
 
 @pytest.mark.parametrize(
     ("task", "pe", "seed", "given", "place"),
     [
         ("reverse", "learned", 3, ["task=reverse", "pe=learned", "seed=3"], "default"),
-        ("letters", "none", 0, ["trainer.steps=9"], "default"),
+        ("letters", "none", 0, ["pe=none", "trainer.steps=500", "workers=1"], "default"),
+        ("letters", "none", 0, ["pe=none", "trainer.steps=9"], "single"),
         ("text", "sinusoidal", 0, ["task=text"], "single"),
         ("letters", "none", 9, ["seed=9"], "single"),
+        ("letters", "none", 0, ["pe=none", "trainer.lr=1e-3,3e-3"], "sweep_trainer.lr"),
         ("text", "sinusoidal", 0, ["task=text", "study.name=default"], "default"),
         ("copy", "rotary", 0, ["study=length", "pe=rotary", "task=copy"], "length"),
     ],
@@ -219,12 +282,15 @@ def test_a_run_of_no_study_lies_beside_the_default_one(
     task: str, pe: str, seed: int, given: list[str], place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unless the command line says where: then there."""
-    study = next((word.split("=")[1] for word in given if word.startswith("study=")), "default")
-    config = configure(f"study={study}", f"seed={seed}")
+    swept = any("," in each for each in given)
+    config = configure(*given[: -1 if swept else None])
     there = SimpleNamespace(
         overrides=SimpleNamespace(task=given),
+        mode=RunMode.MULTIRUN if swept else RunMode.RUN,
         runtime=SimpleNamespace(choices=SimpleNamespace(task=task, pe=pe)),
     )
     monkeypatch.setattr(cli.HydraConfig, "get", lambda: there)
-    cli.default_study_name(config)
+    monkeypatch.setattr(sys, "argv", ["train.py", "-m", *given])
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+        cli.name_study(config)
     assert config.study.name == place

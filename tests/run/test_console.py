@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import SCRIPTS, TINY
+from conftest import SCRIPTS, TINY, warm_python
 
 ROOT = SCRIPTS.parent
 
@@ -35,9 +35,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wawa(installed: Path, folder: Path, *arguments: str, stdin: str = "") -> str:
     """What the installed command prints, started in another folder."""
     done = subprocess.run(
-        [sys.executable, "-m", "wawa_transformer", *arguments],
+        [*warm_python(), str(installed / "wawa_transformer" / "__main__.py"), *arguments],
         cwd=folder, input=stdin, capture_output=True, text=True, timeout=240,
-        env={**os.environ, "PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": str(installed)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout

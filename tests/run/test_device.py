@@ -2,13 +2,150 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 import torch
 
+from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.model.layers import FeedForward
-from wawa_transformer.run.device import translate_device_errors
+from wawa_transformer.run.config import check_model
+from wawa_transformer.run.device import choose_device, set_precision, translate_device_errors
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train import checkpoint, setup, trainer
 from wawa_transformer.train.trainer import train
+
+CUDA, ROOT = torch.device("cuda"), CONFIG_DIR.parent
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """``driver(version)``: an ``nvidia-smi`` that finds a card with this driver."""
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+    def install(version: str) -> None:
+        (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\necho {version}\n")
+        (tmp_path / "nvidia-smi").chmod(0o755)
+
+    return install
+
+
+@pytest.mark.parametrize(("version", "wheels"), [("550.54.15", "cu126"), ("580.65.06", "cu130")])
+def test_a_card_that_torch_does_not_see_is_no_silent_cpu_run(
+    version: str,
+    wheels: str,
+    driver: Callable[[str], None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """``auto`` warns and ``cuda`` refuses, with torch's reason and the build for the driver.
+
+    The Makefile takes the same build; it asks for a network only where there is no environment.
+    """
+    assert choose_device("auto").type == "cpu" and not capsys.readouterr().err
+    driver(version)
+    assert choose_device("auto").type == "cpu"
+    said = capsys.readouterr().err
+    reason = f"driver {version}, and torch .* says: Torch not compiled with CUDA enabled; .*"
+    remedy = f"pip install --force-reinstall torch==[0-9.]+ --index-url .*/whl/{wheels}"
+    assert re.search(f"warning: training runs on the CPU: .*{reason}{remedy}", said)
+    with pytest.raises(UserError, match=f"trainer.device=cuda cannot .*{reason}{remedy}"):
+        choose_device("cuda")
+
+    monkeypatch.delenv("TORCH_INDEX", raising=False)
+
+    def make(folder: Path) -> str:
+        command = ["make", "-n", "-C", str(folder), "-f", str(ROOT / "Makefile"), "gpu"]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    for name in ("pyproject.toml", "setup.py", "constraints.txt"):
+        (tmp_path / name).touch()
+    assert f"https://download.pytorch.org/whl/{wheels} torch" in make(tmp_path)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "pytest").touch()
+    assert "pip" not in make(tmp_path) and "scripts/dev/gpu.py" in make(tmp_path)
+
+
+def test_make_says_where_torch_has_no_build(tmp_path: Path) -> None:
+    """An Intel Mac, by what ``uname`` says: one sentence before anything is installed."""
+    for name in ("pyproject.toml", "setup.py", "constraints.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "uname").write_text("#!/bin/sh\necho Darwin x86_64\n", encoding="utf-8")
+    (tmp_path / "uname").chmod(0o755)
+    done = subprocess.run(
+        ["make", "-f", str(ROOT / "Makefile"), f"PYTHON={sys.executable}", "compare"],
+        cwd=tmp_path, env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}, capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 2 and done.stdout.startswith(
+        b"error: torch has had no build for Intel"
+    )
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_a_card_without_bfloat16_is_refused_and_tf32_is_a_setting(
+    tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A T4 only emulates it; an A100 has it. What torch is told is undone by the next run."""
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Tesla T4")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
+    with pytest.raises(UserError, match="Tesla T4 has no bfloat16.*; set trainer.bf16=false"):
+        set_precision(tiny("trainer.bf16=true").trainer, CUDA)
+    set_precision(tiny("trainer.tf32=true").trainer, CUDA)
+    assert torch.get_float32_matmul_precision() == "high"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
+    set_precision(tiny("trainer.bf16=true").trainer, CUDA)
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_a_cuda_graph_needs_compilation_and_steps_of_one_batch(tiny) -> None:
+    """Else the mode would have no effect, or a batch's gradients would overwrite another's."""
+    mode, there = "trainer.compile_mode=reduce-overhead", "trainer.compile=true"
+    check_model(tiny(mode, there))
+    for given in ([mode], [mode, there, "trainer.grad_accum_steps=2"]):
+        with pytest.raises(UserError, match=r"compile_mode=reduce-overhead needs .*=default"):
+            check_model(tiny(*given))
+
+
+def test_peak_memory_is_that_of_the_run_alone(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a card: neither of the run before it nor of the large matrices that measure the peak."""
+    peak = [900.0]
+    for module, name, value in (
+        (setup, "reset_peak_memory", 0.0), (trainer, "peak_flops", 5000.0)
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, lambda *_, to=value: peak.append(to) or 1.0)
+    monkeypatch.setattr(trainer, "peak_memory", lambda _: peak[-1])
+    assert train(tiny())["peak_memory_mb"] == 0.0
+
+
+@pytest.mark.parametrize(("before", "now"), [("cpu", "mps"), ("mps", "cpu"), ("mps", "mps")])
+def test_a_run_goes_on_on_another_device(
+    before: str, now: str, tiny, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says so; on the same device its random state is that of the checkpoint."""
+    config, states = tiny(), {"mps": torch.arange(9, dtype=torch.uint8)}
+    given: list[torch.Tensor] = []
+    monkeypatch.setattr(torch.mps, "get_rng_state", lambda: states["mps"])
+    monkeypatch.setattr(torch.mps, "set_rng_state", given.append)
+    run = Run.of(config)
+    with run.hold(0.0):
+        run.claim(config)
+    state = setup.start_run(config, run)
+    state.device = torch.device(before)
+    setup.save_state(state)
+    state.device = torch.device(now)
+    setup.restore_state(state, checkpoint.load(run.checkpoint("last")))
+    said = capsys.readouterr().err
+    if before == now:
+        assert not said and torch.equal(given[0], states["mps"])
+    else:
+        assert f"trained on {before} and goes on on {now}" in said and not given
 
 
 @pytest.mark.parametrize(
@@ -32,16 +169,30 @@ def test_memory_that_runs_out_is_answered_by_what_to_lower(
         train(tiny())
 
 
-def test_a_compiler_that_is_missing_is_named(tiny) -> None:
-    """As torch says it when it looks for one."""
+def compile_without(what: str) -> None:
+    """Compile on a CPU without a compiler, or fail as g++ and Triton do."""
     from torch._inductor import config as inductor
 
+    if what == "Python.h":
+        raise RuntimeError("InductorError: CppCompileError: fatal error: Python.h: No such file")
+    if what == "triton":
+        command = ["/usr/bin/gcc", "/tmp/tmpk/cuda_utils.c", "-O3", "-shared"]
+        raise RuntimeError(f"InductorError: {subprocess.CalledProcessError(1, command)}")
+    with inductor.patch({"cpp.cxx": (None, "/nowhere/g++")}):
+        torch.compile(lambda x: x * 3 + 0.73, dynamic=False)(torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [("g++", r"/nowhere/g\+\+"), ("Python.h", "Python.h: No such"), ("triton", "cuda_utils.c")],
+)
+def test_a_compiler_that_is_missing_is_named(what: str, said: str, tiny) -> None:
+    """As torch says it when it looks for one, and as Triton does."""
     with (
-        inductor.patch({"cpp.cxx": (None, "/nowhere/g++")}),
-        pytest.raises(UserError, match=r"finds no compiler here \(.*/nowhere/g\+\+.*install g"),
+        pytest.raises(UserError, match=rf"no compiler here \(.*{said}.*g\+\+ and Python's headers"),
         translate_device_errors(tiny("trainer.compile=true"), torch.device("cpu")),
     ):
-        torch.compile(lambda x: x + 1, dynamic=False)(torch.ones(3))
+        compile_without(what)
 
 
 def test_what_has_no_fixed_order_is_refused_where_one_is_asked_for(

@@ -29,7 +29,7 @@ from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.positional.base import ENCODINGS, EncodingContext
 from wawa_transformer.run.cli import check_groups, explain, fields, validate
-from wawa_transformer.run.config import Config
+from wawa_transformer.run.schema import Config
 from wawa_transformer.train.trainer import train
 
 # As they are typed. Hydra reads some as null, truth, number, list, dictionary or interpolation.
@@ -67,36 +67,36 @@ def choices(group: str) -> list[str]:
     return sorted(str(path.relative_to(CONFIG_DIR / group).with_suffix("")) for path in paths)
 
 
-# What is drawn together: a name, the overrides it begins with, and its fields with their keys.
+# What is drawn together: of each choice the overrides it begins with, and its fields by key.
 SCHEMAS = {
-    "config": ([], [(key, field) for key, field in fields(Config)]),
-    **{
-        f"pe={kind}": (
-            [f"pe={kind}" if kind in choices("pe") else f"pe.kind={kind}"],
-            [(f"++pe.{each.name}", each) for each in arguments(cls)],
+    "config": [([], [(key, field) for key, field in fields(Config)])],
+    "pe": [
+        (
+            [f"pe={kind}"] if kind in choices("pe") else ["pe=none", f"pe.kind={kind}"],
+            [(f"pe.{each.name}", each) for each in arguments(cls)],
         )
         for kind, cls in ENCODINGS.items()
-    },
-    **{
-        f"task={kind}": (
+    ],
+    "task": [
+        (
             [f"task={kind}" if kind in choices("task") else f"++task.kind={kind}"],
-            [(f"++task.{each.name}", each) for each in dataclasses.fields(cls)],
+            [(f"task.{each.name}", each) for each in dataclasses.fields(cls)],
         )
         for kind, cls in TASKS.items()
-    },
+    ],
 }
 
 
 @st.composite
-def overrides(draw: st.DrawFn, name: str, strangest: int = 3) -> list[str]:
+def overrides(draw: st.DrawFn, name: str) -> list[str]:
     """A few keys of one schema with values near their limits or far from all sense."""
-    begin, known = SCHEMAS[name]
+    begin, known = draw(st.sampled_from(SCHEMAS[name]))
     given = list(begin)
     if name == "config":
         for group in draw(st.lists(st.sampled_from(["pe", "task", "model", "trainer", "study"]))):
             given.append(f"{group}={draw(st.sampled_from([*choices(group), *STRANGE]))}")
     for key, field in draw(
-        st.lists(st.sampled_from(known), max_size=strangest, unique_by=lambda pair: pair[0])
+        st.lists(st.sampled_from(known), max_size=3, unique_by=lambda pair: pair[0])
         if known else st.just([])
     ):  # fmt: skip
         given.append(f"{key}={draw(st.sampled_from([*near(field), *STRANGE]))}")
@@ -197,14 +197,14 @@ def reduced(config: DictConfig, drawn: list[str], folder: Path) -> DictConfig:
 def test_every_configuration_is_accepted_or_answered_by_one_sentence(
     name: str, nowhere: Path, tmp_path: Path
 ) -> None:
-    """Eight hundred of them: no other exception, no hang, nothing written; what is accepted trains.
+    """Sixty of each kind: no other exception, no hang, nothing written; what is accepted trains.
 
     Two steps, and where it is refused later than here, then by one sentence as well.
     """
     compose([])  # what the first one takes is torch's and Hydra's own beginning
-    trained, most = 0, 12 if name == "config" else 2
+    trained = 0
 
-    @fuzz(260 if name == "config" else 20)
+    @fuzz(60)
     @given(overrides(name))
     def holds(drawn: list[str]) -> None:
         nonlocal trained
@@ -212,7 +212,7 @@ def test_every_configuration_is_accepted_or_answered_by_one_sentence(
             config, sentence = compose(drawn)
         if config is None:
             assert is_a_sentence(sentence), sentence
-        elif trained < most and is_small(config := reduced(config, drawn, tmp_path / str(trained))):
+        elif trained < 4 and is_small(config := reduced(config, drawn, tmp_path / str(trained))):
             trained += 1
             try:
                 validate(config)
@@ -222,4 +222,4 @@ def test_every_configuration_is_accepted_or_answered_by_one_sentence(
                 assert is_a_sentence(str(error)), error
 
     holds()
-    assert trained or name in ("task=scan", "task=text")
+    assert trained

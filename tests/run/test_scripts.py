@@ -12,21 +12,9 @@ import pytest
 from conftest import SCRIPTS, TINY, configure, run_script
 from omegaconf import DictConfig
 
+from wawa_transformer.lab.study import screen
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train.tracking import screen
 from wawa_transformer.train.trainer import train
-
-
-def test_mistakes_on_the_command_line_of_the_other_scripts(tmp_path: Path) -> None:
-    """One sentence and status 1 from evaluate and translate as well."""
-    for name, arguments, expected in (
-        ("evaluate.py", [], "run is not given"),
-        ("translate.py", [f"run={tmp_path}"], "is no run: it holds no readable config.yaml"),
-    ):
-        done = run_script(name, *arguments)
-        assert done.returncode == 1, (name, arguments)
-        assert done.stderr.startswith("error: ") and expected in done.stderr, done.stderr
-        assert "Traceback" not in done.stderr
 
 
 def test_lines_that_are_not_utf8_and_readers_that_leave(tmp_path: Path) -> None:
@@ -46,15 +34,33 @@ def test_lines_that_are_not_utf8_and_readers_that_leave(tmp_path: Path) -> None:
     assert headed.stderr == b""
 
 
+@pytest.mark.parametrize("script", ["train", "compare", "evaluate", "translate"])
+def test_ctrl_c_during_imports_is_a_sentence(script: str, tmp_path: Path) -> None:
+    """Pressed while the first library of others loads."""
+    (tmp_path / "omegaconf.py").write_text("raise KeyboardInterrupt")
+    (tmp_path / "hydra.py").write_text("raise KeyboardInterrupt")
+    path = os.pathsep.join((str(tmp_path), str(SCRIPTS.parent)))
+    done = subprocess.run(
+        [sys.executable, str(SCRIPTS / f"{script}.py")],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert done.stderr == "interrupted; the same command continues\n"
+
+
 def test_a_sweep_trains_one_run_after_the_other(tmp_path: Path) -> None:
     """Each as it would be alone."""
-    given = [*TINY, "study.name=swept"]
-    done = run_script("train.py", "-m", *given, "pe=none,alibi", f"output_dir={tmp_path}")
+    done = run_script("train.py", "-m", *TINY, "pe=none,alibi", f"output_dir={tmp_path}")
     assert done.returncode == 0, done.stderr
-    for pe in ("none", "alibi"):
-        expected = train(configure(*given, f"pe={pe}", f"output_dir={tmp_path}/alone"))
-        result = Run.of(configure(*given, f"pe={pe}", f"output_dir={tmp_path}")).result()
+    for pe, line in zip(("none", "alibi"), done.stdout.splitlines()[-2:], strict=True):
+        expected = train(configure(*TINY, f"pe={pe}", f"output_dir={tmp_path}/alone"))
+        given = ["study.name=sweep_pe", f"pe={pe}", f"output_dir={tmp_path}"]
+        run = Run.of(configure(*TINY, *given))
+        result = run.result()
         assert result and result["by_length"] == expected["by_length"]
+        test = result["test"]
+        said = f"exact match {test['exact_match']:.3f}  NLL {test['nll']:.3f}  {run.directory}"
+        assert line.split(maxsplit=1) == [f"pe={pe}", said]
+    assert {path.name for path in tmp_path.iterdir()} == {"alone", "sweep_pe"}
 
 
 def test_a_mistake_of_ours_keeps_its_traceback(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import SCRIPTS, TINY, configure
+from conftest import SCRIPTS, TINY, configure, torchrun
 
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.run.cli import validate
@@ -18,6 +16,7 @@ from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint
 from wawa_transformer.train.load import load_model
 from wawa_transformer.train.setup import build_state, restore, save_state
+from wawa_transformer.train.tracking import Tracker
 from wawa_transformer.train.trainer import train
 
 DATA = SCRIPTS.parent / "data"
@@ -39,7 +38,8 @@ def test_weights_that_are_not_finite_are_never_saved(tiny) -> None:
     assert checkpoint.load(run.checkpoint("last"))["step"] == 0
 
 
-def test_a_checkpoint_that_is_not_finite_gives_way_to_the_one_before(tiny, capsys) -> None:
+@pytest.mark.parametrize("odd", ["inf", "integers"])
+def test_weights_that_are_no_numbers_give_way_to_those_before(odd: str, tiny, capsys) -> None:
     """Intact by its checksum, and refused: by a resumed run, and by whoever loads the model."""
     config = tiny()
     run = Run.of(config)
@@ -48,7 +48,11 @@ def test_a_checkpoint_that_is_not_finite_gives_way_to_the_one_before(tiny, capsy
         state.step = step
         save_state(state)
     saved = checkpoint.load(run.checkpoint("last"))
-    saved["model"]["output.weight"][0, 0] = torch.inf
+    weights = saved["model"]["output.weight"]
+    if odd == "inf":
+        weights[0, 0] = torch.inf
+    else:  # load_state_dict would take them: 0 for nearly all
+        saved["model"]["output.weight"] = weights.char()
     before = run.checkpoint("previous")
     shutil.copy(before, before.with_name("kept"))
     checkpoint.save(run.checkpoint("last"), saved)
@@ -57,6 +61,7 @@ def test_a_checkpoint_that_is_not_finite_gives_way_to_the_one_before(tiny, capsy
         load_model(run)
     assert restore(config, run).step == 1
     assert "last.pt is damaged" in capsys.readouterr().err
+    assert checkpoint.load(run.checkpoint("last"))["step"] == 1, "or a finished run may have none"
 
 
 def test_a_run_on_another_text_is_another_run(tmp_path: Path) -> None:
@@ -85,21 +90,38 @@ def test_another_runs_result_is_not_taken_for_this_ones(tiny, tmp_path: Path) ->
         train(tiny(*given, "seed=1"))
 
 
-@pytest.mark.parametrize("key", ["seed=1", "trainer.lr=1e-4", "model.dropout=0.2"])
-def test_ranks_of_other_configurations_do_not_train_one_run(key: str, tmp_path: Path) -> None:
+def test_ranks_of_other_configurations_do_not_train_one_run(tmp_path: Path) -> None:
     """torchrun hands all processes one command, but a wrapper need not."""
     wrapper = tmp_path / "wrapper.py"
     wrapper.write_text(
         "import os, runpy, sys\n"
         f"sys.argv = [{str(SCRIPTS / 'train.py')!r}, *sys.argv[1:]]\n"
-        f"if os.environ['RANK'] == '1': sys.argv.append({key!r})\n"
+        "if os.environ['RANK'] == '1': sys.argv.append('model.dropout=0.2')\n"
         "runpy.run_path(sys.argv[0], run_name='__main__')\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", str(wrapper),
-         *TINY, f"output_dir={tmp_path}"],
-        capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    command = [*torchrun(script=wrapper), *TINY, f"output_dir={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode != 0
     assert "the processes of torchrun were given different configurations" in done.stderr
     assert not list(tmp_path.rglob("checkpoints")) and not list(tmp_path.rglob("result.json"))
+
+
+def test_the_picture_of_an_encoding_shows_no_dropout(tiny, monkeypatch) -> None:
+    """Nested dropout draws in ``embed`` itself."""
+    modes: list[bool] = []
+    monkeypatch.setattr(
+        Tracker, "table_image", lambda self, step, encoding, *size: modes.append(encoding.training)
+    )
+    train(tiny("pe=sinusoidal_nested", "trainer.steps=2", "trainer.eval_every=2"))
+    assert modes == [False]
+
+
+def test_only_the_last_checkpoint_becomes_the_previous_one(tiny) -> None:
+    """A better "best" replaces the old one, which no run may resume from."""
+    run = Run.of(tiny())
+    for step in (1, 2):
+        checkpoint.save(run.checkpoint("best"), {"step": step})
+    assert not run.checkpoint("previous").exists()
+    for step in (3, 4):
+        checkpoint.save(run.checkpoint("last"), {"step": step})
+    assert torch.load(run.checkpoint("previous"))["step"] == 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import socket
 import sys
@@ -13,12 +12,8 @@ from pathlib import Path
 
 import filelock
 
+from wawa_transformer.common.schema import CONFIG_DIR as CONFIG_DIR
 from wawa_transformer.common.schema import UserError
-
-# A checkout has configs/ and scripts/ beside the package, a wheel inside it.
-PACKAGE = Path(__file__).resolve().parents[1]
-CONFIG_DIR = (PACKAGE if (PACKAGE / "configs").is_dir() else PACKAGE.parent) / "configs"
-
 
 LOCK = "lock"  # the file in a folder that whoever works there holds locked
 
@@ -48,13 +43,7 @@ def lock_directory(directory: Path, patience: float = 0.0) -> Iterator[None]:
         yield
         return
     try:
-        left, here = lock_holder(path), socket.gethostname()
-        if left and f"host {here}," not in left:
-            print(
-                f"warning: {directory} was in use by {left}, and was not let go; a lock need not "
-                f"reach from host to host: be sure that it no longer runs.",
-                file=sys.stderr,
-            )
+        here = socket.gethostname()
         since = datetime.now().astimezone().isoformat(timespec="seconds")
         path.write_text(f"process {os.getpid()} on host {here}, since {since}", encoding="utf-8")
         yield
@@ -72,12 +61,7 @@ def lock_holder(path: Path) -> str:
         return ""
 
 
-def sha256(content: bytes) -> str:
-    """The checksum by which a file is known to be what was written."""
-    return hashlib.sha256(content).hexdigest()
-
-
-def make_directory(directory: Path, remedy: str = "set output_dir to a folder of yours") -> None:
+def make_directory(directory: Path) -> None:
     """Make ``directory`` and its parents, and be sure that it can be written."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -85,7 +69,9 @@ def make_directory(directory: Path, remedy: str = "set output_dir to a folder of
     except OSError as error:
         reason = error.strerror or str(error)
     if reason:
-        raise UserError(f"{directory} cannot be written ({reason}); {remedy}.")
+        raise UserError(
+            f"{directory} cannot be written ({reason}); set output_dir to a folder of yours."
+        )
 
 
 def write_atomically(path: Path, content: str | bytes | memoryview) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
-from typing import ParamSpec
+from numbers import Integral
 
 MAX_POSITIONS = 1_000_000  # in a table; also distances and buckets. At width 512: 2 GB
 MAX_WIDTH = 65_536  # several times the widest models there are
+MAX_VOCAB_SIZE, MAX_LAYERS = 1_000_000, 256
+# Choices of the model.
+NORMS = ("pre", "post")
+ACTIVATIONS = ("relu", "gelu")
+EMBEDDING_SCALES = ("token_up", "position_down")
+ENCODER_MASKS = ("full", "causal")
 
 
 def check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:
@@ -18,32 +22,14 @@ def check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:
 
 
 def check_number(name: str, given: float, least: float, most: float) -> None:
-    """Refuse a number outside ``least … most``, and NaN."""
+    """Refuse a number outside ``least … most``, and NaN; if ``least`` is an int, a fraction too."""
+    if isinstance(least, int) and not isinstance(given, Integral):
+        raise ValueError(f"{name}={given} must be a whole number")
     if not least <= given <= most:
-        raise ValueError(f"{name}={given} must be at least {least} and at most {most:,}")
+        raise ValueError(f"{name}={given} must be at least {least:g} and at most {most:,}")
 
 
 def check_base(given: float) -> None:
     """Refuse a base that gives no frequencies, or equal ones."""
     if not 1 < given < math.inf:
         raise ValueError(f"pe.base={given} must be greater than 1 and finite")
-
-
-P = ParamSpec("P")
-FOREIGN_ARGUMENTS = {
-    "seq_len": "seq_len is called max_len here: give max_len, the positions in the table",
-    "batch_first": "batch_first is not served: this encoding takes (batch, seq, d_model); "
-    "transpose what is (seq, batch, d_model) with x.transpose(0, 1)",
-}
-
-
-def explain_foreign_arguments(init: Callable[P, None]) -> Callable[P, None]:
-    """Refuse argument names of other projects with a sentence that names ours."""
-
-    @functools.wraps(init)  # keeps the signature, which is the schema of the configuration
-    def answering(*args: P.args, **kwargs: P.kwargs) -> None:
-        for name in FOREIGN_ARGUMENTS.keys() & kwargs.keys():
-            raise TypeError(FOREIGN_ARGUMENTS[name])
-        init(*args, **kwargs)
-
-    return answering

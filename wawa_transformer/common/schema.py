@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import field
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+
+# A checkout has configs/ and scripts/ beside the package, a wheel inside it.
+PACKAGE = Path(__file__).resolve().parents[1]
+CONFIG_DIR = (PACKAGE if (PACKAGE / "configs").is_dir() else PACKAGE.parent) / "configs"
 
 
 class UserError(ValueError):
@@ -33,8 +41,7 @@ def choice(*choices: str) -> Any:
 def check(schema: type, values: Any, prefix: str = "") -> None:
     """Hold ``values``, a mapping or an object, against the fields and limits of ``schema``."""
     if isinstance(values, Mapping):
-        check_known(schema, values, prefix)
-        check_present((each.name for each in dataclasses.fields(schema)), values, prefix)
+        check_known(names_of(schema), values, prefix)
     for each in dataclasses.fields(schema):
         value = values[each.name] if isinstance(values, Mapping) else getattr(values, each.name)
         choices, limits = each.metadata.get("choices"), each.metadata.get("limits", {})
@@ -49,19 +56,44 @@ def check(schema: type, values: Any, prefix: str = "") -> None:
             raise UserError(f"{prefix}{each.name}={value} must be {words}.")
 
 
-def check_known(schema: type, given: Iterable[str], prefix: str) -> None:
-    """Refuse a key that is no field of ``schema``, with the nearest that is."""
-    names = [each.name for each in dataclasses.fields(schema)]
+def check_known(
+    names: Iterable[str],
+    given: Iterable[str],
+    prefix: str,
+    others: Mapping[str, Iterable[str]] = MappingProxyType({}),
+) -> None:
+    """Refuse a key that is none of ``names``, with the nearest or which ``others`` have it."""
     for key in given:
         if key not in names:
-            raise UserError(f"{prefix}{key} does not exist{nearest(key, names)}.")
+            every = {name for has in others.values() for name in has}
+            meant = nearest(key, names, prefix) or nearest(key, every, prefix)
+            if kinds := [kind for kind, has in others.items() if key in has]:
+                group = prefix.rstrip(".")
+                choices = (f"{group}={choice}" for choice in choices_of(group, kinds))
+                meant = f" here; it is a setting of {' or '.join(choices)}"
+            raise UserError(f"{prefix}{key} does not exist{meant}.")
 
 
-def check_present(names: Iterable[str], given: Mapping[str, Any], prefix: str) -> None:
-    """Refuse a configuration from which a key was deleted."""
-    for name in names:
-        if name not in given:
-            raise UserError(f"{prefix}{name} is missing; leave ~{prefix}{name} out.")
+def choices_of(group: str, kinds: Iterable[str]) -> list[str]:
+    """Up to three files of a configuration group that name one of the classes ``kinds``."""
+    files = sorted((CONFIG_DIR / group).rglob("*.yaml"))
+    chosen = [path for path in files if yaml.safe_load(path.read_bytes()).get("kind") in kinds]
+    return [str(path.relative_to(CONFIG_DIR / group).with_suffix("")) for path in chosen[:3]]
+
+
+def names_of(schema: type) -> list[str]:
+    """The fields of a schema by name."""
+    return [each.name for each in dataclasses.fields(schema)]
+
+
+@functools.cache
+def schema_of(cls: type, exclude: tuple[str, ...] = ()) -> type:
+    """A class's settings: its dataclass fields, or its arguments but those to ``exclude``."""
+    if dataclasses.is_dataclass(cls):
+        return cls
+    parameters = inspect.signature(cls, eval_str=True).parameters.values()
+    own = [(p.name, p.annotation, p.default) for p in parameters if p.name not in exclude]
+    return dataclasses.make_dataclass(cls.__name__, own)
 
 
 # How each limit is said and tested; NaN passes none of them.
@@ -73,22 +105,22 @@ LIMITS = {
 }
 
 
-def typed(cls: type, given: Any, group: str, exclude: Iterable[str] = ()) -> dict[str, Any]:
+def typed(
+    cls: type,
+    given: Any,
+    group: str,
+    registry: Mapping[str, type] = MappingProxyType({}),
+    exclude: tuple[str, ...] = (),
+    beside: Iterable[str] = (),
+) -> dict[str, Any]:
     """Check ``given`` against what ``cls`` takes and return it converted.
 
-    The settings of a class are its dataclass fields or the arguments of its ``__init__``, so that
-    adding a class adds its schema; ``exclude`` names arguments that are no settings. ``group``
-    names the configuration group in errors.
+    Adding a class adds its schema. For errors: the configuration ``group``, the ``registry`` of
+    classes that may take another key, and the keys ``beside`` those of a class.
     """
-    if dataclasses.is_dataclass(cls):
-        schema: Any = cls
-    else:
-        parameters = inspect.signature(cls, eval_str=True).parameters.values()
-        own = [p for p in parameters if p.name not in exclude]
-        schema = dataclasses.make_dataclass(
-            cls.__name__, [(p.name, p.annotation, p.default) for p in own]
-        )
-    check_known(schema, given, f"{group}.")
+    schema: Any = schema_of(cls, exclude)
+    others = {kind: names_of(schema_of(other, exclude)) for kind, other in registry.items()}
+    check_known([*names_of(schema), *beside], given, f"{group}.", others)
     try:
         return OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(schema), given))  # type: ignore[return-value]
     except (OmegaConfBaseException, OverflowError) as error:  # the latter: a huge int for a float
@@ -105,10 +137,10 @@ def choose(registry: dict[str, Any], kind: str, key: str) -> Any:
     return registry[kind]
 
 
-def nearest(name: str, choices: Iterable[str]) -> str:
-    """``" (did you mean …?)"`` or nothing."""
+def nearest(name: str, choices: Iterable[str], prefix: str = "") -> str:
+    """``" (did you mean …?)"``, with the ``prefix`` of all choices, or nothing."""
     close = difflib.get_close_matches(name, list(choices), n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
+    return f" (did you mean {prefix}{close[0]}?)" if close else ""
 
 
 def printable(sentence: str) -> str:

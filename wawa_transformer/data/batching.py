@@ -83,10 +83,10 @@ def batch_indices(
         yield batches[i].tolist()
 
 
-def collate(examples: Examples, indices: Sequence[int], width: int | None = None) -> Batch:
-    """The examples of ``indices`` as one batch, as wide as the longest, or ``width`` wide."""
+def collate(examples: Examples, indices: Sequence[int], multiple: int = 1) -> Batch:
+    """The examples of ``indices`` as one batch; each side as wide as its longest, rounded up."""
     return Batch(
-        source=examples.source.padded(indices, width=width),
-        target_in=examples.target.padded(indices, last=1, width=width),
-        target_out=examples.target.padded(indices, first=1, width=width),
+        source=examples.source.padded(indices, multiple=multiple),
+        target_in=examples.target.padded(indices, last=1, multiple=multiple),
+        target_out=examples.target.padded(indices, first=1, multiple=multiple),
     )

@@ -13,14 +13,13 @@ import pyarrow.compute as pc
 import tokenizers
 import torch
 from datasets import Dataset, Features, List, Value
-from datasets.fingerprint import Hasher
 from omegaconf import DictConfig
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
-from wawa_transformer.data.tasks import Task
+from wawa_transformer.data.tasks import Task, read_tokenizer
 from wawa_transformer.data.text import build_task
 
 
@@ -59,14 +58,14 @@ class RaggedSequences:
         return torch.from_numpy(ids.astype(np.int64))
 
     def padded(
-        self, rows: Sequence[int], first: int = 0, last: int = 0, width: int | None = None
+        self, rows: Sequence[int], first: int = 0, last: int = 0, multiple: int = 1
     ) -> Tensor:
         """The sequences of ``rows`` without ``first`` and ``last`` ids, padded: int64 ``(B,S)``.
 
-        S is the longest, or ``width``.
+        S is the longest, rounded up to a ``multiple``.
         """
         begin, size = self.begin[rows][:, None] + first, self.sizes[rows][:, None] - first - last
-        place = np.arange(size.max() if width is None else width)
+        place = np.arange(-(-size.max() // multiple) * multiple)
         real = place < size  # (B,S)
         out = np.full(real.shape, PAD, np.int64)
         out[real] = self.ids[(begin + place)[real]]
@@ -97,8 +96,12 @@ class Examples:
         return np.maximum(self.source.sizes, self.target.sizes - 1)
 
 
-def to_ids(batch: dict[str, list[str]], tokenizer: Tokenizer) -> dict[str, list[list[int]]]:
-    """Sources and targets as ids, with BOS and EOS where the model needs them."""
+def to_ids(batch: dict[str, list[str]], words: str, version: str) -> dict[str, list[list[int]]]:
+    """Sources and targets as ids, with BOS and EOS where the model needs them.
+
+    ``datasets`` keeps the ids by its arguments: the tokenizer's JSON and its library's ``version``.
+    """
+    tokenizer = read_tokenizer(words)
     source, target = (tokenizer.encode_batch_fast(batch[side]) for side in ("source", "target"))
     return {
         "source": [[*encoding.ids, EOS] for encoding in source],
@@ -114,15 +117,12 @@ def tokenize_split(
     The number of pairs left out goes to standard error, with the ``name`` of the split.
     """
     kind = Value(np.min_scalar_type(tokenizer.get_vocab_size()).name)
-    # A fingerprint of our own: the function alone does not say which library has cut the words.
-    key = (split._fingerprint, tokenizer.to_str(), tokenizers.__version__)
     ids = split.map(
         to_ids,
         batched=True,
         remove_columns=split.column_names,
         features=Features({"source": List(kind), "target": List(kind)}),
-        fn_kwargs={"tokenizer": tokenizer},
-        new_fingerprint=Hasher.hash(key),
+        fn_kwargs={"words": tokenizer.to_str(), "version": tokenizers.__version__},
     ).data
     source, target = (RaggedSequences.of_column(ids.column(side)) for side in ("source", "target"))
     if max_tokens is not None:

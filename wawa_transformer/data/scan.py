@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,27 +20,20 @@ from wawa_transformer.data.tasks import Task, parallel, word_tokenizer
 class Scan(Task, kind="scan"):
     """Commands to actions, all 20,910 of them (Lake and Baroni 2018).
 
-    ``length`` counts actions, 1 to 48. ``split`` is one of that paper's, or the last of Loula,
-    Baroni and Lake 2018 (arXiv 1807.07545):
+    ``length`` counts actions, 1 to 48. ``split`` is one of that paper's:
 
     - ``simple``: 80% of the commands for training, the others for the test;
     - ``length``: commands of at most ``cutoff`` actions for training (the paper: 22);
     - ``primitive``: ``primitive`` alone is trained, a tenth of all training examples, and every
-      longer command that holds it is tested (the paper: ``jump`` and ``turn left``);
-    - ``template``: every command that holds ``template`` is tested, where ``primitive`` stands for
-      walk, look, run or jump, and the others are trained. As in the published files, commands with
-      ``turn`` in the place of the template's first word are in neither.
+      longer command that holds it is tested (the paper: ``jump`` and ``turn left``).
 
     ``held_out`` commands leave the training split for validation. The length split's test holds
     as many that are within the cutoff, beside all that are beyond it.
     """
 
-    split: str = choice("length", "simple", "primitive", "template")
+    split: str = choice("length", "simple", "primitive")
     cutoff: int = setting(22, least=1, most=48)
     primitive: str = choice("jump", "walk", "run", "look", "turn left", "turn right")
-    template: str = choice(
-        "jump around right", "primitive right", "primitive opposite right", "primitive around right"
-    )
     held_out: int = setting(500, least=1, most=20_000)
 
     from_seed: ClassVar[bool] = True
@@ -75,13 +67,6 @@ class Scan(Task, kind="scan"):
             train = [name for name in names if len(commands[name]) <= self.cutoff]
             train, test = train[self.held_out :], train[: self.held_out]
             test += [name for name in names if len(commands[name]) > self.cutoff]
-        elif self.split == "template":
-            verb, words = self.template.split(" ", 1)
-            verbs = "walk|look|run|jump" if verb == "primitive" else verb
-            pattern = re.compile(rf"\b(?:{verbs}) {words}\b")
-            names = [n for n in names if f"turn {words}" not in n]
-            train = [n for n in names if not pattern.search(n)]
-            test = [n for n in names if pattern.search(n)]
         else:
             holds = f" {self.primitive} "
             test = [n for n in names if holds in f" {n} " and n != self.primitive]

@@ -6,6 +6,7 @@ test splits; everything after it is the same for toy sequences and for translati
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
@@ -102,9 +103,8 @@ class GeneratedTask(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        symbols = (self.train_size + self.validation_size) * self.size(self.max_length)
-        longest = self.test_max_length
-        symbols += self.test_per_length * longest * self.size(longest) // 2
+        symbols = (self.train_size + self.validation_size) * self.max_length
+        symbols += self.test_per_length * self.test_max_length**2 // 2
         if symbols > MOST_SYMBOLS:
             raise UserError(
                 f"task.train_size={self.train_size}, task.max_length={self.max_length}, "
@@ -115,10 +115,6 @@ class GeneratedTask(Task):
         for key, least in (("max_length", self.min_length), ("test_max_length", self.max_length)):
             if getattr(self, key) < least:
                 raise UserError(f"task.{key}={getattr(self, key)} must be at least {least}.")
-
-    def size(self, length: int) -> int:
-        """About how many symbols an example up to ``length`` has, for the limit of memory."""
-        return length
 
     def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
         """The words of one source and of its target."""
@@ -157,18 +153,36 @@ class GeneratedTask(Task):
 
 @dataclass
 class SequenceTask(GeneratedTask):
-    """Sequences of ``symbols`` numbers, independent and uniform, and a rule for the target."""
+    """Sequences of ``symbols`` numbers, uniform and independent, and a rule for the target.
+
+    With ``unique`` no number is drawn twice for one source.
+    """
 
     symbols: int = setting(10, least=2, most=10**5)
+    unique: bool = False
 
     order_matters: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.unique and self.test_max_length > self.symbols:
+            raise UserError(
+                f"task.unique=true draws task.test_max_length={self.test_max_length} different "
+                f"symbols from task.symbols={self.symbols}; raise task.symbols."
+            )
 
     def target(self, symbols: list[int]) -> list[str]:
         """The right answer to a sequence of numbers from 1 to ``self.symbols``."""
         raise NotImplementedError
 
+    def draw(self, length: int, random: np.random.Generator) -> list[int]:
+        """A sequence of numbers from 1 to ``self.symbols``."""
+        if self.unique:
+            return (random.permutation(self.symbols)[:length] + 1).tolist()
+        return random.integers(1, self.symbols + 1, size=length).tolist()
+
     def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
-        sequence = random.integers(1, self.symbols + 1, size=length).tolist()
+        sequence = self.draw(length, random)
         return list(map(str, sequence)), self.target(sequence)
 
     def vocabulary(self) -> Iterable[str]:
@@ -176,7 +190,7 @@ class SequenceTask(GeneratedTask):
         return [*map(str, numbers), *(word for n in numbers for word in self.target([n]))]
 
     def ceiling(self, length: int, trained: Iterable[str] = ()) -> float | None:
-        """``C(n+V-1, n) / V^n`` where order decides the answer, 1 where it does not.
+        """``C(n+V-1, n) / V^n`` (``unique``: ``1 / n!``) if order decides the answer, else 1.
 
         Without positions the encoder is permutation-equivariant and the decoder sees its output
         as a set, so all orderings of one multiset of symbols get the same answer, which is right
@@ -185,9 +199,8 @@ class SequenceTask(GeneratedTask):
         """
         if not self.order_matters:
             return 1.0
-        right, new = order_blind_ceiling(
-            self.symbols, [length], ([source.split()] for source in trained)
-        )
+        known = map(str.split, trained)
+        right, new = order_blind_ceiling(self.symbols, length, known, self.unique)
         return right / new if new else None
 
 
@@ -249,7 +262,7 @@ class Nth(SequenceTask, kind="nth"):
     """The number at a place that the source names first: ``2 : 7 4 9`` → ``4``."""
 
     def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
-        sequence = random.integers(1, self.symbols + 1, size=length).tolist()
+        sequence = self.draw(length, random)
         place = int(random.integers(1, length + 1))
         return [*str(place), ":", *map(str, sequence)], [str(sequence[place - 1])]
 
@@ -293,161 +306,32 @@ class Addition(GeneratedTask, kind="addition"):
         return [*map(str, range(10)), "+"]
 
 
-@dataclass
-class TwoLists(GeneratedTask):
-    """Two lists and what they make together, as in Ontañón et al. 2022 (arXiv 2108.04378).
-
-    ``length`` counts the first list. The second has a length of its own, uniform over the trained
-    lengths where ``length`` is one of them and over the longer ones where it is not: the mean over
-    either part of the test is then the paper's, which draws both lengths from one range.
-    """
-
-    symbols: int = setting(10, least=2, most=10**5)
-
-    def second_lengths(self, length: int) -> range:
-        """The lengths that the second list may have beside a first one of ``length``."""
-        if length <= self.max_length:
-            return range(self.min_length, self.max_length + 1)
-        return range(self.max_length + 1, self.test_max_length + 1)
-
-
-@dataclass
-class Cartesian(TwoLists, kind="cartesian"):
-    """All pairs of a number and a letter: ``1 2 ; B A`` → ``1 B ; 1 A ; 2 B ; 2 A ;``.
-
-    Numbers and letters are independent and uniform over ``symbols`` of each, and may repeat. The
-    target has three words for each pair.
-    """
-
-    def size(self, length: int) -> int:
-        return 3 * length**2
-
-    def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
-        second = int(random.choice(self.second_lengths(length)))
-        drawn = [random.integers(1, self.symbols + 1, size=n).tolist() for n in (length, second)]
-        numbers, names = list(map(str, drawn[0])), list(map(letters, drawn[1]))
-        pairs = itertools.product(numbers, names)
-        return [*numbers, ";", *names], [word for pair in pairs for word in (*pair, ";")]
-
-    def vocabulary(self) -> Iterable[str]:
-        numbers = range(1, self.symbols + 1)
-        return [*map(str, numbers), *map(letters, numbers), ";"]
-
-    def ceiling(self, length: int, trained: Iterable[str] = ()) -> float | None:
-        """``C(n+V-1, n) / V^n`` of either list, multiplied; the mean over the second's lengths.
-
-        A number is not a letter, so both multisets are known without positions. The target tells
-        both orders, so one answer for each pair of multisets is right for one pair of lists.
-        """
-        lists = [[part.split() for part in source.split(";")] for source in trained]
-        right, new = zip(
-            *(
-                order_blind_ceiling(
-                    self.symbols, [length, n], (pair for pair in lists if len(pair[1]) == n)
-                )
-                for n in self.second_lengths(length)
-            ),
-            strict=True,
-        )
-        return math.fsum(right) / math.fsum(new) if any(new) else None
-
-
-@dataclass
-class Intersection(TwoLists, kind="intersection"):
-    """Whether two lists share a number: ``7 4 ; 9 7 2`` → ``true``.
-
-    No list holds a number twice. A fair coin decides whether an example is to be ``true``, so that
-    guessing is right half the time. For ``false`` the lists have nothing in common and are
-    otherwise uniform; for ``true`` each is uniform, and where they share nothing a number of the
-    first replaces one of the second. In the paper true and false alternate, and its first list is
-    shorter by the numbers that were drawn again.
-    """
-
-    symbols: int = setting(100, least=2, most=10**5)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.symbols < 2 * self.test_max_length:
-            raise UserError(
-                f"task.symbols={self.symbols} must be at least {2 * self.test_max_length}, for two "
-                f"lists of up to task.test_max_length={self.test_max_length} that share nothing."
-            )
-
-    def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
-        both = length + int(random.choice(self.second_lengths(length)))
-        apart = random.choice(self.symbols, both, replace=False) + 1
-        first, second = apart[:length], apart[length:]
-        shares = bool(random.integers(2))
-        if shares:
-            second = random.choice(self.symbols, both - length, replace=False) + 1
-            if not set(first) & set(second):
-                second[random.integers(len(second))] = random.choice(first)
-        return [*map(str, first), ";", *map(str, second)], [str(shares).lower()]
-
-    def vocabulary(self) -> Iterable[str]:
-        return [*map(str, range(1, self.symbols + 1)), ";", "true", "false"]
-
-    def ceiling(self, length: int, trained: Iterable[str] = ()) -> float | None:
-        """1: a number that both lists hold is the one that the source holds twice."""
-        return 1.0
-
-
-@dataclass
-class NumberWords(GeneratedTask, kind="number_words"):
-    """English number words to digits: ``three hundred and forty two`` → ``3 4 2``.
-
-    ``length`` counts digits; the words are num2words'.
-    """
-
-    # num2words has names up to 10^306.
-    max_length: int = setting(6, least=1, most=300)
-    test_max_length: int = setting(9, least=1, most=300)
-
-    def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
-        number = int(random.integers(1, 10)) if length > 1 else int(random.integers(10))
-        for digit in random.integers(10, size=length - 1).tolist():
-            number = 10 * number + digit
-        return number_words(number), list(str(number))
-
-    def vocabulary(self) -> Iterable[str]:
-        powers = (10**exponent for exponent in range(2, self.test_max_length))
-        names = [word for n in (*range(100), *powers, 101) for word in number_words(n)]
-        return [*map(str, range(10)), *names]
-
-
 def order_blind_ceiling(
-    symbols: int, sizes: Sequence[int], trained: Iterable[Sequence[Sequence[str]]]
+    symbols: int, length: int, trained: Iterable[Sequence[str]], unique: bool = False
 ) -> tuple[float, float]:
-    """Of all lists of ``symbols`` in these ``sizes``: how many can be right, and how many are new.
+    """The share of all sequences that a model without positions can get right, and of new ones.
 
-    Whoever cannot see positions answers each multiset (with several lists: one of each) with one
-    order. That order is right for one source, which counts if it was not ``trained`` on. So the
-    best answers every multiset with an order that is new, while there is one: right is the number
-    of multisets of which an order is left, new the number of sources that are left, both over all
-    sources, V^n. With nothing trained on this is ``C(n+V-1, n) / V^n`` and 1.
+    Such a model answers each multiset with one order, which is right for one source, and counts
+    if that source was not ``trained`` on. The best model answers every multiset with an order that
+    is new, while there is one. With nothing trained on, the shares are ``C(n+V-1, n) / V^n`` and 1,
+    or ``1 / n!`` and 1 where no symbol occurs twice.
 
     Returns:
         ``(right, new)``; right / new is the expected exact match on a new source drawn uniformly.
     """
-    known = {tuple(map(tuple, lists)) for lists in trained}
-    seen = Counter(tuple(tuple(sorted(one)) for one in lists) for lists in known)
-    used_up = sum(count == math.prod(map(orders, lists)) for lists, count in seen.items())
-    multisets = math.prod(math.comb(n + symbols - 1, n) for n in sizes)
-    sources = symbols ** sum(sizes)
+    known = {tuple(sequence) for sequence in trained}
+    seen = Counter(tuple(sorted(sequence)) for sequence in known)
+    used_up = sum(count == orders(multiset) for multiset, count in seen.items())
+    multisets, sources = math.comb(length + symbols - 1, length), symbols**length
+    if unique:
+        multisets, sources = math.comb(symbols, length), math.perm(symbols, length)
     return (multisets - used_up) / sources, (sources - len(known)) / sources
 
 
 def orders(multiset: Sequence[str]) -> int:
-    """In how many orders its elements can stand: n! over the product of the repetitions'."""
+    """The number of orders of its elements: n! over the product of the repetitions' factorials."""
     repeated = map(math.factorial, Counter(multiset).values())
     return math.factorial(len(multiset)) // math.prod(repeated)
-
-
-def number_words(number: int) -> list[str]:
-    """The English words of a number, without hyphens and commas."""
-    from num2words import num2words  # the other tasks do without it
-
-    return num2words(number).replace("-", " ").replace(",", "").split()
 
 
 def parallel(pairs: Iterable[tuple[list[str], list[str]]], lengths: list[int]) -> Dataset:
@@ -471,6 +355,14 @@ def word_tokenizer(words: Iterable[str]) -> Tokenizer:
     tokenizer.normalizer = normalizers.Replace(spelled, SPECIAL_TOKENS[UNK])
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+@functools.lru_cache(maxsize=1)
+def read_tokenizer(words: str) -> Tokenizer:
+    """A tokenizer from its JSON, which does not say that "[EOS]" in a text is text."""
+    tokenizer = Tokenizer.from_str(words)
     tokenizer.encode_special_tokens = True
     return tokenizer
 

@@ -32,13 +32,13 @@ from datasets.fingerprint import Hasher
 from omegaconf import DictConfig
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from wawa_transformer.common.schema import UserError, choose, setting, typed
+from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.common.schema import UserError, choose, first_line, setting, typed
 from wawa_transformer.data import scan  # noqa: F401  (its task is known from here on)
-from wawa_transformer.data.tasks import SPECIAL_TOKENS, TASKS, Task
+from wawa_transformer.data.tasks import SPECIAL_TOKENS, TASKS, Task, read_tokenizer, word_tokenizer
 
 LONGEST_LINE = 10**6  # bytes
 MAX_WORD = 10_000  # bytes
-VOCABULARY_PAIRS = 2**20  # a vocabulary is made from as many pairs at most, evenly taken
 HELD_OUT_SEED = 20170612  # which pairs are held out does not depend on the run's seed
 PAIR = Features({"source": Value("string"), "target": Value("string"), "length": Value("int64")})
 
@@ -49,9 +49,10 @@ class TextTask(Task, kind="text"):
 
     The pairs come from files (``source`` and ``target``, plain or ``.gz``, UTF-8, relative to
     ``data_dir`` when that is given), from one that holds both sides (``source`` alone, ``.tsv`` or
-    ``.jsonl``), or from the hub dataset ``hub``. Validation and test pairs are
-    read from their own files or splits where there are any, and else held out of the training
-    pairs: the same ones under every seed, so that all runs are tested on the same text.
+    ``.jsonl``), or from the hub dataset ``hub``; where none is named, from the shipped sample.
+    Validation and test pairs are read from their own files or splits where there are any, and else
+    held out of the training pairs: the same ones under every seed, so that all runs are tested on
+    the same text.
 
     ``length`` is the number of source words, rounded up to a multiple of ``length_bin``.
     """
@@ -72,12 +73,23 @@ class TextTask(Task, kind="text"):
     # 256 bytes and the special tokens are always in a byte-level vocabulary.
     vocab_size: int = setting(6000, least=256 + len(SPECIAL_TOKENS), most=10**6)
     max_tokens: int = setting(128, least=2, most=10**6)  # longer pairs are left out
-    max_ratio: float | None = setting(None, least=1)  # and training pairs whose words differ more
-    drop_duplicates: bool = False  # and training pairs that were there before
+    words: bool = False  # what stands between spaces is one token: text already cut, or integers
     length_bin: int = setting(5, least=1, most=10**6)
     text_digest: str | None = None  # computed: runs on another text are other runs
 
     translates: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.source is self.hub is None:
+            self.source, self.target = "sample.en", "sample.de"
+            self.data_dir = self.data_dir or "data"
+
+    @property
+    def folder(self) -> Path:
+        """``data_dir``, of here or else of the checkout."""
+        here, own = Path(self.data_dir or ""), CONFIG_DIR.parent / (self.data_dir or "")
+        return own if own.is_dir() and not here.is_dir() else here
 
     @property
     def longest_pair(self) -> int:
@@ -86,7 +98,7 @@ class TextTask(Task, kind="text"):
     def fingerprint(self) -> str | None:
         names = ("", "validation_", "test_")
         files = [getattr(self, f"{name}{side}") for name in names for side in ("source", "target")]
-        paths = [Path(self.data_dir or "", name) for name in files if name]
+        paths = [self.folder / name for name in files if name]
         return Hasher.hash(digest(paths)) if paths else None
 
     def dataset(self, seed: int) -> DatasetDict:
@@ -129,9 +141,11 @@ class TextTask(Task, kind="text"):
         return dataclasses.replace(self, test_source=source, test_target=target)
 
     def tokenizer(self, data: DatasetDict) -> Tokenizer:
-        """A joint byte-level BPE of the training text (Sennrich et al. 2016)."""
+        """A joint byte-level BPE of the training text (Sennrich et al. 2016), or its words."""
         train = data["train"]
-        step = -(-len(train) // VOCABULARY_PAIRS)
+        if self.words:
+            texts = (text for side in ("source", "target") for text in train[side])
+            return word_tokenizer(sorted({word for text in texts for word in text.split()}))
 
         def rows() -> Iterator[dict[str, str]]:
             tokenizer = Tokenizer(models.BPE())
@@ -144,24 +158,17 @@ class TextTask(Task, kind="text"):
                 initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
                 show_progress=False,
             )
-            batches = train.select(range(0, len(train), step)).iter(1000)
-            texts = (batch[side] for batch in batches for side in ("source", "target"))
+            texts = (batch[side] for batch in train.iter(1000) for side in ("source", "target"))
             tokenizer.train_from_iterator(texts, trainer)
             yield {"tokenizer": tokenizer.to_str()}
 
-        key = (train._fingerprint, step, self.vocab_size, tokenizers.__version__)
-        trained = Tokenizer.from_str(stored(rows, key)[0]["tokenizer"])
-        trained.encode_special_tokens = True  # "[EOS]" in a text is text; no part of the JSON
-        return trained
+        held_out = len(train), self.test_size, self.validation_size
+        key = (digest(files_of(train)), *held_out, self.vocab_size, tokenizers.__version__)
+        return read_tokenizer(stored(rows, key)[0]["tokenizer"])
 
     def from_files(self) -> dict[str, Dataset]:
         """The splits that have files of their own."""
-        if self.source is None:
-            raise UserError(
-                "task.source and task.target must name two files of one sentence a line, "
-                "task.source one .tsv or .jsonl, or task.hub a dataset."
-            )
-        if self.data_dir is not None and not os.path.isdir(self.data_dir):
+        if not os.path.isdir(self.folder):
             raise UserError(
                 f"task.data_dir={self.data_dir} does not exist; point it at the folder that holds "
                 f"{self.source}, or load a hub dataset with task.hub=bentrevett/multi30k."
@@ -175,7 +182,7 @@ class TextTask(Task, kind="text"):
     def from_pair(self, split: str, prefix: str) -> Dataset | None:
         """A split from the two files that ``prefix`` names, where it does."""
         source, target = getattr(self, f"{prefix}source"), getattr(self, f"{prefix}target")
-        folder = Path(self.data_dir or "")
+        folder = self.folder
         both = source is not None and Path(source.removesuffix(".gz")).suffix in (".tsv", ".jsonl")
         if both and target is None:
             path = folder / source
@@ -194,57 +201,46 @@ class TextTask(Task, kind="text"):
         """Line n of one file beside line n of the other."""
         keys = f"task.{prefix}source", f"task.{prefix}target"
         sides = (read_sentences(*each) for each in zip(paths, keys, strict=True))
-        lines = [0, 0]
-        for source, target in itertools.zip_longest(*sides):
-            lines[0] += source is not None
-            lines[1] += target is not None
-            if source is not None and target is not None:
-                yield source, target
-        if lines[0] != lines[1]:
-            raise UserError(
-                f"{paths[0]} has {lines[0]} lines and {paths[1]} has {lines[1]}; line n of one "
-                f"must translate line n of the other."
-            )
+        for number, (source, target) in enumerate(itertools.zip_longest(*sides), 1):
+            if source is None or target is None:
+                raise UserError(
+                    f"{paths[0]} and {paths[1]} do not have as many lines: one ends before line "
+                    f"{number}; line n of one must translate line n of the other."
+                )
+            yield source, target
 
     def from_one(self, path: Path, key: str) -> Iterator[tuple[str, str]]:
         """Both sides from one file: columns with a tab between them, or objects with two keys."""
         keys = (self.source_column, self.target_column)
         for number, line in enumerate(read_sentences(path, key), 1):
-            if path.name.removesuffix(".gz").endswith(".tsv"):
-                pair = line.split("\t")[:2]  # what follows is whose they are, or a score
-                wrong = len(pair) < 2 and "no tab"
-            else:
-                try:
-                    pair = [json.loads(line)[name] for name in keys]
-                    wrong = not all(isinstance(each, str) for each in pair) and "no text"
-                    wrong = wrong or has_surrogate("".join(pair)) and "half of a UTF-16 character"
-                except (ValueError, KeyError, TypeError, RecursionError):
-                    wrong = f"no object with the keys {keys[0]} and {keys[1]}"
-            if wrong:
+            try:
+                if path.name.removesuffix(".gz").endswith(".tsv"):
+                    # What follows is whose they are, or a score.
+                    source, target = line.split("\t")[:2]
+                else:
+                    source, target = (json.loads(line)[name] for name in keys)
+                # Other types have no such method, and half of a UTF-16 character no bytes.
+                (source + target).encode()
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 raise UserError(
-                    f"{key}={path} has {wrong} in line {number}; a line holds source, a tab and "
-                    f"target in a .tsv, and task.source_column and task.target_column in a .jsonl."
-                )
-            yield pair[0], pair[1]
+                    f"{key}={path} holds no two texts in line {number}; a line of a .tsv is "
+                    f"source, tab, target, and one of a .jsonl an object with texts at "
+                    f"task.source_column={keys[0]} and task.target_column={keys[1]}."
+                ) from None
+            yield source, target
 
     def from_hub(self) -> dict[str, Dataset]:
         """The splits of a hub dataset, or of a local folder in a format ``datasets`` knows."""
+        keys = [self.source_column, self.target_column]
         try:
             loaded = load_dataset(self.hub, self.hub_config, keep_in_memory=False)
+            loaded["train"].select_columns(keys)
         except Exception as error:  # the hub's library raises dozens of kinds
-            reason = str(error).strip().splitlines()[0]
-            raise UserError(f"task.hub={self.hub} cannot be loaded ({reason}).") from None
-        if "train" not in loaded:
             raise UserError(
-                f"task.hub={self.hub} has no split named train, only {', '.join(loaded)}."
-            )
-        for key in ("source_column", "target_column"):
-            column = getattr(self, key)
-            if column not in loaded["train"].column_names:
-                columns = ", ".join(loaded["train"].column_names)
-                raise UserError(
-                    f"task.{key}={column} is not a column of {self.hub}; it has {columns}."
-                )
+                f"task.hub={self.hub} cannot be used ({first_line(error)}); it must have a split "
+                f"train with the columns task.source_column={keys[0]} and "
+                f"task.target_column={keys[1]}."
+            ) from None
         return {
             name: self.read(self.columns(split), name, files_of(split))
             for name, split in loaded.items()
@@ -265,35 +261,24 @@ class TextTask(Task, kind="text"):
         before = digest(files)
 
         def rows() -> Iterator[dict[str, str | int]]:
+            kept = left = 0
             for source, target in pairs:
+                if not source.strip() or not target.strip():
+                    left += 1
+                    continue
+                kept += 1
                 length = -(-len(source.split()) // self.length_bin) * self.length_bin
                 yield {"source": source, "target": target, "length": length}
+            if not kept:
+                raise UserError(f"the {split} text has no pair with words on both sides.")
+            if left:
+                print(f"{left} {split} pairs with a blank side left out", file=sys.stderr)
             if digest(files) != before:
-                raise UserError(
-                    f"{' or '.join(map(str, files))} was changed while it was read; give the same "
-                    f"command again."
-                )
+                raise UserError(f"{files[0]} was changed while it was read; begin again.")
 
         names = [path.name for path in files]
         key = (before, names, self.source_column, self.target_column, self.length_bin)
-        return self.clean(stored(rows, key, PAIR), split)
-
-    def clean(self, found: Dataset, split: str) -> Dataset:
-        """The pairs that can teach something; how many others there are is printed."""
-        kept = without(found, split, "with a blank side", both_sides)
-        if not len(kept):
-            raise UserError(f"the {split} text has no pair with words on both sides.")
-        if split != "train":
-            return kept
-        if self.max_ratio is not None:
-            what = f"of a ratio above task.max_ratio={self.max_ratio:g}"
-            kept = without(kept, split, what, similar, limit=self.max_ratio)
-            if not len(kept):
-                raise UserError(f"task.max_ratio={self.max_ratio:g} leaves no pair; raise it.")
-        if self.drop_duplicates:
-            what = "that were there before (task.drop_duplicates)"
-            kept = without(kept, split, what, unseen, seen=set())
-        return kept
+        return stored(rows, key, PAIR)
 
 
 def stored(
@@ -345,95 +330,45 @@ def file_digest(path: Path, *state: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def without(
-    found: Dataset, split: str, what: str, keeps: Callable[..., list[bool]], **settings: Any
-) -> Dataset:
-    """The pairs that ``keeps`` keeps; how many are left out is printed."""
-    kept = found.filter(keeps, input_columns=["source", "target"], batched=True, fn_kwargs=settings)
-    left = len(found) - len(kept)
-    if not left:
-        return found
-    print(f"{left} {split} pairs {what} left out", file=sys.stderr)
-    return kept
-
-
-def both_sides(sources: list[str], targets: list[str]) -> list[bool]:
-    """Whether each pair has words on both sides."""
-    return [bool(s.strip() and t.strip()) for s, t in zip(sources, targets, strict=True)]
-
-
-def similar(sources: list[str], targets: list[str], limit: float) -> list[bool]:
-    """Whether neither side of each pair has more than ``limit`` times the words of the other."""
-    words = ((len(s.split()), len(t.split())) for s, t in zip(sources, targets, strict=True))
-    return [max(pair) <= min(pair) * limit for pair in words]
-
-
-def unseen(sources: list[str], targets: list[str], seen: set[bytes]) -> list[bool]:
-    """Whether each pair is new; ``seen`` grows by the 128-bit hash of each."""
-    new = []
-    for source, target in zip(sources, targets, strict=True):
-        pair = f"{len(source)} {source} {target}"
-        key = hashlib.blake2b(pair.encode(), digest_size=16).digest()
-        new.append(key not in seen)
-        seen.add(key)
-    return new
-
-
-def has_surrogate(text: str) -> bool:
-    r"""True if a text holds half of a UTF-16 character, as ``\ud800`` in JSON may be."""
-    return any("\ud800" <= character <= "\udfff" for character in text)
-
-
 def read_sentences(path: Path, key: str) -> Iterator[str]:
     """The lines of a UTF-8 text file, plain or gzipped, one by one.
 
-    Raises:
-        UserError: missing, empty, damaged or not UTF-8 (with the line), naming ``key``.
-    """
-    blank = True
-    for number, line in enumerate(read_lines(path, key), 1):
-        if len(line) > LONGEST_LINE:
-            raise UserError(
-                f"{key}={path} has more than {LONGEST_LINE:,} bytes in line {number}; cut it into "
-                f"sentences."
-            )
-        if len(line) > MAX_WORD and any(len(word) > MAX_WORD for word in line.split()):
-            raise UserError(
-                f"{key}={path} has a word of more than {MAX_WORD:,} bytes in line {number}, and "
-                f"the time for a vocabulary grows with the square of a word's length; take it out."
-            )
-        blank = blank and not line.strip()
-        try:
-            yield line.removesuffix(b"\n").decode().rstrip("\r")
-        except UnicodeDecodeError:
-            raise UserError(
-                f"{key}={path} is not UTF-8 in line {number}; convert it to UTF-8."
-            ) from None
-    if blank:
-        raise UserError(f"{key}={path} is empty; it must hold one sentence a line.")
-
-
-def read_lines(path: Path, key: str) -> Iterator[bytes]:
-    """The lines of a file, plain or gzipped; of a longer one ``LONGEST_LINE`` + 1 bytes.
-
     They end at a line feed alone: ``splitlines`` also cuts at rarer separators, which would
-    misalign two sides.
+    misalign two sides. Of a longer line than ``LONGEST_LINE`` no more is read.
+
+    Raises:
+        UserError: no file, empty, damaged or not UTF-8 (with the line), naming ``key``.
     """
-    # os.path, unlike Path, takes a name that no file can have for a missing one.
-    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for without end
-        raise UserError(f"{key}={path} is no ordinary file; write the text into one first.")
+    if not os.path.isfile(path):  # a pipe would be waited for without end
+        raise UserError(
+            f"{key}={path} does not exist or is no ordinary file; name one that holds the text."
+        )
+    blank = True
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            while line := file.readline(LONGEST_LINE + 1):
-                yield line
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise UserError(f"{key}={path} is a damaged gzip file; fetch it again.") from None
-    except (OSError, ValueError) as error:  # the latter: a name that no file can have
-        reason = getattr(error, "strerror", None) or "no file is called so"
-        raise UserError(f"{key}={path} cannot be read ({reason}).") from None
+            lines = iter(lambda: file.readline(LONGEST_LINE + 1), b"")
+            for number, line in enumerate(lines, 1):
+                words = line.split() if len(line) > MAX_WORD else ()
+                if len(line) > LONGEST_LINE or any(len(word) > MAX_WORD for word in words):
+                    raise UserError(
+                        f"{key}={path} has more than {LONGEST_LINE:,} bytes, or {MAX_WORD:,} in a "
+                        f"word, in line {number}; cut it: the time for a vocabulary grows with the "
+                        f"square of a word's length."
+                    )
+                blank = blank and not line.strip()
+                yield line.removesuffix(b"\n").decode().rstrip("\r")
+    except UnicodeDecodeError:
+        raise UserError(
+            f"{key}={path} is not UTF-8 in line {number}; convert it to UTF-8."
+        ) from None
+    except (EOFError, zlib.error, OSError) as error:
+        raise UserError(f"{key}={path} cannot be read ({error}); fetch it again.") from None
+    if blank:
+        raise UserError(f"{key}={path} is empty; it must hold one sentence a line.")
 
 
 def build_task(config: DictConfig) -> Task:
     """The task of a configuration, its settings checked."""
     cls = choose(TASKS, config.task.kind, "task.kind")
-    return cls(**typed(cls, dict(config.task), "task"))  # dict: interpolations end here
+    given = dict(config.task)  # interpolations end here
+    return cls(**typed(cls, given, "task", TASKS))

@@ -206,4 +206,4 @@ def picked(ids: Tensor, chosen: Tensor) -> Tensor:
 def build_strategy(config: DictConfig) -> DecodingStrategy:
     """The way of decoding that ``decode`` names, its settings checked."""
     cls = choose(STRATEGIES, config.decode.kind, "decode.kind")
-    return cls(**typed(cls, dict(config.decode), "decode"))
+    return cls(**typed(cls, dict(config.decode), "decode", STRATEGIES))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import inspect
 
+import torch
 from torch import nn
+from torch.optim import AdamW
 
 from wawa_transformer.fast.attention import FastAttention
 from wawa_transformer.fast.dropout import FastDropout
@@ -16,7 +19,7 @@ from wawa_transformer.model.attention import MultiHeadAttention
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.positional.fire import FIRE
 from wawa_transformer.positional.relative import RelativeEncoding
-from wawa_transformer.positional.rotary import Rotary
+from wawa_transformer.positional.rotary import Rotary, RotaryKey, RotaryMix, RotaryQuery
 from wawa_transformer.positional.shaw import ShawRelative
 from wawa_transformer.positional.transformer_xl import TransformerXL
 
@@ -26,6 +29,10 @@ FAST: dict[type[nn.Module], type[nn.Module]] = {
     MultiHeadAttention: FastAttention,
     Transformer: FastTransformer,
     Rotary: FastRotary,
+    **{
+        each: type(f"Fast{each.__name__}", (FastRotary, each), {})
+        for each in (RotaryQuery, RotaryKey, RotaryMix)
+    },
     ShawRelative: FastShaw,
     TransformerXL: FastXL,
     FIRE: FastFIRE,
@@ -42,6 +49,7 @@ def accelerate(model: nn.Module) -> None:
     if any(parameter.device.type != "cpu" for parameter in model.parameters()):
         return
     keep_memory()
+    skip_compiler_import()
     for module in model.modules():
         module.__class__ = fast_class(type(module))
 
@@ -54,6 +62,16 @@ def fast_class(plain: type[nn.Module]) -> type[nn.Module]:
             return plain
         FAST[plain] = type(f"Fast{plain.__name__}", (FastRelative, plain), {})
     return FAST.get(plain, plain)
+
+
+def skip_compiler_import() -> None:
+    """Let AdamW work without importing torch's compiler, a second of every command.
+
+    torch wraps these methods for the sake of optimizers that are compiled; none is here.
+    """
+    for name in ("step", "zero_grad", "add_param_group", "state_dict", "load_state_dict"):
+        plain = inspect.unwrap(getattr(AdamW, name))
+        setattr(AdamW, name, torch.no_grad()(plain) if name == "step" else plain)
 
 
 def keep_memory() -> None:

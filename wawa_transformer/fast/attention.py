@@ -36,7 +36,7 @@ class FastAttention(MultiHeadAttention):
         mask: Tensor | None,
         position: AttentionPosition | None,
     ) -> Tensor:
-        if self.keep_weights:
+        if self.keep_weights or not q.size(2):
             return super().attend(q, k, v, mask, position)
         if position is None or type(position.encoding).bias is Encoding.bias:
             return sdpa(q, k, v, mask)

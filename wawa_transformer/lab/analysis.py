@@ -171,8 +171,8 @@ def _difference(
     words = verdict(difference, labels[a], labels[b], known.higher_is_better)
     if not measured.read(measure, a, b):
         words = say(
-            "Not interpreted: the trained lengths are not learned by both.",
-            "不作解释：并非两者都学会了训练过的长度。",
+            "Not interpreted: not both encodings have learned the trained lengths.",
+            "不作解读：两种编码没有都学会训练过的长度。",
         )
     shown = f"{difference:+{known.form}}"
     return {"difference": difference, "verdict": words, "shown": shown}
@@ -198,9 +198,9 @@ def overlap(results: Sequence[Result], new: bool) -> str:
     """How much of the test was trained on, and what of it decides, in a sentence."""
     if not all("new" in result["test"] for result in results):
         return say(
-            "Not all of these runs say which of the test's sources stand in the training split; "
+            "Not all of these runs say which of the test's sources are also in the training split; "
             "the answer counts every source.",
-            "这些训练并非都记下了测试集的哪些源也在训练集里；答案计入所有的源。",
+            "有的训练没有记下测试集的哪些源也在训练集里，所以答案计入所有的源。",
         )
     every = ((row, was_trained(row["length"], r)) for r in results for row in r["by_length"])
     rows = [row for row, was in every if was is not False]
@@ -212,8 +212,8 @@ def overlap(results: Sequence[Result], new: bool) -> str:
     yuan = "训练过的长度上的源" if trained else "源"
     if not seen.total():
         return say(
-            f"None of the test's {sources} stands in the training split.",
-            f"测试集里{yuan}没有一个在训练集里。",
+            f"None of the test's {sources} is in the training split.",
+            f"测试集里{yuan}都不在训练集里。",
         )
     share = f"{seen.total() / sum(row['examples'] for row in rows):.1%}"
     lengths = sorted(seen)
@@ -223,9 +223,10 @@ def overlap(results: Sequence[Result], new: bool) -> str:
     )
     short = say(f", {part:.0%} of them at lengths up to {longest}",
                 f"，其中 {part:.0%} 的长度不超过 {longest}") * (longest < lengths[-1])  # fmt: skip
-    does = say("leaves them out", "不计它们") if new else say("counts them", "计入它们")
+    does = say("does not count them", "不计它们") if new else say("counts them", "计入它们")
     return say(
-        f"{share} of the test's {sources} stand in the training split{short}; the answer {does}.",
+        f"{share} of the test's {sources} are also in the training split{short}; the answer "
+        f"{does}.",
         f"测试集里{yuan}有 {share} 也在训练集里{short}；答案{does}。",
     )
 

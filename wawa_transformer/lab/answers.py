@@ -21,47 +21,54 @@ from wawa_transformer.lab.intervals import (
     sampling_interval,
     verdict,
 )
-from wawa_transformer.lab.language import Words, joined, listed, say
+from wawa_transformer.lab.language import Words, encoding_name, joined, listed, say
 from wawa_transformer.lab.rules import Outcome, Rule, headline
 
 VERDICTS = {
     "better": Words("better", "更好"),
     "worse": Words("worse", "更差"),
     "mixed": Words("better in one, worse in another", "一项更好，另一项更差"),
-    "unclear": Words("not shown to differ", "没有显示出差别"),
+    "unclear": Words("no difference seen", "看不出差别"),
 }
 
 
 def in_words(judged: Sequence[Judged]) -> str:
     """The verdicts of one task in a sentence, with what they rest on."""
     if not judged:
-        return say("No pair has been finished yet.", "还没有一对训练完。")
+        return say("No pair has been finished yet.", "还没有哪一对编码都训练完。")
     parts = []
     for key, words in VERDICTS.items():
-        found = [each for each in judged if each.verdict == key]
         named = [
-            say(f"{e.a} than {e.b} ({e.by})", f"{e.a} 比 {e.b}（{e.by}）") if e.by else e.a
-            for e in found
+            pair_name(each) + (say(f" ({each.by})", f"（{each.by}）") if each.by else "")
+            for each in judged
+            if each.known and each.verdict == key
         ]
-        parts += [say(f"{words}: ", f"{words}：") + joined(named)] if found else []
+        parts += [say(f"{words}: ", f"{words}：") + joined(named)] if named else []
+    parts = parts or [say("no pair could be compared", "没有哪一对能比较")]
     sentence = say(". ", "。").join(f"{part[0].upper()}{part[1:]}" for part in parts)
     of = len(judged)
-    corrected = say(f", corrected for {of} comparisons", f"，按 {of} 个比较校正") if of > 1 else ""
-    unread = joined(each.a for each in judged if each.unread)
+    corrected = say(f", corrected for {of} comparisons", f"，按 {of} 次比较校正") if of > 1 else ""
+    unread = joined(pair_name(each) for each in judged if each.unread)
     longer = say(
-        f" Longer lengths are not read where one of a pair has not learned the trained ones: "
-        f"{unread}.",
-        f"一对中有一个没有学会训练过的长度时，不看更长的长度：{unread}。",
+        f" Longer lengths are not compared if one encoding of a pair has not learned the trained "
+        f"lengths: {unread}.",
+        f"有的对里，两种编码没有都学会训练过的长度，就不看更长的长度：{unread}。",
     )
     return say(
         f"{sentence}. (95% intervals{corrected}.)", f"{sentence}。（95% 区间{corrected}。）"
     ) + (longer if unread else "")
 
 
+def pair_name(judged: Judged) -> str:
+    """The two encodings of a comparison."""
+    a, b = encoding_name(judged.a), encoding_name(judged.b)
+    return say(f"{a} against {b}", f"{a} 比 {b}")
+
+
 def label(pe: str, settings: str) -> str:
     """The name for a verdict: with the initial scale wherever one was chosen, since it decides."""
     scales = [setting for setting in settings.split(", ") if setting.startswith("init_std")]
-    return f"{pe} ({', '.join(scales)})" if scales else pe
+    return f"{encoding_name(pe)} ({', '.join(scales)})" if scales else encoding_name(pe)
 
 
 def first_and_last(
@@ -96,8 +103,8 @@ def first_and_last(
             answer += say(
                 f" As the largest of {pairs} differences it may be chance: the interval "
                 f"corrected for picking it (Bonferroni) includes zero.",
-                f"它是 {pairs} 个差异中最大的，可能出于偶然：按挑选校正（Bonferroni）后的区间"
-                f"包含零。",
+                f"它是 {pairs} 个差异中最大的，可能出于偶然：按比较的次数校正（Bonferroni）后，"
+                f"区间包含零。",
             )
     return differs, answer + (not_above(ceiling, estimates, labels) if ceiling else "")
 
@@ -112,11 +119,11 @@ def not_above(
     blind = listed(labels[pe] for pe, value in estimates.items() if value.mean <= mean + chance)
     within = f"{CONFIDENCE:.0%}: {chance:.3f}"
     sentence = say(
-        f" Not above {mean:.3f}, the most that any model without positions can reach on average, "
-        f"by more than chance explains on {splits} test split{'s' if splits > 1 else ''} "
+        f" A model without positions reaches at most {mean:.3f} on average. Not above this ceiling "
+        f"by more than chance on {splits} test split{'s' if splits > 1 else ''} "
         f"({within}): {blind}.",
-        f"没有位置的模型平均至多达到 {mean:.3f}；高出它不超过 {splits} 个测试集上偶然所能解释的"
-        f"（{within}）：{blind}。",
+        f"没有位置的模型平均至多达到 {mean:.3f}。不高于它，或高出的部分可以用 {splits} 个测试集上的"
+        f"偶然来解释（{within}）：{blind}。",
     )
     return sentence if blind else ""
 
@@ -130,14 +137,14 @@ def lead(
     """The answer in one sentence: the outcome by the study's rule, where there is one."""
     if not tasks:
         return say(
-            "No run has finished, so there is no answer yet.", "还没有训练完的，所以还没有答案。"
+            "No run has finished, so there is no answer yet.", "还没有训练完一次，所以还没有答案。"
         )
     if rule:
         return headline(rule, outcomes, missing)
     if len({pe for task in tasks for pe in task["glance"]["means"]}) == 1:
         return say(
-            "One encoding alone was trained, so nothing is compared.",
-            "只训练了一种编码，所以没有什么可比的。",
+            "Only one encoding was trained, so nothing is compared.",
+            "只训练了一种编码，无从比较。",
         )
     if any(task["judged"] for task in tasks):
         parts = []
@@ -151,8 +158,8 @@ def lead(
             parts += [say(f"{words} {found}", f"{words}：{found}")] if found else []
         sentence = joined(parts)
         return say(
-            f"Each encoding against the one it is compared with: {sentence}.",
-            f"每种编码与它所比较的相比：{sentence}。",
+            f"Each encoding compared with the other of its pair: {sentence}.",
+            f"每种编码与它的比较对象相比：{sentence}。",
         )
     differing = listed(task["name"] for task in tasks if task["differs"])
     others = listed(task["name"] for task in tasks if not task["differs"])
@@ -160,20 +167,20 @@ def lead(
     parts = []
     if differing:
         parts.append(
-            say(f"the encoding makes a difference on {differing}", f"{differing} 上编码有影响")
+            say(f"the encoding makes a difference on {differing}", f"在 {differing} 上，编码有影响")
         )
     if others:
         parts.append(
             say(
-                f"no difference between encodings is shown on {others}",
-                f"{others} 上没有显示出编码之间的差别",
+                f"we saw no difference between encodings on {others}",
+                f"在 {others} 上，看不出编码之间的差别",
             )
         )
     if beyond:
         parts.append(
             say(
-                f"beyond the trained lengths it makes a difference on {beyond}",
-                f"超出训练过的长度时，{beyond} 上编码有影响",
+                f"beyond the trained lengths the encoding makes a difference on {beyond}",
+                f"超出训练过的长度时，编码在 {beyond} 上有影响",
             )
         )
     sentence = joined(parts)
@@ -192,16 +199,17 @@ def highest(tasks: Sequence[Mapping[str, Any]]) -> str:
         if task["differs"] and last:
             mean = glance["means"][glance["best"][0]].mean
             worst = max(last, key=lambda pe: abs(glance["means"][pe].mean - mean))
-            best = say(" and ", " 和 ").join(glance["best"])
+            best = say(" and ", " 和 ").join(map(encoding_name, glance["best"]))
             value, other = (glance["cells"][pe] for pe in (glance["best"][0], worst))
+            worst = encoding_name(worst)
             parts.append(
                 say(
-                    f"on {task['name']} {best} ({value}, against {other} for {worst})",
-                    f"{task['name']} 上是 {best}（{value}，{worst} 为 {other}）",
+                    f"on {task['name']}: {best} ({value}; {worst} has {other})",
+                    f"{task['name']} 上最好的是 {best}（{value}，{worst} 为 {other}）",
                 )
             )
     sentence = joined(parts)
-    return say(f"First {sentence}.", f"领先的：{sentence}。") if parts else ""
+    return say(f"Best {sentence}.", f"{sentence}。") if parts else ""
 
 
 def told_apart(tests: Sequence[Mapping[str, Any]]) -> str:
@@ -211,10 +219,11 @@ def told_apart(tests: Sequence[Mapping[str, Any]]) -> str:
     """
     found = []
     for a, b in dict.fromkeys((test["a"], test["b"]) for test in tests):
-        for better, worse in ((a, b), (b, a)):
-            seeds = over_sentences(tests, (better, worse))
+        for pair in ((a, b), (b, a)):
+            seeds = over_sentences(tests, pair)
             if ahead(seeds, of=len(tests)):
                 largest = max(p_value for _, p_value in seeds)
+                better, worse = map(encoding_name, pair)
                 found.append(
                     say(
                         f"{better} above {worse} (p ≤ {largest:.4f})",
@@ -226,5 +235,5 @@ def told_apart(tests: Sequence[Mapping[str, Any]]) -> str:
     sentence = listed(found)
     return say(
         f"In the paired test over test sentences, with every seed: {sentence}.",
-        f"对测试句子的配对检验，每个种子都是：{sentence}。",
+        f"逐句做配对检验，每个种子都得出：{sentence}。",
     )

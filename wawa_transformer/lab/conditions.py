@@ -115,8 +115,8 @@ def judge(pair: Pair, measures: Measures, task: Measured, of: int = 1) -> Judged
             unread = True
             shown.append(
                 say(
-                    f"{measure.words} not read, trained lengths not learned by both",
-                    f"{measure.words}不计，并非两者都学会了训练过的长度",
+                    f"{measure.words} not compared, since not both learned the trained lengths",
+                    f"{measure.words}不计，两种编码没有都学会训练过的长度",
                 )
             )
             continue
@@ -215,9 +215,14 @@ class OfPairs(Condition):
     pairs: list[list[str]] = field(default_factory=list)
 
     axis: ClassVar[str] = "pair"
+    verdicts: ClassVar[tuple[str, ...]] = ()  # of :func:`judge`, with which it holds
 
     def given(self) -> list[Any]:
         return [tuple(pair) for pair in self.pairs]
+
+    def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
+        judged = judge(subject, measures, task, of)
+        return (judged.verdict in self.verdicts if judged.known else None), judged.shown
 
 
 @dataclass
@@ -230,10 +235,6 @@ class Praise(OfPairs):
     floor: float | None = None
 
     floor_measure: ClassVar[str] = "exact_match"
-
-    def check(self, key: str, measures: Measures) -> None:
-        if self.floor is not None and not math.isfinite(self.floor):
-            raise UserError(f"{key}.floor={self.floor} must be finite.")
 
     def tell(self, measures: Measures) -> str:
         if self.floor is None:
@@ -265,11 +266,10 @@ class Better(Praise, kind="better"):
     """The first of the pair is better, by :func:`judge`, and reaches the floor."""
 
     words: ClassVar[Words] = Words("better", "更好")
+    verdicts: ClassVar = ("better",)
 
     def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
-        judged = judge(subject, measures, task, of)
-        there = judged.verdict == "better" if judged.known else None
-        return self.above_floor(subject, task, there, judged.shown)
+        return self.above_floor(subject, task, *super().holds(subject, task, measures, of))
 
 
 @dataclass
@@ -277,10 +277,7 @@ class Worse(OfPairs, kind="worse"):
     """The first of the pair is worse, by :func:`judge`."""
 
     words: ClassVar[Words] = Words("worse", "更差")
-
-    def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
-        judged = judge(subject, measures, task, of)
-        return (judged.verdict == "worse" if judged.known else None), judged.shown
+    verdicts: ClassVar = ("worse",)
 
 
 @dataclass
@@ -288,10 +285,7 @@ class Differs(OfPairs, kind="differs"):
     """One of the pair is better, by :func:`judge`, or each in a measure of its own."""
 
     words: ClassVar[Words] = Words("different", "有差别")
-
-    def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
-        judged = judge(subject, measures, task, of)
-        return (judged.verdict != "unclear" if judged.known else None), judged.shown
+    verdicts: ClassVar = ("better", "worse", "mixed")
 
 
 @dataclass
@@ -378,9 +372,10 @@ class OfEncodings(Condition):
 
 @dataclass
 class AtLeast(OfEncodings, kind="at_least"):
-    """The mean over seeds is at least ``value`` in every measure."""
+    """In every measure the mean over seeds is at least ``value``; or so many ``seeds`` are."""
 
     value: float = math.nan
+    seeds: int | None = None
 
     words: ClassVar[Words] = Words("at least", "至少为")
 
@@ -390,14 +385,28 @@ class AtLeast(OfEncodings, kind="at_least"):
 
     def tell(self, measures: Measures) -> str:
         named = say(" and ", "和").join(str(MEASURES[name].words) for name in measures)
-        return say(f"{named} {self.words} {self.value:g}", f"{named}{self.words} {self.value:g}")
+        told = say(f"{named} {self.words} {self.value:g}", f"{named}{self.words} {self.value:g}")
+        if self.seeds is None:
+            return told
+        return told + say(f" with {self.seeds} or more seeds", f"，种子不少于 {self.seeds} 个")
 
     def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
+        if self.seeds is not None:
+            return self.in_seeds(subject, task, measures, self.seeds)
         means = {name: task.mean(name, subject) for name in measures}
         shown = listed(f"{MEASURES[m].words} {v:{MEASURES[m].form}}" for m, v in means.items())
         if any(not math.isfinite(v.mean) or not task.read(m, subject) for m, v in means.items()):
             return None, shown
         return all(mean.mean >= self.value for mean in means.values()), shown
+
+    def in_seeds(self, subject: Any, task: Measured, measures: Measures, least: int) -> Held:
+        """Whether ``least`` seeds reach the value; a seed that failed does not."""
+        found = [task.values.get(name, {}).get(subject, {}) for name in measures]
+        good = [seed for seed in found[0] if all(each[seed] >= self.value for each in found)]
+        shown = say(
+            f"{len(good)} of {len(found[0])} seeds", f"{len(found[0])} 个种子中有 {len(good)} 个"
+        )
+        return (len(good) >= least if found[0] else None), shown
 
 
 @dataclass
@@ -443,7 +452,7 @@ class PastTraining(OfEncodings, kind="past_training"):
         shown = f"{MEASURES['reach'].words} {reach:z.1f}"
         if not task.read("reach", subject):
             return None, say(
-                f"{shown}, not read, trained lengths not learned",
+                f"{shown}, which does not count: trained lengths not learned",
                 f"{shown}，不计，没有学会训练过的长度",
             )
         if task.longest is None or reach.n < 2:

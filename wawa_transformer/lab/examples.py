@@ -84,11 +84,9 @@ def examples(runs: Sequence[Run]) -> Examples | None:
         source, target = sources[at], read(tokenizer, shown["target"])[at]
         with torch.no_grad():
             for pe, (model, *_) in loaded.items():
-                looks[pe] = cross_attention(model, source, target.tolist()).mean(dim=0)  # (T,S)
-        wrote, words = (
-            [(tokenizer.id_to_token(id) or "").strip("[]") for id in ids.tolist()]
-            for ids in (target, source)
-        )
+                maps, *pieces = cross_attention(model, tokenizer, source, target.tolist())
+                looks[pe] = maps.mean(dim=0)  # (T,S)
+        wrote, words = ([piece.strip("[]") for piece in each] for each in pieces)
     each = [
         Example(source, target, length, {pe: answers[pe][i] for pe in encodings})
         for i, (source, target, length) in enumerate(

@@ -115,38 +115,38 @@ def verdict(difference: Estimate, a_name: str, b_name: str, higher_is_better: bo
     if n == 0:
         return say(
             f"No verdict: no seed was finished by both {a_name} and {b_name}.",
-            f"没有结论：没有一个种子是 {a_name} 和 {b_name} 都完成了的。",
+            f"没有结论：没有哪个种子上 {a_name} 和 {b_name} 都训练完了。",
         )
     if math.isnan(mean):
         return say(
             f"No verdict: {a_name} or {b_name} gave a value that is not finite.",
-            f"没有结论：{a_name} 或 {b_name} 给出了不是有限的数。",
+            f"没有结论：{a_name} 或 {b_name} 的结果不是有限的数。",
         )
     if n == 1:
         return say(
             f"No verdict: one seed gives a difference of {mean:+.3g} but no interval.",
-            f"没有结论：一个种子给出差异 {mean:+.3g}，但没有区间。",
+            f"没有结论：只有一个种子，差异是 {mean:+.3g}，没有区间。",
         )
     if difference.every_seed_equal:
         if abs(mean) <= 1e-12:
             return say(
-                f"No difference shown: {a_name} and {b_name} gave the same value in all {n} seeds.",
-                f"没有显示出差别：{a_name} 与 {b_name} 在全部 {n} 个种子上给出同样的值。",
+                f"We saw no difference: {a_name} and {b_name} gave the same in all {n} seeds.",
+                f"看不出差别：{a_name} 与 {b_name} 在全部 {n} 个种子上结果都相同。",
             )
         return say(
             f"No interval: all {n} seeds gave the same difference of {mean:+.3g} "
             f"({a_name} − {b_name}), so their spread is unknown.",
-            f"没有区间：全部 {n} 个种子给出同样的差异 {mean:+.3g}（{a_name} − {b_name}），"
-            f"因此不知道它们的离散程度。",
+            f"没有区间：全部 {n} 个种子上差异都是 {mean:+.3g}（{a_name} − {b_name}），"
+            f"因此不知道差异有多分散。",
         )
     # Two digits of half the interval's length are all that it can bear.
     digits = max(0, 1 - math.floor(math.log10(difference.half_width)))
     if not difference.excludes_zero:
         ends = [f"{end:+z.{digits}f}" for end in (mean, low, high)]
         return say(
-            f"No difference shown between {a_name} and {b_name} with {n} seeds "
+            f"We saw no difference between {a_name} and {b_name} with {n} seeds "
             f"({ends[0]}, 95% interval {ends[1]} to {ends[2]}).",
-            f"{n} 个种子没有显示出 {a_name} 与 {b_name} 的差别"
+            f"用 {n} 个种子，看不出 {a_name} 与 {b_name} 的差别"
             f"（{ends[0]}，95% 区间 {ends[1]} 到 {ends[2]}）。",
         )
     better, worse = (a_name, b_name) if (mean > 0) == higher_is_better else (b_name, a_name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -16,8 +17,15 @@ _language = ContextVar("language", default="en")
 
 
 def say(english: str, chinese: str) -> str:
-    """The one of the two that is spoken."""
-    return chinese if _language.get() == "zh" else english
+    """The one of the two that is spoken; between two Chinese characters there is no space."""
+    if _language.get() != "zh":
+        return english
+    return re.sub(r"(?<=[\u4e00-\u9fff]) (?=[\u4e00-\u9fff])", "", chinese)
+
+
+def encoding_name(pe: str) -> str:
+    """The name of an encoding on a picture or a page, without its folder in ``configs/pe``."""
+    return say("no encoding", "无编码") if pe == "none" else pe.rpartition("/")[2]
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 
 import jinja2
 
-from wawa_transformer.lab.language import say
+from wawa_transformer.lab.language import encoding_name, say
 
 
 def markdown_text(value: Any) -> Any:
@@ -26,7 +26,7 @@ def render(name: str, templates: Path, **context: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals["say"] = say
+    environment.globals.update(say=say, named=encoding_name)
     return environment.get_template(name).render(context)
 
 

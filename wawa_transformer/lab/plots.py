@@ -21,38 +21,28 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from wawa_transformer.lab.intervals import estimate
-from wawa_transformer.lab.language import Words, say
-from wawa_transformer.lab.profiles import profile
+from wawa_transformer.lab.language import Words, encoding_name, say
 from wawa_transformer.train.evaluation import METRICS, Metric
 
-# Colours that colour-blind readers can tell apart: Okabe & Ito, "Color Universal Design" (2008).
-BLUE, ORANGE, BLACK = "#0072B2", "#E69F00", "#000000"
-VERMILION, GREEN, PINK, SKY, YELLOW = FREE_COLOURS = (
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#56B4E9",
-    "#A89400",
-)
-# Colour, marker and dash of each encoding in every picture; a variant has its original's colour.
-RESERVED_LOOKS = {
-    "sinusoidal": (BLUE, "o", "-"),
-    "learned": (ORANGE, "s", "-"),
-    "none": (BLACK, "X", "-"),
-    "rotary": (VERMILION, "^", "-"),
-    "alibi": (GREEN, "D", "-"),
-    "t5": (PINK, "v", "-"),
-    "shaw": (SKY, "*", "-"),
-    "transformer_xl": (YELLOW, "P", "-"),
-    "sinusoidal_shifted": (BLUE, "<", "--"),
-    "learned_shifted": (ORANGE, "p", "--"),
-    "randomized": (BLUE, ">", ":"),
-    "sinusoidal_nested": (BLUE, "h", "-."),
-}
-FREE_MARKERS = "dH8x+1234|_."  # none of those that are reserved
-DASHES = ("-", "--", ":")
+# One colour and marker for each encoding, on every picture and page. The first eight colours can be
+# told apart by colour-blind readers: Okabe & Ito, "Color Universal Design" (2008).
+BLUE, ORANGE, BLACK, VERMILION, GREEN, PINK, SKY, YELLOW = MAIN_COLOURS = (
+    "#0072B2", "#E69F00", "#000000", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#A89400",
+)  # fmt: skip
+MORE_COLOURS = (
+    "#8470D8", "#A0703C", "#44AA99", "#CC6677", "#AA4499", "#6B8E23", "#5F7F9F", "#C2A26B",
+    "#C44E52", "#98BF64", "#B07AA1", "#8C8680",
+)  # fmt: skip
+MARKERS = "osX^Dv*Pd<hp>"
+ENCODINGS = (
+    "sinusoidal", "learned", "none", "rotary", "alibi", "t5", "shaw", "transformer_xl",
+    "kerple", "fire", "cope", "randomized", "shifted", "coupled",
+    "linear", "exponential", "textbook", "fairseq", "divided", "base100", "base1e6",
+    "concatenated", "permuted", "rising", "fast_half", "slow_half",
+)  # fmt: skip
 VARIANT_DASHES = ("--", ":", "-.")
 GREY = "#808080"  # seen on a white page and on a dark one
+CEILING = "#D02090"
 CJK_FONTS = (
     "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "Source Han Sans CN",
     "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "PingFang SC", "Heiti SC", "Hiragino Sans GB",
@@ -85,33 +75,24 @@ def heading(metric: Metric) -> str:
 def encoding_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Colour, marker and dash of each encoding, as keyword arguments of ``Axes.plot``.
 
-    Those of the project look the same everywhere, and a variant such as ``t5_cross`` differs from
-    its original in the dash. Others (designs of the sinusoid, encodings of your own) share out the
-    free looks in alphabetical order, all markers different up to a dozen and none of them a
-    reserved one.
+    A variant such as ``t5_cross`` differs from its original in the dash alone. Encodings of your
+    own come after those of the project, in alphabetical order.
     """
-    names = list(dict.fromkeys(names))
+    short = {name: name.rpartition("/")[2] for name in names}
     original = {
-        name: max(known, key=len)
-        for name in names
-        if name not in RESERVED_LOOKS
-        and (known := [each for each in RESERVED_LOOKS if name.startswith(f"{each}_")])
+        name: max(filter(end.startswith, ENCODINGS), key=len, default=end)
+        for name, end in short.items()
     }
-    variants = sorted(original)
-    others = sorted(set(names) - RESERVED_LOOKS.keys() - original.keys())
+    order = [*ENCODINGS, *sorted({*original.values()}.difference(ENCODINGS))]
+    variants = sorted(name for name in short if short[name] != original[name])
     styles = {}
-    for name in names:
-        if name in RESERVED_LOOKS:
-            colour, marker, dash = RESERVED_LOOKS[name]
-        elif name in original:
-            colour, marker, _ = RESERVED_LOOKS[original[name]]
-            twins = [each for each in variants if original[each] == original[name]]
-            dash = VARIANT_DASHES[twins.index(name) % len(VARIANT_DASHES)]
-        else:
-            place = others.index(name)
-            colour = FREE_COLOURS[place % len(FREE_COLOURS)]
-            marker = FREE_MARKERS[place % len(FREE_MARKERS)]
-            dash = DASHES[place // len(FREE_COLOURS) % len(DASHES)]
+    for name, first in original.items():
+        place = order.index(first)
+        twins = [each for each in variants if original[each] == first]
+        dash = VARIANT_DASHES[twins.index(name) % len(VARIANT_DASHES)] if name in twins else "-"
+        more = MORE_COLOURS[place % len(MORE_COLOURS)]
+        colour = MAIN_COLOURS[place] if place < len(MAIN_COLOURS) else more
+        marker = MARKERS[place % len(MARKERS)]
         styles[name] = {"color": colour, "marker": marker, "linestyle": dash}
     return styles
 
@@ -139,17 +120,13 @@ def panels(
             # Later lines are thinner, so that lines on top of each other are all seen.
             width = 1.2 + 2.2 * (1 - order / max(1, len(encodings) - 1))
             look = styles[pe] | {"linewidth": width, "markersize": 2 + 2 * width}
-            axes.plot(list(points), [point.mean for point in points.values()], **look)
-            legend[pe] = Line2D([], [], label=pe, **look)
+            # Markers of a hundred points would hide the dash.
+            every = 1 if len(points) <= 40 else len(points) // 10
+            means = [point.mean for point in points.values()]
+            axes.plot(list(points), means, markevery=every, **look)
+            legend[pe] = Line2D([], [], label=encoding_name(pe), **look)
             low, high = zip(*(point.within(TOPS[column]) for point in points.values()), strict=True)
-            axes.fill_between(
-                list(points),
-                low,
-                high,
-                color=styles[pe]["color"],
-                alpha=0.2,
-                linewidth=0,
-            )
+            axes.fill_between(list(points), low, high, color=look["color"], alpha=0.2, linewidth=0)
         if x == "length" and task not in texts:
             legend |= _draw_limits(axes, rows)
         axes.set_title(task)
@@ -191,7 +168,6 @@ def ranking(
     columns, lines = arrangement(len(tasks))
     size = (max(7, 4.6 * columns + 0.4), (0.26 * rows_of + 1) * lines + 0.2)
     figure = Figure(figsize=size, layout="constrained")
-    look: dict[str, Any] = {"color": GREY, "linewidth": 2, "label": limit}
     legend: list[Any] = []
     for panel, task in enumerate(tasks, start=1):
         axes = figure.add_subplot(lines, columns, panel)
@@ -203,7 +179,7 @@ def ranking(
             seeds = rows.loc[rows["pe"] == pe, "value"]
             if means.isna()[pe]:
                 unread = say("trained lengths not learned", "没有学会训练过的长度")
-                axes.text(0, place, unread, color=GREY, va="center", size=8)
+                axes.text(0.98 * most, place, unread, color=GREY, va="center", ha="right", size=8)
                 continue
             interval, colour = estimate(seeds), styles[pe]["color"]
             axes.plot(seeds, [place] * len(seeds), "o", color=colour, alpha=0.35, markersize=4)
@@ -211,13 +187,14 @@ def ranking(
             axes.plot(interval.mean, place, "|", color=colour, markersize=11, markeredgewidth=2.5)
         where = rows["limit"].dropna().astype(float)
         if len(where) and where.iloc[0] < most:
-            line = axes.axvline(where.iloc[0], linestyle=(0, (2, 1)), zorder=0, **look)
-            legend = [line]
+            look: dict[str, Any] = (
+                {"color": CEILING, "linestyle": (0, (3, 2))} if share else {"color": GREY}
+            )
+            legend = [axes.axvline(where.iloc[0], zorder=0, label=limit, **look)]
             if not share:
-                tested = look | {"linewidth": 1.2}
-                tested["label"] = say("longest tested length", "测试的最长长度")
-                legend += [axes.axvline(most, linestyle=":", zorder=0, **tested)]
-        axes.set_yticks(range(len(means)), means.index)
+                tested = say("longest tested length", "测试的最长长度")
+                legend += [axes.axvline(most, linestyle=":", label=tested, **look)]
+        axes.set_yticks(range(len(means)), map(encoding_name, means.index))
         axes.set_ylim(len(means) - 0.5 - rows_of, len(means) - 0.5)  # lines as far apart everywhere
         if share:
             axes.set_xscale("function", functions=(nines, from_nines))
@@ -225,7 +202,8 @@ def ranking(
             axes.set_xlim(-0.06, from_nines(nines(1) + 0.06))
         else:
             axes.set_xlim(-0.03 * most, 1.03 * most)
-        axes.set_xlabel(label)
+        stretched = say("\n(scale stretched towards 1)", "\n（刻度向 1 拉伸）") if share else ""
+        axes.set_xlabel(label + stretched)
         axes.set_title(task)
         axes.grid(axis="x", color=GREY, alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
@@ -243,32 +221,6 @@ def from_nines(count: Any) -> Any:
     return 1.003 - 10 ** -np.asarray(count, dtype=float)
 
 
-def profiles(values: pd.DataFrame, styles: dict[str, dict[str, Any]], label: str) -> Figure:
-    """The performance profile of each encoding over all tasks and seeds, in one panel.
-
-    ``values`` has a row for each run: ``task``, ``pe``, and ``value``, which lies in 0 … 1.
-    """
-    figure = Figure(figsize=(7, 3.6), layout="constrained")
-    axes = figure.add_subplot()
-    levels = np.linspace(0, 1, 201)
-    encodings = [pe for pe in styles if pe in set(values["pe"])]
-    for order, pe in enumerate(encodings):
-        of_task = values[values["pe"] == pe].groupby("task")["value"]
-        share, low, high = profile({str(task): runs for task, runs in of_task}, levels)
-        width = 1.2 + 2.2 * (1 - order / max(1, len(encodings) - 1))  # as in panels
-        look = styles[pe] | {"linewidth": width, "marker": ""}
-        axes.plot(levels, share, label=pe, **look)
-        axes.fill_between(levels, low, high, color=look["color"], alpha=0.2, linewidth=0)
-    axes.set_xlabel(label)
-    axes.set_ylabel(say("share of runs above it", "高于它的训练所占比例"))
-    axes.set_xlim(-0.01, 1.01)
-    axes.set_ylim(-0.03, 1.03)
-    axes.grid(color=GREY, alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=4, frameon=False)
-    return figure
-
-
 def looks(maps: Mapping[str, Any], wrote: Sequence[str], read: Sequence[str]) -> Figure:
     """Attention of each encoding side by side: ``maps (T,S)`` from what it wrote to what it read.
 
@@ -281,7 +233,7 @@ def looks(maps: Mapping[str, Any], wrote: Sequence[str], read: Sequence[str]) ->
         axes.imshow(weights, cmap="Blues", vmin=0, vmax=1)
         axes.set_xticks(range(len(read)), read)
         axes.set_yticks(range(len(wrote)), wrote)
-        axes.set_title(pe)
+        axes.set_title(encoding_name(pe))
         axes.set_xlabel(say("source", "源"))
         if place == 1:
             axes.set_ylabel(say("answer", "答案"))
@@ -304,9 +256,8 @@ def _draw_limits(axes: Any, rows: pd.DataFrame) -> dict[str, Any]:
             )
     ceiling = rows.drop_duplicates("length").set_index("length")["ceiling"].dropna().astype(float)
     if (ceiling < 1).any():
-        # A broad band: what lies on it, as without positions, does not hide it.
-        look: dict[str, Any] = {"color": GREY, "linewidth": 9, "alpha": 0.4}
-        axes.plot(ceiling.index, ceiling, zorder=1.5, solid_capstyle="butt", **look)
+        look: dict[str, Any] = {"color": CEILING, "linewidth": 1.8, "linestyle": (0, (3, 2))}
+        axes.plot(ceiling.index, ceiling, zorder=3, **look)  # on top of a model that reaches it
         most = say("ceiling without positions", "没有位置时的上限")
         legend["ceiling"] = Line2D([], [], label=most, **look)
     axes.set_xlim(left, right)

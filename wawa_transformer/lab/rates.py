@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wawa_transformer.lab.intervals import Estimate, estimate, paired_difference
-from wawa_transformer.lab.language import say
+from wawa_transformer.lab.language import encoding_name, say
 from wawa_transformer.lab.tuning import Point, best_points
 
 Rows = Sequence[Mapping[str, Any]]  # of tuning.csv
@@ -76,26 +76,27 @@ def order(a: str, b: str, rows: Rows, metric: str, sign: int) -> int:
 
 def in_words(a: str, b: str, orders: Sequence[int]) -> str:
     """Whether the order of two encodings depends on the rate that they share, in a sentence."""
+    a, b = encoding_name(a), encoding_name(b)
     first, second, of = orders.count(1), orders.count(-1), len(orders)
     if first and second:
         return say(
-            f"{a} and {b} change places: {a} is better at {first} of {of} points, {b} at "
-            f"{second}; their order depends on the learning rate.",
-            f"{a} 与 {b} 会换位：{of} 个点中 {a} 在 {first} 个上更好，{b} 在 {second} 个上更好；"
-            f"它们的次序取决于学习率。",
+            f"{a} is better at {first} of {of} points, and {b} at {second}: their order "
+            f"depends on the learning rate.",
+            f"{a} 与 {b} 谁更好，取决于学习率：{of} 组学习率和预热中，{first} 组 {a} 更好，"
+            f"{second} 组 {b} 更好。",
         )
     if not first and not second:
         return say(
-            f"{a} and {b} are told apart at none of {of} points.",
-            f"{of} 个点中没有一个分得出 {a} 与 {b}。",
+            f"We saw no difference between {a} and {b} at any of {of} points.",
+            f"试过的 {of} 组学习率和预热，都看不出 {a} 与 {b} 的差别。",
         )
     better, worse, count = (a, b, first) if first else (b, a, second)
     if count == of:
         return say(
             f"{better} is better than {worse} at each of {of} points.",
-            f"{of} 个点上 {better} 都比 {worse} 好。",
+            f"试过的 {of} 组学习率和预热，每一组都是 {better} 比 {worse} 好。",
         )
     return say(
-        f"{better} is better than {worse} at {count} of {of} points, and worse at none.",
-        f"{of} 个点中 {better} 在 {count} 个上比 {worse} 好，没有一个上更差。",
+        f"{better} is better than {worse} at {count} of {of} points, and never worse.",
+        f"{of} 组学习率和预热中，{count} 组 {better} 比 {worse} 好，其余看不出差别。",
     )

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import pandas as pd
@@ -24,6 +25,7 @@ from wawa_transformer.lab.conditions import LEARNED_IN_RANGE
 from wawa_transformer.lab.examples import Examples, examples
 from wawa_transformer.lab.intervals import estimate
 from wawa_transformer.lab.language import LANGUAGES, Words, in_both, say, speaking
+from wawa_transformer.lab.learning_curves import STILL, learning
 from wawa_transformer.lab.pages import render, write_page
 from wawa_transformer.lab.plots import (
     encoding_styles,
@@ -31,11 +33,9 @@ from wawa_transformer.lab.plots import (
     heading,
     looks,
     panels,
-    profiles,
     ranking,
     save,
 )
-from wawa_transformer.lab.profiles import STILL, learning
 from wawa_transformer.lab.rates import Rows, rates_summary
 from wawa_transformer.lab.results import (
     Pairs,
@@ -49,7 +49,6 @@ from wawa_transformer.lab.rules import OUTCOMES, Rule
 from wawa_transformer.lab.tables import (
     bleu_table,
     curve_table,
-    improvements,
     length_table,
     overall_table,
     reach_table,
@@ -57,6 +56,7 @@ from wawa_transformer.lab.tables import (
 from wawa_transformer.lab.tuning import TUNED
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.evaluation import SHOWN
+from wawa_transformer.train.tracking import add_scalar
 
 STATUSES = {
     "finished": Words("finished", "完成"),
@@ -125,6 +125,7 @@ def write_report(
     training = learning(curves, texts)
     improving = {(*key, seed) for key, found in training.items() for seed in found["improving"]}
     styles = encoding_styles(run.pe for run in runs)
+    counts = sorted({*Counter((run.task, run.pe) for run in finished).values()} or {0})
     environment = _environment(results)
     facts = {
         "title": title,
@@ -137,13 +138,12 @@ def write_report(
         "learning": training,
         "texts": texts,
         "still": STILL,
-        "improvements": improvements(results, list(styles), pairs),
         "runs": [
             _run_entry(run, status, directory)
             | {"improving": (run.task, run.pe, run.seed) in improving}
             for run, status in zip(runs, statuses, strict=True)
         ],
-        "seeds": len({run.seed for run in finished}),
+        "seeds": counts[0] if len(counts) == 1 else f"{counts[0]}–{counts[-1]}",
         "metrics": [metric for metric in SHOWN if metric.name != "exact_match"],
         "heading": heading,
         "learned_in_range": LEARNED_IN_RANGE,
@@ -231,9 +231,6 @@ def draw(results: Sequence[Result], curves: pd.DataFrame, folder: Path) -> dict[
             if len(values):
                 figure = ranking(values, styles, label, limit)
                 pictures[name] = save(figure, folder, name)
-    if len(overall) and (overall["task"].nunique() > 1 or len(styles) > 2):
-        figure = profiles(overall, styles, at_trained)
-        pictures["profiles"] = save(figure, folder, "profiles")
     return pictures
 
 
@@ -290,24 +287,28 @@ def _environment(results: Sequence[Result]) -> dict[str, str]:
 def write_means(directory: Path) -> None:
     """For TensorBoard: ``means/<encoding>``, the mean over seeds of each encoding of a study.
 
-    Reads ``curves.csv`` in ``directory``. Each task has charts of its own, ``<task>/<metric>``, in
-    which every encoding has one line; the tab CUSTOM SCALARS shows it in its 95% interval, cut at
-    the bounds of the metric.
+    Reads ``curves.csv`` in ``directory``. Each metric has a group and each task a chart,
+    ``<metric>/validation/<task>``, in which every encoding has one line; the tab CUSTOM SCALARS
+    shows it in its 95% interval, cut at the bounds of the metric.
     """
     curves = pd.read_csv(directory / "curves.csv")
     shutil.rmtree(directory / "means", ignore_errors=True)
-    for pe, of_encoding in curves.groupby("pe"):
+    # TensorBoard gives its colours in the order of writing, and no file can name one. In CUSTOM
+    # SCALARS its first two are close to those that a report gives to these.
+    first = ["learned", "sinusoidal"]
+    for pe, of_encoding in sorted(curves.groupby("pe"), key=lambda each: each[0] not in first):
         charts: dict[str, dict[str, Any]] = {}
-        with SummaryWriter(directory / "means" / str(pe)) as writer:
+        name = "no_encoding" if pe == "none" else str(pe)
+        with SummaryWriter(directory / "means" / name) as writer:
             for task, rows in of_encoding.groupby("task"):
                 for metric in SHOWN:
+                    tags = [f"{metric.name}/validation/{task}"]
                     # A band's ends begin with another word, so as to have no charts on top.
-                    tags = [f"{task}/{metric.name}"]
                     tags += [f"z_interval/{task}/{metric.name}_{end}" for end in ("low", "high")]
                     charts.setdefault(str(task), {})[metric.name] = ["Margin", tags]
                     for step, values in rows.groupby("step")[metric.name]:
                         point = estimate(values)
                         ends = point.within(metric.top) if point.n > 1 else (point.mean, point.mean)
                         for tag, value in zip(tags, (point.mean, *ends), strict=True):
-                            writer.add_scalar(tag, value, step)
+                            add_scalar(writer, tag, value, cast(int, step))
             writer.add_custom_scalars(charts)

@@ -31,7 +31,7 @@ from wawa_transformer.lab.conditions import (
     WithinTraining,
 )
 from wawa_transformer.lab.intervals import CONFIDENCE
-from wawa_transformer.lab.language import Words, in_both, joined, listed, say
+from wawa_transformer.lab.language import Words, encoding_name, in_both, joined, listed, say
 
 FEW = 4  # so many names are written out
 AXES = ("task", "pair", "encoding")
@@ -120,8 +120,6 @@ class Rule:
                     f"study.rule.measures.{name}={relevant} must be at least 0 and finite: the "
                     f"smallest difference that matters."
                 )
-        if not given["claim"].strip():
-            raise UserError("study.rule.claim is empty; say what is supported or refuted.")
         conditions = {
             key: [build(entry, f"study.rule.{key}[{i}]") for i, entry in enumerate(given[key])]
             for key in ("supported", "refuted")
@@ -173,30 +171,20 @@ class Rule:
             for i, each in enumerate(getattr(self, key))
         ]
         own = {each.axis for _, each in places if not each.given()}
-        for word in self.each:
-            if word != "task" and word not in own:
-                raise UserError(
-                    f"study.rule.each={word} judges every {word} by itself, and no condition "
-                    f"asks of more than the {word}s that it names."
-                )
-        if against is not None and "pair" not in own:
+        for word in {*self.each, *(["pair"] if against else [])} - {"task"} - own:
             raise UserError(
-                f"study.rule.against={against} compares nothing: every condition names its pairs."
+                f"study.rule is of every {word}, and each of its conditions names its own; leave "
+                f"study.rule.each or study.rule.against out."
             )
         if "pair" in own and not self.pairs:
             raise Misfit(
                 "study.rule compares pairs, and there are none; name them in study.pairs, or "
                 "name study.rule.against."
             )
-        reading = any(each.compares for _, each in places)
-        if reading and not self.measures:
+        if not self.measures and any(each.compares for _, each in places):
             raise UserError(
                 f"study.rule.measures is empty; name what is compared, of {', '.join(MEASURES)}, "
                 f"and the smallest difference that matters: {{exact_match: 0.01}}."
-            )
-        if self.measures and not reading:
-            raise UserError(
-                "study.rule.measures is given, and no condition reads it; leave it out."
             )
         for key, each in places:
             self.check_condition(key, each)
@@ -204,6 +192,9 @@ class Rule:
             raise Misfit(
                 "study.rule asks for intervals over seeds, and study.seeds names fewer than two."
             )
+        for key, each in places:
+            if isinstance(each, AtLeast) and (each.seeds or 0) > seeds:
+                raise Misfit(f"{key}.seeds={each.seeds}, and study.seeds names {seeds}; lower it.")
         self.check_floors()
 
     def check_floors(self) -> None:
@@ -238,13 +229,11 @@ class Rule:
         encodings = list(itertools.chain(*pairs)) if pairs else subjects
         alike = [frozenset(pair) for pair in pairs] if pairs else subjects
         for word, names in (("task", each.tasks), (each.axis, alike)):
-            if names and word in self.each:
+            if names and word in self.each or len(set(names)) < len(names):
                 raise UserError(
-                    f"{key} names its {word}s, and study.rule.each judges every {word} by "
-                    f"itself; leave one out."
+                    f"{key} names one {word} twice, or it names its {word}s where "
+                    f"study.rule.each judges every {word} by itself; leave one out."
                 )
-            if len(set(names)) < len(names):
-                raise UserError(f"{key} names one {word} twice.")
         for names, known in ((each.tasks, self.tasks), (encodings, self.encodings)):
             if missing := sorted(set(names) - set(known)):
                 raise Misfit(not_trained(key, missing, known))
@@ -312,8 +301,6 @@ class Rule:
             if least
             else say(f"at most {most}", f"至多 {most}")
         )
-        if least and most < times:
-            number += say(f" and at most {most}", f"、至多 {most}")
         if len(tasks) == 1:
             return say(f"{number} of {who} {telling}{on}", f"{who}中{number} 个{on}{telling}")
         return say(
@@ -367,14 +354,14 @@ class Rule:
         supported = joined(self.asked(each) for each in self.supported)
         refuted = say(", or ", "，或 ").join(self.asked(each) for each in self.refuted)
         said = [
-            say(f"Supported where: {supported}.", f"以下情形成立：{supported}。"),
-            say(f"Refuted where: {refuted}.", f"以下情形被否定：{refuted}。"),
-            say("Else unclear.", "否则未定。"),
+            say(f"Supported if: {supported}.", f"以下情形成立：{supported}。"),
+            say(f"Refuted if: {refuted}.", f"以下情形被否定：{refuted}。"),
+            say("Otherwise unclear.", "其余情形未定。"),
         ]
         sizes = [
             say(
-                f"{MEASURES[name].words} (from {size:g} on)",
-                f"{MEASURES[name].words}（从 {size:g} 起）",
+                f"{MEASURES[name].words} (differences from {size:g})",
+                f"{MEASURES[name].words}（相差 {size:g} 才算数）",
             )
             for name, size in self.measures.items()
         ]
@@ -421,14 +408,7 @@ def build(given: Mapping[str, Any], key: str) -> Condition:
 
 def headline(rule: Rule, outcomes: Sequence[Outcome], missing: int = 0) -> str:
     """The outcome in a sentence; ``missing`` runs make it one that is not final."""
-    parts = []
-    for verdict, words in OUTCOMES.items():
-        cases = [outcome.case for outcome in outcomes if outcome.verdict == verdict]
-        if verdict == "unclear" and FEW < len(outcomes) > len(cases) > 1:
-            parts.append(say(f"{words} for {len(cases)} others", f"其余 {len(cases)} 个{words}"))
-        elif cases:
-            parts.append(say(f"{words}{where(cases)}", f"{where(cases)}{words}"))
-    sentence = joined(parts)
+    sentence = verdicts(outcomes)
     if missing:
         runs = "run is" if missing == 1 else "runs are"
         sentence = say(
@@ -436,6 +416,20 @@ def headline(rule: Rule, outcomes: Sequence[Outcome], missing: int = 0) -> str:
             f"尚非最终结果，还缺 {missing} 次训练；{sentence}",
         )
     return say(f"{sentence[0].upper()}{sentence[1:]}: {rule.claim}.", f"{sentence}：{rule.claim}。")
+
+
+def verdicts(outcomes: Sequence[Outcome]) -> str:
+    """Each verdict and its cases: "supported on copy; unclear on sort"."""
+    parts = []
+    for verdict, words in OUTCOMES.items():
+        cases = [outcome.case for outcome in outcomes if outcome.verdict == verdict]
+        if verdict == "unclear" and FEW < len(outcomes) > len(cases) > 1:
+            parts.append(
+                say(f"{words} for {len(cases)} others", f"对其余 {len(cases)} 个，{words}")
+            )
+        elif cases:
+            parts.append(say(f"{words}{where(cases)}", f"{where(cases)}{words}"))
+    return joined(parts)
 
 
 def where(cases: Sequence[Case]) -> str:
@@ -448,15 +442,16 @@ def where(cases: Sequence[Case]) -> str:
         groups.setdefault(case.task, []).append(case.who)
     parts = []
     for task, names in groups.items():
-        who = few(names, say(str(len(names)), f"{len(names)} 个"))
-        on = say(f" on {task}", f"在 {task} 上") if task else ""
-        parts.append(say(f" for {who}{on}", f"{who}{' ' * (len(names) <= FEW)}{on}"))
-    return say(",", "，").join(parts)
+        many = say(f"{len(names)} cases", f"{len(names)} 个")
+        who = few([encoding_name(name) for name in names], many)
+        on = say(f" on {task}", f"{task} 上的 ") if task else ""
+        parts.append(say(f" for {who}{on}", f"{on}{who}"))
+    return say(",".join(parts), f"对 {'，以及 '.join(parts)}，")
 
 
 def name_of(subject: str | Pair) -> str:
     """An encoding, or a pair of them."""
-    return subject if isinstance(subject, str) else " − ".join(subject)
+    return " − ".join(map(encoding_name, [subject] if isinstance(subject, str) else subject))
 
 
 def few(names: Sequence[str], many: str) -> str:

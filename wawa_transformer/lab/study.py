@@ -15,18 +15,19 @@ import hydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
 from wawa_transformer.common.files import CONFIG_DIR, make_directory
 from wawa_transformer.common.schema import UserError, check
 from wawa_transformer.data.text import build_task
-from wawa_transformer.lab.rules import Misfit, Rule
+from wawa_transformer.lab.rules import Misfit, Rule, not_trained
 from wawa_transformer.lab.workers import train_all
 from wawa_transformer.run.cli import check_groups, explain, validate
-from wawa_transformer.run.config import Config
+from wawa_transformer.run.device import automatic_device
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train.tracking import screen
+from wawa_transformer.run.schema import Config
 
 Jobs = dict[Run, DictConfig]  # what trains each run
 
@@ -44,20 +45,37 @@ def grid(config: DictConfig) -> dict[str, list[Any]]:
     return {key: list(values) for key, values in axes.items()}
 
 
+def in_lists(overrides: list[str]) -> list[str]:
+    """The command line of a study with ``study.task=[text]`` for ``task=text``, and so pe, seed.
+
+    Without ``study`` on it, that is a study without a rule, which has the name of the task.
+
+    Raises:
+        UserError: there is such a list as well.
+    """
+    given = dict(override.split("=", 1) for override in overrides if "=" in override)
+    out = [
+        override for override in overrides if override.split("=")[0] not in ("task", "pe", "seed")
+    ]
+    for key, plural in (("task", "study.task"), ("pe", "study.pe"), ("seed", "study.seeds")):
+        if key in given:
+            if plural in given:
+                raise UserError(
+                    f"{key}={given[key]} and {plural} both choose; leave one of them out."
+                )
+            out.append(f"{plural}=[{given[key]}]")
+    if "task" in given and not {"study", "study.name"} & given.keys():
+        out += [f"study.name={given['task']}", "study.rule=null", "study.minutes=null"]
+    return out
+
+
 def list_jobs(config: DictConfig, overrides: list[str]) -> Jobs:
     """The study's runs; inside ``hydra.main``. ``overrides`` are the command line's own.
 
     Raises:
-        UserError: an override names one run, or does not suit them all, or :func:`with_seeds`.
+        UserError: an override does not suit them all, or :func:`with_seeds`.
     """
     axes = grid(config)
-    for override in overrides:
-        key = override.split("=")[0]
-        if key in axes:
-            plural = "seeds" if key == "seed" else key
-            raise UserError(
-                f"{override} names one run; a study takes a list: study.{plural}=[...]."
-            )
     if config.run_dir:
         raise UserError(
             f"run_dir={config.run_dir} is the folder of one run; a study has many: set output_dir."
@@ -84,11 +102,7 @@ def list_jobs(config: DictConfig, overrides: list[str]) -> Jobs:
         if len(set(pair)) != 2 or len(pair) != 2:
             raise UserError(f"study.pairs holds {list(pair)}; a pair is two encodings: [t5, none].")
         if missing := set(pair) - trained.keys():
-            raise UserError(
-                f"study.pairs compares {' with '.join(pair)}, and {' and '.join(sorted(missing))} "
-                f"is not trained; leave it out of study.pairs, or train it. The study's encodings "
-                f"are {', '.join(trained)}."
-            )
+            raise UserError(not_trained("study.pairs", sorted(missing), list(trained)))
     return with_seeds(axes["seed"], composed.values())
 
 
@@ -154,6 +168,8 @@ def fill(
     print(f"study {directory.name}: {words}", flush=True)
     if not missing:
         return
+    if config.trainer.device == "auto":
+        automatic_device()  # its warning would be in the workers' log alone
     for run in missing:
         run.error_file.unlink(missing_ok=True)
     log = directory / "train.log"
@@ -208,7 +224,8 @@ def train_elsewhere(config: DictConfig, overrides: list[str], log: Path, view: V
     It is the command a person could type: ``scripts/train.py -m`` with one list for each axis.
     """
     axes = [f"{key}={','.join(map(str, values))}" for key, values in grid(config).items()]
-    command = [sys.executable, str(CONFIG_DIR.parent / "scripts" / "train.py"), "-m", *overrides]
+    train = [sys.executable, str(CONFIG_DIR.parent / "scripts" / "train.py")]
+    command = [*train, "-m", *overrides, f"study.name={config.study.name}"]
     with log.open("ab") as output:
         process = subprocess.Popen(
             [*command, *axes, "progress=false"], stdout=output, stderr=subprocess.STDOUT
@@ -220,6 +237,11 @@ def train_elsewhere(config: DictConfig, overrides: list[str], log: Path, view: V
     finally:
         process.terminate()
         process.wait()
+
+
+def screen() -> Console:
+    """Where a bar moves only if it can: a notebook forces colours on what is no terminal."""
+    return Console(force_terminal=sys.stdout.isatty())
 
 
 class View:

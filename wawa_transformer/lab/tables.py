@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pandas as pd
 
 from wawa_transformer.lab.conditions import LEARNED_IN_RANGE
-from wawa_transformer.lab.profiles import improvement
 from wawa_transformer.lab.results import (
-    Pairs,
     Result,
     at_trained,
     ceiling_of,
-    compared_pairs,
     each_rests_on_new,
     named,
     reached,
@@ -96,30 +92,3 @@ def bleu_table(results: Sequence[Result]) -> pd.DataFrame:
         if result["translation"]
     ]
     return pd.DataFrame(rows)
-
-
-def improvements(
-    results: Sequence[Result], encodings: Sequence[str], declared: Pairs = ()
-) -> list[dict[str, Any]]:
-    """For each pair the probability that a run of the first scores above one of the second.
-
-    A run's score is its exact match at trained lengths; of a text BLEU, or, where nothing was
-    translated, the NLL, less being better.
-    """
-    decided = each_rests_on_new(results)
-
-    def score(result: Result) -> float:
-        if result["translation"]:
-            return float(result["translation"]["bleu"])
-        if result["train_max_length"] is None:
-            return -float(result["test"]["nll"])
-        return at_trained(result, decided[result["task"]])
-
-    scores: dict[str, dict[str, list[float]]] = {}
-    for result in results:
-        scores.setdefault(result["pe"], {}).setdefault(result["task"], []).append(score(result))
-    found = [
-        {"a": a, "b": b, "estimate": improvement(scores[a], scores[b])}
-        for a, b in compared_pairs([pe for pe in encodings if pe in scores], declared)
-    ]
-    return [each for each in found if each["estimate"]]

@@ -8,9 +8,9 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -20,6 +20,8 @@ from wawa_transformer.train.trainer import train_and_record_failure
 PATIENCE = 20.0  # seconds: a worker whose study was killed needs a step to notice and let go
 TRIES = 2
 GRACE = 60.0  # seconds for a step and a checkpoint
+# Windows has no process to fork from: there each worker imports all by itself.
+METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 # Imported once, in the process that all workers are forked from: what compare.py imports, what
 # AdamW's first step does, and pictures. None of it may touch CUDA, which does not survive a fork.
 SHARED = ("wawa_transformer.lab.tuning", "torch._dynamo", "matplotlib.backends.backend_agg")
@@ -27,6 +29,10 @@ SHARED = ("wawa_transformer.lab.tuning", "torch._dynamo", "matplotlib.backends.b
 
 def prepare_workers() -> None:
     """Start the process that workers are forked from; Ctrl-C reaches neither it nor them."""
+    if METHOD == "spawn":
+        return
+    from multiprocessing import forkserver, resource_tracker
+
     multiprocessing.set_forkserver_preload(list(SHARED))
     resource_tracker.ensure_running()  # now, since it would unblock Ctrl-C
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which those processes inherit
@@ -40,7 +46,7 @@ class Worker:
     """One process, which trains one run after the other."""
 
     def __init__(self, log: Path) -> None:
-        context = multiprocessing.get_context("forkserver")
+        context: Any = multiprocessing.get_context(METHOD)
         self.channel, theirs = context.Pipe()
         self.process = context.Process(target=work, args=(theirs, str(log)))
         self.process.start()
@@ -72,7 +78,8 @@ def work(channel: Connection, log: str) -> None:
     with open(log, "ab", buffering=0) as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    os.setsid()  # Ctrl-C reaches the study, which stops its workers, once
+    if METHOD == "forkserver":
+        os.setsid()  # Ctrl-C reaches the study, which stops its workers, once
     threading.Thread(target=follow_parent, daemon=True).start()
     try:
         while True:

@@ -5,7 +5,6 @@ Every function draws one picture; ``t(english, chinese)`` chooses the language o
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +14,6 @@ import matplotlib
 import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import Arc, FancyBboxPatch
-from matplotlib.ticker import MaxNLocator
-from plotly.offline import get_plotlyjs
-from torch import nn
 from torch.nn.functional import layer_norm
 
 from wawa_transformer.lab.language import say, speaking
@@ -28,21 +24,22 @@ from wawa_transformer.lab.plots import (
     GREEN,
     GREY,
     ORANGE,
-    PINK,
     VERMILION,
     cjk_font,
+    encoding_styles,
 )
 from wawa_transformer.positional.alibi import ALiBi
 from wawa_transformer.positional.base import EncodingContext, consecutive
 from wawa_transformer.positional.rotary import Rotary
-from wawa_transformer.positional.sinusoid_designs import SinusoidDesign, frequencies
+from wawa_transformer.positional.sinusoid_designs import frequencies
 from wawa_transformer.positional.sinusoidal import PositionalEncoding, sinusoid
 from wawa_transformer.positional.t5 import T5Buckets
 
 Words = Callable[[str, str], str]
 GALLERY: dict[str, Callable[[Words], Figure]] = {}
-# The spacings that people take for the paper's; the others are drawn nowhere.
-COLOURS = {"geometric": BLUE, "linear": ORANGE, "exponential": GREEN, "textbook": PINK}
+# The spacings that people take for the paper's, as the encodings that have them.
+SPACINGS = {"geometric": "sinusoidal"} | {n: n for n in ("linear", "exponential", "textbook")}
+COLOURS = {name: encoding_styles([pe])[pe]["color"] for name, pe in SPACINGS.items()}
 CHINESE = {"geometric": "几何", "linear": "线性", "exponential": "exp(−i)", "textbook": "教科书"}
 
 
@@ -80,13 +77,13 @@ def write_explorer(path: Path) -> None:
     """Write ``explore.html``, the interactive page: one file that needs no network."""
     colours = [BLUE, ORANGE, GREEN, VERMILION]
     templates = Path(__file__).parent / "templates"
-    write_page(path, templates, plotly=get_plotlyjs(), spacings=list(COLOURS), colours=colours)
+    write_page(path, templates, spacings=list(COLOURS), colours=colours)
 
 
-def canvas(width: float, height: float, columns: int = 1, rows: int = 1) -> tuple[Figure, list]:
-    """A figure and its axes, row by row."""
+def canvas(width: float, height: float, columns: int = 1) -> tuple[Figure, list]:
+    """A figure and its axes, side by side."""
     figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+    return figure, list(figure.subplots(1, columns, squeeze=False).flat)
 
 
 @picture
@@ -102,26 +99,6 @@ def table(t: Words) -> Figure:
     axes.set_title(t("The table: fast on the left, slow on the right",
                      "编码表：左边变化快，右边变化慢"))  # fmt: skip
     figure.colorbar(image, label=t("value", "数值"))
-    return figure
-
-
-@picture
-def curves(t: Words) -> Figure:
-    """Single dimensions along the positions."""
-    figure, [axes] = canvas(8, 3.6)
-    rows = PositionalEncoding(64, max_len=101).pe[0]
-    for i, colour in zip((0, 8, 16, 24, 40), (BLUE, ORANGE, GREEN, VERMILION, PINK), strict=True):
-        wave = 2 * math.pi / float(frequencies(64)[0][i // 2])
-        words = t(f"dimension {i}, wavelength {wave:.0f}", f"第 {i} 维，波长 {wave:.0f}")
-        axes.plot(rows[:, i], color=colour, label=words)
-    axes.plot(
-        rows[:, 1], color=BLUE, linestyle=":", label=t("dimension 1: its cosine", "第 1 维：余弦")
-    )
-    axes.set_xlabel(t("position", "位置"))
-    axes.set_ylabel(t("value", "数值"))
-    axes.set_title(t("Each pair of dimensions is a clock with its own speed (d_model = 64)",
-                     "每一对维度是一座快慢不同的钟（d_model = 64）"))  # fmt: skip
-    figure.legend(loc="outside right center", frameon=False)
     return figure
 
 
@@ -149,28 +126,6 @@ def spacings(t: Words) -> Figure:
 
 
 @picture
-def wavelengths(t: Words) -> Figure:
-    """How many pairs complete a turn within a sequence."""
-    figure, [axes] = canvas(8, 3.8)
-    waves = 2 * math.pi / frequencies(128)[0]
-    axes.bar(range(64), waves, color=BLUE, width=0.8)
-    axes.set_yscale("log")
-    for length in (10, 100, 1000):
-        turned = int((waves <= length).sum())
-        axes.axhline(length, color=VERMILION, linewidth=1)
-        words = t(f"in {length} positions\n{turned} of 64 come round",
-                  f"{length} 个位置之内\n64 对中 {turned} 对转满一圈")  # fmt: skip
-        axes.text(1.01, length, words, color=VERMILION, va="center",
-                  transform=axes.get_yaxis_transform())  # fmt: skip
-    axes.set_xlabel(t("pair of dimensions (d_model = 128)", "维度对（d_model = 128）"))
-    axes.set_ylabel(t("wavelength (positions)", "波长（位置数）"))
-    axes.set_title(
-        t("Most pairs never come round within a sentence", "多数维度在一句话里转不满一圈")
-    )
-    return figure
-
-
-@picture
 def similarity(t: Words) -> Figure:
     """Cosine similarity against distance, with the first rebound."""
     figure, [axes] = canvas(8, 3.8)
@@ -187,23 +142,6 @@ def similarity(t: Words) -> Figure:
     axes.set_title(t("Similarity depends on distance alone, and does not fall steadily",
                      "相似度只取决于距离，但并非一路下降"))  # fmt: skip
     axes.legend(frameon=False)
-    return figure
-
-
-@picture
-def gram(t: Words) -> Figure:
-    """Products of all pairs of positions: constant along diagonals, or not."""
-    figure, both = canvas(9, 4.2, columns=2)
-    for axes, name in zip(both, ("geometric", "textbook"), strict=True):
-        rows = SinusoidDesign(64, max_len=60, spacing=name).pe[0].double()
-        image = axes.imshow(rows @ rows.T, cmap="viridis", vmin=0, vmax=38)
-        axes.set_xlabel(t("position", "位置"))
-        axes.set_ylabel(t("position", "位置"))
-    both[0].set_title(
-        t("the paper's: every diagonal is one number", "原论文：每条对角线是同一个数")
-    )
-    both[1].set_title(t("cosine exponent (2i+1)/d: it is not", "余弦指数 (2i+1)/d：不再如此"))
-    figure.colorbar(image, ax=both, label=t("dot product", "点积"))
     return figure
 
 
@@ -248,98 +186,110 @@ def attempts(t: Words) -> Figure:
 
 @picture
 def scores(t: Words) -> Figure:
-    """What four encodings do to the score of a query and a key."""
-    figure, panels = canvas(13, 3.4, columns=4)
-    place, at = EncodingContext(64, 8), consecutive(40)
-    signed: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -1, "vmax": 1}
-    plain: dict[str, Any] = {"cmap": "cividis"}
-    ones = torch.ones(1, 1, 40, 64)
-    turned = Rotary(EncodingContext(64, 1)).turn(ones, at)[0, 0]
-    draw = torch.Generator().manual_seed(0)
-    query, key = torch.randn(64, generator=draw), torch.randn(2 * 8 + 1, 64, generator=draw)
-    distance = torch.arange(40)[None, :] - torch.arange(40)[:, None]
-    added = (key @ query / 64)[distance.clamp(-8, 8) + 8]
+    """What four encodings add to the score of a query and a key."""
+    figure, panels = canvas(13, 3.8, columns=4)
+    at, equal = consecutive(40), torch.full((1, 1, 40, 64), 0.5**0.5)  # of score 4
+    turned = Rotary(EncodingContext(64, 1)).turn(equal, at)[0, 0]
+    distance = torch.arange(40) - torch.arange(40)[:, None]
+    drawn = torch.randn(32, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        penalty = ALiBi(place).bias(ones, ones, at, at)[0, 0]
-        bucket = T5Buckets(place).bucket(distance)
-    for axes, name, values, look in zip(
+        penalty = ALiBi(EncodingContext(64, 8)).bias(equal, equal, at, at)[0, 3]
+        bucket = T5Buckets(EncodingContext(64, 8)).bucket(distance)
+    for axes, name, values in zip(
         panels,
         (
-            t("shaw: added to one query,\nclipped at 8", "shaw：给一个查询\n加上的数，截断到 8"),
-            t(
-                "rotary: share of the score\nof two equal vectors",
-                "rotary：两个相同向量\n的分数还剩多少",
-            ),
-            t("ALiBi: added, head 1 of 8", "ALiBi：加上的数，8 个头的第 1 个"),
-            t("T5: the bucket, of 32", "T5：32 个桶中的哪一个"),
+            t("rotary: two equal vectors,\nscore 4 at distance 0",
+              "rotary：两个相同向量，\n距离为 0 时分数为 4"),
+            t("ALiBi: head 4 of 8,\n−1/16 for each position",
+              "ALiBi：8 个头的第 4 个，\n每个位置 −1/16"),
+            t("T5: a number for each of 32 buckets,\nhere drawn at random",
+              "T5：32 个桶各一个数，\n这里随机抽取"),
+            t("Shaw: a number for each distance to 8,\nhere of one random query",
+              "Shaw：到 8 为止每个距离一个数，\n这里取一个随机的查询"),
         ),
-        (added, turned @ turned.T / 64, penalty, bucket),
-        (signed | {"vmin": -0.5, "vmax": 0.5}, signed, plain, plain),
+        (turned @ turned.T / 8 - 4, penalty, drawn[bucket], drawn[8 + distance.clamp(-8, 8)]),
         strict=True,
-    ):
-        image = axes.imshow(values, **look)
+    ):  # fmt: skip
+        image = axes.imshow(values, cmap="RdBu_r", vmin=-4, vmax=4)
         axes.set_title(name, fontsize=10)
-        axes.set_xlabel(t("key", "键"))
-        figure.colorbar(image, ax=axes, shrink=0.8)
-    panels[0].set_ylabel(t("query", "查询"))
+        axes.set_xlabel(t("position of the key", "键的位置"))
+    panels[0].set_ylabel(t("position of the query", "查询的位置"))
+    words = t("added to the score", "加到分数上的数")
+    figure.colorbar(image, ax=panels, label=words, shrink=0.8)
     return figure
 
 
 @picture
 def model(t: Words) -> Figure:
-    """What goes where in an encoder-decoder, and the three places where positions enter."""
-    figure, [axes] = canvas(9.5, 6)
-    axes.set_xlim(0, 11)
-    axes.set_ylim(0, 10)
+    """The model, sublayer by sublayer, and the three places where positions enter."""
+    figure, [axes] = canvas(9.5, 9.2)
+    axes.set(xlim=(0, 12), ylim=(0, 12.6))
     axes.axis("off")
-    width, door = 3.0, VERMILION
+    left, middle, right, door = 2.4, 6.0, 9.6, VERMILION
 
-    def box(x: float, y: float, words: str, colour: str = BLUE, wide: float = width) -> None:
-        edge = FancyBboxPatch(
-            (x - wide / 2, y - 0.35), wide, 0.7, boxstyle="round,pad=0.05",
-            facecolor=colour + "22", edgecolor=colour,
-        )  # fmt: skip
-        axes.add_patch(edge)
+    def box(x: float, y: float, words: str, colour: str = GREY) -> None:
+        look: dict[str, Any] = {"facecolor": colour + "22", "edgecolor": colour}
+        look["boxstyle"] = "round,pad=0.05"
+        axes.add_patch(FancyBboxPatch((x - 1.4, y - 0.22), 2.8, 0.44, **look))
         axes.text(x, y, words, ha="center", va="center", fontsize=10)
 
-    def arrow(start: tuple[float, float], end: tuple[float, float], colour: str = BLACK) -> None:
+    def arrow(*path: tuple[float, float], colour: str = BLACK) -> None:
+        axes.plot(*zip(*path, strict=True), color=colour, linewidth=1)
         look = {"arrowstyle": "->", "color": colour}
-        axes.annotate("", xytext=start, xy=end, arrowprops=look)
+        axes.annotate("", xytext=path[-2], xy=path[-1], arrowprops=look)
 
-    left, middle, right = 2.0, 5.5, 9.0
-    columns = {
-        left: [
-            (0.9, t("source words", "输入的词"), GREY),
-            (2.4, t("embedding × √d", "词嵌入 × √d"), BLUE),
-            (4.4, t("self-attention", "自注意力"), GREEN),
-            (6.2, t("feed-forward", "前馈层"), BLUE),
-            (7.9, t("memory", "memory（编码结果）"), GREY),
-        ],
-        right: [
-            (0.9, t("answer so far", "已写的答案"), GREY),
-            (2.4, t("embedding × √d", "词嵌入 × √d"), BLUE),
-            (4.0, t("causal self-attention", "因果自注意力"), GREEN),
-            (5.6, t("cross-attention", "交叉注意力"), GREEN),
-            (7.2, t("feed-forward", "前馈层"), BLUE),
-            (8.6, t("output, softmax: the next word", "输出、softmax：下一个词"), GREY),
-        ],
-    }
-    for x, boxes in columns.items():
-        for y, words, colour in boxes:
-            box(x, y, words, colour)
-        for (low, *_), (high, *_) in itertools.pairwise(boxes):
-            arrow((x, low + 0.42), (x, high - 0.42))
-    arrow((left + 1.6, 7.9), (right - 1.6, 5.6))
-    added = t("1  added: sinusoid, learned", "1  相加：正弦、学习的表")
-    inside = t("2  turned: rotary\n", "2  旋转：rotary\n")
-    inside += t("3  a bias: ALiBi, T5, Shaw", "3  偏置：ALiBi、T5、Shaw")
-    for y, words in ((3.1, added), (4.2, inside)):
-        axes.text(middle, y, words, ha="center", va="center", color=door, fontsize=9)
-    for x, side in ((left, 1), (right, -1)):
-        arrow((middle - side * 1.4, 3.1), (x + side * 0.1, 3.1), door)
-        arrow((middle - side * 1.2, 4.2), (x + side * 1.6, 4.2), door)
-    axes.text(left, 9.2, t("encoder, N layers", "编码器，N 层"), ha="center", fontsize=12)
-    axes.text(right, 9.6, t("decoder, N layers", "解码器，N 层"), ha="center", fontsize=12)
+    def plus(x: float, y: float, colour: str = BLACK) -> None:
+        look = {"boxstyle": "circle,pad=0.1", "facecolor": "white", "edgecolor": colour}
+        axes.text(x, y, "+", ha="center", va="center", color=colour, bbox=look, zorder=3)
+
+    attention = t("self-attention", "自注意力"), GREEN
+    causal = t("causal self-attention", "因果自注意力"), GREEN
+    cross = t("cross-attention", "交叉注意力"), GREEN
+    forward = t("feed-forward", "前馈网络"), BLUE
+    norm = t("layer norm", "层归一化")
+    for x, side, name, read, sublayers, above in (
+        (left, -1, t("encoder", "编码器"), t("source words", "输入的词"),
+         (attention, forward), (norm, t("memory", "memory（编码结果）"))),
+        (right, 1, t("decoder", "解码器"), t("answer so far", "已写的答案"),
+         (causal, cross, forward), (norm, t("linear, softmax", "线性层、softmax"),
+                                    t("the next word", "下一个词"))),
+    ):  # fmt: skip
+        box(x, 0.3, read)
+        box(x, 1.1, t("embedding × √d", "词嵌入 × √d"), BLUE)
+        plus(x, 1.85, door)
+        arrow((x, 0.57), (x, 0.83))
+        arrow((x, 1.37), (x, 2.83))
+        y = 2.3
+        for words, colour in sublayers:  # the residual connection leads around norm and layer
+            box(x, y + 0.8, norm)
+            box(x, y + 1.55, words, colour)
+            arrow((x, y + 1.07), (x, y + 1.28))
+            arrow((x, y + 1.82), (x, y + 3.03))
+            around = x + side * 1.75
+            arrow((x, y + 0.25), (around, y + 0.25), (around, y + 2.2), (x + side * 0.2, y + 2.2))
+            plus(x, y + 2.2)
+            y += 2.5
+        frame: dict[str, Any] = {"facecolor": "none", "edgecolor": GREY, "linestyle": "--"}
+        axes.add_patch(FancyBboxPatch((x - 1.9, 2.4), 3.8, y - 2.35, **frame))
+        axes.text(x - side * 1.8, y - 0.3, t(f"{name},\nN layers", f"{name}，\nN 层"), va="center",
+                  ha="right" if side < 0 else "left")  # fmt: skip
+        for words in above:
+            box(x, y + 0.8, words)
+            y += 0.8
+            arrow((x, y - 0.53), (x, y - 0.27)) if words != norm else None
+    arrow((left + 1.45, 8.9), (middle - 0.8, 8.9), (middle - 0.8, 6.35), (right - 1.45, 6.35))
+    for y, words, ends in (
+        (1.85, t("1  added:\nsinusoid, learned", "1  相加：\n正弦、可学习的表"),
+         ((left + 0.2, 1.85), (right - 0.2, 1.85))),
+        (3.85, t("2  queries and keys\nturned: rotary\n3  added to the scores:\nALiBi, T5, Shaw",
+                 "2  旋转查询和键：\nrotary\n3  加到分数上：\nALiBi、T5、Shaw"),
+         ((left + 1.45, 3.85), (right - 1.45, 3.85))),
+        (5.6, t("2, 3  in cross-attention\nwhere asked for:\npe=shaw_cross, …",
+                "2、3  交叉注意力里可选：\npe=shaw_cross 等"), ((right - 1.45, 6.15),)),
+    ):  # fmt: skip
+        axes.text(middle, y, words, ha="center", va="center", color=door, fontsize=8.5)
+        for end in ends:
+            arrow((middle + (1.05 if end[0] > middle else -1.05), y), end, colour=door)
     return figure
 
 
@@ -402,52 +352,4 @@ def precision(t: Words) -> Figure:
     axes.set_title(t("Exp or power is all one; form the angles in float64 (d_model = 512)",
                      "exp 与幂没有差别；角度要用 float64 计算（d_model = 512）"))  # fmt: skip
     figure.legend(loc="outside right center", frameon=False)
-    return figure
-
-
-@picture
-def distances(t: Words) -> Figure:
-    """How far two encodings are from each other, by the design of the table."""
-    figure, [axes] = canvas(8, 4)
-    apart = torch.arange(1, 301)
-    for name in COLOURS:
-        rows = SinusoidDesign(64, max_len=1200, spacing=name).pe[0].double()
-        gaps = [(rows[k:] - rows[:-k]).norm(dim=1) for k in apart.tolist()]
-        middle = [float(gap.median()) for gap in gaps]
-        words = t(name, CHINESE[name])
-        axes.plot(apart, middle, color=COLOURS[name], label=words)
-        axes.fill_between(apart, [float(g.min()) for g in gaps], [float(g.max()) for g in gaps],
-                          color=COLOURS[name], alpha=0.2, linewidth=0)  # fmt: skip
-    axes.set_ylim(0, None)
-    axes.set_xlabel(t("positions apart", "相隔位置数"))
-    axes.set_ylabel(t("distance of the encodings", "编码之间的距离"))
-    axes.set_title(t("Only the textbook variant depends on where one stands (band: least to most)",
-                     "只有教科书写法与所处位置有关（色带：最小到最大）"))  # fmt: skip
-    axes.legend(frameon=False, ncols=4, loc="lower right")
-    return figure
-
-
-@picture
-def dropout(t: Words) -> Figure:
-    """The sum of words and positions before and after dropout."""
-    figure, panels = canvas(10, 3.6, columns=3)
-    torch.manual_seed(0)
-    total = torch.randn(20, 32) + PositionalEncoding(32, max_len=20).pe[0]
-    dropped = nn.Dropout(0.1)(total)
-    for axes, values, title in (
-        (panels[0], total, t("word + position", "词向量 + 位置编码")),
-        (panels[1], dropped, t("after dropout 0.1, training", "dropout 0.1 之后（训练）")),
-        (panels[2], torch.where(dropped == 0, torch.nan, dropped / total),
-         t("what became of each number", "每个数的变化")),
-    ):  # fmt: skip
-        ratio = axes is panels[2]
-        image = axes.imshow(values, aspect="auto", cmap="cividis" if ratio else "RdBu_r",
-                            vmin=1 if ratio else -3, vmax=1.2 if ratio else 3,
-                            interpolation="nearest")  # fmt: skip
-        axes.set_title(title)
-        axes.set_xlabel(t("dimension", "维度"))
-        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-        figure.colorbar(image, ax=axes, label=t("factor (blank: set to 0)", "倍数（空白：变为 0）")
-                        if ratio else t("value", "数值"))  # fmt: skip
-    panels[0].set_ylabel(t("position", "位置"))
     return figure

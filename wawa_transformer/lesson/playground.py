@@ -72,40 +72,32 @@ def portable(run: Run) -> dict[str, Any]:
     """
     model, tokenizer, config = load_model(run)
     task, kind = build_task(config), config.pe.kind
-    if not isinstance(task, SequenceTask) or task.kind not in TASKS:
-        raise UserError(
-            f"{run.directory} is of task={config.task.kind}; the page knows {', '.join(TASKS)}."
-        )
-    if kind not in READS:
-        raise UserError(f"{run.directory} has pe={kind}; the page knows {', '.join(READS)}.")
     settings = encoding_settings(config)
     default = encoding_settings(OmegaConf.create({"pe": {"kind": kind}}))
-    odd = [key for key in settings if key not in READS[kind] and settings[key] != default[key]]
-    odd = [f"pe.{key}" for key in odd]
+    read, count = READS.get(kind, ()), sum(each.numel() for each in model.parameters())
+    odd = [f"pe.{key}" for key in settings if key not in read and settings[key] != default[key]]
     for key, usual in (
         ("norm", "pre"), ("activation", "relu"), ("embedding_scale", "token_up"),
-        ("share_layers", False),
+        ("share_layers", False), ("encoder_mask", "full"),
     ):  # fmt: skip
         odd += [f"model.{key}"] if config.model[key] != usual else []
-    odd += ["pe.cross"] if model.cross_position is not None else []
-    odd += ["position ids of its own"] if model.position_ids != PositionIds() else []
+    for what, unknown in (
+        (f"task={config.task.kind}", task.kind not in TASKS),
+        (f"pe={kind}", kind not in READS),
+        ("pe.cross", model.cross_position is not None),
+        ("position ids of its own", model.position_ids != PositionIds()),
+        (f"{model.max_positions} positions", (model.max_positions or POSITIONS) < POSITIONS),
+        (f"{count:,} parameters", count > MOST),
+    ):
+        odd += [what] if unknown else []
     if odd:
         raise UserError(
-            f"{run.directory} was trained with {', '.join(odd)}, for which the page has no code; "
-            f"leave it out."
+            f"{run.directory} was trained with {', '.join(odd)}, for which the page has no code or "
+            f"no room; it shows {', '.join(TASKS)} with {', '.join(READS)}, {POSITIONS} positions "
+            f"or more and at most {MOST:,} parameters."
         )
-    if model.max_positions is not None and model.max_positions < POSITIONS:
-        raise UserError(
-            f"{run.directory} has a table of pe.max_len={model.max_positions}; the page asks for "
-            f"{POSITIONS} positions: train with more."
-        )
+    assert isinstance(task, SequenceTask)
     tensors = {name: tensor.detach() for name, tensor in model.state_dict().items()}
-    count = sum(tensor.numel() for tensor in tensors.values())
-    if count > MOST:
-        raise UserError(
-            f"{run.directory} has {count:,} parameters, and a page should carry {MOST:,} of a "
-            f"model; train a smaller one, such as model.d_model=32 model.d_ff=64."
-        )
     if kind == "learned":  # the rest of the table is never asked for
         for side in ("src", "tgt"):
             name = f"{side}_position.table"

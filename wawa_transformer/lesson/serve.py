@@ -15,7 +15,6 @@ from werkzeug.serving import WSGIRequestHandler
 from werkzeug.wrappers import Request, Response
 
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.data.text import has_surrogate
 from wawa_transformer.decode.strategies import DecodingStrategy
 from wawa_transformer.decode.translation import hypotheses, read, unknown
 from wawa_transformer.model.transformer import Transformer
@@ -65,20 +64,16 @@ class Served:
             raise UserError(f"{tokens:,} tokens; a sentence has at most {MAX_TOKENS} on this page.")
         evaluation.check_lengths(self.model, sources.sizes)
         [[best, *_]] = hypotheses(self.model, self.tokenizer, sources, method)
-        cross = cross_attention(self.model, sources[0], best.ids)  # (H,T,S)
+        cross, target, source = cross_attention(self.model, self.tokenizer, sources[0], best.ids)
         return {
             "name": str(self.run),
             "text": best.text,
             "score": round(best.score, 4),
-            "source": [self.piece(i) for i in sources[0].tolist()],
-            "target": [self.piece(i) for i in best.ids],
+            "source": source,
+            "target": target,
             "unknown": unknown(self.tokenizer, text),
             "attention": [[[round(w, 4) for w in row] for row in head] for head in cross.tolist()],
         }
-
-    def piece(self, id: int) -> str:
-        """One id as text: a byte-level piece is shown as it reads, a special one by its name."""
-        return self.tokenizer.decode([id], skip_special_tokens=False)
 
 
 def application(
@@ -100,17 +95,12 @@ def application(
         if request.mimetype != "application/json":
             raise BadRequest("send JSON")
         try:
-            asked = request.get_json()
-        except RecursionError:  # brackets in brackets
-            raise BadRequest("send JSON") from None
-        text = asked.get("text") if isinstance(asked, dict) else None
-        if not isinstance(text, str):
-            raise BadRequest('send {"text": "a sentence"}')
-        text = " ".join(text.split())
+            text = " ".join(request.get_json()["text"].split())
+            text.encode()  # which half of a UTF-16 character has not
+        except (RecursionError, ValueError, TypeError, KeyError, AttributeError):
+            raise BadRequest('send {"text": "a sentence"}') from None
         if len(text) > MAX_CHARACTERS:
             raise BadRequest(f"{len(text):,} characters; a sentence has at most {MAX_CHARACTERS:,}")
-        if has_surrogate(text):
-            raise BadRequest("half of a UTF-16 character is no text")
         if not waiting.acquire(blocking=False):
             raise ServiceUnavailable("busy; try again in a moment")
         try:

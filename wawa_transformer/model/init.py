@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from torch import nn
 
+from wawa_transformer.common.limits import check_number
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.positional.base import Encoding
 
@@ -18,6 +19,7 @@ def initialise(model: nn.Module, seed: int) -> None:
     times sqrt(D) they have unit variance, as large as the encoding; N(0, 1) would drown it.
     Matrices are Xavier-uniform (Glorot and Bengio 2010), biases zero.
     """
+    check_number("seed", seed, -(2**63), 2**63 - 1)
 
     def generator_for(module: str, name: str) -> torch.Generator:
         return torch.Generator().manual_seed(seed_for(seed, f"{module}.{name}"))

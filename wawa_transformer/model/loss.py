@@ -8,23 +8,17 @@ from torch import Tensor
 from wawa_transformer.common.special_ids import PAD
 
 
-def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Summed over the real tokens, in nats: ``logits (B,T,V)`` against ``targets (B,T)``.
-
-    Smoothing mixes the target with a uniform distribution (Szegedy et al. 2016, section 7).
-    """
-    return F.cross_entropy(
-        logits.float().flatten(0, 1),  # (B,T,V) -> (B*T,V)
-        targets.flatten(),
-        ignore_index=PAD,
-        reduction="sum",
-        label_smoothing=label_smoothing,
-    )
-
-
 def loss_and_nll(
     logits: Tensor, targets: Tensor, label_smoothing: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """:func:`cross_entropy` with smoothing, and without it; the second has no gradient."""
-    loss = cross_entropy(logits, targets, label_smoothing)
-    return loss, cross_entropy(logits.detach(), targets) if label_smoothing else loss.detach()
+    """Cross-entropy with smoothing, and without smoothing and gradient; in nats.
+
+    Summed over the real tokens: ``logits (B,T,V)`` against ``targets (B,T)``. Smoothing mixes the
+    target with a uniform distribution (Szegedy et al. 2016, section 7).
+    """
+    log_p = logits.float().log_softmax(dim=-1)  # (B,T,V)
+    nll = F.nll_loss(log_p.flatten(0, 1), targets.flatten(), ignore_index=PAD, reduction="sum")
+    if not label_smoothing:
+        return nll, nll.detach()
+    uniform = -log_p.mean(dim=-1).masked_fill(targets == PAD, 0.0).sum()
+    return (1 - label_smoothing) * nll + label_smoothing * uniform, nll.detach()

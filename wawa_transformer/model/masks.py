@@ -19,6 +19,12 @@ def causal_mask(length: int, offset: int = 0, device: torch.device | None = None
     return ones.tril(diagonal=offset)
 
 
+def encoder_mask(ids: Tensor, kind: str) -> Tensor:
+    """What the encoder's queries may see of ``ids (B,S)``; ``(B,1,1,S)``, causal ``(B,1,S,S)``."""
+    mask = padding_mask(ids)
+    return mask if kind == "full" else mask & causal_mask(ids.size(1), device=ids.device)
+
+
 def check_mask(name: str, mask: Tensor, shape: tuple[int, int, int, int]) -> Tensor:
     """A caller's mask as booleans of four dimensions that broadcast to ``shape (B,H,Q,K)``.
 

@@ -8,21 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wawa_transformer.common.limits import MAX_WIDTH, check_choice, check_number
+from wawa_transformer.common import limits
 from wawa_transformer.model.attention import AttentionPosition
 from wawa_transformer.model.init import initialise
 from wawa_transformer.model.kv_cache import KeyValueCache
 from wawa_transformer.model.layers import DecoderLayer, EncoderLayer
 from wawa_transformer.model.loss import loss_and_nll
-from wawa_transformer.model.masks import causal_mask, check_mask, padding_mask
+from wawa_transformer.model.masks import causal_mask, check_mask, encoder_mask, padding_mask
 from wawa_transformer.positional import build_cross_encoding, build_encoding
 from wawa_transformer.positional.base import ROLES, Encoding, EncodingContext, Positions
 from wawa_transformer.positional.position_ids import BatchPositions, PositionIds
-
-MAX_VOCAB_SIZE, MAX_LAYERS = 1_000_000, 256
-NORMS = ("pre", "post")
-ACTIVATIONS = ("relu", "gelu")
-EMBEDDING_SCALES = ("token_up", "position_down")
 
 
 class Transformer(nn.Module):
@@ -35,20 +30,17 @@ class Transformer(nn.Module):
         norm: ``pre`` (with a final norm in encoder and decoder) or ``post``.
         activation: ``relu`` or ``gelu``.
         embedding_scale: ``token_up`` multiplies token embeddings by sqrt(D) (section 3.4);
-            ``position_down`` divides what the encoding adds by sqrt(D) instead: the same sum,
-            sqrt(D) times smaller (Csordás et al. 2021, section 3).
-        tie_embeddings: one matrix for both embeddings and the output (section 3.4); needs equal
-            vocabularies.
-        share_layers: one layer's parameters serve all layers of a stack (the Universal Transformer
-            of Dehghani et al. 2019, without its halting).
+            ``position_down`` divides what the encoding adds instead (Csordás et al. 2021).
+        tie_embeddings: one matrix for both embeddings, of equal vocabularies, and the output.
+        share_layers: one layer for all of a stack (Universal Transformer, Dehghani et al. 2019).
+        encoder_mask: ``full``, or ``causal``: a source token sees none after it, as in a decoder.
         pe: the positional encoding, a key of ``positional.base.ENCODINGS``; ``pe_settings`` are its
             own keyword arguments. Encoder and decoder own one each.
         cross: the encoding of cross-attention: ``none``, as in the papers; ``same``, one more of
             ``pe``; or the name of another relative encoding.
         position_ids: the ids that tokens get as positions; by default 0, 1, 2, …
         seed: starting values. Each parameter is drawn from a generator seeded by (seed, name), so
-            two models start with the same values in every parameter they share. Without a seed,
-            one is drawn from torch's global generator.
+            two models share the values of shared parameters. Without: torch's global generator.
 
     Raises:
         ValueError: ``d_model`` not divisible by ``num_heads``, a size or ``dropout`` outside its
@@ -71,6 +63,7 @@ class Transformer(nn.Module):
         tie_embeddings: bool = False,
         embedding_scale: str = "token_up",
         share_layers: bool = False,
+        encoder_mask: str = "full",
         pe: str = "sinusoidal",
         pe_settings: dict[str, Any] | None = None,
         cross: str = "none",
@@ -78,14 +71,15 @@ class Transformer(nn.Module):
         seed: int | None = None,
     ) -> None:
         super().__init__()
-        check_number("src_vocab_size", src_vocab_size, 1, MAX_VOCAB_SIZE)
-        check_number("tgt_vocab_size", tgt_vocab_size, 1, MAX_VOCAB_SIZE)
-        check_number("num_layers", num_layers, 1, MAX_LAYERS)
-        check_number("d_ff", d_ff, 1, MAX_WIDTH)
+        limits.check_number("src_vocab_size", src_vocab_size, 1, limits.MAX_VOCAB_SIZE)
+        limits.check_number("tgt_vocab_size", tgt_vocab_size, 1, limits.MAX_VOCAB_SIZE)
+        limits.check_number("num_layers", num_layers, 1, limits.MAX_LAYERS)
+        limits.check_number("d_ff", d_ff, 1, limits.MAX_WIDTH)
         contexts = {role: EncodingContext(d_model, num_heads, dropout, role) for role in ROLES}
-        check_choice("norm", norm, NORMS)
-        check_choice("activation", activation, ACTIVATIONS)
-        check_choice("embedding_scale", embedding_scale, EMBEDDING_SCALES)
+        limits.check_choice("norm", norm, limits.NORMS)
+        limits.check_choice("activation", activation, limits.ACTIVATIONS)
+        limits.check_choice("embedding_scale", embedding_scale, limits.EMBEDDING_SCALES)
+        limits.check_choice("encoder_mask", encoder_mask, limits.ENCODER_MASKS)
         if tie_embeddings and src_vocab_size != tgt_vocab_size:
             raise ValueError(
                 f"tie_embeddings needs equal vocabularies, got src_vocab_size={src_vocab_size} "
@@ -93,6 +87,7 @@ class Transformer(nn.Module):
             )
         self.d_model, self.num_heads, self.num_layers = d_model, num_heads, num_layers
         self.position_down = embedding_scale == "position_down"
+        self.encoder_mask = encoder_mask
 
         self.tgt_embedding = nn.Embedding(tgt_vocab_size, d_model)
         self.src_embedding = (
@@ -115,7 +110,7 @@ class Transformer(nn.Module):
         self.output = nn.Linear(d_model, tgt_vocab_size, bias=False)
         if tie_embeddings:
             self.output.weight = self.tgt_embedding.weight
-        initialise(self, seed if seed is not None else int(torch.randint(2**62, ()).item()))
+        initialise(self, seed if seed is not None else int(torch.randint(2**62, (), device="cpu")))
 
     def forward(
         self,
@@ -152,7 +147,7 @@ class Transformer(nn.Module):
         """The encoder's output ``memory (B,S,D)`` for ``src (B,S)``."""
         at = (positions or self.batch_positions(src)).source
         mask = self.checked_mask("src_mask", src_mask, src, src.size(1))
-        mask = padding_mask(src) if mask is None else mask
+        mask = encoder_mask(src, self.encoder_mask) if mask is None else mask
         x = self.embed(src, self.src_embedding, self.src_position, at)  # (B,S,D)
         position = AttentionPosition(self.src_position, at, at)
         for i in range(self.num_layers):

@@ -27,12 +27,15 @@ def build_cross_encoding(
     """The encoding of cross-attention: ``none``, the ``same`` as ``kind``, or another kind."""
     if cross == "none":
         return None
-    able = [name for name, each in ENCODINGS.items() if each.relative]
+    able = [
+        name
+        for name, each in ENCODINGS.items()
+        if each.relative or each.rotate is not Encoding.rotate
+    ]
     wanted = kind if cross == "same" else cross
     if wanted not in able:
-        what = "does not exist" if wanted not in ENCODINGS else "has no part in attention"
+        what = "does not exist" if wanted not in ENCODINGS else "is not for cross-attention"
         raise ValueError(
-            f"pe.cross={cross}: {wanted} {what}, and between target and source there is nothing "
-            f"but attention; choose none or one of {', '.join(able)}"
+            f"pe.cross={cross}: {wanted} {what}; choose none or one of {', '.join(able)}"
         )
     return build_encoding(wanted, context, settings if cross == "same" else None)

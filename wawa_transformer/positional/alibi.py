@@ -19,18 +19,18 @@ class ALiBi(RelativeEncoding, kind="alibi"):
     """
 
     content_independent = True
-    slopes: Tensor
 
     def __init__(self, context: EncodingContext, directed: bool = False) -> None:
         super().__init__(context)
-        left = torch.tensor(alibi_slopes(context.num_heads))
+        left = torch.tensor(alibi_slopes(context.num_heads), device="cpu")
         both = directed or context.role == "cross"
-        slopes = torch.stack((left, left.flip(0) if both else left))
-        self.register_buffer("slopes", slopes, persistent=False)  # (2,H): to the left, to the right
+        # No buffer, which bfloat16() would round and to_empty() lose. To the left, to the right:
+        self.slopes = torch.stack((left, left.flip(0) if both else left))  # (2,H)
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
         distance = self.all_distances(query, key)  # (R,)
-        left, right = self.slopes[..., None]  # (H,1) each
+        slopes = self.slopes.to(distance.device, non_blocking=True)
+        left, right = slopes[..., None]  # (H,1) each
         values = -torch.where(distance > 0, right, left) * distance.abs()  # (H,R)
         return self.expand_to_pairs(values[None, :, None], query, key).to(q.dtype)  # (b,H,Q,K)
 

@@ -98,6 +98,7 @@ class Encoding(nn.Module):
     max_positions: int | None = None  # the number of positions it has; None: any number
     uses_positions = True  # False if positions do not matter to it
     relative = False  # True if only differences of positions matter: rotation and bias alone
+    headwise = True  # False if a head also uses the positions of other heads
     content_independent = False  # True if the bias ignores q and k, so that all layers share it
 
     def __init_subclass__(cls, kind: str | None = None, **kwargs: Any) -> None:
@@ -109,8 +110,7 @@ class Encoding(nn.Module):
     def __init__(self, context: EncodingContext) -> None:
         super().__init__()
         self.context = context
-        # Every encoding has this dropout: switching positions off must switch nothing else off,
-        # or the ablation would measure two things at once.
+        # Every encoding has this dropout, so that the ablation switches nothing but positions off.
         self.dropout = nn.Dropout(context.dropout)
 
     @classmethod

@@ -36,11 +36,13 @@ class CoPE(Encoding, kind="cope"):
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
         left = key.ids[..., None, :] <= query.ids[..., :, None]  # (b,h,Q,K)
-        gates = (q * q.size(-1) ** -0.5 @ k.transpose(-2, -1)).float().sigmoid()  # (B,H,Q,K)
+        scores = q * q.size(-1) ** -0.5 @ k.transpose(-2, -1)  # (B,H,Q,K)
+        gates = scores.to(torch.promote_types(q.dtype, torch.float32)).sigmoid()
         passed = gates * left
-        # From the query, which is not counted, to each key, which is; to the left less than 0.
-        beyond = gates.cumsum(-1) - passed.sum(-1, keepdim=True)
-        count = torch.addcmul(passed, beyond, torch.where(left, -1.0, 1.0))
+        # Summed from the query outwards: a difference of two long sums would lose digits.
+        count = passed.flip(-1).cumsum(-1).flip(-1)
+        if not self.context.causal:
+            count = count + (gates - passed).cumsum(-1)
         rows = self.table.size(1)
         low = count.detach().floor().clamp(0, rows - 1)
         index = low.long()

@@ -34,7 +34,7 @@ class FIRE(RelativeEncoding, kind="fire"):
     ) -> None:
         super().__init__(context)
         check_number("pe.width", width, 1, MAX_POSITIONS)
-        check_number("pe.threshold", threshold, 1, MAX_POSITIONS)
+        check_number("pe.threshold", threshold, 1.0, MAX_POSITIONS)
         check_number("pe.scale", scale, 1e-6, 1e6)
         self.threshold, self.scale = threshold, scale
         self.c = nn.Parameter(torch.empty(()))

@@ -39,7 +39,7 @@ class LearnedEncoding(AbsoluteEncoding, kind="learned"):
     ) -> None:
         super().__init__(d_model, dropout, context)
         check_number("pe.max_len", max_len, 1, MAX_POSITIONS)
-        check_number("pe.init_std", init_std, 0, 1000)
+        check_number("pe.init_std", init_std, 0.0, 1000)
         self.max_positions: int = max_len
         self.init_std = init_std
         self.table = nn.Parameter(torch.empty(max_len, d_model))

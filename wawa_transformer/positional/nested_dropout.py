@@ -14,7 +14,8 @@ class NestedSinusoid(PositionalEncoding, kind="sinusoidal_nested"):
 
     In training each example keeps its first k dimensions of the sum, k uniform in ``1 … D``, and
     loses the others. This orders the embedding's dimensions by importance; the paper's encoding
-    does not.
+    does not. k is drawn from the stream of dropout's masks: under one seed a run and the sinusoid's
+    share their data and starting values, and not their masks.
     """
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from wawa_transformer.common.limits import MAX_POSITIONS, check_choice, check_number
-from wawa_transformer.common.special_ids import PAD
+from wawa_transformer.common.special_ids import PAD, UNK
 from wawa_transformer.positional.base import Encoding, Positions, SequenceTooLong, consecutive
 
 
@@ -25,20 +25,23 @@ class BatchPositions:
 
     source: Positions
     first: Callable[[int], Positions]  # the positions of the first n tokens of a target
+    before: Tensor | None = None  # (B,1,1), source tokens that the target counts on from
 
     def target(self, offset: int, length: int) -> Positions:
         """Positions of target tokens ``offset … offset+length-1``."""
         positions = self.first(offset + length)
-        start = offset if positions.consecutive else 0
         ids = positions.ids[..., offset:]
+        if self.before is not None:
+            return Positions(ids + self.before, positions.end + self.source.end)
+        start = offset if positions.consecutive else 0
         return Positions(ids, positions.end, start, positions.consecutive)
 
     def keep(self, rows: Tensor) -> BatchPositions:
         """The positions of the rows where ``rows (B,)`` is True."""
-        ids = self.source.ids
-        if ids.size(0) == 1:  # the same for every row
-            return self
-        return BatchPositions(Positions(ids[rows], self.source.end), self.first)
+        source, before = self.source, self.before
+        if source.ids.size(0) > 1:  # else the same for every row
+            source = Positions(source.ids[rows], source.end)
+        return BatchPositions(source, self.first, None if before is None else before[rows])
 
 
 @dataclass
@@ -49,7 +52,10 @@ class PositionIds:
         origin: the token of the source with id 0. ``start``: the first. ``end``: the last one that
             is no padding. ``both``: even heads count from the start, odd ones from the end; for
             what is added to embeddings, even and odd pairs of dimensions. The target counts from
-            its start, since nobody knows its end before it is written.
+            its start, since nobody knows its end before it is written. ``continued``: the source
+            from its start, and the target on from the source's end, as in one sequence. ``abacus``:
+            digits of each number from 1; any other token has id 0, which no shift moves (McLeish et
+            al. 2024, section 3).
         max_shift: every training batch starts at a random position, uniform in ``0 … max_shift``,
             in source and target alike (SHAPE, Kiyono et al. 2021, section 3). Evaluation starts
             at 0.
@@ -71,7 +77,7 @@ class PositionIds:
     stride: int = 1
     reset_token: int | None = None
 
-    ORIGINS: ClassVar = ("start", "end", "both")
+    ORIGINS: ClassVar = ("start", "end", "both", "continued", "abacus")
 
     def __post_init__(self) -> None:
         check_choice("pe.origin", self.origin, self.ORIGINS)
@@ -89,6 +95,14 @@ class PositionIds:
                 "with it"
             )
 
+        anew = self.random_positions or self.reset_token is not None
+        if self.origin == "continued" and anew:
+            raise ValueError(
+                "pe.origin=continued counts source and target as one sequence, which "
+                "pe.random_positions and pe.reset_token interrupt; leave them out, or choose "
+                "another pe.origin"
+            )
+
     def check(self, encoding: Encoding, cross: Encoding | None) -> None:
         """Refuse what neither ``encoding`` nor that of cross-attention would notice."""
         if self == PositionIds():
@@ -101,15 +115,18 @@ class PositionIds:
                 "pe.stride and pe.reset_token have no effect; leave them at their defaults"
             )
         absolute = not all(each.relative for each in used)
-        if self.max_shift and not absolute:
+        across = self.origin not in ("start", "abacus") and cross is None
+        if not absolute and (self.max_shift or across):
             raise ValueError(
-                f"pe.max_shift={self.max_shift} shifts all positions alike, and {named} sees "
-                "nothing but their differences; set pe.max_shift=0"
+                f"{named} sees distances alone, which pe.max_shift={self.max_shift} does not "
+                f"change, nor pe.origin={self.origin} within one sequence; set pe.max_shift=0, and "
+                f"pe.cross=same or pe.origin=start"
             )
-        if self.origin != "start" and not absolute and cross is None:
+        if self.origin == "continued" and absolute:
             raise ValueError(
-                f"pe.origin={self.origin} mirrors the distances within the source, and for {named} "
-                "one side is as good as the other; set pe.cross=same as well, or pe.origin=start"
+                f"pe.origin=continued is for distances, and {named} with pe.cross="
+                f"{cross.kind if cross else 'none'} sees positions themselves; choose a relative "
+                "encoding and pe.cross=same"
             )
         if self.origin == "both" and encoding.context.num_heads == 1:
             raise ValueError(
@@ -126,7 +143,8 @@ class PositionIds:
 
     def reach(self, length: int) -> int:
         """The number of positions a sequence of ``length`` takes, gaps included."""
-        return max(self.random_positions, (length - 1) * self.stride + 1) + self.max_shift
+        last = (length - (self.origin != "abacus")) * self.stride
+        return max(self.random_positions, last + 1) + self.max_shift
 
     def longest(self, positions: int | None) -> int | None:
         """The longest sequence that ``positions`` of an encoding can serve; None: any."""
@@ -169,15 +187,19 @@ class PositionIds:
                 return Positions(to_device(drawn, device)[None, None], self.random_positions)
             if shift is None and self.stride == 1:
                 return consecutive(length, device=device)
-            end = (length - 1) * self.stride + 1
+            end = max(0, (length - 1) * self.stride + 1)
             ids = torch.arange(0, end, self.stride, device=device)
-            ids = ids if shift is None else ids + shift
+            if shift is not None:
+                ids = ids + (shift * (ids > 0) if self.origin == "abacus" else shift)
             return Positions(ids[None, None], max_shift + end)
 
-        positions = first(source.size(1))
+        # A source of digits alone has the ids 1 … S.
+        positions = first(source.size(1) + (self.origin == "abacus"))
         if self.length_decides:
             return BatchPositions(positions, first)
-        counts = {"start": from_start, "end": from_end}
+        if self.origin == "continued":
+            return BatchPositions(positions, first, (source != PAD).sum(1)[:, None, None])
+        counts = {"start": from_start, "end": from_end, "abacus": in_number}
         wanted = ["start", "end"] if self.origin == "both" else [self.origin]
         index = torch.stack([counts[name](source, self.reset_token) for name in wanted], dim=1)
         if self.origin == "both":  # (B,2,S) -> (B,H,S): start, end, start, …
@@ -199,6 +221,13 @@ def from_start(ids: Tensor, reset_token: int | None) -> Tensor:
     after = (place + 1) * (ids == reset_token)  # where the next part begins
     begin = torch.cat((torch.zeros_like(after[:, :1]), after[:, :-1]), dim=1).cummax(1).values
     return place - begin
+
+
+def in_number(ids: Tensor, reset_token: int | None) -> Tensor:
+    """The place of each of ``ids (B,S)`` in its number, from 1 on: ``(B,S)``; 0 outside of one."""
+    place = torch.arange(1, ids.size(1) + 1, device=ids.device).expand_as(ids)
+    outside = (ids <= UNK) | (ids == reset_token)
+    return place - (place * outside).cummax(1).values
 
 
 def from_end(ids: Tensor, reset_token: int | None) -> Tensor:

@@ -25,7 +25,8 @@ class RelativeEncoding(Encoding):
     def all_distances(self, query: Positions, key: Positions) -> Tensor:
         """Every possible distance, from the lowest on: ``(R,)``."""
         lowest, end = key.start - query.end + 1, key.end - query.start
-        return torch.arange(lowest, end, device=query.ids.device)
+        # Without a query or a key, end is below the lowest.
+        return torch.arange(lowest, max(lowest, end), device=query.ids.device)
 
     def distance_index(self, query: Positions, key: Positions) -> Tensor:
         """The index in :meth:`all_distances` of every pair's distance, ``(b,h,Q,K)``."""
@@ -38,7 +39,7 @@ class RelativeEncoding(Encoding):
 
 def gather_bias(values: Tensor, index: Tensor) -> Tensor:
     """The ``values (b,h,Q or 1,R)`` at ``index (b,h,Q,K)``: ``(B,H,Q,K)``."""
-    batch, heads = (max(values.size(i), index.size(i)) for i in (0, 1))
+    batch, heads = torch.broadcast_shapes(values.shape[:2], index.shape[:2])
     values = values.expand(batch, heads, index.size(2), -1)
     return values.gather(-1, index.expand(batch, heads, -1, -1))
 

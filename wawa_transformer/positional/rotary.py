@@ -45,8 +45,8 @@ class Rotary(Encoding, kind="rotary"):
                 f"model.num_heads={context.num_heads} gives heads of odd width "
                 f"{context.head_width}; choose a model.num_heads that gives an even one"
             )
-        check_number("pe.fraction", fraction, 0, 1)
-        check_number("pe.p", p, 0, 1)
+        check_number("pe.fraction", fraction, 0.0, 1)
+        check_number("pe.p", p, 0.0, 1)
         width = int(fraction * context.head_width) // 2 * 2
         self.rotated = int(p * width / 2) * 2  # dimensions of a head
         if not self.rotated:
@@ -77,3 +77,45 @@ class Rotary(Encoding, kind="rotary"):
         """Each pair ``(B,H,S,W/2,2)`` rotated by its angle, ``(b,h,S,W/2)``."""
         even, odd = pairs.unbind(-1)
         return torch.stack((even * cosine - odd * sine, even * sine + odd * cosine), dim=-1)
+
+
+class RotaryQuery(Rotary, kind="rotary_query"):
+    """Rotary with unrotated keys: it tells nothing about the key's position (HunyuanDiT#66).
+
+    Parler-TTS and HunyuanDiT have it in cross-attention.
+    """
+
+    relative = False
+
+    def rotate(
+        self, q: Tensor, k: Tensor, query: Positions, key: Positions
+    ) -> tuple[Tensor, Tensor]:
+        return self.turn(q, query), k
+
+
+class RotaryKey(Rotary, kind="rotary_key"):
+    """Rotary with unrotated queries: it tells the key's position, and not how far away it is."""
+
+    relative = False
+
+    def rotate(
+        self, q: Tensor, k: Tensor, query: Positions, key: Positions
+    ) -> tuple[Tensor, Tensor]:
+        return q, self.turn(k, key)
+
+
+class RotaryMix(Rotary, kind="rotary_mix"):
+    """Rotary whose score is the mean over both counts of ``pe.origin=both``, in every head.
+
+    After Ray Chowdhury & Caragea 2023, who interpolate keys and values of the source and of its
+    mirror image, by a gate; here the share is one half, and values stay where they are.
+    """
+
+    headwise = False
+
+    def rotate(
+        self, q: Tensor, k: Tensor, query: Positions, key: Positions
+    ) -> tuple[Tensor, Tensor]:
+        counts = key.ids[:, :2].split(1, dim=1)  # from the start, from the end
+        turned = [self.turn(k, Positions(ids, key.end)) for ids in counts]
+        return self.turn(q, query), torch.stack(turned).mean(0)

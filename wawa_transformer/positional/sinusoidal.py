@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from wawa_transformer.common.limits import MAX_POSITIONS, check_number, explain_foreign_arguments
+from wawa_transformer.common.limits import MAX_POSITIONS, check_number
 from wawa_transformer.positional.base import AbsoluteEncoding, EncodingContext, Positions
 
 
@@ -44,7 +44,6 @@ class PositionalEncoding(AbsoluteEncoding, kind="sinusoidal"):
 
     pe: Tensor  # (1, max_len, d_model), float32
 
-    @explain_foreign_arguments
     def __init__(
         self,
         d_model: int,
@@ -65,8 +64,8 @@ class PositionalEncoding(AbsoluteEncoding, kind="sinusoidal"):
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         """``x (B,S,D)`` plus the table's row for each position, in ``x.dtype``."""
-        if x.ndim != 3 or x.size(-1) != self.d_model:
-            raise ValueError(f"expected (batch, seq, d_model={self.d_model}), got {tuple(x.shape)}")
+        if x.shape[2:] != (self.d_model,) or not x.is_floating_point():
+            raise ValueError(f"need floats (batch, seq, {self.d_model}), got {x.dtype}{[*x.shape]}")
         return x + self.rows(self.table(positions.end), positions.ids).to(x.dtype)
 
     def table(self, end: int) -> Tensor:
@@ -77,8 +76,8 @@ class PositionalEncoding(AbsoluteEncoding, kind="sinusoidal"):
         return self.pe[0]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> PositionalEncoding:
-        # model.bfloat16() would round the table for good: follow the device, keep float32.
-        table = self.pe
+        # fn would round the table in bfloat16(), and leave it without values in to_empty().
+        old = self.pe
         super()._apply(fn, recurse)
-        self.pe = table.to(self.pe.device)
+        self.pe = (self.make_table(old.size(1)) if old.is_meta else old).to(self.pe.device)
         return self

@@ -22,7 +22,6 @@ class T5Buckets(RelativeEncoding, kind="t5"):
     """
 
     content_independent = True
-    edges: Tensor
 
     def __init__(
         self, context: EncodingContext, num_buckets: int = 32, max_distance: int = 128
@@ -42,7 +41,8 @@ class T5Buckets(RelativeEncoding, kind="t5"):
         # The first distance of each wide bucket, as integers: the logarithm of the paper's code can
         # land on either side of a boundary by rounding.
         edges = [math.ceil(round(exact * ratio ** (j / wide), 9)) for j in range(1, wide)]
-        self.register_buffer("edges", torch.tensor(edges, dtype=torch.int64), persistent=False)
+        # No buffer, which to_empty() would lose.
+        self.edges = torch.tensor(edges, dtype=torch.int64, device="cpu")
         self.table = nn.Parameter(torch.empty(num_buckets, context.num_heads))
         self.reset_parameters(lambda name: torch.default_generator)
 
@@ -55,7 +55,8 @@ class T5Buckets(RelativeEncoding, kind="t5"):
         exact = self.side // 2
         far = -distance if self.context.causal else distance.abs()
         far = far.clamp(min=0)
-        beyond = torch.bucketize(far, self.edges, right=True)
+        edges = self.edges.to(far.device, non_blocking=True)
+        beyond = torch.bucketize(far, edges, right=True)
         bucket = torch.where(far < exact, far, exact + beyond)
         return bucket if self.context.causal else bucket + self.side * (distance > 0)
 

@@ -38,7 +38,7 @@ class TransformerXL(RelativeEncoding, kind="transformer_xl"):
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
         table = self.sinusoids(query, key)
-        keys = self.project(table.to(self.project.weight.dtype))  # (R,D)
+        keys = self.project(table.to(self.project.weight))  # (R,D)
         keys = keys.unflatten(-1, (self.context.num_heads, -1))  # (R,D) -> (R,H,Dh)
         q = q + (self.v - self.u)[:, None].to(q.dtype)  # rotate added u
         scores = torch.einsum("bhqd,rhd->bhqr", q * q.size(-1) ** -0.5, keys.to(q.dtype))
@@ -46,7 +46,10 @@ class TransformerXL(RelativeEncoding, kind="transformer_xl"):
 
     def sinusoids(self, query: Positions, key: Positions) -> Tensor:
         """Sinusoids of every distance, query minus key, ``(R,D)``."""
-        return sinusoid(-self.all_distances(query, key), self.context.d_model, self.base)
+        distances = self.all_distances(query, key)
+        if distances.device.type == "mps":  # which has no float64
+            distances = distances.cpu()
+        return sinusoid(-distances, self.context.d_model, self.base)
 
     def reset_parameters(self, generator_for: Callable[[str], torch.Generator]) -> None:
         for name, parameter in (("u", self.u), ("v", self.v)):

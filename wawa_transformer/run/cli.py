@@ -1,4 +1,7 @@
-"""The command line: Hydra parses it, and every mistake on it is answered by one sentence."""
+"""The command line: Hydra parses it, and every mistake on it is answered by one sentence.
+
+What needs torch is imported where it is used, so that ``--help`` and a mistake wait for nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import hydra
@@ -24,7 +27,7 @@ from hydra.errors import (
     OverrideParseException,
 )
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from wawa_transformer.common.files import CONFIG_DIR
@@ -33,20 +36,19 @@ from wawa_transformer.common.schema import (
     check,
     disk_error,
     first_line,
+    names_of,
     nearest,
     printable,
+    schema_of,
 )
-from wawa_transformer.data.text import build_task
-from wawa_transformer.decode.strategies import build_strategy
-from wawa_transformer.run import distributed, signals
-from wawa_transformer.run.config import (
+from wawa_transformer.run import signals
+from wawa_transformer.run.schema import (
     Config,
     EvaluateConfig,
     ExportConfig,
+    RuleConfig,
     ServeConfig,
     TranslateConfig,
-    check_model,
-    check_trained,
 )
 
 # For each file in configs/ that a script begins with: its schema, and what checks its values.
@@ -68,11 +70,19 @@ def register(
     """
     SCHEMAS[config_name] = schema
     RULES[config_name] = rules or functools.partial(check, schema)
-    ConfigStore.instance().store(name=f"{config_name}_schema", node=schema)
+    node = OmegaConf.structured(schema)
+    for each in dataclasses.fields(schema):
+        if each.default is MISSING:  # typed by the class it names, whose every setting may be given
+            node[each.name] = {}
+            OmegaConf.set_struct(node[each.name], False)
+    ConfigStore.instance().store(name=f"{config_name}_schema", node=node)
 
 
 def check_use(schema: type, config: DictConfig) -> None:
     """Every rule of what is asked of a trained run."""
+    from wawa_transformer.decode.strategies import build_strategy
+    from wawa_transformer.run.config import check_trained
+
     check_trained(schema, config)
     if "decode" in config:
         if not isinstance(config.decode.get("kind"), str):
@@ -82,6 +92,9 @@ def check_use(schema: type, config: DictConfig) -> None:
 
 def validate(config: DictConfig) -> None:
     """Every rule of a run's configuration, once, before anything is built or written."""
+    from wawa_transformer.data.text import build_task
+    from wawa_transformer.run.config import check_model
+
     check_model(config)
     if (found := build_task(config).fingerprint()) is not None:
         with open_dict(config.task):
@@ -116,14 +129,16 @@ OmegaConf.register_new_resolver("words", words, replace=True)
 
 
 def script(
-    config_name: str = "config", several: bool = False
+    config_name: str = "config",
+    several: bool = False,
+    rules: Callable[[DictConfig], None] | None = None,
 ) -> Callable[[Callable[[DictConfig], None]], Callable[[], None]]:
     """Decorate a script's ``main(config)``: Hydra parses, mistakes become one sentence.
 
     Exit status 1 and no traceback for a :class:`UserError`, a faulty command line, or a disk that
     is full; ``stopping.STATUS`` where a signal stopped the script. Any other exception is a bug
     of ours and keeps its traceback. Only a script for ``several`` runs or processes takes ``-m``
-    and ``torchrun``.
+    and ``torchrun``. ``rules`` stand in for those that were registered.
     """
 
     def decorate(task: Callable[[DictConfig], None]) -> Callable[[], None]:
@@ -132,7 +147,9 @@ def script(
             with exit_on_error(
                 config_name, parsed=True
             ):  # inside, before Hydra prints an exception
-                RULES[config_name](config)
+                from wawa_transformer.run import distributed
+
+                (rules or RULES[config_name])(config)
                 if distributed.is_distributed() and not (several and is_single_run()):
                     raise UserError(
                         "torchrun starts several processes for one run of scripts/train.py; give "
@@ -152,6 +169,8 @@ def script(
             )
             with exit_on_error(config_name, parsed=False):
                 check_groups(sys.argv[1:])
+                if "--hydra-help" in sys.argv and len(sys.argv) > 2:
+                    raise UserError("--hydra-help takes no other argument; give it alone.")
                 if not several and {"-m", "--multirun"} & set(sys.argv[1:]):
                     raise UserError(
                         "-m makes many runs of scripts/train.py; give this command once for each."
@@ -168,18 +187,36 @@ def is_single_run() -> bool:
     return HydraConfig.get().mode == RunMode.RUN
 
 
-def default_study_name(config: DictConfig) -> None:
-    """Put a run that the default study does not hold beside it: into ``single``.
+def name_study(config: DictConfig) -> None:
+    """Put a run that is none of the default study's into ``single``, a sweep's into ``sweep_KEY``.
 
     A study that is named on the command line, or any key of one, is where the run belongs.
     """
+    from wawa_transformer.run.run_dir import identity
+
+    choices: Any = HydraConfig.get().runtime.choices
     given = HydraConfig.get().overrides.task
-    if not any(override.lstrip("+~").startswith("study") for override in given):
-        choices: Any = HydraConfig.get().runtime.choices
-        study = config.study
-        grid = (choices.task in study.task, choices.pe in study.pe, config.seed in study.seeds)
-        if not all(grid):
+    if any(override.lstrip("+~").startswith("study") for override in given):
+        return
+    study = config.study
+    if swept := swept_keys():
+        study.name = "sweep_" + "+".join(swept)
+    elif choices.task not in study.task or choices.pe not in study.pe:
+        study.name = "single"
+    else:
+        default = hydra.compose("config", [f"task={choices.task}", f"pe={choices.pe}"])
+        default.seed = config.seed
+        if config.seed not in study.seeds or identity(default) != identity(config):
             study.name = "single"
+
+
+def swept_keys() -> list[str]:
+    """The keys to which the command line of a sweep gives several values."""
+    if is_single_run():
+        return []
+    arguments = [each for each in sys.argv[1:] if "=" in each and not each.startswith("-")]
+    overrides = OverridesParser.create().parse_overrides(arguments)
+    return [each.key_or_group for each in overrides if each.is_sweep_override()]
 
 
 BUG = (
@@ -199,7 +236,8 @@ def exit_on_error(config_name: str, parsed: bool) -> Iterator[None]:
     except KeyboardInterrupt as stop:
         exit_interrupted(stop)
     except Exception as error:
-        for cause in exception_chain(error):
+        cause: Any = error
+        while cause := cause.__cause__ or cause.__context__:
             if isinstance(cause, KeyboardInterrupt):  # OmegaConf may make another one of it
                 exit_interrupted(cause)
         if isinstance(error, UserError):
@@ -220,18 +258,13 @@ def exit_interrupted(stop: KeyboardInterrupt) -> NoReturn:
     sys.exit(signals.STATUS)
 
 
-def exception_chain(error: BaseException) -> Iterator[BaseException]:
-    """Every exception in whose handling ``error`` was raised."""
-    for each in {error.__cause__, error.__context__}:
-        if each is not None:
-            yield each
-            yield from exception_chain(each)
-
-
 def check_groups(arguments: list[str]) -> None:
-    """Refuse ``model=null``, ``pe=[]`` and the like, where Hydra would choose nothing or fail."""
-    overrides = [each for each in arguments if "=" in each and not each.startswith("-")]
+    """Refuse ``model=null``, ``pe=[]``, ``~model`` and the like, which would choose nothing."""
+    overrides = [each for each in arguments if "=" in each or each.startswith("~")]
+    overrides = [each for each in overrides if not each.startswith("-")]
     for override in OverridesParser.create().parse_overrides(overrides):
+        if override.is_delete():
+            raise UserError(f"{override.input_line}: no key can be taken away; leave it out.")
         group = CONFIG_DIR / override.key_or_group
         choice = override.value()
         named = isinstance(choice, str) and choice.isprintable() and choice
@@ -264,27 +297,50 @@ def reason(error: Exception, config_name: str) -> str:
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
         choices = sorted(path.stem for path in (CONFIG_DIR / group).glob("*.yaml"))
+        choices = choices or sorted(error.options or ())  # of a group of Hydra's own
         known = ALSO_KNOWN_AS.get(name.lower())
         meant = f" (did you mean {known}?)" if known in choices else nearest(name, choices)
+        group = group or "--config-name"
         return f"{group}={name} does not exist{meant}; choose one of {', '.join(choices)}."
     cause = error.__cause__ or error
     key = getattr(cause, "full_key", None)
     unknown_group = "No match in the defaults list" in str(error)
     if unknown_group or isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
-        key = key or str(error).split("'")[1]
+        key = str(error).split("'")[1]  # as it was typed
+        parent, _, tail = key.rpartition(".")
         known_here = known_keys(config_name)
-        if key in known_here:  # a field of the class that the chosen file leaves at its default
-            return f"the key {key} is not in the chosen configuration; to add it, write +{key}=…"
+        if config_name in USES or not (
+            parent in known_here or any(known.endswith(f".{key}") for known in known_here)
+        ):
+            known_here = sorted({*known_here, *class_keys(config_name)})
+        beside = [known for known in known_here if known.rpartition(".")[0] == parent]
         inside = [known for known in known_here if known.endswith(f".{key}")]
-        meant = f" (did you mean {' or '.join(inside)}?)" if inside else nearest(key, known_here)
+        if inside:
+            meant = f" (did you mean {' or '.join(inside)}?)"
+        elif beside:
+            names = [known.rpartition(".")[2] for known in beside]
+            meant = nearest(tail, names, parent and f"{parent}.")
+        elif parent in known_here:
+            meant = f"; to add it to {parent}, write +{key}=…"
+        else:
+            meant = nearest(key, [known for known in known_here if "." in known])
         where = ""
         if config_name in USES:
             where = f" here: a run is used as it was trained, and {', '.join(known_here)} are all"
-        return f"the key {key} does not exist{where}{meant}."
+        return f"the key {key} does not exist{where + meant or '; --help lists every key'}."
     if isinstance(error, OverrideParseException):
         # The parser's own words name its classes and not the mistake.
         shown = getattr(error, "override", None) or first_line(error)
-        return f"{shown} cannot be read; write key=value and quote special characters."
+        return (
+            f"{shown} cannot be read; write key=value, and a value with special characters or "
+            "letters beyond ASCII in two kinds of quotes, 'key=\"värde\"'."
+        )
+    if "--multirun" in str(error):
+        several = str(error).split("'")[1]
+        return (
+            f"{several} is several values; scripts/train.py -m {several} trains one run for each, "
+            "and scripts/compare.py takes a list, 'study.pe=[none,learned]'."
+        )
     if isinstance(error, ConfigCompositionException) and isinstance(cause, OmegaConfBaseException):
         given = re.search(r"merging override [+~]*([\w.]+)", str(error))
         if given and not str(key).startswith(given[1]):  # an item of a list knows its place alone
@@ -296,21 +352,27 @@ def reason(error: Exception, config_name: str) -> str:
 
 
 def known_keys(config_name: str) -> list[str]:
-    """Every key of the schema and every group, for "did you mean"."""
-    found = set(keys(OmegaConf.structured(SCHEMAS[config_name])))
-    for path in CONFIG_DIR.glob("*/*.yaml"):
-        group = path.parent.name
-        if (group == "decode") != (config_name in USES):
-            continue
-        found.add(group)
-        if group in ("pe", "task", "decode"):  # typed by the class they name, not by the schema
-            found |= set(keys(OmegaConf.load(path), f"{group}."))
-    return sorted(found)
+    """Every group, and every key of the schema."""
+    groups = {path.parent.name for path in CONFIG_DIR.glob("*/*.yaml")}
+    found = {group for group in groups if (group == "decode") == (config_name in USES)}
+    if config_name == "config":
+        found |= {f"study.rule.{name}" for name in names_of(RuleConfig)}
+    return sorted(found | {key for key, _ in fields(SCHEMAS[config_name])})
 
 
-def keys(node: Any, prefix: str = "") -> Iterable[str]:
-    """Every key of a configuration and of those inside it."""
-    for key in node:
-        yield prefix + key
-        if not OmegaConf.is_missing(node, key) and OmegaConf.is_dict(node[key]):
-            yield from keys(node[key], f"{prefix}{key}.")
+def class_keys(config_name: str) -> list[str]:
+    """Every key of the classes that ``pe``, ``task`` and ``decode`` name."""
+    from wawa_transformer.data.text import TASKS
+    from wawa_transformer.decode.strategies import STRATEGIES
+    from wawa_transformer.positional.base import ENCODINGS
+    from wawa_transformer.run.config import OF_ALL, TOLD
+
+    if config_name in USES:
+        kinds: dict[str, dict[str, Any]] = {"decode": STRATEGIES}
+    else:
+        kinds = {"pe": ENCODINGS, "task": TASKS}
+    found = [] if config_name in USES else [f"pe.{name}" for name in ("kind", "name", *OF_ALL)]
+    for group, classes in kinds.items():
+        for cls in classes.values():
+            found += [f"{group}.{name}" for name in names_of(schema_of(cls, TOLD))]
+    return found

@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import re
-import resource
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,29 +17,77 @@ from torch import nn
 
 from wawa_transformer.common.schema import UserError, first_line
 
+CUDA_13_DRIVER = 580  # the oldest driver for CUDA 13; CUDA 12 needs 525
 NO_MEMORY = re.compile("out of memory|DefaultCPUAllocator")
-NO_COMPILER = re.compile("No working C[+][+] compiler|find C compiler|working triton")
+# The last two are all that Triton says where a compiler does not find Python.h: its command.
+NO_COMPILER = re.compile(
+    ".*(No working C[+][+] compiler|find C compiler|working triton|Python[.]h|"
+    "cuda_utils[.]c|__triton_launcher[.]c).*"
+)
 
 
 def choose_device(name: str) -> torch.device:
-    """``auto`` takes a CUDA device, then Apple's, then the CPU.
+    """The device of that name; ``auto`` is :func:`automatic_device`.
 
     Of several processes that ``torchrun`` starts, each takes a CUDA device of its own.
     """
-    if name == "auto":
-        found = (torch.cuda.is_available(), torch.backends.mps.is_available())
-        name = "cuda" if found[0] else "mps" if found[1] else "cpu"
+    name = automatic_device() if name == "auto" else name
     if name == "cuda" and "LOCAL_RANK" in os.environ:
         name = f"cuda:{os.environ['LOCAL_RANK']}"
     try:
-        device = torch.device(name)
-        torch.zeros(1, device=device)
+        device = torch.zeros(1, device=name).device
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
+        reason = (name.startswith("cuda") and why_no_card()) or first_line(error)
         raise UserError(
             f"trainer.device={name} cannot be used here ({reason}); set trainer.device=cpu or auto."
         ) from None
+    if device.type == "cuda":  # pinned memory and compiled kernels go to the current one
+        torch.cuda.set_device(device)
     return device
+
+
+def automatic_device() -> str:
+    """A CUDA device, then Apple's, then the CPU; a warning if that leaves a card idle."""
+    if torch.cuda.is_available():
+        return "cuda"
+    if torch.backends.mps.is_available():
+        return "mps"
+    if reason := why_no_card():
+        print(f"warning: training runs on the CPU: {reason}.", file=sys.stderr)
+    return "cpu"
+
+
+def why_no_card() -> str:
+    """Why torch cannot use this machine's NVIDIA card, and what to install; nothing without one."""
+    ask = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        driver = subprocess.check_output(ask, text=True, timeout=30).split()[0]
+        old = int(driver.split(".")[0]) < CUDA_13_DRIVER
+        torch.zeros(1, device="cuda")
+    except (OSError, subprocess.SubprocessError, IndexError, ValueError):
+        return ""  # no nvidia-smi, or it finds no card
+    except (RuntimeError, AssertionError) as error:
+        wheel = f"torch=={torch.__version__.split('+')[0]}"
+        index = f"--index-url https://download.pytorch.org/whl/{'cu126' if old else 'cu130'}"
+        return (
+            f"nvidia-smi finds a card with driver {driver}, and torch {torch.__version__} says: "
+            f"{first_line(error)}; to use it: pip install --force-reinstall {wheel} {index}"
+        )
+    return ""
+
+
+def set_precision(trainer: DictConfig, device: torch.device) -> None:
+    """Allow TF32 products if ``trainer.tf32``.
+
+    Raises:
+        UserError: a card that only emulates bfloat16, which crawls or fails to compile.
+    """
+    if trainer.bf16 and device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
+        raise UserError(
+            f"trainer.bf16=true: {torch.cuda.get_device_name(device)} has no bfloat16, which came "
+            f"with compute capability 8.0; set trainer.bf16=false."
+        )
+    torch.set_float32_matmul_precision("high" if trainer.tf32 else "highest")
 
 
 def take_device(trainer: DictConfig) -> torch.device:
@@ -62,10 +110,11 @@ def translate_device_errors(config: DictConfig, device: torch.device) -> Iterato
                 f"lower trainer.batch_tokens, and raise trainer.grad_accum_steps to keep steps of "
                 f"as many tokens."
             ) from None
-        if trainer.compile and NO_COMPILER.search(str(error)):
+        if trainer.compile and (found := NO_COMPILER.search(str(error))):
             raise UserError(
-                f"trainer.compile=true finds no compiler here ({first_line(error)}); install g++, "
-                f"and for a GPU Triton, or give trainer.compile=false."
+                f"trainer.compile=true finds no compiler here ({found[0]}); install g++ "
+                f"and Python's headers (python3-dev), and for a GPU Triton, or give "
+                f"trainer.compile=false."
             ) from None
         if trainer.deterministic and "deterministic" in str(error):
             raise UserError(
@@ -86,10 +135,30 @@ def peak_matmul_flops(layer: nn.Linear) -> float:
     return 2 * x.size(0) * x.numel() / best
 
 
+def total_memory(name: str) -> int:
+    """Bytes of the largest card, or of this machine where ``trainer.device`` takes no card."""
+    if name in ("cpu", "mps") or not torch.cuda.is_available():
+        if not hasattr(os, "sysconf"):  # Windows does not say
+            return sys.maxsize
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    cards = range(torch.cuda.device_count())
+    return max(torch.cuda.get_device_properties(i).total_memory for i in cards)
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Let :func:`peak_memory` begin anew on a card, where another run may have been before."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
 def peak_memory(device: torch.device) -> float:
-    """The most memory used so far, in MB: the device's own if it has any."""
+    """The most memory used so far, in MB: the device's own if it has any; NaN on Windows."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e6
+    try:
+        import resource
+    except ModuleNotFoundError:
+        return math.nan
     # ru_maxrss is in kilobytes on Linux and in bytes on macOS.
     unit = 1e6 if sys.platform == "darwin" else 1e3
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit

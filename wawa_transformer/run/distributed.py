@@ -35,17 +35,15 @@ def process_group(device_name: str) -> Iterator[None]:
     """Know the processes that ``torchrun`` started beside this one, if it did.
 
     Raises:
-        UserError: another process has ended, or torchrun could not start this one again.
+        UserError: another process has ended.
     """
     if not is_distributed():
         yield
         return
-    check_restarts()
     device = choose_device(device_name)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
     store, *_ = next(dist.rendezvous("env://"))
-    if is_single_node():  # machines count restarts each for itself
+    # Of several machines each counts restarts for itself.
+    if os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]:
         store = dist.PrefixStore(os.environ["TORCHELASTIC_RESTART_COUNT"], store)
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
@@ -60,34 +58,12 @@ def process_group(device_name: str) -> Iterator[None]:
     except RuntimeError as error:
         if any(name in str(error).lower() for name in ("gloo", "nccl")):  # no class of their own
             raise UserError(
-                "another process of this run has ended, and has said why; the same command "
-                "continues from the last checkpoint."
+                "another process of this run has ended, and has said why unless it was killed; the "
+                "same command continues from the last checkpoint."
             ) from None
         raise
     finally:
         dist.destroy_process_group()
-
-
-def is_single_node() -> bool:
-    """Whether all processes are on this machine."""
-    return os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]
-
-
-def check_restarts() -> None:
-    """Refuse restarts after which a process may look for another where a dead one was.
-
-    torchrun keeps one store over its restarts, in which the old addresses still stand
-    (pytorch#135712), unless it is told to let the main process make a new one each time.
-    """
-    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    restarts = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")
-    if kept and restarts != "0" and not is_single_node():
-        raise UserError(
-            f"torchrun --max-restarts={restarts} on several machines would hang where one is "
-            f"slower than another; give --rdzv-backend=c10d and set the environment's "
-            f"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for torchrun on each of them, or leave "
-            f"--max-restarts out."
-        )
 
 
 def rank() -> int:

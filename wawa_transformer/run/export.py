@@ -16,6 +16,7 @@ from torch import Tensor
 from wawa_transformer.common.files import make_directory, write_atomically
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import BOS, EOS
+from wawa_transformer.data.tasks import read_tokenizer
 from wawa_transformer.model.layers import EncoderLayer, ResidualConnection
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.positional.base import AbsoluteEncoding, consecutive
@@ -49,9 +50,7 @@ def from_safetensors(directory: Path) -> tuple[Transformer, Tokenizer]:
     arguments = json.loads((directory / "config.json").read_text("utf-8"))
     model = Transformer(**{**arguments, "position_ids": PositionIds(**arguments["position_ids"])})
     load_model(model, str(directory / "model.safetensors"))
-    tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
-    tokenizer.encode_special_tokens = True  # not part of the tokenizer's JSON
-    return model.eval(), tokenizer
+    return model.eval(), read_tokenizer((directory / "tokenizer.json").read_text("utf-8"))
 
 
 def to_ctranslate2(model: Transformer, words: list[str], directory: Path) -> None:
@@ -139,10 +138,11 @@ def table_of(model: Transformer, target: bool = False) -> Tensor:
             f"format=ctranslate2 has a table of positions and no more, and this model's pe is "
             f"{encoding.kind} with distances or position ids of its own; choose format=safetensors."
         )
-    if model.position_down:
+    if model.position_down or model.encoder_mask != "full":
         raise UserError(
-            "format=ctranslate2 scales embeddings up, and model.embedding_scale=position_down does "
-            "not; choose format=safetensors."
+            "format=ctranslate2 scales embeddings up and lets a source token see all others; with "
+            "model.embedding_scale=position_down or model.encoder_mask=causal choose "
+            "format=safetensors."
         )
     length = min(POSITIONS, model.max_positions or POSITIONS)
     with torch.no_grad():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -17,13 +18,12 @@ from wawa_transformer.common.files import (
     LOCK,
     lock_directory,
     make_directory,
-    sha256,
     write_atomically,
 )
 from wawa_transformer.common.schema import UserError
 
 # These keys say where and how a run is shown, not what is computed; they do not name a run.
-NOT_IDENTITY = ("output_dir", "run_dir", "progress", "pictures", "workers", "study")
+NOT_IDENTITY = ("output_dir", "run_dir", "progress", "quiet", "pictures", "workers", "study")
 
 
 @dataclass(frozen=True)
@@ -228,4 +228,4 @@ def identity(config: DictConfig) -> dict[str, Any]:
 
 def config_digest(identity: dict[str, Any]) -> str:
     """Eight digits that tell one configuration from another."""
-    return sha256(json.dumps(identity, sort_keys=True).encode())[:8]
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]

@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from tokenizers import Tokenizer
-from torch import nn
+from torch import Tensor, nn
 
 from wawa_transformer.common.schema import UserError, first_line
 from wawa_transformer.data.text import build_task
+from wawa_transformer.decode.strategies import Greedy, build_strategy
+from wawa_transformer.decode.translation import hypotheses, read
 from wawa_transformer.model.transformer import Transformer
-from wawa_transformer.run.config import Config, build_model, check_model
+from wawa_transformer.run.config import build_model, check_model
 from wawa_transformer.run.device import take_device
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train.checkpoint import Damaged, average, load, load_tokenizer
+from wawa_transformer.run.schema import Config
+from wawa_transformer.train.checkpoint import Damaged, average, load_tokenizer
+from wawa_transformer.train.checkpoint import load as load_state
+from wawa_transformer.train.evaluation import check_lengths
 
 
 def load_model(
     run: Run, which: str = "last", device: torch.device | None = None, fast: bool = True
-) -> tuple[Transformer, Tokenizer, DictConfig]:
+) -> Trained:
     """A trained model in evaluation mode, its tokenizer and its configuration.
 
     ``which``: ``last``, ``best``, ``previous``, or the ``average`` of the weights kept. ``fast``:
     with the faster modules of a CPU.
     """
     path = run.checkpoint("last" if which == "average" else which)
-    state = load(path)
+    state = load_state(path)
     tokenizer = load_tokenizer(path, state)
     try:  # before anything is built: an altered configuration may ask for any amount of memory
         config = cast(DictConfig, OmegaConf.merge(OmegaConf.structured(Config), state["config"]))
@@ -43,7 +48,47 @@ def load_model(
     except (RuntimeError, TypeError):  # the latter: shapes that cannot be added
         raise Damaged(f"{path} is damaged: its weights do not fit its configuration.") from None
     place_model(model, device or torch.device("cpu"), fast)
-    return model.eval(), tokenizer, config
+    return Trained(model.eval(), tokenizer, config)
+
+
+class Trained(NamedTuple):
+    """A trained run for Python: ``wawa_transformer.load(run)``."""
+
+    model: Transformer
+    tokenizer: Tokenizer
+    config: DictConfig
+
+    def translate(self, texts: list[str], decode: str = "greedy", **settings: Any) -> list[str]:
+        """The best answer to each text; ``settings`` are those of ``decode``, as ``size=5``.
+
+        Raises:
+            UserError: an unknown way of decoding or setting, or a text too long for the encoding.
+        """
+        if isinstance(texts, str):
+            raise UserError(f"translate({texts!r}) must be given a list of texts.")
+        method = build_strategy(OmegaConf.create({"decode": {"kind": decode, **settings}}))
+        sources = read(self.tokenizer, texts)
+        if texts:
+            check_lengths(self.model, sources.sizes)
+        return [best.text for best, *_ in hypotheses(self.model, self.tokenizer, sources, method)]
+
+    def attention(self, text: str) -> tuple[Tensor, list[str], list[str]]:
+        """The last layer's cross-attention ``(H,T,S)`` in a greedy answer; its T and S pieces."""
+        from wawa_transformer.train.tracking import cross_attention  # which imports TensorBoard
+
+        sources = read(self.tokenizer, [text])
+        check_lengths(self.model, sources.sizes)
+        [[best, *_]] = hypotheses(self.model, self.tokenizer, sources, Greedy())
+        return cross_attention(self.model, self.tokenizer, sources[0], best.ids)
+
+
+def load(run: str | Path, checkpoint: str = "last") -> Trained:
+    """A trained run by its folder: its model, tokenizer and configuration.
+
+    Raises:
+        UserError: there is no such run, or it is damaged.
+    """
+    return load_model(Run.at(Path(run)), checkpoint)
 
 
 def open_trained(config: DictConfig) -> tuple[Run, Transformer, Tokenizer, DictConfig]:

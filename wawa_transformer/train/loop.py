@@ -8,17 +8,18 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from wawa_transformer.data.batching import Batch, batch_indices, collate
 from wawa_transformer.data.load import Examples
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.run import distributed
-from wawa_transformer.run.config import TrainerConfig
+from wawa_transformer.run.schema import TrainerConfig
 from wawa_transformer.run.signals import GracefulStop, Stopped
 from wawa_transformer.train.evaluation import evaluate, summarise
 from wawa_transformer.train.optim import schedule
 from wawa_transformer.train.setup import TrainState, check_finite, padded_sizes, save_state
-from wawa_transformer.train.tracking import NullTracker, ProgressBar, Tracker
+from wawa_transformer.train.tracking import NullTracker, Tracker
 
 
 def train_step(state: TrainState, batches: list[Batch]) -> tuple[Tensor, Tensor, Tensor]:
@@ -33,6 +34,8 @@ def train_step(state: TrainState, batches: list[Batch]) -> tuple[Tensor, Tensor,
     tokens = sum(batch.target_tokens for batch in batches)
     loss_and_nll = torch.zeros(2, device=device)
     for batch in batches:
+        # DDP exchanges gradients once a step: this is what its no_sync() sets.
+        state.parallel_model.require_backward_grad_sync = batch is batches[-1]
         source, target_in, targets = batch.shard(state.rank, state.world_size).to(device)
         # The causal mask suffices: target padding is always on the right.
         mask = causal_mask(target_in.size(1), device=device)
@@ -54,7 +57,7 @@ def train_step(state: TrainState, batches: list[Batch]) -> tuple[Tensor, Tensor,
 def train_loop(
     state: TrainState,
     tracker: Tracker | NullTracker,
-    progress: ProgressBar | NullTracker,
+    progress: tqdm,
     stop: GracefulStop,
 ) -> None:
     """Train from ``state.step`` to the last step, with validation, checkpoints and logs.
@@ -86,7 +89,8 @@ def train_loop(
                 grad_norm=gradient_norm.item(),
                 tokens_per_second=speed,
             )
-            progress.update(state.step, loss.item(), speed)
+            progress.set_postfix_str(f"loss {loss.item():.3f} · {speed:,.0f} tokens/s")
+            progress.update(state.step - progress.n)
         if validating:
             state.seconds += time.perf_counter() - started  # validation is not training time
             validate(state, tracker)
@@ -117,8 +121,8 @@ def batch_stream(
     def batch(indices: list[int]) -> Batch:
         if trainer.pad_to_multiple_of == 1:
             return collate(examples, indices)
-        width = int(widths[indices].max())
-        return collate(examples, indices, width).pad_rows(trainer.batch_tokens // width)
+        rows = trainer.batch_tokens // int(widths[indices].max())
+        return collate(examples, indices, trainer.pad_to_multiple_of).pad_rows(rows)
 
     order = itertools.islice(all_indices, step * trainer.grad_accum_steps, None)
     while True:
@@ -132,11 +136,13 @@ def is_exhausted(state: TrainState) -> bool:
 
 
 def validate(state: TrainState, tracker: Tracker | NullTracker) -> None:
-    """Score the validation split, and write a checkpoint."""
+    """Score the validation split and 250 training examples, and write a checkpoint."""
     scores = summarise(evaluate(state.model, state.data.validation))
     del scores["examples"]
     check_finite(state, validation_nll=scores["nll"])
     tracker.scalars(state.step, "validation", **scores)
+    seen = summarise(evaluate(state.model, state.data.train.first(250)))
+    tracker.scalars(state.step, "train", exact_match=seen["exact_match"])
     improved = scores["nll"] < state.best_nll
     if improved:
         state.best_nll, state.best_step = scores["nll"], state.step

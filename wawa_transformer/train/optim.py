@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from wawa_transformer.run.config import TrainerConfig
+from wawa_transformer.run.schema import TrainerConfig
 
 
 def adamw(parameters: Iterable[Tensor], trainer: TrainerConfig) -> torch.optim.Optimizer:

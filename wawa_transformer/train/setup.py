@@ -13,16 +13,17 @@ from typing import Any
 import numpy as np
 import torch
 from omegaconf import DictConfig
-from torch import Tensor, nn
+from torch import Tensor
 
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.data.load import Data, Examples, load_data
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run import distributed
-from wawa_transformer.run.config import TrainerConfig, build_model, given_settings
-from wawa_transformer.run.device import take_device
+from wawa_transformer.run.config import build_model
+from wawa_transformer.run.device import reset_peak_memory, set_precision, take_device
 from wawa_transformer.run.run_dir import Run, identity
+from wawa_transformer.run.schema import TrainerConfig
 from wawa_transformer.train import checkpoint
 from wawa_transformer.train.evaluation import check_lengths
 from wawa_transformer.train.load import place_model
@@ -52,7 +53,7 @@ class TrainState:
         self.trainer = TrainerConfig(**self.config.trainer)
         self.parameters = list(self.model.parameters())
         self.rank, self.world_size = distributed.rank(), distributed.world_size()
-        self.parallel_model: nn.Module = self.model  # with several processes, wrapped by DDP
+        self.parallel_model: Any = self.model  # with several processes, wrapped by DDP
 
 
 def claim_run(config: DictConfig, run: Run) -> None:
@@ -106,9 +107,10 @@ def restore(config: DictConfig, run: Run) -> TrainState:
                 f"from {path}, step {state.step}.",
                 file=sys.stderr,
             )
-            # The next checkpoint would move the damaged one into the place of the intact one.
+            # The intact one takes its place: a run at its last step writes no other.
             shutil.rmtree(aside, ignore_errors=True)
             paths[0].replace(aside)
+            path.replace(paths[0])
         return state
     if damage:
         raise damage
@@ -126,8 +128,12 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
             f"or give another seed or output_dir."
         )
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS cannot be deterministic
-    torch.use_deterministic_algorithms(trainer.deterministic)
+    # Asked first, since setting it imports torch's compiler.
+    if trainer.deterministic != torch.are_deterministic_algorithms_enabled():
+        torch.use_deterministic_algorithms(trainer.deterministic)
     device = take_device(trainer)
+    set_precision(trainer, device)
+    reset_peak_memory(device)
     data = load_data(config, checkpoint.load_tokenizer(path, saved) if path and saved else None)
 
     model = build_model(config, data.tokenizer)
@@ -146,7 +152,9 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
     torch.manual_seed(seed_for(config.seed, "dropout", *who))
     optimizer = adamw(model.parameters(), trainer)
     if trainer.compile:  # in place: the names in a checkpoint stay as they are
-        model.compile(dynamic=None if trainer.pad_to_multiple_of == 1 else False)
+        torch._dynamo.config.recompile_limit = max(8, count_shapes(data.train, trainer))
+        dynamic = None if trainer.pad_to_multiple_of == 1 else False
+        model.compile(dynamic=dynamic, mode=trainer.compile_mode)
     state = TrainState(config, run, data, device, model, optimizer)
     if saved:
         try:
@@ -164,28 +172,42 @@ def padded_sizes(examples: Examples, trainer: TrainerConfig) -> np.ndarray:
     return -(-examples.sizes // trainer.pad_to_multiple_of) * trainer.pad_to_multiple_of
 
 
+def count_shapes(examples: Examples, trainer: TrainerConfig) -> int:
+    """The most shapes that padded batches can have; beyond its limit torch compiles no more."""
+    sides, multiple = (examples.source.sizes, examples.target.sizes - 1), trainer.pad_to_multiple_of
+    return math.prod(len(np.unique(-(-sizes // multiple))) for sizes in sides)
+
+
 def restore_state(state: TrainState, saved: dict[str, Any]) -> None:
     """Go back to where :func:`save_state` was called; any exception: it was another run."""
     if saved["config"] != identity(state.config):
         raise ValueError("another configuration")
-    if not 0 <= saved["step"] <= state.trainer.steps:
-        raise ValueError("a step that this run does not have")
     state.model.load_state_dict(saved["model"])
     state.optimizer.load_state_dict(saved["optimizer"])
-    for parameter, moments in state.optimizer.state.items():
-        if {moments[name].shape for name in ("exp_avg", "exp_avg_sq")} != {parameter.shape}:
-            raise ValueError("moments of another parameter")
 
     def own(random: Tensor) -> Tensor:
         # A copy: torch reads a random state from the start of its storage, whatever the view.
         return random.view(state.world_size, -1)[state.rank].clone()
 
     torch.set_rng_state(own(saved["rng"]))
-    if state.device.type == "cuda":
-        torch.cuda.set_rng_state(own(saved["cuda_rng"]), state.device)
+    kind = state.device.type
+    if kind in saved["device_rng"]:
+        random_module(state.device).set_rng_state(own(saved["device_rng"][kind]))
+    elif state.rank == 0:
+        before = " and ".join(saved["device_rng"])
+        print(
+            f"warning: this run was trained on {before} and goes on on {kind}: its dropout masks "
+            f"are drawn anew, and numbers differ in rounding.",
+            file=sys.stderr,
+        )
     for name in ("step", "seconds", "target_tokens", "best_nll", "best_step"):
         setattr(state, name, saved[name])
     state.history = [row for row in saved["metrics"] if row["step"] <= state.step]
+
+
+def random_module(device: torch.device) -> Any:
+    """Where torch keeps the random state of ``device``."""
+    return torch if device.type == "cpu" else torch.get_device_module(device)
 
 
 def save_state(state: TrainState, validated: bool = False, improved: bool = False) -> None:
@@ -197,9 +219,7 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
     if not checkpoint.is_finite(state.model.state_dict()):
         check_finite(state, largest_weight=math.nan)
     random = distributed.gather(torch.get_rng_state())  # (world_size, …)
-    cuda_random = None
-    if state.device.type == "cuda":
-        cuda_random = distributed.gather(torch.cuda.get_rng_state(state.device))
+    on_device = distributed.gather(random_module(state.device).get_rng_state())
     if state.rank == 0:
         weights = state.model.state_dict()
         saved = {
@@ -212,7 +232,7 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
             "model": weights,
             "optimizer": state.optimizer.state_dict(),
             "rng": random,
-            "cuda_rng": cuda_random,
+            "device_rng": {state.device.type: on_device},
             "tokenizer": state.data.tokenizer.to_str(),
             "config": identity(state.config),
         }
@@ -231,15 +251,11 @@ def check_finite(state: TrainState, **values: float) -> None:
         if math.isfinite(value):
             continue
         kept = f"the last good checkpoint is {last}" if last.exists() else "none was kept yet"
+        remedy = (
+            f"lower what is too large of trainer.lr={trainer.lr}, "
+            f"trainer.weight_decay={trainer.weight_decay} and trainer.grad_clip={trainer.grad_clip}"
+        )
         if state.step == 1:
-            remedy = "this was so before the first update: a starting value is too large"
-            given = given_settings(state.config)
-            remedy += f", see pe={state.config.pe.kind} with {given}" if given else ""
-        else:
-            remedy = (
-                f"lower what is too large of trainer.lr={trainer.lr}, "
-                f"trainer.weight_decay={trainer.weight_decay} and "
-                f"trainer.grad_clip={trainer.grad_clip}"
-            )
+            remedy = "before the first update a starting value is too large: see the settings of pe"
         what = f"the {name.replace('_', ' ')} is {value} at step {state.step}"
         raise UserError(f"{what}; {kept}; {remedy}.")

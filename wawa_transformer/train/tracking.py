@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
 from omegaconf import DictConfig
+from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 from tokenizers import Tokenizer
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
 
-from wawa_transformer.common.files import CONFIG_DIR, write_lines
+from wawa_transformer.common.files import write_lines
 from wawa_transformer.common.special_ids import BOS
 from wawa_transformer.data.batching import collate
 from wawa_transformer.data.load import Examples
@@ -23,11 +24,33 @@ from wawa_transformer.model.layers import DecoderLayer, EncoderLayer
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.positional.base import Encoding, consecutive
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train.evaluation import SHOWN
+from wawa_transformer.train.evaluation import METRICS, SHOWN
 
-if TYPE_CHECKING:  # without pictures and a progress bar a run does not import these
+if TYPE_CHECKING:  # without pictures a run does not import it
     from matplotlib.figure import Figure
-    from rich.console import Console
+
+
+# The first part of a tag, and what TensorBoard says about its charts.
+ABOUT = {
+    "loss": "nats per target token, with label smoothing",
+    "lr": "learning rate",
+    "grad_norm": "norm of the gradient before clipping",
+    "tokens_per_second": "target tokens per second",
+    "mfu": "share of training time that the products would take at the device's peak speed",
+    **{metric.name: metric.axis + ", 0 to 1" * (metric.top == 1) for metric in METRICS},
+}
+
+
+def add_scalar(writer: SummaryWriter, tag: str, value: float, step: int) -> None:
+    """Write a number with its description, which ``SummaryWriter.add_scalar`` cannot."""
+    about = SummaryMetadata(
+        summary_description=ABOUT.get(tag.split("/")[0], ""),
+        # Without these two the server drops the description.
+        plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"),
+        data_class="DATA_CLASS_SCALAR",
+    )
+    point = Summary.Value(tag=tag, simple_value=value, metadata=about)
+    cast(Any, writer.file_writer).add_summary(Summary(value=[point]), step)
 
 
 class Tracker:
@@ -61,7 +84,7 @@ class Tracker:
         self.file.write(json.dumps(row) + "\n")
         self.file.flush()
         for name, value in values.items():
-            self.writer.add_scalar(f"{name}/{split}", value, step)
+            add_scalar(self.writer, f"{name}/{split}", value, step)
 
     def text(self, step: int, name: str, rows: list[dict[str, str]]) -> None:
         """A table of ``rows``, shown by TensorBoard as Markdown."""
@@ -85,30 +108,9 @@ class Tracker:
         figure.colorbar(image)
         self.writer.add_figure("view/encoding", figure, step)
 
-    def attention_images(
-        self, step: int, maps: dict[str, Tensor], labels: dict[str, tuple[list[str], list[str]]]
-    ) -> None:
-        """One picture per attention: heads ``(H,Q,K)``, labelled (queries, keys).
-
-        TensorBoard sorts by name: pictures, one for each run, come after the curves.
-        """
-        for name, weights in maps.items():
-            self.writer.add_figure(
-                f"view/attention_{name}", attention_picture(weights, *labels[name]), step
-            )
-
-    def hparams(self, settings: dict[str, Any], metrics: dict[str, float]) -> None:
-        """The row of this run in TensorBoard's HPARAMS table; the same columns for every run."""
-        # TensorBoard filters by words that it was told of beforehand: those of configs/.
-        words = {
-            column: sorted({path.stem for path in (CONFIG_DIR / group).rglob("*.yaml")})
-            for column, group in (("Encoding", "pe"), ("Task", "task"))
-        }
-        self.writer.add_hparams(settings, metrics, hparam_domain_discrete=words, run_name=".")
-
 
 class NullTracker:
-    """In place of tracker and bar in a process that is not the main one, or shows none."""
+    """In place of the tracker in a process that is not the main one."""
 
     def __enter__(self) -> NullTracker:
         return self
@@ -118,9 +120,6 @@ class NullTracker:
 
     def scalars(self, step: int, split: str, **values: float) -> None:
         """Another process writes them."""
-
-    def update(self, step: int, loss: float, speed: float) -> None:
-        """Another process shows it, or none does."""
 
 
 @torch.no_grad()
@@ -147,11 +146,21 @@ def attention_maps(model: Transformer, source: Tensor, target_in: Tensor) -> dic
     return maps
 
 
-def cross_attention(model: Transformer, source: Tensor, ids: list[int]) -> Tensor:
-    """Where each of the target's ``ids`` looked in ``source (S,)``, in the last layer: (H,T,S)."""
+def cross_attention(
+    model: Transformer, tokenizer: Tokenizer, source: Tensor, ids: list[int]
+) -> tuple[Tensor, list[str], list[str]]:
+    """Where the target's ``ids`` looked in ``source (S,)``, in the last layer: ``(H,T,S)``.
+
+    With both in pieces of text, T and S of them.
+    """
     device = next(model.parameters()).device
     before = torch.tensor([[BOS, *ids[:-1]]], device=device)  # (1,T)
-    return attention_maps(model, source[None].to(device), before)["cross"]
+    weights = attention_maps(model, source[None].to(device), before)["cross"]
+    target, words = (
+        [tokenizer.decode([i], skip_special_tokens=False) for i in each]
+        for each in (ids, source.tolist())
+    )
+    return weights, target, words
 
 
 def picture(width: float, height: float) -> Figure:
@@ -167,7 +176,9 @@ def attention_picture(weights: Tensor, queries: list[str], keys: list[str]) -> F
     apart = F.pad(weights.float().cpu(), (0, 1), value=math.nan)  # (H,Q,K+1)
     figure = picture(max(3, 0.2 * across) * heads, max(3.2, 0.2 * len(queries)))
     panel = figure.add_subplot(frame_on=False, xlabel="attends to")
-    panel.imshow(apart.transpose(0, 1).flatten(1), vmin=0, vmax=1, aspect="auto")  # (Q,·)
+    panel.imshow(
+        apart.transpose(0, 1).flatten(1), cmap="Blues", vmin=0, vmax=1, aspect="auto"
+    )  # (Q,·)
     places = [h * across + k for h in range(heads) for k in range(len(keys))]
     panel.set_xticks(places, keys * heads, rotation=90, fontsize=7)
     panel.set_yticks(range(len(queries)), queries, fontsize=7)
@@ -185,6 +196,7 @@ def show(
     result: dict[str, Any],
 ) -> None:
     """What TensorBoard shows beside the curves: encoding, attention, sample outputs, hparams."""
+    model.eval()  # or an encoding's picture would have the holes of its dropout
     step = result["steps"]
     first = examples.first(SAMPLES)
     hypotheses = translate(model, tokenizer, first)
@@ -204,50 +216,20 @@ def show(
             "cross": (target, source),
         }
         maps = attention_maps(model, batch.source, batch.target_in)
-        tracker.attention_images(step, maps, labels)
-    # TensorBoard sorts the columns and hides all but the first: capitals come first.
+        for name, weights in maps.items():
+            figure = attention_picture(weights, *labels[name])
+            tracker.writer.add_figure(f"view/attention_{name}", figure, step)
+    for metric in SHOWN:
+        add_scalar(tracker.writer, f"{metric.name}/test", result["test"][metric.name], step)
+    add_scalar(tracker.writer, "mfu/train", result["mfu"], step)
+    # TensorBoard sorts the columns: capitals come first.
     settings = {"Encoding": config.pe.name, "Seed": config.seed, "Task": config.task.name}
-    settings |= config.model
-    tracker.hparams(
-        settings | {"lr": config.trainer.lr, "steps": config.trainer.steps},
-        {f"test/{metric.name}": result["test"][metric.name] for metric in SHOWN}
-        | {"cost/mfu": result["mfu"]},
-    )
-
-
-def screen() -> Console:
-    """Where a bar moves only if it can: a notebook forces colours on what is no terminal."""
-    from rich.console import Console
-
-    return Console(force_terminal=sys.stdout.isatty())
-
-
-class ProgressBar:
-    """A bar with the loss, the speed and the time left; a context manager."""
-
-    def __init__(self, config: DictConfig, step: int) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self.progress = Progress(
-            TextColumn(f"{config.task.name} · {config.pe.name} · seed {config.seed}"),
-            BarColumn(),
-            TextColumn("{task.completed}/{task.total}"),
-            TextColumn("{task.fields[so_far]} ·"),
-            TimeRemainingColumn(),
-            console=screen(),
-        )
-        self.bar = self.progress.add_task(
-            "", total=config.trainer.steps, completed=step, so_far="beginning"
-        )
-
-    def __enter__(self) -> ProgressBar:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.progress.stop()
-
-    def update(self, step: int, loss: float, speed: float) -> None:
-        """So far: ``step`` is done at this loss, ``speed`` in target tokens per second."""
-        so_far = f"loss {loss:.3f} · {speed:,.0f} tokens/s"
-        self.progress.update(self.bar, completed=step, so_far=so_far)
+    for group in ("model", "pe", "task", "trainer"):
+        for key, value in config[group].items():
+            if key not in ("name", "kind") and isinstance(value, (int, float, str)):
+                settings[f"{group}.{key}"] = value
+    # add_hparams would also write a list of columns, and TensorBoard would take the first run's for
+    # all. Without it the table has every run's columns, those that differ first.
+    _, *row = hparams(settings, {})
+    for part in row:
+        cast(Any, tracker.writer.file_writer).add_summary(part)

@@ -13,8 +13,7 @@ import torch
 from datasets import Dataset
 from omegaconf import DictConfig
 from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
+from tqdm import tqdm
 
 from wawa_transformer.common.files import write_lines
 from wawa_transformer.common.schema import UserError, disk_error
@@ -25,7 +24,7 @@ from wawa_transformer.decode.translation import (
     translation_scores,
 )
 from wawa_transformer.run import distributed
-from wawa_transformer.run.config import build_model, given_settings
+from wawa_transformer.run.config import given_settings
 from wawa_transformer.run.device import (
     peak_matmul_flops,
     peak_memory,
@@ -38,7 +37,7 @@ from wawa_transformer.train import evaluation
 from wawa_transformer.train.load import place_model
 from wawa_transformer.train.loop import batch_stream, train_loop
 from wawa_transformer.train.setup import TrainState, claim_run, start_run
-from wawa_transformer.train.tracking import NullTracker, ProgressBar, Tracker, show
+from wawa_transformer.train.tracking import NullTracker, Tracker, show
 
 
 def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
@@ -60,13 +59,18 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
             stack.enter_context(run.hold(patience))
         claim_run(config, run)
         if result := distributed.broadcast_object(run.result):
-            if config.progress and main:
+            if main and not config.quiet:
                 print(f"already finished: {run.directory}")
             return result
         state = start_run(config, run)
         tracker = Tracker(run, state.history, state.step) if main else NullTracker()
-        shown = main and config.progress
-        progress = ProgressBar(config, state.step) if shown else NullTracker()
+        shown = main and config.progress and not config.quiet
+        progress = tqdm(
+            desc=f"{config.task.name} · {config.pe.name} · seed {config.seed}",
+            total=config.trainer.steps,
+            initial=state.step,
+            disable=None if shown else True,  # None: only a terminal has a bar
+        )
         with tracker, progress, translate_device_errors(config, state.device):
             with stop.deferred():
                 train_loop(state, tracker, progress, stop)
@@ -110,6 +114,7 @@ def describe(state: TrainState) -> dict[str, Any]:
     product (Chowdhery et al. 2022, appendix B), on all devices.
     """
     config, trainer = state.config, state.trainer
+    memory = peak_memory(state.device)  # before the large matrices of peak_flops
     flops = flops_per_step(state)
     peak = state.world_size * peak_flops(state.device, trainer.bf16, trainer.fast)
     trained = state.data.task.trained_lengths
@@ -126,7 +131,7 @@ def describe(state: TrainState) -> dict[str, Any]:
         "mfu": flops * state.step / state.seconds / peak,
         "tokens_per_second": state.target_tokens / state.seconds,
         "seconds": state.seconds,
-        "peak_memory_mb": peak_memory(state.device),
+        "peak_memory_mb": memory,
         "threads": trainer.threads,
         "processes": state.world_size,
         **provenance(state.device),
@@ -136,20 +141,23 @@ def describe(state: TrainState) -> dict[str, Any]:
 
 
 def flops_per_step(state: TrainState) -> int:
-    """Floating-point operations of one step, forward and backward, as torch counts them.
+    """Floating-point operations of one step in the matrix products of the plain model.
 
-    Counted on a copy of the model on the meta device, which computes nothing and takes no memory.
+    What an encoding multiplies for itself is not among them, nor the loss. A product of ``(m, k)``
+    and ``(k, n)`` takes ``2 m k n`` operations, and the backward pass twice as many.
     """
-    batches = next(batch_stream(state.data.train, state.trainer, state.config.seed, state.step))
-    meta = torch.device("meta")
-    with meta:
-        model = build_model(state.config, state.data.tokenizer)
-    counter = FlopCounterMode(display=False)
-    with sdpa_kernel(SDPBackend.MATH), counter:  # a fused kernel would not be counted
-        for batch in batches:
-            logits = model(batch.source.to(meta), batch.target_in.to(meta))
-            logits.sum().backward()  # the loss itself has no matrix products
-    return counter.get_total_flops()
+    model, words = state.config.model, state.data.tokenizer.get_vocab_size()
+    width, inner = model.d_model, model.d_ff
+    products = 0
+    for batch in next(batch_stream(state.data.train, state.trainer, state.config.seed, state.step)):
+        rows, source, target = *batch.source.shape, batch.target_in.size(1)
+        scores = 2 * width * (source**2 + target**2 + source * target)  # and weighted values
+        # An encoder layer has four projections of the source, and cross-attention adds two.
+        encoder = source * (6 * width**2 + 2 * width * inner)
+        decoder = target * (6 * width**2 + 2 * width * inner)
+        layers = model.num_layers * (encoder + decoder + scores)
+        products += rows * (layers + target * width * words)
+    return 3 * 2 * products
 
 
 @functools.cache  # once for all runs of a worker

@@ -34,60 +34,60 @@ STEPS = {
 BIASES = (16384, 8, 64, (256, 1024, 4096), 20)
 
 
-def measure(device: torch.device) -> dict[str, float]:
-    """:func:`steps` and :func:`biases`."""
-    return steps(device) | biases(device)
+def measurements(device: torch.device) -> dict[str, Callable[[], dict[str, float]]]:
+    """Each :func:`step` and each :func:`bias`, by name."""
+    return {
+        **{f"step_{name}": partial(step, device, name) for name in STEPS},
+        **{f"bias_{length}": partial(bias, device, length) for length in BIASES[3]},
+    }
 
 
-def steps(device: torch.device) -> dict[str, float]:
+def step(device: torch.device, name: str) -> dict[str, float]:
     """A training step in bf16 in each of :data:`WAYS`.
 
     ``mfu`` is the share of its time that its operations would take in one large matrix product.
     """
     found: dict[str, float] = {}
     peak = peak_flops(device, bf16=True, fast=False)
-    for name, (*sizes, batch, length, turns) in STEPS.items():
-        ids = torch.randint(4, sizes[0], (batch, length), device=device)
-        with Products() as products:
-            training_step(ours(device, *sizes, fast=False), ids)()
-        sides = {}
-        for way, told in WAYS.items():
-            model = ours(device, *sizes, fast=False)
-            if told is not None:
-                model.compile(**told)
-            sides[way] = training_step(model, ids, bf16=True)
-        taken = turns_of(sides, f"{name} step", turns)
-        for way, seconds in taken.items():
-            median = statistics.median(seconds)
-            found[f"{name}_{way}_milliseconds"] = 1000 * median
-            found[f"{name}_{way}_mfu"] = products.flops / median / peak
-            if way != "eager":
-                found[f"{name}_eager_over_{way}"] = ratio(taken["eager"], seconds)
+    *sizes, batch, length, turns = STEPS[name]
+    ids = torch.randint(4, sizes[0], (batch, length), device=device)
+    with Products() as products:
+        training_step(ours(device, *sizes, fast=False), ids)()
+    sides = {}
+    for way, told in WAYS.items():
+        model = ours(device, *sizes, fast=False)
+        if told is not None:
+            model.compile(**told)
+        sides[way] = training_step(model, ids, bf16=True)
+    taken = turns_of(sides, f"{name} step", turns)
+    for way, seconds in taken.items():
+        median = statistics.median(seconds)
+        found[f"{name}_{way}_milliseconds"] = 1000 * median
+        found[f"{name}_{way}_mfu"] = products.flops / median / peak
+        if way != "eager":
+            found[f"{name}_eager_over_{way}"] = ratio(taken["eager"], seconds)
     return found
 
 
-def biases(device: torch.device) -> dict[str, float]:
+def bias(device: torch.device, length: int) -> dict[str, float]:
     """Causal attention with a trained bias for each head and distance, forward and backward.
 
     As it is, formed for all pairs and added by torch's kernel; and looked up in the kernel that
     ``flex_attention`` compiles.
     """
-    tokens, heads, width, lengths, turns = BIASES
+    tokens, heads, width, _, turns = BIASES
     flex = torch.compile(flex_attention, dynamic=False)
-    found: dict[str, float] = {}
-    for length in lengths:
-        shape = (tokens // length, heads, length, width)
-        leaves = [torch.randn(shape, device=device, dtype=torch.bfloat16) for _ in range(3)]
-        leaves.append(torch.randn(heads, 2 * length - 1, device=device))
-        inputs = [leaf.requires_grad_() for leaf in leaves]
-        seen = causal(length, device)
-        sides = {
-            "formed": partial(there_and_back, formed, inputs),
-            "flex": partial(there_and_back, partial(looked_up, flex=flex, seen=seen), inputs),
-        }
-        taken = turns_of(sides, f"a bias, length {length}", turns)
-        found[f"bias_{length}_flex_over_formed"] = ratio(taken["flex"], taken["formed"])
-    return found
+    shape = (tokens // length, heads, length, width)
+    leaves = [torch.randn(shape, device=device, dtype=torch.bfloat16) for _ in range(3)]
+    leaves.append(torch.randn(heads, 2 * length - 1, device=device))
+    inputs = [leaf.requires_grad_() for leaf in leaves]
+    seen = causal(length, device)
+    sides = {
+        "formed": partial(there_and_back, formed, inputs),
+        "flex": partial(there_and_back, partial(looked_up, flex=flex, seen=seen), inputs),
+    }
+    taken = turns_of(sides, f"a bias, length {length}", turns)
+    return {f"bias_{length}_flex_over_formed": ratio(taken["flex"], taken["formed"])}
 
 
 def causal(length: int, device: torch.device) -> BlockMask:

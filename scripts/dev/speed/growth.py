@@ -57,6 +57,10 @@ class Kept:
             names: dict[str, Any] = {"grows": what, "size": size, "encoding": encoding}
             rows.setdefault((what, size, encoding), names).update(measured)
         self.rows = list(rows.values())
+        self.write()
+
+    def write(self) -> None:
+        """Write the rows to the file, if there is one."""
         if self.path:
             write_atomically(self.path, json.dumps({"about": self.about, "rows": self.rows}))
 

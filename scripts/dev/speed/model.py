@@ -15,7 +15,7 @@ from speed import peers
 from speed.timing import compared, turns_of
 from wawa_transformer.data.batching import Batch
 from wawa_transformer.fast.linear import product, suits_onednn
-from wawa_transformer.model.loss import cross_entropy
+from wawa_transformer.model.loss import loss_and_nll
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.train.load import place_model
@@ -33,28 +33,31 @@ PEERS = {
 }
 
 
-def measure(device: torch.device) -> dict[str, float]:
+def measurements(device: torch.device) -> dict[str, Callable[[], dict[str, float]]]:
+    """:func:`shape` of each, by name."""
+    return {name: partial(shape, device, name) for name in SHAPES}
+
+
+def shape(device: torch.device, name: str) -> dict[str, float]:
     """A training step of ours beside those of other libraries; sizes, dropout and AdamW alike.
 
     ``bf16`` is ours with ``trainer.bf16=true``, ``plain`` is ours with ``trainer.fast=false``.
     ``floor`` is the matrix products of a step and nothing else, in fp32. All sides share a process,
     so the C library keeps freed memory for all of them.
     """
-    found: dict[str, float] = {}
-    for name, (*sizes, batch, length, turns) in SHAPES.items():
-        ids = torch.randint(4, sizes[0], (batch, length), device=device)
-        ids[: batch // 2, length - 3 :] = 0
-        sides = {
-            "ours": training_step(ours(device, *sizes), ids),
-            "bf16": training_step(ours(device, *sizes), ids, bf16=True),
-        }
-        for side, (package, build) in PEERS.items():
-            if not peers.absent(package):
-                sides[side] = training_step(build(*sizes).to(device), ids)
-        sides["plain"] = training_step(ours(device, *sizes, fast=False), ids)
-        sides["floor"] = floor(sides["plain"], device)
-        found |= compared(turns_of(sides, f"shape {name}", turns), f"{name}_")
-    return found
+    *sizes, batch, length, turns = SHAPES[name]
+    ids = torch.randint(4, sizes[0], (batch, length), device=device)
+    ids[: batch // 2, length - 3 :] = 0
+    sides = {
+        "ours": training_step(ours(device, *sizes), ids),
+        "bf16": training_step(ours(device, *sizes), ids, bf16=True),
+    }
+    for side, (package, build) in PEERS.items():
+        if not peers.absent(package):
+            sides[side] = training_step(build(*sizes).to(device), ids)
+    sides["plain"] = training_step(ours(device, *sizes, fast=False), ids)
+    sides["floor"] = floor(sides["plain"], device)
+    return compared(turns_of(sides, f"shape {name}", turns), f"{name}_")
 
 
 def ours(
@@ -86,7 +89,7 @@ def training_steps(
                     mask = causal_mask(target_in.size(1), device=source.device)
                     loss, _ = built(source, target_in, tgt_mask=mask, targets=target_out)
                 else:
-                    loss = cross_entropy(built(source, target_in), target_out)
+                    loss = loss_and_nll(built(source, target_in), target_out)[0]
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()

@@ -1,0 +1,147 @@
+"""Check an answer of the lab sheet:  python scripts/lab_sheet.py 1 2.62
+
+docs/lab_sheet.md has the five exercises. The answer is right, or wrong with a hint.
+"""
+
+import argparse
+import inspect
+import json
+import math
+import random
+import runpy
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import wawa_transformer.run.interrupt  # noqa: F401
+
+import torch
+
+from wawa_transformer import PositionalEncoding, load
+from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.positional.alibi import ALiBi
+from wawa_transformer.positional.base import EncodingContext, consecutive
+
+STUDY = Path("results/lab_sheet/reverse")
+TABLE, BUFFER = "test_the_table_is_the_papers_formula", "test_the_contract_of_the_buffer"
+
+
+class Wrong(Exception):
+    """A wrong answer, and what to think about."""
+
+
+def score(answer: str) -> str:
+    """Exercise 1: the score of the query man and the key dog."""
+    dog, man = torch.tensor([-1.0, 1, 1, 0]), torch.tensor([-1.0, 1, -1, 0])
+    table = PositionalEncoding(4).pe[0]
+    product = float((man + table[2]) @ (dog + table[0]))
+    given = float(answer)
+    if math.isclose(given, product / 2, abs_tol=0.01):
+        return "the score is 0.64"
+    hints = {product: "divide by √d", float(man @ dog) / 2: "add the positions first"}
+    near = min(hints, key=lambda mistake: abs(mistake - given))
+    raise Wrong(hints[near] if abs(near - given) < 0.02 else "multiply number by number, and add")
+
+
+def failing_test() -> str:
+    """Exercise 2: the encoding in this folder is broken, its table is not."""
+    tests = [f"tests/core/test_positional.py::{test}" for test in (TABLE, BUFFER)]
+    command = [sys.executable, "-m", "pytest", "-rA", *tests]
+    done = subprocess.run(command, cwd=CONFIG_DIR.parent, capture_output=True, text=True)
+    passes = {test: f"PASSED {test}" in done.stdout for test in tests}
+    said = ", ".join(f"{test} {'passes' if well else 'fails'}" for test, well in passes.items())
+    if [*passes.values()] != [True, False]:
+        raise Wrong(said)
+    return said
+
+
+def alibi(path: str) -> str:
+    """Exercise 3: ``bias(query, key, heads)`` of the student's file against the package's."""
+    if not Path(path).is_file():
+        raise Wrong(f"there is no file {path}")
+    bias = runpy.run_path(path).get("bias")
+    if not callable(bias):
+        raise Wrong(f"{path} has no function bias(query, key, heads)")
+    query, key = consecutive(4, 3), consecutive(7)
+    for heads in (2, 8):
+        q = torch.zeros(1, heads, 4, 8)
+        expected = ALiBi(EncodingContext(8 * heads, heads)).bias(q, q, query, key)[0]  # (H,Q,K)
+        found = torch.as_tensor(bias(query.ids[0, 0], key.ids[0, 0], heads))
+        if found.shape != expected.shape:
+            raise Wrong(f"the shape is {[*found.shape]}, not heads, queries, keys {[4, 7]}")
+        for h, i, j in ((found - expected).abs() > 1e-6).nonzero().tolist():
+            value = f"{found[h, i, j]:.4f} and not {expected[h, i, j]:.4f}"
+            raise Wrong(f"head {h + 1} of {heads}, query at {i + 3}, key at {j}: {value}")
+    return "it is the package's ALiBi, with 2 heads and with 8"
+
+
+def finished() -> list[Path]:
+    """The results of the study of exercise 4."""
+    paths = sorted(STUDY.glob("*/*/result.json"))
+    if len({path.parent.parent for path in paths}) < 4:
+        raise Wrong(f"{STUDY} has not the runs of 4 encodings: run the study of exercise 4 first")
+    return paths
+
+
+def reversing(*answers: str) -> str:
+    """Exercise 4: the encodings whose runs reverse nine new sequences of ten."""
+    scores: dict[str, list[float]] = {}
+    for path in finished():
+        result = json.loads(path.read_text(encoding="utf-8"))
+        scores.setdefault(result["pe"], []).append(result["test"]["new"]["exact_match"])
+    means = {pe: statistics.mean(values) for pe, values in scores.items()}
+    said = ", ".join(f"{pe} {mean:.3f}" for pe, mean in means.items())
+    if {*answers} != {pe for pe, mean in means.items() if mean > 0.9}:
+        raise Wrong(f"measured were {said}")
+    return said
+
+
+def dimensions(*answers: str) -> str:
+    """Exercise 5: the groups of eight dimensions without whose positions reversing fails."""
+    path = next(path.parent for path in finished() if path.parts[-3] == "sinusoidal")
+    run, drawn = load(path), random.Random(0)
+    sources = [[*map(str, drawn.choices(range(1, 11), k=n))] for n in [*range(1, 11)] * 10]
+    asked, targets = [" ".join(s) for s in sources], [" ".join(s[::-1]) for s in sources]
+    positions: list[Any] = [run.model.src_position, run.model.tgt_position]
+    table, shares = positions[0].pe, {}
+    for first in range(0, 64, 8):
+        without = table.clone()
+        group = without[:, :11, first : first + 8]
+        group[:] = group.mean(dim=1, keepdim=True)
+        positions[0].pe = positions[1].pe = without
+        answered = run.translate(asked)
+        shares[first] = statistics.mean(a == t for a, t in zip(answered, targets, strict=True))
+    said = ", ".join(f"{first} {share:.2f}" for first, share in shares.items())
+    used, given = {first for first, share in shares.items() if share < 0.9}, {*map(int, answers)}
+    if used - given:
+        raise Wrong(f"a group is missing; {len(used)} of 8 are used")
+    if given - used:
+        raise Wrong("what all positions share tells none apart: put the mean in place of zeros")
+    return f"without each group: {said}"
+
+
+CHECKS = [score, failing_test, alibi, reversing, dimensions]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("exercise", type=int, choices=range(1, 6))
+    parser.add_argument("answer", nargs="*")
+    given = parser.parse_args()
+    check = CHECKS[given.exercise - 1]
+    try:
+        inspect.signature(check).bind(*given.answer)
+    except TypeError:
+        parser.error(f"exercise {given.exercise}: see docs/lab_sheet.md for what is answered")
+    try:
+        print(f"right: {check(*given.answer)}")
+    except Wrong as why:
+        sys.exit(f"wrong: {why}")
+    except ValueError as error:
+        sys.exit(f"wrong: {error}")
+
+
+if __name__ == "__main__":
+    main()

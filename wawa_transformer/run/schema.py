@@ -1,0 +1,191 @@
+"""Every key of the configuration, with its type, its limits and its default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import MISSING
+
+from wawa_transformer.common.limits import (
+    ACTIVATIONS,
+    EMBEDDING_SCALES,
+    ENCODER_MASKS,
+    MAX_LAYERS,
+    MAX_WIDTH,
+    NORMS,
+)
+from wawa_transformer.common.schema import choice, setting
+
+
+@dataclass
+class ModelConfig:
+    """The shape of the Transformer, in the paper's symbols."""
+
+    d_model: int = setting(64, least=1, most=MAX_WIDTH)
+    num_layers: int = setting(1, least=1, most=MAX_LAYERS)
+    num_heads: int = setting(4, least=1, most=MAX_WIDTH)
+    d_ff: int = setting(256, least=1, most=MAX_WIDTH)
+    dropout: float = setting(0.0, least=0, below=1)
+    norm: str = choice(*NORMS)
+    activation: str = choice(*ACTIVATIONS)
+    tie_embeddings: bool = False
+    embedding_scale: str = choice(*EMBEDDING_SCALES)  # Csordás et al. 2021, section 3
+    share_layers: bool = False  # Dehghani et al. 2019
+    encoder_mask: str = choice(*ENCODER_MASKS)
+
+
+@dataclass
+class TrainerConfig:
+    """Everything the loop needs to know."""
+
+    steps: int = setting(500, least=1, most=10**9)
+    batch_tokens: int = setting(352, least=1, most=10**8)  # padded positions of one side of a batch
+    bucket: bool = False  # batches of similar lengths: less padding, less mixing
+    grad_accum_steps: int = setting(1, least=1, most=1024)  # batches to one optimiser step
+    lr: float = setting(2e-3, above=0)
+    warmup: int = setting(100, least=0, most=10**9)
+    schedule: str = choice("linear", "cosine", "inverse_sqrt", "constant")
+    weight_decay: float = setting(0.01, least=0)
+    grad_clip: float = setting(1.0, above=0)
+    label_smoothing: float = setting(0.0, least=0, below=1)
+    device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
+    fast: bool = True  # on a CPU without compile: modules that compute the same sooner
+    bf16: bool = False
+    tf32: bool = False  # on a GPU: products in fp32 with ten bits of each factor
+    compile: bool = False
+    compile_mode: str = choice("default", "reduce-overhead")  # the latter: CUDA graphs
+    pad_to_multiple_of: int = setting(
+        1, least=1, most=10**6
+    )  # a multiple for lengths: few shapes to compile
+    deterministic: bool = False  # on a GPU: the same bits again, slower
+    threads: int = setting(1, least=1, most=256)
+    log_every: int = setting(10, least=1, most=10**9)
+    eval_every: int = setting(100, least=1, most=10**9)  # validation and checkpoint
+    patience: int | None = setting(None, least=1, most=10**9)  # validations without a better one
+    keep_checkpoints: int = setting(
+        0, least=0, most=1000
+    )  # weights of the last validations, to be averaged
+    attention_maps: bool = True
+
+
+@dataclass
+class TuneConfig:
+    """What is tried for each encoding of a study, before it and on seeds of its own."""
+
+    lr: list[float] = field(default_factory=list)
+    warmup: list[int] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+
+
+@dataclass
+class RuleConfig:
+    """How the outcome of a study is judged, written down before its runs: ``lab/rules.py``."""
+
+    claim: str = ""
+    each: list[str] = field(default_factory=list)  # what is judged by itself: task, pair, encoding
+    against: str | None = None  # the encoding that every other one is compared with
+    measures: dict[str, float] = field(default_factory=dict)  # with the smallest relevant size
+    supported: list[dict[str, Any]] = field(default_factory=list)  # where all conditions are met
+    refuted: list[dict[str, Any]] = field(default_factory=list)  # where one is
+
+
+@dataclass
+class StudyConfig:
+    """The grid that ``scripts/compare.py`` spans over the rest of the configuration."""
+
+    name: str = "default"
+    question: str = ""
+    pe: list[str] = field(default_factory=list)
+    task: list[str] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+    pairs: list[list[str]] = field(default_factory=list)  # which encodings are compared
+    tune: TuneConfig = field(default_factory=TuneConfig)  # a rate for each encoding
+    rule: RuleConfig | None = None
+    minutes: float | None = setting(None, above=0)  # on two cores; said before a study starts
+
+
+@dataclass
+class Config:
+    """The whole configuration. ``pe`` and ``task`` are typed by the class their ``kind`` names."""
+
+    seed: int = setting(0, least=-(2**63), most=2**63 - 1)
+    pe: dict[str, Any] = MISSING
+    task: dict[str, Any] = MISSING
+    model: ModelConfig = field(default_factory=ModelConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    study: StudyConfig = field(default_factory=StudyConfig)
+    output_dir: str = "results"
+    run_dir: str | None = None  # computed from the configuration unless given
+    progress: bool = True
+    quiet: bool = False  # scripts/train.py says nothing
+    pictures: bool = True  # in TensorBoard; a study draws those of its first seed
+    workers: int = setting(2, least=1, most=256)  # scripts/compare.py: runs side by side
+
+
+@dataclass
+class MachineConfig:
+    """What a trained run is used on."""
+
+    device: str = "auto"
+    threads: int = setting(1, least=1, most=256)
+    fast: bool = True
+
+
+@dataclass
+class ExportConfig:
+    """scripts/export.py: a run, which brings its own configuration along."""
+
+    run: str | None = None  # its directory
+    checkpoint: str = choice("last", "best", "previous", "average")
+    format: str = choice("safetensors", "ctranslate2")
+    directory: str | None = None  # the run's own unless given
+
+
+@dataclass
+class TrainedConfig:
+    """A run that decodes."""
+
+    run: str | None = None
+    checkpoint: str = choice("last", "best", "previous", "average")
+    decode: dict[str, Any] = MISSING  # typed by the class its kind names
+    trainer: MachineConfig = field(default_factory=MachineConfig)
+
+
+@dataclass
+class OtherTest:
+    """What of a run's task may be another one in its test; null: as it was."""
+
+    data_dir: str | None = None
+    hub: str | None = None
+    test_source: str | None = None
+    test_target: str | None = None
+    test_max_length: int | None = None
+    test_per_length: int | None = None
+
+
+@dataclass
+class EvaluateConfig(TrainedConfig):
+    """scripts/evaluate.py."""
+
+    verify: bool = False  # compare with the numbers that the run has kept
+    against: str | None = None  # another run, in a paired test
+    test_sets: list[str] = field(default_factory=list)  # by name, beside the run's text
+    task: OtherTest = field(default_factory=OtherTest)
+
+
+@dataclass
+class TranslateConfig(TrainedConfig):
+    """scripts/translate.py."""
+
+    nbest: bool = False  # every hypothesis with its score
+    attention: str | None = None  # a picture of the first line's
+
+
+@dataclass
+class ServeConfig(TrainedConfig):
+    """scripts/serve.py."""
+
+    beside: list[str] = field(default_factory=list)  # other runs
+    host: str = "127.0.0.1"
+    port: int = setting(8000, least=0, most=65535)
