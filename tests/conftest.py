@@ -8,6 +8,7 @@ import runpy
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ import warm
 from chromium import chromium
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
+from tqdm import tqdm
 
 import wawa_transformer.run.cli  # noqa: F401  (registers the schemas)
 from wawa_transformer.common.files import CONFIG_DIR
@@ -43,6 +45,9 @@ os.environ["HF_DATASETS_CACHE"] = CACHE.name  # of scripts
 datasets.config.HF_DATASETS_CACHE = Path(CACHE.name)
 
 torch.set_num_threads(1)
+# Tests fork: no thread of a progress bar's may hold its lock, nor a process that is killed.
+tqdm.monitor_interval = 0
+tqdm.set_lock(threading.RLock())
 # A clock decides no test: on a busy machine the first example of a test may take a second.
 hypothesis.settings.register_profile("no_deadline", deadline=None)
 hypothesis.settings.load_profile("no_deadline")

@@ -17,6 +17,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 import time
 
 LIBRARIES = (
@@ -92,7 +93,17 @@ def serve(address: str) -> list[str]:
 
 
 def forked(path: object, arguments: list[str], kept: list[int]) -> int:
-    """In place of ``multiprocessing.util.spawnv_passfds``: this process's copy runs the code."""
+    """In place of ``multiprocessing.util.spawnv_passfds``: this process's copy runs the code.
+
+    A lock that another thread holds stays locked in a copy for ever. compare.py imports its report
+    in a thread, whose modules are locked so long: that thread is waited for. Where one stays, the
+    code is run as multiprocessing would.
+    """
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join(10)
+    if threading.active_count() > 1:
+        return spawn(path, arguments, kept)
     child = os.fork()
     if child:
         return child
@@ -142,6 +153,7 @@ if __name__ == "__main__":
 
     here = sys.path[0]
     script, *rest = serve(sys.argv[1])
+    spawn = multiprocessing.util.spawnv_passfds
     multiprocessing.util.spawnv_passfds = forked
     sys.argv = [script, *rest]
     script = os.path.abspath(script)
