@@ -618,6 +618,22 @@ def test_translations_of_one_seed_tell_no_encodings_apart(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_below_one_bleu_no_encoding_is_praised(tmp_path: Path) -> None:
+    references = [f"w{i} a b c d e" for i in range(40)]
+    wrong = [" ".join(line.split()[::-1]) for line in references]
+    runs = []
+    for pe, lines, bleu in (("sinusoidal", references, 0.9), ("none", wrong, 0.2)):
+        for seed in (0, 1):
+            runs.append(Run("text", pe, seed, tmp_path / f"{pe}{seed}"))
+            plant_text(runs[-1], references, lines, bleu)
+    write_report(tmp_path / "out", runs, "Captions", "compare task=text")
+    markdown = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    assert "No encoding translates: every mean BLEU is below 1." in markdown
+    assert "We saw no difference between encodings on text." in markdown
+    assert "above no encoding" not in markdown
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_a_study_that_names_its_comparisons_reports_these(tmp_path: Path) -> None:
     """Only the named pairs, counted task by task in the headline; an unfinished one is left out."""
     runs = [

@@ -223,8 +223,8 @@ class TextTask(Task, kind="text"):
                 (source + target).encode()
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 raise UserError(
-                    f"{key}={path} holds no two texts in line {number}; a line of a .tsv is "
-                    f"source, tab, target, and one of a .jsonl an object with texts at "
+                    f"{key}={path} holds no two texts in line {number}, {line[:60]!r}; a line of a "
+                    f".tsv is source, tab, target, and one of a .jsonl an object with texts at "
                     f"task.source_column={keys[0]} and task.target_column={keys[1]}."
                 ) from None
             yield source, target

@@ -35,6 +35,7 @@ from wawa_transformer.train.evaluation import SHOWN
 
 NEARLY_ALL = 0.9  # of the test sources that were trained on, for the lengths they have
 TRANSLATIONS_SHOWN = 8
+LEAST_BLEU = 1  # below it a better encoding is none that translates
 
 
 def task_summary(
@@ -139,7 +140,13 @@ def task_summary(
         readable = {pe: values["beyond"][pe] for pe in learned}
         differs_unseen, words = first_and_last(what, MEASURES["beyond"], readable, labels)
         answer += f"{say(' ', '')}{words}" if differs_unseen else ""
-    if words := told_apart(tests):
+    if translation and max(fmean(values["bleu"][pe].values()) for pe in by_pe) < LEAST_BLEU:
+        differs = False
+        answer += say(
+            f" No encoding translates: every mean BLEU is below {LEAST_BLEU}. Train longer.",
+            f"没有一种编码会翻译：BLEU 的均值都低于 {LEAST_BLEU}。请训练更久。",
+        )
+    elif words := told_apart(tests):
         differs, answer = True, f"{answer}{say(' ', '')}{words}"
     first, what = next(iter(compared.items()))
     return {
