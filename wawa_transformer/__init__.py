@@ -18,7 +18,8 @@ MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name where it is asked for: the command line answers without torch."""
+    """Import a public name on first use."""
+    # So that the command line answers without importing torch.
     if name not in MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{MODULES[name]}"), name)

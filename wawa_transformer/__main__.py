@@ -1,4 +1,4 @@
-"""What there is, and every script from anywhere:  wawa   wawa train pe=learned
+"""The command ``wawa``: run any script from any folder, as in ``wawa train pe=learned``.
 
 ``python -m wawa_transformer`` is the same command.
 """
@@ -16,13 +16,13 @@ SCRIPTS = CONFIG_DIR.parent / "scripts"
 
 
 def scripts() -> dict[str, Path]:
-    """Every script by its name; what others import is none."""
+    """List the scripts by name."""
     paths = sorted(SCRIPTS.glob("*.py"))
     return {path.stem: path for path in paths if "__main__" in path.read_text(encoding="utf-8")}
 
 
 def overview() -> str:
-    """Encodings, tasks, and each script's own first line."""
+    """Describe the encodings, the tasks and each script."""
     from wawa_transformer.data.tasks import TASKS
     from wawa_transformer.data.text import TextTask  # noqa: F401
     from wawa_transformer.positional.base import ENCODINGS

@@ -1,4 +1,4 @@
-"""Files written atomically, folders locked."""
+"""Atomic writes and folder locks."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import filelock
 from wawa_transformer.common.schema import CONFIG_DIR as CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 
-LOCK = "lock"  # the file in a folder that whoever works there holds locked
+LOCK = "lock"  # the lock file in a run's or study's folder
 
 
 @contextlib.contextmanager
 def lock_directory(directory: Path, patience: float = 0.0) -> Iterator[None]:
-    """Be the only process that works in ``directory``.
+    """Lock ``directory`` against other processes.
 
-    The lock is the operating system's and ends with its process, however that ends. Who holds it
-    stands in the file.
+    The operating system releases the lock when the process ends, even if it is killed. The file
+    names the process that holds the lock.
     """
     path = directory / LOCK
     lock = filelock.FileLock(path, timeout=patience, fallback_to_soft=False)
@@ -36,8 +36,8 @@ def lock_directory(directory: Path, patience: float = 0.0) -> Iterator[None]:
         ) from None
     except (OSError, NotImplementedError) as error:
         print(
-            f"warning: {directory} cannot be locked on this file system ({error}), so nobody can "
-            f"know whether another process works in it; be sure that none does.",
+            f"warning: {directory} cannot be locked on this file system ({error}); make sure that "
+            f"no other process uses it.",
             file=sys.stderr,
         )
         yield
@@ -54,7 +54,7 @@ def lock_directory(directory: Path, patience: float = 0.0) -> Iterator[None]:
 
 
 def lock_holder(path: Path) -> str:
-    """What :func:`lock_directory` wrote of the process that holds a lock, or did not let it go."""
+    """Read which process holds a lock; empty if unknown."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -62,7 +62,7 @@ def lock_holder(path: Path) -> str:
 
 
 def make_directory(directory: Path) -> None:
-    """Make ``directory`` and its parents, and be sure that it can be written."""
+    """Create ``directory`` and its parents; refuse one that is not writable."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         reason = "" if os.access(directory, os.W_OK) else "permission denied"
@@ -75,7 +75,7 @@ def make_directory(directory: Path) -> None:
 
 
 def write_atomically(path: Path, content: str | bytes | memoryview) -> None:
-    """The old file or the new one, never half of it, whatever happens meanwhile."""
+    """Replace a file completely or not at all."""
     unfinished = path.with_name(f"{path.name}.tmp")
     try:
         with unfinished.open("wb") as file:
@@ -90,10 +90,11 @@ def write_atomically(path: Path, content: str | bytes | memoryview) -> None:
 
 
 def write_lines(path: Path, lines: list[str]) -> None:
-    """One sentence a line."""
+    """Write one sentence per line."""
     write_atomically(path, "".join(f"{line}\n" for line in lines))
 
 
 def read_lines(path: Path) -> list[str]:
-    """What :func:`write_lines` wrote; ``splitlines`` would also split at U+2028."""
+    """Read the lines of :func:`write_lines`."""
+    # str.splitlines would also split at U+2028.
     return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")

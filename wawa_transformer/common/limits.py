@@ -1,4 +1,4 @@
-"""Limits of settings; a value outside them is refused in one sentence."""
+"""Limits of settings, and checks that refuse other values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:
 
 
 def check_number(name: str, given: float, least: float, most: float) -> None:
-    """Refuse a number outside ``least … most``, and NaN; if ``least`` is an int, a fraction too."""
+    """Refuse a number outside ``least … most``, and NaN.
+
+    If ``least`` is an int, fractions are refused too.
+    """
     if isinstance(least, int) and not isinstance(given, Integral):
         raise ValueError(f"{name}={given} must be a whole number")
     if not least <= given <= most:
@@ -30,6 +33,6 @@ def check_number(name: str, given: float, least: float, most: float) -> None:
 
 
 def check_base(given: float) -> None:
-    """Refuse a base that gives no frequencies, or equal ones."""
+    """Refuse a base whose frequencies are undefined or all equal."""
     if not 1 < given < math.inf:
         raise ValueError(f"pe.base={given} must be greater than 1 and finite")

@@ -1,4 +1,4 @@
-"""Settings checked against a schema; a user's mistake is one sentence."""
+"""Check settings against a schema, and report mistakes in one sentence."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ CONFIG_DIR = (PACKAGE if (PACKAGE / "configs").is_dir() else PACKAGE.parent) / "
 
 
 class UserError(ValueError):
-    """A mistake of the user's, in one sentence: the value, the limit, the remedy, the key."""
+    """A user's mistake in one sentence: value, limit, remedy and key."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(printable(sentence))
 
 
 def setting(default: Any, **limits: float) -> Any:
-    """A field with limits, of ``least``, ``above``, ``below`` and ``most``."""
+    """Declare a field with limits: ``least``, ``above``, ``below``, ``most``."""
     return field(default=default, metadata={"limits": limits})
 
 
 def choice(*choices: str) -> Any:
-    """A field that takes one of ``choices``; the first is the default."""
+    """Declare a field with a fixed set of values; the first is the default."""
     return field(default=choices[0], metadata={"choices": choices})
 
 
 def check(schema: type, values: Any, prefix: str = "") -> None:
-    """Hold ``values``, a mapping or an object, against the fields and limits of ``schema``."""
+    """Check ``values``, a mapping or an object, against the limits of ``schema``."""
     if isinstance(values, Mapping):
         check_known(names_of(schema), values, prefix)
     for each in dataclasses.fields(schema):
@@ -62,7 +62,10 @@ def check_known(
     prefix: str,
     others: Mapping[str, Iterable[str]] = MappingProxyType({}),
 ) -> None:
-    """Refuse a key that is none of ``names``, with the nearest or which ``others`` have it."""
+    """Refuse a key outside ``names``, and suggest the right one.
+
+    ``others`` maps other classes to their keys, so that the error can name the class with this key.
+    """
     for key in given:
         if key not in names:
             every = {name for has in others.values() for name in has}
@@ -75,20 +78,20 @@ def check_known(
 
 
 def choices_of(group: str, kinds: Iterable[str]) -> list[str]:
-    """Up to three files of a configuration group that name one of the classes ``kinds``."""
+    """Name up to three files of a configuration group with one of ``kinds``."""
     files = sorted((CONFIG_DIR / group).rglob("*.yaml"))
     chosen = [path for path in files if yaml.safe_load(path.read_bytes()).get("kind") in kinds]
     return [str(path.relative_to(CONFIG_DIR / group).with_suffix("")) for path in chosen[:3]]
 
 
 def names_of(schema: type) -> list[str]:
-    """The fields of a schema by name."""
+    """List the names of a schema's fields."""
     return [each.name for each in dataclasses.fields(schema)]
 
 
 @functools.cache
 def schema_of(cls: type, exclude: tuple[str, ...] = ()) -> type:
-    """A class's settings: its dataclass fields, or its arguments but those to ``exclude``."""
+    """Get a class's settings: its dataclass fields, or its arguments without ``exclude``."""
     if dataclasses.is_dataclass(cls):
         return cls
     parameters = inspect.signature(cls, eval_str=True).parameters.values()
@@ -113,10 +116,10 @@ def typed(
     exclude: tuple[str, ...] = (),
     beside: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Check ``given`` against what ``cls`` takes and return it converted.
+    """Check the settings ``given`` to ``cls``, and convert their types.
 
-    Adding a class adds its schema. For errors: the configuration ``group``, the ``registry`` of
-    classes that may take another key, and the keys ``beside`` those of a class.
+    Errors name the configuration ``group`` and the classes in ``registry`` that have the key. The
+    keys ``beside`` are allowed for every class.
     """
     schema: Any = schema_of(cls, exclude)
     others = {kind: names_of(schema_of(other, exclude)) for kind, other in registry.items()}
@@ -129,7 +132,7 @@ def typed(
 
 
 def choose(registry: dict[str, Any], kind: str, key: str) -> Any:
-    """Look ``kind`` up; an unknown one names the choices."""
+    """Look up ``kind``; the error for an unknown kind lists the choices."""
     if kind not in registry:
         raise UserError(
             f"{key}={kind} does not exist; choose one of {', '.join(sorted(registry))}."
@@ -138,23 +141,23 @@ def choose(registry: dict[str, Any], kind: str, key: str) -> Any:
 
 
 def nearest(name: str, choices: Iterable[str], prefix: str = "") -> str:
-    """``" (did you mean …?)"``, with the ``prefix`` of all choices, or nothing."""
+    """Suggest the nearest choice: ``" (did you mean …?)"``, or an empty string."""
     close = difflib.get_close_matches(name, list(choices), n=1)
     return f" (did you mean {prefix}{close[0]}?)" if close else ""
 
 
 def printable(sentence: str) -> str:
-    """One line for a terminal: what a quoted value would do to it is spelled out."""
+    """Escape unprintable characters, so that a quoted value cannot affect the terminal."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in sentence)
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an exception's message, without its full stop."""
+    """Get the first line of an exception's message without its full stop."""
     return str(error).strip().splitlines()[0].rstrip(".")
 
 
 def disk_error(error: OSError) -> str:
-    """One sentence for a file that cannot be read or written."""
+    """Explain in one sentence why a file cannot be read or written."""
     where = f"{error.filename}: " if error.filename else ""
     return (
         f"{where}{error.strerror or error}; make room or see to the folder's permissions, and give "

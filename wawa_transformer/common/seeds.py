@@ -1,4 +1,4 @@
-"""One stream of random numbers for each purpose, so that nothing shifts anything else."""
+"""Independent random streams: each purpose has a seed of its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import hashlib
 
 
 def seed_for(seed: int, *names: object) -> int:
-    """A 63-bit seed that depends on ``seed`` and ``names`` alone, on every machine."""
+    """Derive a 63-bit seed from ``seed`` and ``names``, equal on every machine."""
     digest = hashlib.sha256("/".join(map(str, (seed, *names))).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

@@ -1,4 +1,4 @@
-"""Batches: pairs of id sequences, cut to a budget of tokens, in an order that a seed decides."""
+"""Batches of a limited number of tokens, in an order that depends on the seed."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Batch(NamedTuple):
 
     @property
     def target_tokens(self) -> int:
-        """Real target tokens, padding left out."""
+        """The number of target tokens without padding."""
         return int((self.target_out != PAD).sum())
 
     def shard(self, rank: int, world_size: int) -> Batch:
-        """Every ``world_size``-th row from ``rank`` on; a fully padded target if there is none."""
+        """Select this process's rows; without any, a row with a fully padded target."""
         if world_size == 1:
             return self
         rows = slice(rank, None, world_size)
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
         return Batch(self.source[:1], self.target_in[:1], torch.full_like(self.target_out[:1], PAD))
 
     def pad_rows(self, rows: int) -> Batch:
-        """The same batch with ``rows`` rows; new rows have a fully padded target."""
+        """Extend the batch to ``rows`` rows; new targets are fully padded."""
         more = rows - len(self.source)
         source, target_in = (
             torch.cat((t, t[:1].expand(more, -1))) for t in (self.source, self.target_in)
@@ -46,7 +46,7 @@ class Batch(NamedTuple):
         return Batch(source, target_in, F.pad(self.target_out, (0, 0, 0, more), value=PAD))
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on ``device``; a busy GPU is not waited for."""
+        """Copy the batch to ``device`` without waiting for a busy GPU."""
         if device.type == "cuda":
             return Batch(*(t.pin_memory().to(device, non_blocking=True) for t in self))
         return Batch(*(t.to(device) for t in self))
@@ -55,11 +55,11 @@ class Batch(NamedTuple):
 def batch_indices(
     sizes: Sequence[int] | np.ndarray, batch_tokens: int, seed: int, epoch: int, bucket: bool
 ) -> Iterator[list[int]]:
-    """The batches of one epoch, as indices: a pure function of its arguments.
+    """Yield the batches of one epoch as lists of indices.
 
     Each batch holds at most ``batch_tokens`` padded positions: rows × the longest row. With
-    ``bucket``, examples of similar size share a batch, and the batches are shuffled, or every epoch
-    would go from short sentences to long ones.
+    ``bucket``, examples of similar size share a batch, and the batches are shuffled. Otherwise
+    every epoch would go from short to long sentences. The same arguments give the same batches.
     """
     widths = np.asarray(sizes)
     longest = widths.max()
@@ -84,7 +84,7 @@ def batch_indices(
 
 
 def collate(examples: Examples, indices: Sequence[int], multiple: int = 1) -> Batch:
-    """The examples of ``indices`` as one batch; each side as wide as its longest, rounded up."""
+    """Build a batch; each side is padded to its longest row, rounded up."""
     return Batch(
         source=examples.source.padded(indices, multiple=multiple),
         target_in=examples.target.padded(indices, last=1, multiple=multiple),
