@@ -2,8 +2,8 @@
 
 All sides do the same work in one process, in turns, so that a busy machine slows them alike. In the
 part table a ratio is that of two medians; elsewhere it is the median of the turns' ratios. On one
-core table, decoding and study take one or two minutes each, model and text up to seven, and growth
-a quarter of an hour. The same command continues a part that was stopped.
+core table and decoding take one or two minutes each, model and text up to seven, and cost a quarter
+of an hour. The same command continues a part that was stopped.
 """
 
 import json
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from wawa_transformer.common.files import make_directory
+from wawa_transformer.common.files import make_directory, write_atomically
 from wawa_transformer.common.schema import UserError, check, setting
 from wawa_transformer.run.cli import register, script
 from wawa_transformer.run.config import check_device
@@ -26,7 +26,7 @@ from wawa_transformer.run.device import take_device
 from wawa_transformer.run.provenance import processor
 
 # Each is a module of speed/, imported when it is measured: peers and compilers take seconds.
-PARTS = ("table", "model", "decoding", "text", "study", "growth")
+PARTS = ("table", "model", "decoding", "text", "cost")
 
 
 @dataclass
@@ -62,10 +62,10 @@ register("benchmark", BenchmarkConfig, check_config)
 def measurements(part: str, device: torch.device) -> dict[str, Callable[[], dict[str, float]]]:
     """What one part measures, by name."""
     module = import_module(f"speed.{part}")
-    if part != "model":
+    if not hasattr(module, "measurements"):
         return {part: partial(module.measure, device)}
     every = module.measurements(device)
-    if device.type == "cuda":
+    if part == "model" and device.type == "cuda":
         every |= import_module("speed.card").measurements(device)  # what a GPU alone can answer
     return every
 
@@ -77,34 +77,22 @@ def measure(
 
     A measurement for which memory is too small is named, and the others are made.
     """
-    from speed.growth import Kept
-
     unfinished = folder / "unfinished.json"
-    kept = Kept(unfinished, about)
+    done: dict[str, dict[str, float]] = {}
+    if unfinished.exists():
+        before = json.loads(unfinished.read_text(encoding="utf-8"))
+        # Numbers of another machine, other threads or another torch are made anew.
+        done = before["done"] if before["about"] == about else {}
     for name, work in measurements(part, device).items():
-        if any(row["name"] == name for row in kept.rows):
+        if name in done:
             continue
         try:
-            found = work()
+            done[name] = work()
         except torch.OutOfMemoryError:
-            found = {f"{name}_out_of_memory": 1.0}
-        kept.rows.append({"name": name, "found": found})
-        kept.write()
+            done[name] = {f"{name}_out_of_memory": 1.0}
+        write_atomically(unfinished, json.dumps({"about": about, "done": done}))
     unfinished.unlink()
-    return {name: value for row in kept.rows for name, value in row["found"].items()}
-
-
-def measure_growth(folder: Path, device: torch.device, about: dict[str, Any]) -> None:
-    """Write the table and the picture of growth, which continues where it was stopped."""
-    import pandas as pd
-    from speed import growth
-
-    unfinished = folder / "unfinished.json"
-    rows = pd.DataFrame(growth.measure(device, growth.Kept(unfinished, about)))
-    rows.to_csv(folder / "results.csv", index=False)
-    growth.draw(rows, folder / "growth.png")
-    unfinished.unlink()
-    print(rows.to_string(index=False))
+    return {name: value for found in done.values() for name, value in found.items()}
 
 
 @script("benchmark")
@@ -119,11 +107,7 @@ def main(config: DictConfig) -> None:
     for part in config.parts:
         folder = Path(config.output_dir) / part
         make_directory(folder)
-        found: dict[str, float] = {}
-        if part == "growth":
-            measure_growth(folder, device, machine)
-        else:
-            found = measure(part, folder, device, machine)
+        found = measure(part, folder, device, machine)
         about = {
             "command": f"python scripts/dev/benchmark.py parts=[{part}]",
             "date": date.today().isoformat(),

@@ -39,29 +39,14 @@ def test_scan_is_the_published_set() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("settings_", "train", "test"),
-    [
-        ({"split": "simple"}, 16_728, 4_182),
-        ({"split": "length"}, 16_990, 3_920),
-        ({"split": "primitive"}, 14_670, 7_706),
-        ({"split": "primitive", "primitive": "turn left"}, 21_890, 1_208),
-    ],
-)
-def test_scan_splits_have_the_published_sizes(settings_: dict, train: int, test: int) -> None:
-    """Counting what is held out; no command is in two splits, the primitive apart."""
-    task = Scan(**settings_, held_out=100)
-    data = task.dataset(0)
-    within = 100 if task.split == "length" else 0
-    assert len(data["train"]) + len(data["validation"]) + within == train
-    assert len(data["test"]) - within == test
+def test_the_length_split_has_the_published_sizes() -> None:
+    """Counting what is held out; no command is in two splits."""
+    data = Scan(held_out=100).dataset(0)
+    assert len(data["train"]) + len(data["validation"]) + 100 == 16_990
+    assert len(data["test"]) - 100 == 3_920
     splits = [set(data[name]["source"]) for name in ("train", "validation", "test")]
     assert sum(map(len, splits)) == len(set.union(*splits))
-    if task.split == "length":
-        assert max(data["train"]["length"]) == 22 and max(data["test"]["length"]) == 48
-    if task.split == "primitive":
-        holding = [s for s in data["train"]["source"] if f" {task.primitive} " in f" {s} "]
-        assert set(holding) == {task.primitive} and len(holding) == round(train / 10)
+    assert max(data["train"]["length"]) == 22 and max(data["test"]["length"]) == 48
 
 
 @pytest.mark.parametrize(
@@ -69,10 +54,6 @@ def test_scan_splits_have_the_published_sizes(settings_: dict, train: int, test:
     [
         ({"cutoff": 48}, "task.cutoff=48 .* the longest of SCAN has 48 actions: choose a cutoff"),
         ({"cutoff": 1}, "task.cutoff=1 splits nothing off or leaves 6 commands"),
-        (
-            {"split": "jump"},
-            "task.split=jump does not exist; choose one of length, simple",
-        ),
     ],
 )
 def test_impossible_settings_of_scan(settings_: dict, message: str) -> None:

@@ -1,4 +1,4 @@
-"""SCAN: navigation commands to actions, split so that a part of the language is never trained."""
+"""SCAN: navigation commands to actions, the longest of which are never trained."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from datasets import DatasetDict
 from tokenizers import Tokenizer
 
-from wawa_transformer.common.schema import UserError, choice, setting
+from wawa_transformer.common.schema import UserError, setting
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.data.tasks import Task, parallel, word_tokenizer
 
@@ -20,20 +20,12 @@ from wawa_transformer.data.tasks import Task, parallel, word_tokenizer
 class Scan(Task, kind="scan"):
     """Commands to actions, all 20,910 of them (Lake and Baroni 2018).
 
-    ``length`` counts actions, 1 to 48. ``split`` is one of that paper's:
-
-    - ``simple``: 80% of the commands for training, the others for the test;
-    - ``length``: commands of at most ``cutoff`` actions for training (the paper: 22);
-    - ``primitive``: ``primitive`` alone is trained, a tenth of all training examples, and every
-      longer command that holds it is tested (the paper: ``jump`` and ``turn left``).
-
-    ``held_out`` commands leave the training split for validation. The length split's test holds
-    as many that are within the cutoff, beside all that are beyond it.
+    ``length`` counts actions, 1 to 48. The split is that paper's length split: commands of at most
+    ``cutoff`` actions for training (the paper: 22). ``held_out`` of them leave the training split
+    for validation, and as many are tested beside all that are beyond the cutoff.
     """
 
-    split: str = choice("length", "simple", "primitive")
     cutoff: int = setting(22, least=1, most=48)
-    primitive: str = choice("jump", "walk", "run", "look", "turn left", "turn right")
     held_out: int = setting(500, least=1, most=20_000)
 
     from_seed: ClassVar[bool] = True
@@ -51,28 +43,17 @@ class Scan(Task, kind="scan"):
 
     @property
     def trained_lengths(self) -> tuple[int, int]:
-        longest = max(len(actions) for actions in scan_commands().values())
-        return 1, self.cutoff if self.split == "length" else longest
+        return 1, self.cutoff
 
     def dataset(self, seed: int) -> DatasetDict:
         commands = scan_commands()
         order = np.random.default_rng(seed_for(seed, "data", "scan")).permutation(len(commands))
         every = list(commands)
         names = [every[i] for i in order]
-        alone: list[str] = []  # the primitive, as often as the split repeats it
-        if self.split == "simple":
-            cut = len(names) * 4 // 5
-            train, test = names[:cut], names[cut:]
-        elif self.split == "length":
-            train = [name for name in names if len(commands[name]) <= self.cutoff]
-            train, test = train[self.held_out :], train[: self.held_out]
-            test += [name for name in names if len(commands[name]) > self.cutoff]
-        else:
-            holds = f" {self.primitive} "
-            test = [n for n in names if holds in f" {n} " and n != self.primitive]
-            train = [n for n in names if holds not in f" {n} "]
-            alone = [self.primitive] * round(len(train) / 9)
-        train, validation = train[self.held_out :] + alone, train[: self.held_out]
+        within = [name for name in names if len(commands[name]) <= self.cutoff]
+        beyond = [name for name in names if len(commands[name]) > self.cutoff]
+        test, rest = within[: self.held_out] + beyond, within[self.held_out :]
+        validation, train = rest[: self.held_out], rest[self.held_out :]
         return DatasetDict(
             {
                 name: parallel(
