@@ -1,1 +1,1 @@
-"""The training loop, and what comes before and after it."""
+"""The training loop, checkpoints, evaluation and logging."""

@@ -1,4 +1,4 @@
-"""Checkpoints: written atomically, read verified."""
+"""Checkpoints: atomic writes, and reads with a checksum."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.tasks import read_tokenizer
 from wawa_transformer.run.run_dir import Run
 
-# What every checkpoint holds; a file that lacks some of it is none of ours, whatever its checksum.
+# The keys of every checkpoint. A file without some of them is damaged, whatever its checksum.
 CONTENTS = (
     "step", "seconds", "target_tokens", "best_nll", "best_step", "metrics", "model", "optimizer",
     "rng", "tokenizer", "config",
 )  # fmt: skip
-WEIGHTS = ("step", "model")  # of what is kept for averaging
+WEIGHTS = ("step", "model")  # the keys of weights kept for averaging
 
 
 class Damaged(UserError):
-    """A checkpoint that is not what was written."""
+    """A checkpoint whose content is not what was saved."""
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
-    """Write ``state`` with its fingerprint; a crash leaves the old file or the new, never half.
+    """Write ``state`` atomically with its fingerprint.
 
-    The last checkpoint becomes the previous one, once the new one is wholly on the disk.
+    Once the new file is on the disk, the last checkpoint becomes the previous one.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Not straight into the file: torch turns a full disk into an error without a reason.
+    # Through memory: writing directly, torch reports a full disk without a reason.
     content = io.BytesIO()
     torch.save({**state, "sha256": fingerprint(state)}, content)
     written = path.with_stem("next")
@@ -44,14 +44,14 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
 
 def keep(run: Run, step: int, model: dict[str, Any], count: int) -> None:
-    """Keep the weights of ``step``, and of the newest ``count`` steps kept so far no others."""
+    """Keep the weights of ``step``, and delete all but the newest ``count``."""
     save(run.checkpoint(f"step{step:010}"), {"step": step, "model": model})
     for path in run.kept()[:-count]:
         path.unlink()
 
 
 def average(run: Run) -> dict[str, torch.Tensor]:
-    """The mean of the weights a run has kept (Vaswani et al. 2017, section 6.1), in float64."""
+    """Average the kept weights in float64 (Vaswani et al. 2017, section 6.1)."""
     paths = run.kept()
     if not paths:
         raise UserError(
@@ -59,7 +59,7 @@ def average(run: Run) -> dict[str, torch.Tensor]:
             f"trainer.keep_checkpoints=10, or choose checkpoint=last."
         )
     total: dict[str, torch.Tensor] = {}
-    for path in paths:  # one at a time: ten large models need not be in memory together
+    for path in paths:  # one at a time: memory may not hold ten large models
         for name, weights in load(path, WEIGHTS)["model"].items():
             total[name] = weights.double() + total.get(name, 0)
     return {name: weights / len(paths) for name, weights in total.items()}
@@ -80,9 +80,9 @@ def load(path: Path, contents: tuple[str, ...] = CONTENTS) -> dict[str, Any]:
         intact = state.pop("sha256") == fingerprint(state)
         intact = intact and state.keys() >= set(contents)
         intact = intact and is_finite(state["model"])
-        # Interpolations such as ${oc.env:HOME} would be resolved; ours never holds one.
+        # An interpolation such as ${oc.env:HOME} would be resolved. Saved ones never have any.
         intact = intact and "${" not in repr(state.get("config"))
-    except Exception:  # damaged bytes bring up any of a dozen errors, none of which says more
+    except Exception:  # damaged bytes raise any of a dozen errors, none of them helpful
         intact = False
     if not intact:
         raise Damaged(
@@ -93,12 +93,12 @@ def load(path: Path, contents: tuple[str, ...] = CONTENTS) -> dict[str, Any]:
 
 
 def is_finite(weights: dict[str, torch.Tensor]) -> bool:
-    """True if every weight is a floating-point number, neither infinite nor NaN."""
+    """True if no weight is infinite or NaN."""
     return all(w.is_floating_point() and bool(w.isfinite().all()) for w in weights.values())
 
 
 def fingerprint(value: Any) -> str:
-    """SHA-256 over every key, number and tensor of nested plain containers."""
+    """Compute the SHA-256 of all keys, numbers and tensors in nested containers."""
     digest = hashlib.sha256()
 
     def feed(item: Any) -> None:
@@ -125,8 +125,8 @@ def fingerprint(value: Any) -> str:
 
 
 def load_tokenizer(path: Path, state: dict[str, Any]) -> Tokenizer:
-    """The tokenizer that a checkpoint holds."""
+    """Build the tokenizer saved in a checkpoint."""
     try:
         return read_tokenizer(state["tokenizer"])
-    except Exception:  # all that the library raises
+    except Exception:  # the library raises plain exceptions
         raise Damaged(f"{path} is damaged: its tokenizer cannot be read.") from None

@@ -1,4 +1,4 @@
-"""What a trained model can do: likelihood, and exact match by length."""
+"""Evaluate a model: negative log-likelihood, and exact match by length."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from wawa_transformer.positional.base import SequenceTooLong
 from wawa_transformer.run import distributed
 
 COUNTS = ("nll", "tokens", "correct", "oracle")
-BATCH_TOKENS = 4096  # no gradients are kept, so a large batch is cheap
+BATCH_TOKENS = 4096  # large, since no gradients take memory
 
-Scores = dict[str, np.ndarray]  # each of COUNTS, one number an example: (N,)
+Scores = dict[str, np.ndarray]  # for each of COUNTS one number per example: (N,)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One number of a set of examples; whatever computes or shows it reads its entry here.
+    """A number computed from the scores of a set of examples.
 
-    It lies between 0 and ``top``. ``shown`` ones are drawn, logged and printed wherever a run is;
-    the others enter tables only.
+    Its values are between 0 and ``top``. Plots, logs and tables show metrics that are ``shown``;
+    other metrics appear only in tables.
     """
 
     name: str
@@ -115,7 +115,7 @@ def evaluate(model: Transformer, examples: Examples) -> Scores:
 
 
 def summarise(scores: Scores, chosen: np.ndarray | slice = slice(None)) -> dict[str, Any]:
-    """Every metric of the ``chosen`` examples, and their number; of none every metric is None."""
+    """Compute every metric of the ``chosen`` examples; None without examples."""
     part = {key: column[chosen] for key, column in scores.items()}
     count = len(part["tokens"])
     values = {metric.name: float(metric.of(part)) if count else None for metric in METRICS}
@@ -125,10 +125,11 @@ def summarise(scores: Scores, chosen: np.ndarray | slice = slice(None)) -> dict[
 def evaluate_by_length(
     task: Task, model: Transformer, test: Examples, train: Dataset | None = None
 ) -> dict[str, Any]:
-    """The test split as a whole (the trained lengths, if there are such) and by length.
+    """Evaluate the test split, as a whole and by length.
 
-    Given what was trained on, each also holds ``new``: the same of those examples alone whose
-    source is not in ``train``, which no learning by heart can answer.
+    If the task has trained lengths, the whole is only those. With ``train``, every row also has
+    ``new``: the metrics of the examples whose source is not in ``train``, which memorising cannot
+    answer.
     """
     scores, lengths = evaluate(model, test), np.asarray(test.length)
     low, high = task.trained_lengths or (lengths.min(), lengths.max())
@@ -136,7 +137,7 @@ def evaluate_by_length(
     whole, rows = summarise(scores, trained), []
 
     def ceiling(length: int, trained: Iterable[str] = ()) -> float | None:
-        # A causal mask tells the order by itself: then no theorem bounds what a model reaches.
+        # The ceiling does not hold for a causal mask, which reveals the order.
         return task.ceiling(length, trained) if model.encoder_mask == "full" else None
 
     for n in np.unique(lengths).tolist():
@@ -146,8 +147,9 @@ def evaluate_by_length(
         sources = test.text["source"][:]
         asked = set(sources)
         seen: set[str] = set()
-        known: dict[int, list[str]] = {}  # of generated tasks: a text has no ceiling, and may be
-        for part in train.select_columns(["source", "length"]).iter(1000):  # larger than memory
+        # Only of generated tasks: a text has no ceiling, and may be larger than memory.
+        known: dict[int, list[str]] = {}
+        for part in train.select_columns(["source", "length"]).iter(1000):
             seen |= asked.intersection(part["source"])
             if task.trained_lengths:
                 for source, n in zip(part["source"], part["length"], strict=True):
@@ -162,7 +164,7 @@ def evaluate_by_length(
 
 
 def check_lengths(model: Transformer, *sizes: np.ndarray) -> None:
-    """Every encoding must reach the end of the longest sequence, in every split."""
+    """Refuse a split with a sequence longer than the encodings can serve."""
     try:
         model.check_length(int(max(each.max() for each in sizes)))
     except SequenceTooLong as error:

@@ -1,4 +1,4 @@
-"""A trained run, ready to be used."""
+"""Load a trained run."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from wawa_transformer.train.evaluation import check_lengths
 def load_model(
     run: Run, which: str = "last", device: torch.device | None = None, fast: bool = True
 ) -> Trained:
-    """A trained model in evaluation mode, its tokenizer and its configuration.
+    """Load a model in evaluation mode, its tokenizer and its configuration.
 
-    ``which``: ``last``, ``best``, ``previous``, or the ``average`` of the weights kept. ``fast``:
-    with the faster modules of a CPU.
+    ``which`` is ``last``, ``best``, ``previous``, or ``average`` (of the weights kept). ``fast``
+    puts the faster CPU modules on the model.
     """
     path = run.checkpoint("last" if which == "average" else which)
     state = load_state(path)
@@ -59,7 +59,7 @@ class Trained(NamedTuple):
     config: DictConfig
 
     def translate(self, texts: list[str], decode: str = "greedy", **settings: Any) -> list[str]:
-        """The best answer to each text; ``settings`` are those of ``decode``, as ``size=5``.
+        """Decode the best answer to each text; ``settings`` belong to ``decode``, as ``size=5``.
 
         Raises:
             UserError: an unknown way of decoding or setting, or a text too long for the encoding.
@@ -73,7 +73,10 @@ class Trained(NamedTuple):
         return [best.text for best, *_ in hypotheses(self.model, self.tokenizer, sources, method)]
 
     def attention(self, text: str) -> tuple[Tensor, list[str], list[str]]:
-        """The last layer's cross-attention ``(H,T,S)`` in a greedy answer; its T and S pieces."""
+        """Get the last layer's cross-attention ``(H,T,S)``, and the T and S tokens.
+
+        The target is the model's greedy answer.
+        """
         from wawa_transformer.train.tracking import cross_attention  # which imports TensorBoard
 
         sources = read(self.tokenizer, [text])
@@ -83,7 +86,7 @@ class Trained(NamedTuple):
 
 
 def load(run: str | Path, checkpoint: str = "last") -> Trained:
-    """A trained run by its folder: its model, tokenizer and configuration.
+    """Load a trained run from its folder.
 
     Raises:
         UserError: there is no such run, or it is damaged.
@@ -92,14 +95,14 @@ def load(run: str | Path, checkpoint: str = "last") -> Trained:
 
 
 def open_trained(config: DictConfig) -> tuple[Run, Transformer, Tokenizer, DictConfig]:
-    """The run that ``run=`` and ``checkpoint=`` on the command line name, and what it trained."""
+    """Load the run that ``run=`` and ``checkpoint=`` name."""
     device = take_device(config.trainer)
     run = Run.at(Path(config.run))
     return run, *load_model(run, config.checkpoint, device, config.trainer.fast)
 
 
 def place_model(model: nn.Module, device: torch.device, fast: bool) -> None:
-    """Move a finished model to ``device``, and make it ``fast`` there; in place."""
+    """Move a finished model to ``device``, with ``fast`` modules if asked; in place."""
     model.to(device)
     if fast:  # without these three lines, and without fast/, all works, only slower
         from wawa_transformer.fast import accelerate

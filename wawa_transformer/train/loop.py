@@ -1,4 +1,4 @@
-"""The training loop: one step, and the steps one after the other."""
+"""One training step, and the training loop."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from wawa_transformer.train.tracking import NullTracker, Tracker
 
 
 def train_step(state: TrainState, batches: list[Batch]) -> tuple[Tensor, Tensor, Tensor]:
-    """Take one optimiser step on ``batches``; this process's loss, NLL and the gradient's norm.
+    """Take one optimiser step; return loss, NLL and the gradient's norm.
 
-    Loss and NLL are in nats per target token of the whole step.
+    Loss and NLL are this process's share, in nats per target token of the whole step.
     """
     trainer, device, smoothing = state.trainer, state.device, state.trainer.label_smoothing
     for group in state.optimizer.param_groups:
@@ -106,7 +106,7 @@ def train_loop(
 def batch_stream(
     examples: Examples, trainer: TrainerConfig, seed: int, step: int
 ) -> Iterator[list[Batch]]:
-    """The batches of each optimiser step, from ``step`` on, without end.
+    """Yield the batches of each optimiser step from ``step`` on, without end.
 
     The order is a function of (seed, epoch), so ``step`` alone says where to resume. With
     ``trainer.pad_to_multiple_of`` a batch has one of few shapes, each as full as the budget allows.
@@ -130,7 +130,7 @@ def batch_stream(
 
 
 def is_exhausted(state: TrainState) -> bool:
-    """True if the last ``trainer.patience`` validations were no better than one before them."""
+    """True if ``trainer.patience`` validations have brought no improvement."""
     waited, patience = state.step - state.best_step, state.trainer.patience
     return patience is not None and waited >= patience * state.trainer.eval_every
 

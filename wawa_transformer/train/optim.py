@@ -12,16 +12,16 @@ from wawa_transformer.run.schema import TrainerConfig
 
 
 def adamw(parameters: Iterable[Tensor], trainer: TrainerConfig) -> torch.optim.Optimizer:
-    """AdamW (Loshchilov and Hutter 2019) with the betas of Vaswani et al. 2017, section 5.3."""
+    """Build AdamW (Loshchilov and Hutter 2019), betas of Vaswani et al. 2017, section 5.3."""
     decay = trainer.weight_decay
     return torch.optim.AdamW(parameters, trainer.lr, (0.9, 0.98), weight_decay=decay, fused=True)
 
 
 def schedule(step: int, trainer: TrainerConfig) -> float:
-    """The learning rate of 0-based ``step`` as a fraction of its peak, after a linear warmup.
+    """Compute the learning rate of 0-based ``step`` as a fraction of its peak.
 
-    ``inverse_sqrt`` is equation 3 of Vaswani et al. 2017 scaled to a peak of 1; ``linear`` and
-    ``cosine`` (Loshchilov and Hutter 2017) end at 0.
+    The warmup is linear. ``inverse_sqrt`` is equation 3 of Vaswani et al. 2017 scaled to a peak of
+    1; ``linear`` and ``cosine`` (Loshchilov and Hutter 2017) end at 0.
     """
     done = step + 1
     if done <= trainer.warmup:

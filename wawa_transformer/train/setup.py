@@ -1,4 +1,4 @@
-"""All that a run needs: built from its configuration, or restored from a checkpoint."""
+"""Build a run's state from its configuration, or restore it from a checkpoint."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from wawa_transformer.train.optim import adamw
 
 @dataclass
 class TrainState:
-    """A run in training; ``seconds`` and ``target_tokens`` count training alone."""
+    """The state of a run; ``seconds`` and ``target_tokens`` count only training."""
 
     config: DictConfig
     run: Run
@@ -48,8 +48,8 @@ class TrainState:
     best_step: int = 0
 
     def __post_init__(self) -> None:
-        # Plain values and lists: a step reads a dozen settings, and walking the module tree for
-        # the parameters costs a third of clipping.
+        # Plain values and lists are faster: a step reads a dozen settings, and walking the module
+        # tree for the parameters costs a third of clipping.
         self.trainer = TrainerConfig(**self.config.trainer)
         self.parameters = list(self.model.parameters())
         self.rank, self.world_size = distributed.rank(), distributed.world_size()
@@ -91,7 +91,7 @@ def start_run(config: DictConfig, run: Run) -> TrainState:
 
 
 def restore(config: DictConfig, run: Run) -> TrainState:
-    """The state of the last intact checkpoint, or a new one if there are none."""
+    """Restore the last intact checkpoint, or start anew without any."""
     paths = [path for which in ("last", "previous") if (path := run.checkpoint(which)).exists()]
     damage: checkpoint.Damaged | None = None
     for path in paths:
@@ -118,7 +118,7 @@ def restore(config: DictConfig, run: Run) -> TrainState:
 
 
 def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
-    """The state at step 0, or as the checkpoint at ``path`` left it."""
+    """Build the state of step 0, or of the checkpoint at ``path``."""
     trainer = config.trainer
     saved = checkpoint.load(path) if path else None
     if saved and (before := len(saved["rng"])) != distributed.world_size():  # a state for each
@@ -168,18 +168,18 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
 
 
 def padded_sizes(examples: Examples, trainer: TrainerConfig) -> np.ndarray:
-    """The length of each example once it is padded to ``trainer.pad_to_multiple_of``."""
+    """The padded length of each example, with ``trainer.pad_to_multiple_of``."""
     return -(-examples.sizes // trainer.pad_to_multiple_of) * trainer.pad_to_multiple_of
 
 
 def count_shapes(examples: Examples, trainer: TrainerConfig) -> int:
-    """The most shapes that padded batches can have; beyond its limit torch compiles no more."""
+    """Count the shapes that padded batches can have: torch's recompilation limit."""
     sides, multiple = (examples.source.sizes, examples.target.sizes - 1), trainer.pad_to_multiple_of
     return math.prod(len(np.unique(-(-sizes // multiple))) for sizes in sides)
 
 
 def restore_state(state: TrainState, saved: dict[str, Any]) -> None:
-    """Go back to where :func:`save_state` was called; any exception: it was another run."""
+    """Restore what :func:`save_state` saved; any exception means another run."""
     if saved["config"] != identity(state.config):
         raise ValueError("another configuration")
     state.model.load_state_dict(saved["model"])
@@ -206,15 +206,15 @@ def restore_state(state: TrainState, saved: dict[str, Any]) -> None:
 
 
 def random_module(device: torch.device) -> Any:
-    """Where torch keeps the random state of ``device``."""
+    """The torch module with the random state of ``device``."""
     return torch if device.type == "cpu" else torch.get_device_module(device)
 
 
 def save_state(state: TrainState, validated: bool = False, improved: bool = False) -> None:
-    """Write a checkpoint: all that a resumed run needs.
+    """Write a checkpoint with all that a resumed run needs.
 
-    The data needs nothing but the step. After a validation the weights are also kept for averaging,
-    and, if it ``improved``, as the best.
+    The step alone gives the position in the data. After a validation the weights are also kept for
+    averaging, and as the best if it ``improved``.
     """
     if not checkpoint.is_finite(state.model.state_dict()):
         check_finite(state, largest_weight=math.nan)
@@ -245,7 +245,7 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
 
 
 def check_finite(state: TrainState, **values: float) -> None:
-    """Stop before a value that is not finite reaches a checkpoint."""
+    """Stop the run if a value is infinite or NaN."""
     trainer, last = state.trainer, state.run.checkpoint("last")
     for name, value in values.items():
         if math.isfinite(value):

@@ -1,4 +1,4 @@
-"""What a run leaves behind: ``metrics.jsonl`` (the truth) and TensorBoard (the view of it)."""
+"""Log a run to ``metrics.jsonl``, the record, and to TensorBoard."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # without pictures a run does not import it
     from matplotlib.figure import Figure
 
 
-# The first part of a tag, and what TensorBoard says about its charts.
+# The first part of each tag, with the description of its chart in TensorBoard.
 ABOUT = {
     "loss": "nats per target token, with label smoothing",
     "lr": "learning rate",
@@ -42,7 +42,7 @@ ABOUT = {
 
 
 def add_scalar(writer: SummaryWriter, tag: str, value: float, step: int) -> None:
-    """Write a number with its description, which ``SummaryWriter.add_scalar`` cannot."""
+    """Write a number with its description; ``SummaryWriter.add_scalar`` cannot."""
     about = SummaryMetadata(
         summary_description=ABOUT.get(tag.split("/")[0], ""),
         # Without these two the server drops the description.
@@ -57,11 +57,10 @@ class Tracker:
     """Writes one run's numbers, pictures and texts; a context manager.
 
     Args:
-        run: whose directory they go to.
-        history: the lines up to the step that the run continues from. They replace what stands
-            there, so that an interrupted run leaves the same record as an uninterrupted one, and
-            a damaged record is made whole.
-        step: that step.
+        run: the run, which has the folder.
+        history: the rows up to ``step``. They replace the rows in the file, so that an interrupted
+            run leaves the same record as an uninterrupted one, and a damaged record is repaired.
+        step: the step that the run continues from.
     """
 
     def __init__(self, run: Run, history: list[dict[str, Any]], step: int) -> None:
@@ -87,7 +86,7 @@ class Tracker:
             add_scalar(self.writer, f"{name}/{split}", value, step)
 
     def text(self, step: int, name: str, rows: list[dict[str, str]]) -> None:
-        """A table of ``rows``, shown by TensorBoard as Markdown."""
+        """Log a table of ``rows`` as Markdown."""
         head = list(rows[0])
         lines = [head, ["---"] * len(head), *(list(row.values()) for row in rows)]
         table = "\n".join(
@@ -96,7 +95,7 @@ class Tracker:
         self.writer.add_text(name, table, step)
 
     def table_image(self, step: int, encoding: Encoding, length: int, d_model: int) -> None:
-        """What the encoding adds to an embedding, position by dimension."""
+        """Log a picture of what the encoding adds: position by dimension."""
         device = next(iter(encoding.parameters()), torch.zeros(())).device
         with torch.no_grad():
             at = consecutive(length, device=device)
@@ -110,7 +109,7 @@ class Tracker:
 
 
 class NullTracker:
-    """In place of the tracker in a process that is not the main one."""
+    """A tracker that logs nothing, for all processes but the main one."""
 
     def __enter__(self) -> NullTracker:
         return self
@@ -119,12 +118,12 @@ class NullTracker:
         pass
 
     def scalars(self, step: int, split: str, **values: float) -> None:
-        """Another process writes them."""
+        """Do nothing; the main process logs."""
 
 
 @torch.no_grad()
 def attention_maps(model: Transformer, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
-    """The last layers' attention ``(H,Q,K)`` for one pair ``source (1,S)``, ``target_in (1,T)``."""
+    """Get the last layers' attention ``(H,Q,K)`` on one pair, ``(1,S)`` and ``(1,T)``."""
     encoder = cast(EncoderLayer, model.encoder_layers[-1])
     decoder = cast(DecoderLayer, model.decoder_layers[-1])
     watched = {
@@ -149,9 +148,9 @@ def attention_maps(model: Transformer, source: Tensor, target_in: Tensor) -> dic
 def cross_attention(
     model: Transformer, tokenizer: Tokenizer, source: Tensor, ids: list[int]
 ) -> tuple[Tensor, list[str], list[str]]:
-    """Where the target's ``ids`` looked in ``source (S,)``, in the last layer: ``(H,T,S)``.
+    """Get the last layer's cross-attention ``(H,T,S)`` from ``ids`` to ``source (S,)``.
 
-    With both in pieces of text, T and S of them.
+    Also returns the T target and S source tokens as text.
     """
     device = next(model.parameters()).device
     before = torch.tensor([[BOS, *ids[:-1]]], device=device)  # (1,T)
@@ -164,14 +163,15 @@ def cross_attention(
 
 
 def picture(width: float, height: float) -> Figure:
-    """An empty one, in inches."""
-    from matplotlib.figure import Figure  # half a second, for which no mistake shall wait
+    """Make an empty figure; sizes are in inches."""
+    from matplotlib.figure import Figure  # here, since importing it takes half a second
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def attention_picture(weights: Tensor, queries: list[str], keys: list[str]) -> Figure:
-    """Heads ``(H,Q,K)`` side by side, in one panel: a panel each takes three times as long."""
+    """Draw the heads ``(H,Q,K)`` side by side."""
+    # In one panel: a panel for each head takes three times as long to draw.
     heads, across = len(weights), len(keys) + 1
     apart = F.pad(weights.float().cpu(), (0, 1), value=math.nan)  # (H,Q,K+1)
     figure = picture(max(3, 0.2 * across) * heads, max(3.2, 0.2 * len(queries)))
@@ -195,8 +195,8 @@ def show(
     examples: Examples,
     result: dict[str, Any],
 ) -> None:
-    """What TensorBoard shows beside the curves: encoding, attention, sample outputs, hparams."""
-    model.eval()  # or an encoding's picture would have the holes of its dropout
+    """Log to TensorBoard the encoding, attention, sample outputs and hyperparameters."""
+    model.eval()  # otherwise dropout would leave holes in the encoding's picture
     step = result["steps"]
     first = examples.first(SAMPLES)
     hypotheses = translate(model, tokenizer, first)

@@ -41,7 +41,7 @@ from wawa_transformer.train.tracking import NullTracker, Tracker, show
 
 
 def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
-    """Train the run of ``config`` to its end and return its ``result.json``.
+    """Train the run of ``config`` and return its ``result.json``.
 
     A finished run is returned as it is. An interrupted run resumes from its last checkpoint, on the
     same trajectory bit for bit. Waits ``patience`` seconds for another process to leave the run.
@@ -79,7 +79,7 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
 
 
 def train_and_record_failure(config: DictConfig, patience: float = 0.0) -> None:
-    """Train one run of many: a failure is written to its folder and does not stop the others."""
+    """Train one run of many; write a failure to its folder and return."""
     try:
         train(config, patience)
         return
@@ -93,7 +93,7 @@ def train_and_record_failure(config: DictConfig, patience: float = 0.0) -> None:
 
 
 def final_evaluation(state: TrainState, tracker: Tracker | NullTracker) -> dict[str, Any]:
-    """The run's result: its costs, its scores, its translations; TensorBoard's pictures."""
+    """Evaluate the trained model: costs, scores, translations and pictures."""
     result, data = describe(state), state.data
     result["validation"] = evaluation.summarise(evaluation.evaluate(state.model, data.validation))
     result |= evaluation.evaluate_by_length(data.task, state.model, data.test, data.train.text)
@@ -108,7 +108,9 @@ def final_evaluation(state: TrainState, tracker: Tracker | NullTracker) -> dict[
 
 
 def describe(state: TrainState) -> dict[str, Any]:
-    """A run's names and costs: FLOPs of one step, target tokens per second, seconds, MB.
+    """Collect a run's names and costs.
+
+    Costs are the FLOPs of one step, target tokens per second, seconds, and MB of memory.
 
     ``mfu`` is the share of training's time that its operations would take in one large matrix
     product (Chowdhery et al. 2022, appendix B), on all devices.
@@ -141,9 +143,9 @@ def describe(state: TrainState) -> dict[str, Any]:
 
 
 def flops_per_step(state: TrainState) -> int:
-    """Floating-point operations of one step in the matrix products of the plain model.
+    """Count the floating-point operations of one step's matrix products.
 
-    What an encoding multiplies for itself is not among them, nor the loss. A product of ``(m, k)``
+    Products inside an encoding and in the loss are not counted. A product of ``(m, k)``
     and ``(k, n)`` takes ``2 m k n`` operations, and the backward pass twice as many.
     """
     model, words = state.config.model, state.data.tokenizer.get_vocab_size()
@@ -162,7 +164,7 @@ def flops_per_step(state: TrainState) -> int:
 
 @functools.cache  # once for all runs of a worker
 def peak_flops(device: torch.device, bf16: bool, fast: bool) -> float:
-    """The measured peak of a large matrix product, by the library that training uses."""
+    """Measure the FLOPs per second of a large matrix product."""
     size = 8192 if device.type == "cuda" else 1024
     layer = nn.Linear(size, size, bias=False, dtype=torch.bfloat16 if bf16 else torch.float32)
     place_model(layer, device, fast)
@@ -170,7 +172,7 @@ def peak_flops(device: torch.device, bf16: bool, fast: bool) -> float:
 
 
 def write_translations(run: Run, test: Dataset, hypotheses: list[str]) -> dict[str, Any]:
-    """Write hypotheses and references, one sentence a line; their scores."""
+    """Write hypotheses and references, one sentence per line; return their scores."""
     references = one_line_each(test["target"][:])
     write_lines(run.translations_file, hypotheses)
     write_lines(run.references_file, references)
