@@ -1,4 +1,4 @@
-"""Decoding a position at a time with a key/value cache: greedily, or by drawing."""
+"""Step-by-step decoding with a key/value cache, greedily or by sampling."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wawa_transformer.model.transformer import Transformer
 
 
 def greedy(model: Transformer, source: Tensor, max_length: int | Tensor) -> Tensor:
-    """Decode every row of ``source (B,S)`` by its most probable next id.
+    """Decode every row of ``source (B,S)`` greedily.
 
     ``max_length`` is one limit for all rows, or ``(B,)``. Returns ``(B, <= max_length)`` ids
     without BOS, and padding after a row's EOS or limit.
@@ -23,7 +23,7 @@ def greedy(model: Transformer, source: Tensor, max_length: int | Tensor) -> Tens
 
 
 def most_probable(model: Transformer) -> Callable[[Tensor, Tensor], Tensor]:
-    """The choice of :func:`generate` that is the same for every row: the largest logit."""
+    """Build the ``choose`` of :func:`generate` that takes the largest logit."""
     return lambda logits, rows: model.most_probable(logits)
 
 
@@ -35,11 +35,12 @@ def generate(
     choose: Callable[[Tensor, Tensor], Tensor],
     scored: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Decode as :func:`greedy`; ``choose`` finds the next ids ``(R,1)`` in logits ``(R,1,V)``.
+    """Decode one position at a time, with ``choose`` for the next ids.
 
-    ``choose`` also gets the rows ``(R,)`` that the logits belong to. Each step feeds one position
-    and reuses the cached keys and values of all earlier ones. Rows that have ended leave the batch.
-    Returns the ids, and, if ``scored``, their log-probability in nats, ``(B,)``.
+    ``choose`` gets logits ``(R,1,V)`` and the rows ``(R,)`` they belong to, and returns ids
+    ``(R,1)``. Each step reuses the cached keys and values of earlier positions. Rows that have
+    ended leave the batch. Returns the ids, and if ``scored``, their log-probability ``(B,)`` in
+    nats.
     """
     was_training = model.training
     model.eval()
@@ -49,7 +50,7 @@ def generate(
     limits = torch.as_tensor(max_length, device=source.device).expand(len(source))  # (B,)
     longest = int(limits.max())
     out = torch.full_like(source[:, :1], PAD).repeat(1, longest)  # (B,longest)
-    rows = torch.arange(len(source), device=source.device)  # those still in the batch, R of them
+    rows = torch.arange(len(source), device=source.device)  # (R,): still in the batch
     last = torch.full_like(source[:, :1], BOS)  # (R,1)
     ended = torch.zeros_like(rows, dtype=torch.bool)
     scores = torch.zeros_like(rows, dtype=memory.dtype)  # (B,)
@@ -61,11 +62,11 @@ def generate(
             scores[rows] += log_p[:, 0].masked_fill(ended, 0)
         out[rows, step] = last[:, 0]
         ended |= (last[:, 0] == EOS) | (step + 1 == limits[rows])
-        finished = int(ended.sum())  # the one number a step that a GPU is waited for
+        finished = int(ended.sum())  # the only number per step that waits for a GPU
         if finished == len(ended):
             out = out[:, : step + 1]
             break
-        if finished * 8 > len(ended):  # not for each one: what the cache holds is copied
+        if finished * 8 > len(ended):  # not for each row, since the cache is copied
             going = ~ended
             rows, ended, last = rows[going], ended[going], last[going]
             memory, cross_mask = memory[going], cross_mask[going]

@@ -1,4 +1,4 @@
-"""Ways of decoding, one class each: greedy, beam search, sampling. ``decode=`` chooses."""
+"""Decoding strategies, one class each; ``decode=`` chooses."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ STRATEGIES: dict[str, type[DecodingStrategy]] = {}
 
 @dataclass(frozen=True)
 class DecodingStrategy(ABC):
-    """A way of decoding; its fields are its settings."""
+    """A decoding strategy; its fields are its settings."""
 
     kind: str = "greedy"
     name: str = "greedy"
 
     @property
     def width(self) -> int:
-        """Prefixes that each row has at a time."""
+        """The number of prefixes per row."""
         return 1
 
     def __init_subclass__(cls, kind: str) -> None:
@@ -47,17 +47,20 @@ class DecodingStrategy(ABC):
         max_length: int | Tensor,
         indices: Sequence[int] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The hypotheses of every row of ``source (B,S)``, best first, and their scores.
+        """Find the best hypotheses of every row of ``source (B,S)``, best first.
 
-        ``max_length`` is one limit for all rows, or ``(B,)``. ``indices`` number the sentences, by
-        default 0 … B-1. Returns ids ``(B,N,<= max_length)`` without BOS, padding after EOS; scores
-        ``(B,N)``.
+        ``max_length`` is one limit for all rows, or ``(B,)``. ``indices`` number the sentences in
+        the text, by default 0 … B-1. Returns ids ``(B,N,<= max_length)`` without BOS, with
+        padding after EOS, and scores ``(B,N)``.
         """
 
 
 @dataclass(frozen=True)
 class Greedy(DecodingStrategy, kind="greedy"):
-    """The most probable id at every step. The score is the log-probability in nats."""
+    """Take the most probable id at every step.
+
+    The score is the log-probability in nats.
+    """
 
     def __call__(
         self,
@@ -72,10 +75,10 @@ class Greedy(DecodingStrategy, kind="greedy"):
 
 @dataclass(frozen=True)
 class Sample(DecodingStrategy, kind="sample"):
-    """Each id drawn from ``softmax(logits / temperature)``, of the ``top`` most probable ones.
+    """Draw each id from ``softmax(logits / temperature)``.
 
-    The score is the log-probability in nats, untempered. The same sentence, at the same place in a
-    text, draws the same.
+    Only the ``top`` most probable ids are drawn. The score is the log-probability in nats at
+    temperature 1. A sentence's draws depend only on ``seed`` and its number in the text.
     """
 
     temperature: float = setting(1.0, above=0)
@@ -99,7 +102,7 @@ class Sample(DecodingStrategy, kind="sample"):
             if self.top is not None and self.top < logits.size(-1):
                 least = logits.topk(self.top).values[..., -1:]
                 logits = logits.masked_fill(logits < least, -torch.inf)
-            # The largest of logits with Gumbel noise is a draw from their softmax.
+            # The argmax of logits plus Gumbel noise is a draw from their softmax.
             noise = torch.empty_like(logits)  # (R,1,V)
             for each, row in zip(noise, rows.tolist(), strict=True):
                 each.exponential_(generator=random[row])
@@ -111,12 +114,12 @@ class Sample(DecodingStrategy, kind="sample"):
 
 @dataclass(frozen=True)
 class Beam(DecodingStrategy, kind="beam"):
-    """Beam search: the ``size`` most probable prefixes go on, side by side.
+    """Beam search: extend the ``size`` most probable prefixes together.
 
-    A hypothesis of n ids, EOS included, scores ``log p / n ** length_penalty`` (0: short ones are
-    favoured as the sum favours them; 1: the mean). A row ends once ``size`` hypotheses have ended
-    and none that goes on scores as well as the worst of them, by its length so far: the criterion
-    of Hugging Face's ``generate``. What has not ended at a row's limit counts as it is.
+    A hypothesis of n ids, EOS included, scores ``log p / n ** length_penalty``: 0 gives the sum,
+    which favours short hypotheses, and 1 the mean. As in Hugging Face's ``generate``, a row ends
+    once ``size`` hypotheses have ended and no open prefix scores as well as the worst of them. At a
+    row's limit, open prefixes count as hypotheses.
     """
 
     size: int = setting(5, least=1, most=1000)
@@ -145,26 +148,26 @@ class Beam(DecodingStrategy, kind="beam"):
         positions = model.batch_positions(source)
         memory = model.encode(source, positions=positions)
         cache = model.new_cache()
-        going = torch.arange(rows, device=source.device)  # rows still searched, R of them
-        every = going.repeat_interleave(size)  # each row `size` times: R*K prefixes
+        going = torch.arange(rows, device=source.device)  # (R,): rows still searched
+        every = going.repeat_interleave(size)  # (R*K,): each row `size` times
         memory, cross_mask = memory[every], padding_mask(source)[every]
         positions = positions.keep(every)
         prefix = best_ids.clone()  # (R,K,longest)
         last = source.new_full((rows * size, 1), BOS)
         running = torch.full_like(best, -torch.inf)  # (R,K), log-probabilities
-        running[:, 0] = 0  # all K are the same as yet
+        running[:, 0] = 0  # at first all K prefixes are equal
         for step in range(longest):
             logits = model.decode(last, memory, None, cross_mask, cache, positions)  # (R*K,1,V)
             step_log = F.log_softmax(logits[:, 0], dim=-1)  # (R*K,V)
             total = (running.flatten()[:, None] + step_log).view(len(going), -1)  # (R,K*V)
-            # Twice as many as are needed: no more than `size` of them can be ends.
+            # 2K candidates suffice: at most K of them can end.
             top, flat = total.topk(min(2 * size, total.size(1)))  # (R,2K)
             beam, word = flat // step_log.size(1), flat % step_log.size(1)
             ends = word == EOS
             longer = picked(prefix, beam)  # (R,2K,longest)
             longer[..., step] = word
 
-            # What has ended, or must end here, against what had: the best `size` stay.
+            # Keep the best `size` of the hypotheses that have ended before or end here.
             normal = (step + 1) ** self.length_penalty
             must_end = limits[going].eq(step + 1)  # (R,)
             may = (ends | must_end[:, None]) & (torch.arange(top.size(1), device=top.device) < size)
@@ -173,7 +176,7 @@ class Beam(DecodingStrategy, kind="beam"):
             ids = torch.cat((best_ids[going], longer), dim=1)
             best[going], best_ids[going] = scores, picked(ids, chosen)
 
-            # The best `size` that have not ended go on.
+            # Extend the best `size` prefixes that have not ended.
             order = ends.int().argsort(dim=1, stable=True)[:, :size]  # (R,K)
             running = top.masked_fill(ends, -torch.inf).gather(1, order)
             prefix = picked(longer, order)
@@ -186,7 +189,7 @@ class Beam(DecodingStrategy, kind="beam"):
             stay, fewer = here[searched].flatten(), not searched.all()
             for self_cache, cross_cache in cache:
                 self_cache.keep(stay)
-                if fewer:  # all prefixes of a row see the same source
+                if fewer:  # the source is the same for all prefixes of a row
                     cross_cache.keep(stay)
             if fewer:
                 going, prefix, running = going[searched], prefix[searched], running[searched]
@@ -199,11 +202,11 @@ class Beam(DecodingStrategy, kind="beam"):
 
 
 def picked(ids: Tensor, chosen: Tensor) -> Tensor:
-    """Of ``ids (R,N,L)`` those at ``chosen (R,K)`` of each row: ``(R,K,L)``."""
+    """Select the sequences ``chosen (R,K)`` of ``ids (R,N,L)``: ``(R,K,L)``."""
     return ids.gather(1, chosen[..., None].expand(-1, -1, ids.size(2)))
 
 
 def build_strategy(config: DictConfig) -> DecodingStrategy:
-    """The way of decoding that ``decode`` names, its settings checked."""
+    """Build the strategy that ``decode`` names, and check its settings."""
     cls = choose(STRATEGIES, config.decode.kind, "decode.kind")
     return cls(**typed(cls, dict(config.decode), "decode", STRATEGIES))

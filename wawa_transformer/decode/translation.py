@@ -1,4 +1,4 @@
-"""Translations of text, and how good they are."""
+"""Translate text and score the translations."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from wawa_transformer.model.transformer import Transformer
 if TYPE_CHECKING:  # a run without translations does not import sacreBLEU
     from sacrebleu.metrics import BLEU, CHRF
 
-BATCH_TOKENS = 4096  # positions of the prefixes that are decoded together
-SAMPLES = 8  # translations that a result shows
+BATCH_TOKENS = 4096  # positions decoded together, over all prefixes
+SAMPLES = 8  # translations shown in a result
 RESAMPLES = 1000  # of sacreBLEU's bootstrap over sentences
-RANDOMISATIONS = 10_000  # of its paired test; the smallest p it can give is 1/10,001
+RANDOMISATIONS = 10_000  # of its paired test, whose smallest p is 1/10,001
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A translation, one line of plain text, with the score its way of decoding gives it."""
+    """A translation as one line of text, with its score."""
 
     text: str
     score: float
-    ids: list[int]  # with EOS, where it has ended
+    ids: list[int]  # including EOS, if it has ended
 
 
 def hypotheses(
     model: Transformer, tokenizer: Tokenizer, sources: RaggedSequences, method: DecodingStrategy
 ) -> list[list[Hypothesis]]:
-    """Of each sentence those that ``method`` finds, best first, in the order of ``sources``."""
+    """Decode each sentence with ``method``; its hypotheses are sorted, best first."""
     if not len(sources):
         return []
     device = next(model.parameters()).device
@@ -45,7 +45,7 @@ def hypotheses(
     budget = max(BATCH_TOKENS // method.width, sources.sizes.max())
     for indices in batch_indices(sources.sizes, budget, seed=0, epoch=0, bucket=True):
         source = sources.padded(indices).to(device)
-        # Beyond that a model only repeats itself. Each sentence has its own limit, so that its
+        # Longer outputs only repeat themselves. Each sentence has its own limit, so that its
         # translation does not depend on its batch.
         limits = 2 * torch.from_numpy(sources.sizes[indices]).to(device) + 10  # (B,)
         limits = limits.clamp(max=model.max_positions or 10**9)
@@ -65,31 +65,31 @@ def translate(
     examples: Examples,
     method: DecodingStrategy | None = None,
 ) -> list[str]:
-    """The best translation of each of ``examples``, in their order; greedy unless told."""
+    """Translate ``examples``, by default greedily."""
     found = hypotheses(model, tokenizer, examples.source, method or Greedy())
     return [best.text for best, *_ in found]
 
 
 def read(tokenizer: Tokenizer, lines: Sequence[str]) -> RaggedSequences:
-    """Sentences as the encoder wants them."""
+    """Tokenise sentences for the encoder."""
     encoded = tokenizer.encode_batch_fast(list(lines))
     return RaggedSequences.of([*each.ids, EOS] for each in encoded)
 
 
 def unknown(tokenizer: Tokenizer, line: str) -> list[str]:
-    """The words of a line that are not in the vocabulary; a byte-level one has none."""
+    """List a line's words that are not in the vocabulary."""
     encoded = tokenizer.encode(line)
     pairs = zip(encoded.ids, encoded.offsets, strict=True)
     return [line[begin:end] for id, (begin, end) in pairs if id == UNK]
 
 
 def chrf_metric() -> CHRF:
-    """chrF (Popović 2015), whose bootstrap does not fail on weak translations."""
+    """Make a chrF metric (Popović 2015) whose bootstrap works on weak translations."""
     from sacrebleu.metrics import CHRF
 
     class ChrF(CHRF):
-        # Where nothing matches, sacreBLEU 2.6 returns Python's float, elsewhere numpy's, and cannot
-        # average the two.
+        # Without any match sacreBLEU 2.6 returns a Python float, otherwise a numpy float, and fails
+        # to average the two.
         def _compute_score_from_stats(self, stats: list[int]) -> Any:
             score = super()._compute_score_from_stats(stats)
             score.score = float(score.score)
@@ -99,7 +99,7 @@ def chrf_metric() -> CHRF:
 
 
 def translation_scores(hypotheses: list[str], references: list[str]) -> dict[str, Any]:
-    """BLEU (Papineni et al. 2002) and chrF (Popović 2015) with sacreBLEU's signatures.
+    """Compute BLEU (Papineni et al. 2002) and chrF with sacreBLEU's signatures.
 
     The interval is sacreBLEU's 95% bootstrap over sentences.
     """
@@ -148,7 +148,7 @@ def all_scores(hypotheses: list[str], references: list[str]) -> list[dict[str, A
 def bleu_by_length(
     hypotheses: list[str], references: list[str], lengths: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """BLEU of the sentences of each length, shortest first."""
+    """Compute BLEU for the sentences of each length, shortest first."""
     from sacrebleu.metrics import BLEU
 
     column = np.asarray(lengths)
@@ -164,11 +164,11 @@ def bleu_by_length(
 def paired_test(
     systems: dict[str, list[str]], references: list[str], bleu: BLEU
 ) -> dict[str, float]:
-    """p of each other system against the first, by approximate randomisation over sentences.
+    """Test each system against the first by approximate randomisation; return p.
 
     Riezler and Maxwell, "On some pitfalls in automatic evaluation and significance testing for
-    MT" (2005), as sacreBLEU computes it with its default seed. It answers for other test
-    sentences, not for other training seeds.
+    MT" (2005), as sacreBLEU computes it with its default seed. The test generalises to other test
+    sentences, not to other training seeds.
     """
     from sacrebleu.significance import PairedTest, Result
 
@@ -182,5 +182,5 @@ def paired_test(
 
 
 def one_line_each(texts: Sequence[str]) -> list[str]:
-    """Without line breaks, which no file of sentences could hold."""
+    """Replace line breaks by spaces, so that a file has one text per line."""
     return [" ".join(text.split()) for text in texts]

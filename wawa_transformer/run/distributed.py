@@ -1,7 +1,7 @@
-"""Several processes, one run: ``torchrun`` starts them, and each takes its rows of every batch.
+"""Data-parallel training: ``torchrun`` starts processes that share every batch.
 
-One of them, the main process, writes all there is to write. A process that is alone is the main
-one, and every function here then gives back what it was given.
+Only the main process writes files. A single process is the main one; every function here then
+returns its argument.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from torch.nn.parallel import DistributedDataParallel
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.run.device import choose_device
 
-TIMEOUT = timedelta(hours=2)  # for what the main process does alone, such as translating a test
+TIMEOUT = timedelta(hours=2)  # while the main process translates the test alone
 
 T = TypeVar("T")
 
 
 def is_distributed() -> bool:
-    """Whether ``torchrun`` has started this process."""
+    """True if ``torchrun`` has started this process."""
     return dist.is_torchelastic_launched()
 
 
 @contextlib.contextmanager
 def process_group(device_name: str) -> Iterator[None]:
-    """Know the processes that ``torchrun`` started beside this one, if it did.
+    """Join the processes that ``torchrun`` started, if any.
 
     Raises:
         UserError: another process has ended.
@@ -42,7 +42,7 @@ def process_group(device_name: str) -> Iterator[None]:
         return
     device = choose_device(device_name)
     store, *_ = next(dist.rendezvous("env://"))
-    # Of several machines each counts restarts for itself.
+    # On several machines each one counts its own restarts.
     if os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]:
         store = dist.PrefixStore(os.environ["TORCHELASTIC_RESTART_COUNT"], store)
     dist.init_process_group(
@@ -56,7 +56,7 @@ def process_group(device_name: str) -> Iterator[None]:
         yield
         barrier()
     except RuntimeError as error:
-        if any(name in str(error).lower() for name in ("gloo", "nccl")):  # no class of their own
+        if any(name in str(error).lower() for name in ("gloo", "nccl")):  # they have no class
             raise UserError(
                 "another process of this run has ended, and has said why unless it was killed; the "
                 "same command continues from the last checkpoint."
@@ -67,34 +67,34 @@ def process_group(device_name: str) -> Iterator[None]:
 
 
 def rank() -> int:
-    """The number of this process, from 0, the main one."""
+    """The number of this process; the main process has 0."""
     return int(os.environ["RANK"]) if is_distributed() else 0
 
 
 def world_size() -> int:
-    """How many there are."""
+    """The number of processes."""
     return int(os.environ["WORLD_SIZE"]) if is_distributed() else 1
 
 
 def is_main() -> bool:
-    """Whether this is the one that writes."""
+    """True in the main process, which writes all files."""
     return rank() == 0
 
 
 def wrap_ddp(model: nn.Module, device: torch.device) -> nn.Module:
-    """The model as each process calls it: its gradients become the mean over all processes."""
+    """Wrap the model so that gradients are averaged over all processes."""
     if world_size() == 1:
         return model
     parallel = DistributedDataParallel(model, [device] if device.type == "cuda" else None)
-    # Every process computes the same tables. Not an argument: torch 2.13 warns of its name, and
-    # torch 2.11 does not know the new one.
+    # Every process computes the same buffers. Set here, since torch 2.13 warns about the argument's
+    # name and torch 2.11 does not know the new name.
     parallel.broadcast_buffers = False
     return parallel
 
 
 @contextlib.contextmanager
 def main_first() -> Iterator[None]:
-    """Let the main process through, and then the others."""
+    """Run the body in the main process first, then in the others."""
     if not is_main():
         barrier()
     yield
@@ -103,7 +103,7 @@ def main_first() -> Iterator[None]:
 
 
 def broadcast_object(ask: Callable[[], T]) -> T:
-    """What ``ask()`` gives the main process, for all."""
+    """Call ``ask()`` in the main process, and return its result in all."""
     found = [ask() if is_main() else None]
     if world_size() > 1:
         dist.broadcast_object_list(found)
@@ -111,17 +111,16 @@ def broadcast_object(ask: Callable[[], T]) -> T:
 
 
 def barrier() -> None:
-    """Wait until every process is here.
+    """Wait for all processes.
 
-    Before a process ends, it must: a thread of gloo's may still hold tensors, and would wait for
-    ever for a Python that has gone.
+    Needed before a process ends: a thread of gloo may still hold tensors, and would wait forever.
     """
     if world_size() > 1:
         dist.barrier()
 
 
 def all_reduce_sum(values: Tensor) -> Tensor:
-    """The sum of every process's ``values``, of one shape."""
+    """Sum ``values`` over all processes; every process has the same shape."""
     if world_size() > 1:
         values = values.clone()
         dist.all_reduce(values)
@@ -129,7 +128,7 @@ def all_reduce_sum(values: Tensor) -> Tensor:
 
 
 def gather(values: Tensor) -> Tensor:
-    """Every process's ``values``, one row each: ``(world, …)``."""
+    """Stack the ``values`` of all processes: ``(world, …)``."""
     if world_size() == 1:
         return values[None]
     rows = [torch.empty_like(values) for _ in range(world_size())]
@@ -138,5 +137,5 @@ def gather(values: Tensor) -> Tensor:
 
 
 def any_rank(true: bool) -> bool:
-    """Whether it is true in any process; all go on from here together."""
+    """True if the argument is true in any process; waits for all processes."""
     return true if world_size() == 1 else bool(all_reduce_sum(torch.tensor(int(true))).item())

@@ -1,4 +1,4 @@
-"""Scripts import this module first: Ctrl-C while the others load ends in one sentence."""
+"""Turn Ctrl-C during imports into one sentence; scripts import this first."""
 
 import sys
 from types import TracebackType

@@ -1,4 +1,4 @@
-"""What produced a number: versions, commit, processor."""
+"""Record what produced a result: versions, commit and processor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wawa_transformer.common.files import CONFIG_DIR
 
 
 def provenance(device: torch.device) -> dict[str, Any]:
-    """Versions, commit and processor, as a result keeps them."""
+    """Collect versions, commit and processor for a result."""
     libraries = ("torch", "numpy", "datasets", "tokenizers", "sacrebleu", "hydra-core")
     on_cuda = device.type == "cuda"
     return {
@@ -31,20 +31,20 @@ def provenance(device: torch.device) -> dict[str, Any]:
 
 @functools.cache
 def processor() -> str:
-    """The CPU's name, or its kind where it has none."""
+    """The CPU's name, or its architecture if the name is unknown."""
     name = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         named = next(line for line in lines if line.startswith("model name"))
         name = named.split(":", 1)[1].strip()
     except (OSError, StopIteration):
-        pass  # not Linux, or a processor that has no name there
+        pass  # not Linux, or no name in the file
     return name
 
 
-@functools.cache  # by a worker once for all its runs, whose code was loaded once
+@functools.cache  # a worker's runs share the code that was loaded once
 def commit() -> str | None:
-    """The checkout's commit, ``+changes`` where tracked files differ from it; None without git."""
+    """The checkout's commit, with ``+changes`` if files differ; None without git."""
 
     def ask(*words: str) -> str:
         command = ["git", "-C", str(CONFIG_DIR.parent), *words]

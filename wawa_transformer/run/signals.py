@@ -1,7 +1,7 @@
-"""Being told to stop: a run keeps its state and leaves, and the same command continues it.
+"""Stop on a signal after a checkpoint; the same command continues the run.
 
 SIGTERM and SIGUSR1 come from schedulers (Slurm before a time limit, spot machines before they are
-taken away), SIGINT from Ctrl-C. All end a script with :data:`STATUS`.
+taken away), SIGINT from Ctrl-C. After any of them a script exits with :data:`STATUS`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Self
 
-STATUS = 75  # sysexits.h, EX_TEMPFAIL: not done, and worth trying again
-NAMES = ("SIGINT", "SIGTERM", "SIGUSR1")  # the last is not there on Windows
+STATUS = 75  # EX_TEMPFAIL of sysexits.h: not finished, try again
+NAMES = ("SIGINT", "SIGTERM", "SIGUSR1")  # Windows has no SIGUSR1
 SIGNALS = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
 
 
 class Stopped(KeyboardInterrupt):
-    """Told to stop; whatever had been kept is kept."""
+    """A signal asked to stop; checkpoints written so far are kept."""
 
 
 class GracefulStop:
-    """Turns signals into :class:`Stopped` while it is entered; a context manager.
+    """A context manager that turns signals into :class:`Stopped`.
 
-    In the main thread alone, where Python delivers signals.
+    It acts only in the main thread, where Python delivers signals.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class GracefulStop:
             signal.signal(number, handler)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Stop at once, or at the next step where that is deferred; a second Ctrl-C is at once."""
+        """Raise :class:`Stopped`, unless deferred; a second Ctrl-C is never deferred."""
         name = signal.Signals(number).name
         if not self.deferring or (self.asked and number == signal.SIGINT):
             raise Stopped(f"stopped by {name}")
@@ -51,7 +51,7 @@ class GracefulStop:
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """Let a signal set ``asked`` and nothing else; whoever is inside looks at it."""
+        """Let signals only set ``asked``, which the body must check."""
         self.deferring = True
         try:
             yield
