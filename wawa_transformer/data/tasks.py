@@ -1,7 +1,7 @@
-"""Tasks: parallel text made from a seed, and what theory says of it.
+"""Tasks: generated parallel text, and the ceiling that theory gives.
 
-A task gives a ``datasets.DatasetDict`` of ``source`` and ``target`` text with train, validation and
-test splits; everything after it is the same for toy sequences and for translation.
+A task makes a ``datasets.DatasetDict`` with the columns ``source`` and ``target``, and the splits
+train, validation and test. All later code is the same for toy sequences and translation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from wawa_transformer.common.special_ids import UNK
 
 SPECIAL_TOKENS = ["[PAD]", "[BOS]", "[EOS]", "[UNK]"]
 TASKS: dict[str, type[Task]] = {}
-MOST_SYMBOLS = 10**8  # of all generated examples: some ten gigabytes
+MOST_SYMBOLS = 10**8  # in all generated examples: about ten gigabytes
 
 datasets.disable_progress_bars()
 
@@ -43,53 +43,53 @@ class Task:
         if kind is not None:
             TASKS[kind] = cls
 
-    translates: ClassVar[bool] = False  # whether a test is read as translations, by BLEU
-    from_seed: ClassVar[bool] = False  # whether settings and seed alone decide the data
+    translates: ClassVar[bool] = False  # True if BLEU scores the test
+    from_seed: ClassVar[bool] = False  # True if the data depend only on settings and seed
 
     def __post_init__(self) -> None:
-        """Every limit of the settings, and every rule between them, before anything is made."""
+        """Check the settings."""
         check(type(self), self, "task.")
 
     @property
     def longest_pair(self) -> int | None:
-        """Ids that either side of a training pair may have; None: any number."""
+        """The most ids on either side of a training pair; None: no limit."""
         return None
 
     @property
     def trained_lengths(self) -> tuple[int, int] | None:
-        """The shortest and longest length in the training split; None: lengths are bins of text."""
+        """The range of lengths in the training split; None for bins of text."""
         return None
 
     def dataset(self, seed: int) -> DatasetDict:
-        """Train, validation and test: columns ``source``, ``target`` (text), ``length`` (int)."""
+        """Make the three splits, with columns ``source``, ``target`` and ``length``."""
         raise NotImplementedError
 
     def test(self, seed: int) -> DatasetDict:
-        """The test, for a model that is trained; other splits where they cost nothing more."""
+        """Make the test split for a trained model; other splits only if free."""
         return self.dataset(seed)
 
     def tokenizer(self, data: DatasetDict) -> Tokenizer:
-        """One tokenizer for both sides, the special tokens at ids 0 to 3."""
+        """Make one tokenizer for both sides, with special tokens at ids 0 to 3."""
         raise NotImplementedError
 
     def fingerprint(self) -> str | None:
-        """What tells the task's files from others of the same names; None without files."""
+        """Hash the contents of the task's files; None without files."""
         return None
 
     def ceiling(self, length: int, trained: Iterable[str] = ()) -> float | None:
-        """The best exact match without positions at ``length``; None where theory gives none.
+        """The best exact match without positions at ``length``; None if unknown.
 
-        It is an expectation over sources that are not among the ``trained`` ones of this length.
+        The value is the expectation over sources of this length outside ``trained``.
         """
         return None
 
 
 @dataclass
 class GeneratedTask(Task):
-    """Examples drawn at random, one length at a time.
+    """A task with randomly drawn examples.
 
-    Lengths are uniform in ``min_length … max_length`` for training and validation; the test split
-    holds ``test_per_length`` examples of each length up to ``test_max_length``.
+    Lengths in training and validation are uniform in ``min_length … max_length``. The test split
+    has ``test_per_length`` examples of each length up to ``test_max_length``.
     """
 
     min_length: int = setting(1, least=1, most=10_000)
@@ -117,11 +117,11 @@ class GeneratedTask(Task):
                 raise UserError(f"task.{key}={getattr(self, key)} must be at least {least}.")
 
     def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
-        """The words of one source and of its target."""
+        """Draw the words of one source and of its target."""
         raise NotImplementedError
 
     def vocabulary(self) -> Iterable[str]:
-        """Every word that a source or a target can hold."""
+        """List every word of all possible sources and targets."""
         raise NotImplementedError
 
     @property
@@ -136,7 +136,7 @@ class GeneratedTask(Task):
         return DatasetDict({"test": self.split("test", seed)})
 
     def split(self, name: str, seed: int) -> Dataset:
-        """One of the three, which know nothing of each other."""
+        """Make one split; the splits are independent."""
         random = np.random.default_rng(seed_for(seed, "data", name))
         if name == "test":
             every_length = np.arange(self.min_length, self.test_max_length + 1)
@@ -153,9 +153,9 @@ class GeneratedTask(Task):
 
 @dataclass
 class SequenceTask(GeneratedTask):
-    """Sequences of ``symbols`` numbers, uniform and independent, and a rule for the target.
+    """A task on sequences of random numbers, uniform and independent.
 
-    With ``unique`` no number is drawn twice for one source.
+    With ``unique`` no number occurs twice in a source.
     """
 
     symbols: int = setting(10, least=2, most=10**5)
@@ -172,11 +172,11 @@ class SequenceTask(GeneratedTask):
             )
 
     def target(self, symbols: list[int]) -> list[str]:
-        """The right answer to a sequence of numbers from 1 to ``self.symbols``."""
+        """The target for a sequence of numbers from 1 to ``self.symbols``."""
         raise NotImplementedError
 
     def draw(self, length: int, random: np.random.Generator) -> list[int]:
-        """A sequence of numbers from 1 to ``self.symbols``."""
+        """Draw a sequence of numbers from 1 to ``self.symbols``."""
         if self.unique:
             return (random.permutation(self.symbols)[:length] + 1).tolist()
         return random.integers(1, self.symbols + 1, size=length).tolist()
@@ -190,12 +190,13 @@ class SequenceTask(GeneratedTask):
         return [*map(str, numbers), *(word for n in numbers for word in self.target([n]))]
 
     def ceiling(self, length: int, trained: Iterable[str] = ()) -> float | None:
-        """``C(n+V-1, n) / V^n`` (``unique``: ``1 / n!``) if order decides the answer, else 1.
+        """The ceiling of exact match without positions; 1 if order does not matter.
 
-        Without positions the encoder is permutation-equivariant and the decoder sees its output
-        as a set, so all orderings of one multiset of symbols get the same answer, which is right
-        for one of them: the number of multisets over the number of sequences. Sequences that were
-        ``trained`` on leave both: see :func:`order_blind_ceiling`.
+        Without positions the encoder is permutation-equivariant, and the decoder sees its output as
+        a set. So all orders of one multiset of symbols get the same answer, which is right for one
+        order. The ceiling is the number of multisets over the number of sequences:
+        ``C(n+V-1, n) / V^n``, or ``1 / n!`` with ``unique``. :func:`order_blind_ceiling` leaves out
+        sequences that were ``trained`` on.
         """
         if not self.order_matters:
             return 1.0
@@ -206,7 +207,7 @@ class SequenceTask(GeneratedTask):
 
 @dataclass
 class Letters(SequenceTask, kind="letters"):
-    """Numbers to letters: 1 → A, 2 → B, …, 26 → Z, 27 → AA."""
+    """Replace numbers by letters: 1 → A, 26 → Z, 27 → AA."""
 
     def target(self, symbols: list[int]) -> list[str]:
         return [letters(n) for n in symbols]
@@ -214,7 +215,7 @@ class Letters(SequenceTask, kind="letters"):
 
 @dataclass
 class Copy(SequenceTask, kind="copy"):
-    """The source itself."""
+    """Copy the source."""
 
     def target(self, symbols: list[int]) -> list[str]:
         return list(map(str, symbols))
@@ -222,7 +223,7 @@ class Copy(SequenceTask, kind="copy"):
 
 @dataclass
 class Duplicate(SequenceTask, kind="duplicate"):
-    """The source twice (Ontañón et al. 2022, arXiv 2108.04378)."""
+    """Write the source twice (Ontañón et al. 2022, arXiv 2108.04378)."""
 
     def target(self, symbols: list[int]) -> list[str]:
         return list(map(str, 2 * symbols))
@@ -230,7 +231,7 @@ class Duplicate(SequenceTask, kind="duplicate"):
 
 @dataclass
 class Reverse(SequenceTask, kind="reverse"):
-    """The source from its end to its beginning."""
+    """Reverse the source."""
 
     def target(self, symbols: list[int]) -> list[str]:
         return list(map(str, reversed(symbols)))
@@ -238,7 +239,7 @@ class Reverse(SequenceTask, kind="reverse"):
 
 @dataclass
 class Sort(SequenceTask, kind="sort"):
-    """The source in ascending order: the control, since the order of the source does not matter."""
+    """Sort the source: the control, since the source's order does not matter."""
 
     order_matters: ClassVar[bool] = False
 
@@ -248,9 +249,9 @@ class Sort(SequenceTask, kind="sort"):
 
 @dataclass
 class CumulativeSum(SequenceTask, kind="cumsum"):
-    """The running sum modulo ``symbols``, one number for each of the source.
+    """Write the running sums of the source modulo ``symbols``.
 
-    A sequence follows from its running sums, so the ceiling is that of any bijection.
+    The running sums determine the source, so the ceiling is that of any bijection.
     """
 
     def target(self, symbols: list[int]) -> list[str]:
@@ -259,7 +260,7 @@ class CumulativeSum(SequenceTask, kind="cumsum"):
 
 @dataclass
 class Nth(SequenceTask, kind="nth"):
-    """The number at a place that the source names first: ``2 : 7 4 9`` → ``4``."""
+    """Write the n-th number, where the source begins with n: ``2 : 7 4 9`` → ``4``."""
 
     def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
         sequence = self.draw(length, random)
@@ -275,12 +276,12 @@ class Nth(SequenceTask, kind="nth"):
 
 @dataclass
 class Addition(GeneratedTask, kind="addition"):
-    """Two numbers of ``length`` digits to the ``length + 1`` digits of their sum.
+    """Add two numbers of ``length`` digits; the sum has ``length + 1``.
 
-    ``3 4 + 0 8`` → ``0 4 2``. With ``reversed_digits`` each number is written from its ones on, so
-    that every digit of the sum follows from digits already read (Lee et al. 2023). With a ``width``
-    all three have that many digits, zeros in front, so that each power of ten has a place of its
-    own (Ontañón et al. 2022: 12).
+    Example: ``3 4 + 0 8`` → ``0 4 2``. With ``reversed_digits`` every number begins with its ones,
+    so that each digit of the sum depends only on digits already read (Lee et al. 2023). With a
+    ``width`` all three numbers are padded to that many digits with zeros, so that each power of ten
+    has a fixed place (Ontañón et al. 2022: 12).
     """
 
     reversed_digits: bool = False
@@ -309,15 +310,16 @@ class Addition(GeneratedTask, kind="addition"):
 def order_blind_ceiling(
     symbols: int, length: int, trained: Iterable[Sequence[str]], unique: bool = False
 ) -> tuple[float, float]:
-    """The share of all sequences that a model without positions can get right, and of new ones.
+    """Compute the ceiling on new sources for a model without positions.
 
-    Such a model answers each multiset with one order, which is right for one source, and counts
-    if that source was not ``trained`` on. The best model answers every multiset with an order that
-    is new, while there is one. With nothing trained on, the shares are ``C(n+V-1, n) / V^n`` and 1,
-    or ``1 / n!`` and 1 where no symbol occurs twice.
+    Such a model gives each multiset of symbols one answer, which is right for one order of the
+    multiset. The answer counts if that order was not ``trained`` on; the best model picks such an
+    order if there is one. Without training sources, ``right`` is ``C(n+V-1, n) / V^n``, or
+    ``1 / n!`` if no symbol occurs twice, and ``new`` is 1.
 
     Returns:
-        ``(right, new)``; right / new is the expected exact match on a new source drawn uniformly.
+        ``(right, new)``, shares of all sequences: new sources answered right, and new sources.
+        right / new is the expected exact match on a new source drawn uniformly.
     """
     known = {tuple(sequence) for sequence in trained}
     seen = Counter(tuple(sorted(sequence)) for sequence in known)
@@ -329,13 +331,14 @@ def order_blind_ceiling(
 
 
 def orders(multiset: Sequence[str]) -> int:
-    """The number of orders of its elements: n! over the product of the repetitions' factorials."""
+    """Count the orders of a multiset's elements."""
+    # n! over the product of the repetitions' factorials
     repeated = map(math.factorial, Counter(multiset).values())
     return math.factorial(len(multiset)) // math.prod(repeated)
 
 
 def parallel(pairs: Iterable[tuple[list[str], list[str]]], lengths: list[int]) -> Dataset:
-    """A split of parallel text from the words of its pairs."""
+    """Make a split of parallel text from pairs of words."""
     sources, targets = zip(*pairs, strict=True)
     return Dataset.from_dict(
         {
@@ -347,10 +350,10 @@ def parallel(pairs: Iterable[tuple[list[str], list[str]]], lengths: list[int]) -
 
 
 def word_tokenizer(words: Iterable[str]) -> Tokenizer:
-    """One id for each word, after those of the special tokens."""
+    """Make a tokenizer with one id per word, after the special tokens."""
     vocabulary = {word: i for i, word in enumerate(dict.fromkeys([*SPECIAL_TOKENS, *words]))}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK]))
-    # A word that spells a special token is text like any other, here an unknown word.
+    # A word spelled like a special token is ordinary text, here an unknown word.
     spelled = Regex("|".join(re.escape(token) for token in SPECIAL_TOKENS))
     tokenizer.normalizer = normalizers.Replace(spelled, SPECIAL_TOKENS[UNK])
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -361,14 +364,15 @@ def word_tokenizer(words: Iterable[str]) -> Tokenizer:
 
 @functools.lru_cache(maxsize=1)
 def read_tokenizer(words: str) -> Tokenizer:
-    """A tokenizer from its JSON, which does not say that "[EOS]" in a text is text."""
+    """Build a tokenizer from its JSON, for which "[EOS]" in a text is text."""
+    # The JSON does not store this last setting.
     tokenizer = Tokenizer.from_str(words)
     tokenizer.encode_special_tokens = True
     return tokenizer
 
 
 def letters(number: int) -> str:
-    """A, B, …, Z, AA, AB, … for 1, 2, …, 26, 27, 28, …, as a spreadsheet names its columns."""
+    """Name a number as spreadsheets name columns: A, B, …, Z, AA, AB, …"""
     name = ""
     while number:
         number, digit = divmod(number - 1, 26)

@@ -1,4 +1,4 @@
-"""The device of a run: choosing it, its errors, its speed and its memory."""
+"""Choose a run's device, explain its errors, and measure speed and memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wawa_transformer.common.schema import UserError, first_line
 
 CUDA_13_DRIVER = 580  # the oldest driver for CUDA 13; CUDA 12 needs 525
 NO_MEMORY = re.compile("out of memory|DefaultCPUAllocator")
-# The last two are all that Triton says where a compiler does not find Python.h: its command.
+# The last two: without Python.h, Triton prints only the compiler's command.
 NO_COMPILER = re.compile(
     ".*(No working C[+][+] compiler|find C compiler|working triton|Python[.]h|"
     "cuda_utils[.]c|__triton_launcher[.]c).*"
@@ -27,9 +27,9 @@ NO_COMPILER = re.compile(
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of that name; ``auto`` is :func:`automatic_device`.
+    """Get the device of a name; ``auto`` is :func:`automatic_device`.
 
-    Of several processes that ``torchrun`` starts, each takes a CUDA device of its own.
+    Each process that ``torchrun`` starts gets its own CUDA device.
     """
     name = automatic_device() if name == "auto" else name
     if name == "cuda" and "LOCAL_RANK" in os.environ:
@@ -41,13 +41,13 @@ def choose_device(name: str) -> torch.device:
         raise UserError(
             f"trainer.device={name} cannot be used here ({reason}); set trainer.device=cpu or auto."
         ) from None
-    if device.type == "cuda":  # pinned memory and compiled kernels go to the current one
+    if device.type == "cuda":  # pinned memory and compiled kernels use the current device
         torch.cuda.set_device(device)
     return device
 
 
 def automatic_device() -> str:
-    """A CUDA device, then Apple's, then the CPU; a warning if that leaves a card idle."""
+    """Choose CUDA, else Apple's GPU, else the CPU; warn about an unused card."""
     if torch.cuda.is_available():
         return "cuda"
     if torch.backends.mps.is_available():
@@ -58,7 +58,7 @@ def automatic_device() -> str:
 
 
 def why_no_card() -> str:
-    """Why torch cannot use this machine's NVIDIA card, and what to install; nothing without one."""
+    """Explain why torch cannot use this machine's NVIDIA card; empty without one."""
     ask = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
         driver = subprocess.check_output(ask, text=True, timeout=30).split()[0]
@@ -91,19 +91,19 @@ def set_precision(trainer: DictConfig, device: torch.device) -> None:
 
 
 def take_device(trainer: DictConfig) -> torch.device:
-    """The device of ``trainer.device``, with ``trainer.threads`` threads."""
+    """Get the device of ``trainer.device``, and set ``trainer.threads``."""
     torch.set_num_threads(trainer.threads)
     return choose_device(trainer.device)
 
 
 @contextlib.contextmanager
 def translate_device_errors(config: DictConfig, device: torch.device) -> Iterator[None]:
-    """Turn what a device cannot do for this configuration into one sentence."""
+    """Turn errors of the device into one sentence."""
     trainer = config.trainer
     try:
         yield
     except RuntimeError as error:
-        # A device has a class for it, a CPU has none.
+        # GPUs raise a class of its own, the CPU does not.
         if isinstance(error, torch.OutOfMemoryError) or NO_MEMORY.search(str(error)):
             raise UserError(
                 f"the memory of {device} ran out at trainer.batch_tokens={trainer.batch_tokens}; "
@@ -125,7 +125,7 @@ def translate_device_errors(config: DictConfig, device: torch.device) -> Iterato
 
 
 def peak_matmul_flops(layer: nn.Linear) -> float:
-    """Floating-point operations a second of ``layer`` on a square matrix, the best of five."""
+    """Measure the FLOPs per second of ``layer`` on a square matrix, best of five."""
     x = torch.randn_like(layer.weight)
     best = math.inf
     for _ in range(5):
@@ -136,9 +136,9 @@ def peak_matmul_flops(layer: nn.Linear) -> float:
 
 
 def total_memory(name: str) -> int:
-    """Bytes of the largest card, or of this machine where ``trainer.device`` takes no card."""
+    """The bytes of the largest card, or of this machine without a card."""
     if name in ("cpu", "mps") or not torch.cuda.is_available():
-        if not hasattr(os, "sysconf"):  # Windows does not say
+        if not hasattr(os, "sysconf"):  # Windows has none
             return sys.maxsize
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     cards = range(torch.cuda.device_count())
@@ -146,13 +146,13 @@ def total_memory(name: str) -> int:
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Let :func:`peak_memory` begin anew on a card, where another run may have been before."""
+    """Reset :func:`peak_memory` on a card, after an earlier run."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
 
 def peak_memory(device: torch.device) -> float:
-    """The most memory used so far, in MB: the device's own if it has any; NaN on Windows."""
+    """The peak memory in MB: of the card if there is one; NaN on Windows."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e6
     try:

@@ -1,4 +1,4 @@
-"""A run on disk: its folder, which its configuration names, and all that stands in it."""
+"""A run's folder, whose name depends on the configuration, and its files."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from wawa_transformer.common.files import (
 )
 from wawa_transformer.common.schema import UserError
 
-# These keys say where and how a run is shown, not what is computed; they do not name a run.
+# These keys do not change what is computed, so they do not change the folder's name.
 NOT_IDENTITY = ("output_dir", "run_dir", "progress", "quiet", "pictures", "workers", "study")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training run, known by its directory alone.
+    """One training run and its directory.
 
-    The directory is the only channel between a process that trains and one that watches and
-    reports: ``metrics.jsonl`` grows while a run is alive, ``result.json`` appears when it has
-    finished and ``error.log`` when it has failed.
+    Processes that train and processes that watch communicate only through the directory:
+    ``metrics.jsonl`` grows during training, ``result.json`` appears when the run has finished, and
+    ``error.log`` when it has failed.
     """
 
     task: str
@@ -45,7 +45,8 @@ class Run:
 
     @classmethod
     def of(cls, config: DictConfig) -> Self:
-        """The run of a configuration; never named by the clock, so it can be found again."""
+        """Get the run of a configuration."""
+        # The name has no date, so that the same command finds the run again.
         if config.run_dir:
             directory = Path(config.run_dir)
         else:
@@ -55,7 +56,7 @@ class Run:
 
     @classmethod
     def at(cls, directory: Path) -> Self:
-        """The run that is in a directory."""
+        """Get the run in a directory."""
         path = directory / "config.yaml"
         try:  # plain YAML: OmegaConf would resolve a stranger's interpolations
             config = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -69,62 +70,62 @@ class Run:
                 f"name a folder such as results/default/reverse/learned/seed3-…."
             ) from None
 
-    # ------------------------------------------------------------------ what stands in the folder
+    # -------------------------------------------------------------------------- files in the folder
 
     @property
     def config_file(self) -> Path:
-        """Every key that decides what is computed."""
+        """The keys that decide what is computed."""
         return self.directory / "config.yaml"
 
     @property
     def metrics_file(self) -> Path:
-        """A line for each logged step and validation."""
+        """One line per logged step and validation."""
         return self.directory / "metrics.jsonl"
 
     @property
     def result_file(self) -> Path:
-        """The test, once the run has finished."""
+        """The test scores of a finished run."""
         return self.directory / "result.json"
 
     @property
     def error_file(self) -> Path:
-        """Why the run has failed."""
+        """The reason why the run has failed."""
         return self.directory / "error.log"
 
     @property
     def translations_file(self) -> Path:
-        """The test's hypotheses, one a line, where the task translates."""
+        """The translations of the test, one per line."""
         return self.directory / "translations.txt"
 
     @property
     def references_file(self) -> Path:
-        """What they should be."""
+        """The test's reference translations."""
         return self.directory / "references.txt"
 
     def checkpoint(self, which: str) -> Path:
-        """Weights and state: ``last``, ``previous`` (the one before it), ``best`` in validation."""
+        """The file of a checkpoint: ``last``, ``previous``, or ``best`` in validation."""
         return self.directory / "checkpoints" / f"{which}.pt"
 
     def kept(self) -> list[Path]:
-        """The weights of the last validations, oldest first, with ``trainer.keep_checkpoints``."""
+        """The files of weights kept by ``trainer.keep_checkpoints``, oldest first."""
         return sorted(self.checkpoint("last").parent.glob("step*.pt"))
 
-    # ------------------------------------------------------------------------------------ its life
+    # ----------------------------------------------------------------------------------- life cycle
 
     @contextlib.contextmanager
     def hold(self, patience: float = 0.0) -> Iterator[None]:
-        """Make the directory if need be, and keep every other process out of it meanwhile.
+        """Create the directory, and lock it against other processes.
 
         Raises:
-            UserError: after ``patience`` seconds another process is still in; or the directory
-                cannot be written.
+            UserError: another process holds the lock for more than ``patience`` seconds; or the
+                directory cannot be written.
         """
         make_directory(self.directory)
         with lock_directory(self.directory, patience):
             yield
 
     def claim(self, config: DictConfig) -> None:
-        """Write down what the run computes, or be sure that it is what stands there.
+        """Write ``config.yaml``, or check that the file agrees.
 
         Raises:
             UserError: the directory holds another configuration.
@@ -144,27 +145,27 @@ class Run:
             )
 
     def withdraw(self) -> None:
-        """Leave no folder behind where nothing was trained."""
+        """Delete the folder if nothing was trained."""
         if {path.name for path in self.directory.iterdir()} <= {self.config_file.name, LOCK}:
             for path in self.directory.iterdir():
                 path.unlink()
-            with contextlib.suppress(OSError):  # until one that holds something else
+            with contextlib.suppress(OSError):  # a parent with other files stays
                 for folder in (self.directory, *self.directory.parents[:3]):
                     folder.rmdir()
 
     def finish(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Write the result, which makes the run a finished one."""
+        """Write ``result.json``, which marks the run as finished."""
         write_atomically(self.result_file, json.dumps(result, indent=1))
         self.error_file.unlink(missing_ok=True)
         return result
 
     def fail(self, reason: str) -> None:
-        """Keep what stopped the run, if that can be written."""
+        """Write ``error.log``, if the disk allows."""
         with contextlib.suppress(OSError):
             self.directory.mkdir(parents=True, exist_ok=True)
             self.error_file.write_text(reason + "\n", encoding="utf-8")
 
-    # ------------------------------------------------------------------------------ looking at it
+    # -------------------------------------------------------------------------------------- reading
 
     @property
     def status(self) -> str:
@@ -178,10 +179,10 @@ class Run:
         return "waiting"
 
     def result(self) -> dict[str, Any] | None:
-        """What :meth:`finish` wrote, or None if it is missing, cut short, or another run's.
+        """Read the result; None if it is missing, damaged or another run's.
 
-        The configuration in the result must be the one that the folder's name has the digest of,
-        or, in a folder of another name, the one in ``config.yaml``.
+        The result's configuration must have the hash in the folder's name. In a folder with another
+        name, it must be the one in ``config.yaml``.
         """
         named = re.fullmatch(r"seed-?\d+-([0-9a-f]{8})", self.directory.name)
         try:
@@ -194,14 +195,14 @@ class Run:
             return None
 
     def failure(self) -> str:
-        """The last line of ``error.log``, where a traceback has its reason, or nothing."""
+        """Read the last line of ``error.log``, where a traceback has the reason."""
         if not self.error_file.is_file():
             return ""
         lines = self.error_file.read_text(encoding="utf-8", errors="replace").split("\n")
         return next((line for line in reversed(lines) if line.strip()), "")
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Every readable line of ``metrics.jsonl``; one still being written is left out."""
+        """Read every complete line of ``metrics.jsonl``."""
         try:
             lines = self.metrics_file.read_bytes().splitlines(keepends=True)
         except OSError:
@@ -215,17 +216,17 @@ class Run:
         return rows
 
     def progress(self, steps: int) -> float:
-        """How much of its ``steps`` is done, from 0 to 1."""
+        """The finished share of ``steps``, from 0 to 1."""
         metrics = self.metrics()
         return min(max(metrics[-1]["step"], 0), steps) / steps if metrics else 0.0
 
 
 def identity(config: DictConfig) -> dict[str, Any]:
-    """The part of the configuration that decides what a run computes."""
+    """Select the keys that decide what a run computes."""
     everything = OmegaConf.to_container(config, resolve=True)
     return {key: value for key, value in everything.items() if key not in NOT_IDENTITY}  # type: ignore[union-attr, index, misc]
 
 
 def config_digest(identity: dict[str, Any]) -> str:
-    """Eight digits that tell one configuration from another."""
+    """Hash a configuration to eight hexadecimal digits."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
