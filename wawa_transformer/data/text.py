@@ -1,4 +1,4 @@
-"""Parallel text: two files of one sentence a line, or a hub dataset, and a joint BPE vocabulary.
+"""Parallel text from files or a hub dataset, with a joint BPE vocabulary.
 
 ``datasets`` keeps everything made of a text in its own cache, by fingerprint, and maps the files
 into memory. The first fingerprint is a hash of the text's contents, and each later step derives its
@@ -45,7 +45,7 @@ PAIR = Features({"source": Value("string"), "target": Value("string"), "length":
 
 @dataclass
 class TextTask(Task, kind="text"):
-    """Translation between two texts.
+    """Translate from one text to the other.
 
     The pairs come from files (``source`` and ``target``, plain or ``.gz``, UTF-8, relative to
     ``data_dir`` when that is given), from one that holds both sides (``source`` alone, ``.tsv`` or
@@ -73,9 +73,9 @@ class TextTask(Task, kind="text"):
     # 256 bytes and the special tokens are always in a byte-level vocabulary.
     vocab_size: int = setting(6000, least=256 + len(SPECIAL_TOKENS), most=10**6)
     max_tokens: int = setting(128, least=2, most=10**6)  # longer pairs are left out
-    words: bool = False  # what stands between spaces is one token: text already cut, or integers
+    words: bool = False  # split at spaces: for text that is tokenised already, or integers
     length_bin: int = setting(5, least=1, most=10**6)
-    text_digest: str | None = None  # computed: runs on another text are other runs
+    text_digest: str | None = None  # computed, so that another text makes another run
 
     translates: ClassVar[bool] = True
 
@@ -87,7 +87,7 @@ class TextTask(Task, kind="text"):
 
     @property
     def folder(self) -> Path:
-        """``data_dir``, of here or else of the checkout."""
+        """``data_dir`` in the current folder, else in the checkout."""
         here, own = Path(self.data_dir or ""), CONFIG_DIR.parent / (self.data_dir or "")
         return own if own.is_dir() and not here.is_dir() else here
 
@@ -117,7 +117,7 @@ class TextTask(Task, kind="text"):
         return DatasetDict({name: splits[name] for name in ("train", "validation", "test")})
 
     def test(self, seed: int) -> DatasetDict:
-        """From its own two files, where it has them, without a look at the others."""
+        """Read the test files alone, if there are any."""
         if self.test_source is None and self.test_target is None:
             return super().test(seed)
         own = self.from_pair("test", "test_")
@@ -125,7 +125,7 @@ class TextTask(Task, kind="text"):
         return DatasetDict({"test": own})
 
     def named(self, test_set: str) -> Self:
-        """The same with the test that is called ``test_set``, in files named as the training's are.
+        """Replace the test by ``test_set``, files named like the training files.
 
         ``test_2017`` is ``test_2017.en.gz`` and ``test_2017.de.gz`` beside ``train.en.gz``.
         """
@@ -141,7 +141,7 @@ class TextTask(Task, kind="text"):
         return dataclasses.replace(self, test_source=source, test_target=target)
 
     def tokenizer(self, data: DatasetDict) -> Tokenizer:
-        """A joint byte-level BPE of the training text (Sennrich et al. 2016), or its words."""
+        """Train a joint byte-level BPE (Sennrich et al. 2016), or list the words."""
         train = data["train"]
         if self.words:
             texts = (text for side in ("source", "target") for text in train[side])
@@ -167,7 +167,7 @@ class TextTask(Task, kind="text"):
         return read_tokenizer(stored(rows, key)[0]["tokenizer"])
 
     def from_files(self) -> dict[str, Dataset]:
-        """The splits that have files of their own."""
+        """Read the splits that have files."""
         if not os.path.isdir(self.folder):
             raise UserError(
                 f"task.data_dir={self.data_dir} does not exist; point it at the folder that holds "
@@ -180,7 +180,7 @@ class TextTask(Task, kind="text"):
         return {name: split for name, split in found.items() if split is not None}
 
     def from_pair(self, split: str, prefix: str) -> Dataset | None:
-        """A split from the two files that ``prefix`` names, where it does."""
+        """Read the split whose keys begin with ``prefix``; None without files."""
         source, target = getattr(self, f"{prefix}source"), getattr(self, f"{prefix}target")
         folder = self.folder
         both = source is not None and Path(source.removesuffix(".gz")).suffix in (".tsv", ".jsonl")
@@ -198,7 +198,7 @@ class TextTask(Task, kind="text"):
         return self.read(self.from_two(paths, prefix), split, paths)
 
     def from_two(self, paths: list[Path], prefix: str) -> Iterator[tuple[str, str]]:
-        """Line n of one file beside line n of the other."""
+        """Pair line n of one file with line n of the other."""
         keys = f"task.{prefix}source", f"task.{prefix}target"
         sides = (read_sentences(*each) for each in zip(paths, keys, strict=True))
         for number, (source, target) in enumerate(itertools.zip_longest(*sides), 1):
@@ -210,16 +210,16 @@ class TextTask(Task, kind="text"):
             yield source, target
 
     def from_one(self, path: Path, key: str) -> Iterator[tuple[str, str]]:
-        """Both sides from one file: columns with a tab between them, or objects with two keys."""
+        """Read both sides from one ``.tsv`` or ``.jsonl`` file."""
         keys = (self.source_column, self.target_column)
         for number, line in enumerate(read_sentences(path, key), 1):
             try:
                 if path.name.removesuffix(".gz").endswith(".tsv"):
-                    # What follows is whose they are, or a score.
+                    # Further columns are attributions or scores.
                     source, target = line.split("\t")[:2]
                 else:
                     source, target = (json.loads(line)[name] for name in keys)
-                # Other types have no such method, and half of a UTF-16 character no bytes.
+                # This fails for values that are not text, and for half of a UTF-16 character.
                 (source + target).encode()
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 raise UserError(
@@ -230,12 +230,12 @@ class TextTask(Task, kind="text"):
             yield source, target
 
     def from_hub(self) -> dict[str, Dataset]:
-        """The splits of a hub dataset, or of a local folder in a format ``datasets`` knows."""
+        """Read a hub dataset, or a local folder in a format ``datasets`` knows."""
         keys = [self.source_column, self.target_column]
         try:
             loaded = load_dataset(self.hub, self.hub_config, keep_in_memory=False)
             loaded["train"].select_columns(keys)
-        except Exception as error:  # the hub's library raises dozens of kinds
+        except Exception as error:  # the library raises dozens of classes
             raise UserError(
                 f"task.hub={self.hub} cannot be used ({first_line(error)}); it must have a split "
                 f"train with the columns task.source_column={keys[0]} and "
@@ -248,15 +248,15 @@ class TextTask(Task, kind="text"):
         }
 
     def columns(self, split: Dataset) -> Iterator[tuple[str, str]]:
-        """Both sides from a dataset."""
+        """Read both sides from a dataset."""
         keys = [self.source_column, self.target_column]
         for batch in split.select_columns(keys).iter(1000):
             yield from zip(*(batch[key] for key in keys), strict=True)
 
     def read(self, pairs: Iterator[tuple[str, str]], split: str, files: list[Path]) -> Dataset:
-        """Store ``pairs`` with their length, and leave out those that teach nothing.
+        """Store ``pairs`` with their lengths, without pairs that have a blank side.
 
-        The ``pairs`` are read only if the contents of the ``files`` are new.
+        The ``pairs`` are read only if the contents of ``files`` have changed.
         """
         before = digest(files)
 
@@ -284,10 +284,10 @@ class TextTask(Task, kind="text"):
 def stored(
     rows: Callable[[], Iterator[dict[str, Any]]], key: object, features: Features | None = None
 ) -> Dataset:
-    """The dataset of ``rows``, which are generated once for each ``key``.
+    """Cache the dataset of ``rows`` under ``key``.
 
-    Processes that want the same rows wait for the process that generates them. If that is
-    interrupted, nothing is kept.
+    Other processes wait while one process generates the rows. An interrupted process leaves nothing
+    in the cache.
 
     Raises:
         UserError: ``rows`` raised it, or the cache of ``datasets`` cannot be written.
@@ -295,7 +295,7 @@ def stored(
     try:
         return Dataset.from_generator(rows, features, fingerprint=Hasher.hash(key))
     except (DatasetGenerationError, OSError) as error:
-        # Raised below: here the cause of the error would become its own context.
+        # Raised below, since an error raised here would become its own context.
         cause = error.__cause__ or error
     if isinstance(cause, OSError):
         raise UserError(
@@ -306,17 +306,17 @@ def stored(
 
 
 def files_of(split: Dataset) -> list[Path]:
-    """The files that a dataset is mapped from."""
+    """List the files behind a dataset."""
     return [Path(each["filename"]) for each in split.cache_files]
 
 
 def digest(files: list[Path]) -> list[str]:
-    """The SHA-256 of each file's contents.
+    """Compute the SHA-256 of each file's contents.
 
-    A file that cannot be read has none. Whoever reads the file says why.
+    Files that cannot be read are skipped; reading them later raises the error.
     """
     found = []
-    for path in filter(os.path.isfile, files):  # a pipe would be waited for without end
+    for path in filter(os.path.isfile, files):  # reading a pipe might never end
         with contextlib.suppress(OSError):
             about = path.stat()
             found.append(file_digest(path, about.st_size, about.st_mtime_ns, about.st_ctime_ns))
@@ -325,21 +325,21 @@ def digest(files: list[Path]) -> list[str]:
 
 @functools.lru_cache(maxsize=64)  # a study asks once for each of its runs
 def file_digest(path: Path, *state: int) -> str:
-    """The SHA-256 of a file; ``state`` tells it from itself after a change."""
+    """Compute the SHA-256 of a file; ``state`` changes whenever the file does."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_sentences(path: Path, key: str) -> Iterator[str]:
-    """The lines of a UTF-8 text file, plain or gzipped, one by one.
+    """Yield the lines of a UTF-8 text file, plain or gzipped.
 
-    They end at a line feed alone: ``splitlines`` also cuts at rarer separators, which would
-    misalign two sides. Of a longer line than ``LONGEST_LINE`` no more is read.
+    Lines end only at a line feed: ``splitlines`` also splits at rarer separators, which would
+    misalign the two sides. At most ``LONGEST_LINE`` bytes of a line are read.
 
     Raises:
         UserError: no file, empty, damaged or not UTF-8 (with the line), naming ``key``.
     """
-    if not os.path.isfile(path):  # a pipe would be waited for without end
+    if not os.path.isfile(path):  # reading a pipe might never end
         raise UserError(
             f"{key}={path} does not exist or is no ordinary file; name one that holds the text."
         )
@@ -368,7 +368,7 @@ def read_sentences(path: Path, key: str) -> Iterator[str]:
 
 
 def build_task(config: DictConfig) -> Task:
-    """The task of a configuration, its settings checked."""
+    """Build the task of a configuration, and check its settings."""
     cls = choose(TASKS, config.task.kind, "task.kind")
-    given = dict(config.task)  # interpolations end here
+    given = dict(config.task)  # resolves interpolations
     return cls(**typed(cls, given, "task", TASKS))

@@ -1,6 +1,6 @@
-"""The command line: Hydra parses it, and every mistake on it is answered by one sentence.
+"""The command line: Hydra parses it, and mistakes get a one-sentence answer.
 
-What needs torch is imported where it is used, so that ``--help`` and a mistake wait for nothing.
+Modules that need torch are imported inside functions, so that ``--help`` and mistakes are fast.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ from wawa_transformer.run.schema import (
     TranslateConfig,
 )
 
-# For each file in configs/ that a script begins with: its schema, and what checks its values.
+# The schema of each script's file in configs/, and the function that checks its values.
 SCHEMAS: dict[str, type] = {}
 RULES: dict[str, Callable[[DictConfig], None]] = {}
-# Those of the scripts that use a trained run, and take its configuration from there.
+# The schemas of scripts that use a trained run, which brings its own configuration.
 USES: dict[str, type] = {
     "evaluate": EvaluateConfig, "translate": TranslateConfig, "serve": ServeConfig,
     "export": ExportConfig,
@@ -64,22 +64,22 @@ USES: dict[str, type] = {
 def register(
     config_name: str, schema: type, rules: Callable[[DictConfig], None] | None = None
 ) -> None:
-    """Let ``configs/CONFIG_NAME.yaml`` be filled into ``schema``, which it names in its defaults.
+    """Register the schema of ``configs/CONFIG_NAME.yaml``.
 
-    ``rules`` raises :class:`UserError`; left out, the limits of the schema are all there is.
+    ``rules`` raises :class:`UserError` for a wrong value; by default it checks the schema's limits.
     """
     SCHEMAS[config_name] = schema
     RULES[config_name] = rules or functools.partial(check, schema)
     node = OmegaConf.structured(schema)
     for each in dataclasses.fields(schema):
-        if each.default is MISSING:  # typed by the class it names, whose every setting may be given
+        if each.default is MISSING:  # its keys depend on the class that its kind names
             node[each.name] = {}
             OmegaConf.set_struct(node[each.name], False)
     ConfigStore.instance().store(name=f"{config_name}_schema", node=node)
 
 
 def check_use(schema: type, config: DictConfig) -> None:
-    """Every rule of what is asked of a trained run."""
+    """Check the configuration of a script that uses a trained run."""
     from wawa_transformer.decode.strategies import build_strategy
     from wawa_transformer.run.config import check_trained
 
@@ -91,7 +91,7 @@ def check_use(schema: type, config: DictConfig) -> None:
 
 
 def validate(config: DictConfig) -> None:
-    """Every rule of a run's configuration, once, before anything is built or written."""
+    """Check a run's configuration before anything is built or written."""
     from wawa_transformer.data.text import build_task
     from wawa_transformer.run.config import check_model
 
@@ -107,7 +107,7 @@ for name, schema in USES.items():
 
 
 def words(config_name: str) -> str:
-    """Every setting that takes one of a few words, with them: a part of ``--help``."""
+    """List the settings with fixed choices, for ``--help``."""
     return "\n".join(
         f"{key}: {', '.join(each.metadata['choices'])}"
         for key, each in fields(SCHEMAS[config_name])
@@ -116,7 +116,7 @@ def words(config_name: str) -> str:
 
 
 def fields(schema: type, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any]]]:
-    """Every field of a schema and of those inside it, with its key."""
+    """Yield every field of a schema, nested ones included, with its key."""
     for each in dataclasses.fields(schema):
         inner = each.default_factory
         if isinstance(inner, type) and dataclasses.is_dataclass(inner):
@@ -135,10 +135,10 @@ def script(
 ) -> Callable[[Callable[[DictConfig], None]], Callable[[], None]]:
     """Decorate a script's ``main(config)``: Hydra parses, mistakes become one sentence.
 
-    Exit status 1 and no traceback for a :class:`UserError`, a faulty command line, or a disk that
-    is full; ``stopping.STATUS`` where a signal stopped the script. Any other exception is a bug
-    of ours and keeps its traceback. Only a script for ``several`` runs or processes takes ``-m``
-    and ``torchrun``. ``rules`` stand in for those that were registered.
+    A :class:`UserError`, a faulty command line and a full disk end with exit status 1 and no
+    traceback, and a signal ends with ``signals.STATUS``. Any other exception is a bug and keeps its
+    traceback. Only scripts with ``several`` accept ``-m`` and ``torchrun``. ``rules`` replace the
+    registered ones.
     """
 
     def decorate(task: Callable[[DictConfig], None]) -> Callable[[], None]:
@@ -158,11 +158,11 @@ def script(
                 task(config)
 
         def main() -> None:
-            os.environ["HYDRA_FULL_ERROR"] = "1"  # hand the exception to us instead of printing it
-            # Python's last collection goes through all that was imported: 0.8 s of every command.
+            os.environ["HYDRA_FULL_ERROR"] = "1"  # raise exceptions instead of printing them
+            # Skips Python's last garbage collection, which takes 0.8 s of every command.
             atexit.register(gc.freeze)
             for name in ("stdout", "stderr"):
-                if getattr(sys, name) is None:  # closed by whoever called: >&-
+                if getattr(sys, name) is None:  # closed by the caller, as by >&-
                     setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
             run = hydra.main(
                 config_path=str(CONFIG_DIR), config_name=config_name, version_base="1.3"
@@ -183,14 +183,15 @@ def script(
 
 
 def is_single_run() -> bool:
-    """Whether the command line asks for one run and no sweep."""
+    """True if the command line asks for one run, not a sweep."""
     return HydraConfig.get().mode == RunMode.RUN
 
 
 def name_study(config: DictConfig) -> None:
-    """Put a run that is none of the default study's into ``single``, a sweep's into ``sweep_KEY``.
+    """Choose the study's folder: ``default``, ``single`` or ``sweep_KEY``.
 
-    A study that is named on the command line, or any key of one, is where the run belongs.
+    Runs outside the default study go to ``single``. A study on the command line, or one of its
+    keys, takes precedence.
     """
     from wawa_transformer.run.run_dir import identity
 
@@ -211,7 +212,7 @@ def name_study(config: DictConfig) -> None:
 
 
 def swept_keys() -> list[str]:
-    """The keys to which the command line of a sweep gives several values."""
+    """List the keys with several values in a sweep."""
     if is_single_run():
         return []
     arguments = [each for each in sys.argv[1:] if "=" in each and not each.startswith("-")]
@@ -226,11 +227,11 @@ BUG = (
 
 @contextlib.contextmanager
 def exit_on_error(config_name: str, parsed: bool) -> Iterator[None]:
-    """End the process with one sentence for whatever is no bug of ours."""
+    """Exit with one sentence, unless the error is a bug."""
     try:
         yield
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read our output, `head` for one, has seen enough
+    except BrokenPipeError:  # the reader of our output, such as head, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except KeyboardInterrupt as stop:
@@ -238,28 +239,28 @@ def exit_on_error(config_name: str, parsed: bool) -> Iterator[None]:
     except Exception as error:
         cause: Any = error
         while cause := cause.__cause__ or cause.__context__:
-            if isinstance(cause, KeyboardInterrupt):  # OmegaConf may make another one of it
+            if isinstance(cause, KeyboardInterrupt):  # OmegaConf may wrap it
                 exit_interrupted(cause)
         if isinstance(error, UserError):
             sys.exit(f"error: {error}")
         of_hydra = isinstance(error, (HydraException, OmegaConfBaseException))
-        if isinstance(error, OSError) and not of_hydra:  # some of Hydra's are OSErrors, too
+        if isinstance(error, OSError) and not of_hydra:  # some of Hydra's errors are OSErrors
             sys.exit(f"error: {printable(disk_error(error))}")
         if parsed:
-            error.add_note(BUG)  # by which it is known when it has come through Hydra
+            error.add_note(BUG)  # which still marks the error after it has passed through Hydra
         if BUG in getattr(error, "__notes__", ()):
             raise
         sys.exit(f"error: {explain(error, config_name)}")
 
 
 def exit_interrupted(stop: KeyboardInterrupt) -> NoReturn:
-    """End the process that was told to stop."""
+    """Exit after a signal asked to stop."""
     print(f"{str(stop) or 'interrupted'}; the same command continues", file=sys.stderr)
     sys.exit(signals.STATUS)
 
 
 def check_groups(arguments: list[str]) -> None:
-    """Refuse ``model=null``, ``pe=[]``, ``~model`` and the like, which would choose nothing."""
+    """Refuse overrides that choose nothing, such as ``model=null`` and ``~model``."""
     overrides = [each for each in arguments if "=" in each or each.startswith("~")]
     overrides = [each for each in overrides if not each.startswith("-")]
     for override in OverridesParser.create().parse_overrides(overrides):
@@ -273,7 +274,7 @@ def check_groups(arguments: list[str]) -> None:
             raise UserError(f"{override.input_line} chooses nothing; choose one of {choices}.")
 
 
-# What people call an encoding; near names are found by their letters.
+# Other names of encodings, whose spelling is too different for a suggestion.
 ALSO_KNOWN_AS = {
     "rope": "rotary",
     "nope": "none",
@@ -288,12 +289,12 @@ ALSO_KNOWN_AS = {
 
 
 def explain(error: Exception, config_name: str = "config") -> str:
-    """One sentence for an exception of Hydra's or OmegaConf's."""
+    """Explain an exception of Hydra or OmegaConf in one sentence."""
     return printable(reason(error, config_name))
 
 
 def reason(error: Exception, config_name: str) -> str:
-    """What is wrong with the command line, in a sentence that may quote anything."""
+    """Explain an exception; the sentence may quote unprintable characters."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
         choices = sorted(path.stem for path in (CONFIG_DIR / group).glob("*.yaml"))
@@ -329,7 +330,7 @@ def reason(error: Exception, config_name: str) -> str:
             where = f" here: a run is used as it was trained, and {', '.join(known_here)} are all"
         return f"the key {key} does not exist{where + meant or '; --help lists every key'}."
     if isinstance(error, OverrideParseException):
-        # The parser's own words name its classes and not the mistake.
+        # The parser's message names its classes, not the mistake.
         shown = getattr(error, "override", None) or first_line(error)
         return (
             f"{shown} cannot be read; write key=value, and a value with special characters or "
@@ -343,16 +344,16 @@ def reason(error: Exception, config_name: str) -> str:
         )
     if isinstance(error, ConfigCompositionException) and isinstance(cause, OmegaConfBaseException):
         given = re.search(r"merging override [+~]*([\w.]+)", str(error))
-        if given and not str(key).startswith(given[1]):  # an item of a list knows its place alone
+        if given and not str(key).startswith(given[1]):  # a list item's key is only its index
             key = given[1]
         return f"{key}: {first_line(cause)}."
-    if found := re.search(r"full_key: (\S+)", str(error)):  # a number that no float holds
+    if found := re.search(r"full_key: (\S+)", str(error)):  # a number too large for a float
         return f"{found[1]}: {first_line(error)}."
     return f"{first_line(error)}."
 
 
 def known_keys(config_name: str) -> list[str]:
-    """Every group, and every key of the schema."""
+    """List every group, and every key of the schema."""
     groups = {path.parent.name for path in CONFIG_DIR.glob("*/*.yaml")}
     found = {group for group in groups if (group == "decode") == (config_name in USES)}
     if config_name == "config":
@@ -361,7 +362,7 @@ def known_keys(config_name: str) -> list[str]:
 
 
 def class_keys(config_name: str) -> list[str]:
-    """Every key of the classes that ``pe``, ``task`` and ``decode`` name."""
+    """List every key of all encodings and tasks, or of all decoding strategies."""
     from wawa_transformer.data.text import TASKS
     from wawa_transformer.decode.strategies import STRATEGIES
     from wawa_transformer.positional.base import ENCODINGS

@@ -1,4 +1,4 @@
-"""The rules of a configuration, and the model it describes."""
+"""Check a configuration, and build its model."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from wawa_transformer.run.schema import (
     TrainerConfig,
 )
 
-# Names become folders; ".." and "/" would lead out of output_dir.
+# Names become folders, and ".." or "/" would lead out of output_dir.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,3})?|mps")
 
 
 def check_values(config: DictConfig) -> None:
-    """Refuse a value that is missing, or refers to what does not exist."""
+    """Refuse missing values and broken references."""
     try:
         OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except (OmegaConfBaseException, RecursionError) as error:  # the latter: ${seed} as the seed
@@ -46,7 +46,7 @@ def check_values(config: DictConfig) -> None:
 
 
 def check_schema(config: DictConfig) -> None:
-    """Every rule of the schema; of ``pe`` and ``task`` that they are there and have names."""
+    """Check the schema's limits, and the names of ``pe`` and ``task``."""
     check_values(config)
     check(Config, config)
     check(ModelConfig, config.model, "model.")
@@ -66,13 +66,13 @@ def check_schema(config: DictConfig) -> None:
 
 
 def check_model(config: DictConfig) -> None:
-    """Every rule of the schema and between fields, and all that the encoding itself refuses."""
+    """Check the schema, the relations between fields, and the encoding's settings."""
     check_schema(config)
     model, trainer = config.model, config.trainer
     if trainer.compile_mode != "default" and not (
         trainer.compile and trainer.grad_accum_steps == 1
     ):
-        # A CUDA graph overwrites the gradients of the batch before (pytorch#169545).
+        # A CUDA graph overwrites the previous batch's gradients (pytorch#169545).
         raise UserError(
             f"trainer.compile_mode={trainer.compile_mode} needs trainer.compile=true and "
             f"trainer.grad_accum_steps=1; set these, or trainer.compile_mode=default."
@@ -83,9 +83,9 @@ def check_model(config: DictConfig) -> None:
             f"model.d_model={model.d_model} is not divisible by model.num_heads={model.num_heads}; "
             f"choose model.num_heads from {', '.join(map(str, divisors))}."
         )
-    # Four matrices in each of three attentions, two in each of two feed-forwards, a layer pair.
+    # A layer pair has three attentions of four matrices and two feed-forwards of two matrices.
     parameters = model.num_layers * (12 * model.d_model**2 + 4 * model.d_model * model.d_ff)
-    # Of a text two embeddings and the output, or one matrix for the three.
+    # Two embeddings and the output layer, or one matrix for all three.
     vocab_size = config.task.get("vocab_size")
     of_text = f"task.vocab_size={vocab_size}, " if isinstance(vocab_size, int) else ""
     if of_text:
@@ -100,7 +100,7 @@ def check_model(config: DictConfig) -> None:
     settings = encoding_settings(config)
     largest = max([0, *(value for value in settings.values() if isinstance(value, int))])
     try:
-        # The meta device takes no memory, but imports torch's compiler, a second of every command.
+        # The meta device takes no memory, but importing it takes a second (torch's compiler).
         with torch.device("meta" if largest > 10_000 else "cpu"):
             *stacks, cross = (
                 EncodingContext(model.d_model, model.num_heads, model.dropout, role)
@@ -114,7 +114,7 @@ def check_model(config: DictConfig) -> None:
 
 
 def check_trained(schema: type, config: DictConfig) -> None:
-    """The rules of the scripts that use a trained run."""
+    """Check the configuration of a script that uses a trained run."""
     check_values(config)
     check(schema, config)
     if "trainer" in config:
@@ -125,7 +125,7 @@ def check_trained(schema: type, config: DictConfig) -> None:
 
 
 def check_device(name: str) -> None:
-    """Whether there can be such a device."""
+    """Refuse a name that no device can have."""
     if not DEVICE.fullmatch(name):
         raise UserError(
             f"trainer.device={name} does not exist; choose auto, cpu, cuda, cuda:1 or mps."
@@ -133,7 +133,7 @@ def check_device(name: str) -> None:
 
 
 def build_model(config: DictConfig, tokenizer: Tokenizer) -> Transformer:
-    """The model of a configuration, for one vocabulary shared by source and target."""
+    """Build the model; source and target share one vocabulary."""
     vocab_size = tokenizer.get_vocab_size()
     try:
         return Transformer(
@@ -146,18 +146,18 @@ def build_model(config: DictConfig, tokenizer: Tokenizer) -> Transformer:
             position_ids=position_ids(config, tokenizer),
             seed=config.seed,
         )
-    except ValueError as error:  # a shape that this encoding cannot serve
+    except ValueError as error:  # the encoding does not support the shape
         raise UserError(f"{str(error).rstrip('.')}.") from None
 
 
-# What the model tells an encoding, and so no setting of its.
+# Arguments that the model passes to an encoding; they are not settings.
 TOLD = ("context", *(each.name for each in dataclasses.fields(EncodingContext)))
-# Keys of pe that are no settings of an encoding, with what they are where nothing is said.
+# The keys of pe that every encoding has, with their defaults.
 OF_ALL = {"cross": "none", **{each.name: each.default for each in dataclasses.fields(PositionIds)}}
 
 
 def given_settings(config: DictConfig) -> dict[str, Any]:
-    """What the configuration says of its encoding, beside which one it is."""
+    """Select the settings of ``pe``, without ``kind`` and ``name``."""
     return {
         key: value
         for key, value in config.pe.items()
@@ -166,14 +166,14 @@ def given_settings(config: DictConfig) -> dict[str, Any]:
 
 
 def encoding_settings(config: DictConfig) -> dict[str, Any]:
-    """The settings of the encoding, checked against its class."""
+    """Select the encoding's settings, and check them against its class."""
     cls = choose(ENCODINGS, config.pe.kind, "pe.kind")
     own = {key: value for key, value in config.pe.items() if key not in ("kind", "name", *OF_ALL)}
     return typed(cls, own, "pe", ENCODINGS, exclude=TOLD, beside=OF_ALL)
 
 
 def position_ids(config: DictConfig, tokenizer: Tokenizer | None = None) -> PositionIds:
-    """The position ids of a configuration; pe.reset_token, a word, becomes an id."""
+    """Build the position ids; the word ``pe.reset_token`` becomes an id."""
     given = {key: value for key, value in config.pe.items() if key in OF_ALL and key != "cross"}
     word = given.pop("reset_token", None)
     reset_token = None

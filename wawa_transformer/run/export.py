@@ -1,4 +1,4 @@
-"""A trained model for others: plain weights, and CTranslate2."""
+"""Export a trained model as safetensors or for CTranslate2."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from wawa_transformer.positional.base import AbsoluteEncoding, consecutive
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.config import encoding_settings, position_ids
 
-POSITIONS = 1024  # of the table that another program is given
+POSITIONS = 1024  # in the exported table
 
 
 def to_safetensors(
     model: Transformer, tokenizer: Tokenizer, config: DictConfig, directory: Path
 ) -> None:
-    """``model.safetensors``, ``tokenizer.json``, ``config.json``: the arguments of the model."""
+    """Write ``model.safetensors``, ``tokenizer.json``, and the arguments in ``config.json``."""
     arguments = {
         "src_vocab_size": model.src_embedding.num_embeddings,
         "tgt_vocab_size": model.tgt_embedding.num_embeddings,
@@ -46,7 +46,7 @@ def to_safetensors(
 
 
 def from_safetensors(directory: Path) -> tuple[Transformer, Tokenizer]:
-    """What :func:`to_safetensors` wrote, ready to be used."""
+    """Load a model that :func:`to_safetensors` wrote."""
     arguments = json.loads((directory / "config.json").read_text("utf-8"))
     model = Transformer(**{**arguments, "position_ids": PositionIds(**arguments["position_ids"])})
     load_model(model, str(directory / "model.safetensors"))
@@ -54,12 +54,12 @@ def from_safetensors(directory: Path) -> tuple[Transformer, Tokenizer]:
 
 
 def to_ctranslate2(model: Transformer, words: list[str], directory: Path) -> None:
-    """A model of CTranslate2's in fp32, whose vocabulary is ``words``, by id.
+    """Write a CTranslate2 model in fp32; ``words`` is the vocabulary by id.
 
-    Sources are given with EOS as their last word.
+    CTranslate2 needs sources that end with EOS.
 
     Raises:
-        UserError: the library is absent, or the model has what it has no place for.
+        UserError: CTranslate2 is not installed, or does not support the model.
     """
     try:
         from ctranslate2.specs import TransformerSpec
@@ -77,7 +77,7 @@ def to_ctranslate2(model: Transformer, words: list[str], directory: Path) -> Non
     def copy_norm(to: Any, of: Any) -> None:
         to.gamma, to.beta = of.weight.detach().numpy(), of.bias.detach().numpy()
 
-    table_of(model)  # which refuses, before anything is made
+    table_of(model)  # refuses unsupported models before anything is written
     first = cast(EncoderLayer, model.encoder_layers[0])
     pre = cast(ResidualConnection, first.residuals[0]).pre
     gelu = isinstance(first.feed_forward.activation, torch.nn.GELU)
@@ -126,10 +126,10 @@ def to_ctranslate2(model: Transformer, words: list[str], directory: Path) -> Non
 
 
 def table_of(model: Transformer, target: bool = False) -> Tensor:
-    """What the encoding adds at each position, ``(N,D)``; another program has this table alone.
+    """The table that the encoding adds, ``(N,D)``.
 
     Raises:
-        UserError: the encoding does more than add a row of a table, counted from the start.
+        UserError: the encoding does more than add a row of a table.
     """
     encoding = model.tgt_position if target else model.src_position
     adds = isinstance(encoding, AbsoluteEncoding) or encoding.kind == "none"

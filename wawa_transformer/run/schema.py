@@ -37,11 +37,11 @@ class ModelConfig:
 
 @dataclass
 class TrainerConfig:
-    """Everything the loop needs to know."""
+    """The settings of training."""
 
     steps: int = setting(500, least=1, most=10**9)
-    batch_tokens: int = setting(352, least=1, most=10**8)  # padded positions of one side of a batch
-    bucket: bool = False  # batches of similar lengths: less padding, less mixing
+    batch_tokens: int = setting(352, least=1, most=10**8)  # padded positions on each side
+    bucket: bool = False  # batches of similar lengths, for less padding
     grad_accum_steps: int = setting(1, least=1, most=1024)  # batches to one optimiser step
     lr: float = setting(2e-3, above=0)
     warmup: int = setting(100, least=0, most=10**9)
@@ -50,28 +50,26 @@ class TrainerConfig:
     grad_clip: float = setting(1.0, above=0)
     label_smoothing: float = setting(0.0, least=0, below=1)
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
-    fast: bool = True  # on a CPU without compile: modules that compute the same sooner
+    fast: bool = True  # faster modules, on a CPU without compile
     bf16: bool = False
     tf32: bool = False  # on a GPU: products in fp32 with ten bits of each factor
     compile: bool = False
     compile_mode: str = choice("default", "reduce-overhead")  # the latter: CUDA graphs
-    pad_to_multiple_of: int = setting(
-        1, least=1, most=10**6
-    )  # a multiple for lengths: few shapes to compile
+    # Lengths become multiples of this number, so that few shapes are compiled.
+    pad_to_multiple_of: int = setting(1, least=1, most=10**6)
     deterministic: bool = False  # on a GPU: the same bits again, slower
     threads: int = setting(1, least=1, most=256)
     log_every: int = setting(10, least=1, most=10**9)
     eval_every: int = setting(100, least=1, most=10**9)  # validation and checkpoint
     patience: int | None = setting(None, least=1, most=10**9)  # validations without a better one
-    keep_checkpoints: int = setting(
-        0, least=0, most=1000
-    )  # weights of the last validations, to be averaged
+    # Weights of the last validations are kept for averaging.
+    keep_checkpoints: int = setting(0, least=0, most=1000)
     attention_maps: bool = True
 
 
 @dataclass
 class TuneConfig:
-    """What is tried for each encoding of a study, before it and on seeds of its own."""
+    """The learning rates to try for each encoding, on separate seeds."""
 
     lr: list[float] = field(default_factory=list)
     warmup: list[int] = field(default_factory=list)
@@ -80,29 +78,30 @@ class TuneConfig:
 
 @dataclass
 class RuleConfig:
-    """How the outcome of a study is judged, written down before its runs: ``lab/rules.py``."""
+    """The rule for a study's verdict, written before the runs (``lab/rules.py``)."""
 
     claim: str = ""
-    each: list[str] = field(default_factory=list)  # what is judged by itself: task, pair, encoding
-    against: str | None = None  # the encoding that every other one is compared with
-    measures: dict[str, float] = field(default_factory=dict)  # with the smallest relevant size
-    supported: list[dict[str, Any]] = field(default_factory=list)  # where all conditions are met
-    refuted: list[dict[str, Any]] = field(default_factory=list)  # where one is
+    each: list[str] = field(default_factory=list)  # judged separately: task, pair, encoding
+    against: str | None = None  # compare every other encoding with this one
+    # Each measure has the smallest difference that matters.
+    measures: dict[str, float] = field(default_factory=dict)
+    supported: list[dict[str, Any]] = field(default_factory=list)  # if all of these hold
+    refuted: list[dict[str, Any]] = field(default_factory=list)  # if one of these holds
 
 
 @dataclass
 class StudyConfig:
-    """The grid that ``scripts/compare.py`` spans over the rest of the configuration."""
+    """The grid of runs for ``scripts/compare.py``."""
 
     name: str = "default"
     question: str = ""
     pe: list[str] = field(default_factory=list)
     task: list[str] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
-    pairs: list[list[str]] = field(default_factory=list)  # which encodings are compared
-    tune: TuneConfig = field(default_factory=TuneConfig)  # a rate for each encoding
+    pairs: list[list[str]] = field(default_factory=list)  # encodings to compare
+    tune: TuneConfig = field(default_factory=TuneConfig)  # a learning rate for each encoding
     rule: RuleConfig | None = None
-    minutes: float | None = setting(None, above=0)  # on two cores; said before a study starts
+    minutes: float | None = setting(None, above=0)  # on two cores; printed at the start
 
 
 @dataclass
@@ -125,7 +124,7 @@ class Config:
 
 @dataclass
 class MachineConfig:
-    """What a trained run is used on."""
+    """The machine that uses a trained run."""
 
     device: str = "auto"
     threads: int = setting(1, least=1, most=256)
@@ -134,27 +133,27 @@ class MachineConfig:
 
 @dataclass
 class ExportConfig:
-    """scripts/export.py: a run, which brings its own configuration along."""
+    """The settings of scripts/export.py."""
 
-    run: str | None = None  # its directory
+    run: str | None = None  # the run's directory
     checkpoint: str = choice("last", "best", "previous", "average")
     format: str = choice("safetensors", "ctranslate2")
-    directory: str | None = None  # the run's own unless given
+    directory: str | None = None  # by default the run's directory
 
 
 @dataclass
 class TrainedConfig:
-    """A run that decodes."""
+    """The settings of every script that decodes with a trained run."""
 
     run: str | None = None
     checkpoint: str = choice("last", "best", "previous", "average")
-    decode: dict[str, Any] = MISSING  # typed by the class its kind names
+    decode: dict[str, Any] = MISSING  # the keys depend on the class that its kind names
     trainer: MachineConfig = field(default_factory=MachineConfig)
 
 
 @dataclass
 class OtherTest:
-    """What of a run's task may be another one in its test; null: as it was."""
+    """Settings of the task that a test may replace; null keeps the run's."""
 
     data_dir: str | None = None
     hub: str | None = None
@@ -166,26 +165,26 @@ class OtherTest:
 
 @dataclass
 class EvaluateConfig(TrainedConfig):
-    """scripts/evaluate.py."""
+    """The settings of scripts/evaluate.py."""
 
-    verify: bool = False  # compare with the numbers that the run has kept
-    against: str | None = None  # another run, in a paired test
+    verify: bool = False  # compare with the numbers in the run's result
+    against: str | None = None  # another run, for a paired test
     test_sets: list[str] = field(default_factory=list)  # by name, beside the run's text
     task: OtherTest = field(default_factory=OtherTest)
 
 
 @dataclass
 class TranslateConfig(TrainedConfig):
-    """scripts/translate.py."""
+    """The settings of scripts/translate.py."""
 
     nbest: bool = False  # every hypothesis with its score
-    attention: str | None = None  # a picture of the first line's
+    attention: str | None = None  # a file for a picture of the first line's attention
 
 
 @dataclass
 class ServeConfig(TrainedConfig):
-    """scripts/serve.py."""
+    """The settings of scripts/serve.py."""
 
-    beside: list[str] = field(default_factory=list)  # other runs
+    beside: list[str] = field(default_factory=list)  # directories of other runs
     host: str = "127.0.0.1"
     port: int = setting(8000, least=0, most=65535)
