@@ -1,4 +1,4 @@
-"""Faster versions of a model's modules on a CPU, put on a finished model from outside."""
+"""Faster CPU versions of the modules of a finished model."""
 
 from wawa_transformer.fast.accelerate import accelerate
 

@@ -41,7 +41,7 @@ REPLACED = ("distances", "all_distances", "distance_index", "expand_to_pairs")  
 
 
 def accelerate(model: nn.Module) -> None:
-    """Replace the modules of a model on a CPU, in place, by faster ones that compute the same.
+    """Replace the modules of a model on a CPU by faster ones, in place.
 
     Parameters, their names and settings stay. A model on another device stays as it is. Do not
     accelerate a model that will be compiled: a compiler fuses by itself.
@@ -55,7 +55,7 @@ def accelerate(model: nn.Module) -> None:
 
 
 def fast_class(plain: type[nn.Module]) -> type[nn.Module]:
-    """The fast version of a class, or the class itself if there is none."""
+    """Look up the fast version of a class, or return the class."""
     if plain not in FAST and issubclass(plain, RelativeEncoding):
         own = (getattr(plain, name) is not getattr(RelativeEncoding, name) for name in REPLACED)
         if any(own):  # already fast, or it gives pairs their values in a way of its own

@@ -1,4 +1,4 @@
-"""Attention on a CPU: few keys padded, long queries in chunks, a trained bias added sooner."""
+"""Fast attention on a CPU: padded keys, chunks of queries, a cheaper bias."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class FastAttention(MultiHeadAttention):
 
 
 class QueryChunk(NamedTuple):
-    """A few queries of an attention, and the keys up to the last one that they may see."""
+    """A chunk of queries with the keys that they may see."""
 
     queries: slice
     keys: slice
@@ -79,7 +79,7 @@ CHUNKS = WeakKeyDictionary()
 
 
 def query_chunks(position: AttentionPosition, mask: Tensor | None, rows: int) -> list[QueryChunk]:
-    """The same attention ``rows`` queries at a time, with the keys that they may see."""
+    """Split an attention into chunks of ``rows`` queries."""
     kept = CHUNKS.get(position)
     if kept is not None and kept[0] is mask:
         return kept[1]

@@ -1,4 +1,4 @@
-"""Encodings that compute the same sooner: relative shifts, complex rotation, a line lookup."""
+"""Faster encodings: relative shifts, complex rotation, a lookup for FIRE."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MANY_PAIRS = 2**14  # about 128 queries and keys
 
 
 def cache_per_forward(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Keep a method's last result for ``(query, key)``, which all layers of a pass ask for."""
+    """Cache a method's last result for ``(query, key)``, shared by all layers."""
     kept = f"_last_{method.__name__}"
 
     @functools.wraps(method)
@@ -34,7 +34,7 @@ def cache_per_forward(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class FastRelative(RelativeEncoding):
-    """Any relative encoding: its distances once a pass, a shift in place of a gather."""
+    """A relative encoding with cached distances and shifts instead of gathers."""
 
     @cache_per_forward
     def distances(self, query: Positions, key: Positions) -> Tensor:
@@ -61,7 +61,7 @@ def can_rel_shift(query: Positions, key: Positions) -> bool:
 
 
 def rel_shift(values: Tensor, queries: int) -> Tensor:
-    """Each pair's value from ``values (B,H,Q or 1,R)``, where R = Q + K - 1: ``(B,H,Q,K)``.
+    """Shift ``values (B,H,Q or 1,R)`` to pairs ``(B,H,Q,K)``; R = Q + K - 1.
 
     Query and key positions are consecutive. The first query needs the last K values of its row, and
     each next query starts one value earlier (Dai et al. 2019, appendix B). Rows of R - 1 laid over
@@ -98,7 +98,7 @@ class FastShaw(FastRelative, ShawRelative):
         return super().table_rows(query, key)
 
     def spread(self, scores: Tensor, query: Positions, key: Positions) -> Tensor:
-        """From ``(…,2M+1)``, one for each distance in the window, one for every: ``(…,R)``."""
+        """Extend values of the window's distances ``(…,2M+1)`` to all ``(…,R)``."""
         limit = self.max_distance
         lowest, highest = key.start - query.end + 1, key.end - query.start - 1
         distances = highest - lowest + 1

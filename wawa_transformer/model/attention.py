@@ -1,4 +1,4 @@
-"""Multi-head attention (Vaswani et al. 2017, section 3.2); it knows no particular encoding."""
+"""Multi-head attention (Vaswani et al. 2017, section 3.2)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wawa_transformer.positional.base import Encoding, Positions
 
 
 class AttentionPosition:
-    """An encoding in one attention: its rotation and bias, and the positions of queries and keys.
+    """An encoding in one attention, with the positions of queries and keys.
 
     One object serves all layers of a forward pass, which share a ``content_independent`` bias.
     """
@@ -21,15 +21,15 @@ class AttentionPosition:
         self.shared: tuple[Tensor | None, Tensor] | None = None  # a mask, and the bias with it
 
     def rotate(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries ``(B,H,Q,Dh)`` and keys ``(B,H,K,Dh)``, rotated by their positions."""
+        """Rotate queries ``(B,H,Q,Dh)`` and keys ``(B,H,K,Dh)`` by their positions."""
         return self.encoding.rotate(q, k, self.query, self.key)
 
     def rotate_new(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys of the same tokens, both ``(B,H,Q,Dh)``; earlier keys are in a cache."""
+        """Rotate queries and keys of the same new tokens, both ``(B,H,Q,Dh)``."""
         return self.encoding.rotate(q, k, self.query, self.query)
 
     def masked_bias(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor | None:
-        """Bias and boolean ``mask`` in one float tensor; the mask itself if there is no bias.
+        """Combine bias and boolean ``mask``; without a bias return the mask.
 
         ``F.scaled_dot_product_attention`` takes a boolean mask or a float bias, never both.
         """

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class KeyValueCache:
-    """The keys and values one attention has seen, for decoding a position at a time.
+    """Keys and values of earlier positions, for step-by-step decoding.
 
     A position is written into room that is already there and doubles when it is full, so that
     nothing is copied at every step. No gradient passes through it.
@@ -41,6 +41,6 @@ class KeyValueCache:
         return k, v
 
     def keep(self, rows: Tensor) -> None:
-        """Forget all rows of the batch but those where ``rows (B,)`` is True."""
+        """Keep only the batch's rows where ``rows (B,)`` is True."""
         if self.room is not None:
             self.room = self.room[:, rows]

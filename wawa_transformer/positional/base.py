@@ -158,7 +158,10 @@ class NoEncoding(Encoding, kind="none"):
 
 
 class AbsoluteEncoding(Encoding):
-    """An encoding added to the embeddings; usable in any model, so it takes width and dropout."""
+    """An encoding added to the embeddings.
+
+    It is usable in any model, so it takes the width and the dropout.
+    """
 
     def __init__(self, d_model: int, dropout: float, context: EncodingContext | None) -> None:
         super().__init__(context or EncodingContext(d_model, dropout=dropout))

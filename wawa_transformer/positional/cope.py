@@ -14,7 +14,7 @@ from wawa_transformer.positional.relative import gather_bias
 
 
 class CoPE(Encoding, kind="cope"):
-    """Contextual position encoding (Golovneva et al. 2024, section 4): the query says what counts.
+    """Contextual position encoding (Golovneva et al. 2024, section 4).
 
     Between a key and its query are other keys. Each counts as a position to the degree that the
     query attends to it: ``p = Σ sigmoid(q·k / sqrt(Dh))``, the key included. The score gains

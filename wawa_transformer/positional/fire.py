@@ -1,4 +1,4 @@
-"""FIRE (Li et al. 2024): a trained function of the distance as a share of the position."""
+"""FIRE (Li et al. 2024): a trained function of the relative distance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wawa_transformer.positional.relative import RelativeEncoding
 
 
 class FIRE(RelativeEncoding, kind="fire"):
-    """A trained function of the distance as a share of the position (Li et al. 2024, section 3).
+    """A trained function of distance over position (Li et al. 2024, section 3).
 
     ``f(ψ(i - j) / ψ(max(L, i)))`` with ``ψ(x) = log(cx + 1)`` and trained c and L, f a network of
     one hidden layer; i is the query's position, j the key's. The published code takes ``|i - j|``,

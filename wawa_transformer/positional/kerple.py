@@ -51,7 +51,8 @@ class Kerple(RelativeEncoding, kind="kerple"):
         return -alpha.exp() * far.to(beta.dtype).pow(2 * beta.sigmoid())
 
     def reset_parameters(self, generator_for: Callable[[str], torch.Generator]) -> None:
-        """As published: the factor of the logarithm is uniform below 2, all others below 1."""
+        """Draw starting values as published: uniform below 1, or below 2."""
+        # Only the factor of the logarithm is below 2.
         for name, parameter in (("alpha", self.alpha), ("beta", self.beta)):
             nn.init.uniform_(parameter, generator=generator_for(name))
         with torch.no_grad():

@@ -104,7 +104,7 @@ class PositionIds:
             )
 
     def check(self, encoding: Encoding, cross: Encoding | None) -> None:
-        """Refuse what neither ``encoding`` nor that of cross-attention would notice."""
+        """Refuse settings without effect on ``encoding`` and on cross-attention."""
         if self == PositionIds():
             return
         named = f"pe.kind={encoding.kind}"
@@ -138,7 +138,7 @@ class PositionIds:
 
     @property
     def length_decides(self) -> bool:
-        """True if the source's ids follow from its length alone, outside of training."""
+        """True if in evaluation the ids depend only on the source's length."""
         return self.origin == "start" and self.reset_token is None
 
     def reach(self, length: int) -> int:
@@ -163,7 +163,7 @@ class PositionIds:
             )
 
     def of_length(self, length: int, training: bool, device: torch.device) -> BatchPositions:
-        """The positions if nothing but the source's length is known."""
+        """Assign positions from the source's length alone."""
         if not self.length_decides or training and (self.max_shift or self.random_positions):
             raise ValueError(
                 "decode() needs positions=model.batch_positions(src), and encode() the same one: "
@@ -172,7 +172,7 @@ class PositionIds:
         return self(torch.ones(1, length, dtype=torch.int64, device=device), training=False)
 
     def __call__(self, source: Tensor, training: bool, num_heads: int = 1) -> BatchPositions:
-        """The positions for source ids ``source (B,S)``; draws what training draws."""
+        """Assign positions to source ids ``source (B,S)``; random in ``training``."""
         device = source.device
         max_shift = self.max_shift if training else 0
         shift = to_device(torch.randint(max_shift + 1, ()), device) if max_shift else None
@@ -214,7 +214,7 @@ def to_device(drawn: Tensor, device: torch.device) -> Tensor:
 
 
 def from_start(ids: Tensor, reset_token: int | None) -> Tensor:
-    """The number of tokens before each of ``ids (B,S)`` in its part: ``(B,S)``."""
+    """Count the tokens before each id in its part: ``(B,S)`` to ``(B,S)``."""
     place = torch.arange(ids.size(1), device=ids.device).expand_as(ids)
     if reset_token is None:
         return place
@@ -224,14 +224,14 @@ def from_start(ids: Tensor, reset_token: int | None) -> Tensor:
 
 
 def in_number(ids: Tensor, reset_token: int | None) -> Tensor:
-    """The place of each of ``ids (B,S)`` in its number, from 1 on: ``(B,S)``; 0 outside of one."""
+    """Count each digit's place in its number from 1; 0 outside: ``(B,S)``."""
     place = torch.arange(1, ids.size(1) + 1, device=ids.device).expand_as(ids)
     outside = (ids <= UNK) | (ids == reset_token)
     return place - (place * outside).cummax(1).values
 
 
 def from_end(ids: Tensor, reset_token: int | None) -> Tensor:
-    """The number of tokens after each of ``ids (B,S)`` in its part: ``(B,S)``; 0 for padding."""
+    """Count the tokens after each id in its part; 0 for padding: ``(B,S)``."""
     place = torch.arange(ids.size(1), device=ids.device).expand_as(ids)
     last = place == (ids != PAD).sum(1, keepdim=True) - 1
     if reset_token is not None:

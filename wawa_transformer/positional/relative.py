@@ -1,4 +1,4 @@
-"""What relative encodings share: a bias that depends on the distance from query to key."""
+"""The base class of encodings whose bias depends on the distance."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RelativeEncoding(Encoding):
         return self.distances(query, key) + query.end - 1 - key.start
 
     def expand_to_pairs(self, values: Tensor, query: Positions, key: Positions) -> Tensor:
-        """From values of every distance, ``(B or 1,H,Q or 1,R)``, each pair's: ``(B,H,Q,K)``."""
+        """Expand values per distance, ``(B or 1,H,Q or 1,R)``, to all pairs ``(B,H,Q,K)``."""
         return gather_bias(values, self.distance_index(query, key))
 
 
