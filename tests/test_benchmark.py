@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import Counter
 from functools import partial
 from pathlib import Path
 
 import benchmark
-import pandas as pd
 import pytest
 import torch
-from conftest import configure
-from speed import card, decoding, model, peers, text, timing
+from speed import card, decoding, model, peers, timing
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from wawa_transformer.common.files import CONFIG_DIR
-from wawa_transformer.data.load import tokenize_split
-from wawa_transformer.data.text import build_task
-
-DATA = CONFIG_DIR.parent / "data"
 CPU = torch.device("cpu")
 SMALL = {"T": (32, 16, 1, 2, 32, 4, 6, 2), "S": (40, 16, 1, 2, 32, 2, 6, 2)}
 
@@ -30,7 +22,6 @@ SMALL = {"T": (32, 16, 1, 2, 32, 4, 6, 2), "S": (40, 16, 1, 2, 32, 2, 6, 2)}
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "SHAPES", SMALL)
     peers.absent.cache_clear()
-    monkeypatch.setattr(text, "REAL", (40, 16, 1, 2, 32, 512, 8, 3, 4, 2))
     turns_of = timing.turns_of
     for module in (timing, decoding):
         monkeypatch.setattr(module, "turns_of", lambda sides, title, *_: turns_of(sides, title, 2))
@@ -141,29 +132,6 @@ def test_a_part_goes_on_and_loses_one_shape_to_memory(
     wanted = {"small_milliseconds": 1.5, "large_out_of_memory": 1.0, "third_milliseconds": 1.5}
     assert found == wanted and made == [*names, "third"]
     assert not list(tmp_path.iterdir())
-
-
-def test_text_is_that_of_the_captions() -> None:
-    """As many pairs, their lengths, and every token counted once; padding is none."""
-    counts = pd.read_csv(text.CAPTIONS)
-    pairs = text.captions(40)
-    assert len(pairs.sizes) == counts["pairs"].sum() == 29_000
-    sizes = [pairs.source.sizes.sum(), pairs.target.sizes.sum() - 29_000]
-    assert sizes == [(counts[side] * counts["pairs"]).sum() for side in ("source", "target")]
-    found = text.measure(CPU)
-    names = {"ours", "ours_bf16", "ours_mixed", "torch_mixed"}
-    assert set(found) == {
-        *(f"{name}_tokens_per_second" for name in names),
-        *(f"{name}_real_percent" for name in names),
-        *(f"{name}_over_ours" for name in names - {"ours"}),
-    }
-    assert found["ours_real_percent"] > 80 > found["ours_mixed_real_percent"]
-    if (DATA / "multi30k").is_dir():
-        task = build_task(configure("task=multi30k", f"task.data_dir={DATA / 'multi30k'}"))
-        data = task.dataset(0)
-        real = tokenize_split(data["train"], task.tokenizer(data), task.longest_pair)
-        there = Counter(zip(real.source.sizes, real.target.sizes - 1, strict=True))
-        assert there == {(s, t): n for s, t, n in counts.itertuples(index=False)}
 
 
 def test_what_is_written_and_what_is_refused(

@@ -2,8 +2,8 @@
 
 All sides do the same work in one process, in turns, so that a busy machine slows them alike. In the
 part table a ratio is that of two medians; elsewhere it is the median of the turns' ratios. On one
-core table and decoding take one or two minutes each, model and text up to seven, and cost a quarter
-of an hour. The same command continues a part that was stopped.
+core table and decoding take one or two minutes each, model up to seven, and cost a quarter of an
+hour. The same command continues a part that was stopped.
 """
 
 import json
@@ -26,7 +26,7 @@ from wawa_transformer.run.device import take_device
 from wawa_transformer.run.provenance import processor
 
 # Each is a module of speed/, imported when it is measured: peers and compilers take seconds.
-PARTS = ("table", "model", "decoding", "text", "cost")
+PARTS = ("table", "model", "decoding", "cost")
 
 
 @dataclass
