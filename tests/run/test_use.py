@@ -18,7 +18,7 @@ from sacrebleu.metrics import BLEU
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.decode.translation import bleu_by_length
+from wawa_transformer.decode.translation import all_scores, bleu_by_length
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.trainer import train
 
@@ -179,6 +179,14 @@ def test_bleu_by_length_is_that_of_the_sentences_of_a_length() -> None:
     score = BLEU().corpus_score([found[1], found[3]], [[references[1], references[3]]]).score
     assert [(row["length"], row["examples"]) for row in rows] == [(5, 2), (10, 2)]
     assert rows[0]["bleu"] == score < 90 < rows[1]["bleu"]
+
+
+def test_no_score_has_an_interval_below_nothing() -> None:
+    """TER of nearly perfect translations, whose bootstrap is wider than its mean."""
+    right = ["one two three four five six"] * 19
+    rows = all_scores([*right, "one two three four five seven"], [*right, right[0]])
+    assert all(0 <= row["low"] <= row["score"] <= row["high"] for row in rows)
+    assert next(row["low"] for row in rows if row["name"] == "TER") == 0
 
 
 @pytest.fixture
