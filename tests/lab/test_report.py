@@ -20,7 +20,7 @@ from conftest import TINY, configure
 from omegaconf import OmegaConf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from wawa_transformer.common.special_ids import BOS, EOS
+from wawa_transformer.common.special_ids import EOS
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.lab import report
 from wawa_transformer.lab.answers import in_words, not_above
@@ -756,10 +756,10 @@ def test_the_first_table_marks_the_best_and_the_sentence_names_it(study: Study, 
     assert top.count("<strong>") >= 3 and "<h1>What does &lt;it&gt; do?</h1>" in page
 
 
-def test_what_each_answered_and_where_it_looked_is_computed_from_the_weights(
+def test_what_each_answered_is_computed_from_the_weights(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ) -> None:
-    """Against decoding and attention by hand; a seed that one encoding lacks is not taken."""
+    """Against decoding by hand; a seed that one encoding lacks is not taken."""
     runs = []
     for pe, seed in (("none", 0), ("none", 1), ("learned", 1)):
         more = ["task=reverse", f"pe={pe}", f"seed={seed}", f"output_dir={tmp_path}"]
@@ -775,17 +775,9 @@ def test_what_each_answered_and_where_it_looked_is_computed_from_the_weights(
             answer = greedy(model, ids, 20)[0].tolist()
             assert example.answers[run.pe] == tokenizer.decode(answer)
             assert example.target.split() == example.source.split()[::-1]
-        attention = model.decoder_layers[-1].cross_attention
-        attention.keep_weights = True
-        target = tokenizer.encode(found.each[1].target).ids
-        model(ids, torch.tensor([[BOS, *target]]))
-        assert torch.allclose(found.looks[run.pe], attention.weights[0].mean(dim=0), atol=1e-6)
-    assert found.wrote == [*found.each[1].target.split(), "EOS"]
-    assert found.read == [*found.each[1].source.split(), "EOS"]
     page = write_report(tmp_path / "report", runs, "Two", "compare").read_text(encoding="utf-8")
     for answer in (answer for example in found.each for answer in example.answers.values()):
         assert f"<dd>{answer or '(nothing)'} " in page
-    assert (tmp_path / "report" / "figures" / "looks.png").stat().st_size > 2000
     for content in (b"damaged", None):
         runs[2].checkpoint("last").unlink()
         if content:

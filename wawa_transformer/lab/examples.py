@@ -1,4 +1,4 @@
-"""What each encoding answered, and where it looked: a few sources of the test, read from runs."""
+"""What each encoding answered: a few sources of the test, read from runs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.text import build_task
 from wawa_transformer.decode.strategies import Greedy
 from wawa_transformer.decode.translation import hypotheses, read
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model
-from wawa_transformer.train.tracking import cross_attention
 
 PAST = 3  # symbols that one example is longer than training
 
@@ -37,11 +33,6 @@ class Examples:
     task: str
     seed: int
     each: Sequence[Example]
-    # Of the longest trained source: a map (T,S) for each encoding, the mean over heads, and its
-    # words. The right answer was given, so that all look at the same.
-    looks: Mapping[str, Tensor]
-    wrote: Sequence[str]
-    read: Sequence[str]
 
 
 def examples(runs: Sequence[Run]) -> Examples | None:
@@ -78,19 +69,10 @@ def examples(runs: Sequence[Run]) -> Examples | None:
         pe: [best.text for best, *_ in hypotheses(model, tokenizer, sources, Greedy())]
         for pe, (model, *_) in loaded.items()
     }
-    looks, wrote, words = {}, [], []
-    if longest in shown["length"]:
-        at = shown["length"].index(longest)
-        source, target = sources[at], read(tokenizer, shown["target"])[at]
-        with torch.no_grad():
-            for pe, (model, *_) in loaded.items():
-                maps, *pieces = cross_attention(model, tokenizer, source, target.tolist())
-                looks[pe] = maps.mean(dim=0)  # (T,S)
-        wrote, words = ([piece.strip("[]") for piece in each] for each in pieces)
     each = [
         Example(source, target, length, {pe: answers[pe][i] for pe in encodings})
         for i, (source, target, length) in enumerate(
             zip(shown["source"], shown["target"], shown["length"], strict=True)
         )
     ]
-    return Examples(chosen[0].task, whole[0], each, looks, wrote, words)
+    return Examples(chosen[0].task, whole[0], each)

@@ -7,7 +7,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -219,25 +219,6 @@ def nines(share: Any) -> Any:
 def from_nines(count: Any) -> Any:
     """The share that has so many nines."""
     return 1.003 - 10 ** -np.asarray(count, dtype=float)
-
-
-def looks(maps: Mapping[str, Any], wrote: Sequence[str], read: Sequence[str]) -> Figure:
-    """Attention of each encoding side by side: ``maps (T,S)`` from what it wrote to what it read.
-
-    White is none, dark is all.
-    """
-    figure = Figure(figsize=(0.24 * len(read) * len(maps) + 2.4, 0.24 * len(wrote) + 1.1))
-    figure.set_layout_engine("constrained")
-    for place, (pe, weights) in enumerate(maps.items(), start=1):
-        axes = figure.add_subplot(1, len(maps), place)
-        axes.imshow(weights, cmap="Blues", vmin=0, vmax=1)
-        axes.set_xticks(range(len(read)), read)
-        axes.set_yticks(range(len(wrote)), wrote)
-        axes.set_title(encoding_name(pe))
-        axes.set_xlabel(say("source", "源"))
-        if place == 1:
-            axes.set_ylabel(say("answer", "答案"))
-    return figure
 
 
 def _draw_limits(axes: Any, rows: pd.DataFrame) -> dict[str, Any]:

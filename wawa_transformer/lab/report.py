@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
@@ -22,7 +22,7 @@ from wawa_transformer.decode.translation import RANDOMISATIONS
 from wawa_transformer.lab.analysis import task_summary, translations
 from wawa_transformer.lab.answers import highest, lead
 from wawa_transformer.lab.conditions import LEARNED_IN_RANGE
-from wawa_transformer.lab.examples import Examples, examples
+from wawa_transformer.lab.examples import examples
 from wawa_transformer.lab.intervals import estimate
 from wawa_transformer.lab.language import LANGUAGES, Words, in_both, say, speaking
 from wawa_transformer.lab.learning_curves import STILL, learning
@@ -31,7 +31,6 @@ from wawa_transformer.lab.plots import (
     encoding_styles,
     fonts,
     heading,
-    looks,
     panels,
     ranking,
     save,
@@ -160,10 +159,6 @@ def write_report(
             task_summary(task, those, pairs, rule, translated[task])
             for task, those in by_task.items()
         ]
-        widest = most_to_find(tasks, answered)
-        if widest and (maps := two_looks(tasks, widest)):
-            figure = looks(maps, widest.wrote, widest.read)
-            pictures["looks"] = save(figure, directory / "figures", "looks")
         outcomes = rule.decide({task["name"]: task["measured"] for task in tasks}) if rule else []
         words = {
             "question": str(in_both(question)),
@@ -171,7 +166,6 @@ def write_report(
             "highest": highest(tasks),
             "outcomes": outcomes,
             "tasks": tasks,
-            "widest": widest,
             "rates": rates_summary(
                 tried,
                 compared_pairs(list(styles), pairs),
@@ -232,31 +226,6 @@ def draw(results: Sequence[Result], curves: pd.DataFrame, folder: Path) -> dict[
                 figure = ranking(values, styles, label, limit)
                 pictures[name] = save(figure, folder, name)
     return pictures
-
-
-def most_to_find(
-    tasks: Sequence[Mapping[str, Any]], answered: Sequence[Examples]
-) -> Examples | None:
-    """Of the tasks with answers the one on which best and worst encoding are farthest apart.
-
-    Of several to a tenth the last, since the easier one comes first: reverse, and not letters.
-    """
-    means = {task["name"]: task["glance"]["means"].values() for task in tasks}
-
-    def gap(found: Examples) -> float:
-        values = [value.mean for value in means[found.task]]
-        return round(max(values) - min(values), 1)
-
-    return max(reversed(answered), key=gap, default=None)
-
-
-def two_looks(tasks: Sequence[Mapping[str, Any]], found: Examples) -> dict[str, Any]:
-    """Where the best encoding looked, and where none did, or else the worst."""
-    (glance,) = (task["glance"] for task in tasks if task["name"] == found.task)
-    best = glance["best"][0]
-    worst = min(glance["means"], key=lambda pe: glance["means"][pe].mean)
-    other = "none" if "none" in glance["means"] and best != "none" else worst
-    return {pe: found.looks[pe] for pe in dict.fromkeys((best, other)) if pe in found.looks}
 
 
 def _run_entry(run: Run, status: str, directory: Path) -> dict[str, Any]:
