@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import yaml
+
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.tasks import Task
 from wawa_transformer.lab.intervals import (
@@ -170,14 +172,21 @@ class Condition:
     least: int | None = None
     most: int | None = None
 
-    words: ClassVar[Words]
+    kind: ClassVar[str]  # what ``is`` names
     axis: ClassVar[str]  # what its subjects are
     compares: ClassVar[bool] = True  # reads the measures of the rule
 
     def __init_subclass__(cls, kind: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if kind is not None:
-            CONDITIONS[kind] = cls
+            cls.kind, CONDITIONS[kind] = kind, cls
+
+    def __str__(self) -> str:
+        """The condition as a study writes it."""
+        usual = type(self)()
+        own = {key: value for key, value in vars(self).items() if value != getattr(usual, key)}
+        given = {"is": self.kind, **own}
+        return yaml.safe_dump(given, default_flow_style=True, sort_keys=False, width=1000).strip()
 
     def given(self) -> list[Any]:
         """The subjects that the condition itself names."""
@@ -194,10 +203,6 @@ class Condition:
         """What it reads that this task does not have, or nothing."""
         lacking = (str(MEASURES[m].words) for m in measures if not MEASURES[m].needs(task))
         return next(lacking, "") if self.compares else ""
-
-    def tell(self, measures: Measures) -> str:
-        """What it asks of a subject, in words."""
-        return str(self.words)
 
     def bounds(self, times: int) -> tuple[int, int]:
         """How often it must hold, and may, when it is asked so many ``times``."""
@@ -236,15 +241,6 @@ class Praise(OfPairs):
 
     floor_measure: ClassVar[str] = "exact_match"
 
-    def tell(self, measures: Measures) -> str:
-        if self.floor is None:
-            return str(self.words)
-        name = MEASURES[self.floor_measure].words
-        return say(
-            f"{self.words}, with {name} {self.floor:g} or more",
-            f"{self.words}，且{name}不低于 {self.floor:g}",
-        )
-
     def above_floor(self, pair: Pair, task: Measured, there: bool | None, shown: str) -> Held:
         """What was found of the pair, and whether its first reaches the floor."""
         if self.floor is None:
@@ -265,7 +261,6 @@ class Praise(OfPairs):
 class Better(Praise, kind="better"):
     """The first of the pair is better, by :func:`judge`, and reaches the floor."""
 
-    words: ClassVar[Words] = Words("better", "更好")
     verdicts: ClassVar = ("better",)
 
     def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
@@ -276,7 +271,6 @@ class Better(Praise, kind="better"):
 class Worse(OfPairs, kind="worse"):
     """The first of the pair is worse, by :func:`judge`."""
 
-    words: ClassVar[Words] = Words("worse", "更差")
     verdicts: ClassVar = ("worse",)
 
 
@@ -284,7 +278,6 @@ class Worse(OfPairs, kind="worse"):
 class Differs(OfPairs, kind="differs"):
     """One of the pair is better, by :func:`judge`, or each in a measure of its own."""
 
-    words: ClassVar[Words] = Words("different", "有差别")
     verdicts: ClassVar = ("better", "worse", "mixed")
 
 
@@ -294,8 +287,6 @@ class Alike(OfPairs, kind="alike"):
 
     A test of equivalence (Schuirmann 1987): more than a difference that is not shown.
     """
-
-    words: ClassVar[Words] = Words("alike", "相当")
 
     def check(self, key: str, measures: Measures) -> None:
         if not all(measures.values()):
@@ -335,10 +326,6 @@ class OverSentences(OfPairs):
 class Ahead(OverSentences, Praise, kind="ahead"):
     """The first of the pair is ahead in the paired test over test sentences, with every seed."""
 
-    words: ClassVar[Words] = Words(
-        "ahead in the paired test over sentences with every seed",
-        "在对句子的配对检验中每个种子都领先",
-    )
     floor_measure: ClassVar[str] = "bleu"
 
     def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
@@ -348,11 +335,6 @@ class Ahead(OverSentences, Praise, kind="ahead"):
 @dataclass
 class Behind(OverSentences, kind="behind"):
     """The second of the pair is ahead in it."""
-
-    words: ClassVar[Words] = Words(
-        "behind in the paired test over sentences with every seed",
-        "在对句子的配对检验中每个种子都落后",
-    )
 
     def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
         return self.found(subject, task, of, -1)
@@ -377,18 +359,9 @@ class AtLeast(OfEncodings, kind="at_least"):
     value: float = math.nan
     seeds: int | None = None
 
-    words: ClassVar[Words] = Words("at least", "至少为")
-
     def check(self, key: str, measures: Measures) -> None:
         if not math.isfinite(self.value):
             raise UserError(f"{key}.value is not given; say at least what.")
-
-    def tell(self, measures: Measures) -> str:
-        named = say(" and ", "和").join(str(MEASURES[name].words) for name in measures)
-        told = say(f"{named} {self.words} {self.value:g}", f"{named}{self.words} {self.value:g}")
-        if self.seeds is None:
-            return told
-        return told + say(f" with {self.seeds} or more seeds", f"，种子不少于 {self.seeds} 个")
 
     def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
         if self.seeds is not None:
@@ -413,7 +386,6 @@ class AtLeast(OfEncodings, kind="at_least"):
 class AboveCeiling(OfEncodings, kind="above_ceiling"):
     """The mean exact match is above what a model without positions can reach, and chance on it."""
 
-    words: ClassVar[Words] = Words("above the ceiling without positions", "高于没有位置时的上限")
     compares: ClassVar[bool] = False
 
     def needs(self, task: Task, measures: Measures) -> str:
@@ -434,15 +406,9 @@ class AboveCeiling(OfEncodings, kind="above_ceiling"):
 class PastTraining(OfEncodings, kind="past_training"):
     """The interval of reach lies above the longest trained length, its mean by what matters."""
 
-    words: ClassVar[Words] = Words("reaches past the trained lengths", "超出训练过的长度")
-
     def check(self, key: str, measures: Measures) -> None:
         if "reach" not in measures:
             raise UserError(f"{key} asks for reach; name it in study.rule.measures.")
-
-    def tell(self, measures: Measures) -> str:
-        by = f"{measures['reach']:g}"
-        return say(f"{self.words} by {by} or more", f"{self.words}至少 {by} 个符号")
 
     def needs(self, task: Task, measures: Measures) -> str:
         return "" if has_longer_tests(task) else str(MEASURES["reach"].words)
@@ -468,13 +434,6 @@ class PastTraining(OfEncodings, kind="past_training"):
 @dataclass
 class WithinTraining(PastTraining, kind="within_training"):
     """The mean of reach is not above the longest trained length."""
-
-    words: ClassVar[Words] = Words(
-        "reaches no further than the trained lengths", "不超出训练过的长度"
-    )
-
-    def tell(self, measures: Measures) -> str:
-        return str(self.words)
 
     def compare(self, reach: Estimate, longest: int, relevant: float) -> bool:
         return reach.mean <= longest

@@ -30,12 +30,10 @@ from wawa_transformer.lab.conditions import (
     Praise,
     WithinTraining,
 )
-from wawa_transformer.lab.intervals import CONFIDENCE
 from wawa_transformer.lab.language import Words, encoding_name, in_both, joined, listed, say
 
 FEW = 4  # so many names are written out
 AXES = ("task", "pair", "encoding")
-KINDS = {"pair": "对编码", "encoding": "种编码"}  # in Chinese, after a number
 OUTCOMES = {
     "supported": Words("supported", "成立"),
     "refuted": Words("refuted", "被否定"),
@@ -276,38 +274,6 @@ class Rule:
             for parts in itertools.product(tasks, pairs, encodings)
         ]
 
-    def asked(self, condition: Condition) -> str:
-        """A condition in words."""
-        case = self.cases()[0]
-        tasks, subjects = condition.tasks or case.tasks, case.subjects(condition)
-        times = len(tasks) * len(subjects)
-        least, most = condition.bounds(times)
-        telling = condition.tell(self.measures)
-        many = say(f"{len(subjects)} {condition.axis}s", f"{len(subjects)} {KINDS[condition.axis]}")
-        who = few([name_of(subject) for subject in subjects], many)
-        if condition.axis in self.each and not condition.given():  # the case says who
-            who = ""
-        named = say(f"{who}: ", f"{who}：") if who else ""
-        everywhere = len(self.tasks) == 1 or "task" in self.each
-        on = "" if everywhere else say(f" on {listed(tasks)}", f"在 {listed(tasks)} 上")
-        if (least, most) == (times, times):
-            return say(f"{named}{telling}{on}", f"{named}{on}{telling}")
-        if most == 0 and who == many:
-            return say(f"none of {who} {telling}{on}", f"{who}{on}无一{telling}")
-        if most == 0:
-            return say(f"{named}not {telling}{on}", f"{named}{on}并非{telling}")
-        number = (
-            say(f"at least {least}", f"至少 {least}")
-            if least
-            else say(f"at most {most}", f"至多 {most}")
-        )
-        if len(tasks) == 1:
-            return say(f"{number} of {who} {telling}{on}", f"{who}中{number} 个{on}{telling}")
-        return say(
-            f"{named}{telling} on {number} of {listed(tasks)}",
-            f"{named}在 {listed(tasks)} 中{number} 个上{telling}",
-        )
-
     def ask(self, condition: Condition, case: Case, tasks: Mapping[str, Measured]) -> Answer:
         """Whether it is met by what the tasks have come to."""
         held: list[tuple[str, Held]] = []
@@ -328,7 +294,7 @@ class Rule:
         counted += f"{colon}{holds}" if yes and holds != f"{yes}" else ""
         return Answer(
             least <= yes and yes + unknown <= most,
-            self.asked(condition),
+            str(condition),
             joined(found) if len(found) <= FEW else counted,
         )
 
@@ -349,39 +315,13 @@ class Rule:
                 outcomes.append(Outcome(case, "supported", reasons(supports, of=supports)))
         return outcomes
 
-    def sentences(self) -> list[str]:
-        """The rule in words."""
-        supported = joined(self.asked(each) for each in self.supported)
-        refuted = say(", or ", "，或 ").join(self.asked(each) for each in self.refuted)
-        said = [
-            say(f"Supported if: {supported}.", f"以下情形成立：{supported}。"),
-            say(f"Refuted if: {refuted}.", f"以下情形被否定：{refuted}。"),
-            say("Otherwise unclear.", "其余情形未定。"),
-        ]
-        sizes = [
-            say(
-                f"{MEASURES[name].words} (differences from {size:g})",
-                f"{MEASURES[name].words}（相差 {size:g} 才算数）",
-            )
-            for name, size in self.measures.items()
-        ]
-        if sizes and self.compared():
-            pairs = self.comparisons
-            others = {b for _, b in self.pairs} if "pair" in self.each else set()
-            one = others.pop() if len(others) == 1 else ""
-            with_one = say(f" with {one}", f"与 {one} ") if one else ""
-            corrected = say(f", corrected for {pairs} pairs", f"，按 {pairs} 对校正")
-            by = say(
-                f"by {CONFIDENCE:.0%} intervals of paired differences",
-                f"用配对差异的 {CONFIDENCE:.0%} 区间",
-            ) + (corrected if pairs > 1 else "")
-            said.append(
-                say(
-                    f"Compared{with_one} in {' and '.join(sizes)}, {by}.",
-                    f"{with_one}比较{'和'.join(sizes)}，{by}。",
-                )
-            )
-        return said
+    def written(self) -> str:
+        """The measures and the conditions, as the study writes them."""
+        sizes = ", ".join(f"{name}: {size:g}" for name, size in self.measures.items())
+        lines = [f"measures: {{{sizes}}}"]
+        for key, conditions in (("supported", self.supported), ("refuted", self.refuted)):
+            lines += [f"{key}:", *(f"  - {each}" for each in conditions)]
+        return "\n".join(lines)
 
 
 def reasons(answers: Sequence[Answer], of: Sequence[Answer]) -> list[str]:
