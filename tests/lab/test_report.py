@@ -690,13 +690,13 @@ def judged_report(folder: Path, runs: list[Run], **rule: Any) -> tuple[str, str]
         (
             {},
             "Supported",
-            "no encoding: better, with exact match 0.5 or more on map (exact match +0.8",
+            "pairs: [[sinusoidal, none]], floor: 0.5} (exact match +0.8",
         ),
         ({"refuted": [ABOVE | {"encodings": ["learned"]}]}, "Refuted", ", ceiling 0.187 ± 0.006"),
         (
             {"supported": [*RULE["supported"], MUCH]},
             "Unclear",
-            "- not met: no encoding: exact match at least 0.96 on map (exact match 0.1",
+            "- not met: {is: at_least, tasks: [map], encodings: [none], value: 0.96} (exact match 0.1",
         ),
     ],
 )
