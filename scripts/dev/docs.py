@@ -40,9 +40,9 @@ VERDICTS = {
     "open": Words("open", "未定"),
 }
 HEADINGS = {
-    "measured": Words("Measured: ", "测得："),
-    "corrected": Words("Put right: ", "更正："),
-    "changed": Words("Changed: ", "改判："),
+    "corrected": Words("**What is true.**", "**正确的说法。**"),
+    "measured": Words("**What we measured.**", "**测量。**"),
+    "changed": Words("**Earlier verdict.**", "**改判。**"),
 }
 
 
@@ -277,26 +277,22 @@ ENVIRONMENT.globals |= {"named": encoding_name, **globals()}
 
 def claims() -> str:
     """The page of claims and verdicts, in the language that is spoken."""
-    topics = [
-        topic
-        | {
-            "name": topic["topic"].rstrip("_"),
-            "claims": [
-                (number, *(say(*both) for both in zip(said, translated, strict=True)), verdict)
-                for (number, *said, verdict), translated in zip(
-                    topic["claims"], CHINESE["topics"][topic["topic"]]["claims"], strict=True
-                )
-            ],
-            "found": [
-                f"{heading}{ENVIRONMENT.from_string(words).render(topic.get('numbers', {}))}"
-                for key, heading in HEADINGS.items()
-                if (
-                    words := say(topic.get(key, ""), CHINESE["topics"][topic["topic"]].get(key, ""))
-                )
-            ],
-        }
-        for topic in CLAIMS["topics"]
-    ]
+    topics = []
+    for topic in CLAIMS["topics"]:
+        chinese = CHINESE["topics"][topic["topic"]]
+        rows = [
+            (number, *(say(*both) for both in zip(said, translated, strict=True)), verdict)
+            for (number, *said, verdict), translated in zip(
+                topic["claims"], chinese["claims"], strict=True
+            )
+        ]
+        found = [
+            f"{heading} {ENVIRONMENT.from_string(words).render(topic.get('numbers', {}))}"
+            for key, heading in HEADINGS.items()
+            if (words := say(topic.get(key, ""), chinese.get(key, "")))
+        ]
+        title = say(topic["title"], chinese["title"])
+        topics.append(topic | {"title": title, "claims": rows, "found": found})
     notes, chinese = CLAIMS["notes"], CHINESE["notes"]
     verdicts = [verdict for topic in topics for *_, verdict in topic["claims"]]
     return template(say("claims.md", "claims.zh-CN.md")).render(
