@@ -51,7 +51,7 @@ def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
     settings = parse_session_start_info_plugin_data(row["_hparams_/session_start_info"]).hparams
     assert settings["trainer.lr"].number_value == 2e-3 and settings["pe.max_len"].number_value
     assert settings["Encoding"].string_value == "learned"
-    pictures = ("attention_cross", "attention_decoder", "attention_encoder", "encoding")
+    pictures = ("attention_cross", "attention_decoder", "attention_encoder")
     assert sorted(tags["images"]) == [f"view/{name}" for name in pictures]
     assert max(tags["scalars"]) < min(tags["images"]), "curves come first"
     assert any("samples" in tag for tag in tags["tensors"])

@@ -16,7 +16,6 @@ from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint
 from wawa_transformer.train.load import load_model
 from wawa_transformer.train.setup import build_state, restore, save_state
-from wawa_transformer.train.tracking import Tracker
 from wawa_transformer.train.trainer import train
 
 DATA = SCRIPTS.parent / "data"
@@ -104,16 +103,6 @@ def test_ranks_of_other_configurations_do_not_train_one_run(tmp_path: Path) -> N
     assert done.returncode != 0
     assert "the processes of torchrun were given different configurations" in done.stderr
     assert not list(tmp_path.rglob("checkpoints")) and not list(tmp_path.rglob("result.json"))
-
-
-def test_the_picture_of_an_encoding_shows_no_dropout(tiny, monkeypatch) -> None:
-    """Nested dropout draws in ``embed`` itself."""
-    modes: list[bool] = []
-    monkeypatch.setattr(
-        Tracker, "table_image", lambda self, step, encoding, *size: modes.append(encoding.training)
-    )
-    train(tiny("pe=sinusoidal_nested", "trainer.steps=2", "trainer.eval_every=2"))
-    assert modes == [False]
 
 
 def test_only_the_last_checkpoint_becomes_the_previous_one(tiny) -> None:

@@ -146,21 +146,6 @@ def lead(
             "Only one encoding was trained, so nothing is compared.",
             "只训练了一种编码，无从比较。",
         )
-    if any(task["judged"] for task in tasks):
-        parts = []
-        for key, words in VERDICTS.items():
-            counts = {t["name"]: [e.verdict for e in t["judged"]].count(key) for t in tasks}
-            found = listed(
-                say(f"{count} of {len(t['judged'])} on {t['name']}",
-                    f"{t['name']} 上 {len(t['judged'])} 个中 {count} 个")
-                for t in tasks if (count := counts[t["name"]])
-            )  # fmt: skip
-            parts += [say(f"{words} {found}", f"{words}：{found}")] if found else []
-        sentence = joined(parts)
-        return say(
-            f"Each encoding compared with the other of its pair: {sentence}.",
-            f"每种编码与它的比较对象相比：{sentence}。",
-        )
     differing = listed(task["name"] for task in tasks if task["differs"])
     others = listed(task["name"] for task in tasks if not task["differs"])
     beyond = listed(task["name"] for task in tasks if task["differs_unseen"])

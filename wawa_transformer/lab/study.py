@@ -17,7 +17,6 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 
 from wawa_transformer.common.files import CONFIG_DIR, make_directory
 from wawa_transformer.common.schema import UserError, check
@@ -280,19 +279,7 @@ class View:
             clock += f", about {left:.0f} s left"
         summary = f"{finished} of {len(self.runs)} runs finished, {clock}"
         if self.console.is_terminal:
-            self.live.update(self.table(summary), refresh=True)
+            self.live.update(summary, refresh=True)
         elif finished >= self.told + max(1, len(self.runs) // 9):
             self.told = finished
             print(summary, flush=True)
-
-    def table(self, caption: str) -> Table:
-        """One row for each task and encoding, one cell for each seed."""
-        seeds = sorted({run.seed for run in self.runs})
-        view = Table("task", "encoding", *(f"seed {seed}" for seed in seeds), caption=caption)
-        signs = {"finished": "[green]done", "failed": "[red]failed", "waiting": "[dim]·"}
-        for task, pe in dict.fromkeys((run.task, run.pe) for run in self.runs):
-            row = {run.seed: run for run in self.runs if (run.task, run.pe) == (task, pe)}
-            shown = (row[seed] for seed in seeds)
-            cells = (signs.get(self.statuses[run], f"{self.progress[run]:.0%}") for run in shown)
-            view.add_row(task, pe, *cells)
-        return view

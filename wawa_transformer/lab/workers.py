@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.trainer import train_and_record_failure
@@ -52,11 +51,10 @@ class Worker:
         self.process.start()
         theirs.close()
         self.job: DictConfig | None = None
-        self.data = ""  # what decided that of its last job
 
     def give(self, job: DictConfig) -> None:
         """Have it train the run of ``job``."""
-        self.job, self.data = job, decides_data(job)
+        self.job = job
         self.channel.send(job)
 
     def done(self) -> bool:
@@ -97,25 +95,6 @@ def follow_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def decides_data(config: DictConfig) -> str:
-    """The settings that decide a run's data."""
-    return json.dumps([OmegaConf.to_container(config.task, resolve=True), config.seed])
-
-
-def next_job(waiting: Sequence[DictConfig], own: str, others: Sequence[str]) -> int:
-    """Which of the jobs that are ``waiting`` a worker takes that was last at the data ``own``.
-
-    A whole seed comes before the next. In it a worker goes on with its data, which it need not make
-    again; else it takes that with the fewest workers for each job, the ``others`` being at theirs.
-    """
-    seed = waiting[0].seed
-    places = [i for i, job in enumerate(waiting) if job.seed == seed]
-    data = [decides_data(waiting[i]) for i in places]
-    crowd = {key: others.count(key) / data.count(key) for key in data}
-    best = own if own in data else min(crowd, key=lambda key: crowd[key])
-    return places[data.index(best)]
-
-
 def train_all(
     jobs: list[DictConfig],
     workers: int,
@@ -136,8 +115,7 @@ def train_all(
         while waiting or any(worker.job for worker in crew):
             for worker in crew:
                 if not worker.job and waiting:
-                    others = [other.data for other in crew if other.job]
-                    worker.give(waiting.pop(next_job(waiting, worker.data, others)))
+                    worker.give(waiting.pop(0))
             wait([worker.channel for worker in crew if worker.job], timeout=1.0)
             for place, worker in enumerate(crew):
                 if not worker.job:

@@ -309,26 +309,19 @@ def reason(error: Exception, config_name: str) -> str:
     if unknown_group or isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
         key = str(error).split("'")[1]  # as it was typed
         parent, _, tail = key.rpartition(".")
-        known_here = known_keys(config_name)
-        if config_name in USES or not (
-            parent in known_here or any(known.endswith(f".{key}") for known in known_here)
-        ):
-            known_here = sorted({*known_here, *class_keys(config_name)})
-        beside = [known for known in known_here if known.rpartition(".")[0] == parent]
-        inside = [known for known in known_here if known.endswith(f".{key}")]
+        keys = sorted({*known_keys(config_name), *class_keys(config_name)})
+        beside = [each.rpartition(".")[2] for each in keys if each.rpartition(".")[0] == parent]
+        inside = [each for each in keys if each.endswith(f".{key}")]
         if inside:
             meant = f" (did you mean {' or '.join(inside)}?)"
         elif beside:
-            names = [known.rpartition(".")[2] for known in beside]
-            meant = nearest(tail, names, parent and f"{parent}.")
-        elif parent in known_here:
+            meant = nearest(tail, beside, parent and f"{parent}.")
+        elif parent in keys:
             meant = f"; to add it to {parent}, write +{key}=…"
         else:
-            meant = nearest(key, [known for known in known_here if "." in known])
-        where = ""
-        if config_name in USES:
-            where = f" here: a run is used as it was trained, and {', '.join(known_here)} are all"
-        return f"the key {key} does not exist{where + meant or '; --help lists every key'}."
+            meant = nearest(key, [each for each in keys if "." in each])
+        where = " here, where a run is used as it was trained" if config_name in USES else ""
+        return f"the key {key} does not exist{where}{meant or '; --help lists every key'}."
     if isinstance(error, OverrideParseException):
         # The parser's message names its classes, not the mistake.
         shown = getattr(error, "override", None) or first_line(error)

@@ -22,7 +22,6 @@ from wawa_transformer.data.load import Examples
 from wawa_transformer.decode.translation import SAMPLES, translate
 from wawa_transformer.model.layers import DecoderLayer, EncoderLayer
 from wawa_transformer.model.transformer import Transformer
-from wawa_transformer.positional.base import Encoding, consecutive
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.evaluation import METRICS, SHOWN
 
@@ -93,19 +92,6 @@ class Tracker:
             "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in lines
         )
         self.writer.add_text(name, table, step)
-
-    def table_image(self, step: int, encoding: Encoding, length: int, d_model: int) -> None:
-        """Log a picture of what the encoding adds: position by dimension."""
-        device = next(iter(encoding.parameters()), torch.zeros(())).device
-        with torch.no_grad():
-            at = consecutive(length, device=device)
-            added = encoding.embed(torch.zeros(1, length, d_model, device=device), at)[0]  # (S,D)
-        figure = picture(7, 3.5)
-        axes = figure.add_subplot()
-        image = axes.imshow(added.cpu(), aspect="auto", cmap="RdBu_r", vmin=-2, vmax=2)
-        axes.set(xlabel="dimension", ylabel="position", title="added to the embedding")
-        figure.colorbar(image)
-        self.writer.add_figure("view/encoding", figure, step)
 
 
 class NullTracker:
@@ -195,16 +181,13 @@ def show(
     examples: Examples,
     result: dict[str, Any],
 ) -> None:
-    """Log to TensorBoard the encoding, attention, sample outputs and hyperparameters."""
-    model.eval()  # otherwise dropout would leave holes in the encoding's picture
+    """Log to TensorBoard attention, sample outputs and hyperparameters."""
     step = result["steps"]
     first = examples.first(SAMPLES)
     hypotheses = translate(model, tokenizer, first)
     samples = zip(first.text["source"], first.text["target"], hypotheses, strict=True)
     rows = [{"source": s, "target": t, "output": h} for s, t, h in samples]
     tracker.text(step, "samples", rows)
-    if config.pictures:
-        tracker.table_image(step, model.src_position, examples.sizes.max(), config.model.d_model)
     if config.pictures and config.trainer.attention_maps:
         device = next(model.parameters()).device
         batch = collate(first, [int(first.sizes.argmax())]).to(device)
