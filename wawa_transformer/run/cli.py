@@ -309,7 +309,10 @@ def reason(error: Exception, config_name: str) -> str:
     if unknown_group or isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
         key = str(error).split("'")[1]  # as it was typed
         parent, _, tail = key.rpartition(".")
-        keys = sorted({*known_keys(config_name), *class_keys(config_name)})
+        keys = known_keys(config_name)
+        typed = parent in keys or any(each.endswith(f".{key}") for each in keys)
+        if config_name in USES or not typed:
+            keys = sorted({*keys, *class_keys(config_name)})  # which imports torch
         beside = [each.rpartition(".")[2] for each in keys if each.rpartition(".")[0] == parent]
         inside = [each for each in keys if each.endswith(f".{key}")]
         if inside:
