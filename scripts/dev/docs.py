@@ -64,9 +64,9 @@ def diff(study: str, task: str, a: str, b: str, of: int = 1, **part: Any) -> str
     return f"{evidence.difference(first, second, of):+z.3f}"
 
 
-def tasks_apart(study: str, first: str, second: str, pe: str, **part: Any) -> str:
-    """The difference in exact match between two tasks, seed by seed."""
-    one, other = (evidence.exact_match(study, task, pe, **part) for task in (first, second))
+def between(first: tuple[str, str, str], second: tuple[str, str, str], **part: Any) -> str:
+    """The difference in exact match between two (study, task, encoding), paired by seed."""
+    one, other = (evidence.exact_match(*each, **part) for each in (first, second))
     return f"{evidence.difference(one, other):+z.3f}"
 
 
