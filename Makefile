@@ -31,11 +31,8 @@ lint: .venv/dev ## style
 types: .venv/dev ## mypy
 	$(BIN)/mypy
 
-gpu: $(if $(wildcard $(BIN)/pytest),,.venv/dev) ## all that a CUDA card can answer; the studies go on where they stopped
-	$(BIN)/python -m pytest tests/test_gpu.py
-	$(BIN)/python scripts/dev/benchmark.py parts=[model] trainer.device=cuda output_dir=benchmarks/gpu
-	$(BIN)/python scripts/compare.py study=default study.name=default_gpu workers=8 trainer.device=cuda
-	$(BIN)/python scripts/compare.py study=multi30k study.name=multi30k_gpu workers=8 trainer=gpu
+gpu: $(if $(wildcard $(BIN)/pytest),,.venv/dev) ## all that a CUDA card can answer, into benchmarks/gpu/; goes on where it stopped
+	$(BIN)/python scripts/dev/gpu.py $(ARGS)
 
 LOGDIR ?= results/default/means
 tensorboard: .venv/installed ## the mean curves of the default study; LOGDIR=results for every run

@@ -70,7 +70,7 @@ def test_a_card_that_torch_does_not_see_is_no_silent_cpu_run(
     assert f"https://download.pytorch.org/whl/{wheels} torch" in make(tmp_path)
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / ".venv" / "bin" / "pytest").touch()
-    assert "pip" not in make(tmp_path) and "tests/test_gpu.py" in make(tmp_path)
+    assert "pip" not in make(tmp_path) and "scripts/dev/gpu.py" in make(tmp_path)
 
 
 def test_make_says_where_torch_has_no_build(tmp_path: Path) -> None:
