@@ -49,22 +49,12 @@ def test_cope() -> None:
     torch.testing.assert_close(got[:, :, seen], expected[:, :, seen], rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("settings", "width", "kept", "scale"),
-    [
-        ({}, 8, 4, 1.0),
-        ({"fraction": 0.5}, 4, 2, 1.0),
-        ({"p": 0.75}, 8, 3, 1.0),
-        ({"fraction": 0.5, "position_scale": 3.0}, 4, 2, 3.0),
-    ],
-)
-def test_rotary(settings: dict[str, float], width: int, kept: int, scale: float) -> None:
-    """Whole, in part, without the slowest frequencies, and interpolated."""
+def test_rotary() -> None:
+    """Queries and keys turned by their positions."""
     q = heads(0)
-    theirs = RotaryEmbedding(width, interpolation_factor=scale)
-    theirs.inv_freq[kept:] = 0
+    theirs = RotaryEmbedding(8)
     expected = apply_rotary_pos_emb(q, theirs(torch.arange(S))[0])
-    got = build_encoding("rotary", EncodingContext(H * DH, H), settings).rotate(q, q, KEY, KEY)[0]
+    got = build_encoding("rotary", EncodingContext(H * DH, H)).rotate(q, q, KEY, KEY)[0]
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
 
 

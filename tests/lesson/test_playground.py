@@ -39,7 +39,7 @@ SETTINGS = {
     "sinusoidal": [],
     "learned": [],
     "none": [],
-    "rotary": ["++pe.base=30", "++pe.position_scale=2"],
+    "rotary": ["++pe.base=30"],
     "t5": ["pe.num_buckets=8", "pe.max_distance=9"],
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +12,6 @@ import yaml
 from conftest import configure
 from hydra import initialize_config_dir
 from hydra.errors import HydraException
-from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -273,7 +271,6 @@ def test_a_card_is_judged_by_its_own_memory(monkeypatch: pytest.MonkeyPatch) -> 
         ("letters", "none", 0, ["pe=none", "trainer.steps=9"], "single"),
         ("text", "sinusoidal", 0, ["task=text"], "single"),
         ("letters", "none", 9, ["seed=9"], "single"),
-        ("letters", "none", 0, ["pe=none", "trainer.lr=1e-3,3e-3"], "sweep_trainer.lr"),
         ("text", "sinusoidal", 0, ["task=text", "study.name=default"], "default"),
         ("copy", "rotary", 0, ["study=length", "pe=rotary", "task=copy"], "length"),
     ],
@@ -282,15 +279,12 @@ def test_a_run_of_no_study_lies_beside_the_default_one(
     task: str, pe: str, seed: int, given: list[str], place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unless the command line says where: then there."""
-    swept = any("," in each for each in given)
-    config = configure(*given[: -1 if swept else None])
+    config = configure(*given)
     there = SimpleNamespace(
         overrides=SimpleNamespace(task=given),
-        mode=RunMode.MULTIRUN if swept else RunMode.RUN,
         runtime=SimpleNamespace(choices=SimpleNamespace(task=task, pe=pe)),
     )
     monkeypatch.setattr(cli.HydraConfig, "get", lambda: there)
-    monkeypatch.setattr(sys, "argv", ["train.py", "-m", *given])
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
         cli.name_study(config)
     assert config.study.name == place

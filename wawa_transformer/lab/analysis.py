@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import accumulate, groupby
+from itertools import groupby
 from statistics import fmean, median
 from typing import Any
 
@@ -33,7 +32,6 @@ from wawa_transformer.lab.results import (
 from wawa_transformer.lab.rules import Rule
 from wawa_transformer.train.evaluation import SHOWN
 
-NEARLY_ALL = 0.9  # of the test sources that were trained on, for the lengths they have
 TRANSLATIONS_SHOWN = 8
 LEAST_BLEU = 1  # below it a better encoding is none that translates
 
@@ -211,30 +209,20 @@ def overlap(results: Sequence[Result], new: bool) -> str:
         )
     every = ((row, was_trained(row["length"], r)) for r in results for row in r["by_length"])
     rows = [row for row, was in every if was is not False]
-    seen = Counter[int]()
-    for row in rows:
-        seen[row["length"]] += row["examples"] - row["new"]["examples"]
+    seen = sum(row["examples"] - row["new"]["examples"] for row in rows)
     trained = results[0]["train_max_length"] is not None
     sources = "sources at trained lengths" if trained else "sources"
     yuan = "训练过的长度上的源" if trained else "源"
-    if not seen.total():
+    if not seen:
         return say(
             f"None of the test's {sources} is in the training split.",
             f"测试集里{yuan}都不在训练集里。",
         )
-    share = f"{seen.total() / sum(row['examples'] for row in rows):.1%}"
-    lengths = sorted(seen)
-    so_far = accumulate(seen[length] / seen.total() for length in lengths)
-    longest, part = next(
-        pair for pair in zip(lengths, so_far, strict=True) if pair[1] >= NEARLY_ALL
-    )
-    short = say(f", {part:.0%} of them at lengths up to {longest}",
-                f"，其中 {part:.0%} 的长度不超过 {longest}") * (longest < lengths[-1])  # fmt: skip
+    share = f"{seen / sum(row['examples'] for row in rows):.1%}"
     does = say("does not count them", "不计它们") if new else say("counts them", "计入它们")
     return say(
-        f"{share} of the test's {sources} are also in the training split{short}; the answer "
-        f"{does}.",
-        f"测试集里{yuan}有 {share} 也在训练集里{short}；答案{does}。",
+        f"{share} of the test's {sources} are also in the training split; the answer {does}.",
+        f"测试集里{yuan}有 {share} 也在训练集里；答案{does}。",
     )
 
 

@@ -32,7 +32,7 @@ READS = {
     "sinusoidal": ("max_len",),
     "learned": ("max_len", "init_std"),
     "none": (),
-    "rotary": ("base", "position_scale"),
+    "rotary": ("base",),
     "t5": ("num_buckets", "max_distance"),
 }
 POSITIONS = 41  # of the longest answer that the page asks for, and its beginning

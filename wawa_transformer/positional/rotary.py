@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from wawa_transformer.common.limits import check_number
 from wawa_transformer.positional.base import Encoding, EncodingContext, Positions
 from wawa_transformer.positional.sinusoid_designs import SinusoidDesign
 
@@ -18,26 +17,14 @@ class Rotary(Encoding, kind="rotary"):
 
     Args:
         base: as in the sinusoid.
-        fraction: partial rotary, as in GPT-NeoX: this share of a head's dimensions, the first ones,
-            is rotated as if it were a head of its own; the others stay.
-        p: p-RoPE (Barbero et al. 2024, section 6): this share of the frequencies, the fastest, is
-            kept; the slowest rotate nothing, since long contexts turn them into noise.
-        position_scale: position interpolation (Chen et al. 2023): divides all positions.
 
     Raises:
-        ValueError: an odd head width has no pairs; nothing is left to rotate.
+        ValueError: an odd head width has no pairs.
     """
 
     relative = True
 
-    def __init__(
-        self,
-        context: EncodingContext,
-        base: float = 10000.0,
-        fraction: float = 1.0,
-        p: float = 1.0,
-        position_scale: float = 1.0,
-    ) -> None:
+    def __init__(self, context: EncodingContext, base: float = 10000.0) -> None:
         super().__init__(context)
         if context.head_width % 2:
             raise ValueError(
@@ -45,18 +32,7 @@ class Rotary(Encoding, kind="rotary"):
                 f"model.num_heads={context.num_heads} gives heads of odd width "
                 f"{context.head_width}; choose a model.num_heads that gives an even one"
             )
-        check_number("pe.fraction", fraction, 0.0, 1)
-        check_number("pe.p", p, 0.0, 1)
-        width = int(fraction * context.head_width) // 2 * 2
-        self.rotated = int(p * width / 2) * 2  # dimensions of a head
-        if not self.rotated:
-            raise ValueError(
-                f"pe.fraction={fraction} and pe.p={p} leave no pair of a head's "
-                f"{context.head_width} dimensions to turn; raise them, or choose pe=none"
-            )
-        self.angles = SinusoidDesign(
-            width, max_len=512, dropout=0.0, base=base, position_scale=position_scale
-        )
+        self.angles = SinusoidDesign(context.head_width, max_len=512, dropout=0.0, base=base)
 
     def rotate(
         self, q: Tensor, k: Tensor, query: Positions, key: Positions
@@ -65,16 +41,14 @@ class Rotary(Encoding, kind="rotary"):
 
     def turn(self, x: Tensor, positions: Positions) -> Tensor:
         """``x (B,H,S,Dh)`` rotated by its positions, in float32 or better."""
-        x, rest = x.tensor_split((self.rotated,), dim=-1)  # (B,H,S,W), (B,H,S,Dh-W)
         exact = torch.promote_types(x.dtype, torch.float32)
-        table = self.angles.table(positions.end)[positions.ids, : self.rotated]  # (b,h,S,W)
-        sine, cosine = table.to(exact).unflatten(-1, (-1, 2)).unbind(-1)  # (b,h,S,W/2) each
-        pairs = x.to(exact).unflatten(-1, (-1, 2))  # (B,H,S,W) -> (B,H,S,W/2,2)
-        rotated = self.rotate_pairs(pairs, sine, cosine).flatten(-2).to(x.dtype)  # (B,H,S,W)
-        return torch.cat((rotated, rest), dim=-1) if rest.size(-1) else rotated
+        table = self.angles.table(positions.end)[positions.ids]  # (b,h,S,Dh)
+        sine, cosine = table.to(exact).unflatten(-1, (-1, 2)).unbind(-1)  # (b,h,S,Dh/2) each
+        pairs = x.to(exact).unflatten(-1, (-1, 2))  # (B,H,S,Dh) -> (B,H,S,Dh/2,2)
+        return self.rotate_pairs(pairs, sine, cosine).flatten(-2).to(x.dtype)  # (B,H,S,Dh)
 
     def rotate_pairs(self, pairs: Tensor, sine: Tensor, cosine: Tensor) -> Tensor:
-        """Each pair ``(B,H,S,W/2,2)`` rotated by its angle, ``(b,h,S,W/2)``."""
+        """Each pair ``(B,H,S,Dh/2,2)`` rotated by its angle, ``(b,h,S,Dh/2)``."""
         even, odd = pairs.unbind(-1)
         return torch.stack((even * cosine - odd * sine, even * sine + odd * cosine), dim=-1)
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from wawa_transformer.common.limits import check_base, check_choice, check_number
+from wawa_transformer.common.limits import check_base, check_choice
 from wawa_transformer.positional.base import EncodingContext
 from wawa_transformer.positional.sinusoidal import PositionalEncoding
 
@@ -22,7 +22,7 @@ class SinusoidDesign(PositionalEncoding, kind="sinusoid_design"):
 
     Args:
         d_model, max_len, dropout: as in :class:`PositionalEncoding`.
-        base, spacing, order, position_scale: see :func:`frequencies`.
+        base, spacing, order: see :func:`frequencies`.
         layout: ``interleaved`` is the paper's (sines in even dimensions); ``concatenated`` puts all
             sines before all cosines, as the paper's own code did (tensor2tensor).
         band: ``fast`` keeps the lower half of the dimensions, ``slow`` the upper; the other half is
@@ -39,7 +39,6 @@ class SinusoidDesign(PositionalEncoding, kind="sinusoid_design"):
         order: str = "falling",
         layout: str = "interleaved",
         band: str = "all",
-        position_scale: float = 1.0,
         *,
         context: EncodingContext | None = None,
     ) -> None:
@@ -48,8 +47,7 @@ class SinusoidDesign(PositionalEncoding, kind="sinusoid_design"):
         check_choice("pe.order", order, ORDERS)
         check_choice("pe.layout", layout, LAYOUTS)
         check_choice("pe.band", band, BANDS)
-        check_number("pe.position_scale", position_scale, 1e-6, 1e6)
-        self.spectrum = (base, spacing, order, position_scale)
+        self.spectrum = (base, spacing, order)
         self.layout, self.band = layout, band
         super().__init__(d_model, max_len, dropout, context=context)
 
@@ -73,7 +71,6 @@ def frequencies(
     base: float = 10000.0,
     spacing: str = "geometric",
     order: str = "falling",
-    position_scale: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """The angular frequencies of the sines ``(ceil(D/2),)`` and cosines ``(floor(D/2),)``.
 
@@ -84,7 +81,6 @@ def frequencies(
     ``sinusoidal_positional_embedding.py``, with ``layout=concatenated``); ``divided`` is the
     mistake of harvardnlp/annotated-transformer#131, position over frequency: ``base^(+2i/D)``.
     ``order``: ``falling`` as in the paper, ``rising`` the other way round, or ``permuted``.
-    ``position_scale`` divides all positions.
     """
     # On the CPU in any case: a table on the meta device has no last value to read.
     pair = torch.arange((d_model + 1) // 2, dtype=torch.float64, device="cpu")  # i
@@ -106,4 +102,4 @@ def frequencies(
         shuffled = torch.randperm(len(pair), generator=random, device="cpu")
         sine, cosine = sine[shuffled], cosine[shuffled]
     # An odd width has one cosine fewer.
-    return sine / position_scale, cosine[: d_model // 2] / position_scale
+    return sine, cosine[: d_model // 2]
