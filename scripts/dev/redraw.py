@@ -1,17 +1,14 @@
 """Write again what the documentation shows in a browser:  python scripts/dev/redraw.py
 
-docs/explore.html, docs/playground.html with the models that it holds, and docs/images/; with the
-finished default study (make compare) docs/report.html, too. Needs Chromium.
+docs/explore.html, docs/playground.html with the models that it holds, and docs/images/, except
+tensorboard.png, which is a screenshot of `make tensorboard`; with the finished default study (make
+compare) docs/report.html, too. Needs Chromium.
 """
 
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -19,7 +16,6 @@ from urllib.parse import urlencode
 from evidence import BENCHMARKS
 from PIL import Image
 
-from wawa_transformer.lab.report import write_means
 from wawa_transformer.lesson.pictures import draw_all, write_explorer
 from wawa_transformer.lesson.playground import models, write_playground
 
@@ -29,7 +25,6 @@ from chromium import chromium  # noqa: E402
 
 DOCS = ROOT / "docs"
 IMAGES = DOCS / "images"
-PORT = 6106
 WIDTH, HEIGHT = 940, 450  # of the moving picture
 Frame = tuple[str, int, dict[str, Any]]  # a section, milliseconds, what the address asks for
 TYPED = "3 1 4 1 5"
@@ -111,33 +106,6 @@ def main() -> None:
             for picture in draw_all(Path(folder), lang):
                 if (images / picture.name).exists():
                     shutil.copy(picture, images)
-    with tempfile.TemporaryDirectory() as folder:
-        shoot_tensorboard(Path(folder))
-
-
-def shoot_tensorboard(folder: Path) -> None:
-    """TensorBoard's page of the default study, from its committed curves."""
-    study = folder / "results" / "default"
-    study.mkdir(parents=True)
-    shutil.copy(BENCHMARKS / "default" / "curves.csv", study)
-    write_means(study)
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", "results/default/means"]
-    server = subprocess.Popen(
-        [*command, "--port", str(PORT)], cwd=folder,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        for _ in range(60):
-            try:
-                urllib.request.urlopen(f"http://localhost:{PORT}")
-                break
-            except urllib.error.URLError:
-                time.sleep(1)
-        time.sleep(5)  # until it has read the runs
-        url = f"http://localhost:{PORT}/#custom_scalars"
-        shoot(url, IMAGES / "tensorboard.png", "1300,650")
-    finally:
-        server.terminate()
 
 
 if __name__ == "__main__":
