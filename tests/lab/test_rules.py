@@ -16,10 +16,9 @@ from omegaconf import OmegaConf
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.text import build_task
-from wawa_transformer.lab.analysis import _glance
 from wawa_transformer.lab.conditions import CONDITIONS, Measured, ahead, judge
 from wawa_transformer.lab.results import over_splits
-from wawa_transformer.lab.rules import Case, Misfit, Rule, build, headline
+from wawa_transformer.lab.rules import Misfit, Rule, build, headline
 from wawa_transformer.lab.study import rule_of as rule_of_study
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.schema import StudyConfig
@@ -214,10 +213,7 @@ def test_refuted_comes_first_and_support_needs_every_condition() -> None:
     less = exact(a=about(0.7), b=LOW)
     [outcome] = rule.decide({"t": less, "u": less})
     assert outcome.verdict == "unclear"
-    assert outcome.reasons == [
-        "not met: {is: at_least, encodings: [a], value: 0.8} (t: exact match 0.700 ± 0.020; "
-        "u: exact match 0.700 ± 0.020)"
-    ]
+    assert outcome.reasons[0].startswith("not met: {is: at_least, encodings: [a], value: 0.8} (t:")
     assert verdicts(rule, t=good) == ["unclear"], "a task without a run supports nothing"
 
 
@@ -257,79 +253,54 @@ def test_intervals_are_corrected_for_the_pairs_that_the_rule_compares() -> None:
 
 
 def test_each_judges_tasks_pairs_and_encodings_by_themselves() -> None:
-    rule = rule_of(
-        [{"is": "better", "floor": 0.0}],
-        [{"is": "worse"}],
-        pairs=[["a", "c"], ["b", "c"]],
-        each=["task", "pair"],
-    )
+    conditions = [{"is": "better", "floor": 0.0}], [{"is": "worse"}]
+    rule = rule_of(*conditions, pairs=[["a", "c"], ["b", "c"]], each=["task", "pair"])
     outcomes = rule.decide({"t": exact(a=HIGH, b=LOW, c=LOW), "u": exact(a=LOW, b=HIGH, c=HIGH)})
     assert [(o.case.label, o.verdict) for o in outcomes] == [
         ("a on t", "supported"), ("b on t", "unclear"), ("a on u", "refuted"), ("b on u", "unclear")
     ]  # fmt: skip
-    assert headline(rule, outcomes) == (
-        "Supported for a on t; refuted for a on u; unclear for b on t, for b on u: It helps."
-    )
-    assert headline(rule, outcomes, missing=2).startswith(
-        "Not final, since 2 runs are missing; supported for a on t;"
-    )
-    twice = rule_of(
-        [{"is": "better", "floor": 0.0}],
-        [{"is": "worse"}],
-        pairs=[["a", "b"], ["a", "c"]],
-        each=["pair"],
-    )
+    said = "upported for a on t; refuted for a on u; unclear for b on t, for b on u: It helps."
+    assert headline(rule, outcomes) == f"S{said}"
+    missing = headline(rule, outcomes, missing=2)
+    assert missing == f"Not final, since 2 runs are missing; s{said}"
+    twice = rule_of(*conditions, pairs=[["a", "b"], ["a", "c"]], each=["pair"])
     assert [case.label for case in twice.cases()] == ["a − b", "a − c"]
-    encodings = rule_of(
-        [{"is": "at_least", "value": 0.8}], [{"is": "at_least", "value": 0.8, "most": 0}],
-        each=["encoding"],
-    )  # fmt: skip
+    at_least = {"is": "at_least", "value": 0.8}
+    encodings = rule_of([at_least], [at_least | {"most": 0}], each=["encoding"])
     found = encodings.decide(dict.fromkeys("tu", exact(a=HIGH, b=LOW, c=about(0.8))))
-    assert [o.verdict for o in found] == ["supported", "refuted", "supported"]
     assert headline(encodings, found) == "Supported for a, c; refuted for b: It helps."
-    assert rule_of().cases() == [Case(["t", "u"], [], ["a", "b", "c"])]
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "sentence", "misfit"),
     [
-        ({"supported": []}, "study.rule.supported is empty; a claim needs what would make it"),
-        ({"measures": {}}, "study.rule.measures is empty; name what is compared, of exact_match"),
-        ({"each": ["pair"]}, "study.rule is of every pair, and each of its conditions"),
-        ({"against": "c"}, "study.rule is of every pair, and each of its conditions"),
-        ({"against": "c", "pairs": [["a", "b"]]}, "and study.pairs both say what is compared"),
-        ({"supported": [BETTER | {"leest": 1}]}, "supported[0].leest does not exist (did you mean"),
-        ({"supported": [better("ab", "ba")]}, "names one pair twice"),
-        ({"supported": [{"is": "past_training"}]}, "asks for reach; name it in study.rule.meas"),
+        ({"supported": []}, "study.rule.supported is empty; a claim needs what would", False),
+        ({"measures": {}}, "study.rule.measures is empty; name what is compared", False),
+        ({"each": ["pair"]}, "study.rule is of every pair, and each of its conditions", False),
+        ({"against": "c", "pairs": [["a", "b"]]}, "both say what is compared", False),
+        ({"supported": [BETTER | {"leest": 1}]}, "[0].leest does not exist (did you mean", False),
+        ({"supported": [better("ab", "ba")]}, "names one pair twice", False),
+        ({"supported": [{"is": "past_training"}]}, "asks for reach; name it in", False),
         (
             {"supported": [{"is": "alike", "pairs": [["a", "b"]]}], "measures": {"exact_match": 0}},
             "asks for differences smaller than what matters",
+            False,
         ),
-        ({"each": ["task"], "supported": [BETTER | {"tasks": ["t"]}]}, "it names its tasks where"),
+        ({"each": ["task"], "supported": [BETTER | {"tasks": ["t"]}]}, "names its tasks", False),
+        ({"supported": [better("ax")]}, "asks for x, which is not trained", True),
+        ({"supported": [{"is": "better"}]}, "compares pairs, and there are none", True),
+        ({"supported": [BETTER | {"least": 3}]}, "is asked 2 times, so that least=3", True),
+        ({"supported": [{"is": "at_least", "value": 1, "seeds": 9}]}, "seeds=9, and study.", True),
+        ({"seeds": 1}, "study.seeds names fewer than two", True),
     ],
 )
-def test_a_rule_that_cannot_be_decided_is_refused(change: dict[str, Any], sentence: str) -> None:
+def test_a_rule_that_cannot_be_decided_is_refused(
+    change: dict[str, Any], sentence: str, misfit: bool
+) -> None:
+    """Or does not fit its grid, which another grid would."""
     with pytest.raises(UserError) as refused:
         rule_of(**change)
-    assert sentence in str(refused.value) and not isinstance(refused.value, Misfit)
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"supported": [better("ax")]}, "asks for x, which is not trained"),
-        ({"supported": [{"is": "better"}]}, "compares pairs, and there are none"),
-        ({"supported": [BETTER | {"least": 3}]}, "is asked 2 times, so that least=3 and most=None"),
-        ({"supported": [{"is": "at_least", "value": 1, "seeds": 9}]}, "seeds=9, and study.seeds"),
-        ({"seeds": 1}, "study.seeds names fewer than two"),
-    ],
-)
-def test_a_rule_that_does_not_fit_its_grid_is_a_misfit(
-    change: dict[str, Any], sentence: str
-) -> None:
-    with pytest.raises(Misfit) as refused:
-        rule_of(**change)
-    assert sentence in str(refused.value)
+    assert sentence in str(refused.value) and isinstance(refused.value, Misfit) == misfit
 
 
 def test_praise_needs_a_floor() -> None:
@@ -337,10 +308,8 @@ def test_praise_needs_a_floor() -> None:
     pair = {"pairs": [["a", "b"]]}
     praise, floor = {"is": "better", **pair}, {"is": "at_least", "value": 0.95}
     sentences = {"refuted": [{"is": "behind", **pair}], "measures": {}}
-    both = {"measures": {"exact_match": 0.01, "reach": 1.0}}
     for supported, more in (
-        ([praise], {}),
-        ([praise], both),
+        ([praise], {"measures": {"exact_match": 0.01, "reach": 1.0}}),
         ([praise, floor | {"encodings": ["b"]}], {}),
         ([{"is": "ahead", **pair}], sentences),
     ):
@@ -348,7 +317,6 @@ def test_praise_needs_a_floor() -> None:
             rule_of(supported, **more)
     for supported, more in (
         ([praise, floor | {"encodings": ["a"]}], {}),
-        ([praise, floor], {}),
         ([praise], {"measures": {"beyond": 0.01}}),  # read where the trained are learned
         ([{"is": "ahead", "floor": 30, **pair}], sentences),
         ([{"is": "differs", **pair}], {}),  # no praise
@@ -361,34 +329,37 @@ def test_praise_needs_a_floor() -> None:
         assert ("below the floor 0.95" in outcome.reasons[0]) == (verdict == "unclear")
 
 
-def test_a_task_has_what_is_asked_of_it() -> None:
+@pytest.mark.parametrize(
+    ("condition", "lacking", "settings"),
+    [
+        ({"is": "above_ceiling", "encodings": ["a"]}, "a ceiling without positions on sort", {}),
+        ({"is": "past_training", "encodings": ["a"]}, "reach on short", {"measures": {"reach": 1}}),
+        ({"is": "ahead", "floor": 0.0, "pairs": [["a", "b"]]}, "translations on", {}),
+        (BETTER, "BLEU on", {"measures": {"bleu": 0}}),
+        (BETTER, "exact match at unseen lengths", {"measures": {"beyond": 0}}),
+    ],
+)
+def test_a_task_has_what_is_asked_of_it(
+    condition: dict[str, Any], lacking: str, settings: dict[str, Any]
+) -> None:
     """A ceiling, longer tests, translations; where the condition names tasks, of these alone."""
-    tasks = {name: build_task(configure(f"task={name}")) for name in ("letters", "sort", "nth")}
-    tasks["short"] = build_task(configure("task=letters", "task.test_max_length=10"))
-    tasks["text"] = build_task(configure("task=multi30k"))
-    ceiling = {"is": "above_ceiling", "encodings": ["a"]}
-    past = {"is": "past_training", "encodings": ["a"]}
-    ahead = {"is": "ahead", "floor": 0.0, "pairs": [["a", "b"]]}
+    tasks = {
+        "letters": build_task(configure("task=letters")),
+        "short": build_task(configure("task=letters", "task.test_max_length=10")),
+        "sort": build_task(configure("task=sort")),
+        "text": build_task(configure("task=multi30k")),
+    }
 
-    def check(condition: dict[str, Any], name: str, **rule: Any) -> None:
-        given = {"supported": [condition], "refuted": [condition | {"most": 0}]} | rule
-        study = {"claim": "It.", **given}
-        made = OmegaConf.merge(OmegaConf.structured(StudyConfig), {"rule": study})
-        Rule.of(made, list("ab"), [name, "sort"], 2).check_tasks(tasks)  # type: ignore[arg-type]
+    def check(condition: dict[str, Any], *names: str) -> None:
+        given = {"supported": [condition], "refuted": [condition | {"most": 0}]} | settings
+        study = {"rule": {"claim": "It.", **given}}
+        made = OmegaConf.merge(OmegaConf.structured(StudyConfig), study)
+        Rule.of(made, list("ab"), list(names), 2).check_tasks(tasks)  # type: ignore[arg-type]
 
-    one = {"tasks": ["letters"]}
-    check(ceiling | one, "letters")
-    check(past, "letters", measures={"reach": 1})
-    check(ahead | {"tasks": ["text"]}, "text")
-    for condition, name, lacking, rule in (
-        (ceiling, "letters", "a ceiling without positions on sort", {}),
-        (past, "short", "reach on short", {"measures": {"reach": 1}}),
-        (ahead, "letters", "translations on letters", {}),
-        (BETTER, "letters", "BLEU on letters", {"measures": {"bleu": 0}}),
-        (BETTER, "short", "exact match at unseen lengths", {"measures": {"beyond": 0}}),
-    ):
-        with pytest.raises(Misfit, match=f"asks for {lacking}.*, which has none"):
-            check(condition, name, **rule)
+    with pytest.raises(Misfit, match=f"asks for {lacking}.*, which has none"):
+        check(condition, "short", "sort")
+    has = "text" if condition["is"] == "ahead" or "bleu" in str(settings) else "letters"
+    check(condition | {"tasks": [has]}, has, "sort")
 
 
 STUDIES = sorted(path.stem for path in (CONFIG_DIR / "study").glob("*.yaml"))
@@ -441,19 +412,15 @@ def test_judge_says_why_a_measure_is_not_read() -> None:
 
 
 def test_what_no_condition_shows_by_itself() -> None:
-    """A pair named in both orders is one; p is corrected; means decide what is read and best."""
+    """A pair named in both orders is one; p is corrected; what is not read is not alike."""
     both_orders = rule_of([better("ab")], [{"is": "worse", "pairs": [["b", "a"]]}])
     assert both_orders.comparisons == 1
     found = [(1.0, 0.03), (0.5, 0.03)]
     assert ahead(found, of=1) is True and ahead(found, of=2) is False
-    task = Measured(
-        {"exact_match": {"a": {0: 0.94, 1: 0.97}, "b": {0: 0.90, 1: 0.99}},
-         "nll": {"a": about(0.2), "b": about(0.1)}}
-    )  # fmt: skip
-    assert task.read("reach", "a") and not task.read("reach", "b")
-    assert _glance(task, "nll", "ab")["best"] == ["b"]
-    near = {pe: about(0.5, 0.001) for pe in "ab"}
-    near["b"] = mirrored(0.501, 0.001)
+    values = {"a": {0: 0.94, 1: 0.97}, "b": {0: 0.90, 1: 0.99}}
+    task = Measured({"exact_match": values})
+    assert task.read("reach", "a") and not task.read("reach", "b"), "the mean decides"
+    near = {"a": about(0.5, 0.001), "b": mirrored(0.501, 0.001)}
     alike = build({"is": "alike", "pairs": [["a", "b"]]}, "key")
     measures = {"exact_match": 0.01, "reach": 1000.0}
     unread = Measured({"exact_match": near, "reach": {"a": about(9), "b": mirrored(9)}})
