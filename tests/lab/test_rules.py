@@ -280,6 +280,7 @@ def test_each_judges_tasks_pairs_and_encodings_by_themselves() -> None:
         ({"against": "c", "pairs": [["a", "b"]]}, "both say what is compared", False),
         ({"supported": [BETTER | {"leest": 1}]}, "[0].leest does not exist (did you mean", False),
         ({"supported": [better("ab", "ba")]}, "names one pair twice", False),
+        ({"supported": [better("aa")]}, "holds a pair that is not two encodings", False),
         ({"supported": [{"is": "past_training"}]}, "asks for reach; name it in", False),
         (
             {"supported": [{"is": "alike", "pairs": [["a", "b"]]}], "measures": {"exact_match": 0}},
