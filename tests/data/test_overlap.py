@@ -17,7 +17,6 @@ from wawa_transformer.data.load import Examples, tokenize_split
 from wawa_transformer.data.tasks import TASKS, Task
 from wawa_transformer.train import evaluation
 from wawa_transformer.train.evaluation import METRICS
-from wawa_transformer.train.trainer import train
 
 SMALL = dict(train_size=400, validation_size=1, test_per_length=40, test_max_length=6, max_length=4)
 Lists = tuple[tuple[str, ...], ...]
@@ -125,16 +124,3 @@ def test_the_ceiling_on_new_sources_is_the_best_of_all_answers(
         ceiling = TASKS[kind](symbols=symbols).ceiling(length, texts)
         assert ceiling == (pytest.approx(best / len(new)) if new else None)
     assert TASKS["sort"](symbols=symbols).ceiling(length, texts) == 1.0
-
-
-def test_a_run_says_how_it_does_on_what_it_was_not_trained_on(tiny) -> None:
-    """In its result; examples that were seen and those that were not are all there are."""
-    result = train(tiny("task=reverse"))
-    for part in [result["test"], *result["by_length"]]:
-        new = part["new"]["examples"]
-        assert 0 <= new <= part["examples"]
-    short, long = result["by_length"][0], result["by_length"][-1]
-    assert short["new"] == {"examples": 0, "ceiling": None} | dict.fromkeys(m.name for m in METRICS)
-    assert long["new"]["examples"] == long["examples"] and long["length"] == 6
-    for metric in METRICS:
-        assert long["new"][metric.name] == long[metric.name]

@@ -8,14 +8,10 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from core.helpers import HEADS, D, padded_ids, perturbed, small_model
+from core.helpers import HEADS, padded_ids, small_model
 
 from wawa_transformer.fast import accelerate, attention, positional
-from wawa_transformer.fast.attention import query_chunks, sdpa
-from wawa_transformer.model.attention import AttentionPosition
-from wawa_transformer.model.masks import causal_mask
-from wawa_transformer.positional import build_encoding
-from wawa_transformer.positional.base import Encoding, EncodingContext, consecutive
+from wawa_transformer.fast.attention import sdpa
 
 
 @pytest.fixture
@@ -24,12 +20,6 @@ def chunked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "MAX_SCORES", 1)
     monkeypatch.setattr(attention, "MIN_ROWS", 2)
     monkeypatch.setattr(positional, "MANY_PAIRS", 1)
-
-
-def encoding_of(kind: str, role: str = "encoder") -> Encoding:
-    encoding = perturbed(build_encoding(kind, EncodingContext(D, HEADS, role=role)).double())
-    accelerate(encoding)
-    return encoding
 
 
 @pytest.mark.parametrize("shape", [(), (6,), (6, 1), (6, 6), (HEADS, 6, 6), (2, 1, 1, 6)])
@@ -43,19 +33,6 @@ def test_a_mask_of_any_shape_is_divided_right(
     expected = model.encode(src, mask)
     accelerate(model)
     torch.testing.assert_close(model.encode(src, mask), expected, rtol=0, atol=1e-12)
-
-
-def test_chunks_are_divided_once_for_all_layers() -> None:
-    """And anew for another mask."""
-    at, mask = consecutive(6), causal_mask(6)
-    position = AttentionPosition(encoding_of("alibi"), at, at)
-    chunks = query_chunks(position, mask, 2)
-    assert query_chunks(position, mask, 2) is chunks
-    assert query_chunks(position, mask.clone(), 2) is not chunks
-    empty = mask.clone()
-    empty[3] = False
-    found = query_chunks(position, empty, 2)
-    assert [chunk.has_empty_row for chunk in found] == [False, True, False]
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -16,9 +16,6 @@ import pytest
 from conftest import SCRIPTS, TINY, configure, run_script, warm_python
 
 from wawa_transformer.common.files import LOCK, lock_holder
-from wawa_transformer.common.schema import UserError
-from wawa_transformer.lab.results import check_comparable
-from wawa_transformer.lab.study import with_seeds
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import STATUS
 from wawa_transformer.train.trainer import train
@@ -134,13 +131,6 @@ def test_a_killed_worker_is_named_and_its_run_tried_once_more(tmp_path: Path) ->
         assert disturbed and disturbed["by_length"] == undisturbed["by_length"]
 
 
-def test_a_study_draws_its_first_seed_or_nothing() -> None:
-    """The first that is named, whichever that is."""
-    for pictures, drawn in ((True, {2}), (False, set())):
-        jobs = with_seeds([2, 0, 1], [configure(f"pictures={pictures}")])
-        assert {job.seed for job in jobs.values() if job.pictures} == drawn
-
-
 def test_what_workers_share_touches_no_gpu() -> None:
     """CUDA that was begun before a fork can be used by neither side: every run would fail."""
     watch = (
@@ -203,18 +193,3 @@ def test_runs_that_would_be_taken_for_each_other_are_refused_before_training(
     status, said = call_script("compare.py", *arguments)
     assert status == 1 and sentence in said
     assert not folder.exists() and not (tmp_path / "one").exists()
-
-
-def test_runs_that_differ_in_more_than_what_is_compared_make_no_report(tmp_path: Path) -> None:
-    """The learning rate of one run is another; the sentence names key, values and folders."""
-
-    def result(pe: str, lr: float, task: str = "copy", length: int = 10) -> dict[str, Any]:
-        configuration = {"trainer": {"lr": lr}, "task": {"max_length": length}, "pe": {"kind": pe}}
-        run = Run(task, pe, 0, tmp_path / pe)
-        return {"task": task, "pe": pe, "run": run, "configuration": configuration}
-
-    check_comparable([result("a", 0.1), result("b", 0.1), result("a", 0.1, "sort", 20)])
-    with pytest.raises(UserError, match=r"differ in trainer.lr, 0.1 in .*/a and 0.2 in .*/b"):
-        check_comparable([result("a", 0.1), result("b", 0.2)])
-    with pytest.raises(UserError, match="differ in task.max_length"):
-        check_comparable([result("a", 0.1), result("b", 0.1, length=11)])

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from conftest import TINY, configure
+from conftest import configure
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
@@ -30,7 +29,6 @@ from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.positional.base import ENCODINGS, EncodingContext
 from wawa_transformer.run.cli import check_groups, explain, fields, validate
 from wawa_transformer.run.schema import Config
-from wawa_transformer.train.trainer import train
 
 # As they are typed. Hydra reads some as null, truth, number, list, dictionary or interpolation.
 STRANGE = [
@@ -41,7 +39,6 @@ STRANGE = [
     "${", "???", "[]", "[1,2]", "[null]", "[[]]", "[a,a]", "{}", "{a:1}", "{a:{b:[]}}",
     "a=b", "a,b",
 ]  # fmt: skip
-SMALL = [*TINY, "trainer.steps=2", "trainer.warmup=0", "trainer.eval_every=1"]
 SECONDS = 6.0  # of this process alone, for one configuration
 
 
@@ -163,63 +160,22 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert list(folder.iterdir()) == []
 
 
-def is_small(config: DictConfig) -> bool:
-    """Whether no number in it makes much work; a threshold for the test's time, not a limit."""
-    model, trainer = config.model, config.trainer
-    sizes = [(config.task, 2**9), (config.pe, 2**13)]
-    return (
-        model.d_model <= 64
-        and model.num_layers <= 2
-        and model.d_ff <= 256
-        and trainer.steps * trainer.grad_accum_steps <= 4
-        and trainer.batch_tokens <= 2**12
-        and trainer.device == "cpu"
-        and not trainer.compile
-        and trainer.threads == 1
-        and config.task.kind not in ("scan", "text")
-        and all(n <= most for part, most in sizes for n in part.values() if isinstance(n, int))
-    )
-
-
-def reduced(config: DictConfig, drawn: list[str], folder: Path) -> DictConfig:
-    """The same with everything small that was not drawn, to train for two steps in ``folder``."""
-    config = config.copy()
-    given = {override.partition("=")[0].lstrip("+") for override in drawn}
-    for override in SMALL:
-        key, value = override.split("=")
-        if key not in given and OmegaConf.select(config, key) is not None:
-            OmegaConf.update(config, key, yaml.safe_load(value))
-    config.output_dir, config.run_dir = str(folder), None
-    return config
-
-
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_configuration_is_accepted_or_answered_by_one_sentence(
-    name: str, nowhere: Path, tmp_path: Path
+    name: str, nowhere: Path
 ) -> None:
-    """Sixty of each kind: no other exception, no hang, nothing written; what is accepted trains.
-
-    Two steps, and where it is refused later than here, then by one sentence as well.
-    """
+    """Sixty of each kind: no other exception, no hang, nothing written."""
     compose([])  # what the first one takes is torch's and Hydra's own beginning
-    trained = 0
+    accepted = 0
 
     @fuzz(60)
     @given(overrides(name))
     def holds(drawn: list[str]) -> None:
-        nonlocal trained
+        nonlocal accepted
         with at_once():
             config, sentence = compose(drawn)
-        if config is None:
-            assert is_a_sentence(sentence), sentence
-        elif trained < 4 and is_small(config := reduced(config, drawn, tmp_path / str(trained))):
-            trained += 1
-            try:
-                validate(config)
-                with at_once(10):
-                    train(config)
-            except UserError as error:
-                assert is_a_sentence(str(error)), error
+        accepted += config is not None
+        assert config is not None or is_a_sentence(sentence), sentence
 
     holds()
-    assert trained
+    assert accepted
