@@ -94,7 +94,7 @@ def test_whether_an_order_depends_on_the_rate() -> None:
     (task,) = rates_summary(rows(*a, *b), [("a", "b")])
     [said] = task["orders"]
     assert said == in_words("a", "b", [1, -1])
-    assert "a is better at 1 of 2 points, and b at 1" in said
+    assert "a is better than b at 1 of 2 points, and worse at 1." in said
     assert task["chosen"] == {"a": Point(0.1, 5), "b": Point(0.2, 5)}
     assert task["at_edge"] == ["a", "b"]  # of two rates each is one
     noisy = rows(("a", 0.1, 7, 1.0), ("a", 0.1, 8, 4.0), ("b", 0.1, 7, 2.0), ("b", 0.1, 8, 2.0))

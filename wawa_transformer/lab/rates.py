@@ -75,28 +75,17 @@ def order(a: str, b: str, rows: Rows, metric: str, sign: int) -> int:
 
 
 def in_words(a: str, b: str, orders: Sequence[int]) -> str:
-    """Whether the order of two encodings depends on the rate that they share, in a sentence."""
+    """At how many rates that both share each of two encodings is better, in a sentence."""
     a, b = encoding_name(a), encoding_name(b)
     first, second, of = orders.count(1), orders.count(-1), len(orders)
-    if first and second:
-        return say(
-            f"{a} is better at {first} of {of} points, and {b} at {second}: their order "
-            f"depends on the learning rate.",
-            f"{a} 与 {b} 谁更好，取决于学习率：{of} 组学习率和预热中，{first} 组 {a} 更好，"
-            f"{second} 组 {b} 更好。",
-        )
     if not first and not second:
         return say(
             f"We saw no difference between {a} and {b} at any of {of} points.",
             f"试过的 {of} 组学习率和预热，都看不出 {a} 与 {b} 的差别。",
         )
-    better, worse, count = (a, b, first) if first else (b, a, second)
-    if count == of:
-        return say(
-            f"{better} is better than {worse} at each of {of} points.",
-            f"试过的 {of} 组学习率和预热，每一组都是 {better} 比 {worse} 好。",
-        )
+    if second > first:
+        a, b, first, second = b, a, second, first
     return say(
-        f"{better} is better than {worse} at {count} of {of} points, and never worse.",
-        f"{of} 组学习率和预热中，{count} 组 {better} 比 {worse} 好，其余看不出差别。",
+        f"{a} is better than {b} at {first} of {of} points, and worse at {second or 'none'}.",
+        f"{of} 组学习率和预热中，{a} 比 {b} 好的有 {first} 组，比 {b} 差的有 {second} 组。",
     )
