@@ -156,8 +156,7 @@ def main(config: DictConfig) -> None:
         if translates:
             references = translation.one_line_each(test.text["target"][:])
             found = translation.translate(model, tokenizer, test, method)
-            rows = translation.bleu_by_length(found, references, test.length)
-            bleu = {row["length"]: row["bleu"] for row in rows}
+            bleu = translation.bleu_by_length(found, references, test.length)
         Console().print(table_of(task, result, bleu))
         if not translates:
             continue

@@ -652,8 +652,8 @@ def test_the_outcome_of_the_rule_is_the_first_sentence_of_the_report(
 # ---------------------------------------------------------------------------------- at a glance
 
 
-def test_the_first_table_marks_the_best_and_the_sentence_names_it(study: Study, page: str) -> None:
-    """By the means of results.csv; no task without a shown difference is led by anyone."""
+def test_the_first_table_marks_the_best(study: Study, page: str) -> None:
+    """By the means of results.csv."""
     table = pd.read_csv(study[0] / "results.csv")
     seen = table[table["trained"]].groupby(["task", "pe", "seed"])["exact_match"].mean()
     means = seen.groupby(["task", "pe"]).mean()

@@ -147,18 +147,16 @@ def all_scores(hypotheses: list[str], references: list[str]) -> list[dict[str, A
 
 def bleu_by_length(
     hypotheses: list[str], references: list[str], lengths: Sequence[int]
-) -> list[dict[str, Any]]:
-    """Compute BLEU for the sentences of each length, shortest first."""
+) -> dict[int, float]:
+    """Compute BLEU for the sentences of each length."""
     from sacrebleu.metrics import BLEU
 
-    column = np.asarray(lengths)
-    rows = []
+    column, scores = np.asarray(lengths), {}
     for length in np.unique(column):
         these = np.flatnonzero(column == length)
         part = [[lines[i] for i in these] for lines in (hypotheses, references)]
-        score = BLEU().corpus_score(part[0], [part[1]]).score
-        rows.append({"length": int(length), "examples": len(these), "bleu": score})
-    return rows
+        scores[int(length)] = BLEU().corpus_score(part[0], [part[1]]).score
+    return scores
 
 
 def paired_test(

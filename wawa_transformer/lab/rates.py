@@ -86,6 +86,6 @@ def in_words(a: str, b: str, orders: Sequence[int]) -> str:
     if second > first:
         a, b, first, second = b, a, second, first
     return say(
-        f"{a} is better than {b} at {first} of {of} points, and worse at {second or 'none'}.",
+        f"{a} is better than {b} at {first} of {of} points, and worse at {second}.",
         f"{of} 组学习率和预热中，{a} 比 {b} 好的有 {first} 组，比 {b} 差的有 {second} 组。",
     )
