@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import graphlib
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -159,10 +158,3 @@ def test_what_must_be_read_is_short() -> None:
     """The nine files have a thousand lines at most."""
     lines = {name: len((PACKAGE / name).read_text("utf-8").splitlines()) for name in MUST_READ}
     assert sum(lines.values()) <= 1000, lines
-
-
-@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
-def test_the_readme_lists_the_rooms(page: str) -> None:
-    """A line for each."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    assert {*MAY_IMPORT} <= {*re.findall(r"^[ │├└─]*(\w+)/ ", text, flags=re.M)}

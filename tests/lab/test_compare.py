@@ -44,16 +44,12 @@ def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
     tags = events.Tags()
     measured = {f"exact_match/{split}" for split in ("train", "validation", "test")}
     assert {"loss/train", *measured} <= set(tags["scalars"])
-    about = [events.SummaryMetadata(tag).summary_description for tag in tags["scalars"]]
-    assert all(about) and "NLL (nats per token)" in about
     row = events.PluginTagToContent("hparams")
     assert "_hparams_/experiment" not in row, "TensorBoard would take its columns for every run"
     settings = parse_session_start_info_plugin_data(row["_hparams_/session_start_info"]).hparams
     assert settings["trainer.lr"].number_value == 2e-3 and settings["pe.max_len"].number_value
-    assert settings["Encoding"].string_value == "learned"
     pictures = ("attention_cross", "attention_decoder", "attention_encoder")
     assert sorted(tags["images"]) == [f"view/{name}" for name in pictures]
-    assert max(tags["scalars"]) < min(tags["images"]), "curves come first"
     assert any("samples" in tag for tag in tags["tensors"])
     (later,) = root.glob("letters/learned/seed1*")
     tags = EventAccumulator(str(later)).Reload().Tags()

@@ -112,25 +112,6 @@ def test_ctrl_c_before_the_first_run_is_one_sentence(tmp_path: Path) -> None:
     assert study.returncode == STATUS
 
 
-def test_a_killed_worker_is_named_and_its_run_tried_once_more(tmp_path: Path) -> None:
-    """The others go on; the second try ends; the numbers are those of an undisturbed study."""
-    arguments = ["trainer.steps=300", "trainer.eval_every=50", "study.seeds=[0]"]
-    study = start(*arguments, f"output_dir={tmp_path}/killed")
-    folder = tmp_path / "killed" / "default"
-    wait_until(lambda: len(list(folder.glob("*/*/*/checkpoints/last.pt"))) > 0, study)
-    victim, process = next(iter(workers_in(folder).items()))
-    os.kill(process, signal.SIGKILL)
-    out, err = study.communicate(timeout=200)
-    assert study.returncode == 0, err
-    run = Run.at(victim)
-    assert f"{run}: its process was killed by SIGKILL; it is tried once more" in out
-    for pe in ("none", "alibi"):
-        overrides = [*TINY, *arguments, f"pe={pe}"]
-        undisturbed = train(configure(*overrides, f"output_dir={tmp_path}/calm"))
-        disturbed = Run.of(configure(*overrides, f"output_dir={tmp_path}/killed")).result()
-        assert disturbed and disturbed["by_length"] == undisturbed["by_length"]
-
-
 def test_what_workers_share_touches_no_gpu() -> None:
     """CUDA that was begun before a fork can be used by neither side: every run would fail."""
     watch = (
@@ -148,27 +129,34 @@ def test_what_workers_share_touches_no_gpu() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_run_whose_process_dies_twice_is_reported(tmp_path: Path) -> None:
-    """Planted: the run kills its own process when it starts; the other one is in the report."""
+def test_a_run_whose_process_is_killed_is_tried_once_more_and_then_reported(tmp_path: Path) -> None:
+    """Planted: one kills its own process each time that it starts, and one the first time."""
     plant = tmp_path / "planted.py"
     plant.write_text(
-        "import os, runpy, signal\n"
+        "import os, pathlib, runpy, signal\n"
         "import wawa_transformer.train.trainer as training\n"
         "real = training.train\n"
         "def train(config, patience=0.0):\n"
-        "    if config.pe.name == 'alibi': os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    died = pathlib.Path(config.output_dir, config.pe.name)\n"
+        "    if config.pe.name == 'alibi' or not died.exists():\n"
+        "        died.touch()\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "    return real(config, patience)\n"
         "training.train = train\n"
         f"runpy.run_path({UNDRAWN!r}, run_name='__main__')\n"
     )
     command = [*warm_python(), str(plant), "compare.py", *TINY, *GRID, "study.seeds=[0]"]
     done = subprocess.run(
-        [*command, f"output_dir={tmp_path}/o"], capture_output=True, text=True,
+        [*command, f"output_dir={tmp_path}"], capture_output=True, text=True,
         env={**os.environ, "PYTHONPATH": str(SCRIPTS.parent)},
     )  # fmt: skip
     assert done.returncode == 1
     assert "failed: letters alibi seed 0: its process was killed by SIGKILL, 2 times" in done.stderr
-    report = (tmp_path / "o" / "default" / "report.md").read_text()
+    run = Run.of(configure(*TINY, "pe=none", f"output_dir={tmp_path}"))
+    assert f"{run}: its process was killed by SIGKILL; it is tried once more" in done.stdout
+    calm = train(configure(*TINY, "pe=none", f"output_dir={tmp_path}/calm"))
+    assert (run.result() or {})["by_length"] == calm["by_length"]
+    report = (tmp_path / "default" / "report.md").read_text()
     assert "1 of 2 runs are not in the numbers on this page" in report
     assert "- letters, alibi, seed 0: failed" in report
 

@@ -87,37 +87,3 @@ def test_the_page_computes_what_the_module_computes(
         assert f"Query {p + k}, key {p}: rotary leaves {left:.4f}" in inside
         alibi = f"ALiBi adds {-alibi_slopes(8)[0] * k:.1f}"
         assert f"{alibi}, T5 adds the number of bucket {bucket}." in inside
-
-
-MOVE = """
-<script>
-const look = id => [...document.querySelectorAll(`#${id} polyline, #${id} image`)]
-  .map(trace => trace.getAttribute("points") || trace.getAttribute("href")).join();
-const plots = ["table", "curves", "similarity", "rotation", "scores"];
-addEventListener("load", () => setTimeout(() => {
-  const before = plots.map(look), base = document.getElementById("base");
-  base.focus();
-  base.value = 2;
-  base.dispatchEvent(new Event("input"));
-  document.getElementById("lang").click();
-  setTimeout(() => {
-    const moved = plots.filter((id, i) => look(id) && look(id) !== before[i]);
-    document.body.dataset.moved = moved.join(" ");
-    document.body.dataset.wide = document.documentElement.scrollWidth > innerWidth;
-  }, 500);
-}, 500));
-</script>
-"""
-
-
-def test_a_slider_moves_the_plots_and_the_button_changes_the_language(
-    explorer: Path, browser, tmp_path: Path
-) -> None:
-    """All pictures follow the base; nothing is wider than a phone's screen."""
-    copy = tmp_path / "copy.html"
-    copy.write_text(explorer.read_text(encoding="utf-8") + MOVE, encoding="utf-8")
-    page = browser(copy.as_uri() + "#lang=en", "500,900")
-    assert 'data-moved="table curves similarity rotation scores"' in page
-    assert 'data-wide="false"' in page
-    assert 'lang="zh"' in page and "亲手试试正弦位置编码" in page
-    assert 'id="base-value">100<' in page

@@ -192,10 +192,8 @@ def test_each_example_is_scored_by_one_process(tiny, monkeypatch: pytest.MonkeyP
         assert all(part[name].sum() < values.sum() or not values.sum() for part in parts)
 
 
-def test_each_process_draws_masks_of_its_own_and_finds_them_again(
-    tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the second of two has drawn is kept beside what the first has, and handed back."""
+def test_each_process_draws_masks_of_its_own(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a run of two is continued by two: another number would draw others."""
     config = tiny("trainer.steps=9", "model.dropout=0.1")
     run = Run.of(config)
     run.directory.mkdir(parents=True)
@@ -205,21 +203,13 @@ def test_each_process_draws_masks_of_its_own_and_finds_them_again(
         monkeypatch.setattr(distributed, "world_size", lambda: world_size)
         return setup.restore(config, run)
 
-    of_process(0, 1)
-    alone = torch.get_rng_state()
     of_process(1, 2)
     second = torch.get_rng_state()
     state = of_process(0, 2)
-    first = torch.get_rng_state()
-    assert torch.equal(alone, first) and not torch.equal(first, second)
-
+    assert not torch.equal(torch.get_rng_state(), second)
     monkeypatch.setattr(distributed, "barrier", lambda: None)
     monkeypatch.setattr(distributed, "gather", lambda own: torch.stack((own, second)))
     setup.save_state(state)
-    for rank, random in enumerate((first, second)):
-        torch.manual_seed(1234)
-        of_process(rank, 2)
-        assert torch.equal(torch.get_rng_state(), random)
     with pytest.raises(UserError, match="was begun by 2 processes, and this is one of 1: .*seed"):
         of_process(0, 1)
 

@@ -17,7 +17,7 @@ from conftest import SCRIPTS, TINY, configure, run_script, warm_python
 from wawa_transformer.common.files import LOCK, lock_directory, lock_holder, write_atomically
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.positional.base import ENCODINGS, Encoding, Positions
-from wawa_transformer.run.run_dir import Run, identity
+from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import STATUS
 from wawa_transformer.train import checkpoint
 from wawa_transformer.train.load import load_model
@@ -248,14 +248,6 @@ def test_names_are_not_paths(key: str, name: str, tmp_path: Path, call_script) -
     status, said = call_script("train.py", *TINY, f"output_dir={tmp_path}/o", f"{key}={name}")
     assert status == 1 and f"error: {key}" in said
     assert not (tmp_path / "o").exists()
-
-
-def test_the_identity_of_a_run_survives_the_checkpoint(done: Run) -> None:
-    """What names the folder, what stands in config.yaml and in the checkpoint is the same."""
-    config = configure(*TINY, f"output_dir={done.directory.parents[3]}")
-    assert Run.of(config) == Run.at(done.directory) == done
-    assert checkpoint.load(done.checkpoint("last"))["config"] == identity(config)
-    assert json.loads(done.result_file.read_text())["configuration"] == identity(config)
 
 
 def test_a_loss_that_was_never_finite_is_not_blamed_on_the_learning_rate(tmp_path: Path) -> None:
