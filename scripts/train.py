@@ -14,7 +14,7 @@ import wawa_transformer.run.interrupt  # noqa: F401
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from wawa_transformer.run.cli import is_single_run, name_study, script
+from wawa_transformer.run.cli import is_single_run, name_study, script, swept_keys
 
 SWEPT: dict[str, Any] = {}  # what was given to each run of a sweep, and the run
 
@@ -31,8 +31,9 @@ def main(config: DictConfig) -> None:
     run = Run.of(config)
     if not is_single_run():
         train_and_record_failure(config)
-        hydra = HydraConfig.get()
-        SWEPT[" ".join(hydra.overrides.task)] = run
+        hydra, keys = HydraConfig.get(), swept_keys()
+        given = (each for each in hydra.overrides.task if each.split("=")[0].lstrip("+") in keys)
+        SWEPT[" ".join(given)] = run
         Path(hydra.sweep.dir, "multirun.yaml").unlink(missing_ok=True)
         return
     talks = not config.quiet and is_main()

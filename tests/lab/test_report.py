@@ -643,7 +643,7 @@ def test_the_outcome_of_the_rule_is_the_first_sentence_of_the_report(
     runs = [run for run in study[1] if run.task == "reverse" or (run.task, run.seed) < ("map", 3)]
     found = judged_report(tmp_path, runs)
     lead = "# Are they?\n\nThe study `Judged`.\n\n**Supported: positions are needed.**\n\n"
-    assert found.startswith(lead)
+    assert found.startswith(f"{lead}Best on map: ")
     assert "pairs: [[sinusoidal, none]], floor: 0.5} (exact match +0.8" in found
     found = judged_report(tmp_path, study[1])
     assert "**Not final, since 2 runs are missing; supported: positions are needed.**" in found
@@ -665,6 +665,12 @@ def test_the_first_table_marks_the_best(study: Study, page: str) -> None:
         for task, cell in zip(("map", "reverse", "sort"), cells, strict=True):
             assert cell.startswith("**") == (means[task, of[pe]] == means[task].max()), (task, pe)
             assert cell.strip("*").startswith(f"{means[task, of[pe]]:.3f} ± ")
+    (sentence,) = re.findall(r"^Best .*", markdown, flags=re.M)
+    for task in ("map", "reverse"):
+        best = means[task].idxmax()
+        assert f"on {task}: {best} ({means[task, best]:.3f} ± " in sentence
+        assert f"no encoding has {means[task, 'none']:.3f} ± " in sentence
+    assert "sort" not in sentence
 
 
 def test_what_each_answered_is_computed_from_the_weights(

@@ -12,6 +12,7 @@ import yaml
 from conftest import configure
 from hydra import initialize_config_dir
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf.errors import OmegaConfBaseException
 
 from wawa_transformer.common.files import CONFIG_DIR
@@ -238,6 +239,7 @@ def test_a_run_of_no_study_lies_beside_the_default_one(
     """Unless the command line says where: then there."""
     config = configure(*given)
     there = SimpleNamespace(
+        mode=RunMode.RUN,
         overrides=SimpleNamespace(task=given),
         runtime=SimpleNamespace(choices=SimpleNamespace(task=config.task.name, pe=config.pe.name)),
     )

@@ -53,14 +53,14 @@ def test_a_sweep_trains_one_run_after_the_other(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     for pe, line in zip(("none", "alibi"), done.stdout.splitlines()[-2:], strict=True):
         expected = train(configure(*TINY, f"pe={pe}", f"output_dir={tmp_path}/alone"))
-        given = ["study.name=single", f"pe={pe}", f"output_dir={tmp_path}"]
+        given = ["study.name=sweep_pe", f"pe={pe}", f"output_dir={tmp_path}"]
         run = Run.of(configure(*TINY, *given))
         result = run.result()
         assert result and result["by_length"] == expected["by_length"]
         test = result["test"]
         said = f"exact match {test['exact_match']:.3f}  NLL {test['nll']:.3f}  {run.directory}"
-        assert f" pe={pe} " in line and line.endswith(said)
-    assert {path.name for path in tmp_path.iterdir()} == {"alone", "single"}
+        assert line.split(maxsplit=1) == [f"pe={pe}", said]
+    assert {path.name for path in tmp_path.iterdir()} == {"alone", "sweep_pe"}
 
 
 def test_a_mistake_of_ours_keeps_its_traceback(

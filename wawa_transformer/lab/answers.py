@@ -172,6 +172,31 @@ def lead(
     return say(f"{sentence[0].upper()}{sentence[1:]}.", f"{sentence}。")
 
 
+def highest(tasks: Sequence[Mapping[str, Any]]) -> str:
+    """Which encoding leads on each task where they are told apart, and by how much, in a sentence.
+
+    By how much: the means of the first and the last, as in the table under it.
+    """
+    parts = []
+    for task in tasks:
+        glance = task["glance"]
+        last = [pe for pe in glance["means"] if pe not in glance["best"]]
+        if task["differs"] and last:
+            mean = glance["means"][glance["best"][0]].mean
+            worst = max(last, key=lambda pe: abs(glance["means"][pe].mean - mean))
+            best = say(" and ", " 和 ").join(map(encoding_name, glance["best"]))
+            value, other = (glance["cells"][pe] for pe in (glance["best"][0], worst))
+            worst = encoding_name(worst)
+            parts.append(
+                say(
+                    f"on {task['name']}: {best} ({value}; {worst} has {other})",
+                    f"{task['name']} 上最好的是 {best}（{value}，{worst} 为 {other}）",
+                )
+            )
+    sentence = joined(parts)
+    return say(f"Best {sentence}.", f"{sentence}。") if parts else ""
+
+
 def told_apart(tests: Sequence[Mapping[str, Any]]) -> str:
     """The pairs that the paired test of every seed tells apart in the same direction, or nothing.
 

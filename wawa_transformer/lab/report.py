@@ -20,7 +20,7 @@ from torch.utils.tensorboard import SummaryWriter
 from wawa_transformer.common.files import write_atomically
 from wawa_transformer.decode.translation import RANDOMISATIONS
 from wawa_transformer.lab.analysis import task_summary, translations
-from wawa_transformer.lab.answers import lead
+from wawa_transformer.lab.answers import highest, lead
 from wawa_transformer.lab.conditions import LEARNED_IN_RANGE
 from wawa_transformer.lab.examples import examples
 from wawa_transformer.lab.intervals import estimate
@@ -163,6 +163,7 @@ def write_report(
         words = {
             "question": str(in_both(question)),
             "lead": lead(tasks, rule, outcomes, len(runs) - len(finished)),
+            "highest": highest(tasks),
             "outcomes": outcomes,
             "tasks": tasks,
             "rates": rates_summary(

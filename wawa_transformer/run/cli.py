@@ -188,7 +188,7 @@ def is_single_run() -> bool:
 
 
 def name_study(config: DictConfig) -> None:
-    """Choose the study's folder: ``default`` or ``single``.
+    """Choose the study's folder: ``default``, ``single`` or ``sweep_KEY``.
 
     Runs outside the default study go to ``single``. A study on the command line, or one of its
     keys, takes precedence.
@@ -200,13 +200,24 @@ def name_study(config: DictConfig) -> None:
     if any(override.lstrip("+~").startswith("study") for override in given):
         return
     study = config.study
-    if choices.task not in study.task or choices.pe not in study.pe:
+    if swept := swept_keys():
+        study.name = "sweep_" + "+".join(swept)
+    elif choices.task not in study.task or choices.pe not in study.pe:
         study.name = "single"
     else:
         default = hydra.compose("config", [f"task={choices.task}", f"pe={choices.pe}"])
         default.seed = config.seed
         if config.seed not in study.seeds or identity(default) != identity(config):
             study.name = "single"
+
+
+def swept_keys() -> list[str]:
+    """List the keys with several values in a sweep."""
+    if is_single_run():
+        return []
+    arguments = [each for each in sys.argv[1:] if "=" in each and not each.startswith("-")]
+    overrides = OverridesParser.create().parse_overrides(arguments)
+    return [each.key_or_group for each in overrides if each.is_sweep_override()]
 
 
 BUG = (
