@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import benchmark
@@ -81,3 +82,28 @@ def test_what_is_written_and_what_is_refused(
         monkeypatch.setattr("sys.argv", ["benchmark.py", f"parts={given}"])
         with pytest.raises(SystemExit, match=f"^error: {said}; choose any of table"):
             benchmark.main()
+
+
+def test_a_part_goes_on_and_loses_one_shape_to_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped in its third measurement, the second being too large."""
+    made: list[str] = []
+
+    def work(name: str) -> dict[str, float]:
+        made.append(name)
+        if name == "large":
+            raise torch.OutOfMemoryError
+        if made == ["small", "large", "third"]:
+            raise KeyboardInterrupt
+        return {f"{name}_milliseconds": 1.5}
+
+    names = ("small", "large", "third")
+    works = {name: partial(work, name) for name in names}
+    monkeypatch.setattr(benchmark, "measurements", lambda *_: works)
+    with pytest.raises(KeyboardInterrupt):
+        benchmark.measure("model", tmp_path, CPU, {"device": "a"})
+    found = benchmark.measure("model", tmp_path, CPU, {"device": "a"})
+    wanted = {"small_milliseconds": 1.5, "large_out_of_memory": 1.0, "third_milliseconds": 1.5}
+    assert found == wanted and made == [*names, "third"]
+    assert not list(tmp_path.iterdir())

@@ -1,12 +1,45 @@
-"""``make gpu``: its steps are commands that exist."""
+"""``make gpu``: steps that stop in time, go on, are not repeated, and are commands that exist."""
 
 from __future__ import annotations
 
 import shlex
+import sys
+from pathlib import Path
 
 import gpu
+import pytest
 from conftest import configure
-from gpu import STEPS
+from gpu import STEPS, Step, go_through
+
+
+def test_steps_stop_in_time_go_on_and_are_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that ends, one that takes too long the first time, one that fails."""
+    monkeypatch.setattr(gpu, "ROOT", tmp_path)
+    (tmp_path / "slow.py").write_text(
+        "import pathlib, time\n"
+        "if not pathlib.Path('begun').exists():\n"
+        "    pathlib.Path('begun').touch()\n"
+        "    time.sleep(60)\n"
+        "pathlib.Path('slow.csv').write_text('ended')\n"
+    )
+    (tmp_path / "count.py").write_text("open('counted', 'a').write('x')")
+    steps = (
+        Step("count", "count.py", (("counted", "count.txt"),)),
+        Step("slow", "slow.py", (("slow.csv", "slow.csv"),)),
+        Step("wrong", "-c 'raise SystemExit(3)'"),
+    )
+    folder = tmp_path / "results"
+    first = go_through(steps, folder, minutes=2 / 60)
+    assert [first[step.name]["status"] for step in steps] == [
+        "done", "to be continued", "failed, status 3"
+    ]  # fmt: skip
+    assert {path.name for path in folder.iterdir()} == {"steps.json", "count.txt"}
+    second = go_through(steps, folder)
+    assert second["slow"]["status"] == "done" and second["slow"]["seconds"] >= 2
+    assert (folder / "slow.csv").read_text() == "ended"
+    assert (tmp_path / "counted").read_text() == "x"
 
 
 def test_every_step_is_a_command_that_can_be_given() -> None:
@@ -18,3 +51,19 @@ def test_every_step_is_a_command_that_can_be_given() -> None:
         elif script != "-m":
             assert (gpu.ROOT / script).exists()
     assert 1 + sum(len(step.results) for step in STEPS) < 5
+
+
+def test_what_is_lacking_is_said_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A card, the data of the last step, a step that does not exist."""
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "tests", "speed"])
+    monkeypatch.setattr(gpu.torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit, match="error: this needs a CUDA device"):
+        gpu.main()
+    monkeypatch.setattr(gpu.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(gpu, "ROOT", tmp_path)
+    monkeypatch.setattr(gpu, "go_through", lambda *_: pytest.fail("begun without its data"))
+    with monkeypatch.context() as every, pytest.raises(SystemExit, match="multi30k is empty; fill"):
+        every.setattr(sys, "argv", ["gpu.py"])
+        gpu.main()
+    with pytest.raises(SystemExit, match="error: there is no step speed; choose any of tests"):
+        gpu.main()
