@@ -107,15 +107,15 @@ def test_whether_an_order_depends_on_the_rate() -> None:
 def test_runs_may_differ_in_what_is_compared_and_tuned_and_in_nothing_else() -> None:
     """An encoding's own rate on a task, the same for its seeds; one clip for all."""
 
-    def result(pe: str, seed: int, task: str = "copy", **trainer: float) -> dict[str, Any]:
-        configuration = {"trainer": {"lr": 0.1, "clip": 1.0} | trainer, "task": {"name": task}}
+    def result(pe: str, seed: int, task: str = "copy", longest: int = 9, **trainer: float) -> Any:
+        configuration = {"trainer": {"lr": 0.1} | trainer, "task": {"max_length": longest}}
         run = Run(task, pe, seed, Path(f"{pe}{seed}"))
         return {"task": task, "pe": pe, "seed": seed, "run": run, "configuration": configuration}
 
     own = result("b", 0, lr=0.2)
-    check_comparable([result("a", 0), result("a", 1), own, result("a", 0, "sort")], ["lr"])
-    for other in (result("b", 0, clip=2.0), result("a", 1, lr=0.2)):
-        with pytest.raises(UserError, match="the runs differ in trainer"):
+    check_comparable([result("a", 0), result("a", 1), own, result("a", 0, "sort", 20)], ["lr"])
+    for other in (result("b", 0, clip=2.0), result("a", 1, lr=0.2), result("b", 0, longest=11)):
+        with pytest.raises(UserError, match="the runs differ in t"):
             check_comparable([result("a", 0), other], ["lr"])
     with pytest.raises(UserError, match=r"differ in trainer.lr, 0.1 in .*a0 and 0.2 in .*b0"):
         check_comparable([result("a", 0), own])
