@@ -1,8 +1,7 @@
 """The five notes' claims: one check for each topic, and the page that states the verdicts.
 
-A check computes its numbers anew and decides from them the verdicts that rest on them; the test
-holds both against ``docs/claims.yaml``. Topics that only training settles are decided from the
-committed results of a study.
+A check computes its numbers anew, and the verdicts that rest on the committed results of a study;
+the test holds both against ``docs/claims.yaml``. The other verdicts follow from the numbers.
 """
 
 from __future__ import annotations
@@ -23,8 +22,6 @@ from conftest import SCRIPTS
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer
-from wawa_transformer.positional import build_encoding
-from wawa_transformer.positional.base import EncodingContext, consecutive
 from wawa_transformer.positional.sinusoid_designs import frequencies
 from wawa_transformer.positional.sinusoidal import sinusoid
 from wawa_transformer.train.tracking import attention_maps
@@ -92,9 +89,8 @@ def notes_code(seq_len: int, d_model: int) -> Tensor:
 def formula_f64() -> Checked:
     angle = torch.arange(4999)[:, None] / 10000.0 ** (torch.arange(0, 64, 2).double() / 64)
     formula = torch.stack((angle.sin(), angle.cos()), -1).flatten(1)
-    error = float((PositionalEncoding(64, 5000).pe[0, :4999] - formula).abs().max())
-    right = decide(error < 6e-8)  # a step of float32, below 1
-    return {"error": error}, {"000-01": right, "001-14": right, "004-04": right}
+    error = (PositionalEncoding(64, 5000).pe[0, :4999] - formula).abs().max()
+    return {"error": float(error)}, {}
 
 
 @check
@@ -115,67 +111,49 @@ def walkthrough() -> Checked:
 @check
 def wavelengths() -> Checked:
     longest = {d: 2 * math.pi / frequencies(d)[0][-1].item() for d in (8, 64, 512)}
-    w = frequencies(512)[0]
-    waves = 2 * math.pi / w
-    decades = [((waves >= 10**e) & (waves < 10 ** (e + 1))).sum().item() for e in range(5)]
-    geometric = decide(spread(w.log().diff()) < 1e-12)
+    waves = 2 * math.pi / frequencies(512)[0]
+    decades = {
+        f"decade{e}": float(((waves >= 10**e) & (waves < 10 ** (e + 1))).sum()) for e in range(5)
+    }
     return {
         "longest8": longest[8], "longest64": longest[64], "longest512": longest[512],
-        "limit": 2 * math.pi * 10000,
-        **{f"decade{e}": float(count) for e, count in enumerate(decades)},
+        "limit": 2 * math.pi * 10000, **decades,
         "beyond100": float((waves > 100).double().mean()) * 100,
-    }, {
-        **dict.fromkeys(("001-03", "001-04", "001-23"), geometric),
-        "001-12": decide(all(value > 5000 for value in longest.values())),
-        "001-27": decide(max(decades[1:4]) - min(decades[1:4]) <= 1, max(decades) == min(decades)),
-        "own-03": decide(any(value >= 2 * math.pi * 10000 for value in longest.values())),
-    }  # fmt: skip
+    }, {}  # fmt: skip
 
 
 @check
 def unique() -> Checked:
     # The first pair is the angle p itself: p ≡ q modulo 2π has no integer solution but p = q.
     distance, apart = closest(5000, frequencies(2)[0])
-    rows = len(torch.unique(PositionalEncoding(64, 5000).pe[0], dim=0))
-    distinct = rows == 5000 and distance > 1e-7  # float64 sees far smaller ones
-    return {"closest2": distance, "apart2": apart}, {
-        "000-05": decide(distinct),
-        "001-18": decide(distinct),
-    }
+    assert len(torch.unique(PositionalEncoding(64, 5000).pe[0], dim=0)) == 5000
+    return {"closest2": distance, "apart2": apart}, {}
 
 
 @check
 def min_distance() -> Checked:
     """Over 10,000 positions."""
     found: dict[str, float] = {}
-    neighbours = {}
     for d in (8, 16, 64, 512):
         found[f"d{d}"], apart = closest(10_000, frequencies(d)[0])
-        neighbours[d] = apart == 1
+        assert (apart == 1) == (d > 8), "always neighbours from 16 dimensions on"
         if d == 8:
             found["apart8"] = apart
     found["next8"] = closest(2, frequencies(8)[0])[0]
-    worse = []
     for d in (16, 32):  # beyond them float64 does not hold the angles of exp(i)
         i = torch.arange(d / 2, dtype=torch.float64)
-        for name, w in (("exp_i", torch.exp(i)), ("exp_id", torch.exp(i / d))):
-            found[f"{name}{d}"] = closest(10_000, w)[0]
-            worse.append(found[f"{name}{d}"] < closest(10_000, frequencies(d)[0])[0])
+        found[f"exp_i{d}"] = closest(10_000, torch.exp(i))[0]
+        found[f"exp_id{d}"] = closest(10_000, torch.exp(i / d))[0]
     found["d32"] = closest(10_000, frequencies(32)[0])[0]
     found["exponential64"] = closest(10_000, frequencies(64, spacing="exponential")[0])[0]
     found["linear64"], found["apart_linear64"] = closest(512, frequencies(64, spacing="linear")[0])
-    return found, {
-        "000-06": decide(*neighbours.values()),
-        "001-13": decide(neighbours[16], neighbours[64], neighbours[512]),
-        "001-19": decide(*neighbours.values()),
-        "003-50": decide(*worse),
-    }
+    return found, {}
 
 
 @check
 def seed_code() -> Checked:
     error = float((notes_code(10, 16).double() - table(10, 16)).abs().max())
-    return {"difference": error}, {"000-08": decide(error < 1e-6)}
+    return {"difference": error}, {}
 
 
 def worst_fit(rows: np.ndarray, target: np.ndarray) -> tuple[float, float, float]:
@@ -205,40 +183,25 @@ def linear_decode() -> Checked:
     blurred = float(np.sqrt(np.mean((guess - target[split:]) ** 2)))
     # A linear map of two encodings is a sum f(q) + g(k), which q − k is and |q − k| is not.
     q, k = np.divmod(np.arange(2500), 50)
-    both = np.c_[rows[q], rows[k]]
-    unsigned = worst_fit(both, np.abs(q - k))[1]
+    unsigned = worst_fit(np.c_[rows[q], rows[k]], np.abs(q - k))[1]
     return {
         "clean": clean, "norm": norm, "noisy": blurred, "spread": float(position.std()),
         "far64": signed[64, 10_000], "near16": signed[16, 1000], "near8": signed[8, 100],
         "far8": signed[8, 1000], "unsigned": unsigned,
         "unsigned_spread": float(np.abs(q - k).std()),
-    }, {
-        "000-09": decide(clean < 0.5 and blurred**2 < position.var() / 2),
-        "003-35": decide(unsigned < 0.5),
-    }  # fmt: skip
+    }, {}  # fmt: skip
 
 
 @check
 def buffer() -> Checked:
-    encoding, x = PositionalEncoding(16, 50, 0.0), torch.randn(2, 7, 16)
-    parameters = sum(p.numel() for p in encoding.parameters())
-    fixed = decide(parameters == 0 and "pe" in dict(encoding.named_buffers()))
-    added = decide(torch.equal(encoding(x), x + PositionalEncoding(16, 7).pe))
-    return {"parameters": float(parameters)}, {
-        "000-10": fixed, "003-26": fixed, "004-02": added, "004-10": added
-    }  # fmt: skip
+    return {"parameters": float(len(list(PositionalEncoding(16, 50).parameters())))}, {}
 
 
 @check
 def explog_identity() -> Checked:
     even = torch.arange(0, 512, 2, dtype=torch.float64)
-    by_log = torch.exp(even * (-math.log(10000.0) / 512))
-    by_power = 10000.0 ** (-even / 512)
-    relative = float(((by_log - by_power) / by_power).abs().max())
-    needs_log = decide(spread(by_power[1:] / by_power[:-1]) > 1e-14)
-    return {"relative": relative}, {
-        "000-13": decide(relative < 1e-14), "003-44": needs_log, "003-51": needs_log
-    }  # fmt: skip
+    by_log, by_power = torch.exp(even * (-math.log(10000.0) / 512)), 10000.0 ** (-even / 512)
+    return {"relative": float(((by_log - by_power) / by_power).abs().max())}, {}
 
 
 @check
@@ -277,22 +240,14 @@ def precision() -> Checked:
         for name, way in ways.items():
             rounded = torch.sin(position.float().unsqueeze(1) * way).double()
             off[name].append((rounded - sines).abs().amax(dim=1))
-    lengths = (512, 5000, 100_000)
     for name, way in ways.items():
         found[f"{name}_frequency"] = float(((way.double() - exact) / exact).abs().max())
-        for length in lengths:
+        for length in (512, 5000, 100_000):
             found[f"{name}{length}"] = float(torch.cat(off[name])[:length].max())
     ours = PositionalEncoding(512, 100_000).pe[0, 95_000:, 0::2].double()
     found["ours"] = float((ours - sines).abs().max())
-    # A tenth is the least that would be a reduction: below it rounding falls either way.
-    reduced = [found[f"exp{length}"] < 0.9 * found[f"pow{length}"] for length in lengths]
     found["bf16"] = 2.0**-9  # half a step of bf16 below 1: what the crudest table rounds off
-    return found, {
-        "000-18": decide(found["pow_frequency"] > found["exp_frequency"]),
-        "000-19": decide(found["exp_frequency"] < found["pow_frequency"], *reduced),
-        "000-22": decide(*reduced),
-        "own-04": decide(found["pow100000"] < found["bf16"]),
-    }
+    return found, {}
 
 
 @check
@@ -308,17 +263,13 @@ def spacing() -> Checked:
     step, steps = -float(linear.diff()[0]), -geometric.diff()
     # Two sines have drifted half a turn apart after π / (difference of their frequencies).
     apart_linear, apart = math.pi / step, math.pi / steps
-    upper, upper_linear = (float((w > 0.5).sum()) for w in (geometric, linear))
     return {
         "step": step, "apart_linear": apart_linear, "apart_slowest": float(apart.max()),
         "longer": float((apart > apart_linear).sum()),
-        "upper_half": upper, "lower_tenth": float((geometric < 0.1).sum()),
-        "upper_half_linear": upper_linear,
-    }, {
-        "001-07": decide(step < float(steps.max()), step < float(steps.min())),
-        "001-08": decide(apart_linear > float(apart.median())),
-        "001-10": decide(upper > upper_linear),
-    }  # fmt: skip
+        "upper_half": float((geometric > 0.5).sum()),
+        "upper_half_linear": float((linear > 0.5).sum()),
+        "lower_tenth": float((geometric < 0.1).sum()),
+    }, {}  # fmt: skip
 
 
 def effective_rank(rows: Tensor) -> float:
@@ -337,53 +288,34 @@ def redundancy() -> Checked:
         sines = table(512, 64, spacing=name)[:, 0::2].T
         neighbours = np.corrcoef(sines).diagonal(offset=1)
         found[f"correlation{suffix}"] = float(np.abs(neighbours).mean())
-    lower = [found[f"linear{length}"] < found[f"geometric{length}"] for length in (64, 512)]
-    return found, {"001-09": decide(*lower, found["correlation"] > found["correlation_geometric"])}
+    return found, {}
 
 
 @check
 def energy() -> Checked:
     w = frequencies(512)[0].numpy()
-    found, slow = {}, {}
+    found = {"pairs": 100 * float((w > 0.1).mean())}
     for distance in (1, 10, 100, 1000, 5000):
         share = 4 * np.sin(w * distance / 2) ** 2  # squared difference of a pair, any position
         if distance < 100:
             found[f"fast{distance}"] = 100 * float(share[w > 0.1].sum() / share.sum())
-        slow[distance] = 100 * float(share[128:].sum() / share.sum())
-    found |= {f"slow{distance}": slow[distance] for distance in (100, 1000, 5000)}
-    found["pairs"] = 100 * float((w > 0.1).mean())
-    return found, {
-        "001-11": decide(found["fast1"] > 50 and found["fast10"] > 50),
-        "001-15": decide(slow[1] < 50),
-        "001-16": decide(slow[100] > 50, slow[1000] > 50, slow[5000] > 50),
-    }
+        else:
+            found[f"slow{distance}"] = 100 * float(share[128:].sum() / share.sum())
+    return found, {}
 
 
 @check
 def dot() -> Checked:
     found = {}
-    falls = []
     for d in (64, 512):
         similarity = gram(np.arange(5001), d)
-        falls.append(bool((np.diff(similarity) <= 0).all()))
         found[f"rise{d}"] = float(np.argmax(np.diff(similarity) > 0)) + 1
     for distance in (1, 10, 100, 300, 1000):
         found[f"at{distance}"] = float(similarity[distance])
     found["mean"] = float(similarity[1:].mean())
     rows, permuted = table(300, 64), table(300, 64, order="permuted")
-    w = frequencies(64)[0]
-    regular = torch.allclose(
-        rows @ rows.T,
-        torch.cos(w * (torch.arange(300)[:, None] - torch.arange(300))[..., None]).sum(-1),
-    )
-    without_fast = float(torch.cos(w[16:]).mean())
-    needs_place = not torch.allclose(rows @ rows.T, permuted @ permuted.T)
-    return found, {
-        "001-21": decide(float(similarity[1:].max()) < 0.1),
-        "004-14": decide(regular),
-        "003-31": decide(without_fast > found["at1"], needs_place),
-        "own-02": decide(*falls),
-    }
+    torch.testing.assert_close((rows @ rows.T), permuted @ permuted.T)  # 003-31
+    return found, {}
 
 
 @check
@@ -397,11 +329,9 @@ def expand() -> Checked:
     query, key, _ = layer.self_attention.in_proj.weight.chunk(3)
     terms = [[(a @ query.T) @ (b @ key.T).T / 4 for b in (x, p)] for a in (x, p)]
     total = terms[0][0] + terms[0][1] + terms[1][0] + terms[1][1]
-    difference = float((attended - total.softmax(dim=-1)).detach().abs().max())
+    difference = (attended - total.softmax(dim=-1)).detach().abs().max()
     without = (attended - (total - terms[1][1]).softmax(dim=-1)).detach().abs().max()
-    return {"difference": difference, "without": float(without)}, {
-        "001-28": decide(difference < 1e-6 and float(without) > 1e-3)
-    }
+    return {"difference": float(difference), "without": float(without)}, {}
 
 
 @check
@@ -411,22 +341,11 @@ def relative() -> Checked:
     s, c = rows[:, 0::2], rows[:, 1::2]
     sines = s[3:] * c[:-3] - c[3:] * s[:-3]
     cosines = c[3:] * c[:-3] + s[3:] * s[:-3]
-    encoding = build_encoding("transformer_xl", EncodingContext(64, 2, 0.0)).double()
-    heads = torch.randn(1, 2, 1, 32, dtype=torch.float64)
-    biases = [
-        encoding.bias(heads, heads, consecutive(1, key + 3), consecutive(1, key)) for key in (0, 50)
-    ]
-    vectors = float((gaps - gaps[0]).norm(dim=-1).max())
+    assert spread(torch.cat((sines, cosines), dim=1)) < 1e-9  # 001-33
     assert spread(gaps.norm(dim=-1)) < 1e-9
-    f = {q: math.sin(q) * math.sin(q - 3) + math.cos(q) * math.cos(q - 3) for q in (5, 4)}
-    of_the_difference = decide(all(abs(value - math.cos(3)) < 1e-12 for value in f.values()))
-    return {"f": f[5], "vectors": vectors, "norm": float(gaps[0].norm())}, {
-        "001-29": decide(torch.allclose(*biases) and vectors > 1),
-        "001-33": decide(spread(torch.cat((sines, cosines), dim=1)) < 1e-9),
-        "001-34": decide(vectors > 1e-9),
-        "001-35": of_the_difference,
-        "001-36": of_the_difference,
-    }
+    vectors = (gaps - gaps[0]).norm(dim=-1).max()
+    f = math.sin(5) * math.sin(2) + math.cos(5) * math.cos(2)
+    return {"f": f, "vectors": float(vectors), "norm": float(gaps[0].norm())}, {}
 
 
 @check
@@ -436,45 +355,33 @@ def W() -> Checked:
     w = torch.randn(64, 64, dtype=torch.float64, generator=generator) / 8
     bilinear = ((rows[3:] @ w) * rows[:-3]).sum(-1)  # one distance, 397 places
     identity = (rows[3:] * rows[:-3]).sum(-1)
-    behind = (rows[3:-3] * rows[:-6]).sum(-1)  # a key three before its query, and three after it
-    ahead = (rows[3:-3] * rows[6:]).sum(-1)
     # A rotation of each pair commutes with the shift: the product is a function of q − k again.
     turn = torch.tensor([[math.cos(0.5), -math.sin(0.5)], [math.sin(0.5), math.cos(0.5)]])
     block = torch.block_diag(*[turn.double()] * 32)
     turned = ((rows[3:] @ block) * rows[:-3]).sum(-1)
     backwards = ((rows[:-3] @ block) * rows[3:]).sum(-1)
-    assert spread(turned) < 1e-5 and not torch.allclose(turned, backwards)
+    assert spread(turned) < 1e-5
     return {
         "spread": float(bilinear.std()), "identity": float(identity.std()),
         "forward": float(turned[0]), "backward": float(backwards[0]), "even": float(identity[0]),
-    }, {
-        "001-32": decide(float(bilinear.std()) < 1e-9),
-        "001-37": decide(not torch.allclose(behind, ahead)),  # the note's term, W = I
-    }  # fmt: skip
+    }, {}  # fmt: skip
 
 
 @check
 def equivariance() -> Checked:
+    """That the encoder is permutation-equivariant, tests/core/test_model.py shows."""
     model = Transformer(9, 9, 16, 2, 4, 32, pe="none", seed=0).double().eval()
-    src, order = torch.tensor([[4, 5, 6, 7, 8]]), [3, 1, 4, 0, 2]
-    blind = torch.allclose(model.encode(src)[:, order], model.encode(src[:, order]))
-    memory = model.encode(src)
+    memory = model.encode(torch.tensor([[4, 5, 6, 7, 8]]))
     one = model.decode(torch.tensor([[4, 5, 6]]), memory)[0, -1]
     other = model.decode(torch.tensor([[5, 4, 6]]), memory)[0, -1]
-    cases = blind, torch.allclose(one, other)
-    return {"decoder": (one - other).abs().max().item()}, {
-        "002-01": decide(*cases),
-        "002-02": decide(*cases),
-        "004-03": decide(*cases),
-    }
+    return {"decoder": (one - other).abs().max().item()}, {}
 
 
 @check
 def comments() -> Checked:
     even = torch.arange(0, 16, 2).float()
     as_commented = torch.sin(torch.arange(10.0).unsqueeze(1) * 10000.0 ** (even / 16))
-    error = float((as_commented - notes_code(10, 16)[:, 0::2]).abs().max())
-    return {"error": error}, {"002-05": decide(error < 1e-6)}
+    return {"error": float((as_commented - notes_code(10, 16)[:, 0::2]).abs().max())}, {}
 
 
 @check
@@ -489,27 +396,18 @@ def maxlen() -> Checked:
 @check
 def textbook_variant() -> Checked:
     paper, variant = table(400, 64), table(400, 64, spacing="textbook")
-
-    def products(rows: Tensor) -> Tensor:  # of neighbours, wherever they stand
-        return (rows[1:] * rows[:-1]).sum(-1)
-
-    sine, cosine = frequencies(64)
-    differs = float((paper - variant).abs().max())
-    assert not set(frequencies(64, spacing="textbook")[1].tolist()) & set(sine.tolist())
+    neighbours = (variant[1:] * variant[:-1]).sum(-1)  # their products, wherever they stand
     return {
-        "differs": differs, "paper": spread(products(paper)),
-        "low": float(products(variant).min()), "high": float(products(variant).max()),
-    }, {
-        "004-05": decide(differs < 1e-6),
-        "004-07": decide(len(set(sine.tolist())) == 32, not torch.equal(sine, cosine)),
-    }  # fmt: skip
+        "differs": float((paper - variant).abs().max()),
+        "paper": spread((paper[1:] * paper[:-1]).sum(-1)),
+        "low": float(neighbours.min()), "high": float(neighbours.max()),
+    }, {}  # fmt: skip
 
 
 @check
 def direction() -> Checked:
     w = frequencies(8)[0]
-    rises = decide(bool((w.diff() > 0).all()))
-    return {"low": w[0].item(), "high": w[-1].item()}, {"004-08": rises, "003-23": rises}
+    return {"low": w[0].item(), "high": w[-1].item()}, {}
 
 
 @check
@@ -523,7 +421,7 @@ def sums() -> Checked:
         # Known to 0.3 standard deviations of a word: known exactly, any two sums differ.
         nearest = torch.cdist(every + 0.3 * noise, every).argmin(dim=1)
         found[f"read{d}"] = 100 * float((nearest == torch.arange(len(every))).double().mean())
-    return found, {"004-11": decide(found["read64"] > 95, found["read8"] > 95)}
+    return found, {}
 
 
 def shift_error(pair: Tensor, shift: int) -> float:
@@ -540,32 +438,22 @@ def Mk() -> Checked:
         for a in (shift * w).tolist()
     ]
     matrix = torch.block_diag(*blocks)
-    error = float((rows[:-shift] @ matrix.T - rows[shift:]).abs().max())
     # Triangle waves of the same periods, the second of a pair a quarter of a period ahead.
     angle = torch.arange(300, dtype=torch.float64)[:, None] * w[0]
     triangle = torch.cat((angle.sin().asin(), angle.cos().asin()), dim=1) * (2 / math.pi)
     line = torch.stack((torch.arange(300.0), torch.ones(300)), dim=1).double()
-    found = {
-        "error": error, "determinant": float(torch.linalg.det(matrix)),
+    return {
+        "error": float((rows[:-shift] @ matrix.T - rows[shift:]).abs().max()),
+        "determinant": float(torch.linalg.det(matrix)),
         "triangle": shift_error(triangle, shift), "line": shift_error(line, shift),
-    }  # fmt: skip
-    assert shift_error(rows[:, :2], shift) < 1e-9
-    periods_suffice, periods_needed = found["triangle"] < 1e-6, found["line"] > 1e-6
-    return found, {
-        "004-15": decide(error < 1e-9),
-        "003-22": decide(periods_suffice, periods_needed),
-    }
+    }, {}  # fmt: skip
 
 
 @check
 def dropout() -> Checked:
     torch.manual_seed(0)
     out = nn.Dropout(0.1)(torch.ones(1_000_000))
-    zeroed = float((out == 0).double().mean())
-    chance = 4 * math.sqrt(0.1 * 0.9 / 1e6)  # four standard errors
-    return {"zeroed": 100 * zeroed, "others": float(out.max())}, {
-        "003-18": decide(abs(zeroed - 0.1) < chance)
-    }
+    return {"zeroed": 100 * float((out == 0).double().mean()), "others": float(out.max())}, {}
 
 
 def adamw_columns(order: Tensor) -> Tensor:
@@ -614,10 +502,8 @@ def permutation() -> Checked:
 @check
 def lowprec() -> Checked:
     exact = table(5000, 512)[:, 0::2]
-    found = {}
     rounded = PositionalEncoding(512, 5000).pe[0].bfloat16()[:, 0::2]
-    found["rounded"] = float((rounded.double() - exact).abs().max())
-    enough = []
+    found = {"rounded": float((rounded.double() - exact).abs().max())}
     for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
         position = torch.arange(5000).to(dtype)
         frequency = torch.exp(torch.arange(0, 512, 2) * (-math.log(10000.0) / 512)).to(dtype)
@@ -625,8 +511,7 @@ def lowprec() -> Checked:
         error = (sines - exact).abs()
         found[f"{name}_256"], found[name] = float(error[:256].max()), float(error.max())
         found[f"{name}_positions"] = float(len(torch.unique(position)))
-        enough.append(found[f"{name}_256"] <= found["rounded"])
-    return found, {"own-05": decide(*enough)}
+    return found, {}
 
 
 # ---------------------------------------------------------------- what only training settles
