@@ -1,7 +1,7 @@
 """Compare encodings with evidence:  python scripts/compare.py [study=default] [key=value]
 
-Trains every run of the study that is not finished yet, side by side, then writes the report.
-Any key of the configuration can be given and holds for all runs, e.g. model.d_model=128.
+The script trains the study's unfinished runs side by side, then writes the report. A key of the
+configuration, such as model.d_model=128, applies to all runs.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from wawa_transformer.run.signals import GracefulStop
 
 
 def check_study(config: DictConfig) -> None:
-    """The rules of the schema; the others are those of each run."""
+    """Check the schema's limits; each run is checked later."""
     from wawa_transformer.run.config import check_schema
 
     check_schema(config)
@@ -32,7 +32,7 @@ def check_study(config: DictConfig) -> None:
 
 @script(rules=check_study)
 def main(config: DictConfig) -> None:
-    # Here, so that --help and a mistake on the command line do not wait for torch.
+    # Imported here, so that --help and command-line mistakes do not wait for torch.
     from wawa_transformer.lab.study import (
         check_launcher,
         fill,
@@ -58,7 +58,8 @@ def main(config: DictConfig) -> None:
     check_launcher(config, launcher)
     study = config.study
     asked = f"{', '.join(study.pe)} on {', '.join(study.task)}"
-    print(printable(f"study {study.name}: {asked}"), flush=True)  # what follows takes a second
+    # The next lines take a second, so the message comes first.
+    print(printable(f"study {study.name}: {asked}"), flush=True)
     jobs = list_jobs(config, overrides)
     rule, unjudged = rule_of(config, overrides, jobs)
     trials = list_trials(config, jobs, grid_points(config, overrides))
@@ -67,10 +68,10 @@ def main(config: DictConfig) -> None:
     if unjudged:
         print(unjudged)
 
-    # Tiny models gain nothing from threads; side by side they would only collide.
+    # Tiny models gain nothing from threads, and runs side by side would compete for cores.
     os.environ["OMP_NUM_THREADS"] = str(config.trainer.threads)
-    # A second to import, and not needed until the end: while the workers begin. A daemon, since an
-    # import that Ctrl-C breaks off may leave the other one waiting for ever.
+    # The report takes a second to import, so the import runs while the workers start. The thread is
+    # a daemon, because an import that Ctrl-C interrupts may leave another one waiting for ever.
     threading.Thread(
         target=import_module, args=["wawa_transformer.lab.report"], daemon=True
     ).start()

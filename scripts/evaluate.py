@@ -1,9 +1,9 @@
 """Test a trained run:  python scripts/evaluate.py run=results/default/reverse/learned/seed3-…
 
-Prints exact match, token accuracy and NLL by length, and BLEU, chrF and TER for text, of the run's
-own test or of another one. Where the test comes from the same files as the training split, or is
-made with it, also exact match on the sources that were not trained on. With verify=true the numbers
-are held against those the run has kept.
+The script prints exact match, token accuracy and NLL by length on the run's own test or on another
+test. For text it also prints BLEU, chrF and TER. If the test comes from the same files as the
+training split, or is generated with it, the script also prints exact match on new sources, which
+training did not contain. verify=true compares the numbers with the run's saved result.
 """
 
 import re
@@ -29,14 +29,14 @@ from wawa_transformer.train import evaluation
 from wawa_transformer.train.evaluation import METRICS, SHOWN
 from wawa_transformer.train.load import load_model, open_trained
 
-TOLERANCE = 1e-5  # other processors round otherwise
+TOLERANCE = 1e-5  # processors round differently
 
 
 def tests_of(trained: DictConfig, config: DictConfig) -> dict[str, Task]:
-    """The run's task with each test that is asked for, by name.
+    """Build the run's task with each requested test, by the test's name.
 
     Raises:
-        UserError: an override says nothing to this run's task, or to this command.
+        UserError: an override does not apply to this run's task or to this command.
     """
     given = {key: value for key, value in config.task.items() if value is not None}
     if config.verify and (given.keys() - {"data_dir", "hub"} or config.test_sets):
@@ -48,7 +48,7 @@ def tests_of(trained: DictConfig, config: DictConfig) -> dict[str, Task]:
         )
     if "data_dir" not in given:
         for key in {"test_source", "test_target"} & given.keys():
-            given[key] = str(Path(given[key]).absolute())  # of the folder one is in
+            given[key] = str(Path(given[key]).absolute())  # relative to the current folder
     trained.task.update(given)
     asked = given.keys() & {"hub", "test_source"} or config.test_sets
     if trained.task.get("hub") and not (asked or trained.task.get("test_source")):
@@ -70,16 +70,20 @@ def tests_of(trained: DictConfig, config: DictConfig) -> dict[str, Task]:
 
 
 def parts_of(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """The numbers of the test as a whole and by length, then those of the new sources in each."""
+    """List the metrics of the whole test and of each length.
+
+    The metrics on the new sources of each part follow in the same order.
+    """
     parts = [result["test"], *result["by_length"]]
     return parts + [part.get("new", {}) for part in parts]
 
 
 def verify(run: Run, result: dict[str, Any]) -> str:
-    """Compare numbers computed anew with those a run has kept; the sentence that says so.
+    """Compare recomputed metrics with a run's saved result; return a sentence.
 
     Raises:
-        UserError: they differ by more than rounding on another machine does.
+        UserError: a number differs by more than rounding on another machine explains, or the run
+            has no result.
     """
     kept = run.result()
     if kept is None:
@@ -100,9 +104,13 @@ def verify(run: Run, result: dict[str, Any]) -> str:
 
 
 def table_of(task: Task, result: dict[str, Any], bleu: dict[int, float]) -> Table:
-    """The metrics by length, with BLEU where there is one, and what of it was not trained on."""
+    """Build the table of metrics by length.
+
+    A column shows BLEU for text, and otherwise the ceiling without positions. If training contained
+    some of the sources, the last column shows exact match on new sources.
+    """
     whole = "all trained" if task.trained_lengths else "all"
-    # Broken where they may be, so that the table stands in 80 columns.
+    # Line breaks in the headings keep the table within 80 columns.
     headings = [re.sub(r", |(?<=-)| (?=per )", "\n", metric.heading) for metric in SHOWN]
     headings.append("BLEU" if bleu else "ceiling without\npositions")
     view = Table(Column("length", no_wrap=True), "examples", *headings)
@@ -142,7 +150,7 @@ def main(config: DictConfig) -> None:
     for name, task in tests.items():
         if len(tests) > 1:
             print(name)
-        # What was trained on costs little where it is drawn, and tells what is new in the test.
+        # A generated training split is cheap, and tells which sources of the test are new.
         data = task.dataset(trained.seed) if task.from_seed else task.test(trained.seed)
         test = tokenize_split(data["test"], tokenizer, task.longest_pair, "test")
         evaluation.check_lengths(model, test.sizes)
@@ -175,7 +183,7 @@ def compare(
     references: list[str],
     other: Any,
 ) -> None:
-    """The paired test against another run's translations, in words."""
+    """Print a paired test against another run's translations."""
     model, tokenizer, _ = other
     theirs = translation.translate(model, tokenizer, tokenize_split(test.text, tokenizer), method)
     ours, scores = (BLEU().corpus_score(each, [references]).score for each in (found, theirs))

@@ -1,4 +1,7 @@
-"""A trained run for other programs:  python scripts/export.py run=results/… format=safetensors"""
+"""Export a trained run:  python scripts/export.py run=results/… format=safetensors
+
+Other programs can load the exported files. The formats are safetensors and ctranslate2.
+"""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
 """Draw the pictures of the lesson:  python scripts/figures.py [lang=en|zh|both] [output_dir=…]
 
-The pictures of the chapters as PNG, and one interactive page, explore.html, that opens
-without a network.
+The script writes the pictures of the chapters as PNG, and explore.html, an interactive page that
+needs no network.
 """
 
 import sys

@@ -1,6 +1,7 @@
 """Check an answer of the lab sheet:  python scripts/lab_sheet.py 1 2.62
 
-docs/lab_sheet.md has the five exercises. The answer is right, or wrong with a hint.
+docs/lab_sheet.md has the five exercises. The script confirms a right answer, and gives a hint on a
+wrong answer.
 """
 
 import argparse
@@ -29,11 +30,11 @@ TABLE, BUFFER = "test_the_table_is_the_papers_formula", "test_the_contract_of_th
 
 
 class Wrong(Exception):
-    """A wrong answer, and what to think about."""
+    """A wrong answer, with a hint."""
 
 
 def score(answer: str) -> str:
-    """Exercise 1: the score of the query man and the key dog."""
+    """Check exercise 1: the score of query man and key dog."""
     dog, man = torch.tensor([-1.0, 1, 1, 0]), torch.tensor([-1.0, 1, -1, 0])
     table = PositionalEncoding(4).pe[0]
     product = float((man + table[2]) @ (dog + table[0]))
@@ -46,7 +47,7 @@ def score(answer: str) -> str:
 
 
 def failing_test() -> str:
-    """Exercise 2: the encoding in this folder is broken, its table is not."""
+    """Check exercise 2: the encoding is broken, but its table is right."""
     tests = [f"tests/core/test_positional.py::{test}" for test in (TABLE, BUFFER)]
     command = [sys.executable, "-m", "pytest", "-rA", *tests]
     done = subprocess.run(command, cwd=CONFIG_DIR.parent, capture_output=True, text=True)
@@ -58,7 +59,10 @@ def failing_test() -> str:
 
 
 def alibi(path: str) -> str:
-    """Exercise 3: ``bias(query, key, heads)`` of the student's file against the package's."""
+    """Check exercise 3: the ALiBi bias in the student's file.
+
+    The file must define ``bias(query, key, heads)``. The package's ALiBi is the reference.
+    """
     if not Path(path).is_file():
         raise Wrong(f"there is no file {path}")
     bias = runpy.run_path(path).get("bias")
@@ -78,7 +82,7 @@ def alibi(path: str) -> str:
 
 
 def finished() -> list[Path]:
-    """The results of the study of exercise 4."""
+    """Find the results of exercise 4's study."""
     paths = sorted(STUDY.glob("*/*/result.json"))
     if len({path.parent.parent for path in paths}) < 4:
         raise Wrong(f"{STUDY} has not the runs of 4 encodings: run the study of exercise 4 first")
@@ -86,7 +90,7 @@ def finished() -> list[Path]:
 
 
 def reversing(*answers: str) -> str:
-    """Exercise 4: the encodings whose runs reverse nine new sequences of ten."""
+    """Check exercise 4: which encodings reverse over 90% of new sequences."""
     scores: dict[str, list[float]] = {}
     for path in finished():
         result = json.loads(path.read_text(encoding="utf-8"))
@@ -99,7 +103,10 @@ def reversing(*answers: str) -> str:
 
 
 def dimensions(*answers: str) -> str:
-    """Exercise 5: the groups of eight dimensions without whose positions reversing fails."""
+    """Check exercise 5: the groups of eight dimensions that reversing needs.
+
+    A group is needed if exact match falls below 0.9 when the mean over positions replaces it.
+    """
     path = next(path.parent for path in finished() if path.parts[-3] == "sinusoidal")
     run, drawn = load(path), random.Random(0)
     sources = [[*map(str, drawn.choices(range(1, 11), k=n))] for n in [*range(1, 11)] * 10]

@@ -1,4 +1,4 @@
-"""An encoder-decoder Transformer in one file, and what a positional encoding does for it.
+"""An encoder-decoder Transformer in one file, with and without positions.
 
     python scripts/minimal.py                 # the sinusoid of Vaswani et al. 2017
     python scripts/minimal.py --pe learned    # a trained vector for each position
@@ -107,7 +107,7 @@ class MultiHeadAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear layers with a ReLU between them, at each position alone (section 3.3)."""
+    """Two linear layers with a ReLU, at each position alone (section 3.3)."""
 
     def __init__(self, d_model: int, d_ff: int) -> None:
         super().__init__()
@@ -233,7 +233,7 @@ def learning_rate(step: int, steps: int, peak: float = 2e-3, warmup: int = 100) 
 
 
 def train_step(model: nn.Module, optimizer, source: Tensor, target: Tensor, lr: float) -> Tensor:
-    """Update the weights on one batch; the loss in nats per target token."""
+    """Update the weights on one batch; return nats per target token."""
     for group in optimizer.param_groups:
         group["lr"] = lr
     # Teacher forcing: each id of the target is predicted from the right ids before it.

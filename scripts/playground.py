@@ -1,7 +1,8 @@
-"""Trained models in one page:  python scripts/playground.py folder=results/playground
+"""Show trained models in one web page:  python scripts/playground.py folder=results/playground
 
-playground.html holds the weights of a study's models and runs them in a browser, without a network:
-answers side by side, where every head looks, one symbol followed from embedding to output.
+playground.html holds the weights of a study's models and runs them in a browser, without a network.
+The page shows answers side by side, every head's attention, and one symbol's way from embedding to
+output.
 """
 
 from pathlib import Path

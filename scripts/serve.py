@@ -1,7 +1,7 @@
-"""Type a sentence in a browser:  python scripts/serve.py run=results/default/letters/…
+"""Translate sentences in a browser:  python scripts/serve.py run=results/default/letters/…
 
-A page on this machine alone, unless host says otherwise: several runs answer side by side, and each
-word of an answer shows where the model looked when it wrote it.
+Only this machine can open the page, unless host says otherwise. Several runs answer side by side.
+Each word of an answer shows where the model attended when it wrote the word.
 """
 
 from pathlib import Path

@@ -1,9 +1,11 @@
 """Train one run:  python scripts/train.py pe=learned task=reverse seed=3
 
-Every key and group of configs/config.yaml can be given; the same command continues an interrupted
-run and finds a finished one. A sweep is Hydra's, one run after the other; compare.py trains
-runs side by side:  python scripts/train.py -m trainer.lr=1e-3,3e-3
-Several GPUs, or processes:  torchrun --nproc-per-node=2 scripts/train.py pe=learned
+Every key and group of configs/config.yaml can be set. The same command continues an interrupted run
+and finds a finished run.
+
+A sweep trains one run after another:  python scripts/train.py -m trainer.lr=1e-3,3e-3
+Several GPUs or processes train one run:  torchrun --nproc-per-node=2 scripts/train.py pe=learned
+scripts/compare.py trains runs side by side.
 """
 
 from pathlib import Path
@@ -16,12 +18,12 @@ from omegaconf import DictConfig
 
 from wawa_transformer.run.cli import is_single_run, name_study, script, swept_keys
 
-SWEPT: dict[str, Any] = {}  # what was given to each run of a sweep, and the run
+SWEPT: dict[str, Any] = {}  # the overrides of each run in a sweep, and the run
 
 
 @script(several=True)
 def main(config: DictConfig) -> None:
-    # Here, so that --help and a mistake on the command line do not wait for torch.
+    # Imported here, so that --help and command-line mistakes do not wait for torch.
     from wawa_transformer.run.distributed import is_main
     from wawa_transformer.run.run_dir import Run
     from wawa_transformer.train.evaluation import SHOWN
@@ -46,7 +48,7 @@ def main(config: DictConfig) -> None:
 
 
 def tell_sweep() -> None:
-    """The end of a sweep: the scores and the folder of each run."""
+    """Print the scores and the folder of each run of a sweep."""
     width = max(map(len, SWEPT), default=0)
     for given, run in SWEPT.items():
         result, said = run.result(), f"{run.status} {run.failure()}"

@@ -1,7 +1,8 @@
-"""Lines in, lines out:  echo "1 2 3" | python scripts/translate.py run=results/default/letters/…
+"""Translate text:  echo "1 2 3" | python scripts/translate.py run=results/default/letters/…
 
-Each line is answered as it comes, by one line: the standard input may be a file, a pipe that stays
-open, or a keyboard. What is no word of the vocabulary is named on the standard error.
+The script answers each line of text with one line, as soon as the text arrives. Standard input may
+be a file, a pipe that stays open, or a keyboard. Words outside the vocabulary are named on standard
+error.
 """
 
 import os
@@ -21,26 +22,33 @@ from wawa_transformer.train import evaluation
 from wawa_transformer.train.load import open_trained
 from wawa_transformer.train.tracking import attention_picture, cross_attention
 
-AT_ONCE = 2**16  # bytes that are read, and so lines that are translated, together
+AT_ONCE = 2**16  # bytes to read at once; their lines are translated together
 LONGEST = 10**5  # bytes of a line
 PICTURES = (".png", ".svg", ".pdf")
 
 
 def arriving(source: int) -> Iterator[list[bytes]]:
-    """The lines of a file descriptor, as many at a time as have come: none waits for the next."""
+    """Yield the lines of a file descriptor as they arrive.
+
+    Each list holds all lines that have arrived, so that no line waits for the next.
+    """
     rest = b""
     while chunk := os.read(source, AT_ONCE):
-        *lines, rest = (rest + chunk).split(b"\n")  # a lone CR ends no line
+        # A carriage return alone does not end a line.
+        *lines, rest = (rest + chunk).split(b"\n")
         if lines:
             yield lines
         if len(rest) > LONGEST:
-            yield [rest]  # which is refused
+            yield [rest]  # too long, so refused by texts()
     if rest:
         yield [rest]
 
 
 def texts(lines: list[bytes], before: int) -> tuple[list[str], UserError | None]:
-    """Lines as text, up to the first that is none, and what there is to say of that one."""
+    """Decode lines up to the first invalid line, and return its error.
+
+    ``before`` is the number of lines that came earlier.
+    """
     out: list[str] = []
     for number, line in enumerate(lines, before + 1):
         if len(line) > LONGEST:
@@ -78,7 +86,8 @@ def main(config: DictConfig) -> None:
             number += 1
             if strange := unknown(tokenizer, text):
                 print(f"warning: line {number}: unknown: {' '.join(strange)}", file=sys.stderr)
-            if not text.strip():  # stays blank
+            # A blank line stays blank.
+            if not text.strip():
                 print(flush=True)
                 continue
             every = next(found)

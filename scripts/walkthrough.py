@@ -1,7 +1,7 @@
-"""The lesson, every step printed:  python scripts/walkthrough.py [lang=en|zh]
+"""Print the lesson step by step:  python scripts/walkthrough.py [lang=en|zh]
 
-In the language of the shell unless told. Other sizes: d_model=16 max_len=20. One step: step=4.
-A key between the steps: pause=true.
+The default language is that of the shell. d_model=16 max_len=20 sets other sizes, step=4 prints one
+step, and pause=true waits for Enter between steps.
 """
 
 import sys
@@ -16,7 +16,10 @@ from wawa_transformer.run.cli import script
 
 
 def wait() -> None:
-    """Until the reader presses Enter; a closed input does not wait."""
+    """Wait until the reader presses Enter.
+
+    A closed input does not wait.
+    """
     print("\n⏎ ", end="", flush=True)
     sys.stdin.readline()
 

@@ -1,1 +1,1 @@
-"""The walk-through, the pictures and the pages."""
+"""The printed lesson, its pictures and its web pages."""

@@ -1,6 +1,7 @@
-"""The pictures of the lesson: what the sinusoidal encoding looks like and why it works.
+"""The pictures of the lesson on positional encodings.
 
-Every function draws one picture; ``t(english, chinese)`` chooses the language of its words.
+Every function marked ``@picture`` draws one picture. ``t(english, chinese)`` chooses the words in
+the language of the picture.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ from wawa_transformer.positional.t5 import T5Buckets
 
 Words = Callable[[str, str], str]
 GALLERY: dict[str, Callable[[Words], Figure]] = {}
-# The spacings that people take for the paper's, as the encodings that have them.
+# The paper's spacing and three that people mistake for it, with the encoding of each.
 SPACINGS = {"geometric": "sinusoidal"} | {n: n for n in ("linear", "exponential", "textbook")}
 COLOURS = {name: encoding_styles([pe])[pe]["color"] for name, pe in SPACINGS.items()}
 CHINESE = {"geometric": "几何", "linear": "线性", "exponential": "exp(−i)", "textbook": "教科书"}
 
 
 def picture(draw: Callable[[Words], Figure]) -> Callable[[Words], Figure]:
-    """Put a picture into the gallery under its function's name."""
+    """Add a picture to the gallery under its function's name."""
     GALLERY[draw.__name__] = draw
     return draw
 
@@ -53,7 +54,7 @@ def draw_all(folder: Path, lang: str) -> list[Path]:
     """Draw every picture in one language as PNG.
 
     Raises:
-        LookupError: Chinese is asked for and no font has it.
+        LookupError: ``lang`` is ``zh`` and no installed font has Chinese characters.
     """
     rc: dict[str, object] = {"axes.spines.top": False, "axes.spines.right": False}
     if lang == "zh":
@@ -74,21 +75,21 @@ def draw_all(folder: Path, lang: str) -> list[Path]:
 
 
 def write_explorer(path: Path) -> None:
-    """Write ``explore.html``, the interactive page: one file that needs no network."""
+    """Write ``explore.html``, an interactive page in one file without network."""
     colours = [BLUE, ORANGE, GREEN, VERMILION]
     templates = Path(__file__).parent / "templates"
     write_page(path, templates, spacings=list(COLOURS), colours=colours)
 
 
 def canvas(width: float, height: float, columns: int = 1) -> tuple[Figure, list]:
-    """A figure and its axes, side by side."""
+    """Create a figure with ``columns`` axes side by side."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, list(figure.subplots(1, columns, squeeze=False).flat)
 
 
 @picture
 def table(t: Words) -> Figure:
-    """The table as a heat map."""
+    """Draw the sinusoidal table as a heat map."""
     figure, [axes] = canvas(8, 4.4)
     image = axes.imshow(
         PositionalEncoding(128, max_len=100).pe[0], aspect="auto", cmap="RdBu_r", vmin=-1, vmax=1,
@@ -104,13 +105,13 @@ def table(t: Words) -> Figure:
 
 @picture
 def spacings(t: Words) -> Figure:
-    """Frequencies of every spacing, on a linear and on a logarithmic axis."""
+    """Draw every spacing's frequencies on a linear and a logarithmic axis."""
     figure, both = canvas(9, 3.8, columns=2)
     for axes, scale in zip(both, ("linear", "log"), strict=True):
         for name in COLOURS:
             sine, cosine = frequencies(64, spacing=name)
             pairs = torch.stack((sine, cosine), dim=1).flatten()
-            # The textbook variant shares the paper's sines: rings around its dots.
+            # The textbook variant shares the paper's sines, so its marks are rings around dots.
             size, fill = (5, "none") if name == "textbook" else (2, "full")
             axes.plot(pairs, "o", color=COLOURS[name], label=t(name, CHINESE[name]),
                       markersize=size, fillstyle=fill)  # fmt: skip
@@ -127,7 +128,7 @@ def spacings(t: Words) -> Figure:
 
 @picture
 def similarity(t: Words) -> Figure:
-    """Cosine similarity against distance, with the first rebound."""
+    """Draw cosine similarity against distance, and mark the first rebound."""
     figure, [axes] = canvas(8, 3.8)
     distance = torch.arange(0, 201, dtype=torch.float64)
     for d, colour in ((64, ORANGE), (512, BLUE)):
@@ -147,9 +148,9 @@ def similarity(t: Words) -> Figure:
 
 @picture
 def attempts(t: Words) -> Figure:
-    """How far apart the vectors of two positions are: five attempts.
+    """Draw the distances between positions under five ways to encode them.
 
-    The integer is shown as a pre-norm layer sees it: added to one word, after the layer norm.
+    The integer is added to one word and layer-normalised, as a pre-norm layer sees the sum.
     """
     figure, panels = canvas(13, 3.3, columns=5)
     position = torch.arange(48)
@@ -171,8 +172,10 @@ def attempts(t: Words) -> Figure:
     ):
         apart = torch.cdist(rows.double(), rows.double())
         largest = float(apart.max())
-        apart = apart / (largest if largest > 1e-3 else 1.0)  # rounding alone is no distance
-        if axes is panels[1]:  # the lower half is that of a text half as long
+        # Below 1e-3 the distances are rounding errors, which must not be scaled up.
+        apart = apart / (largest if largest > 1e-3 else 1.0)
+        # The lower triangle of the second panel shows a text half as long.
+        if axes is panels[1]:
             half = (position[:, None] - position).abs() / 23
             apart = torch.where(position[:, None] > position, half.clamp(max=1.0), apart)
         image = axes.imshow(apart, cmap="cividis", vmin=0, vmax=1)
@@ -186,9 +189,10 @@ def attempts(t: Words) -> Figure:
 
 @picture
 def scores(t: Words) -> Figure:
-    """What four encodings add to the score of a query and a key."""
+    """Draw what four encodings add to attention scores."""
     figure, panels = canvas(13, 3.8, columns=4)
-    at, equal = consecutive(40), torch.full((1, 1, 40, 64), 0.5**0.5)  # of score 4
+    # Two vectors of 64 entries sqrt(1/2) have the scaled score 32 / 8 = 4.
+    at, equal = consecutive(40), torch.full((1, 1, 40, 64), 0.5**0.5)
     turned = Rotary(EncodingContext(64, 1)).turn(equal, at)[0, 0]
     distance = torch.arange(40) - torch.arange(40)[:, None]
     drawn = torch.randn(32, generator=torch.Generator().manual_seed(0))
@@ -221,7 +225,7 @@ def scores(t: Words) -> Figure:
 
 @picture
 def model(t: Words) -> Figure:
-    """The model, sublayer by sublayer, and the three places where positions enter."""
+    """Draw the model's sublayers and the three places where positions enter."""
     figure, [axes] = canvas(9.5, 9.2)
     axes.set(xlim=(0, 12), ylim=(0, 12.6))
     axes.axis("off")
@@ -260,7 +264,8 @@ def model(t: Words) -> Figure:
         arrow((x, 0.57), (x, 0.83))
         arrow((x, 1.37), (x, 2.83))
         y = 2.3
-        for words, colour in sublayers:  # the residual connection leads around norm and layer
+        # The residual connection leads around the norm and the layer.
+        for words, colour in sublayers:
             box(x, y + 0.8, norm)
             box(x, y + 1.55, words, colour)
             arrow((x, y + 1.07), (x, y + 1.28))
@@ -295,7 +300,10 @@ def model(t: Words) -> Figure:
 
 @picture
 def rotation(t: Words) -> Figure:
-    """A shift of k positions turns each pair by k times its frequency."""
+    """Draw how a shift by k positions rotates each pair of dimensions.
+
+    A pair turns by k times its frequency.
+    """
     figure, panels = canvas(10, 3.5, columns=3)
     start, shift = 2, 5
     for axes, pair in zip(panels, (0, 4, 8), strict=True):
@@ -326,7 +334,7 @@ def rotation(t: Words) -> Figure:
 
 @picture
 def precision(t: Words) -> Figure:
-    """The largest error at a position, by how the table was formed."""
+    """Draw the largest error up to each position, by number format."""
     figure, [axes] = canvas(8, 4.2)
     position = torch.unique(torch.logspace(0, 5, 160).long())
     exact = sinusoid(position, 512)[:, 0::2]

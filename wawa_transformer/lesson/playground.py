@@ -1,7 +1,7 @@
-"""Trained models in one page: their weights, and the same model once more in JavaScript.
+"""The playground: one page that runs trained models in the browser.
 
-The page computes in the browser what :class:`Transformer` computes, so that a reader without an
-installation can ask small models and look inside. It needs no network.
+The page holds the weights, and computes in JavaScript what :class:`Transformer` computes. A reader
+without an installation can ask small models and look inside. The page needs no network.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from wawa_transformer.run.config import encoding_settings
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model
 
-TASKS = ("letters", "copy", "reverse", "sort")  # whose answers the page knows
-# Settings that the page reads; all others must be as they are by default.
+TASKS = ("letters", "copy", "reverse", "sort")  # tasks whose right answers the page computes
+# The settings that the page reads. All other settings must have their default values.
 READS = {
     "sinusoidal": ("max_len",),
     "learned": ("max_len", "init_std"),
@@ -35,15 +35,15 @@ READS = {
     "rotary": ("base",),
     "t5": ("num_buckets", "max_distance"),
 }
-POSITIONS = 41  # of the longest answer that the page asks for, and its beginning
-MOST = 200_000  # parameters of a model that a page should carry
+POSITIONS = 41  # of the longest answer that the page asks for, plus BOS
+MOST = 200_000  # the largest number of parameters of a model in the page
 
 
 def runs_in(folder: Path) -> list[Run]:
-    """The finished runs of a study's folder.
+    """Find the finished runs in a study's folder.
 
     Raises:
-        UserError: there are none, or two of one task and encoding.
+        UserError: no run is finished, or two runs have the same task and encoding.
     """
     found = sorted(folder.glob("*/*/seed*/config.yaml"))
     runs = [run for run in map(Run.at, (path.parent for path in found)) if run.result()]
@@ -62,13 +62,13 @@ def runs_in(folder: Path) -> list[Run]:
 
 
 def portable(run: Run) -> dict[str, Any]:
-    """One run as the page takes it: its settings, its words and its weights.
+    """Convert a run to what the page reads: settings, words and weights.
 
     ``data`` holds the weights as float32, little-endian, in base64, one after another in the order
     of ``shapes``, whose entries are (name, rows, columns).
 
     Raises:
-        UserError: the run has what the page has no code for.
+        UserError: the page does not implement the run's task or model.
     """
     model, tokenizer, config = load_model(run)
     task, kind = build_task(config), config.pe.kind
@@ -98,7 +98,8 @@ def portable(run: Run) -> dict[str, Any]:
         )
     assert isinstance(task, SequenceTask)
     tensors = {name: tensor.detach() for name, tensor in model.state_dict().items()}
-    if kind == "learned":  # the rest of the table is never asked for
+    # The page never uses later rows of a learned table.
+    if kind == "learned":
         for side in ("src", "tgt"):
             name = f"{side}_position.table"
             tensors[name] = tensors[name][:POSITIONS]
@@ -121,18 +122,18 @@ def portable(run: Run) -> dict[str, Any]:
 
 
 def models(page: Path) -> list[dict[str, Any]]:
-    """The :func:`portable` runs that a page holds."""
+    """Read the :func:`portable` runs from a page."""
     found = re.search(r'id="runs">(.*?)</script>', page.read_text(encoding="utf-8"))
     assert found is not None
     return json.loads(found[1])
 
 
 def write_playground(path: Path, runs: Iterable[dict[str, Any]]) -> None:
-    """Write ``playground.html``, the page of :func:`portable` runs: one file."""
+    """Write ``playground.html``, the page of :func:`portable` runs, as one file."""
     tasks, kinds = list(TASKS), list(READS)
     runs = sorted(runs, key=lambda run: (tasks.index(run["task"]), kinds.index(run["kind"])))
     styles = encoding_styles(run["pe"] for run in runs)
     colours = {name: to_hex(style["color"]) for name, style in styles.items()}
-    # Black would not be seen on a dark page.
+    # Black is invisible on a dark page.
     colours = {name: "currentColor" if c == "#000000" else c for name, c in colours.items()}
     write_page(path, Path(__file__).parent / "templates", runs=runs, colours=colours)

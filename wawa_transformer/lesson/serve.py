@@ -1,4 +1,7 @@
-"""A small web page on this machine: type a sentence, see what trained runs make of it, and why."""
+"""A local web page that translates a sentence with trained runs.
+
+The page also shows the cross-attention of each translation.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,11 @@ from wawa_transformer.train.tracking import cross_attention
 PAGE = Path(__file__).with_name("serve.html")
 MAX_BYTES = 16_000  # of a request
 MAX_CHARACTERS = 2_000  # of a sentence
-MAX_TOKENS = 256  # of a sentence: 2,000 emoji are 8,000 tokens, and take a minute and gigabytes
+# Without this limit 2,000 emoji, 8,000 tokens, would take a minute and gigabytes of memory.
+MAX_TOKENS = 256  # of a sentence
 MAX_WAITING = 8  # requests that wait while one is answered
 IDLE_SECONDS = 30  # before a silent connection is closed
-# Nothing from elsewhere, and nobody's frame around it.
+# The page loads nothing from other hosts, and no other page may frame this page.
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; connect-src 'self'; img-src data:; script-src 'unsafe-inline'; "
@@ -40,21 +44,27 @@ HEADERS = {
 
 
 class RequestHandler(WSGIRequestHandler):
-    """Closes a connection that sends nothing; each connection has a thread."""
+    """A request handler that closes silent connections.
+
+    Each connection has its own thread.
+    """
 
     timeout = IDLE_SECONDS
 
 
 @dataclass(frozen=True)
 class Served:
-    """A run that answers."""
+    """A trained run that answers requests."""
 
     run: Run
     model: Transformer
     tokenizer: Tokenizer
 
     def answer(self, text: str, method: DecodingStrategy) -> dict[str, Any]:
-        """The best hypothesis, both sides in pieces, and cross-attention ``[head][query][key]``.
+        """Translate ``text`` and collect what the page shows.
+
+        The result has the best hypothesis, the tokens of both sides, and the cross-attention
+        ``[head][query][key]``.
 
         Raises:
             UserError: the sentence is too long for the page, or for the run's encoding.
@@ -79,11 +89,12 @@ class Served:
 def application(
     served: list[Served], method: DecodingStrategy, hosts: list[str] | None
 ) -> Callable[..., Any]:
-    """The WSGI application: the page at ``/``, and answers at ``/translate``.
+    """Build the WSGI application: the page at ``/``, answers at ``/translate``.
 
-    ``hosts`` are the names it may be called by, or None for any: a page from elsewhere whose name
-    was pointed at this machine is refused, and so is a form of one, which cannot send JSON.
-    One request is answered at a time, :data:`MAX_WAITING` wait, and all others are told "busy".
+    ``hosts`` are the names by which a browser may call the server, or None for any name. Given
+    names exclude a foreign page whose host name was pointed at this machine. A foreign page's HTML
+    form is excluded too, because a form cannot send JSON. The application answers one request at a
+    time, lets :data:`MAX_WAITING` requests wait, and answers "busy" to all others.
     """
     waiting, answering = threading.Semaphore(MAX_WAITING + 1), threading.Lock()
 
@@ -96,7 +107,8 @@ def application(
             raise BadRequest("send JSON")
         try:
             text = " ".join(request.get_json()["text"].split())
-            text.encode()  # which half of a UTF-16 character has not
+            # Half of a UTF-16 character cannot be encoded, and is refused here.
+            text.encode()
         except (RecursionError, ValueError, TypeError, KeyError, AttributeError):
             raise BadRequest('send {"text": "a sentence"}') from None
         if len(text) > MAX_CHARACTERS:
@@ -116,7 +128,8 @@ def application(
         request.max_content_length = MAX_BYTES
         request.trusted_hosts = hosts
         try:
-            request.host  # noqa: B018  (refuses one that is not trusted)
+            # Reading the host raises an exception for a name that is not trusted.
+            request.host  # noqa: B018
             response = respond(request)
         except HTTPException as error:
             response = json_of({"error": error.description}, error.code or 500)
@@ -127,5 +140,5 @@ def application(
 
 
 def json_of(value: Any, status: int = 200) -> Response:
-    """``value`` as an answer."""
+    """Build a response that holds ``value`` as JSON."""
     return Response(json.dumps(value), status=status, mimetype="application/json")

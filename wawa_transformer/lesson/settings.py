@@ -1,4 +1,4 @@
-"""The keys of the lesson's scripts."""
+"""The configuration keys of the lesson's scripts."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from wawa_transformer.run.cli import register
 
 @dataclass
 class WalkthroughConfig:
-    """scripts/walkthrough.py: the printed lesson."""
+    """The keys of ``scripts/walkthrough.py``, the printed lesson."""
 
-    lang: str = choice("auto", "en", "zh")  # auto: that of the shell
+    lang: str = choice("auto", "en", "zh")  # auto: the shell's language
     d_model: int = setting(8, least=1)
     max_len: int = setting(10, least=1)
     dropout: float = setting(0.1, least=0, below=1)
-    step: int | None = setting(None, least=1, most=7)  # all of them unless given
+    step: int | None = setting(None, least=1, most=7)  # None: all steps
     pause: bool = False  # wait for Enter between steps
-    all_digits: bool = False  # numbers as torch prints them unasked
+    all_digits: bool = False  # numbers in torch's own format
 
 
 @dataclass
 class FiguresConfig:
-    """scripts/figures.py: the pictures of the lesson."""
+    """The keys of ``scripts/figures.py``, the pictures of the lesson."""
 
     lang: str = choice("both", "en", "zh")
     output_dir: str = "results/figures"
@@ -31,9 +31,9 @@ class FiguresConfig:
 
 @dataclass
 class PlaygroundConfig:
-    """scripts/playground.py: trained models in one page."""
+    """The keys of ``scripts/playground.py``, trained models in one page."""
 
-    folder: str = ""  # of a study
+    folder: str = ""  # a study's folder
     output_dir: str = "results/figures"
 
 

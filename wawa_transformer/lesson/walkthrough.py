@@ -1,11 +1,11 @@
-"""The lesson: how the sinusoidal table is computed and used, every step printed, in two languages.
+"""The printed lesson on the sinusoidal table, in two languages.
 
-``walkthrough.txt`` holds the text. A line of it is a section (``#``), a sub-step (``##``), code to
-run and show with its value (``>>>``), a line as it is (``==``), a sentence (``en``, ``zh``), or one
-sentence for each turn of a loop (``en*``, ``zh*``). Braces hold expressions.
+``walkthrough.txt`` holds the text. Each line is a section (``#``), a sub-step (``##``), code to run
+and show with its value (``>>>``), a line to print as it is (``==``), a sentence (``en``, ``zh``),
+or one sentence for each turn of a loop (``en*``, ``zh*``). Braces hold expressions.
 
-The default sizes and the seed are those of the printed walk-through that this project grew from.
-With ``all_digits`` every number of it can be found here again.
+This project grew from an earlier printed walk-through. Its sizes and seed are the defaults here.
+With ``all_digits`` the lesson prints every number of that walk-through.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from torch import Tensor, nn
 from wawa_transformer.positional.sinusoidal import PositionalEncoding
 
 SEED = 3832814983  # gives the random embeddings of the original walk-through
-SHOWN = 5  # positions that step 6 and step 7 look at
+SHOWN = 5  # positions that steps 6 and 7 show
 WIDTH = 80
 RULE = "─" * WIDTH
 SECTIONS = ("\n" + Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")).split("\n# ")[1:]
 
 
 def say(text: str) -> None:
-    """Print a sentence, wrapped."""
+    """Print a sentence, wrapped to :data:`WIDTH` columns."""
     line = ""
     # A word of Latin letters stays whole, and no line begins with a closing mark.
     for piece in re.findall(r"[!-~]+ ?|“?.[，。、；：）”]*", text):
@@ -46,14 +46,16 @@ def say(text: str) -> None:
 
 
 class Lesson:
-    """Runs the script in one language; ``names`` holds what its code has assigned.
+    """The lesson in one language.
+
+    ``names`` holds the variables that the lesson's code has assigned.
 
     Args:
         lang: ``en`` or ``zh``.
         d_model: dimensions of an encoding.
         max_len: positions in the table.
         dropout: probability of zeroing an element in step 7.
-        all_digits: print numbers as torch does unasked and the original did, not with four digits.
+        all_digits: print numbers in torch's own format, as the original did, not with four digits.
     """
 
     def __init__(
@@ -68,20 +70,20 @@ class Lesson:
         }  # fmt: skip
 
     def number(self, value: float) -> str:
-        """One number, with four digits, or with the six of the original."""
+        """Format a number with four digits, or with the original's six."""
         return f"{value:.{6 if self.all_digits else 4}f}"
 
     def row(self, values: Tensor) -> str:
-        """A vector on one line."""
+        """Format a vector on one line."""
         numbers = values.tolist() if self.all_digits else [f"{v:7.4f}" for v in values.tolist()]
         return f"[{', '.join(str(number) for number in numbers)}]"
 
     def fill(self, text: str) -> str:
-        """A line of the script with its expressions evaluated."""
+        """Evaluate the expressions in a line of the text."""
         return str(eval(f"f{text!r}", self.names))
 
     def run(self, code: str) -> None:
-        """Run a line and show it with what it gives: shape, type and values."""
+        """Run a line of code and print its result: shape, type, values."""
         *before, last = ast.parse(code).body
         if isinstance(last, ast.Assign):
             before, last = [*before, last], ast.Expr(last.targets[0])
@@ -97,7 +99,7 @@ class Lesson:
             print("    " + str(value).replace("\n", "\n    "))
 
     def section(self, number: int, title: str, *lines: str) -> None:
-        """One section of the script, and in it sub-steps with their numbers."""
+        """Print one section of the text, with numbered sub-steps."""
         zh, part = self.lang == "zh", 0
         print(f"\n{RULE}\n{title.split(' | ')[zh]}\n{RULE}")
         for line in lines:
@@ -125,13 +127,16 @@ def walk(
     pause: Callable[[], object] | None = None,
     all_digits: bool = False,
 ) -> None:
-    """Print the lesson, or the one step ``only``; ``pause`` is called between steps."""
+    """Print the lesson, or its introduction and the step ``only``.
+
+    ``pause`` is called between the steps of the whole lesson.
+    """
     lesson = Lesson(lang, d_model, max_len, dropout, all_digits)
     if not all_digits:
         torch.set_printoptions(sci_mode=False, linewidth=90)
     try:
         for number, section in enumerate(SECTIONS):
-            # A step that is not shown is computed all the same, for those after it.
+            # Hidden steps are computed too, because later steps use their values.
             shown = only is None or number in (0, only)
             with nullcontext() if shown else redirect_stdout(io.StringIO()):
                 lesson.section(number, *section.splitlines())
@@ -142,7 +147,10 @@ def walk(
 
 
 def spoken(lang: str) -> str:
-    """``lang``, or for ``auto`` that of the shell, which is English unless it is Chinese."""
+    """Return ``lang``, or for ``auto`` the language of the shell.
+
+    A shell whose language is not Chinese counts as English.
+    """
     if lang != "auto":
         return lang
     names = (os.environ.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))
