@@ -1,4 +1,4 @@
-"""What the tests share: configurations as the scripts compose them, and the scripts themselves."""
+"""Fixtures and helpers that the tests share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
 
 SCRIPTS = CONFIG_DIR.parent / "scripts"
-# A run of about a second: small data, few steps, short tests.
+# The keys of a run that takes about a second: small data, few steps, short tests.
 TINY = [
     "model.d_model=16", "model.num_heads=2", "model.d_ff=32", "task.train_size=300",
     "task.validation_size=20", "task.test_per_length=5", "task.max_length=4",
@@ -39,28 +39,29 @@ TINY = [
     "trainer.attention_maps=false", "progress=false",
 ]  # fmt: skip
 
-# What another version of the code has kept of a text is not found again.
+# A fresh cache, so that no test finds a text that another version of the code has kept.
 CACHE = tempfile.TemporaryDirectory()
-os.environ["HF_DATASETS_CACHE"] = CACHE.name  # of scripts
+os.environ["HF_DATASETS_CACHE"] = CACHE.name  # for scripts
 datasets.config.HF_DATASETS_CACHE = Path(CACHE.name)
 
 torch.set_num_threads(1)
-# Tests fork: no thread of a progress bar's may hold its lock, nor a process that is killed.
+# Tests fork and kill processes. A progress bar's lock must not stay held by a monitor thread or a
+# killed process.
 tqdm.monitor_interval = 0
 tqdm.set_lock(threading.RLock())
-# A clock decides no test: on a busy machine the first example of a test may take a second.
+# No deadlines: on a busy machine the first example of a test may take a second.
 hypothesis.settings.register_profile("no_deadline", deadline=None)
 hypothesis.settings.load_profile("no_deadline")
 
 
 def pytest_runtest_setup() -> None:
-    """What a test draws does not depend on which tests its process has run before it."""
+    """Seed torch, so that earlier tests do not change a test's draws."""
     torch.manual_seed(0)
 
 
-RESET = 5  # the id after which the ``_reset`` entries of MODELS count anew
+RESET = 5  # the id after which the ``_reset`` entries of MODELS restart counting
 RELATIVE = sorted(kind for kind, cls in ENCODINGS.items() if cls.relative)
-# One that inherits all three methods reads position ids as the class does that has them.
+# Left out: a class that inherits all three methods reads position ids as its parent does.
 ABSOLUTE = sorted(
     kind
     for kind, cls in ENCODINGS.items()
@@ -76,8 +77,8 @@ POSITION_IDS = {
     "both_reset": {"reset_token": RESET, "origin": "both"},
     "abacus": {"reset_token": RESET, "origin": "abacus", "max_shift": 9},
 }
-# Every encoding in each of its places, with position ids that are one row's and one head's own, and
-# with some that are drawn; one encoding with every kind of them: arguments of Transformer.
+# Arguments of Transformer: every encoding in each of its places, with position ids that differ by
+# row and head, and with random position ids. The sinusoid has every kind of position ids.
 MODELS: dict[str, dict[str, Any]] = {
     **{kind: {"pe": kind} for kind in sorted(ENCODINGS)},
     **{f"{kind}_cross": {"pe": kind, "cross": "same"} for kind in RELATIVE},
@@ -109,19 +110,25 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 def configure(*overrides: str, script: str = "config") -> DictConfig:
-    """The configuration ``scripts/train.py`` would get, or another script by its file's name."""
+    """Compose the configuration of ``scripts/train.py``, or of another script."""
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
         return compose(script, list(overrides))
 
 
 @pytest.fixture
 def tiny(tmp_path: Path):
-    """``tiny(*overrides)``: a configuration that trains in about a second, into ``tmp_path``."""
+    """Compose a configuration that trains in a second: ``tiny(*overrides)``.
+
+    The run's folder is in ``tmp_path``.
+    """
     return lambda *overrides: configure(*TINY, f"output_dir={tmp_path}", *overrides)
 
 
 def flat(row: dict[str, Any]) -> dict[str, Any]:
-    """The numbers of a test's row, those of its new sources among them, for ``pytest.approx``."""
+    """Flatten a row of a result to its numbers, for ``pytest.approx``.
+
+    The numbers of new sources are included.
+    """
     new = {f"new {name}": value for name, value in row.get("new", {}).items()}
     every = {name: value for name, value in row.items() if name != "new"} | new
     return {name: value for name, value in every.items() if value is not None}
@@ -131,9 +138,9 @@ WARM: list[subprocess.Popen[bytes]] = []
 
 
 def warm_python() -> list[str]:
-    """The command of a Python for scripts that has imported its libraries already.
+    """Get the command of a Python that has imported its libraries already.
 
-    One that has ended, which is no mistake of the test that finds it so, is begun anew.
+    If that process has ended, a new one starts with a warning. The test at hand is not to blame.
     """
     if not WARM or WARM[-1].poll() is not None:
         for ended in WARM[-1:]:
@@ -154,7 +161,7 @@ def run_script(name: str, *arguments: str, stdin: str = "") -> subprocess.Comple
 
 
 def torchrun(*options: str, script: Path) -> list[str]:
-    """The command that runs a script in two processes."""
+    """Get the command that runs a script in two processes."""
     run = str(Path(torch.__file__).with_name("distributed") / "run.py")
     agent = [*warm_python(), run, "--nproc-per-node=2", *options]
     return [*agent, "--no-python", *warm_python(), str(script)]
@@ -162,9 +169,9 @@ def torchrun(*options: str, script: Path) -> list[str]:
 
 @pytest.fixture
 def call_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """``call_script(name, *arguments)``: run a script that refuses them, in this process.
+    """Run a script that refuses its arguments: ``call_script(name, *arguments)``.
 
-    Returns the exit status and what stood on standard error.
+    The script runs in this process. Returns the exit status and the text on standard error.
     """
 
     def call(name: str, *arguments: str) -> tuple[object, str]:
@@ -173,7 +180,7 @@ def call_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
             runpy.run_path(str(SCRIPTS / name), run_name="__main__")
         status = ended.value.code
         said = capsys.readouterr().err
-        # What the interpreter does with a sentence: print it and end with 1.
+        # For a sentence the interpreter does the same: prints the sentence and exits with 1.
         return (1, f"{said}{status}\n") if isinstance(status, str) else (status, said)
 
     return call
@@ -181,9 +188,10 @@ def call_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
 
 @pytest.fixture(scope="session")
 def browser() -> Callable[..., str]:
-    """``browser(url, size)``: the page's document after its scripts ran, without a network.
+    """Get a page's document after its scripts ran: ``browser(url, size)``.
 
-    Fails on an error in the page's console; skips where there is no Chromium.
+    The browser has no network. An error in the page's console fails the test. Without Chromium the
+    test is skipped.
     """
 
     def open_page(url: str, size: str = "1200,900") -> str:

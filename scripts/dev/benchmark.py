@@ -1,9 +1,9 @@
 """Time the project against its peers:  python scripts/dev/benchmark.py [parts=[model,decoding]]
 
-All sides do the same work in one process, in turns, so that a busy machine slows them alike. In the
-part table a ratio is that of two medians; elsewhere it is the median of the turns' ratios. On one
-core table and decoding take one or two minutes each, model up to seven, and cost a quarter of an
-hour. The same command continues a part that was stopped.
+All sides do the same work in one process, in turns, so that a busy machine slows all sides alike.
+In the part table a ratio divides two medians. In the other parts a ratio is the median of the
+turns' ratios. On one core table and decoding take one or two minutes each, model takes up to seven
+minutes, and cost takes a quarter of an hour. The same command continues a part that was stopped.
 """
 
 import json
@@ -25,13 +25,17 @@ from wawa_transformer.run.config import check_device
 from wawa_transformer.run.device import take_device
 from wawa_transformer.run.provenance import processor
 
-# Each is a module of speed/, imported when it is measured: peers and compilers take seconds.
+# Each part is a module of speed/. Peers and compilers take seconds to import, so a part is imported
+# only when it is measured.
 PARTS = ("table", "model", "decoding", "cost")
 
 
 @dataclass
 class Machine:
-    """What the benchmark runs on; the speed of ``trainer.fast`` is what it compares."""
+    """The machine that the benchmark runs on.
+
+    There is no key ``fast``, because the benchmark compares both of its values.
+    """
 
     device: str = "auto"
     threads: int = setting(1, least=1, most=256)
@@ -60,28 +64,29 @@ register("benchmark", BenchmarkConfig, check_config)
 
 
 def measurements(part: str, device: torch.device) -> dict[str, Callable[[], dict[str, float]]]:
-    """What one part measures, by name."""
+    """List the measurements of one part, by name."""
     module = import_module(f"speed.{part}")
     if not hasattr(module, "measurements"):
         return {part: partial(module.measure, device)}
     every = module.measurements(device)
     if part == "model" and device.type == "cuda":
-        every |= import_module("speed.card").measurements(device)  # what a GPU alone can answer
+        every |= import_module("speed.card").measurements(device)  # these need a GPU
     return every
 
 
 def measure(
     part: str, folder: Path, device: torch.device, about: dict[str, Any]
 ) -> dict[str, float]:
-    """The numbers of one part, each kept when it is made, so that a stopped part goes on.
+    """Measure one part and return its numbers.
 
-    A measurement for which memory is too small is named, and the others are made.
+    Each measurement is saved at once, so that the same command continues a stopped part. If a
+    measurement runs out of memory, the result says so, and the other measurements are still made.
     """
     unfinished = folder / "unfinished.json"
     done: dict[str, dict[str, float]] = {}
     if unfinished.exists():
         before = json.loads(unfinished.read_text(encoding="utf-8"))
-        # Numbers of another machine, other threads or another torch are made anew.
+        # Numbers from another machine, thread count or torch version are measured again.
         done = before["done"] if before["about"] == about else {}
     for name, work in measurements(part, device).items():
         if name in done:

@@ -1,9 +1,9 @@
-"""Write what the documentation takes from measurements:  python scripts/dev/docs.py
+"""Write the pages that quote measurements:  python scripts/dev/docs.py
 
-docs/claims.md from docs/claims.yaml, each finding from its template in docs/findings, and
-docs/findings.md from the question, answer and certainty that the templates set; and
-docs/which_encoding.md from its template; all in Chinese, too, from the files whose names say
-zh-CN. A test fails when a page is stale.
+docs/claims.md comes from docs/claims.yaml. Each finding comes from its template in docs/findings.
+docs/findings.md comes from the question, answer and certainty that these templates set.
+docs/which_encoding.md comes from its template. The Chinese pages come from the files that have
+zh-CN in their names. A test fails when a page is stale.
 """
 
 import argparse
@@ -47,31 +47,43 @@ HEADINGS = {
 
 
 def em(study: str, task: str, pe: str, **part: Any) -> str:
-    """Exact match at the trained lengths, or with ``unseen=True`` at the longer ones."""
+    """Format exact match at the trained lengths.
+
+    ``unseen=True`` takes the longer lengths, with a dash if the trained lengths are not learned.
+    """
     if part.get("unseen") and not evidence.learned(study, task, pe):
         return "–"
     return f"{evidence.mean(evidence.exact_match(study, task, pe, **part)):.3f}"
 
 
 def middle(study: str, task: str, pe: str, **part: Any) -> str:
-    """The median over seeds of what :func:`em` is the mean of."""
+    """Format the median over seeds, where :func:`em` gives the mean."""
     return f"{pd.Series(evidence.exact_match(study, task, pe, **part)).median():.3f}"
 
 
 def diff(study: str, task: str, a: str, b: str, of: int = 1, **part: Any) -> str:
-    """The paired difference a − b in exact match, its interval corrected as one ``of`` several."""
+    """Format the paired difference a − b in exact match.
+
+    The interval is corrected for ``of`` comparisons.
+    """
     first, second = (evidence.exact_match(study, task, pe, **part) for pe in (a, b))
     return f"{evidence.difference(first, second, of):+z.3f}"
 
 
 def between(first: tuple[str, str, str], second: tuple[str, str, str], **part: Any) -> str:
-    """The difference in exact match between two (study, task, encoding), paired by seed."""
+    """Format the difference in exact match between two conditions.
+
+    A condition is (study, task, encoding). The difference is paired by seed.
+    """
     one, other = (evidence.exact_match(*each, **part) for each in (first, second))
     return f"{evidence.difference(one, other):+z.3f}"
 
 
 def interaction(studies: tuple[str, str], task: str, a: str, b: str) -> str:
-    """The difference a − b in exact match in the first study minus that in the second, by seed."""
+    """Format how the difference a − b changes between two studies.
+
+    The value is a − b in exact match in the first study minus a − b in the second, paired by seed.
+    """
     gaps = []
     for study in studies:
         first, second = (evidence.exact_match(study, task, pe) for pe in (a, b))
@@ -80,50 +92,56 @@ def interaction(studies: tuple[str, str], task: str, a: str, b: str) -> str:
 
 
 def ceiling(study: str, task: str, of: str | None = None) -> str:
-    """What a model without positions can reach, and what chance adds to it on the seeds' splits."""
+    """Format the ceiling without positions, with its sampling interval."""
     return f"{evidence.ceiling(study, task, of):.3f}"
 
 
 def chosen(study: str, task: str, pe: str) -> str:
-    """The learning rate and the warmup that tuning chose."""
+    """Format the learning rate and the warmup that tuning chose."""
     (found,) = (each["chosen"][pe] for each in evidence.rates(study) if each["name"] == task)
     return f"{found.lr:g}, {found.warmup}"
 
 
 def orders(study: str, task: str) -> str:
-    """Whether the order of each pair depends on a rate that both share."""
+    """Say whether a shared learning rate changes each pair's order."""
     (found,) = (each["orders"] for each in evidence.rates(study) if each["name"] == task)
     return say(" ", "").join(found)
 
 
 def bleu(pe: str, study: str = "multi30k") -> str:
-    """Greedy BLEU on Multi30k, each seed's."""
+    """Format each seed's greedy BLEU on Multi30k."""
     values = evidence.bleu(study, "multi30k", pe)
     return say(" and ", " 和 ").join(f"{value:.1f}" for _, value in sorted(values.items()))
 
 
 def reach(study: str, task: str, pe: str) -> str:
-    """The longest length with an exact match of one half."""
+    """Format the mean of the reach over seeds.
+
+    The reach is the longest length up to which exact match is at least one half.
+    """
     if not evidence.learned(study, task, pe):
         return "–"
     return f"{evidence.mean(evidence.reaches(study, task, pe)):.1f}"
 
 
 def every_reach(study: str, task: str, pe: str) -> str:
-    """Each seed's reach, from the shortest on."""
+    """Format each seed's reach, in ascending order."""
     values = evidence.reaches(study, task, pe).values()
     return ", ".join(f"{length:.0f}" for length in sorted(values))
 
 
 def seeds_to(study: str, task: str, pe: str, length: int) -> str:
-    """How many seeds reach a length."""
+    """Say how many seeds reach a length."""
     values = evidence.reaches(study, task, pe).values()
     good = sum(each >= length for each in values)
     return say(f"{good} of {len(values)}", f"{len(values)} 个中 {good} 个")
 
 
 def change(study: str, task: str, pe: str, to: str, of: int, in_reach: bool = False) -> str:
-    """From one encoding to another: both means, and the paired difference, one ``of`` several."""
+    """Format the means of two encodings and their paired difference.
+
+    The interval is corrected for ``of`` comparisons. ``in_reach`` takes the reach, not exact match.
+    """
     if in_reach and not (evidence.learned(study, task, pe) and evidence.learned(study, task, to)):
         return "–"
     read = evidence.reaches if in_reach else evidence.exact_match
@@ -139,7 +157,7 @@ def change(study: str, task: str, pe: str, to: str, of: int, in_reach: bool = Fa
 
 
 def judged(study: str, task: str, kinds: tuple[str, ...]) -> str:
-    """Which encodings are better with positions in cross-attention, and which not."""
+    """Group encodings by the verdict on positions in cross-attention."""
     found = evidence.judged(study, task, [(f"{pe}_cross", pe) for pe in kinds])
     parts = []
     for verdict, words in VERDICTS_OF_PAIRS.items():
@@ -149,7 +167,7 @@ def judged(study: str, task: str, kinds: tuple[str, ...]) -> str:
 
 
 def outcome(study: str) -> str:
-    """The claim of the study's rule, then the verdict."""
+    """State the claim of the study's rule, then the verdict."""
     rule = evidence.rule_of(study)
     assert rule is not None
     verdict = verdicts(evidence.outcomes(study))
@@ -157,18 +175,21 @@ def outcome(study: str) -> str:
 
 
 def loss(study: str, task: str, pe: str) -> str:
-    """NLL in nats per token at the trained lengths."""
+    """Format NLL in nats per token at the trained lengths."""
     return f"{evidence.mean(evidence.nll(study, task, pe)):.3f}"
 
 
 def loss_diff(study_a: str, study_b: str, task: str, pe: str) -> str:
-    """The paired difference in NLL between two studies of one encoding."""
+    """Format the paired difference of one encoding's NLL between two studies."""
     first, second = (evidence.nll(study, task, pe) for study in (study_a, study_b))
     return f"{evidence.difference(first, second):+z.3f}"
 
 
 def loss_by_length(study: str, task: str, a: str, b: str, least: int) -> str:
-    """Rows of a table: length, NLL of ``b``, and of ``a`` minus ``b``, seed by seed."""
+    """Write table rows: length, NLL of ``b``, and ``a`` minus ``b``.
+
+    The difference is given for each seed. Lengths have at least ``least`` test examples.
+    """
     of_a, of_b = (evidence.nll_by_length(study, task, pe, least) for pe in (a, b))
     lines = []
     for length, before in of_b.items():
@@ -178,7 +199,10 @@ def loss_by_length(study: str, task: str, a: str, b: str, least: int) -> str:
 
 
 def by_length(study: str, task: str, encodings: tuple[str, ...], least: int) -> str:
-    """Rows of a table: length, and each encoding's BLEU and NLL, means over seeds."""
+    """Write table rows: length, and each encoding's BLEU and NLL.
+
+    The values are means over seeds. Lengths have at least ``least`` test examples.
+    """
     bleus = evidence.bleu_by_length(study)
     nlls = {pe: evidence.nll_by_length(study, task, pe, least) for pe in encodings}
 
@@ -193,13 +217,19 @@ def by_length(study: str, task: str, encodings: tuple[str, ...], least: int) -> 
 
 
 def apart(study: str, a: str, b: str) -> str:
-    """BLEU of the first minus the second, and p of the paired test over sentences, by seed."""
+    """Format the BLEU difference a − b for each seed, with p.
+
+    p is from the paired test over sentences.
+    """
     found = over_sentences(evidence.sentence_tests(study), (a, b))
     return ", ".join(f"{gap:+.2f} (p {p:.4f})" for gap, p in found)
 
 
 def on_more_tests(study: str) -> str:
-    """Rows of a table: BLEU beside the encoding that each was held against, by test and seed."""
+    """Write table rows: each encoding's BLEU difference on further tests.
+
+    A cell has one test's differences to the compared run, seed by seed.
+    """
     found = evidence.more_tests(study)
     tests = list(dict.fromkeys(test for _, test in found))
     return "\n".join(
@@ -211,13 +241,16 @@ def on_more_tests(study: str) -> str:
 
 
 def steps(study: str, task: str, pe: str, level: float) -> str:
-    """The median over seeds of the first validated step with this exact match."""
+    """Format the first validated step that reaches an exact match.
+
+    The value is the median over seeds.
+    """
     median = pd.Series(evidence.steps_to(study, task, pe, level)).median()
     return f"{median:.0f}" if median < float("inf") else say("never", "从未")
 
 
 def learners(study: str, task: str) -> str:
-    """How many of a study's encodings learn the trained lengths to 0.95, and which."""
+    """Say which encodings learn the trained lengths to 0.95."""
     every = evidence.encodings(study, task)
     able = [pe for pe in every if evidence.learned(study, task, pe)]
     failed = [pe for pe in every if pe not in able]
@@ -230,7 +263,10 @@ def learners(study: str, task: str) -> str:
 
 
 def leader(study: str, task: str) -> str:
-    """Cells of a table: the encoding to take beyond the trained lengths, its numbers, its lead."""
+    """Write table cells: the best encoding beyond the trained lengths.
+
+    The cells are the encoding, its exact match, and its lead over the next encoding.
+    """
     able = [pe for pe in evidence.encodings(study, task) if evidence.learned(study, task, pe)]
     if len(able) < 2:
         return say("unknown | – | –", "不知道 | – | –")
@@ -244,7 +280,10 @@ def leader(study: str, task: str) -> str:
 
 
 def setting(study: str, task: str) -> str:
-    """Cells of a table: trained and longest tested length, seeds, layers and width."""
+    """Write table cells: lengths, seeds, layers and width.
+
+    Lengths are the trained lengths and the longest tested length.
+    """
     table = evidence.table_of(BENCHMARKS / study / "results.csv")
     table, model = table[table["task"] == task], evidence.config_of(study).model
     lengths = table.loc[table["trained"].eq(True), "length"]
@@ -254,13 +293,13 @@ def setting(study: str, task: str) -> str:
 
 
 def speed(name: str) -> str:
-    """A figure of ``benchmarks/table``, to two digits."""
+    """Format a number of ``benchmarks/table`` to two digits."""
     found = json.loads((BENCHMARKS / "table" / "results.json").read_text(encoding="utf-8"))
     return f"{found[name]:.2g}"
 
 
 def checked(topic: str, name: str) -> str:
-    """A number of docs/claims.yaml, which a test computes anew."""
+    """Get a number of docs/claims.yaml, which a test recomputes."""
     [numbers] = [entry["numbers"] for entry in CLAIMS["topics"] if entry["topic"] == topic]
     return numbers[name]
 
@@ -271,12 +310,12 @@ ENVIRONMENT = jinja2.Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-# What a template may call: every function above.
+# Templates may call every function above.
 ENVIRONMENT.globals |= {"named": encoding_name, **globals()}
 
 
 def claims() -> str:
-    """The page of claims and verdicts, in the language that is spoken."""
+    """Write the page of claims and verdicts in the current language."""
     topics = []
     for topic in CLAIMS["topics"]:
         chinese = CHINESE["topics"][topic["topic"]]
@@ -305,7 +344,7 @@ def claims() -> str:
 
 
 def findings() -> dict[str, str]:
-    """A page for each template in docs/findings, and the summary of what they set."""
+    """Write a page for each template in docs/findings, and their summary."""
     end, other = say(".md", ".zh-CN.md"), say(".zh-CN.md", ".md")
     written, rows = {}, []
     for name in sorted({path.name.split(".")[0] for path in (DOCS / "findings").glob("*.jinja")}):
@@ -330,12 +369,12 @@ def findings() -> dict[str, str]:
 
 
 def template(name: str) -> jinja2.Template:
-    """The template of a page in docs/."""
+    """Load the template of a page in docs/."""
     return ENVIRONMENT.from_string((DOCS / f"{name}.jinja").read_text(encoding="utf-8"))
 
 
 def pages() -> dict[str, str]:
-    """Every page by its name, in both languages."""
+    """Write every page in both languages, by name."""
     written: dict[str, str] = {}
     for language in LANGUAGES:
         with speaking(language):

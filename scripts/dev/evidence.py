@@ -1,4 +1,4 @@
-"""What the committed results in ``benchmarks/`` say: the numbers behind the documentation."""
+"""The documentation's numbers, read from the committed results in ``benchmarks/``."""
 
 from __future__ import annotations
 
@@ -27,18 +27,22 @@ from wawa_transformer.lab.rules import Outcome, Rule
 
 BENCHMARKS = CONFIG_DIR.parent / "benchmarks"
 BySeed = dict[int, float]  # seed -> value
-# What is cached here the pages ask for hundreds of times, in two languages.
+# Functions are cached because the pages call them hundreds of times, in two languages.
 
 
 @functools.cache
 def table_of(path: Path) -> pd.DataFrame:
-    """A committed table."""
+    """Read a committed table."""
     return pd.read_csv(path)
 
 
 @functools.cache
 def rows(study: str, task: str, pe: str, file: str = "results.csv") -> pd.DataFrame:
-    """The lines of a study's table for one task and encoding; at least one."""
+    """Select the rows of one task and encoding in a study's table.
+
+    Raises:
+        ValueError: the table has no such row.
+    """
     table = table_of(BENCHMARKS / study / file)
     chosen = table[(table["task"] == task) & (table["pe"] == pe)]
     if chosen.empty:
@@ -48,8 +52,10 @@ def rows(study: str, task: str, pe: str, file: str = "results.csv") -> pd.DataFr
 
 @functools.cache
 def sources(study: str) -> str:
-    """``_new``, the ending of the columns that a report rests on: new sources, where all of a
-    study's runs counted them, or the empty one.
+    """Get the ending of the columns that a report uses.
+
+    The ending is ``_new``, for new sources, if all of a study's runs counted new sources. Otherwise
+    the ending is empty.
     """
     table = table_of(BENCHMARKS / study / "results.csv")
     if "examples_new" not in table or not table["trained"].notna().all():
@@ -68,15 +74,16 @@ def exact_match(
     column: str = "exact_match",
     of: str | None = None,
 ) -> BySeed:
-    """For each seed the mean exact match over the trained lengths, or the longer ones.
+    """Compute each seed's mean exact match over the trained lengths.
 
-    At the trained lengths of :func:`sources`, unless ``of`` says otherwise.
+    The columns end on :func:`sources`, unless ``of`` names another ending. ``unseen`` takes the
+    longer lengths, on all sources.
     """
     table = rows(study, task, pe)
     longest = table.loc[table["trained"].eq(True), "length"].max()
     part = table[table["length"] > longest] if unseen else table[table["trained"].eq(True)]
     of = "" if unseen else sources(study) if of is None else of
-    # Lengths that were tested with more examples count for more, as in the test split itself.
+    # Lengths with more examples count for more, as in the test split.
     examples = part[f"examples{of}"]
     weighted = (part[f"{column}{of}"].fillna(0) * examples).groupby(part["seed"]).sum()
     return by_seed(weighted / examples.groupby(part["seed"]).sum())
@@ -84,9 +91,10 @@ def exact_match(
 
 @functools.cache
 def blind(study: str, task: str, of: str | None = None) -> tuple[float, float] | None:
-    """The most without positions and its standard error on one split, as the report has it.
+    """Compute the ceiling without positions and its standard error.
 
-    ``of`` is :func:`sources`, unless told; each seed has a split of its own.
+    Each seed has its own test split; the standard error is for one split, as in the report. None if
+    there is no ceiling below 1. ``of`` is the ending of the columns, by default :func:`sources`.
     """
     of = sources(study) if of is None else of
     table = table_of(BENCHMARKS / study / "results.csv")
@@ -101,7 +109,10 @@ def blind(study: str, task: str, of: str | None = None) -> tuple[float, float] |
 
 
 def ceiling(study: str, task: str, of: str | None = None) -> Estimate:
-    """What a model without positions can reach, with its sampling interval on the test splits."""
+    """Estimate the ceiling without positions.
+
+    The interval is the sampling interval on the test splits.
+    """
     found = blind(study, task, of)
     assert found is not None
     table = table_of(BENCHMARKS / study / "results.csv")
@@ -111,7 +122,7 @@ def ceiling(study: str, task: str, of: str | None = None) -> Estimate:
 
 
 def rates(study: str) -> list[dict[str, Any]]:
-    """What tuning found, task by task, as the report has it."""
+    """Summarise what tuning found, task by task, as in the report."""
     table = table_of(BENCHMARKS / study / "tuning.csv")
     encodings = list(dict.fromkeys(table["pe"]))
     return rates_summary(
@@ -121,44 +132,56 @@ def rates(study: str) -> list[dict[str, Any]]:
 
 
 def learned(study: str, task: str, pe: str) -> bool:
-    """Whether the trained lengths are learned, so that longer ones may be read."""
+    """True if the trained lengths are learned.
+
+    Otherwise results at longer lengths say nothing.
+    """
     return mean(exact_match(study, task, pe)).mean >= LEARNED_IN_RANGE
 
 
 def encodings(study: str, task: str) -> list[str]:
-    """The encodings that a study trained on a task."""
+    """List the encodings that a study trained on a task."""
     table = table_of(BENCHMARKS / study / "results.csv")
     return list(table.loc[table["task"] == task, "pe"].unique())
 
 
 def best_two(values: dict[str, BySeed]) -> tuple[str, str, Estimate]:
-    """The best encoding, the next, and its lead, corrected as one of all pairs."""
+    """Find the best encoding, the next, and the lead.
+
+    The interval of the lead is corrected for all pairs.
+    """
     ranked = sorted(values, key=lambda pe: -mean(values[pe]).mean)
     first, second = ranked[:2]
     return first, second, difference(values[first], values[second], math.comb(len(ranked), 2))
 
 
 def nll(study: str, task: str, pe: str) -> BySeed:
-    """For each seed the NLL in nats per token at the trained lengths, for equal-length targets."""
+    """Compute each seed's NLL in nats per token at the trained lengths.
+
+    The token count assumes targets as long as their sources.
+    """
     table = rows(study, task, pe)
     part = table[table["trained"].eq(True)]
-    tokens = part["examples"] * (part["length"] + 1)  # and EOS
+    tokens = part["examples"] * (part["length"] + 1)  # plus EOS
     total = (part["nll"] * tokens).groupby(part["seed"]).sum()
     return by_seed(total / tokens.groupby(part["seed"]).sum())
 
 
 @functools.cache
 def reaches(study: str, task: str, pe: str) -> BySeed:
-    """For each seed the longest length up to which exact match is at least one half, or 0."""
+    """Compute each seed's reach.
+
+    The reach is the longest length up to which exact match is at least one half, or 0.
+    """
     table = rows(study, task, pe).pivot(index="length", columns="seed", values="exact_match")
     return by_seed(pd.Series({seed: results.reach(v) for seed, v in table.to_dict().items()}))
 
 
 @functools.cache
 def measured(study: str, task: str) -> Measured:
-    """What a task's runs have come to, as the report reads it, from the committed tables.
+    """Collect a task's measurements for a report from the committed tables.
 
-    All but the NLL of a whole test, which counts tokens that ``results.csv`` does not.
+    The NLL of a whole test is left out, because ``results.csv`` has no token counts.
     """
     table = table_of(BENCHMARKS / study / "results.csv")
     table = table[table["task"] == task]
@@ -178,7 +201,10 @@ def measured(study: str, task: str) -> Measured:
 
 @functools.cache
 def sentence_tests(study: str) -> list[dict[str, Any]]:
-    """The paired tests over test sentences, which stand in the report alone."""
+    """Read the paired tests over sentences from a study's report.
+
+    No table has these tests.
+    """
     report = (BENCHMARKS / study / "report.md").read_text(encoding="utf-8")
     row = r"^\| (\d+) \| (\S+) − (\S+) \| ([+-][\d.]+) \| (.+) \|$"
     return [
@@ -189,7 +215,10 @@ def sentence_tests(study: str) -> list[dict[str, Any]]:
 
 
 def bleu_by_length(study: str) -> dict[tuple[str, int], BySeed]:
-    """What ``evaluate.py`` printed of the study's own test: of encoding and length the BLEU."""
+    """Read BLEU by (encoding, length) and seed from ``evaluate.py``'s output.
+
+    The output is that of the study's own test.
+    """
     found: dict[tuple[str, int], BySeed] = {}
     for encoding, seed, block in printed(study, "test_2016_flickr.txt"):
         for length, score in re.findall(r"^│ (\d+) .*│ ([\d.]+) │$", block, flags=re.M):
@@ -198,8 +227,9 @@ def bleu_by_length(study: str) -> dict[tuple[str, int], BySeed]:
 
 
 def more_tests(study: str) -> dict[tuple[str, str], list[tuple[float, float]]]:
-    """What ``evaluate.py`` printed on further tests: of encoding and test, by seed, BLEU minus
-    that of the run it was held against, and p.
+    """Read BLEU differences on further tests from ``evaluate.py``'s output.
+
+    Each (encoding, test) has one pair per seed: BLEU minus that of the compared run, and p.
     """
     rows = r"^(test_\w+)$.*?^BLEU ([+-][\d.]+) against [^\n]* p = ([\d.]+)"
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
@@ -210,7 +240,7 @@ def more_tests(study: str) -> dict[tuple[str, str], list[tuple[float, float]]]:
 
 
 def printed(study: str, name: str) -> list[tuple[str, int, str]]:
-    """The parts of a file of what ``evaluate.py`` printed, each with its encoding and seed."""
+    """Split a file of ``evaluate.py``'s output by encoding and seed."""
     text = (BENCHMARKS / study / name).read_text(encoding="utf-8")
     command = r"^\$ python scripts/evaluate\.py run=\S+/(\w+)/seed(\d+)-"
     parts = re.split(command, text, flags=re.M)[1:]
@@ -218,9 +248,10 @@ def printed(study: str, name: str) -> list[tuple[str, int, str]]:
     return [(encoding, int(seed), block) for encoding, seed, block in threes]
 
 
-@functools.cache  # composing takes a second
+# Cached: composing takes a second.
+@functools.cache
 def config_of(study: str) -> DictConfig:
-    """The configuration of a committed study, from the command that made it."""
+    """Compose the configuration of a committed study from its command."""
     report = (BENCHMARKS / study / "report.md").read_text(encoding="utf-8")
     command = shlex.split(report.split("## Run it again")[1].split("```")[1])
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
@@ -228,7 +259,7 @@ def config_of(study: str) -> DictConfig:
 
 
 def rule_of(study: str) -> Rule | None:
-    """The rule of a committed study; None: it has none."""
+    """Get the rule of a committed study, or None."""
     config = config_of(study)
     if config.study.rule is None:
         return None
@@ -238,27 +269,33 @@ def rule_of(study: str) -> Rule | None:
 
 
 def outcomes(study: str) -> list[Outcome]:
-    """What the rule of a committed study says of its tables."""
+    """Apply the rule of a committed study to its tables."""
     rule = rule_of(study)
     return rule.decide({task: measured(study, task) for task in rule.tasks}) if rule else []
 
 
 def judged(study: str, task: str, pairs: list[tuple[str, str]]) -> dict[str, str]:
-    """For the first of each pair what the study's report says of it beside the second."""
+    """Get the report's verdict on each pair, by the first encoding."""
     measures = {"exact_match": 0.0, "reach": 0.0}
     found = measured(study, task)
     return {pair[0]: judge(pair, measures, found, len(pairs)).verdict for pair in pairs}
 
 
 def steps_to(study: str, task: str, pe: str, level: float) -> BySeed:
-    """For each seed the first validated step with an exact match of ``level``; inf: never."""
+    """Find each seed's first validated step with an exact match of ``level``.
+
+    The step is inf if no validation reaches ``level``.
+    """
     table = rows(study, task, pe, "curves.csv")
     reached = table["step"].where(table["exact_match"] >= level, float("inf"))
     return by_seed(reached.groupby(table["seed"]).min())
 
 
 def nll_by_length(study: str, task: str, pe: str, least: int) -> dict[int, BySeed]:
-    """For each length with ``least`` test examples or more the NLL in nats per token, by seed."""
+    """Get NLL in nats per token by length and seed.
+
+    Lengths with fewer than ``least`` test examples are left out.
+    """
     table = rows(study, task, pe)
     lengths = sorted(table.loc[table["examples"] >= least, "length"].unique())
     by_length = table.set_index(["length", "seed"])["nll"]
@@ -266,13 +303,13 @@ def nll_by_length(study: str, task: str, pe: str, least: int) -> dict[int, BySee
 
 
 def bleu(study: str, task: str, pe: str) -> BySeed:
-    """For each seed the greedy BLEU on the test set."""
+    """Get each seed's greedy BLEU on the test set."""
     table = rows(study, task, pe, "bleu.csv")
     return by_seed(table.set_index("seed")["bleu"])
 
 
 def by_seed(values: pd.Series) -> BySeed:
-    """A series indexed by seed as a plain dictionary."""
+    """Convert a series indexed by seed to a dictionary."""
     return {int(seed): float(value) for seed, value in zip(values.index, values, strict=True)}
 
 
@@ -280,5 +317,5 @@ difference = paired_difference
 
 
 def mean(values: BySeed) -> Estimate:
-    """The mean over seeds with its interval."""
+    """Compute the mean over seeds with its interval."""
     return estimate(values.values())

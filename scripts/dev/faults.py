@@ -1,9 +1,10 @@
-"""Attack the project, and say what came of it:  python scripts/dev/faults.py seed=0 n=500
+"""Inject faults and count the outcomes:  python scripts/dev/faults.py seed=0 n=500
 
-Each attempt draws a fault from its seed: signals, changed text, ranks that differ, altered and torn
-files, deleted keys, odd values, closed streams, full disks. It must end right, bit for bit where
-that can be asked, or in one sentence; else the exit status is 1. ``only=17`` makes attempt 17
-alone; ``seconds=30`` of silence are a hang; Ctrl-C shows what has been done.
+Each attempt draws a fault from its seed: signals, changed text, ranks that differ, altered or
+damaged files, deleted keys, odd values, closed streams or full disks. Each attempt must end with
+the right result, bit for bit where that can be checked, or with a one-sentence error. Otherwise the
+exit status is 1. ``only=17`` makes attempt 17 alone. A script that runs longer than ``seconds=30``
+counts as a hang. Ctrl-C shows the attempts so far.
 """
 
 import functools
@@ -37,7 +38,7 @@ from wawa_transformer.run.signals import STATUS
 from wawa_transformer.train import checkpoint, trainer  # noqa: F401  (for the scripts)
 
 ROOT, FORK = CONFIG_DIR.parent, get_context("fork")
-# Runs of a second, with dropout so that the random generator counts.
+# These runs take a second. With dropout the state of the random generator matters.
 SMALL = [
     "model.d_model=16", "model.num_heads=2", "model.d_ff=32", "model.dropout=0.1",
     "trainer.steps=200", "trainer.warmup=5", "trainer.eval_every=20", "trainer.log_every=5",
@@ -59,9 +60,10 @@ ODD = [
 
 
 class Script(FORK.Process):  # type: ignore[name-defined, misc]
-    """A script in a process forked from this one, which has its libraries imported.
+    """A script in a forked process, which has imported its libraries already.
 
-    ``streams`` are what descriptors lead to instead; None is closed. No file outgrows ``limit``.
+    ``streams`` redirects descriptors to paths; None closes a descriptor. ``limit`` is the largest
+    size of a file in bytes.
     """
 
     def __init__(self, folder: Path, log: Path, *arguments: str, **how: Any) -> None:
@@ -70,7 +72,7 @@ class Script(FORK.Process):  # type: ignore[name-defined, misc]
         self.start()
 
     def run(self) -> None:
-        """Be the script."""
+        """Run the script in the new process."""
         os.setsid()
         os.chdir(self.folder)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -86,14 +88,17 @@ class Script(FORK.Process):  # type: ignore[name-defined, misc]
         runpy.run_path(str(ROOT / "scripts" / sys.argv[0]), run_name="__main__")
 
     def wait(self, seconds: float, ready: Callable[[], Any] = lambda: False) -> "Script":
-        """Until it and all that it has started have ended, or it is ``ready``, or for a time."""
+        """Wait until the script and its children end, or until ``ready()``.
+
+        The wait takes at most ``seconds``.
+        """
         end = time.monotonic() + seconds
         while (self.is_alive() or self.kill(0)) and not ready() and time.monotonic() < end:
             time.sleep(0.002)
         return self
 
     def kill(self, number: int = signal.SIGKILL) -> bool:
-        """Send a signal to it and all that it has started; whether anything was there."""
+        """Signal the script and its children; True if any existed."""
         try:
             os.killpg(self.pid, number)
         except (ProcessLookupError, PermissionError):
@@ -101,13 +106,13 @@ class Script(FORK.Process):  # type: ignore[name-defined, misc]
         return True
 
     def words(self) -> str:
-        """Everything so far, to both streams."""
+        """Read the output so far, of both streams."""
         return self.log.read_text("utf-8", errors="replace") if self.log.exists() else ""
 
 
 @dataclass
 class Attempt:
-    """One fault, in a folder with ``data`` and a run on each of two tasks."""
+    """One fault, in a folder with ``data`` and runs on two tasks."""
 
     folder: Path
     chance: random.Random
@@ -116,30 +121,33 @@ class Attempt:
     scripts: list[Script] = field(default_factory=list)
 
     def start(self, *arguments: str, **how: Any) -> Script:
-        """A script, its name first; see :class:`Script`."""
+        """Start a script, whose name comes first; see :class:`Script`."""
         log = self.folder / f"log{len(self.scripts)}"
         self.scripts.append(Script(self.folder, log, *arguments, **how))
         return self.scripts[-1]
 
     def end(self, *arguments: str, **how: Any) -> str:
-        """What comes of a script."""
+        """Start a script and judge its end."""
         return self.judge(self.start(*arguments, **how))
 
     def run(self, task: str = "letters") -> Run:
-        """The only run on a task."""
+        """Get the only run on a task."""
         (path,) = self.folder.glob(f"results/single/{task}/*/seed*")
-        return Run(task, path.parent.name, 0, path)  # whatever has become of its config.yaml
+        # Not Run.at, because a fault may have damaged config.yaml.
+        return Run(task, path.parent.name, 0, path)
 
     def untrained(self) -> "Attempt":
-        """The same without a run."""
+        """Delete the runs and return the attempt."""
         shutil.rmtree(self.folder / "results")
         return self
 
     def judge(self, script: Script) -> str:
-        """What comes of a script; whatever it trains must be the expected bits.
+        """Judge how a script ended: one of :data:`OUTCOMES`.
+
+        A training script must give the expected bits.
 
         Raises:
-            TimeoutError: nothing comes of it.
+            TimeoutError: the script has not ended in time.
         """
         if script.wait(self.seconds).is_alive() or script.kill(0):
             raise TimeoutError
@@ -154,7 +162,7 @@ class Attempt:
         return "sentence" if told else "silent"
 
     def use(self) -> str:
-        """What comes of one of the scripts that use a trained run, or go on training it."""
+        """Judge a random script that uses or continues the trained run."""
         name, *more = self.chance.choice(
             (["evaluate.py", "verify=true"], ["export.py"], ["translate.py"], ["train.py", *RUN])
         )
@@ -164,13 +172,16 @@ class Attempt:
         return self.end(name, *more) if more[1:] else self.end(name, f"run={run.directory}", *more)
 
     def holder(self) -> str:
-        """Who works in a run's folder."""
+        """Name the process that works in a run's folder."""
         locks = self.folder.glob(f"results/*/*/*/*/{LOCK}")
         return "".join(lock.read_text() for lock in locks)
 
 
 def outcome(run: Run) -> Any:
-    """All that must be the same bits after whatever has happened; speed is not."""
+    """Collect the results that no fault may change by a bit.
+
+    Speed is left out.
+    """
     result = run.result()
     return result and {
         "weights": checkpoint.fingerprint(checkpoint.load(run.checkpoint("last"))["model"]),
@@ -183,14 +194,17 @@ def outcome(run: Run) -> Any:
 
 
 def signals(a: Attempt) -> str:
-    """A run or a study is stopped at random moments; the same command then finishes it."""
+    """Stop a run or a study at random moments.
+
+    The same command must finish the run or the study.
+    """
     a.untrained()
     rare = a.chance.random() < 0.06
     command = ["compare.py", *STUDY] if rare else ["train.py", *RUN]
     for _ in range(a.chance.randint(1, 3)):
         script = a.start(*command).wait(a.chance.uniform(0.01, 15 if rare else 1.5))
         held = f"process {script.pid} " in a.holder()
-        # While Python imports, Ctrl-C is Python's own.
+        # While Python imports, Python itself handles Ctrl-C.
         names = ["SIGKILL", "SIGTERM", *(["SIGINT", "SIGUSR1"] if held else [])]
         number = getattr(signal, a.chance.choice(names))
         if script.is_alive():
@@ -203,7 +217,10 @@ def signals(a: Attempt) -> str:
 
 
 def changed_text(a: Attempt) -> str:
-    """One letter of a run's text is another: no old number is taken for the new text's."""
+    """Change one letter of a run's text.
+
+    No result of the old text may pass for a result of the new text.
+    """
     path = a.folder / "data" / a.chance.choice(("sample.en", "sample.de"))
     text = path.read_text("utf-8")
     at = a.chance.choice([i for i, letter in enumerate(text) if letter.isalpha()])
@@ -216,7 +233,7 @@ def changed_text(a: Attempt) -> str:
 
 
 def ranks(a: Attempt) -> str:
-    """One of two ranks has another configuration, or is killed."""
+    """Give one of two ranks another configuration, or kill a rank."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -237,7 +254,7 @@ def ranks(a: Attempt) -> str:
 
 
 def altered(a: Attempt) -> str:
-    """A checkpoint of another configuration or with other weights, sealed again."""
+    """Change a checkpoint's configuration or weights, with a valid checksum."""
     path = a.run().checkpoint("last")
     state = checkpoint.load(path)
     odd: Any = a.chance.choice(
@@ -255,7 +272,10 @@ def altered(a: Attempt) -> str:
 
 
 def torn(a: Attempt) -> str:
-    """A file of a run is cut, emptied, written over, gone, or a folder."""
+    """Damage a file of a run.
+
+    The file is cut, emptied, overwritten, deleted, or replaced by a folder.
+    """
     path = a.chance.choice(sorted(p for p in a.run().directory.rglob("*") if p.is_file()))
     content = path.read_bytes()
     cut = content[: a.chance.randrange(len(content) or 1)]
@@ -269,7 +289,10 @@ def torn(a: Attempt) -> str:
 
 
 def odd_value(a: Attempt) -> str:
-    """A key has a value that is none, or is gone; where that is accepted, no number is NaN."""
+    """Give a key an odd value, or delete the key.
+
+    If the script accepts the change, no number of the result may be NaN or infinite.
+    """
     name = a.chance.choice(["train"] * 3 + ["evaluate", "export", "translate"])
     key = a.chance.choice(known_keys("config" if name == "train" else name))
     odd = a.chance.choice([f"{key}={a.chance.choice(ODD)}"] * 2 + [f"~{key}"])
@@ -282,7 +305,7 @@ def odd_value(a: Attempt) -> str:
 
 
 def streams(a: Attempt) -> str:
-    """A stream is closed, or leads to a full disk."""
+    """Close a stream, or redirect it to a full disk."""
     number = a.chance.choice([0, 1, 2])
     led = {number: a.chance.choice([None, "/dev/full"]) if number else None}
     name = a.chance.choice(["train", "evaluate", "export", "translate"])
@@ -294,7 +317,10 @@ def streams(a: Attempt) -> str:
 
 
 def full_disk(a: Attempt) -> str:
-    """No file may grow beyond a size; with room the same command finishes."""
+    """Limit the size of files.
+
+    Without the limit the same command must finish.
+    """
     found = a.untrained().end("train.py", *RUN, limit=a.chance.randrange(8_000, 200_000))
     return a.end("train.py", *RUN) if found == "sentence" else found
 
@@ -306,7 +332,10 @@ FAULTS: dict[Callable[[Attempt], str], int] = {
 
 
 def attempt(first: Attempt, seed: str, number: int) -> list[str]:
-    """Attempt ``number``: its fault, its outcome, and where that is a bad one what was said."""
+    """Make attempt ``number``; return its fault, outcome and output.
+
+    The output is empty after a good outcome.
+    """
     chance = random.Random(f"{seed} {number}")
     (fault,) = chance.choices([*FAULTS], [*FAULTS.values()])
     mine = Attempt(first.folder.with_name(str(number)), chance, first.seconds, first.expected)
@@ -326,7 +355,10 @@ def attempt(first: Attempt, seed: str, number: int) -> list[str]:
 
 
 def table(seed: str = "0", n: str = "500", only: str = "", seconds: str = "30") -> pd.DataFrame:
-    """A row for each attempt: ``fault``, ``outcome``, and of a bad one what was ``said``."""
+    """Make all attempts and return a table with a row for each.
+
+    The columns are ``fault``, ``outcome`` and, after a bad outcome, the output ``said``.
+    """
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         datasets.config.HF_DATASETS_CACHE = Path(folder, "cache")

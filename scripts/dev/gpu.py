@@ -1,8 +1,7 @@
-"""Run all that needs a CUDA card, step by step:  make gpu [ARGS="STEP …"]
+"""Run all that needs a CUDA card:  make gpu [ARGS="STEP …"]
 
-A step stops after nine minutes, and the same command continues it where it was. Finished steps are
-not repeated.
-Results go to benchmarks/gpu/.
+A step stops after nine minutes, and the same command continues the step. Finished steps are not
+repeated. Results go to benchmarks/gpu/.
 """
 
 import argparse
@@ -28,7 +27,10 @@ MINUTES = 9.0
 
 @dataclass(frozen=True)
 class Step:
-    """A command, in the words after ``python``; its results as (path, name in the folder)."""
+    """A command and the files of its results.
+
+    ``command`` has the words after ``python``. ``results`` are pairs (path, name in the folder).
+    """
 
     name: str
     command: str
@@ -36,7 +38,7 @@ class Step:
 
 
 def study(name: str, words: str = "") -> Step:
-    """A study on the card, eight runs side by side."""
+    """Make the step of a study, with eight runs side by side."""
     command = f"scripts/compare.py study={name} study.name={name}_gpu workers=8 {words}"
     return Step(name, command.strip(), ((f"results/{name}_gpu/results.csv", f"{name}.csv"),))
 
@@ -51,23 +53,26 @@ STEPS = (
     study("default", "trainer.device=cuda"),
     study("multi30k", "trainer=gpu"),
 )
-DATA = "data/multi30k"  # of the last step
+DATA = "data/multi30k"  # the data of the last step
 
 
 def run(step: Step, minutes: float) -> str:
-    """Run a step for at most ``minutes``: ``done``, ``to be continued``, or how it failed."""
+    """Run a step for at most ``minutes`` and return its status.
+
+    The status is ``done``, ``to be continued``, or how the step failed.
+    """
     process = subprocess.Popen([sys.executable, *shlex.split(step.command)], cwd=ROOT)
     try:
         status = process.wait(60 * minutes)
     except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGTERM)  # a study keeps what it has
+        process.send_signal(signal.SIGTERM)  # a study saves its state
         process.wait()
         return "to be continued"
     return "done" if status == 0 else f"failed, status {status}"
 
 
 def go_through(steps: Iterable[Step], folder: Path, minutes: float = MINUTES) -> dict[str, Any]:
-    """Run the steps that are not done yet; the contents of ``folder/steps.json``."""
+    """Run the unfinished steps; return the contents of ``folder/steps.json``."""
     folder.mkdir(parents=True, exist_ok=True)
     record = folder / "steps.json"
     known: dict[str, Any] = json.loads(record.read_text("utf-8")) if record.exists() else {}

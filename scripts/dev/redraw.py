@@ -1,8 +1,9 @@
-"""Write again what the documentation shows in a browser:  python scripts/dev/redraw.py
+"""Redraw the documentation's web pages and pictures:  python scripts/dev/redraw.py
 
-docs/explore.html, docs/playground.html with the models that it holds, and docs/images/, except
-tensorboard.png, which is a screenshot of `make tensorboard`; with the finished default study (make
-compare) docs/report.html, too. Needs Chromium.
+The script writes docs/explore.html, docs/playground.html with the models that the page holds
+already, and docs/images/. Only tensorboard.png, a screenshot of `make tensorboard`, stays. If the
+default study (make compare) is finished, the script writes docs/report.html too. The script needs
+Chromium.
 """
 
 import re
@@ -25,8 +26,8 @@ from chromium import chromium  # noqa: E402
 
 DOCS = ROOT / "docs"
 IMAGES = DOCS / "images"
-WIDTH, HEIGHT = 940, 450  # of the moving picture
-Frame = tuple[str, int, dict[str, Any]]  # a section, milliseconds, what the address asks for
+WIDTH, HEIGHT = 940, 450  # of the GIF
+Frame = tuple[str, int, dict[str, Any]]  # section, milliseconds, fields of the address
 TYPED = "3 1 4 1 5"
 FILM: list[Frame] = [
     *(("answers", 450, {"text": TYPED[: 2 * n + 1]}) for n in range(4)),
@@ -38,7 +39,7 @@ FILM: list[Frame] = [
 
 
 def shoot(url: str, picture: Path, size: str) -> None:
-    """One page as PNG, after its scripts have run."""
+    """Save a page as PNG, after its scripts have run."""
     flags = ("hide-scrollbars", "virtual-time-budget=20000", f"window-size={size}")
     try:
         chromium(url, *flags, f"screenshot={picture}").check_returncode()
@@ -48,9 +49,13 @@ def shoot(url: str, picture: Path, size: str) -> None:
 
 
 def film(lang: str, picture: Path) -> None:
-    """The playground in motion, as GIF: one page with a frame for each of ``FILM``, cut up."""
+    """Save a GIF of the playground.
+
+    One page has an iframe for each entry of ``FILM``. A screenshot of the page is cut into frames.
+    """
     page = (DOCS / "playground.html").read_text(encoding="utf-8")
-    page = page.replace("  measure();\n", "")  # of a section that is not shown
+    # measure() fills a section that the GIF does not show.
+    page = page.replace("  measure();\n", "")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for section in ("answers", "way"):
@@ -74,7 +79,7 @@ def film(lang: str, picture: Path) -> None:
         size = f"{WIDTH},{HEIGHT * len(FILM)}"
         shoot((folder / "film.html").as_uri(), folder / "film.png", size)
         with Image.open(folder / "film.png") as image:
-            # All frames have the same colours, the rare ones among them.
+            # All frames share one palette, which keeps the rare colours.
             strip = image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
     cut = [strip.crop((0, n * HEIGHT, WIDTH, (n + 1) * HEIGHT)) for n in range(len(FILM))]
     times = [time for _, time, _ in FILM]
@@ -83,7 +88,10 @@ def film(lang: str, picture: Path) -> None:
 
 
 def without_runs(report: Path) -> str:
-    """A report whose links to the runs' folders, which stay behind, are text."""
+    """Replace a report's links to runs' folders by text.
+
+    The folders are not in docs/.
+    """
     page = report.read_text(encoding="utf-8")
     return re.sub(r'<a href="(?![a-z]+:|#)[^"]*">(.*?)</a>', r"\1", page)
 

@@ -1,4 +1,4 @@
-"""What several files of tests share: a small model, ids with padding, an encoding by itself."""
+"""Shared helpers: a small model, padded ids, a single encoding."""
 
 from __future__ import annotations
 
@@ -16,13 +16,19 @@ V, D, HEADS, FF, LAYERS = 13, 16, 4, 24, 2
 
 
 def small_model(name: str = "sinusoidal", **changes: Any) -> Transformer:
-    """An entry of MODELS in float64, without dropout, in evaluation mode."""
+    """Build an entry of MODELS in float64, in evaluation mode.
+
+    The model has no dropout.
+    """
     arguments = {"dropout": 0.0, "seed": 3, **MODELS[name], **changes}
     return Transformer(V, V, D, LAYERS, HEADS, FF, **arguments).double().eval()
 
 
 def padded_ids(batch: int, length: int, seed: int) -> Tensor:
-    """Ids ``(B,S)`` whose rows end on 0, 1, 2, … padding, no row empty."""
+    """Draw ids ``(B,S)`` whose rows end on 0, 1, 2, … padding.
+
+    No row is empty if ``length`` is at least ``batch``.
+    """
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(1, V, (batch, length), generator=generator)
     for row in range(batch):
@@ -31,13 +37,16 @@ def padded_ids(batch: int, length: int, seed: int) -> Tensor:
 
 
 def make(kind: str, role: str = "encoder", **settings: Any) -> Any:
-    """An encoding by itself, of width 12 and 3 heads, in float64 and evaluation mode."""
+    """Build a single encoding of width 12 and 3 heads.
+
+    The encoding is in float64 and in evaluation mode.
+    """
     context = EncodingContext(12, 3, dropout=0.0, role=role)
     return build_encoding(kind, context, settings).double().eval()
 
 
 def perturbed(encoding: Encoding, seed: int = 0) -> Any:
-    """The encoding with every parameter moved, since some start at zero."""
+    """Move every parameter of an encoding, since some start at zero."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in encoding.parameters():
@@ -46,6 +55,6 @@ def perturbed(encoding: Encoding, seed: int = 0) -> Any:
 
 
 def heads(length: int, seed: int = 0) -> Tensor:
-    """Queries or keys for an encoding of :func:`make`: ``(2,3,S,4)``."""
+    """Draw queries or keys ``(2,3,S,4)`` for an encoding of :func:`make`."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(2, 3, length, 4, dtype=torch.float64, generator=generator)

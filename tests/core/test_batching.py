@@ -1,4 +1,4 @@
-"""Batches: every example once, within the budget, in an order that only a seed decides."""
+"""Tests of batches: their order, padding, and what padding must not change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=200)
 
 
 def plan_before(sizes, batch_tokens, seed, epoch, bucket):
-    """The batches of an epoch, written with lists."""
+    """Compute the batches of an epoch with plain lists."""
     widths, random = np.asarray(sizes), np.random.default_rng(seed_for(seed, "order", epoch))
     order = random.permutation(len(widths))
     if bucket:
@@ -48,14 +48,17 @@ def plan_before(sizes, batch_tokens, seed, epoch, bucket):
 def test_the_order_of_an_epoch_is_what_it_always_was(
     sizes: list[int], budget: int, seed: int, epoch: int, bucket: bool
 ) -> None:
-    """Results that are published, and runs that are continued, depend on it."""
+    """The batches of an epoch equal those of a plain implementation.
+
+    Published results and continued runs depend on this order.
+    """
     expected = plan_before(sizes, budget, seed, epoch, bucket)
     assert list(batch_indices(sizes, budget, seed, epoch, bucket)) == expected
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_the_stream_continues_over_epochs(accumulate: int, tiny) -> None:
-    """From any step on, the batches are those of the stream that was never stopped."""
+    """A stream from any step gives the batches of an uninterrupted stream."""
     trainer = tiny("trainer.bucket=true", f"trainer.grad_accum_steps={accumulate}").trainer
     task = TASKS["reverse"](train_size=120, max_length=7)
     data = task.dataset(0)
@@ -72,13 +75,16 @@ def test_the_stream_continues_over_epochs(accumulate: int, tiny) -> None:
 
 
 def test_a_sequence_longer_than_the_budget_is_named() -> None:
-    """Both numbers and the key."""
+    """The message names both numbers and the key."""
     with pytest.raises(UserError, match="50 positions does not fit trainer.batch_tokens=40"):
         next(batch_indices([3, 50], 40, 0, 0, False))
 
 
 def test_collate_pads_on_the_right_and_shifts_the_target() -> None:
-    """target_in starts on BOS, target_out ends on EOS, one is the other shifted by one."""
+    """``target_in`` starts with BOS, ``target_out`` ends with EOS.
+
+    ``target_in`` is ``target_out`` shifted by one.
+    """
     task = TASKS["letters"]()
     data = Dataset.from_dict({"source": ["1 2 3", "4"], "target": ["A B C", "D"], "length": [3, 1]})
     tokenizer = task.tokenizer({})
@@ -94,7 +100,7 @@ def test_collate_pads_on_the_right_and_shifts_the_target() -> None:
 
 
 def test_sequences_may_lie_anywhere_in_their_array() -> None:
-    """Chosen ones are not copied, and are read from where they are."""
+    """Chosen sequences share the array and read their own ids."""
     every = RaggedSequences.of([[5], [6, 7], [], [8, 9, 10]])
     some = every.chosen(np.array([3, 1, 3]))
     assert some.ids is every.ids
@@ -104,7 +110,10 @@ def test_sequences_may_lie_anywhere_in_their_array() -> None:
 
 
 def test_pairs_that_are_too_long_are_left_out() -> None:
-    """``max_tokens`` counts BOS or EOS; when nothing is left, the key is named."""
+    """``max_tokens`` counts BOS or EOS.
+
+    If no pair is left, the message names the key.
+    """
     sides = {"source": ["1 2 3", "4 5", "6", "7"], "target": ["A", "D E", "A B C", "A B C D"]}
     data = Dataset.from_dict({**sides, "length": [3, 2, 1, 1]})
     tokenizer = TASKS["letters"]().tokenizer({})
@@ -118,14 +127,14 @@ def test_pairs_that_are_too_long_are_left_out() -> None:
 
 @pytest.fixture(scope="module")
 def reversals() -> Examples:
-    """Five of them, of up to seven symbols."""
+    """Draw five reversals of up to seven symbols."""
     task = TASKS["reverse"](train_size=5, max_length=7)
     data = task.dataset(0)
     return tokenize_split(data["train"], task.tokenizer(data))
 
 
 def test_rows_that_fill_a_batch_say_nothing(reversals: Examples) -> None:
-    """Loss and gradients of a wider, fuller batch are those of the plain one."""
+    """Rows and columns of padding change neither loss nor gradients."""
     plain, full = collate(reversals, [0, 1, 2]), collate(reversals, [0, 1, 2], 16).pad_rows(5)
     assert full.source.shape == full.target_in.shape == full.target_out.shape == (5, 16)
     assert full.target_tokens == plain.target_tokens
@@ -140,7 +149,10 @@ def test_rows_that_fill_a_batch_say_nothing(reversals: Examples) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_causality_hides_the_padding_of_the_target(name: str, reversals: Examples) -> None:
-    """Its mask alone gives the loss and gradients that hiding each row's padding gives."""
+    """The causal mask alone gives the same loss and gradients.
+
+    The reference also hides each row's padding.
+    """
     batch = collate(reversals, range(5))
     model = Transformer(14, 14, 16, 2, 2, 32, **MODELS[name], seed=0).double().eval()
     found = []
@@ -158,9 +170,9 @@ def test_causality_hides_the_padding_of_the_target(name: str, reversals: Example
 def test_padded_to_a_multiple_a_compiler_sees_each_shape_once(
     tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each side is rounded up by itself; a graph for every shape, however many, and for no other.
+    """Each side is rounded up alone, and each shape has one graph.
 
-    More shapes than torch compiles unasked; with the eager backend in place of the one asked for.
+    There are more shapes than torch compiles by default. The eager backend replaces the compiler.
     """
     config = tiny(
         "task=duplicate", "task.max_length=10", "task.test_max_length=10", "trainer.bucket=true",
@@ -192,6 +204,6 @@ def test_padded_to_a_multiple_a_compiler_sees_each_shape_once(
 
 
 def test_padding_may_reach_past_a_table(tiny) -> None:
-    """Said before the run, with the length as it is padded."""
+    """The error comes before the run and names the padded length."""
     with pytest.raises(UserError, match="16 positions .*pe.max_len=12"):
         train(tiny("pe=learned", "pe.max_len=12", "trainer.pad_to_multiple_of=16"))

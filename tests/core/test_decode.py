@@ -1,4 +1,4 @@
-"""Greedy decoding step by step, beam search against all sequences, sampling by its distribution."""
+"""Tests of greedy decoding, beam search and sampling."""
 
 from __future__ import annotations
 
@@ -22,10 +22,14 @@ V, LONGEST = 6, 4
 
 
 def model_of(name: str = "sinusoidal", seed: int = 0, vocab: int = V) -> Transformer:
-    """Small, in float64; never chooses padding, which looks like what follows an end."""
+    """Build a small model in float64 that never chooses padding.
+
+    A chosen padding id would look like the padding after an end.
+    """
     model = Transformer(vocab, vocab, 8, 2, 2, 16, **MODELS[name], seed=seed).double().eval()
     with torch.no_grad():
-        model.output.weight[EOS] *= 2  # so that some rows end before others
+        # A more probable EOS lets some rows end before others.
+        model.output.weight[EOS] *= 2
         model.output.weight[:, 0] = 0
         model.output.weight[PAD, 0] = -1
         model.decoder_norm.bias[0] = 100
@@ -33,14 +37,20 @@ def model_of(name: str = "sinusoidal", seed: int = 0, vocab: int = V) -> Transfo
 
 
 def random_sources(rows: int, length: int) -> Tensor:
-    """Ids of a vocabulary of 11; the second half of the rows ends on three of padding."""
+    """Draw sources from a vocabulary of 11.
+
+    The second half of the rows ends on three padding ids.
+    """
     source = torch.randint(4, 11, (rows, length), generator=torch.Generator().manual_seed(0))
     source[rows // 2 :, -3:] = PAD
     return source
 
 
 def log_probability(model: Transformer, source: Tensor, ids: Tensor) -> Tensor:
-    """Of each row of ``ids (B,L)``, computed from the whole sequence: nats, ``(B,)``."""
+    """Compute the log-probability of each row of ``ids (B,L)``: ``(B,)``, nats.
+
+    The model reads the whole sequence at once.
+    """
     begin = torch.full_like(ids[:, :1], BOS)
     log_p = model(source, torch.cat((begin, ids[:, :-1]), dim=1)).log_softmax(dim=-1)  # (B,L,V)
     return (log_p.gather(-1, ids[..., None])[..., 0] * (ids != PAD)).sum(dim=1)
@@ -52,7 +62,10 @@ def log_probability(model: Transformer, source: Tensor, ids: Tensor) -> Tensor:
      ("learned_both_reset", 3), ("rotary_cross", 6)],
 )  # fmt: skip
 def test_greedy_takes_the_most_probable_id_at_every_step(name: str, seed: int) -> None:
-    """Against a loop that decodes the whole prefix anew; ends on EOS, padding after it."""
+    """Greedy decoding equals a loop that decodes the whole prefix again.
+
+    Rows end on EOS, and padding follows. A beam of 1 gives the same ids.
+    """
     model, source = model_of(name, seed, vocab=11).train(), random_sources(12, 7)
     found = greedy(model, source, 9)
     assert model.training, "greedy() leaves the mode as it found it"
@@ -74,7 +87,7 @@ def test_greedy_takes_the_most_probable_id_at_every_step(name: str, seed: int) -
 
 
 def every_hypothesis() -> list[tuple[int, ...]]:
-    """All there are: ended, or as long as they may be."""
+    """List all hypotheses: ended, or of the greatest length."""
     words = [word for word in range(V) if word not in (PAD, EOS)]
     ended = [
         (*first, EOS)
@@ -87,7 +100,7 @@ def every_hypothesis() -> list[tuple[int, ...]]:
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("name", ["sinusoidal", "shaw_cross_both", "sinusoidal_end"])
 def test_a_beam_that_holds_everything_finds_the_best_there_is(name: str, penalty: float) -> None:
-    """The first hypotheses and their scores, against all sequences scored one by one."""
+    """A beam that holds every hypothesis ranks them as exhaustive scoring does."""
     model = model_of(name)
     ids, scores = Beam(size=700, length_penalty=penalty)(model, SRC, LONGEST)
     every = every_hypothesis()
@@ -103,7 +116,10 @@ def test_a_beam_that_holds_everything_finds_the_best_there_is(name: str, penalty
 
 @pytest.mark.parametrize("name", ["rotary", "shaw_cross_both", "sinusoidal_end_reset"])
 def test_each_row_is_searched_as_if_it_were_alone(name: str) -> None:
-    """Whoever else is in the batch, and whoever leaves it; scores are log p over length^penalty."""
+    """Other rows of the batch do not change a row's search.
+
+    Rows leave the batch at different steps. A score is log p divided by length^penalty.
+    """
     model, source = model_of(name, seed=6, vocab=11), random_sources(12, 7)
     beam = Beam(size=3, length_penalty=0.5)
     together, scores = beam(model, source, 10)
@@ -122,7 +138,10 @@ def test_each_row_is_searched_as_if_it_were_alone(name: str) -> None:
 
 @pytest.mark.parametrize(("temperature", "top"), [(1.0, None), (0.5, None), (1.0, 2)])
 def test_sampling_draws_from_the_distribution(temperature: float, top: int | None) -> None:
-    """First ids of many rows against the softmax, within five standard errors."""
+    """The first ids of many rows follow the softmax.
+
+    The tolerance is five standard errors. A seed decides the draw.
+    """
     model, many = model_of(seed=4), 4_000
     source = SRC[:1].expand(many, -1)
     ids, scores = Sample(temperature=temperature, top=top)(model, source, 1)
@@ -140,9 +159,10 @@ def test_sampling_draws_from_the_distribution(temperature: float, top: int | Non
 
 @pytest.mark.parametrize("method", [Greedy(), Beam(size=3), Sample()])
 def test_a_sentence_is_translated_as_if_it_were_alone(method: DecodingStrategy, tiny) -> None:
-    """Ids, scores and the limit of a model that never ends, beside longer sentences and not.
+    """Longer sentences beside a sentence change neither ids, scores nor the limit.
 
-    A sample depends on the sentence's place in the text besides, so all are tried at place 0.
+    The model never ends by itself. A sample also depends on the sentence's place in the text, so
+    each sentence is tried at place 0.
     """
     task = build_task(tiny())
     tokenizer = task.tokenizer(task.dataset(0))

@@ -1,4 +1,4 @@
-"""Encodings that act inside attention, pair by pair against their papers' formulas."""
+"""Tests of the encodings inside attention against their papers' formulas."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ ROLES = pytest.mark.parametrize("role", ["encoder", "decoder", "cross"])
 
 
 def scores(encoding: Encoding, q: Tensor, k: Tensor, offset: int = 3) -> Tensor:
-    """What attention computes before the softmax: rotated, then biased, ``(B,H,Q,K)``."""
+    """Compute attention's scores before the softmax: ``(B,H,Q,K)``.
+
+    Rotation comes first, then the bias.
+    """
     query, key = consecutive(q.size(2), offset), consecutive(k.size(2))
     q, k = encoding.rotate(q, k, query, key)
     bias = encoding.bias(q, k, query, key)
@@ -41,7 +44,7 @@ def scores(encoding: Encoding, q: Tensor, k: Tensor, offset: int = 3) -> Tensor:
 
 
 def added(encoding: Encoding, q: Tensor, k: Tensor) -> Tensor:
-    """What the encoding adds to the scores of queries from position 3 on."""
+    """Compute what the encoding adds to scores, queries from position 3 on."""
     return scores(encoding, q, k) - q @ k.transpose(-2, -1) / math.sqrt(DH)
 
 
@@ -50,7 +53,10 @@ def added(encoding: Encoding, q: Tensor, k: Tensor) -> Tensor:
     st.integers(0, 40), st.sampled_from([100.0, 10000.0])
 )  # fmt: skip
 def test_rotary(position: int, base: float) -> None:
-    """Su et al. 2021, equation 12: q' = q e^{i m θ}."""
+    """Rotary equals equation 12 of Su et al. 2021.
+
+    q' = q e^{i m θ}
+    """
     width = 16
     rotary = build_encoding("rotary", EncodingContext(width), {"base": base})
     x, at = torch.randn(1, 1, 1, width, dtype=torch.float64), consecutive(1, position)
@@ -74,14 +80,20 @@ def test_rotary(position: int, base: float) -> None:
     ],
 )
 def test_alibi_slopes(num_heads: int, expected: list[float]) -> None:
-    """Press et al. 2022: geometric, and interpolated where H is no power of two."""
+    """The slopes are those of Press et al. 2022.
+
+    They are geometric, and interpolated if H is not a power of two.
+    """
     assert alibi_slopes(num_heads) == pytest.approx(expected)
 
 
 @ROLES
 @pytest.mark.parametrize("directed", [False, True])
 def test_alibi_is_minus_slope_times_distance(role: str, directed: bool) -> None:
-    """Symmetric unless directed: then, and in cross-attention, slopes to the right are reversed."""
+    """ALiBi's bias is symmetric in self-attention unless ``directed``.
+
+    If directed, and in cross-attention, heads have the slopes in reverse order to the right.
+    """
     found = added(make("alibi", role, directed=directed), heads(4), heads(8, 1))
     slopes = [2.0**-4, 2.0**-8, 2.0**-2]
     for i, j in PAIRS:
@@ -96,8 +108,9 @@ def test_alibi_is_minus_slope_times_distance(role: str, directed: bool) -> None:
     st.integers(-300, 300), st.booleans(), st.sampled_from([(32, 128), (8, 20), (4, 7), (16, 1000)])
 )
 def test_t5_buckets(distance: int, causal: bool, shape: tuple[int, int]) -> None:
-    """Raffel et al. 2020, with the logarithm's floor decided in whole numbers.
+    """The buckets are those of Raffel et al. 2020.
 
+    The test computes the logarithm's floor in whole numbers:
     floor(log(n/e) / log(m/e) · w) ≥ j exactly when n^w e^j ≥ e^w m^j.
     """
     num_buckets, most = shape
@@ -117,7 +130,7 @@ def test_t5_buckets(distance: int, causal: bool, shape: tuple[int, int]) -> None
 
 @ROLES
 def test_t5_adds_the_bucket_of_each_distance(role: str) -> None:
-    """One trained number for each head and bucket."""
+    """T5 adds one trained number for each head and bucket."""
     encoding = make("t5", role, num_buckets=8, max_distance=20)
     found = added(encoding, heads(4), heads(8, 1))
     for i, j in PAIRS:
@@ -126,7 +139,10 @@ def test_t5_adds_the_bucket_of_each_distance(role: str) -> None:
 
 
 def test_shaw_adds_a_clipped_relative_key() -> None:
-    """Shaw et al. 2018, equation 4: e_ij = q_i · (k_j + a_clip(j−i)) / √d."""
+    """The scores equal equation 4 of Shaw et al. 2018.
+
+    e_ij = q_i · (k_j + a_clip(j−i)) / √d
+    """
     encoding = make("shaw", max_distance=2)
     q, k = heads(4), heads(8, 1)
     found = scores(encoding, q, k)
@@ -137,7 +153,10 @@ def test_shaw_adds_a_clipped_relative_key() -> None:
 
 
 def test_transformer_xl_is_the_sum_of_four_terms() -> None:
-    """Dai et al. 2019, section 3.3: content, position, and the two global biases."""
+    """The scores have four terms (Dai et al. 2019, section 3.3).
+
+    The terms are content, position, and the two global biases.
+    """
     encoding = make("transformer_xl", "decoder")
     q, k = heads(4), heads(8, 1)
     found, table = scores(encoding, q, k), PositionalEncoding(H * DH).pe[0].double()
@@ -156,7 +175,10 @@ def test_transformer_xl_is_the_sum_of_four_terms() -> None:
 @pytest.mark.parametrize("form", ["log", "power"])
 @ROLES
 def test_kerple_is_its_kernel(form: str, role: str) -> None:
-    """Chi et al. 2022, equations 2 and 3, with numbers of its own for either side."""
+    """The bias equals equations 2 and 3 of Chi et al. 2022.
+
+    Left and right have separate numbers.
+    """
     encoding = perturbed(make("kerple", role, form=form))
     found = added(encoding, heads(4), heads(8, 1))
     for i, j in PAIRS:
@@ -173,7 +195,10 @@ def test_kerple_is_its_kernel(form: str, role: str) -> None:
 
 @pytest.mark.parametrize("form", ["log", "power"])
 def test_kerple_starts_where_its_code_does(form: str) -> None:
-    """a and b are uniform below 1 or 2, and at least 0.01."""
+    """The initial a and b are uniform below 1 or 2.
+
+    Both are at least 0.01.
+    """
     encoding: Any = build_encoding("kerple", EncodingContext(4000, 1000), {"form": form})
     a = encoding.alpha.exp()
     b = encoding.beta.exp() if form == "log" else 2 * encoding.beta.sigmoid()
@@ -183,7 +208,10 @@ def test_kerple_starts_where_its_code_does(form: str) -> None:
 
 
 def test_fire_is_the_papers_function_of_the_share() -> None:
-    """Li et al. 2024, equation 3, with its default network written out, keys at or left of it."""
+    """The bias equals equation 3 of Li et al. 2024.
+
+    The default network is written out. Only keys at or left of the query are compared.
+    """
     encoding = perturbed(make("fire", "decoder", width=5, threshold=4.0))
     found = added(encoding, heads(4), heads(8, 1))
     c, limit = abs(encoding.c.item()), abs(encoding.share.item()) * 4
@@ -198,12 +226,12 @@ def test_fire_is_the_papers_function_of_the_share() -> None:
 @settings(max_examples=50)
 @given(st.integers(0, 60), st.integers(0, 60), st.floats(1, 100))
 def test_fire_keeps_the_side_and_stays_within_one(i: int, j: int, threshold: float) -> None:
-    """Where the published code has |i − j| and max(L, i), left and right differ here.
+    """Left and right have shares of opposite sign, between −1 and 1.
 
-    No share of a position exceeds it.
+    The published code has |i − j| and max(L, i) instead.
     """
     encoding = make("fire", width=2, threshold=threshold)
-    with torch.no_grad():  # f(x) = relu(x) − relu(−x) = x: the share itself comes out
+    with torch.no_grad():  # f(x) = relu(x) − relu(−x) = x, so the bias is the share
         encoding.inner.copy_(torch.tensor([1.0, -1.0]))
         encoding.inner_bias.zero_()
         encoding.outer.copy_(torch.tensor([[1.0, -1.0]] * H))
@@ -218,7 +246,10 @@ def test_fire_keeps_the_side_and_stays_within_one(i: int, j: int, threshold: flo
 
 @pytest.mark.parametrize("role", ["encoder", "decoder"])
 def test_cope_counts_what_the_query_attends_to(role: str) -> None:
-    """Golovneva et al. 2024, equations 3 to 5: gates, their sum to the query, interpolation."""
+    """The bias equals equations 3 to 5 of Golovneva et al. 2024.
+
+    The equations have gates, their sum up to the query, and interpolation.
+    """
     encoding = perturbed(make("cope", role, num_positions=4))
     q, k = heads(4), heads(8, 1)
     found, beyond = added(encoding, q, k), 0
@@ -242,7 +273,7 @@ def test_cope_counts_what_the_query_attends_to(role: str) -> None:
 
 @pytest.mark.parametrize("role", ["encoder", "decoder"])
 def test_cope_keeps_its_digits_far_into_a_sequence(role: str) -> None:
-    """In float32 as in float64, where 2,000 gates have been summed before."""
+    """CoPE in float32 is close to float64 after 2,000 gates."""
     encoding, q, k = perturbed(make("cope", role)), heads(2000)[:, :, -20:], heads(2000, 1)
     pair = consecutive(20, 1980), consecutive(2000)
     expected = encoding.bias(q, k, *pair)
@@ -254,7 +285,7 @@ def test_cope_keeps_its_digits_far_into_a_sequence(role: str) -> None:
 @settings(max_examples=10)
 @given(shift=st.integers(1, 30))
 def test_relative_encodings_see_distances_only(kind: str, shift: int) -> None:
-    """Shifting queries and keys together changes no score."""
+    """A shift of queries and keys together changes no score."""
     encoding = make(kind)
     q, k = heads(3), heads(6, 1)
     shifted = torch.cat((torch.zeros(2, H, shift, DH, dtype=torch.float64), k), dim=2)
@@ -263,7 +294,10 @@ def test_relative_encodings_see_distances_only(kind: str, shift: int) -> None:
 
 
 def test_query_only_scores_stay_where_equal_keys_swap_places() -> None:
-    """So that a query cannot tell them apart; and a key's rotation says nothing of the query."""
+    """With only queries rotated, keys that swap places keep their scores.
+
+    With only keys rotated, equal queries at all places score alike.
+    """
     q, k = heads(1).expand(-1, -1, 5, -1), heads(8, 1)
     swapped = k[:, :, [0, 5, 2, 3, 4, 1, 6, 7]]
     found = scores(make("rotary_query"), q, k)
@@ -279,7 +313,10 @@ def test_query_only_scores_stay_where_equal_keys_swap_places() -> None:
 
 
 def test_mixed_scores_are_the_mean_of_both_counts() -> None:
-    """Of rotary's, the source counted from its start and from its end, in every head."""
+    """Each head's scores are the mean of rotary's two counts.
+
+    One count starts at the source's start, the other at the source's end.
+    """
     q, k, query = heads(5), heads(7, 1), consecutive(5, 2)
     start = torch.arange(7)[None, None]
     both = Positions(torch.cat((start, start.flip(-1), start), dim=1), 7)  # as origin=both has it
@@ -298,7 +335,7 @@ def test_mixed_scores_are_the_mean_of_both_counts() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in RELATIVE if ENCODINGS[kind].headwise])
 def test_heads_may_have_positions_of_their_own(kind: str) -> None:
-    """Rotation and bias are, head by head and row by row, those at each one's positions."""
+    """Each head and row has the scores of its own positions."""
     q, k = heads(5), heads(7, 1)
     generator = torch.Generator().manual_seed(2)
     query = Positions(torch.randint(0, 20, (2, H, 5), generator=generator), 20)
@@ -321,7 +358,7 @@ def test_heads_may_have_positions_of_their_own(kind: str) -> None:
 
 @pytest.mark.parametrize("distance", [-2, 0, 1, 3])
 def test_cross_attention_sees_source_minus_target(distance: int) -> None:
-    """One bucket made loud: every target attends to the source at that distance."""
+    """A large bucket makes targets attend to the source at its distance."""
     model = Transformer(11, 11, 8, 1, 2, 16, dropout=0.0, pe="t5", cross="same", seed=0).eval()
     encoding: Any = model.cross_position
     with torch.no_grad():
@@ -334,7 +371,10 @@ def test_cross_attention_sees_source_minus_target(distance: int) -> None:
 
 
 def test_cross_attention_has_an_encoding_of_its_own() -> None:
-    """The same kind has the same settings and other numbers; another kind has its defaults."""
+    """Cross-attention's encoding has its own parameters.
+
+    The same kind has the same settings. Another kind has its default settings.
+    """
     shape, given = (9, 9, 8, 1, 2, 8), {"max_distance": 3}
     same: Any = Transformer(*shape, pe="shaw", pe_settings=given, cross="same", seed=0)
     assert same.cross_position.table.shape == same.src_position.table.shape == (7, 4)

@@ -1,4 +1,4 @@
-"""Exact match by teacher forcing, means over tokens, and where decoding stops."""
+"""Tests of exact match by teacher forcing, and of means over tokens."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from wawa_transformer.train.trainer import train
 
 
 def test_exact_match_is_that_of_greedy_decoding(tiny) -> None:
-    """Example by example, teacher-forced exactness equals greedy output equal to the target.
+    """Teacher-forced exact match equals that of greedy decoding, example by example.
 
-    And with the oracle of the length greedy decoding that may not emit EOS, cut at that length.
+    The oracle of the length equals greedy decoding without EOS, cut at that length.
     """
     config = tiny("trainer.steps=100", "trainer.eval_every=100", "trainer.lr=1e-2")
     train(config)
@@ -44,7 +44,10 @@ def test_exact_match_is_that_of_greedy_decoding(tiny) -> None:
 
 
 def test_a_causal_encoder_has_no_ceiling(tiny) -> None:
-    """It is not permutation-equivariant, so that the theorem says nothing of it."""
+    """Only a full encoder mask has a ceiling.
+
+    The theorem needs a permutation-equivariant encoder.
+    """
     for mask in ("full", "causal"):
         config = tiny("task=reverse", "trainer.steps=1", f"model.encoder_mask={mask}")
         rows = train(config)["by_length"]
@@ -53,7 +56,10 @@ def test_a_causal_encoder_has_no_ceiling(tiny) -> None:
 
 
 def test_nll_is_a_mean_over_tokens() -> None:
-    """One token at 1 nat and four at 2 nats: 9 / 5, not the mean of 1 and 2."""
+    """NLL and token accuracy are means over tokens, not over examples.
+
+    One token at 1 nat and four tokens at 2 nats have the mean 9 / 5.
+    """
     scores = {
         "nll": np.array([1.0, 8.0]), "tokens": np.array([1.0, 4.0]),
         "correct": np.array([0.0, 4.0]), "oracle": np.array([0.0, 3.0]),

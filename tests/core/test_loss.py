@@ -1,4 +1,4 @@
-"""The loss against its formula, by hand in float64."""
+"""Tests of the loss against its formula in float64."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from wawa_transformer.model.loss import loss_and_nll
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_loss_and_nll_are_the_formula(smoothing: float) -> None:
-    """Summed over real tokens; padding counts for nothing; the NLL has no gradient."""
+    """Loss and NLL equal the formula, summed over real tokens.
+
+    Padding does not count, and the NLL has no gradient.
+    """
     logits = torch.randn(3, 7, V, requires_grad=True)
     targets = padded_ids(3, 7, 0)
     log_p = logits.detach().double().log_softmax(-1)[targets != 0]  # (N,V)
@@ -31,7 +34,7 @@ def test_loss_and_nll_are_the_formula(smoothing: float) -> None:
 
 
 def test_the_model_gives_its_loss() -> None:
-    """With targets, the loss of its logits in place of the logits."""
+    """With targets, the model returns the loss of its logits."""
     model, src, tgt, targets = small_model(), *(padded_ids(3, n, n) for n in (6, 5, 5))
     expected = loss_and_nll(model(src, tgt), targets, 0.1)
     assert expected == model(src, tgt, targets=targets, label_smoothing=0.1)

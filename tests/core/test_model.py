@@ -1,4 +1,4 @@
-"""The model against ``torch.nn.Transformer`` with the same weights, and its symmetries."""
+"""Tests of the model against ``torch.nn.Transformer``, and of its symmetries."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from wawa_transformer.train.tracking import attention_maps
 
 
 def torch_transformer(model: Transformer, norm: str, activation: str) -> nn.Transformer:
-    """``torch.nn.Transformer`` holding the very tensors of ``model``."""
+    """Build a ``torch.nn.Transformer`` that shares the tensors of ``model``."""
     options: Any = dict(batch_first=True, activation=activation, norm_first=norm == "pre")
     peer = nn.Transformer(D, HEADS, LAYERS, LAYERS, FF, dropout=0.0, **options).double()
-    if norm == "post":  # the paper has no norm at the end of a post-norm stack, torch adds one
+    # The paper has no norm at the end of a post-norm stack, but torch adds one.
+    if norm == "post":
         peer.encoder.norm = peer.decoder.norm = None
 
     def copy(target: Any, source: Any) -> None:
@@ -58,14 +59,19 @@ def torch_transformer(model: Transformer, norm: str, activation: str) -> nn.Tran
 def test_logits_and_gradients_equal_torch(
     norm: str, activation: str, tied: bool, mask: str
 ) -> None:
-    """Same weights, padded batch: logits and the gradient of every parameter agree."""
+    """Logits and all gradients equal torch's, with the same weights.
+
+    The batch has padding.
+    """
     model = small_model(norm=norm, activation=activation, tie_embeddings=tied, encoder_mask=mask)
     with torch.no_grad():
-        for parameter in model.parameters():  # no bias is 0 and no norm is 1
+        # Moved parameters, so that no bias is 0 and no norm is 1.
+        for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) / 5)
     src, tgt = padded_ids(3, 7, 0), padded_ids(3, 5, 1)
     weight = torch.randn(3, 5, V, dtype=torch.float64)
-    weight[tgt == 0] = 0  # what is predicted at padding never reaches a loss
+    # Predictions at padding never reach a loss.
+    weight[tgt == 0] = 0
     logits = model(src, tgt)
     (logits * weight).sum().backward()
     found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
@@ -89,7 +95,7 @@ def test_logits_and_gradients_equal_torch(
 
 @pytest.mark.parametrize("name", MODELS)
 def test_padding_changes_nothing(name: str) -> None:
-    """Whatever padding follows on either side, the logits of real positions stay."""
+    """More padding on either side leaves the logits of real positions."""
     model, src, tgt = small_model(name), padded_ids(2, 6, 0), padded_ids(2, 5, 1)
     wide = model(nn.functional.pad(src, (0, 4)), nn.functional.pad(tgt, (0, 3)))
     real = tgt != 0
@@ -98,7 +104,7 @@ def test_padding_changes_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_decoding_with_a_cache_equals_decoding_at_once(name: str) -> None:
-    """A position at a time, and in pieces."""
+    """Decoding by positions or in pieces equals decoding at once."""
     model, src, tgt = small_model(name), padded_ids(3, 6, 0), padded_ids(1, 7, 1).expand(3, -1)
     positions, mask = model.batch_positions(src), padding_mask(src)
     memory = model.encode(src, positions=positions)
@@ -115,7 +121,10 @@ def test_decoding_with_a_cache_equals_decoding_at_once(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_training_reaches_every_parameter_and_bf16_is_close(name: str) -> None:
-    """Each parameter has a gradient that is not zero; under autocast the logits stay close."""
+    """Every parameter has a gradient that is not zero.
+
+    Under bf16 autocast the logits stay close.
+    """
     model = Transformer(V, V, D, LAYERS, HEADS, FF, **MODELS[name], seed=1)
     src, tgt = torch.randint(4, V, (3, 9)), torch.randint(4, V, (3, 6))
     model(src, tgt).square().sum().backward()
@@ -130,7 +139,7 @@ def test_training_reaches_every_parameter_and_bf16_is_close(name: str) -> None:
 @settings(max_examples=2)
 @given(st.integers(0, 2**40))
 def test_shared_parameters_start_equal(seed: int) -> None:
-    """Under one seed every parameter two encodings share starts with the same bits."""
+    """One seed starts all shared parameters with the same bits."""
     models = {
         name: Transformer(9, 11, 8, 2, 2, 16, **arguments, seed=seed)
         for name, arguments in MODELS.items()
@@ -147,7 +156,10 @@ def test_shared_parameters_start_equal(seed: int) -> None:
 @settings(max_examples=15)
 @given(st.permutations(range(6)))
 def test_without_positions_the_encoder_is_permutation_equivariant(order: list[int]) -> None:
-    """Permuting the source permutes the memory and leaves the logits; a sinusoid breaks both."""
+    """Without positions, permuting the source permutes the memory.
+
+    The logits stay. With the sinusoid the logits change.
+    """
     src, tgt = torch.tensor([[1, 2, 3, 4, 5, 6]]), torch.tensor([[1, 4, 2]])
     none = small_model("none")
     torch.testing.assert_close(none.encode(src[:, order]), none.encode(src)[:, order])
@@ -163,7 +175,10 @@ NUMBERS = [torch.bool, torch.float32, torch.float64, torch.bfloat16, torch.int64
 @pytest.mark.parametrize("pe", ["sinusoidal", "alibi"])
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_a_mask_means_the_same_in_every_type(pe: str, dtype: torch.dtype) -> None:
-    """Numbers are never added to the scores, which would show the future."""
+    """A mask of numbers means the same as a mask of booleans.
+
+    Numbers are never added to the scores, which would show the future.
+    """
     model, src, tgt = small_model(pe), padded_ids(2, 6, 0), padded_ids(2, 5, 1)
     derived = padding_mask(src), causal_mask(5) & padding_mask(tgt), padding_mask(src)
     masks = [mask.to(dtype) for mask in derived]
@@ -182,7 +197,10 @@ def test_a_mask_means_the_same_in_every_type(pe: str, dtype: torch.dtype) -> Non
 @pytest.mark.parametrize("pe", ["sinusoidal", "alibi"])
 @pytest.mark.parametrize("shape", [(), (6,), (6, 1), (6, 6), (HEADS, 6, 6), (2, 1, 1, 6)])
 def test_a_mask_broadcasts_from_the_last_dimension(pe: str, shape: tuple[int, ...]) -> None:
-    """As written out in full; also of one dimension and none, which torch's attention refuses."""
+    """A small mask equals the same mask written out in full.
+
+    Masks of one and no dimension are included, which torch's attention refuses.
+    """
     model, src = small_model(pe), padded_ids(2, 6, 0)
     mask = torch.rand(shape) < 0.7
     written_out = mask.expand(2, HEADS, 6, 6).contiguous()
@@ -201,7 +219,7 @@ def test_a_mask_broadcasts_from_the_last_dimension(pe: str, shape: tuple[int, ..
     ],
 )
 def test_other_masks_are_refused(name: str, mask: Tensor, message: str) -> None:
-    """The argument, what was given, what is wanted."""
+    """The message names the argument, its fault and the requirement."""
     model, ids = small_model(), padded_ids(2, 5, 0)
     with pytest.raises(ValueError, match=f"^{name} .*{message}"):
         model(ids, ids, **{name: mask})
@@ -209,7 +227,10 @@ def test_other_masks_are_refused(name: str, mask: Tensor, message: str) -> None:
 
 @pytest.mark.parametrize("name", ["sinusoidal", "alibi_cross", "shaw_cross"])
 def test_a_query_without_keys_gets_zeros(name: str) -> None:
-    """A source of padding alone: all is finite, and the weights of attention are zero."""
+    """A source of padding alone gives finite logits and gradients.
+
+    The attention weights are zero.
+    """
     model, src, tgt = small_model(name), padded_ids(2, 5, 0), padded_ids(2, 3, 1)
     src[0] = 0
     logits = model(src, tgt)
@@ -221,7 +242,10 @@ def test_a_query_without_keys_gets_zeros(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_no_row_no_source_and_no_target_are_served(name: str) -> None:
-    """Each size may be 0; some of it in training, where positions may be drawn."""
+    """Batch, source and target may each have size 0.
+
+    Some sizes are tried in training, where positions may be drawn.
+    """
     model = small_model(name)
     for b, s, t in ((0, 3, 2), (2, 0, 2), (2, 3, 0), (0, 0, 0)):
         logits = model.train(s > 0)(
@@ -233,8 +257,12 @@ def test_no_row_no_source_and_no_target_are_served(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["sinusoidal", "rotary", "alibi", "t5"])
 def test_a_model_made_on_meta_has_its_tables_once_it_has_memory(name: str) -> None:
-    """``to_empty`` fills nothing, and a checkpoint holds parameters alone."""
-    arguments = (V, V, 24, 1, 12, FF)  # of 12 heads bfloat16 would round the slopes
+    """A model made on ``meta`` computes its tables when it gets memory.
+
+    ``to_empty`` fills nothing, and a checkpoint holds only parameters.
+    """
+    # With 12 heads bfloat16 would round ALiBi's slopes.
+    arguments = (V, V, 24, 1, 12, FF)
     with torch.device("meta"):
         model = Transformer(*arguments, pe=name)
     model.to_empty(device="cpu")
@@ -245,7 +273,10 @@ def test_a_model_made_on_meta_has_its_tables_once_it_has_memory(name: str) -> No
 
 @pytest.mark.parametrize("name", ["sinusoidal", "t5_cross", "shaw_cross"])
 def test_attention_maps_show_the_attention_that_is_used(name: str) -> None:
-    """Keeping the weights takes another path to the same logits; each row is a distribution."""
+    """Keeping the attention weights does not change the logits.
+
+    Each row of weights sums to 1.
+    """
     model, src, tgt = small_model(name), padded_ids(1, 6, 0), padded_ids(1, 5, 1)
     logits, maps = model(src, tgt), attention_maps(model, src, tgt)
     assert {name: tuple(w.shape) for name, w in maps.items()} == {
@@ -262,7 +293,10 @@ def test_attention_maps_show_the_attention_that_is_used(name: str) -> None:
 
 
 def test_shared_layers_are_one_layer_applied_again() -> None:
-    """As a model whose layers all hold the same numbers; and in steps as at once."""
+    """Shared layers equal layers that all hold the same numbers.
+
+    Decoding in steps equals decoding at once.
+    """
     shared, deep = small_model(share_layers=True), small_model()
     for stack in ("encoder_layers", "decoder_layers"):
         [layer] = getattr(shared, stack)
@@ -278,7 +312,11 @@ def test_shared_layers_are_one_layer_applied_again() -> None:
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_dropout_acts_on_what_a_sublayer_gives(norm: str) -> None:
-    """``x + dropout(f(norm(x)))`` and ``norm(x + dropout(f(x)))``, the same draw on both sides."""
+    """A sublayer computes ``x + dropout(f(norm(x)))``, or the post-norm formula.
+
+    The post-norm formula is ``norm(x + dropout(f(x)))``. Both sides of the comparison have the same
+    draw.
+    """
     residual, sublayer = ResidualConnection(8, 0.5, norm).train(), nn.Linear(8, 8)
     x, layer_norm = torch.arange(48.0).view(2, 3, 8).sin(), nn.LayerNorm(8)
 
@@ -293,10 +331,10 @@ def test_dropout_acts_on_what_a_sublayer_gives(norm: str) -> None:
 
 
 def test_tokens_are_as_loud_as_positions(tiny) -> None:
-    """Embeddings are N(0, 1/D), and times sqrt(D) of unit variance; or positions are quieter.
+    """Embeddings have unit variance after the scale sqrt(D).
 
-    The second is ``position_down`` (Csordás et al. 2021): embedding + PE / sqrt(D). A run's
-    configuration reaches it.
+    With ``position_down`` (Csordás et al. 2021) the sum is embedding + PE / sqrt(D). A run's
+    configuration can choose ``position_down``.
     """
     table = Transformer(500, 500, 256, 1, 4, 16, seed=0).src_embedding.weight * 256**0.5
     assert table.std().item() == pytest.approx(1.0, abs=0.02)
@@ -324,7 +362,7 @@ def test_tokens_are_as_loud_as_positions(tiny) -> None:
     ],
 )
 def test_impossible_arguments_are_named(changes: dict[str, Any], message: str) -> None:
-    """The value, the limit and the name of the argument."""
+    """The message names the argument, the value and the limit."""
     arguments = {"src_vocab_size": V, "tgt_vocab_size": V, "d_model": D, "num_heads": HEADS}
     with pytest.raises(ValueError, match=message):
         Transformer(**{**arguments, **changes})

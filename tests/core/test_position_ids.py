@@ -1,4 +1,4 @@
-"""Position ids: true lengths, what is drawn, and what both sides share."""
+"""Tests of position ids: origins, random draws, and shared draws."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.config import build_model
 
 IDS = st.lists(st.lists(st.integers(3, 9), min_size=1, max_size=8), min_size=1, max_size=3)
-COUNTED = ["start", "end", "both"]  # from a token of the source, for any encoding
+COUNTED = ["start", "end", "both"]  # origins at a token of the source, for any encoding
 ORIGINS = st.sampled_from(COUNTED)
 
 
@@ -34,7 +34,7 @@ def flat(positions: Positions) -> list[int]:
 
 
 def parts(row: list[int], reset: bool) -> list[list[int]]:
-    """The row cut after every reset token."""
+    """Cut a row after every reset token."""
     cut: list[list[int]] = [[]]
     for i, token in enumerate(row):
         cut[-1].append(token)
@@ -48,7 +48,10 @@ def parts(row: list[int], reset: bool) -> list[list[int]]:
 def test_the_source_is_counted_from_its_origin(
     rows: list[list[int]], origin: str, reset: bool
 ) -> None:
-    """Against a count by hand of every part of every row, padding left out."""
+    """The ids equal a count of every part of every row.
+
+    Padding is left out.
+    """
     reset &= origin != "continued"
     position_ids = PositionIds(origin=origin, reset_token=RESET if reset else None)
     ids = position_ids(padded(rows), training=False, num_heads=4).source.ids
@@ -73,7 +76,11 @@ def test_positions_are_called_consecutive_where_they_are(
     rows: list[list[int]], origin: str, drawn: tuple[int, int, int], reset: bool,
     training: bool, offset: int,
 ) -> None:  # fmt: skip
-    """Every position from the first to the last; and where nothing is drawn, it is called so."""
+    """Ids marked consecutive are consecutive.
+
+    The target's ids are marked exactly if nothing is drawn. The source's ids must also count once,
+    from the source's start.
+    """
     position_ids = PositionIds(origin, *drawn, RESET if reset else None)
     positions = position_ids(padded(rows), training, num_heads=2)
     plain = drawn == (0, 0, 1) or drawn[0] > 0 and not training
@@ -86,7 +93,10 @@ def test_positions_are_called_consecutive_where_they_are(
 
 @pytest.mark.parametrize("origin", COUNTED)
 def test_source_and_target_start_at_one_random_position(origin: str) -> None:
-    """Uniform in 0 … max_shift, one draw for both sides; evaluation starts at 0."""
+    """Both sides have the same random start in 0 … max_shift.
+
+    Evaluation starts at 0.
+    """
     position_ids, src = PositionIds(max_shift=3, origin=origin), padded([[7, 8, 9, 6], [9, 6]])
     still = PositionIds(origin=origin)(src, training=False, num_heads=2).source.ids
     seen = set()
@@ -107,8 +117,10 @@ def test_source_and_target_start_at_one_random_position(origin: str) -> None:
 def test_abacus_counts_the_digits_of_each_number(
     rows: list[list[int]], reset: bool, training: bool, seed: int
 ) -> None:
-    """Token by token, in the words of McLeish et al. 2024: a digit's place in its number, from 1
-    on; 0 for what is no digit. Training adds one random k to all digits, of the target as well.
+    """A digit's id is its place in its number, from 1 on.
+
+    Other tokens have the id 0 (McLeish et al. 2024). Training adds one random k to all digits, also
+    in the target.
     """
     torch.manual_seed(seed)
     position_ids = PositionIds("abacus", max_shift=5, reset_token=RESET if reset else None)
@@ -131,9 +143,9 @@ def test_abacus_counts_the_digits_of_each_number(
 def test_random_positions_keep_the_order_and_are_shared(
     rows: list[list[int]], origin: str, target: int, seed: int
 ) -> None:
-    """Either side's n-th position is the n-th smallest that was drawn for it.
+    """The n-th position is the n-th smallest of its side's draw.
 
-    The draw depends on how long a sequence is, and the longer side's holds the shorter one's.
+    The draw depends on the length. The longer side's draw contains the shorter side's.
     """
     torch.manual_seed(seed)
     src = padded(rows)
@@ -147,7 +159,10 @@ def test_random_positions_keep_the_order_and_are_shared(
 
 
 def test_random_positions_are_drawn_from_all_and_spaced_in_evaluation() -> None:
-    """Every position is met; evaluation takes every stride-th, and says where they end."""
+    """Training draws every position; evaluation takes every stride-th position.
+
+    The error for a longer sequence names the key to raise.
+    """
     position_ids = PositionIds(random_positions=30, stride=2)
     src = torch.ones(1, 8, dtype=torch.int64)
     drawn: set[int] = set()
@@ -165,7 +180,10 @@ def test_random_positions_are_drawn_from_all_and_spaced_in_evaluation() -> None:
 
 
 def test_a_table_must_reach_all_position_ids() -> None:
-    """A shifted table serves what its last rows leave; a random one must hold every draw."""
+    """A table must have a row for every possible position id.
+
+    A shift leaves fewer positions. Random positions must all fit.
+    """
     shape: Any = dict(pe="learned", pe_settings={"max_len": 20})
     shifted = Transformer(9, 9, 8, 1, 2, 8, **shape, position_ids=PositionIds(max_shift=5))
     assert shifted.max_positions == 15
@@ -177,7 +195,10 @@ def test_a_table_must_reach_all_position_ids() -> None:
 
 
 def test_decoding_asks_for_what_it_cannot_know() -> None:
-    """Where ids or a draw decide, decode() takes batch_positions, or refuses."""
+    """``decode()`` requires positions that it cannot compute.
+
+    It cannot compute positions that depend on the source's ids or on a draw.
+    """
     src, tgt = padded([[4, 5, 6], [7, 8]]), torch.tensor([[1, 4], [1, 5]])
     shift = PositionIds(max_shift=4)
     for position_ids, training in (
@@ -197,10 +218,10 @@ def test_decoding_asks_for_what_it_cannot_know() -> None:
 
 @pytest.mark.parametrize("kind", RELATIVE)
 def test_distances_from_the_end_make_reverse_a_copy(kind: str) -> None:
-    """Between target t and the source's t-th symbol from the end is distance 0, at any length.
+    """A source counted from its end scores as its mirror image does.
 
-    So cross-attention scores a source counted from its end as it scores the mirror image counted
-    from its start.
+    The mirror image is counted from its start. Between target t and the source's t-th symbol from
+    the end the distance is 0, at any length.
     """
     model = Transformer(11, 11, 8, 2, 2, 16, pe=kind, cross="same", seed=0).double().eval()
     generator = torch.Generator().manual_seed(0)
@@ -216,7 +237,10 @@ def test_distances_from_the_end_make_reverse_a_copy(kind: str) -> None:
 
 @pytest.mark.parametrize("target", [1, 4])
 def test_a_continued_target_goes_on_where_its_source_ends(target: int) -> None:
-    """As one sequence of a decoder-only model, row by row, padded or not."""
+    """Source and target ids form one sequence, as in a decoder-only model.
+
+    Padding of the source does not matter.
+    """
     rows = [[7, 8, 9, 6, 5], [9, 6], [4]]
     positions = PositionIds(origin="continued")(padded(rows), training=True)
     positions = positions.keep(torch.tensor([True, False, True]))
@@ -228,7 +252,7 @@ def test_a_continued_target_goes_on_where_its_source_ends(target: int) -> None:
 
 
 def check(position_ids: PositionIds, kind: str, cross: str | None = None, num_heads: int = 2):
-    """Check the ids for the encoder's encoding, and that of cross-attention."""
+    """Check ids for the encodings of self-attention and of cross-attention."""
     between = build_encoding(cross, EncodingContext(8, num_heads, role="cross")) if cross else None
     position_ids.check(build_encoding(kind, EncodingContext(8, num_heads)), between)
 
@@ -252,14 +276,14 @@ def check(position_ids: PositionIds, kind: str, cross: str | None = None, num_he
 def test_what_would_have_no_effect_is_refused(
     given_: dict[str, Any], used: tuple[Any, ...], message: str
 ) -> None:
-    """The key, the value, and what to do instead."""
+    """The message names the key, the value, and a remedy."""
     with pytest.raises(ValueError, match=f"^{message}"):
         check(PositionIds(**given_), *(used or ("sinusoidal",)))
 
 
 @pytest.mark.parametrize("origin", [*COUNTED, "abacus"])
 def test_what_has_an_effect_is_not_refused(origin: str) -> None:
-    """Any origin suits every absolute encoding, and every distance between source and target."""
+    """Any origin suits absolute encodings and relative cross-attention."""
     for kind in ABSOLUTE:
         for more in ({}, {"max_shift": 3}, {"reset_token": 1}):
             check(PositionIds(origin=origin, **more), kind)
@@ -268,7 +292,10 @@ def test_what_has_an_effect_is_not_refused(origin: str) -> None:
 
 
 def test_the_reset_token_is_a_word_of_the_task(tiny) -> None:
-    """pe.reset_token=+ restarts after +; a word that the task lacks is refused."""
+    """``pe.reset_token=+`` restarts counting after ``+``.
+
+    A word outside the task's vocabulary is refused.
+    """
     for word, same in (("+", False), ("null", True)):
         config = tiny("task=addition", "pe=sinusoidal", f"pe.reset_token={word}")
         tokenizer = build_task(config).tokenizer({})  # type: ignore[arg-type]

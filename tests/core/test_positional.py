@@ -1,4 +1,4 @@
-"""The contract of an encoding, the registry, the sinusoid and its designs, the learned table."""
+"""Tests of the sinusoid, its designs, the learned table and subclasses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from wawa_transformer.positional.sinusoid_designs import (
 
 
 def table(length: int, d_model: int, **design: Any) -> Tensor:
-    """The sinusoid's table ``(length, d_model)``; with a design, that of SinusoidDesign."""
+    """Build a table ``(length, d_model)`` of the sinusoid or of a design."""
     cls = SinusoidDesign if design else PositionalEncoding
     return cls(d_model, length, 0.0, **design).pe[0]
 
@@ -34,7 +34,10 @@ def table(length: int, d_model: int, **design: Any) -> Tensor:
 @settings(max_examples=25)
 @given(st.integers(1, 65), st.integers(0, 20_000), st.data())
 def test_the_table_is_the_papers_formula(d_model: int, position: int, data: st.DataObject) -> None:
-    """Every entry is the float64 value rounded to float32, also at odd widths and far positions."""
+    """Every entry is the paper's value, computed in float64.
+
+    The entry is rounded to float32. Odd widths and far positions are included.
+    """
     dimension = data.draw(st.integers(0, d_model - 1))
     found = table(position + 1, d_model)
     assert found.shape == (position + 1, d_model)
@@ -46,7 +49,10 @@ def test_the_table_is_the_papers_formula(d_model: int, position: int, data: st.D
 
 
 def test_the_contract_of_the_buffer() -> None:
-    """``pe`` is a float32 buffer (1, max_len, D), neither trained, saved nor rounded by a cast."""
+    """``pe`` is a float32 buffer ``(1, max_len, D)``.
+
+    The buffer is neither trained, saved nor rounded by a cast.
+    """
     encoding = PositionalEncoding(32, max_len=600, dropout=0.0)
     assert encoding.pe.shape == (1, 600, 32) and encoding.pe.dtype == torch.float32
     assert not list(encoding.parameters()) and not encoding.state_dict()
@@ -59,7 +65,10 @@ def test_the_contract_of_the_buffer() -> None:
 
 @pytest.mark.parametrize("kind", ["sinusoidal", "learned", "none"])
 def test_forward_adds_the_table_and_then_drops_out(kind: str) -> None:
-    """The sum in evaluation, dropout of the sum in training; no encoding has dropout, too."""
+    """``forward`` adds the table, then applies dropout in training.
+
+    *No encoding* also applies dropout.
+    """
     encoding: Any = build_encoding(kind, EncodingContext(6, dropout=0.3))
     x = torch.randn(2, 5, 6)
     rows = {"sinusoidal": lambda: table(5, 6), "learned": lambda: encoding.table[:5]}
@@ -74,7 +83,10 @@ def test_forward_adds_the_table_and_then_drops_out(kind: str) -> None:
 @settings(max_examples=20)
 @given(st.data())
 def test_each_token_gets_the_row_of_its_own_position(data: st.DataObject) -> None:
-    """Rows and heads may have their own; a pair of dimensions follows the head of its turn."""
+    """Each token has the table's row of its own position.
+
+    Positions may differ by row and head. The pairs of dimensions take the heads in turn.
+    """
     rows, num_heads = data.draw(st.sampled_from([1, 3])), data.draw(st.sampled_from([1, 2, 3]))
     one = st.lists(st.integers(0, 30), min_size=5, max_size=5)
     ids = torch.tensor([[data.draw(one) for _ in range(num_heads)] for _ in range(rows)])
@@ -87,7 +99,10 @@ def test_each_token_gets_the_row_of_its_own_position(data: st.DataObject) -> Non
 
 
 def test_nested_dropout_keeps_the_first_dimensions() -> None:
-    """Each example keeps a prefix of its dimensions, of every length; evaluation keeps all."""
+    """Training keeps a prefix of the dimensions of each example.
+
+    Prefixes of every length occur. Evaluation keeps all dimensions.
+    """
     encoding = build_encoding("sinusoidal_nested", EncodingContext(12, dropout=0.0)).train()
     out = encoding(torch.full((400, 2, 12), 9.0))  # 9 plus a sine is never 0
     kept = (out != 0).sum(-1)
@@ -97,7 +112,10 @@ def test_nested_dropout_keeps_the_first_dimensions() -> None:
 
 
 def test_a_subclass_needs_no_kind() -> None:
-    """It is an ordinary class: not registered, with arguments and steps of its own."""
+    """A subclass without a kind is an ordinary class.
+
+    The class is not registered, and may have its own arguments and steps.
+    """
     before = dict(ENCODINGS)
 
     class Louder(PositionalEncoding):
@@ -133,7 +151,7 @@ DESIGNS: dict[str, tuple[dict[str, Any], Any]] = {
 @pytest.mark.parametrize("name", DESIGNS)
 @pytest.mark.parametrize("d_model", [4, 10, 64])
 def test_designs_of_the_sinusoid(name: str, d_model: int) -> None:
-    """Each spacing, base and order against one scalar formula for a dimension's frequency."""
+    """Each spacing, base and order equals a scalar formula of the frequency."""
     design, frequency = DESIGNS[name]
     found = table(60, d_model, **design)
     for position in (0, 1, 17, 59):
@@ -144,14 +162,17 @@ def test_designs_of_the_sinusoid(name: str, d_model: int) -> None:
 
 
 def test_designs_that_only_move_columns_or_leave_some_out() -> None:
-    """Layout and order move columns, a sine with its cosine; the two bands add up to the whole."""
+    """Layout and order move columns; the two bands sum to the whole.
+
+    An order moves a sine together with its cosine.
+    """
     paper = table(40, 12)
     concatenated = table(40, 12, layout="concatenated")
     assert torch.equal(concatenated, torch.cat((paper[:, 0::2], paper[:, 1::2]), dim=1))
     permuted = table(40, 12, order="permuted")
     pairs = [paper[:, i : i + 2].tolist() for i in range(0, 12, 2)]
     found = [pairs.index(permuted[:, i : i + 2].tolist()) for i in range(0, 12, 2)]
-    # Drawn once with seed 0 and kept: another order would be another encoding for old checkpoints.
+    # The order was drawn once with seed 0. Another order would break old checkpoints.
     assert found == [2, 5, 3, 0, 1, 4]
     fast, slow = (table(30, 10, band=band) for band in ("fast", "slow"))
     assert torch.equal(fast + slow, table(30, 10))
@@ -164,7 +185,7 @@ def test_designs_that_only_move_columns_or_leave_some_out() -> None:
      *(design for design, _ in DESIGNS.values())],
 )  # fmt: skip
 def test_a_longer_input_grows_the_table(design: dict[str, Any]) -> None:
-    """A formula has no last position: growing gives what a longer table of the design holds."""
+    """A grown table equals a longer table of the same design."""
     cls = SinusoidDesign if design else PositionalEncoding
     short, long = (cls(8, length, 0.0, **design) for length in (4, 100))
     x = torch.zeros(1, 50, 8)
@@ -187,7 +208,10 @@ REFUSED: list[tuple[str, str, Any, str]] = [
 
 @pytest.mark.parametrize(("kind", "setting", "value", "message"), REFUSED)
 def test_impossible_settings(kind: str, setting: str, value: Any, message: str) -> None:
-    """The key, the value and the limit, for every role, and before memory is taken."""
+    """The message names the key, the value and the limit.
+
+    Every role refuses the value, and before memory is taken.
+    """
     sentence = f"^pe.{setting}={re.escape(str(value))} {message}"
     for role in ROLES:
         for device in ("cpu", "meta"):
@@ -196,7 +220,7 @@ def test_impossible_settings(kind: str, setting: str, value: Any, message: str) 
 
 
 def test_other_refusals() -> None:
-    """What two settings decide together, other shapes, and names of other projects."""
+    """Settings that exclude each other, wrong shapes and wrong types are refused."""
     with pytest.raises(ValueError, match="pe.max_distance=3 greater than 8"):
         build_encoding("t5", EncodingContext(8), {"max_distance": 3})
     with pytest.raises(ValueError, match=r"model.d_model=12 over model.num_heads=4 .* width 3"):

@@ -1,4 +1,4 @@
-"""Generated tasks against direct formulas, and the ceiling against counting."""
+"""Tests of generated tasks against formulas, and of the ceiling against counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = dict(train_size=200, validation_size=30, test_per_length=7, test_max_len
 @settings(max_examples=50)
 @given(st.lists(st.integers(1, 26), min_size=1, max_size=12))
 def test_targets(symbols: list[int]) -> None:
-    """Each rule against one line of plain Python."""
+    """Each task's target equals one line of plain Python."""
     expected = {
         "letters": [chr(64 + n) for n in symbols],
         "copy": [str(n) for n in symbols],
@@ -36,7 +36,10 @@ def test_targets(symbols: list[int]) -> None:
 
 
 def test_letters_go_on_as_a_spreadsheet_does() -> None:
-    """After Z comes AA; the names are the strings of one, two, … letters in order."""
+    """The names are all strings of one, two, … letters in order.
+
+    AA comes after Z.
+    """
     alphabet = [chr(65 + i) for i in range(26)]
     pairs = ["".join(pair) for pair in itertools.product(alphabet, repeat=2)]
     assert [letters(n) for n in range(1, 26 + 676 + 1)] == alphabet + pairs
@@ -44,7 +47,10 @@ def test_letters_go_on_as_a_spreadsheet_does() -> None:
 
 @pytest.mark.parametrize("kind", GENERATED)
 def test_the_data_is_a_function_of_the_seed(kind: str) -> None:
-    """Same seed, same data; another seed, other data; the three splits are not one another."""
+    """The same seed gives the same data, another seed other data.
+
+    The splits differ from each other.
+    """
     task = TASKS[kind](**SMALL)
     first, again, other = task.dataset(0), task.dataset(0), task.dataset(1)
     for split in ("train", "validation", "test"):
@@ -56,7 +62,10 @@ def test_the_data_is_a_function_of_the_seed(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", SEQUENCES)
 def test_lengths_and_symbols(kind: str) -> None:
-    """Training lengths stay in range, every test length is there, targets follow from sources."""
+    """Lengths and symbols are in range, and targets follow from sources.
+
+    The test has every length.
+    """
     task = TASKS[kind](**SMALL, symbols=5, min_length=2, max_length=6)
     data = task.dataset(3)
     assert set(data["train"]["length"]) == set(range(2, 7))
@@ -69,7 +78,10 @@ def test_lengths_and_symbols(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", GENERATED)
 def test_the_tokenizer_knows_every_symbol_and_no_special_token_in_text(kind: str) -> None:
-    """ids 0 to 3 are special; text decodes to itself; a special token's name in text is unknown."""
+    """The ids 0 to 3 are special, and text decodes to itself.
+
+    The name of a special token in text is an unknown word.
+    """
     task = TASKS[kind](**SMALL)
     data = task.dataset(0)
     tokenizer = task.tokenizer(data)
@@ -83,7 +95,7 @@ def test_the_tokenizer_knows_every_symbol_and_no_special_token_in_text(kind: str
 
 @pytest.mark.parametrize(("symbols", "length"), [(2, 1), (2, 5), (3, 4), (4, 3), (5, 4)])
 def test_the_ceiling_is_what_counting_gives(symbols: int, length: int) -> None:
-    """One right answer for each multiset, counted over all sequences."""
+    """The ceiling is the number of multisets over the number of sequences."""
     sequences = list(itertools.product(range(symbols), repeat=length))
     different = [each for each in sequences if len(set(each)) == length]
     for unique, these in ((False, sequences), (True, different)):
@@ -97,7 +109,10 @@ def test_the_ceiling_is_what_counting_gives(symbols: int, length: int) -> None:
 
 
 def test_unique_symbols_are_every_order_of_different_ones_equally_often() -> None:
-    """Six permutations of three, 1,200 draws; more different symbols than there are is refused."""
+    """Unique symbols are drawn uniformly from all permutations.
+
+    The test draws 1,200 of six permutations. A length above the number of symbols is refused.
+    """
     task = TASKS["copy"](symbols=3, unique=True, max_length=3, test_max_length=3)
     random = np.random.default_rng(0)
     drawn = Counter(tuple(task.draw(3, random)) for _ in range(1200))
@@ -108,7 +123,10 @@ def test_unique_symbols_are_every_order_of_different_ones_equally_often() -> Non
 
 
 def test_nth_gives_the_number_at_the_named_place() -> None:
-    """The source names a place from 1 to its length; the target is what stands there."""
+    """The target is the number at the place that the source names.
+
+    Places count from 1.
+    """
     for row in TASKS["nth"](**SMALL).dataset(0)["test"]:
         place, sequence = row["source"].split(" : ")
         assert len(sequence.split()) == row["length"]
@@ -117,7 +135,10 @@ def test_nth_gives_the_number_at_the_named_place() -> None:
 
 @pytest.mark.parametrize("reversed_digits", [False, True])
 def test_addition_adds(reversed_digits: bool) -> None:
-    """Operands of ``length`` digits, a sum of one more, in either direction of writing."""
+    """The target is the sum, in either direction of writing.
+
+    Operands have ``length`` digits, and the sum has one digit more.
+    """
     task = TASKS["addition"](**SMALL, reversed_digits=reversed_digits)
     step = -1 if reversed_digits else 1
     for row in task.dataset(0)["test"]:
@@ -128,7 +149,10 @@ def test_addition_adds(reversed_digits: bool) -> None:
 
 
 def test_addition_of_one_width_gives_each_power_of_ten_a_place() -> None:
-    """All three numbers have the width, zeros in front; what has no room is refused."""
+    """All three numbers have the same width, with zeros in front.
+
+    A width without room for the sum is refused.
+    """
     task = TASKS["addition"](width=12, max_length=8, test_max_length=10)
     for length in (1, 8, 10):
         source, target = task.example(length, np.random.default_rng(length))

@@ -1,4 +1,4 @@
-"""The loop: its steps are the formulas, its data the seed's, its clock counts training alone."""
+"""Tests of the training loop: its formulas, its clock and its errors."""
 
 from __future__ import annotations
 
@@ -33,12 +33,15 @@ from wawa_transformer.train.trainer import flops_per_step, train
 
 
 def begun(config: DictConfig) -> TrainState:
-    """The state of a run at step 0, which has no folder yet."""
+    """Build the state of a run at step 0, without a folder."""
     return build_state(config, Run.of(config), None)
 
 
 def smoothed_loss(model: Transformer, batch: Batch, smoothing: float) -> Tensor:
-    """Mixture of the target with the uniform distribution, in nats, summed over real tokens."""
+    """Compute the loss with label smoothing, summed over real tokens, in nats.
+
+    Smoothing mixes the target with the uniform distribution.
+    """
     log_probability = model(batch.source, batch.target_in).log_softmax(-1)  # (B,T,V)
     real = batch.target_out != 0
     right = log_probability.gather(2, batch.target_out[..., None])[..., 0][real].sum()
@@ -47,10 +50,11 @@ def smoothed_loss(model: Transformer, batch: Batch, smoothing: float) -> Tensor:
 
 
 def test_a_few_steps_of_the_loop_are_the_formulas(tiny) -> None:
-    """Token-weighted accumulation, clipping by the norm, AdamW with the paper's β, step by step.
+    """Each training step equals the formulas of the papers.
 
-    Written out from the papers: Pascanu et al. 2013 (clipping), Loshchilov and Hutter 2019 (AdamW),
-    Szegedy et al. 2016 (smoothing). A run is these steps and no others.
+    The formulas are token-weighted accumulation, clipping by the norm (Pascanu et al. 2013), AdamW
+    with the Transformer paper's β (Loshchilov and Hutter 2019) and smoothing (Szegedy et al. 2016).
+    A run consists of these steps and no others.
     """
     lr, decay, clip, smoothing, steps = 1e-3, 0.1, 3.0, 0.1, 6
     config = tiny(
@@ -94,7 +98,8 @@ def test_a_few_steps_of_the_loop_are_the_formulas(tiny) -> None:
         torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-4, atol=0)
     assert unequal and min(norms) < clip < max(norms), "some steps must be clipped and some not"
     for name, value in state.model.named_parameters():
-        if not name.endswith("in_proj.bias"):  # a key's bias changes no score: pure rounding noise
+        # A key's bias changes no score, so its gradient is rounding noise.
+        if not name.endswith("in_proj.bias"):
             torch.testing.assert_close(value, weights[name], rtol=0, atol=lr / 50, msg=name)
 
     train(config)
@@ -105,7 +110,10 @@ def test_a_few_steps_of_the_loop_are_the_formulas(tiny) -> None:
 
 
 def test_the_clock_counts_training_alone(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step takes a second and a validation a hundred: no second is missing or counted twice."""
+    """The clock counts training steps and leaves out validations.
+
+    In the test a step takes one second and a validation a hundred seconds.
+    """
     config = tiny("trainer.steps=12", "trainer.eval_every=5", "trainer.log_every=2")
     Run.of(config).directory.mkdir(parents=True)
     state, now, speeds = begun(config), 0.0, []
@@ -131,12 +139,12 @@ def test_the_clock_counts_training_alone(tiny, monkeypatch: pytest.MonkeyPatch) 
         tokens.append(tokens[-1] + sum(batch.target_tokens for batch in batches))
     train_loop(state, Speeds(), tqdm(disable=True), GracefulStop())
     assert now == 12 + 3 * 100 and state.seconds == 12
-    begin = {2: 0, 4: 0, 5: 0, 6: 5, 8: 5, 10: 5, 12: 10}  # where the validation before ended
+    begin = {2: 0, 4: 0, 5: 0, 6: 5, 8: 5, 10: 5, 12: 10}  # step -> step of the validation before
     assert speeds == [(n, (tokens[n] - tokens[i]) / (n - i)) for n, i in begin.items()]
 
 
 def test_dropout_is_the_same_whichever_encoding_is_chosen(tiny) -> None:
-    """Paired runs draw the same masks: an encoding's own parameters do not shift the stream."""
+    """An encoding's own parameters do not shift the stream of dropout masks."""
     streams = []
     for pe in ("none", "learned"):
         config = tiny(f"pe={pe}", "model.dropout=0.1", "trainer.steps=5", "trainer.eval_every=5")
@@ -148,7 +156,7 @@ def test_dropout_is_the_same_whichever_encoding_is_chosen(tiny) -> None:
 
 @pytest.mark.parametrize("name", ["linear", "cosine", "inverse_sqrt", "constant"])
 def test_schedules_rise_to_the_peak_and_never_above(name: str) -> None:
-    """Warmup is linear, the peak is 1 at its end, and no later step exceeds it."""
+    """Warmup rises linearly to 1, and later steps never rise again."""
     trainer = configure(f"trainer.schedule={name}", "trainer.steps=50", "trainer.warmup=10").trainer
     rates = [schedule(step, trainer) for step in range(50)]
     assert rates[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
@@ -159,7 +167,7 @@ def test_schedules_rise_to_the_peak_and_never_above(name: str) -> None:
 
 
 def test_the_operations_of_a_step_are_those_of_its_products(tiny) -> None:
-    """The formula against torch's counter over forward and backward passes."""
+    """The count equals torch's counter over forward and backward."""
     config = tiny("trainer.grad_accum_steps=2", "trainer.steps=5", "model.num_layers=2")
     config.trainer.fast = False
     state = begun(config)
@@ -170,7 +178,10 @@ def test_the_operations_of_a_step_are_those_of_its_products(tiny) -> None:
 
 
 def test_mfu_is_operations_over_time_over_what_the_machine_can(tiny, monkeypatch) -> None:
-    """With a machine of a billion a second."""
+    """MFU equals operations over time over the machine's peak.
+
+    In the test the peak is a billion operations per second.
+    """
     monkeypatch.setattr(trainer, "peak_flops", lambda device, bf16, fast: 1e9)
     result = train(tiny())
     expected = result["flops_per_step"] * result["steps"] / result["seconds"] / 1e9
@@ -178,7 +189,7 @@ def test_mfu_is_operations_over_time_over_what_the_machine_can(tiny, monkeypatch
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tiny) -> None:
-    """The error names the step and what to lower."""
+    """The error names the step and the settings to lower."""
     config = tiny("trainer.steps=40", "trainer.lr=1e30", "trainer.warmup=30")
     config.trainer.warmup = 0
     with pytest.raises(UserError, match=r"step \d+; none was kept yet; .* trainer.lr=1e\+30, tra"):
@@ -187,7 +198,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tiny) -> None:
 
 
 def test_a_finished_run_is_found_not_trained_again(tiny) -> None:
-    """The second call returns the first one's result and touches nothing."""
+    """A second call returns the first result and writes nothing."""
     config = tiny()
     first = train(config)
     path = Run.of(config).directory / "result.json"
@@ -197,7 +208,7 @@ def test_a_finished_run_is_found_not_trained_again(tiny) -> None:
 
 
 def test_distances_that_training_never_shows_are_named(tiny, capsys) -> None:
-    """A relative window wider than the data is a warning with its consequence, not an error."""
+    """A relative window wider than the data gives only a warning."""
     train(tiny("pe=shaw", "pe.max_distance=30", "trainer.steps=5"))
     said = (
         "warning: pe.max_distance=30 reaches past the farthest distance in the training data, 4: "

@@ -1,1 +1,1 @@
-"""The parts of scripts/dev/benchmark.py, a file for each, and what they share."""
+"""The parts of scripts/dev/benchmark.py, and their shared code."""

@@ -1,4 +1,7 @@
-"""What a GPU alone can answer: a step compiled, as a CUDA graph, and a bias inside the kernel."""
+"""Measurements that need a GPU.
+
+The measurements are a compiled step, a step as a CUDA graph, and a bias inside the kernel.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from wawa_transformer.fast.positional import rel_shift
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.train.trainer import peak_flops
 
-# What ``compile`` is told; nothing: the model stays as it is.
+# The arguments of ``compile``. None leaves the model as it is.
 WAYS: dict[str, dict[str, Any] | None] = {
     "eager": None,
     "compiled": {"dynamic": False},
@@ -35,7 +38,7 @@ BIASES = (16384, 8, 64, (256, 1024, 4096), 20)
 
 
 def measurements(device: torch.device) -> dict[str, Callable[[], dict[str, float]]]:
-    """Each :func:`step` and each :func:`bias`, by name."""
+    """List each :func:`step` and each :func:`bias` by name."""
     return {
         **{f"step_{name}": partial(step, device, name) for name in STEPS},
         **{f"bias_{length}": partial(bias, device, length) for length in BIASES[3]},
@@ -43,9 +46,10 @@ def measurements(device: torch.device) -> dict[str, Callable[[], dict[str, float
 
 
 def step(device: torch.device, name: str) -> dict[str, float]:
-    """A training step in bf16 in each of :data:`WAYS`.
+    """Time a training step in bf16 in each of :data:`WAYS`.
 
-    ``mfu`` is the share of its time that its operations would take in one large matrix product.
+    ``mfu`` is the share of the step's time that its operations would take in one large matrix
+    product.
     """
     found: dict[str, float] = {}
     peak = peak_flops(device, bf16=True, fast=False)
@@ -70,10 +74,10 @@ def step(device: torch.device, name: str) -> dict[str, float]:
 
 
 def bias(device: torch.device, length: int) -> dict[str, float]:
-    """Causal attention with a trained bias for each head and distance, forward and backward.
+    """Time causal attention with a trained bias for each head and distance.
 
-    As it is, formed for all pairs and added by torch's kernel; and looked up in the kernel that
-    ``flex_attention`` compiles.
+    The time includes forward and backward. ``formed`` forms the bias for all pairs, and torch's
+    kernel adds the bias. ``flex`` looks the bias up in the kernel that ``flex_attention`` compiles.
     """
     tokens, heads, width, _, turns = BIASES
     flex = torch.compile(flex_attention, dynamic=False)
@@ -91,13 +95,13 @@ def bias(device: torch.device, length: int) -> dict[str, float]:
 
 
 def causal(length: int, device: torch.device) -> BlockMask:
-    """No key stands to the right of its query, as ``flex_attention`` is told so."""
+    """Build the causal mask that ``flex_attention`` takes."""
     here = str(device)
     return create_block_mask(lambda b, h, i, j: i >= j, None, None, length, length, device=here)
 
 
 def there_and_back(attention: Callable[..., Tensor], inputs: list[Tensor]) -> None:
-    """Forward, backward, and until it is done."""
+    """Run attention forward and backward, and wait for the GPU."""
     attention(*inputs).sum().backward()
     for each in inputs:
         each.grad = None
@@ -106,7 +110,10 @@ def there_and_back(attention: Callable[..., Tensor], inputs: list[Tensor]) -> No
 
 
 def formed(q: Tensor, k: Tensor, v: Tensor, values: Tensor) -> Tensor:
-    """Attention of ``q, k, v (B,H,S,Dh)`` with ``values (H,2S-1)``, one for each distance."""
+    """Compute causal attention with the bias formed for all pairs.
+
+    Shapes: ``q, k, v (B,H,S,Dh)``, and ``values (H,2S-1)``, one for each distance.
+    """
     length = q.size(2)
     bias = rel_shift(values[None, :, None], length)  # (1,H,S,S)
     hidden = torch.where(causal_mask(length, device=q.device), 0.0, -torch.inf)
@@ -116,7 +123,7 @@ def formed(q: Tensor, k: Tensor, v: Tensor, values: Tensor) -> Tensor:
 def looked_up(
     q: Tensor, k: Tensor, v: Tensor, values: Tensor, flex: Callable[..., Tensor], seen: BlockMask
 ) -> Tensor:
-    """The same, no bias being formed."""
+    """Compute the same attention without forming the bias."""
     last = q.size(2) - 1
 
     def biased(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:

@@ -1,4 +1,7 @@
-"""What an encoding costs: a step of the default study, and steps on one long sequence."""
+"""The cost of each encoding in a training step.
+
+The steps are those of the default study, and steps on one long sequence.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,20 @@ from wawa_transformer.train.load import place_model
 LONG = ("sinusoidal", "rotary", "alibi", "t5", "shaw", "transformer_xl", "kerple", "fire", "cope")
 LENGTHS = (64, 256, 1024, 2048, 4096)
 RUN = ["task=reverse", "pe=sinusoidal"]
-STEPS, TURNS = 20, 25  # of each encoding in a turn
+STEPS, TURNS = 20, 25  # steps of each encoding in a turn, and turns
 
 
 def measurements(device: torch.device) -> dict[str, Callable[[], dict[str, float]]]:
-    """:func:`study`, and :func:`long` for each length, by name."""
+    """List :func:`study`, and :func:`long` for each length, by name."""
     lengths = {f"length_{length}": partial(long, device, length) for length in LENGTHS}
     return {"study": partial(study, device), **lengths}
 
 
 def study(device: torch.device) -> dict[str, float]:
-    """A step of the default study with each encoding, as a multiple of the sinusoid's."""
+    """Time a step of the default study with each encoding.
+
+    Times are multiples of the sinusoid's time.
+    """
     configs = {pe: compose("config", [*RUN, f"pe={pe}"]) for pe in ("learned", "none", *LONG)}
     first = configs["sinusoidal"]
     data = load.load_data(first)
@@ -47,8 +53,10 @@ def study(device: torch.device) -> dict[str, float]:
 
 
 def long(device: torch.device, length: int) -> dict[str, float]:
-    """A step of width 128 and 2 + 2 layers on one sequence, with and without a part in
-    cross-attention, as a multiple of the sinusoid's.
+    """Time a step on one long sequence with each encoding.
+
+    The model has width 128 and 2 + 2 layers. Relative encodings are timed with and without a part
+    in cross-attention. Times are multiples of the sinusoid's time.
     """
     places: dict[str, dict[str, Any]] = {pe: {"pe": pe} for pe in LONG}
     across = (pe for pe in LONG if ENCODINGS[pe].relative)
@@ -67,7 +75,7 @@ def long(device: torch.device, length: int) -> dict[str, float]:
 
 
 def over_sinusoidal(taken: dict[str, list[float]], prefix: str = "") -> dict[str, float]:
-    """The time of each encoding over the sinusoid's."""
+    """Divide the time of each encoding by the sinusoid's."""
     return {
         f"{prefix}{pe}_over_sinusoidal": ratio(seconds, taken["sinusoidal"])
         for pe, seconds in taken.items()

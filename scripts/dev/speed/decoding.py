@@ -1,4 +1,4 @@
-"""Decoding beside other libraries that hold the same weights."""
+"""Time decoding against other libraries that hold the same weights."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from wawa_transformer.train.load import place_model
 
 
 def measure(device: torch.device) -> dict[str, float]:
-    """Decoding of 32 ids from 32, shape S: one sentence and 32 at a time greedily, and with a beam.
+    """Time the decoding of 32 ids from 32 ids, in shape S.
 
-    All sides have the same weights and must give the same ids. ``plain`` decodes the whole prefix
-    anew for each id.
+    The cases are greedy decoding of 1 and of 32 sentences, and a beam of 4 on 32 sentences. All
+    sides have the same weights and must give the same ids. ``plain`` decodes the whole prefix again
+    for each id.
     """
     vocab, *sizes = model.SHAPES["S"][:5]
     ours = peers.like_marian(vocab, *sizes).eval()
@@ -31,7 +32,8 @@ def measure(device: torch.device) -> dict[str, float]:
     length = 32
     found: dict[str, float] = {}
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
-        ours.output.weight[EOS] = 0  # never the most probable: none ends before the others
+        # EOS is then never the most probable id, so no row ends before the others.
+        ours.output.weight[EOS] = 0
         for name, batch, size in (("batch1", 1, 1), ("batch32", 32, 1), ("beam4", 32, 4)):
             ids = torch.randint(4, vocab, (batch, length), device=device)
             sides: dict[str, Callable[[], Tensor]] = {
@@ -53,14 +55,14 @@ def measure(device: torch.device) -> dict[str, float]:
 
 
 def best(ours: Transformer, source: Tensor, length: int, size: int) -> Tensor:
-    """The best ids, found with a beam of ``size``; of one, greedily."""
+    """Find the best ids with a beam of ``size``; 1 is greedy."""
     if size == 1:
         return greedy(ours, source, length)
     return Beam(size=size)(ours, source, length)[0][:, 0]
 
 
 def without_cache(ours: Transformer, source: Tensor, length: int) -> Tensor:
-    """Greedy ids as the definition has them."""
+    """Decode greedily by the definition, without a cache."""
     ids = torch.full_like(source[:, :1], BOS)
     for _ in range(length):
         ids = torch.cat((ids, ours(source, ids)[:, -1:].argmax(-1)), dim=1)

@@ -1,4 +1,4 @@
-"""A training step beside those of other libraries, and beside its own matrix products."""
+"""Time a training step against other libraries and its matrix products."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ PEERS = {
 
 
 def measurements(device: torch.device) -> dict[str, Callable[[], dict[str, float]]]:
-    """:func:`shape` of each, by name."""
+    """List :func:`shape` for each shape by name."""
     return {name: partial(shape, device, name) for name in SHAPES}
 
 
 def shape(device: torch.device, name: str) -> dict[str, float]:
-    """A training step of ours beside those of other libraries; sizes, dropout and AdamW alike.
+    """Time a training step of our model and of other libraries.
 
-    ``bf16`` is ours with ``trainer.bf16=true``, ``plain`` is ours with ``trainer.fast=false``.
-    ``floor`` is the matrix products of a step and nothing else, in fp32. All sides share a process,
-    so the C library keeps freed memory for all of them.
+    All sides have the same sizes, dropout and AdamW. ``bf16`` is our model with
+    ``trainer.bf16=true``, and ``plain`` is our model with ``trainer.fast=false``. ``floor`` is only
+    the matrix products of a step, in fp32. All sides share a process, so the C library keeps freed
+    memory for all of them.
     """
     *sizes, batch, length, turns = SHAPES[name]
     ids = torch.randint(4, sizes[0], (batch, length), device=device)
@@ -63,21 +64,24 @@ def shape(device: torch.device, name: str) -> dict[str, float]:
 def ours(
     device: torch.device, vocab: int, *sizes: int, fast: bool = True, **settings: Any
 ) -> Transformer:
-    """Our model, placed on ``device`` as scripts/train.py places it."""
+    """Build our model and place it as scripts/train.py does."""
     built = Transformer(vocab, vocab, *sizes, seed=0, **settings)
     place_model(built, device, fast)
     return built
 
 
 def training_step(built: nn.Module, ids: Tensor, bf16: bool = False) -> Callable[[], None]:
-    """One step of AdamW on copying ``ids (B,S)``."""
+    """Make a function that takes one step on copying ``ids (B,S)``."""
     return training_steps(built, [Batch(ids, ids, ids)], bf16)
 
 
 def training_steps(
     built: nn.Module, batches: Sequence[Batch], bf16: bool = False
 ) -> Callable[[], None]:
-    """One step of AdamW on each of ``batches``; our loss for our model, torch's for a peer."""
+    """Make a function that takes one AdamW step on each batch.
+
+    Our model computes its own loss. A peer's loss is computed from its logits.
+    """
     device = batches[0].source.device.type
     optimizer = torch.optim.AdamW(built.parameters(), fused=True)
 
@@ -100,7 +104,10 @@ def training_steps(
 
 
 class Products(TorchDispatchMode):
-    """The shapes of every matrix product of a plain model's step, with those inside attention."""
+    """Records the shapes of all matrix products of a step.
+
+    The model must be plain (``fast=False``). Products inside attention are included.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +115,7 @@ class Products(TorchDispatchMode):
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of all products."""
+        """The number of floating-point operations of all products."""
         return sum(2 * math.prod(left) * right[-1] for left, right in self.shapes)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -123,13 +130,16 @@ class Products(TorchDispatchMode):
             batch, rows, keys, width = query[0] * query[1], query[2], key[2], query[3]
             scores = ((batch, rows, width), (batch, width, keys))
             values = ((batch, rows, keys), (batch, keys, width))
-            # Backward has two of each: a product has a gradient on either side.
+            # Backward has two products for each product, since both factors have a gradient.
             self.shapes += [scores, values] * (2 if backward else 1)
         return func(*args, **(kwargs or {}))
 
 
 def floor(step: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """The matrix products of a plain model's ``step``, each by the faster library, in sequence."""
+    """Make a function that computes only the matrix products of ``step``.
+
+    ``step`` is that of a plain model. The products run in sequence, each in the faster library.
+    """
     with Products() as products:
         step()
     made: dict[tuple[tuple[int, ...], ...], Callable[[], Tensor]] = {}

@@ -1,6 +1,7 @@
-"""The same model in other libraries, weight by weight, for the benchmark and its tests.
+"""The same model in other libraries, for the benchmark and its tests.
 
-They are no dependencies of the project: ``pip install -e '.[bench]'`` installs them.
+Marian and CTranslate2 can take our weights. The libraries are not dependencies of the project:
+``pip install -e '.[bench]'`` installs them.
 """
 
 from __future__ import annotations
@@ -24,20 +25,21 @@ from wawa_transformer.run.export import to_ctranslate2
 
 
 def installed(package: str) -> bool:
-    """Whether it can be imported."""
+    """True if a package can be imported."""
     return importlib.util.find_spec(package) is not None
 
 
-@functools.cache  # so that it is said once
+# Cached, so that each missing package is reported once.
+@functools.cache
 def absent(package: str) -> bool:
-    """Whether a peer is not installed; says so."""
+    """True if a package is not installed; prints a note."""
     if missing := not installed(package):
         print(f"skipped: {package} is not installed; pip install -e '.[bench]' brings it.")
     return missing
 
 
 class TorchPeer(nn.Module):
-    """``torch.nn.Transformer`` between the same embeddings and the same output."""
+    """``torch.nn.Transformer`` between our embeddings and our output."""
 
     def __init__(self, vocab: int, d_model: int, layers: int, heads: int, d_ff: int) -> None:
         super().__init__()
@@ -58,11 +60,15 @@ class TorchPeer(nn.Module):
             tgt_key_padding_mask=tgt == PAD,
             memory_key_padding_mask=src == PAD,
         )
-        return F.linear(hidden, self.ours.output.weight)  # as it would be without us
+        # The product is torch's own, not that of our fast layers.
+        return F.linear(hidden, self.ours.output.weight)
 
 
 class XTransformersPeer(nn.Module):
-    """x-transformers' encoder-decoder of the same sizes; its dropout lies in other places."""
+    """x-transformers' encoder-decoder of the same sizes.
+
+    Its dropout is in other places.
+    """
 
     def __init__(self, vocab: int, d_model: int, layers: int, heads: int, d_ff: int) -> None:
         super().__init__()
@@ -100,7 +106,10 @@ class MarianPeer(nn.Module):
 
 
 def like_marian(vocab: int, d_model: int, layers: int, heads: int, d_ff: int) -> Transformer:
-    """Ours as Marian has it: post-norm, all sines before all cosines."""
+    """Build our model with Marian's choices.
+
+    Marian is post-norm, and its table has all sines before all cosines.
+    """
     return Transformer(
         vocab, vocab, d_model, layers, heads, d_ff,
         norm="post", pe="sinusoid_design", pe_settings={"layout": "concatenated"}, seed=0,
@@ -108,7 +117,10 @@ def like_marian(vocab: int, d_model: int, layers: int, heads: int, d_ff: int) ->
 
 
 def marian(ours: Any) -> Any:
-    """``MarianMTModel`` with the weights of the Transformer ``ours``, :func:`like_marian`."""
+    """Build a ``MarianMTModel`` with the weights of ``ours``.
+
+    ``ours`` is a Transformer from :func:`like_marian`.
+    """
     from transformers import MarianConfig, MarianMTModel
 
     layer, vocab = ours.encoder_layers[0], ours.output.out_features
@@ -164,7 +176,7 @@ def marian(ours: Any) -> Any:
 
 
 def copy_attention(to: Any, of: MultiHeadAttention) -> None:
-    """Queries, keys and values, which we hold stacked."""
+    """Copy attention weights, which are stacked in our model."""
     weights, biases = of.in_proj.weight.chunk(3), of.in_proj.bias.chunk(3)
     for name, weight, bias in zip("qkv", weights, biases, strict=True):
         getattr(to, f"{name}_proj").load_state_dict({"weight": weight, "bias": bias})
@@ -172,7 +184,10 @@ def copy_attention(to: Any, of: MultiHeadAttention) -> None:
 
 
 def ctranslate2(ours: Transformer, directory: Path, threads: int = 1) -> Any:
-    """A translator of CTranslate2's with the weights of ``ours``; its words are ids, as text."""
+    """Build a CTranslate2 translator with the weights of ``ours``.
+
+    The words of its vocabulary are ids as text.
+    """
     import ctranslate2 as library
 
     to_ctranslate2(ours, [str(i) for i in range(ours.output.out_features)], directory)
@@ -180,7 +195,10 @@ def ctranslate2(ours: Transformer, directory: Path, threads: int = 1) -> Any:
 
 
 def with_marian(ours: Transformer, source: Tensor, length: int, size: int) -> Callable[[], Tensor]:
-    """Hugging Face's ``generate``, with a beam of ``size``."""
+    """Make a function that calls Hugging Face's ``generate``.
+
+    ``size`` is the size of the beam.
+    """
     theirs = marian(ours).to(source.device)
     asked = {"max_new_tokens": length, "min_new_tokens": length, "do_sample": False}
     asked["num_beams"] = size
@@ -194,7 +212,10 @@ def with_marian(ours: Transformer, source: Tensor, length: int, size: int) -> Ca
 def with_ctranslate2(
     ours: Transformer, source: Tensor, length: int, size: int, folder: Path
 ) -> Callable[[], Tensor]:
-    """CTranslate2 in fp32 with a beam of ``size``, on as many threads as torch."""
+    """Make a function that translates with CTranslate2 in fp32.
+
+    ``size`` is the size of the beam. CTranslate2 has as many threads as torch.
+    """
     theirs = ctranslate2(ours, folder, torch.get_num_threads())
     sentences = [[str(i) for i in row] for row in source.tolist()]
 

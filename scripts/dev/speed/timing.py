@@ -1,4 +1,4 @@
-"""Sides that run by turns: their seconds, and ratios of these."""
+"""Time several sides in turns, and compare their times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROUNDS = 60
 def turns_of(
     sides: Mapping[str, Callable[[], object]], title: str, turns: int = ROUNDS
 ) -> dict[str, list[float]]:
-    """The seconds of each side in each of ``turns``, after one turn to warm up."""
+    """Measure each side's seconds in each turn, after one warm-up turn."""
     taken: dict[str, list[float]] = {name: [] for name in sides}
     for turn in track(range(turns + 1), title):
         for name, work in sides.items():
@@ -26,17 +26,17 @@ def turns_of(
 
 
 def medians(sides: Mapping[str, Callable[[], object]], title: str) -> dict[str, float]:
-    """The median seconds of each side."""
+    """Measure the median seconds of each side."""
     return {name: statistics.median(taken) for name, taken in turns_of(sides, title).items()}
 
 
 def ratio(above: list[float], below: list[float]) -> float:
-    """The median over turns of one side's seconds over the other's in the same turn."""
+    """Compute the median over turns of the ratio within each turn."""
     return statistics.median(a / b for a, b in zip(above, below, strict=True))
 
 
 def compared(taken: dict[str, list[float]], prefix: str = "") -> dict[str, float]:
-    """Each side's time over ours, and each side's milliseconds."""
+    """Compute each side's time over ours, and each side's milliseconds."""
     ratios = {
         f"{prefix}{side}_over_ours": ratio(seconds, taken["ours"])
         for side, seconds in taken.items()
