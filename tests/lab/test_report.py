@@ -543,7 +543,7 @@ def test_the_largest_of_many_chance_differences_is_no_answer(tmp_path: Path) -> 
     """By itself the interval of the picked pair excludes zero, though nothing was planted."""
     markdown = markdown_of(tmp_path, runs_of(tmp_path, "abcdefghijklmn", ["sort"]))
     assert re.search(
-        r"is better than .* As the largest of 91 differences it may be chance", markdown
+        r"is better than .* This is the largest of 91 differences and may be chance", markdown
     )
     assert "We saw no difference between encodings on sort." in markdown
 

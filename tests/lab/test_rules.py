@@ -408,7 +408,7 @@ def test_another_grid_than_the_rules_goes_unjudged_if_the_command_line_asks_for_
 def test_judge_says_why_a_measure_is_not_read() -> None:
     known = {"exact_match": {"a": HIGH, "b": about(0.99, 0.001)}, "reach": {"a": HIGH, "b": LOW}}
     found = judge(("a", "b"), {"reach": 1.0}, Measured(known))
-    assert found.shown == "reach not compared, since not both learned the trained lengths"
+    assert found.shown == "reach not compared: not both encodings learned the trained lengths"
     assert found.verdict == "unclear" and not found.known
 
 

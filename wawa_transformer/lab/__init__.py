@@ -1,1 +1,1 @@
-"""Studies: many runs, intervals, rules and the report."""
+"""Studies of many runs: intervals, rules and the report."""

@@ -1,4 +1,4 @@
-"""What a study's runs say: each task in numbers and in words."""
+"""Summarise the results of each task in numbers and in words."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from wawa_transformer.lab.rules import Rule
 from wawa_transformer.train.evaluation import SHOWN
 
 TRANSLATIONS_SHOWN = 8
-LEAST_BLEU = 1  # below it a better encoding is none that translates
+LEAST_BLEU = 1  # a model with a lower BLEU does not translate, so no encoding is praised
 
 
 def task_summary(
@@ -43,11 +43,11 @@ def task_summary(
     rule: Rule | None = None,
     translation: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """All that the page says about one task, in numbers and in words.
+    """Compute everything that the report says about one task.
 
-    ``declared`` are the pairs that the study compares, first minus second; left out, all are.
-    They are judged in the measures of the study's ``rule``, where there is one. ``translation`` is
-    what :func:`translations` gives of the same.
+    ``declared`` are the pairs that the study compares, first minus second. The default is that of
+    :func:`compared_pairs`. Declared pairs are judged by the measures of the ``rule``, if any.
+    ``translation`` is the result of :func:`translations` for the same results.
     """
     by_pe = by_encoding(results)
     ceilings = {row["length"]: row["ceiling"] for r in results for row in r["by_length"]}
@@ -123,7 +123,7 @@ def task_summary(
     differs_unseen, judged = False, None
     if declared:
         measures = dict.fromkeys(compared, 0.0)
-        measures.pop("beyond", None)  # unseen lengths are read by reach
+        measures.pop("beyond", None)  # reach already measures unseen lengths
         if rule and rule.measures:
             measures = rule.measures
         judged = [judge(pair, measures, measured, of=len(pairs)) for pair in pairs]
@@ -170,13 +170,13 @@ def task_summary(
 def _difference(
     measured: Measured, measure: str, pair: tuple[str, str], labels: Mapping[str, str]
 ) -> dict[str, Any]:
-    """One pair in one measure: first minus second, and what may be said of it."""
+    """Compare one pair in one measure, first minus second encoding."""
     a, b = pair
     difference, known = measured.difference(measure, pair), MEASURES[measure]
     words = verdict(difference, labels[a], labels[b], known.higher_is_better)
     if not measured.read(measure, a, b):
         words = say(
-            "Not interpreted: not both encodings have learned the trained lengths.",
+            "Not interpreted: at least one encoding has not learned the trained lengths.",
             "不作解读：两种编码没有都学会训练过的长度。",
         )
     shown = f"{difference:+{known.form}}"
@@ -184,7 +184,7 @@ def _difference(
 
 
 def _glance(measured: Measured, measure: str, encodings: Sequence[str]) -> dict[str, Any]:
-    """Each encoding's mean in one measure, and which have the best."""
+    """Compute each encoding's mean in one measure, and find the best."""
     known = MEASURES[measure]
     means = {pe: measured.mean(measure, pe) for pe in encodings}
     pick = max if known.higher_is_better else min
@@ -200,11 +200,11 @@ def _glance(measured: Measured, measure: str, encodings: Sequence[str]) -> dict[
 
 
 def overlap(results: Sequence[Result], new: bool) -> str:
-    """How much of the test was trained on, and what of it decides, in a sentence."""
+    """Describe how many test sources are also in the training split."""
     if not all("new" in result["test"] for result in results):
         return say(
-            "Not all of these runs say which of the test's sources are also in the training split; "
-            "the answer counts every source.",
+            "Some of these runs did not record which of the test's sources are also in the "
+            "training split, so the answer counts every source.",
             "有的训练没有记下测试集的哪些源也在训练集里，所以答案计入所有的源。",
         )
     every = ((row, was_trained(row["length"], r)) for r in results for row in r["by_length"])
@@ -227,7 +227,7 @@ def overlap(results: Sequence[Result], new: bool) -> str:
 
 
 def _cost(results: Sequence[Result]) -> dict[str, Any]:
-    """What one encoding's runs took, as medians over seeds, and the settings they shared."""
+    """Summarise the cost of one encoding's runs as medians over seeds."""
     names = (
         "parameters", "flops_per_step", "mfu", "tokens_per_second", "seconds",
         "peak_memory_mb",
@@ -244,8 +244,10 @@ def _cost(results: Sequence[Result]) -> dict[str, Any]:
 def translations(
     results: Sequence[Result], declared: Pairs = (), rule: Rule | None = None
 ) -> dict[str, Any] | None:
-    """BLEU of every run of one task, the paired test between encodings, and translations beside
-    one another; None where not all of them translate.
+    """Collect the BLEU scores, paired tests and sample translations of one task.
+
+    The samples are the same sentences, translated with every encoding. None if any of the runs does
+    not translate.
     """
     if not all(result["translation"] for result in results):
         return None
@@ -278,12 +280,12 @@ def translations(
 def _bleu_tests(
     by_pe: dict[str, dict[int, Result]], seed: int, pairs: Sequence[tuple[str, str]]
 ) -> Iterable[dict[str, Any]]:
-    """The paired test between the encodings' translations under one seed."""
+    """Test each pair's difference in BLEU under one seed."""
     finished = {pe: seeds[seed] for pe, seeds in by_pe.items() if seed in seeds}
     hypotheses = {pe: read_lines(r["run"].translations_file) for pe, r in finished.items()}
     there = [pair for pair in pairs if set(pair) <= finished.keys()]
     for a, those in groupby(there, key=lambda pair: pair[0]):
-        # Equal output needs no test; the page says "same translations".
+        # Equal translations need no test: the page says "same translations".
         others = [b for _, b in those]
         tested = [b for b in others if hypotheses[b] != hypotheses[a]]
         p_values: dict[str, float] = {}

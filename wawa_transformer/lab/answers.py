@@ -1,4 +1,4 @@
-"""What a study answers, in sentences; each can be wrong, so each is held by a test."""
+"""The sentences that answer a study's question; each has a test."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VERDICTS = {
 
 
 def in_words(judged: Sequence[Judged]) -> str:
-    """The verdicts of one task in a sentence, with what they rest on."""
+    """Write the verdicts of one task, with the deciding numbers."""
     if not judged:
         return say("No pair has been finished yet.", "还没有哪一对编码都训练完。")
     parts = []
@@ -60,13 +60,16 @@ def in_words(judged: Sequence[Judged]) -> str:
 
 
 def pair_name(judged: Judged) -> str:
-    """The two encodings of a comparison."""
+    """Name the two encodings of a comparison."""
     a, b = encoding_name(judged.a), encoding_name(judged.b)
     return say(f"{a} against {b}", f"{a} 比 {b}")
 
 
 def label(pe: str, settings: str) -> str:
-    """The name for a verdict: with the initial scale wherever one was chosen, since it decides."""
+    """Name an encoding for a verdict, with its initial scale if set.
+
+    The scale of a learned table can decide the comparison.
+    """
     scales = [setting for setting in settings.split(", ") if setting.startswith("init_std")]
     return f"{encoding_name(pe)} ({', '.join(scales)})" if scales else encoding_name(pe)
 
@@ -78,10 +81,13 @@ def first_and_last(
     labels: Mapping[str, str],
     ceiling: tuple[float, float] | None = None,
 ) -> tuple[bool, str]:
-    """Whether the first and the last encoding differ, and the sentence that says so.
+    """Compare the best and the worst encoding of a task.
 
-    They were picked as the largest of all differences, so with many encodings their 95% interval
-    excludes zero by chance. The headline asks for more: Bonferroni's interval over all pairs.
+    Returns True if they differ, and a sentence.
+
+    The best and the worst were picked after the runs, so with many encodings their 95% interval
+    may exclude zero by chance. They differ only if the interval corrected for all pairs
+    (Bonferroni) excludes zero.
     """
     estimates = {pe: estimate(seeds.values()) for pe, seeds in values.items()}
     ranked = sorted(estimates, key=lambda pe: estimates[pe].mean, reverse=measure.higher_is_better)
@@ -101,8 +107,8 @@ def first_and_last(
         differs = paired_difference(values[first], values[last], of=pairs).excludes_zero
         if difference.excludes_zero and not differs:
             answer += say(
-                f" As the largest of {pairs} differences it may be chance: the interval "
-                f"corrected for picking it (Bonferroni) includes zero.",
+                f" This is the largest of {pairs} differences and may be chance: the interval "
+                f"corrected for all comparisons (Bonferroni) includes zero.",
                 f"它是 {pairs} 个差异中最大的，可能出于偶然：按比较的次数校正（Bonferroni）后，"
                 f"区间包含零。",
             )
@@ -112,7 +118,7 @@ def first_and_last(
 def not_above(
     ceiling: tuple[float, float], estimates: Mapping[str, Estimate], labels: Mapping[str, str]
 ) -> str:
-    """The encodings whose mean is not above the ceiling by more than chance, in a sentence."""
+    """Name the encodings that are not above the ceiling beyond chance."""
     mean, standard_error = ceiling
     splits = min(value.n for value in estimates.values())
     chance = sampling_interval(standard_error, splits)
@@ -134,7 +140,11 @@ def lead(
     outcomes: Sequence[Outcome] = (),
     missing: int = 0,
 ) -> str:
-    """The answer in one sentence: the outcome by the study's rule, where there is one."""
+    """Write the study's answer as one sentence.
+
+    With a rule, the answer is the rule's outcome. Otherwise it names the tasks on which the
+    encodings differ.
+    """
     if not tasks:
         return say(
             "No run has finished, so there is no answer yet.", "还没有训练完一次，所以还没有答案。"
@@ -173,9 +183,9 @@ def lead(
 
 
 def highest(tasks: Sequence[Mapping[str, Any]]) -> str:
-    """Which encoding leads on each task where they are told apart, and by how much, in a sentence.
+    """Name the best encoding of each task on which the encodings differ.
 
-    By how much: the means of the first and the last, as in the table under it.
+    The sentence has the means of the best and the worst encoding, as in the report's first table.
     """
     parts = []
     for task in tasks:
@@ -198,9 +208,10 @@ def highest(tasks: Sequence[Mapping[str, Any]]) -> str:
 
 
 def told_apart(tests: Sequence[Mapping[str, Any]]) -> str:
-    """The pairs that the paired test of every seed tells apart in the same direction, or nothing.
+    """Name the pairs that differ in the paired test over sentences.
 
-    It asks for two seeds at least, and for a p that stands Bonferroni's correction for all tests.
+    A pair differs if the test has the same direction with every seed, there are at least two seeds,
+    and every p is significant after correction for all tests (Bonferroni).
     """
     found = []
     for a, b in dict.fromkeys((test["a"], test["b"]) for test in tests):

@@ -1,4 +1,4 @@
-"""What a rule may ask: measures of runs, pairs judged by them, conditions that hold or do not."""
+"""The measures, comparisons and conditions that a rule is made of."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ from wawa_transformer.lab.intervals import (
 )
 from wawa_transformer.lab.language import Words, listed, say
 
-LEARNED_IN_RANGE = 0.95  # below this exact match at trained lengths, unseen ones say nothing
+# With a lower exact match at trained lengths, scores at unseen lengths are not interpreted.
+LEARNED_IN_RANGE = 0.95
 
 Pair = tuple[str, str]
 Values = Mapping[str, Mapping[int, float]]  # encoding -> seed -> value
-Measures = Mapping[str, float]  # by which pairs are compared, with the smallest relevant size
+Measures = Mapping[str, float]  # measure -> the smallest difference that matters
 
 
 def has_longer_tests(task: Task) -> bool:
-    """Whether the test goes beyond the trained lengths."""
+    """True if the test has lengths beyond the trained ones."""
     longest = task.trained_lengths[1] if task.trained_lengths else math.inf
     return longest < getattr(task, "test_max_length", math.inf)
 
 
 def has_ceiling(task: Task) -> bool:
-    """Whether theory bounds what a model without positions can reach, by less than 1."""
+    """True if a model without positions has a known ceiling below 1."""
     shortest, longest = task.trained_lengths or (1, 0)
     ceilings = [task.ceiling(length) for length in range(shortest, longest + 1)]
     return bool(ceilings) and None not in ceilings and any(c < 1 for c in ceilings if c is not None)
@@ -42,7 +43,11 @@ def has_ceiling(task: Task) -> bool:
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of a run. ``unseen`` ones are read only where the trained lengths are learned."""
+    """A score of a run, with its name and format.
+
+    A measure that is ``unseen`` is interpreted only if the trained lengths are learned. ``needs``
+    is true of the tasks that have the measure.
+    """
 
     words: Words
     form: str = "z.3f"
@@ -66,34 +71,38 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class Measured:
-    """What the runs of one task have come to."""
+    """The scores of the runs of one task."""
 
-    values: Mapping[str, Values]  # of each measure
-    longest: int | None = None  # trained length
-    ceiling: tuple[float, float] | None = None  # without positions; its standard error on one split
-    tests: Sequence[Mapping[str, Any]] = ()  # of pairs over test sentences: seed, a, b, sign, p
+    values: Mapping[str, Values]  # for each measure
+    longest: int | None = None  # the longest trained length
+    # The ceiling of a model without positions, and its standard error on one test split.
+    ceiling: tuple[float, float] | None = None
+    # Paired tests over test sentences, with the keys seed, a, b, difference and p.
+    tests: Sequence[Mapping[str, Any]] = ()
 
     def mean(self, measure: str, pe: str) -> Estimate:
-        """Over the seeds of one encoding."""
+        """The mean of a measure over the seeds of one encoding."""
         return estimate(self.values.get(measure, {}).get(pe, {}).values())
 
     def difference(self, measure: str, pair: Pair, of: int = 1) -> Estimate:
-        """First minus second, corrected as one ``of`` several."""
+        """First minus second encoding, corrected for ``of`` comparisons (Bonferroni)."""
         a, b = (self.values.get(measure, {}).get(pe, {}) for pe in pair)
         return paired_difference(a, b, of)
 
     def read(self, measure: str, *encodings: str) -> bool:
-        """Whether the measure says something of these encodings."""
+        """True if the measure can be interpreted for all of these encodings."""
         learned = (self.mean("exact_match", pe).mean >= LEARNED_IN_RANGE for pe in encodings)
         return not MEASURES[measure].unseen or all(learned)
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A pair: whether the first is ``better`` than the second, ``worse``, ``mixed``, ``unclear``.
+    """The verdict on a pair of encodings, with the numbers.
 
-    ``by`` names the measures that decide, ``shown`` all of them; ``known`` is false where nothing
-    could be compared, ``unread`` true where a measure was not read.
+    ``verdict`` is ``better`` or ``worse`` (the first encoding, compared with the second), ``mixed``
+    (better in one measure, worse in another) or ``unclear``.
+    ``by`` has the differences that decide, ``shown`` has all of them. ``known`` is false if no
+    measure could be compared, and ``unread`` is true if a measure could not be interpreted.
     """
 
     a: str
@@ -106,9 +115,12 @@ class Judged:
 
 
 def judge(pair: Pair, measures: Measures, task: Measured, of: int = 1) -> Judged:
-    """Better: in one measure the interval of the paired difference, corrected as one ``of`` several
-    (Bonferroni), lies on the better side of 0 and its mean is at least the relevant size that
-    ``measures`` gives; and in no measure it is so on the worse side.
+    """Compare a pair's first encoding with the second in every measure.
+
+    A measure counts for the first if two things hold: the interval of the paired difference,
+    corrected for ``of`` comparisons (Bonferroni), is on the better side of 0, and the mean
+    difference is at least the size in ``measures``. A measure counts against the first in the same
+    way. The verdict is ``better`` if at least one measure counts for the first and none against.
     """
     decided, shown, signs, known, unread = [], [], set(), False, False
     for name, relevant in measures.items():
@@ -117,7 +129,7 @@ def judge(pair: Pair, measures: Measures, task: Measured, of: int = 1) -> Judged
             unread = True
             shown.append(
                 say(
-                    f"{measure.words} not compared, since not both learned the trained lengths",
+                    f"{measure.words} not compared: not both encodings learned the trained lengths",
                     f"{measure.words}不计，两种编码没有都学会训练过的长度",
                 )
             )
@@ -135,19 +147,23 @@ def judge(pair: Pair, measures: Measures, task: Measured, of: int = 1) -> Judged
 
 
 def over_sentences(tests: Sequence[Mapping[str, Any]], pair: Pair) -> list[tuple[float, float]]:
-    """Of the paired tests those of one pair: BLEU of its first minus its second, and p; by seed."""
+    """Select the paired tests of one pair.
+
+    Returns for each seed the BLEU of the first encoding minus that of the second, and p.
+    """
     found = []
     for test in tests:
         if {test["a"], test["b"]} == set(pair):
-            p_value = 1.0 if test["p"] is None else test["p"]  # None: the same translations
+            p_value = 1.0 if test["p"] is None else test["p"]  # None: equal translations
             found.append((test["difference"] * (1 if test["a"] == pair[0] else -1), p_value))
     return found
 
 
 def ahead(found: Sequence[tuple[float, float]], of: int) -> bool | None:
-    """Whether the first is ahead with every seed, each test as one ``of`` several (Bonferroni).
+    """True if the first encoding is significantly ahead with every seed.
 
-    None: fewer than two seeds.
+    Each test is corrected for ``of`` comparisons (Bonferroni). None if there are fewer than two
+    seeds.
     """
     strict = (1 - CONFIDENCE) / of
     every = all(difference > 0 and p_value < strict for difference, p_value in found)
@@ -157,24 +173,25 @@ def ahead(found: Sequence[tuple[float, float]], of: int) -> bool | None:
 # ------------------------------------------------------------------------------------ conditions
 
 CONDITIONS: dict[str, type[Condition]] = {}
-Held = tuple[bool | None, str]  # whether it holds, None: nothing to tell it by; and the numbers
+Held = tuple[bool | None, str]  # if the condition holds (None: unknown), and the numbers
 
 
 @dataclass
 class Condition:
-    """Asked of every subject, an encoding or a pair, on every task; holds of each or does not.
+    """A condition of a rule, checked for every subject on every task.
 
-    It is met where it holds ``least`` times or more, and ``most`` times or less: every time unless
-    one of them is given. What cannot be told meets no condition.
+    A subject is an encoding or a pair of encodings. The condition is met if the number of checks
+    that hold is from ``least`` to ``most``. Without both keys every check must hold. A check that
+    lacks its numbers has no answer and never helps to meet the condition.
     """
 
-    tasks: list[str] = field(default_factory=list)  # all of the case unless given
+    tasks: list[str] = field(default_factory=list)  # by default all tasks of the case
     least: int | None = None
     most: int | None = None
 
-    kind: ClassVar[str]  # what ``is`` names
-    axis: ClassVar[str]  # what its subjects are
-    compares: ClassVar[bool] = True  # reads the measures of the rule
+    kind: ClassVar[str]  # the value of ``is`` in the configuration
+    axis: ClassVar[str]  # the kind of subject: pair or encoding
+    compares: ClassVar[bool] = True  # uses the measures of the rule
 
     def __init_subclass__(cls, kind: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -182,30 +199,30 @@ class Condition:
             cls.kind, CONDITIONS[kind] = kind, cls
 
     def __str__(self) -> str:
-        """The condition as a study writes it."""
+        """Write the condition as in a study's YAML file."""
         usual = type(self)()
         own = {key: value for key, value in vars(self).items() if value != getattr(usual, key)}
         given = {"is": self.kind, **own}
         return yaml.safe_dump(given, default_flow_style=True, sort_keys=False, width=1000).strip()
 
     def given(self) -> list[Any]:
-        """The subjects that the condition itself names."""
+        """The subjects that the condition names, empty for the default."""
         raise NotImplementedError
 
     def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
-        """Whether it holds of one subject on one task, as one ``of`` several comparisons."""
+        """Check one subject on one task, corrected for ``of`` comparisons."""
         raise NotImplementedError
 
     def check(self, key: str, measures: Measures) -> None:
-        """Refuse settings with which it cannot be decided; ``key`` is its place in the study."""
+        """Refuse settings that leave the condition undecidable; ``key`` names its place."""
 
     def needs(self, task: Task, measures: Measures) -> str:
-        """What it reads that this task does not have, or nothing."""
+        """Name what the condition needs and the task lacks, if anything."""
         lacking = (str(MEASURES[m].words) for m in measures if not MEASURES[m].needs(task))
         return next(lacking, "") if self.compares else ""
 
     def bounds(self, times: int) -> tuple[int, int]:
-        """How often it must hold, and may, when it is asked so many ``times``."""
+        """The least and the most of ``times`` checks that must hold."""
         least = times if self.most is None else 0
         return (
             least if self.least is None else self.least,
@@ -215,12 +232,12 @@ class Condition:
 
 @dataclass
 class OfPairs(Condition):
-    """Asked of pairs of encodings, first against second; those of the study unless given."""
+    """A condition on pairs of encodings; by default on the study's pairs."""
 
     pairs: list[list[str]] = field(default_factory=list)
 
     axis: ClassVar[str] = "pair"
-    verdicts: ClassVar[tuple[str, ...]] = ()  # of :func:`judge`, with which it holds
+    verdicts: ClassVar[tuple[str, ...]] = ()  # the verdicts that satisfy the condition
 
     def given(self) -> list[Any]:
         return [tuple(pair) for pair in self.pairs]
@@ -232,9 +249,10 @@ class OfPairs(Condition):
 
 @dataclass
 class Praise(OfPairs):
-    """Asked in praise of the first of a pair, which must reach a ``floor`` of its own as well.
+    """A condition in favour of a pair's first encoding.
 
-    What is better than something bad can be bad itself.
+    If ``floor`` is given, the first encoding's mean must also reach this value in the measure
+    ``floor_measure``. An encoding that is better than a bad one can still be bad.
     """
 
     floor: float | None = None
@@ -242,7 +260,7 @@ class Praise(OfPairs):
     floor_measure: ClassVar[str] = "exact_match"
 
     def above_floor(self, pair: Pair, task: Measured, there: bool | None, shown: str) -> Held:
-        """What was found of the pair, and whether its first reaches the floor."""
+        """Add the floor to the result of a pair."""
         if self.floor is None:
             return there, shown
         mean = task.mean(self.floor_measure, pair[0])
@@ -259,7 +277,7 @@ class Praise(OfPairs):
 
 @dataclass
 class Better(Praise, kind="better"):
-    """The first of the pair is better, by :func:`judge`, and reaches the floor."""
+    """The first encoding is better by :func:`judge`, and reaches the floor."""
 
     verdicts: ClassVar = ("better",)
 
@@ -269,23 +287,26 @@ class Better(Praise, kind="better"):
 
 @dataclass
 class Worse(OfPairs, kind="worse"):
-    """The first of the pair is worse, by :func:`judge`."""
+    """The first encoding is worse by :func:`judge`."""
 
     verdicts: ClassVar = ("worse",)
 
 
 @dataclass
 class Differs(OfPairs, kind="differs"):
-    """One of the pair is better, by :func:`judge`, or each in a measure of its own."""
+    """The verdict of :func:`judge` is better, worse or mixed."""
 
     verdicts: ClassVar = ("better", "worse", "mixed")
 
 
 @dataclass
 class Alike(OfPairs, kind="alike"):
-    """In every measure the whole interval of the paired difference is smaller than what matters.
+    """The two encodings are equivalent: no difference that matters is plausible.
 
-    A test of equivalence (Schuirmann 1987): more than a difference that is not shown.
+    In every measure both ends of the paired difference's interval must be closer to 0 than the
+    smallest difference that matters. This is a test of equivalence (Schuirmann 1987). A difference
+    that is not significant does not suffice, and neither do seeds with equal differences, whose
+    spread is unknown.
     """
 
     def check(self, key: str, measures: Measures) -> None:
@@ -307,7 +328,7 @@ class Alike(OfPairs, kind="alike"):
 
 @dataclass
 class OverSentences(OfPairs):
-    """Asked of the paired test over test sentences, with every seed."""
+    """A condition on the paired test over test sentences, with every seed."""
 
     compares: ClassVar[bool] = False
 
@@ -315,7 +336,7 @@ class OverSentences(OfPairs):
         return "" if task.translates else say("translations", "译文")
 
     def found(self, pair: Pair, task: Measured, of: int, sign: int) -> Held:
-        """Whether the first (``sign`` 1) or the second (-1) of the pair is ahead."""
+        """Check if the first (``sign`` 1) or second (-1) encoding is ahead."""
         tests = over_sentences(task.tests, pair)
         seeds = (f"BLEU {difference:+.2f} (p {p:.4f})" for difference, p in tests)
         shown = say(" and ", "，").join(seeds) or say("no seed", "没有种子")
@@ -324,7 +345,10 @@ class OverSentences(OfPairs):
 
 @dataclass
 class Ahead(OverSentences, Praise, kind="ahead"):
-    """The first of the pair is ahead in the paired test over test sentences, with every seed."""
+    """The first encoding is ahead in the sentence test with every seed.
+
+    Its mean BLEU must also reach the floor.
+    """
 
     floor_measure: ClassVar[str] = "bleu"
 
@@ -334,7 +358,7 @@ class Ahead(OverSentences, Praise, kind="ahead"):
 
 @dataclass
 class Behind(OverSentences, kind="behind"):
-    """The second of the pair is ahead in it."""
+    """The second encoding is ahead in the sentence test with every seed."""
 
     def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
         return self.found(subject, task, of, -1)
@@ -342,7 +366,7 @@ class Behind(OverSentences, kind="behind"):
 
 @dataclass
 class OfEncodings(Condition):
-    """Asked of encodings; all of them unless given."""
+    """A condition on encodings; by default on all of the study."""
 
     encodings: list[str] = field(default_factory=list)
 
@@ -354,7 +378,10 @@ class OfEncodings(Condition):
 
 @dataclass
 class AtLeast(OfEncodings, kind="at_least"):
-    """In every measure the mean over seeds is at least ``value``; or so many ``seeds`` are."""
+    """The mean over seeds is at least ``value`` in every measure.
+
+    With ``seeds``, at least so many seeds must reach ``value`` in every measure instead.
+    """
 
     value: float = math.nan
     seeds: int | None = None
@@ -373,7 +400,7 @@ class AtLeast(OfEncodings, kind="at_least"):
         return all(mean.mean >= self.value for mean in means.values()), shown
 
     def in_seeds(self, subject: Any, task: Measured, measures: Measures, least: int) -> Held:
-        """Whether ``least`` seeds reach the value; a seed that failed does not."""
+        """Check that ``least`` seeds or more reach the value."""
         found = [task.values.get(name, {}).get(subject, {}) for name in measures]
         good = [seed for seed in found[0] if all(each[seed] >= self.value for each in found)]
         shown = say(
@@ -384,7 +411,7 @@ class AtLeast(OfEncodings, kind="at_least"):
 
 @dataclass
 class AboveCeiling(OfEncodings, kind="above_ceiling"):
-    """The mean exact match is above what a model without positions can reach, and chance on it."""
+    """Mean exact match exceeds the ceiling without positions beyond chance."""
 
     compares: ClassVar[bool] = False
 
@@ -404,7 +431,11 @@ class AboveCeiling(OfEncodings, kind="above_ceiling"):
 
 @dataclass
 class PastTraining(OfEncodings, kind="past_training"):
-    """The interval of reach lies above the longest trained length, its mean by what matters."""
+    """Reach is beyond the longest trained length.
+
+    The whole interval of reach must be above this length, and the mean above it by at least the
+    smallest difference that matters.
+    """
 
     def check(self, key: str, measures: Measures) -> None:
         if "reach" not in measures:
@@ -418,22 +449,23 @@ class PastTraining(OfEncodings, kind="past_training"):
         shown = f"{MEASURES['reach'].words} {reach:z.1f}"
         if not task.read("reach", subject):
             return None, say(
-                f"{shown}, which does not count: trained lengths not learned",
+                f"{shown}, not counted: trained lengths not learned",
                 f"{shown}，不计，没有学会训练过的长度",
             )
         if task.longest is None or reach.n < 2:
             return None, shown
-        # Reach is a whole number, so that seeds are often alike; here that is taken as it stands.
+        # Reach is a whole number and often equal in all seeds. Here such an interval of one point
+        # counts.
         return self.compare(reach, task.longest, measures["reach"]), shown
 
     def compare(self, reach: Estimate, longest: int, relevant: float) -> bool:
-        """Whether it holds of a reach."""
+        """True if this reach satisfies the condition."""
         return reach.low > longest and reach.mean >= longest + relevant
 
 
 @dataclass
 class WithinTraining(PastTraining, kind="within_training"):
-    """The mean of reach is not above the longest trained length."""
+    """Mean reach is at most the longest trained length."""
 
     def compare(self, reach: Estimate, longest: int, relevant: float) -> bool:
         return reach.mean <= longest

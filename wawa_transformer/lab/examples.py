@@ -1,4 +1,4 @@
-"""What each encoding answered: a few sources of the test, read from runs."""
+"""Example answers of each encoding to a few test sources."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from wawa_transformer.decode.translation import hypotheses, read
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model
 
-PAST = 3  # symbols that one example is longer than training
+PAST = 3  # one example is this many symbols longer than the longest trained length
 
 
 @dataclass(frozen=True)
 class Example:
-    """One source of the test and each encoding's answer to it."""
+    """One test source, with the answer of each encoding."""
 
     source: str
     target: str
@@ -28,7 +28,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Examples:
-    """One task under one seed."""
+    """The examples of one task under one seed."""
 
     task: str
     seed: int
@@ -36,11 +36,11 @@ class Examples:
 
 
 def examples(runs: Sequence[Run]) -> Examples | None:
-    """Of one task's runs those of the first seed that every encoding has finished.
+    """Let the models of one task answer a few test sources.
 
-    The sources are the test's first of half the longest trained length, of that length, and of one
-    past it. None: no seed has every encoding with its weights, or lengths were not drawn. A report
-    can do without, so weights that cannot be read are as good as none.
+    The models are those of the first seed for which every encoding has weights. The sources are the
+    test's first of three lengths: half the longest trained length, the longest, and ``PAST`` more.
+    None if there is no such seed, if the weights cannot be read (with a warning), or for a text.
     """
     encodings = list(dict.fromkeys(run.pe for run in runs))
     kept = [run for run in runs if run.checkpoint("last").exists()]
@@ -63,7 +63,7 @@ def examples(runs: Sequence[Run]) -> Examples | None:
     first = {length: row for row, length in reversed(list(enumerate(test["length"])))}
     rows = [first[n] for n in (longest // 2, longest, longest + PAST) if n in first]
     shown = test.select(rows)
-    tokenizer = next(iter(loaded.values()))[1]  # one vocabulary for all of a task and seed
+    tokenizer = next(iter(loaded.values()))[1]  # the same for every run of a task and seed
     sources = read(tokenizer, shown["source"])
     answers = {
         pe: [best.text for best, *_ in hypotheses(model, tokenizer, sources, Greedy())]

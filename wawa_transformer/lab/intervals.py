@@ -1,4 +1,4 @@
-"""From seeds to claims: a mean, its interval, a paired difference, and what may be said of it."""
+"""Means over seeds, paired differences, their intervals, and verdicts in words."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over ``n`` seeds and its interval, both in the unit of the values.
+    """A mean over ``n`` seeds and its interval.
 
-    The ends are NaN where no interval exists: with fewer than two seeds, or when a value is not
-    finite. ``low == high`` says that every seed gave the same value, which bounds nothing: the
-    spread between seeds is then unknown, not zero.
+    All numbers have the unit of the values. The ends are NaN if there are fewer than two seeds, or
+    if a value is not finite. ``low == high`` means that every seed gave the same value. The spread
+    between seeds is then unknown, not zero.
     """
 
     mean: float
@@ -30,26 +30,26 @@ class Estimate:
 
     @property
     def half_width(self) -> float:
-        """Half the length of the interval: what stands behind ±."""
+        """Half the length of the interval, the number after ±."""
         return (self.high - self.low) / 2
 
     def within(self, top: float | None) -> tuple[float, float]:
-        """Both ends, cut at 0 and at ``top``, the bounds of a metric: for pictures only."""
+        """Both ends, cut at 0 and ``top``; for pictures only."""
         low, high = np.clip([self.low, self.high], 0, top)
         return float(low), float(high)
 
     @property
     def every_seed_equal(self) -> bool:
-        """Whether at least two seeds all gave one value, up to rounding."""
+        """True if all of several seeds gave one value, up to rounding."""
         return self.n > 1 and self.low == self.high
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether there is an interval and 0 lies outside it."""
+        """True if there is an interval and 0 is outside."""
         return not self.every_seed_equal and (self.low > 0 or self.high < 0)
 
     def __format__(self, spec: str) -> str:
-        """``f"{estimate:.2f}"`` gives ``0.99 ± 0.01``, or the mean and why there is no ±."""
+        """Format as ``0.99 ± 0.01``, or say why there is no ±."""
         spec = spec or "z.3f"
         if self.n == 0:
             return say("no seed", "没有种子")
@@ -61,7 +61,7 @@ class Estimate:
         if self.every_seed_equal:
             return say(f"{mean}, all seeds equal", f"{mean}，各种子相同")
         spread = f"{self.half_width:{spec.lstrip('+')}}"
-        if float(spread) == 0:  # "± 0.000" would be read as certainty
+        if float(spread) == 0:  # more digits, since "± 0.000" would look like certainty
             spread = f"{self.half_width:.{-math.floor(math.log10(self.half_width))}f}"
         return f"{mean} ± {spread}"
 
@@ -70,11 +70,11 @@ class Estimate:
 
 
 def estimate(values: Iterable[float], confidence: float = CONFIDENCE) -> Estimate:
-    """The mean of independent values, one a seed, with Student's interval, 95% unless told.
+    """Estimate the mean of independent values, one per seed, with Student's interval.
 
-    The interval is mean ± t(0.975, n − 1) · s / √n (Student, "The probable error of a mean",
-    Biometrika 6, 1908). It takes the seeds' values as roughly normal; near a bound such as an
-    exact match of 1 it may reach past the bound.
+    The 95% interval is mean ± t(0.975, n − 1) · s / √n (Student, "The probable error of a mean",
+    Biometrika 6, 1908). The interval assumes roughly normal values, so near a bound such as an
+    exact match of 1 an interval may exceed the bound.
     """
     sample = np.array(list(values), dtype=float)
     n = len(sample)
@@ -82,11 +82,12 @@ def estimate(values: Iterable[float], confidence: float = CONFIDENCE) -> Estimat
         return Estimate(math.nan, math.nan, math.nan, n)
     if n == 1:
         return Estimate(float(sample[0]), math.nan, math.nan, n)
-    # Differences such as 1 − 0.995 and 0.995 − 0.99 are equal but for rounding; without the
-    # tolerance they would get an interval of width 1e-16.
+    # Differences such as 1 − 0.995 and 0.995 − 0.99 are equal except for rounding. Without the
+    # tolerance their interval would have a width of 1e-16.
     if np.allclose(sample, sample[0], rtol=1e-12, atol=1e-12):
         return Estimate(float(sample[0]), float(sample[0]), float(sample[0]), n)
-    import scipy.stats  # 0.7 s, which a study need not wait for before its first run
+    # Imported here, so that a study's first run does not wait 0.7 s for scipy.
+    import scipy.stats
 
     mean = float(sample.mean())
     low, high = scipy.stats.t.interval(confidence, n - 1, mean, scipy.stats.sem(sample))
@@ -94,10 +95,10 @@ def estimate(values: Iterable[float], confidence: float = CONFIDENCE) -> Estimat
 
 
 def paired_difference(a: Mapping[int, float], b: Mapping[int, float], of: int = 1) -> Estimate:
-    """The estimate of a − b, seed by seed, over the seeds that both have.
+    """Estimate a − b, seed by seed, over the common seeds.
 
-    Its interval is corrected as that of one ``of`` several comparisons (Bonferroni).
-    Two runs of one seed share data order and initial weights, so their difference varies less
+    The interval is corrected for ``of`` comparisons (Bonferroni). Two runs of one seed have the
+    same data order and the same initial values of shared weights, so their difference varies less
     than the runs themselves (the paired t-test; Snedecor & Cochran, *Statistical Methods*, ch. 6).
     """
     confidence = 1 - (1 - CONFIDENCE) / of
@@ -105,12 +106,12 @@ def paired_difference(a: Mapping[int, float], b: Mapping[int, float], of: int = 
 
 
 def sampling_interval(standard_error: float, splits: int) -> float:
-    """Half the interval of the mean over independent test splits, one a seed: ±."""
+    """Half the 95% interval of a mean over independent test splits."""
     return NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * standard_error / math.sqrt(splits)
 
 
 def verdict(difference: Estimate, a_name: str, b_name: str, higher_is_better: bool = True) -> str:
-    """What the estimate of a − b permits to say about ``a_name`` and ``b_name``, in words."""
+    """Describe what the estimate of a − b shows about both encodings."""
     mean, low, high, n = difference.mean, difference.low, difference.high, difference.n
     if n == 0:
         return say(
@@ -130,7 +131,8 @@ def verdict(difference: Estimate, a_name: str, b_name: str, higher_is_better: bo
     if difference.every_seed_equal:
         if abs(mean) <= 1e-12:
             return say(
-                f"We saw no difference: {a_name} and {b_name} gave the same in all {n} seeds.",
+                f"We saw no difference: {a_name} and {b_name} gave the same values "
+                f"in all {n} seeds.",
                 f"看不出差别：{a_name} 与 {b_name} 在全部 {n} 个种子上结果都相同。",
             )
         return say(
@@ -139,7 +141,7 @@ def verdict(difference: Estimate, a_name: str, b_name: str, higher_is_better: bo
             f"没有区间：全部 {n} 个种子上差异都是 {mean:+.3g}（{a_name} − {b_name}），"
             f"因此不知道差异有多分散。",
         )
-    # Two digits of half the interval's length are all that it can bear.
+    # Rounded to two digits of half the interval's length: more digits would be noise.
     digits = max(0, 1 - math.floor(math.log10(difference.half_width)))
     if not difference.excludes_zero:
         ends = [f"{end:+z.{digits}f}" for end in (mean, low, high)]

@@ -1,4 +1,4 @@
-"""The two languages of a report: what it says it says in English and in Chinese, side by side."""
+"""Text in two languages, English and Chinese, for the reports."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ _language = ContextVar("language", default="en")
 
 
 def say(english: str, chinese: str) -> str:
-    """The one of the two that is spoken; between two Chinese characters there is no space."""
+    """Return the text in the current language.
+
+    Spaces between two Chinese characters are removed.
+    """
     if _language.get() != "zh":
         return english
     return re.sub(r"(?<=[\u4e00-\u9fff]) (?=[\u4e00-\u9fff])", "", chinese)
 
 
 def encoding_name(pe: str) -> str:
-    """The name of an encoding on a picture or a page, without its folder in ``configs/pe``."""
+    """The name of an encoding in reports, without the folder in ``configs/pe``."""
     return say("no encoding", "无编码") if pe == "none" else pe.rpartition("/")[2]
 
 
 @contextlib.contextmanager
 def speaking(language: str) -> Iterator[None]:
-    """Within it :func:`say` gives this one of ``LANGUAGES``; English is spoken elsewhere."""
+    """Make :func:`say` return this one of ``LANGUAGES`` inside the block."""
     token = _language.set(language)
     try:
         yield
@@ -40,7 +43,7 @@ def speaking(language: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Words:
-    """Words that are kept in both languages until they are said: ``f"{words}"``."""
+    """Text in both languages; ``str`` gives the text in the current language."""
 
     english: str
     chinese: str
@@ -51,21 +54,21 @@ class Words:
 
 @functools.cache
 def chinese() -> dict[str, str]:
-    """What the studies of the project ask and claim, in Chinese, by the English."""
+    """Load the Chinese of the project's questions and claims, by English."""
     path = Path(__file__).with_name("chinese.yaml")
     return dict(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
 def in_both(text: str) -> Words:
-    """A question or a claim with its Chinese, or as it is in both where nobody has given that."""
+    """A question or claim with its Chinese, if known."""
     return Words(text, chinese().get(text, text))
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names one after the other."""
+    """Join names with commas."""
     return say(", ", "、").join(names)
 
 
 def joined(parts: Iterable[str]) -> str:
-    """Parts of a sentence one after the other."""
+    """Join parts of a sentence with semicolons."""
     return say("; ", "；").join(parts)

@@ -1,4 +1,4 @@
-"""Learning curves: how fast a run learned, and whether it was still improving at its end."""
+"""Learning curves: speed of learning, and runs that were still improving."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ import pandas as pd
 
 from wawa_transformer.lab.intervals import estimate
 
-STILL = 0.05  # of all that the loss fell: as much in the last fifth counts as still improving
+# A run still improves if the last fifth of training brought this share of the total fall in NLL.
+STILL = 0.05
 
 
 def area(steps: np.ndarray, values: np.ndarray) -> float:
-    """The mean of a curve ``values`` (n,) at ``steps`` (n,): trapezoids over first to last."""
+    """Average ``values`` (n,) over ``steps`` (n,) by the trapezoidal rule."""
     span = steps[-1] - steps[0]
     return float(np.trapezoid(values, steps) / span) if span else float(values[-1])
 
 
 def still_improving(steps: np.ndarray, nll: np.ndarray) -> bool:
-    """Whether a run would have gone on getting better.
+    """True if a run was still improving at the end.
 
-    Its last validation NLL is its lowest, and below the lowest of the first four fifths of training
-    by ``STILL`` of the whole fall or more; a fall at one rate gives a fifth. Both are (n,).
+    The last validation NLL must be the lowest. It must be below the lowest of the first four fifths
+    of training by at least ``STILL`` times the total fall. A fall at a constant rate gives 0.2.
+    ``steps`` and ``nll`` are (n,).
     """
     early, fall = steps <= 0.8 * steps[-1], nll[0] - nll[-1]
     if not early.any() or not fall > 0 or nll[-1] > nll.min():
@@ -31,10 +33,11 @@ def still_improving(steps: np.ndarray, nll: np.ndarray) -> bool:
 
 
 def learning(curves: pd.DataFrame, texts: set[str]) -> dict[tuple[str, str], dict[str, Any]]:
-    """For each task and encoding: ``area`` of the curve over seeds, and seeds ``improving``.
+    """Compute for each task and encoding the area under the learning curve.
 
-    ``curves`` is ``curves.csv``. The curve is that of validation exact match, of a text (a task in
-    ``texts``) of token accuracy, as in the pictures.
+    ``curves`` is the table in ``curves.csv``. ``area`` is an estimate over seeds, ``improving`` the
+    seeds that were still improving. The curve is validation exact match, or token accuracy for
+    a text (a task in ``texts``), as in the pictures.
     """
     found = {}
     for (task, pe), rows in curves.groupby(["task", "pe"]):

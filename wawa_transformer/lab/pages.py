@@ -1,4 +1,4 @@
-"""Pages of HTML and Markdown, from templates."""
+"""HTML and Markdown pages from templates."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from wawa_transformer.lab.language import encoding_name, say
 
 
 def markdown_text(value: Any) -> Any:
-    """Text that stays text between the tags of Markdown's HTML."""
+    """Escape ``<``, so that Markdown does not take the text for HTML."""
     return value.replace("<", "&lt;") if isinstance(value, str) else value
 
 
 def render(name: str, templates: Path, **context: Any) -> str:
-    """Fill the template ``name``, which may :func:`~wawa_transformer.lab.language.say` things."""
+    """Fill the template ``name``, in which ``say`` and ``named`` are available."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates),
         autoescape=lambda name: name is not None and name.endswith(".html.jinja"),
-        # Markdown may hold HTML, and a sentence of a corpus may be "<script>".
+        # Markdown allows HTML, and a sentence of a corpus may contain "<script>".
         finalize=markdown_text if name.endswith(".md.jinja") else None,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -31,5 +31,5 @@ def render(name: str, templates: Path, **context: Any) -> str:
 
 
 def write_page(path: Path, templates: Path, **context: Any) -> None:
-    """Fill the template that is named as the page is, ``report.html.jinja`` for ``report.html``."""
+    """Fill a page's own template, such as ``report.html.jinja`` for ``report.html``."""
     path.write_text(render(f"{path.name}.jinja", templates, **context), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The pictures: one look for each encoding everywhere, one panel for each task."""
+"""The report's pictures: one panel per task, one look per encoding."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from wawa_transformer.lab.intervals import estimate
 from wawa_transformer.lab.language import Words, encoding_name, say
 from wawa_transformer.train.evaluation import METRICS, Metric
 
-# One colour and marker for each encoding, on every picture and page. The first eight colours can be
-# told apart by colour-blind readers: Okabe & Ito, "Color Universal Design" (2008).
+# Every encoding has the same colour and marker in all pictures and pages. Colour-blind readers can
+# distinguish the first eight colours: Okabe & Ito, "Color Universal Design" (2008).
 BLUE, ORANGE, BLACK, VERMILION, GREEN, PINK, SKY, YELLOW = MAIN_COLOURS = (
     "#0072B2", "#E69F00", "#000000", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#A89400",
 )  # fmt: skip
@@ -41,7 +41,7 @@ ENCODINGS = (
     "concatenated", "permuted", "rising", "fast_half", "slow_half",
 )  # fmt: skip
 VARIANT_DASHES = ("--", ":", "-.")
-GREY = "#808080"  # seen on a white page and on a dark one
+GREY = "#808080"  # visible on a white page and on a dark page
 CEILING = "#D02090"
 CJK_FONTS = (
     "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "Source Han Sans CN",
@@ -49,7 +49,7 @@ CJK_FONTS = (
     "Microsoft YaHei", "SimHei", "Arial Unicode MS",
 )  # fmt: skip
 
-# The names of the metrics in Chinese; one of your own keeps its English name unless it is added.
+# The Chinese names of the metrics. A metric that is missing here keeps its English name.
 CHINESE = {
     "exact_match": "完全匹配率",
     "token_accuracy": "词元准确率，给出正确前文",
@@ -68,15 +68,15 @@ TOPS = {metric.name: metric.top for metric in METRICS}
 
 
 def heading(metric: Metric) -> str:
-    """The head of a metric's column."""
+    """The heading of a metric's column."""
     return say(metric.heading, CHINESE.get(metric.name, metric.heading))
 
 
 def encoding_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Colour, marker and dash of each encoding, as keyword arguments of ``Axes.plot``.
+    """Choose each encoding's colour, marker and dash, as keyword arguments of ``Axes.plot``.
 
-    A variant such as ``t5_cross`` differs from its original in the dash alone. Encodings of your
-    own come after those of the project, in alphabetical order.
+    A variant such as ``t5_cross`` differs from its original only in the dash. Your own encodings
+    come after the project's, in alphabetical order.
     """
     short = {name: name.rpartition("/")[2] for name in names}
     original = {
@@ -100,10 +100,11 @@ def encoding_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 def panels(
     frame: pd.DataFrame, x: str, y: str, styles: dict[str, dict[str, Any]], texts: set[str]
 ) -> Figure:
-    """One panel for each task: means over seeds of ``y`` against ``x`` with 95% bands.
+    """Plot each encoding's curve over seeds, one panel per task.
 
-    A text (a task in ``texts``) shows token accuracy where others show exact match, which is
-    near 0 for whole sentences. Bands are cut at the bounds of the metric here and only here.
+    A curve is the mean of ``y`` against ``x`` with a 95% band. A text (a task in ``texts``) shows
+    token accuracy instead of exact match, which is near 0 for whole sentences. Bands are cut at the
+    bounds of the metric, in the pictures only.
     """
     tasks = list(dict.fromkeys(frame["task"]))
     encodings = [pe for pe in styles if pe in set(frame["pe"])]
@@ -117,10 +118,10 @@ def panels(
         for order, pe in enumerate(encodings):
             groups = rows[rows["pe"] == pe].groupby(x)[column]
             points = {where: estimate(values) for where, values in groups}
-            # Later lines are thinner, so that lines on top of each other are all seen.
+            # Later lines are thinner, so that overlapping lines all stay visible.
             width = 1.2 + 2.2 * (1 - order / max(1, len(encodings) - 1))
             look = styles[pe] | {"linewidth": width, "markersize": 2 + 2 * width}
-            # Markers of a hundred points would hide the dash.
+            # A hundred markers would hide the dash.
             every = 1 if len(points) <= 40 else len(points) // 10
             means = [point.mean for point in points.values()]
             axes.plot(list(points), means, markevery=every, **look)
@@ -147,7 +148,7 @@ def panels(
 
 
 def arrangement(tasks: int) -> tuple[int, int]:
-    """How many panels stand side by side, and in how many lines."""
+    """Choose the number of columns and of lines for the panels."""
     columns = 2 if tasks == 4 else min(3, tasks)
     return columns, math.ceil(tasks / columns)
 
@@ -155,13 +156,17 @@ def arrangement(tasks: int) -> tuple[int, int]:
 def ranking(
     values: pd.DataFrame, styles: dict[str, dict[str, Any]], label: str, limit: str
 ) -> Figure:
-    """One panel for each task: every seed as a dot, mean and 95% interval, best encoding on top.
+    """Plot a ranking of the encodings, one panel per task.
 
-    ``values`` has a row for each run: ``task``, ``pe``, ``value``, NaN where it is not read, and
-    ``limit``, where a dashed line is drawn that is called ``limit``. Intervals are cut at the best
-    value there can be, ``values.most``; that of a share is 1, and its scale grows finer towards it:
-    from 0.9 to 0.99 is nearly as far as from 0 to 0.9. That of a length is the longest tested, a
-    dotted line.
+    Each encoding has a dot per seed, its mean and its 95% interval. The best is on top.
+    ``values`` has a row for each run, with these columns:
+
+    - ``task``, ``pe`` and ``value``, which is NaN if the value is not interpreted;
+    - ``limit``, the place of a line with the argument ``limit`` as label, drawn below ``most``;
+    - ``most``, the largest possible value, at which intervals are cut.
+
+    A share has a ``most`` of 1, and its scale is stretched towards 1: the distance from 0.9 to 0.99
+    is nearly that from 0 to 0.9. A length has the longest tested length, drawn as a dotted line.
     """
     tasks = list(dict.fromkeys(values["task"]))
     rows_of = max(values.groupby("task")["pe"].nunique())
@@ -195,7 +200,7 @@ def ranking(
                 tested = say("longest tested length", "测试的最长长度")
                 legend += [axes.axvline(most, linestyle=":", label=tested, **look)]
         axes.set_yticks(range(len(means)), map(encoding_name, means.index))
-        axes.set_ylim(len(means) - 0.5 - rows_of, len(means) - 0.5)  # lines as far apart everywhere
+        axes.set_ylim(len(means) - 0.5 - rows_of, len(means) - 0.5)  # equal spacing in all panels
         if share:
             axes.set_xscale("function", functions=(nines, from_nines))
             axes.set_xticks([0, 0.5, 0.9, 0.99, 1], ["0", ".5", ".9", ".99", "1"])
@@ -212,17 +217,17 @@ def ranking(
 
 
 def nines(share: Any) -> Any:
-    """The scale of a share: how many nines it begins with, two and a half at most."""
+    """Count the leading nines of a share, at most 2.5."""
     return -np.log10(np.maximum(1.003 - np.asarray(share, dtype=float), 1e-9))
 
 
 def from_nines(count: Any) -> Any:
-    """The share that has so many nines."""
+    """Invert :func:`nines`."""
     return 1.003 - 10 ** -np.asarray(count, dtype=float)
 
 
 def _draw_limits(axes: Any, rows: pd.DataFrame) -> dict[str, Any]:
-    """Mark the longest trained length, shade the unseen ones, dash the theoretical ceiling."""
+    """Draw the longest trained length, the unseen lengths and the ceiling."""
     legend: dict[str, Any] = {}
     tested, trained = rows["length"], rows.loc[rows["trained"].eq(True), "length"]
     left, right = tested.min() - 0.5, tested.max() + 0.5
@@ -238,7 +243,8 @@ def _draw_limits(axes: Any, rows: pd.DataFrame) -> dict[str, Any]:
     ceiling = rows.drop_duplicates("length").set_index("length")["ceiling"].dropna().astype(float)
     if (ceiling < 1).any():
         look: dict[str, Any] = {"color": CEILING, "linewidth": 1.8, "linestyle": (0, (3, 2))}
-        axes.plot(ceiling.index, ceiling, zorder=3, **look)  # on top of a model that reaches it
+        # Drawn above the line of a model that reaches the ceiling.
+        axes.plot(ceiling.index, ceiling, zorder=3, **look)
         most = say("ceiling without positions", "没有位置时的上限")
         legend["ceiling"] = Line2D([], [], label=most, **look)
     axes.set_xlim(left, right)
@@ -246,38 +252,39 @@ def _draw_limits(axes: Any, rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def cjk_font() -> str | None:
-    """An installed font that has Chinese characters."""
+    """Find an installed font with Chinese characters."""
     manager = font_manager.fontManager
-    # matplotlib keeps a list of fonts from its first run; look for what was installed since.
+    # matplotlib caches a list of fonts at its first run, so look for fonts installed since.
     for path in set(font_manager.findSystemFonts()) - {font.fname for font in manager.ttflist}:
-        with contextlib.suppress(OSError, RuntimeError):  # a file that it cannot read as a font
+        with contextlib.suppress(OSError, RuntimeError):  # a file that is not a readable font
             manager.addfont(path)
     installed = {font.name for font in manager.ttflist}
     return next((name for name in CJK_FONTS if name in installed), None)
 
 
 def save(figure: Figure, folder: Path, name: str) -> str:
-    """Write an English picture as PNG and return any as SVG for the page, black becoming its ink.
+    """Return a picture as SVG, and write the English one as PNG.
 
-    A Chinese one is for the page alone: a browser always finds a font for it.
+    There is no Chinese PNG, since this machine may have no font; a browser always finds one. Black
+    in the SVG becomes the page's text colour.
     """
     if say("en", "zh") == "en":
         figure.savefig(folder / f"{name}.png", dpi=150)
     buffer = io.StringIO()
-    # Text stays text; a fixed salt gives the same report twice the same bytes.
+    # Text stays text. A fixed salt makes the same report give the same bytes.
     salt = name + say("", "_zh")
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": salt}):
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :].replace("#000000", "currentColor")
-    return re.sub(r' id="[\w.]+_\d+"', "", svg)  # names such as axes_1, alike in every picture
+    return re.sub(r' id="[\w.]+_\d+"', "", svg)  # ids such as axes_1 repeat in every picture
 
 
 @contextlib.contextmanager
 def fonts() -> Iterator[None]:
-    """Within it pictures have Chinese characters, where a font for them is installed."""
+    """Use an installed font with Chinese characters inside the block."""
     family = ["DejaVu Sans", *filter(None, [cjk_font()])]
     with warnings.catch_warnings(), matplotlib.rc_context({"font.family": family}):
-        warnings.filterwarnings("ignore", "Glyph .* missing from")  # the page's reader has one
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # the browser has a font
         yield

@@ -1,4 +1,4 @@
-"""Rates: what tuning found, and whether the order of the encodings depends on it."""
+"""The results of tuning, and the order of encodings at each point."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Rows = Sequence[Mapping[str, Any]]  # of tuning.csv
 def rates_summary(
     rows: Rows, pairs: Sequence[Sequence[str]], translated: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
-    """For each task: validation NLL at each point, what was chosen, and whether the order held.
+    """Summarise each task's tuning scores, chosen points and orders of pairs.
 
-    The order of a pair is that of exact match in validation, and of NLL on the tasks that are
-    ``translated``, where exact match tells little.
+    A pair is ordered by exact match in validation. On the ``translated`` tasks, where exact match
+    tells little, a pair is ordered by NLL.
     """
     best = best_points(rows)
     tasks = []
@@ -56,16 +56,17 @@ def _mean(rows: Rows, pe: str) -> Estimate:
 
 
 def _at_edge(chosen: Point, points: Mapping[Point, Any]) -> bool:
-    """Whether it has the grid's lowest or highest rate, beyond which a better one may be."""
+    """True if the chosen rate is the grid's lowest or highest."""
     rates = {point.lr for point in points}
     return len(rates) > 1 and chosen.lr in (min(rates), max(rates))
 
 
 def order(a: str, b: str, rows: Rows, metric: str, sign: int) -> int:
-    """1 where ``a`` is better under the rate both have, −1 where ``b`` is, 0 where none is shown.
+    """Compare two encodings at one point.
 
-    ``sign`` is that of the metric: 1 where more is better. Shown is what the paired 95% interval
-    over the tuning's seeds holds apart from zero.
+    Returns 1 if ``a`` is better, −1 if ``b`` is better, else 0.
+    ``sign`` is 1 if higher values of the metric are better, else −1. One encoding is better if the
+    paired 95% interval over the tuning's seeds excludes zero.
     """
     a_values, b_values = (
         {row["seed"]: row[metric] for row in rows if row["pe"] == pe} for pe in (a, b)
@@ -75,7 +76,7 @@ def order(a: str, b: str, rows: Rows, metric: str, sign: int) -> int:
 
 
 def in_words(a: str, b: str, orders: Sequence[int]) -> str:
-    """At how many rates that both share each of two encodings is better, in a sentence."""
+    """Describe at how many points each of two encodings is better."""
     a, b = encoding_name(a), encoding_name(b)
     first, second, of = orders.count(1), orders.count(-1), len(orders)
     if not first and not second:

@@ -1,7 +1,7 @@
-"""A study's runs to one page with the answer first: pictures, intervals, verdicts, every run.
+"""The report of a study: one page with the answer first.
 
-Everything is computed from what the runs left on disk, so a report can be written again at any
-time, also while part of a study is still running or has failed.
+Everything is computed from the runs' files, so a report can be written again at any time, even if
+some runs are still training or have failed.
 """
 
 from __future__ import annotations
@@ -78,19 +78,19 @@ def write_report(
 ) -> Path:
     """Write ``report.html``, ``report.md``, CSV files and ``figures/`` into ``directory``.
 
-    ``results.csv`` has a row for each run and test length, ``curves.csv`` one for each run and
-    validation, ``bleu.csv`` one for each run that translates, ``tuning.csv`` the rows of ``tried``,
-    where the encodings' rates were chosen.
+    ``results.csv`` has a row for each run and test length, ``curves.csv`` for each run and
+    validation, ``bleu.csv`` for each run that translates. ``tuning.csv`` has the rows of ``tried``,
+    from which each encoding's learning rate was chosen.
 
-    ``command`` is the shell command that repeats the study, ``question`` what it asks, ``pairs``
-    the encodings that it compares, if not all, ``rule`` what decides its outcome, ``unjudged`` why
-    nothing does. Runs that have not finished are named on the page and enter no number. Returns
-    ``report.html``.
+    ``command`` is the shell command that repeats the study, and ``question`` its question.
+    ``pairs`` are the compared encodings (see :func:`compared_pairs` for the default). ``rule``
+    decides the outcome, or ``unjudged`` says why there is no verdict. Unfinished runs are named on
+    the page and enter no number. Returns the path of ``report.html``.
     """
     if len({(run.task, run.pe, run.seed) for run in runs}) < len(runs):
         raise ValueError("two runs share task, encoding and seed: report them as two studies")
     (directory / "figures").mkdir(parents=True, exist_ok=True)
-    # Asked once: a run that finishes meanwhile must not be listed as counted.
+    # Read once: a run that finishes meanwhile must not be listed as counted.
     kept = {run: run.result() for run in runs}
     statuses = ["finished" if kept[run] else run.status for run in runs]
     finished = [run for run in runs if kept[run]]
@@ -153,7 +153,7 @@ def write_report(
     templates = Path(__file__).parent / "templates"
 
     def write_in(language: str) -> str:
-        """The page in the language that is spoken; in English ``report.md``, too."""
+        """Render the page in the current language; in English also write ``report.md``."""
         pictures = draw(results, curves, directory / "figures")
         tasks = [
             task_summary(task, those, pairs, rule, translated[task])
@@ -191,7 +191,7 @@ def write_report(
 
 
 def draw(results: Sequence[Result], curves: pd.DataFrame, folder: Path) -> dict[str, str]:
-    """Every picture that tables alone decide, saved in ``folder``; returns their SVG by name."""
+    """Draw and save every picture; return the SVGs by name."""
     styles = encoding_styles(result["pe"] for result in results)
     texts = {result["task"] for result in results if result["train_max_length"] is None}
     pictures = {}
@@ -210,7 +210,7 @@ def draw(results: Sequence[Result], curves: pd.DataFrame, folder: Path) -> dict[
     at_trained = say("exact match at trained lengths", "训练过的长度上的完全匹配率")
     if rests_on_new(generated):
         at_trained += say(", new sources", "，新的源")
-    if generated and len(styles) > 4:  # too many lines to tell which is best
+    if generated and len(styles) > 4:  # more than four lines hide which is best
         how_well = (at_trained, say("ceiling without positions", "没有位置时的上限"))
         how_far = (
             say(
@@ -229,7 +229,7 @@ def draw(results: Sequence[Result], curves: pd.DataFrame, folder: Path) -> dict[
 
 
 def _run_entry(run: Run, status: str, directory: Path) -> dict[str, Any]:
-    """One run of the list, with a link that still works when the study's folder is moved."""
+    """Describe one run, with a relative link to its folder."""
     path = Path(os.path.relpath(run.directory, directory)).as_posix()
     log = run.error_file.name if status == "failed" else ""
     error = run.failure() if status == "failed" else ""
@@ -239,7 +239,7 @@ def _run_entry(run: Run, status: str, directory: Path) -> dict[str, Any]:
 
 
 def _environment(results: Sequence[Result]) -> dict[str, str]:
-    """On what the study ran; more than one value where the runs differ."""
+    """List the devices, versions and dates of the runs."""
     if not results:
         return {}
     dates = sorted(result["finished"] for result in results)
@@ -254,16 +254,16 @@ def _environment(results: Sequence[Result]) -> dict[str, str]:
 
 
 def write_means(directory: Path) -> None:
-    """For TensorBoard: ``means/<encoding>``, the mean over seeds of each encoding of a study.
+    """Log each encoding's mean over seeds for TensorBoard, in ``means/<encoding>``.
 
-    Reads ``curves.csv`` in ``directory``. Each metric has a group and each task a chart,
-    ``<metric>/validation/<task>``, in which every encoding has one line; the tab CUSTOM SCALARS
-    shows it in its 95% interval, cut at the bounds of the metric.
+    Reads ``curves.csv`` in ``directory``. Each metric has a group, and each task a chart
+    ``<metric>/validation/<task>`` with one line per encoding. The tab CUSTOM SCALARS adds the 95%
+    interval, cut at the bounds of the metric.
     """
     curves = pd.read_csv(directory / "curves.csv")
     shutil.rmtree(directory / "means", ignore_errors=True)
-    # TensorBoard gives its colours in the order of writing, and no file can name one. In CUSTOM
-    # SCALARS its first two are close to those that a report gives to these.
+    # TensorBoard assigns colours in the order of writing. In CUSTOM SCALARS its first two colours
+    # are close to those of these two encodings in a report.
     first = ["learned", "sinusoidal"]
     for pe, of_encoding in sorted(curves.groupby("pe"), key=lambda each: each[0] not in first):
         charts: dict[str, dict[str, Any]] = {}
@@ -272,7 +272,7 @@ def write_means(directory: Path) -> None:
             for task, rows in of_encoding.groupby("task"):
                 for metric in SHOWN:
                     tags = [f"{metric.name}/validation/{task}"]
-                    # A band's ends begin with another word, so as to have no charts on top.
+                    # The ends of a band have another prefix, so their charts are not on top.
                     tags += [f"z_interval/{task}/{metric.name}_{end}" for end in ("low", "high")]
                     charts.setdefault(str(task), {})[metric.name] = ["Margin", tags]
                     for step, values in rows.groupby("step")[metric.name]:

@@ -1,4 +1,4 @@
-"""What runs' results say of lengths, sources and ceilings, each read in one way."""
+"""Lengths, sources and ceilings, read from the results of runs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 
 from wawa_transformer.common.schema import UserError
 
-REACHED = 0.5  # exact match that counts as having reached a length
-Result = dict[str, Any]  # the contents of one result.json, with its run
+REACHED = 0.5  # the exact match at which a length counts as reached
+Result = dict[str, Any]  # the contents of one result.json, with task, pe, seed and run
 Pairs = Sequence[Sequence[str]]  # of encodings
 
 
 def named(result: Result) -> dict[str, Any]:
-    """The columns that name a run."""
+    """Select the columns that identify a run: task, encoding and seed."""
     return {column: result[column] for column in ("task", "pe", "seed")}
 
 
 def by_encoding(results: Sequence[Result]) -> dict[str, dict[int, Result]]:
-    """The results of each encoding by their seeds."""
+    """Group results by encoding, then by seed."""
     by_pe: dict[str, dict[int, Result]] = {}
     for result in results:
         by_pe.setdefault(result["pe"], {})[result["seed"]] = result
@@ -33,10 +33,10 @@ def distinct(values: Iterable[Any]) -> str:
 
 
 def check_comparable(results: Sequence[Result], tuned: Sequence[str] = ()) -> None:
-    """Refuse runs that differ in anything but the encoding, the task and the seed.
+    """Refuse runs that differ in more than encoding, task and seed.
 
-    Of one task all runs must have the same settings, and so of one encoding. The keys of the
-    trainer that are ``tuned`` may be each encoding's own on each task.
+    All runs of one task must have the same task settings, and all runs of one encoding the same
+    encoding settings. The ``tuned`` keys of the trainer may differ between encodings and tasks.
     """
     sections: list[tuple[str, tuple[str, ...]]] = [("model", ()), ("trainer", ())]
     sections += [("task", ("task",)), ("pe", ("pe",)), ("trainer", ("task", "pe"))]
@@ -58,7 +58,11 @@ def check_comparable(results: Sequence[Result], tuned: Sequence[str] = ()) -> No
 
 
 def compared_pairs(encodings: Sequence[str], declared: Pairs = ()) -> list[tuple[str, str]]:
-    """The declared pairs; else all pairs of a few encodings; of many, sinusoidal and each other."""
+    """The declared pairs, or without a declaration a default.
+
+    The default is all pairs of up to four encodings. With more, sinusoidal is compared with each
+    other encoding.
+    """
     if declared:
         return [(a, b) for a, b in declared if {a, b} <= set(encodings)]
     if len(encodings) > 4 and "sinusoidal" in encodings:
@@ -67,17 +71,17 @@ def compared_pairs(encodings: Sequence[str], declared: Pairs = ()) -> list[tuple
 
 
 def was_trained(length: int, result: Result) -> bool | None:
-    """Whether training drew this length; None for a text, whose lengths nobody drew."""
+    """True if the length is in training's range; None for a text."""
     if result["train_max_length"] is None:
         return None
     return bool(result["train_min_length"] <= length <= result["train_max_length"])
 
 
 def rests_on_new(results: Sequence[Result]) -> bool:
-    """Whether every run was tested on sources of trained lengths that were not trained on.
+    """True if scores at trained lengths can be restricted to new sources.
 
-    Then these decide, since the others can be learned by heart. Not so for a text, whose BLEU is
-    that of the whole test, nor for runs of versions that did not count them.
+    New sources are test sources that were not in training, so no model can have memorised their
+    answers. Every run must have counted some. A text always counts its whole test, as BLEU does.
     """
     return all(
         result["train_max_length"] is not None and result["test"].get("new", {}).get("examples")
@@ -94,19 +98,19 @@ def each_rests_on_new(results: Sequence[Result]) -> dict[str, bool]:
 
 
 def trained_rows(result: Result, new: bool) -> list[dict[str, Any]]:
-    """The rows of the trained lengths, of the ``new`` sources or of all."""
+    """Select the rows of trained lengths, for new or all sources."""
     rows = [row for row in result["by_length"] if was_trained(row["length"], result)]
     return [row["new"] for row in rows] if new else rows
 
 
 def at_trained(result: Result, new: bool) -> float:
-    """Exact match at trained lengths, of the ``new`` sources or of all."""
+    """Exact match at trained lengths, on new sources or on all."""
     test = result["test"]
     return float((test["new"] if new else test)["exact_match"])
 
 
 def tested_in(name: str, result: Result) -> float:
-    return result["test"].get(name, math.nan)  # a metric younger than the run
+    return result["test"].get(name, math.nan)  # NaN for a metric that is newer than the run
 
 
 def reached(result: Result) -> int:
@@ -114,7 +118,7 @@ def reached(result: Result) -> int:
 
 
 def reach(exact_match: Mapping[int, float]) -> int:
-    """The longest length up to which every tested length has exact match of at least one half."""
+    """The longest length up to which every tested length is reached."""
     longest = 0
     for length in sorted(exact_match):
         if exact_match[length] < REACHED:
@@ -124,13 +128,16 @@ def reach(exact_match: Mapping[int, float]) -> int:
 
 
 def mean_ceiling(results: Sequence[Result], new: bool) -> tuple[float, float] | None:
-    """:func:`ceiling_of` one test split, on average: each seed has a split of its own."""
+    """Average :func:`ceiling_of` over seeds, one test split each."""
     splits = {result["seed"]: ceiling_of(trained_rows(result, new)) for result in results}
     return over_splits(splits.values())
 
 
 def over_splits(ceilings: Iterable[tuple[float, float] | None]) -> tuple[float, float] | None:
-    """From :func:`ceiling_of` each split that of one, on average; None where one has none."""
+    """Average the ceilings of test splits.
+
+    Returns the mean and the standard error on one split. None if a split has no ceiling.
+    """
     found = list(ceilings)
     known = [ceiling for ceiling in found if ceiling]
     if len(known) < len(found):
@@ -140,12 +147,13 @@ def over_splits(ceilings: Iterable[tuple[float, float] | None]) -> tuple[float, 
 
 
 def ceiling_of(rows: Iterable[Mapping[str, Any]]) -> tuple[float, float] | None:
-    """What any model without positions can reach on one test split: mean and standard error.
+    """Compute the ceiling without positions on one test split.
 
-    ``rows`` hold ``ceiling`` and ``examples`` of each length; those without examples do not count.
-    The ceiling is an expectation: being right about one order of each multiset, the model is right
-    about each sequence of a length with that probability, and a split of m of them is binomial.
-    None: no ceiling, or one of 1.
+    Returns the mean and the standard error. None if there is no ceiling, or if the ceiling is 1.
+    ``rows`` have ``ceiling`` and ``examples`` for each length; a length without examples does not
+    count. The ceiling is an expectation: the best such model answers one order of each multiset
+    correctly, so each sequence of a length is right with probability ``ceiling``, and the number of
+    right answers to m sequences is binomial.
     """
     known = [(row["ceiling"], row["examples"]) for row in rows if row["examples"]]
     if not known or any(c is None for c, _ in known) or all(c == 1 for c, _ in known):

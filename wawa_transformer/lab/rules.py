@@ -1,8 +1,9 @@
-"""The rule of a study, written down before its runs: what supports its claim, what refutes it.
+"""The rule of a study, which decides the study's claim.
 
-A rule holds conditions: something asked of encodings, or of pairs of them, on tasks. Its claim is
-refuted where one condition of ``refuted`` is met, else supported where all of ``supported`` are,
-else unclear. ``each`` judges every task, pair or encoding by itself.
+A rule is written before the runs. Its conditions are about encodings, or pairs of encodings, on
+tasks. The claim is refuted if any condition of ``refuted`` is met. Otherwise the claim is supported
+if all conditions of ``supported`` are met, and unclear if not. With ``each``, every task, pair or
+encoding gets an outcome of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from wawa_transformer.lab.conditions import (
 )
 from wawa_transformer.lab.language import Words, encoding_name, in_both, joined, listed, say
 
-FEW = 4  # so many names are written out
+FEW = 4  # lists of more names are shortened
 AXES = ("task", "pair", "encoding")
 OUTCOMES = {
     "supported": Words("supported", "成立"),
@@ -42,32 +43,33 @@ OUTCOMES = {
 
 
 class Misfit(UserError):
-    """The rule asks for what this grid of encodings, tasks and seeds does not hold."""
+    """The rule does not fit this grid of encodings, tasks and seeds."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is judged by itself."""
+    """The tasks, pairs and encodings that share one outcome."""
 
     tasks: list[str]
     pairs: list[Pair]
     encodings: list[str]
-    task: str = ""  # its names, where there are several cases
+    # With several cases: the task, and the pair or encoding, that this case is about.
+    task: str = ""
     who: str = ""
 
     @property
     def label(self) -> str:
-        """Its name."""
+        """The name of the case."""
         return say(" on ", " · ").join(name for name in (self.who, self.task) if name)
 
     def subjects(self, condition: Condition) -> list[Any]:
-        """Of whom a condition is asked."""
+        """The pairs or encodings for which a condition is checked."""
         return condition.given() or (self.pairs if condition.axis == "pair" else self.encodings)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Whether a condition is met, what it asks, and what was found."""
+    """The result of a condition, with the numbers found."""
 
     met: bool
     asked: str
@@ -76,7 +78,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A case: ``supported``, ``refuted`` or ``unclear``, and why."""
+    """The verdict of a case, ``supported``, ``refuted`` or ``unclear``, and the reasons."""
 
     case: Case
     verdict: str
@@ -85,7 +87,7 @@ class Outcome:
 
 @dataclass
 class Rule:
-    """What :class:`~wawa_transformer.run.config.RuleConfig` says, of one grid."""
+    """A :class:`~wawa_transformer.run.schema.RuleConfig` applied to one grid of runs."""
 
     claim: Words
     each: list[str]
@@ -100,12 +102,12 @@ class Rule:
     def of(
         cls, study: DictConfig, encodings: Sequence[str], tasks: Sequence[str], seeds: int
     ) -> Self:
-        """The rule of a study of these encodings and tasks, by their names.
+        """Build and check the rule of a study.
 
         Raises:
-            Misfit: it names an encoding or a task that is not trained, asks for more pairs than
-                there are, or for an interval over fewer than two seeds.
-            UserError: it cannot be decided on any grid.
+            Misfit: the rule names an encoding or a task that is not trained, compares pairs that
+                do not exist, or needs more seeds than the study has.
+            UserError: the rule cannot be decided on any grid.
         """
         given = OmegaConf.to_container(study.rule)
         assert isinstance(given, dict)
@@ -148,12 +150,12 @@ class Rule:
 
     @property
     def conditions(self) -> list[Condition]:
-        """All of them."""
+        """The conditions of ``supported``, then those of ``refuted``."""
         return self.supported + self.refuted
 
     @property
     def comparisons(self) -> int:
-        """How many pairs the rule compares: what intervals are corrected for (Bonferroni)."""
+        """The number of pairs compared, for which intervals are corrected (Bonferroni)."""
         return max(1, len({frozenset(pair) for pair in self.compared()}))
 
     def compared(self) -> list[Pair]:
@@ -162,7 +164,7 @@ class Rule:
         return list(dict.fromkeys(itertools.chain.from_iterable(asked)))
 
     def check(self, against: str | None, seeds: int) -> None:
-        """Whether it can be decided."""
+        """Refuse a rule that cannot be decided."""
         places = [
             (f"study.rule.{key}[{i}]", each)
             for key in ("supported", "refuted")
@@ -196,12 +198,13 @@ class Rule:
         self.check_floors()
 
     def check_floors(self) -> None:
-        """Whether what the rule praises has to be good, and not only better than another."""
+        """Refuse a rule that praises an encoding by comparison alone."""
         learned = bool(self.measures) and all(MEASURES[name].unseen for name in self.measures)
         for i, each in enumerate(self.supported):
             if not isinstance(each, Praise) or each.floor is not None or each.most == 0:
                 continue
-            if each.compares and learned:  # read only where the trained lengths are learned
+            # These measures are interpreted only if the trained lengths are learned.
+            if each.compares and learned:
                 continue
             if not any(self.is_floor(other, each) for other in self.supported):
                 raise UserError(
@@ -210,7 +213,7 @@ class Rule:
                 )
 
     def is_floor(self, other: Condition, praise: Praise) -> bool:
-        """Whether a condition has every encoding that is praised be good, on the same tasks."""
+        """True if ``other`` sets a minimum for every praised encoding."""
         if not isinstance(other, AtLeast | PastTraining) or isinstance(other, WithinTraining):
             return False
         praised = {a for a, _ in praise.given() or self.pairs}
@@ -219,7 +222,7 @@ class Rule:
         ) <= set(other.tasks or self.tasks)
 
     def check_condition(self, key: str, each: Condition) -> None:
-        """Whether one condition can be met, and can fail to be."""
+        """Refuse unknown names, and a condition always or never met."""
         subjects = each.given()
         pairs = subjects if each.axis == "pair" else []
         if any(len(pair) != 2 or len(set(pair)) != 2 for pair in pairs):
@@ -246,7 +249,7 @@ class Rule:
             )
 
     def check_tasks(self, tasks: Mapping[str, Task]) -> None:
-        """Whether the tasks have what is asked of them."""
+        """Refuse a condition on a task that lacks the needed measure."""
         for each in self.conditions:
             for name in each.tasks or self.tasks:
                 if lacking := each.needs(tasks[name], self.measures):
@@ -256,7 +259,7 @@ class Rule:
                     )
 
     def cases(self) -> list[Case]:
-        """Everything that is judged by itself."""
+        """Split the grid into cases, each with an outcome of its own."""
         tasks = [[task] for task in self.tasks] if "task" in self.each else [self.tasks]
         pairs = [[pair] for pair in self.pairs] if "pair" in self.each else [self.pairs]
         encodings = [[pe] for pe in self.encodings] if "encoding" in self.each else [self.encodings]
@@ -275,7 +278,7 @@ class Rule:
         ]
 
     def ask(self, condition: Condition, case: Case, tasks: Mapping[str, Measured]) -> Answer:
-        """Whether it is met by what the tasks have come to."""
+        """Check one condition against the scores of the tasks."""
         held: list[tuple[str, Held]] = []
         on, subjects = condition.tasks or case.tasks, case.subjects(condition)
         for task, subject in itertools.product(on, subjects):
@@ -299,7 +302,7 @@ class Rule:
         )
 
     def decide(self, tasks: Mapping[str, Measured]) -> list[Outcome]:
-        """The outcome of every case. A refutation counts before any support."""
+        """Decide every case. A refuting condition overrides all supporting ones."""
         outcomes = []
         for case in self.cases():
             supports, refutes = (
@@ -316,7 +319,7 @@ class Rule:
         return outcomes
 
     def written(self) -> str:
-        """The measures and the conditions, as the study writes them."""
+        """Write the measures and the conditions as in the study's YAML file."""
         sizes = ", ".join(f"{name}: {size:g}" for name, size in self.measures.items())
         lines = [f"measures: {{{sizes}}}"]
         for key, conditions in (("supported", self.supported), ("refuted", self.refuted)):
@@ -325,7 +328,7 @@ class Rule:
 
 
 def reasons(answers: Sequence[Answer], of: Sequence[Answer]) -> list[str]:
-    """What was found; a condition that is the only one need not be repeated."""
+    """List what was found, and for which of several conditions."""
     if len(of) == 1:
         return [answer.found for answer in answers]
     return [
@@ -338,7 +341,7 @@ def reasons(answers: Sequence[Answer], of: Sequence[Answer]) -> list[str]:
 
 
 def build(given: Mapping[str, Any], key: str) -> Condition:
-    """A condition from the class that ``is`` names."""
+    """Build a condition of the kind that ``is`` names."""
     settings = dict(given)
     kind = str(settings.pop("is", None))
     cls = choose(CONDITIONS, kind, f"{key}.is")
@@ -347,7 +350,7 @@ def build(given: Mapping[str, Any], key: str) -> Condition:
 
 
 def headline(rule: Rule, outcomes: Sequence[Outcome], missing: int = 0) -> str:
-    """The outcome in a sentence; ``missing`` runs make it one that is not final."""
+    """Write the outcome as a sentence; with ``missing`` runs, "not final"."""
     sentence = verdicts(outcomes)
     if missing:
         runs = "run is" if missing == 1 else "runs are"
@@ -359,7 +362,7 @@ def headline(rule: Rule, outcomes: Sequence[Outcome], missing: int = 0) -> str:
 
 
 def verdicts(outcomes: Sequence[Outcome]) -> str:
-    """Each verdict and its cases: "supported on copy; unclear on sort"."""
+    """List the verdicts with their cases: "supported on copy; unclear on sort"."""
     parts = []
     for verdict, words in OUTCOMES.items():
         cases = [outcome.case for outcome in outcomes if outcome.verdict == verdict]
@@ -373,7 +376,7 @@ def verdicts(outcomes: Sequence[Outcome]) -> str:
 
 
 def where(cases: Sequence[Case]) -> str:
-    """Cases as part of a sentence: " for a, b on copy, for c on reverse"."""
+    """Name cases: " for a, b on copy, for c on reverse"."""
     if not cases[0].who:
         tasks = listed(case.task for case in cases)
         return say(f" on {tasks}", f"在 {tasks} 上") if cases[0].task else ""
@@ -390,17 +393,17 @@ def where(cases: Sequence[Case]) -> str:
 
 
 def name_of(subject: str | Pair) -> str:
-    """An encoding, or a pair of them."""
+    """The name of an encoding or of a pair."""
     return " − ".join(map(encoding_name, [subject] if isinstance(subject, str) else subject))
 
 
 def few(names: Sequence[str], many: str) -> str:
-    """The names, where they are few, else ``many``."""
+    """List the names if they are few, else return ``many``."""
     return listed(names) if len(names) <= FEW else many
 
 
 def not_trained(key: str, missing: Sequence[str], known: Sequence[str]) -> str:
-    """The sentence for names that are not in the grid."""
+    """The error message for names that are not in the grid."""
     return (
         f"{key} asks for {', '.join(missing)}, which is not trained; the study has "
         f"{', '.join(known)}."

@@ -1,4 +1,4 @@
-"""A study: many runs of one configuration over encodings, tasks and seeds."""
+"""Studies: one configuration, trained with many encodings, tasks and seeds."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from wawa_transformer.run.device import automatic_device
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.schema import Config
 
-Jobs = dict[Run, DictConfig]  # what trains each run
+Jobs = dict[Run, DictConfig]  # each run with its configuration
 
 
 def grid(config: DictConfig) -> dict[str, list[Any]]:
-    """The study's axes in the order they are run: a whole seed is compared before the next."""
+    """The study's axes, outermost first: seed, task, encoding."""
     axes = {"seed": config.study.seeds, "task": config.study.task, "pe": config.study.pe}
     for key, values in axes.items():
         if not values:
@@ -45,12 +45,13 @@ def grid(config: DictConfig) -> dict[str, list[Any]]:
 
 
 def in_lists(overrides: list[str]) -> list[str]:
-    """The command line of a study with ``study.task=[text]`` for ``task=text``, and so pe, seed.
+    """Translate ``task=``, ``pe=`` and ``seed=`` into a study's lists.
 
-    Without ``study`` on it, that is a study without a rule, which has the name of the task.
+    ``task=text`` becomes ``study.task=[text]``. If ``task`` is given without ``study``, the study
+    has the task's name and no rule.
 
     Raises:
-        UserError: there is such a list as well.
+        UserError: the command line has both keys.
     """
     given = dict(override.split("=", 1) for override in overrides if "=" in override)
     out = [
@@ -69,10 +70,13 @@ def in_lists(overrides: list[str]) -> list[str]:
 
 
 def list_jobs(config: DictConfig, overrides: list[str]) -> Jobs:
-    """The study's runs; inside ``hydra.main``. ``overrides`` are the command line's own.
+    """List the study's runs with their configurations. Call inside ``hydra.main``.
+
+    ``overrides`` is the command line.
 
     Raises:
-        UserError: an override does not suit them all, or :func:`with_seeds`.
+        UserError: a run's configuration is not valid, ``study.pairs`` is not, or as in
+            :func:`with_seeds`.
     """
     axes = grid(config)
     if config.run_dir:
@@ -106,12 +110,12 @@ def list_jobs(config: DictConfig, overrides: list[str]) -> Jobs:
 
 
 def with_seeds(seeds: Sequence[int], composed: Collection[DictConfig]) -> Jobs:
-    """The runs of every configuration with every seed, a whole seed before the next.
+    """Combine every configuration with every seed, one whole seed after another.
 
-    Pictures are drawn of the first seed alone: those of the others would hardly be looked at.
+    Only runs of the first seed draw pictures, since few readers look at the others.
 
     Raises:
-        UserError: two would share a name, so that one would be reported as the other.
+        UserError: two runs have the same name, so the report could not tell them apart.
     """
     jobs: Jobs = {}
     names = set()
@@ -131,10 +135,12 @@ def with_seeds(seeds: Sequence[int], composed: Collection[DictConfig]) -> Jobs:
 
 
 def check_launcher(config: DictConfig, launcher: str) -> None:
-    """Refuse what only the workers of one machine can do; a cluster's launcher takes a grid.
+    """Refuse ``study.tune`` with a cluster's launcher.
+
+    Such a launcher trains all runs with one learning rate.
 
     Raises:
-        UserError: naming the key.
+        UserError: the study has both.
     """
     if launcher != "basic" and any(config.study.tune.values()):
         raise UserError(
@@ -144,7 +150,7 @@ def check_launcher(config: DictConfig, launcher: str) -> None:
 
 
 def folder_of(jobs: Jobs) -> Path:
-    """The folder of a study's runs, made where there is none."""
+    """Get the folder of a study's runs, and create a missing one."""
     directory = next(iter(jobs)).directory.parents[2]
     make_directory(directory)
     return directory
@@ -157,7 +163,7 @@ def fill(
     launcher: str,
     minutes: float | None,
 ) -> None:
-    """Train what has not finished of a study, which takes about ``minutes`` a run."""
+    """Train the unfinished runs of a study, about ``minutes`` per run."""
     directory, runs = folder_of(jobs), list(jobs)
     missing = [run for run in runs if run.status != "finished"]
     runs_of = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
@@ -168,13 +174,13 @@ def fill(
     if not missing:
         return
     if config.trainer.device == "auto":
-        automatic_device()  # its warning would be in the workers' log alone
+        automatic_device()  # here, since workers would warn only in their log
     for run in missing:
         run.error_file.unlink(missing_ok=True)
     log = directory / "train.log"
     log.write_bytes(b"")
     with View(runs, config.trainer.steps) as view:
-        if launcher == "basic":  # Hydra's own, which is not needed for one machine
+        if launcher == "basic":  # Hydra's default: train on this machine
             waiting = [jobs[run] for run in missing]
             train_all(waiting, config.workers, log, view.tell, view.update)
         else:
@@ -182,7 +188,7 @@ def fill(
 
 
 def tell_unfinished(runs: Iterable[Run]) -> int:
-    """How many did not finish; why is said of each."""
+    """Print why each unfinished run failed, and return their number."""
     unfinished = [run for run in runs if run.status != "finished"]
     for run in unfinished:
         log = run.directory.parents[2] / "train.log"
@@ -192,13 +198,13 @@ def tell_unfinished(runs: Iterable[Run]) -> int:
 
 
 def rule_of(config: DictConfig, overrides: list[str], jobs: Jobs) -> tuple[Rule | None, str]:
-    """The rule by which the study is judged; or none, and why it is not.
+    """Build the study's rule, or return None and the reason.
 
-    A rule is written for the encodings, tasks and seeds of its file. Where the command line names
-    others that it does not fit, the study is another one and goes unjudged.
+    A rule is written for the encodings, tasks and seeds of its file. If the command line changes
+    these and the rule no longer fits, the study is trained without a verdict.
 
     Raises:
-        UserError: there is a rule, and it cannot be decided.
+        UserError: the rule cannot be decided.
     """
     if config.study.rule is None:
         return None, ""
@@ -218,9 +224,9 @@ def rule_of(config: DictConfig, overrides: list[str], jobs: Jobs) -> tuple[Rule 
 
 
 def train_elsewhere(config: DictConfig, overrides: list[str], log: Path, view: View) -> None:
-    """Have another launcher of Hydra's, a cluster's, train the grid.
+    """Train the grid with another Hydra launcher, such as a cluster's.
 
-    It is the command a person could type: ``scripts/train.py -m`` with one list for each axis.
+    The command is one that you could type: ``scripts/train.py -m`` with one list for each axis.
     """
     axes = [f"{key}={','.join(map(str, values))}" for key, values in grid(config).items()]
     train = [sys.executable, str(CONFIG_DIR.parent / "scripts" / "train.py")]
@@ -239,12 +245,15 @@ def train_elsewhere(config: DictConfig, overrides: list[str], log: Path, view: V
 
 
 def screen() -> Console:
-    """Where a bar moves only if it can: a notebook forces colours on what is no terminal."""
+    """Create a console that redraws a line only on a real terminal.
+
+    A notebook sets FORCE_COLOR, with which rich would take any output for a terminal.
+    """
     return Console(force_terminal=sys.stdout.isatty())
 
 
 class View:
-    """Every run's progress, read from the runs' directories alone; a context manager."""
+    """A display of all runs' progress, read from their directories."""
 
     def __init__(self, runs: list[Run], steps: int) -> None:
         self.runs, self.steps = runs, steps
@@ -263,13 +272,13 @@ class View:
         self.live.stop()
 
     def tell(self, words: str) -> None:
-        """Something that should not pass unseen."""
+        """Print a warning."""
         self.console.print(f"warning: {words}", markup=False, highlight=False, soft_wrap=True)
 
     def update(self) -> None:
-        """Look again."""
+        """Read the runs' progress again and show a summary."""
         for run in self.runs:
-            if self.statuses[run] != "finished":  # which it stays
+            if self.statuses[run] != "finished":  # a finished run stays finished
                 self.statuses[run], self.progress[run] = run.status, run.progress(self.steps)
         done, elapsed = sum(self.progress.values()), time.monotonic() - self.started
         finished = sum(status == "finished" for status in self.statuses.values())

@@ -1,4 +1,4 @@
-"""Tables with a row for each run, test length or validation, for files and pictures."""
+"""Tables of runs, test lengths and validations, for files and pictures."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from wawa_transformer.train.evaluation import METRICS, SHOWN
 
 
 def length_table(results: Sequence[Result]) -> pd.DataFrame:
-    """One row for each run and test length: ``results.csv``.
+    """Build ``results.csv``: one row for each run and test length.
 
-    Columns that end on ``_new`` tell of the sources alone that were not trained on; they are empty
-    where there is none, and for runs that did not count them.
+    Columns that end in ``_new`` count only sources that were not in training. They are empty if
+    there are no such sources, or if the run did not count them.
     """
     rows = [
         named(result)
@@ -42,7 +42,7 @@ def length_table(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def overall_table(results: Sequence[Result]) -> pd.DataFrame:
-    """For ``ranking``: each run's exact match at trained lengths, and the ceiling there."""
+    """Each run's exact match at trained lengths, with the ceiling; for ``ranking``."""
     rows, decided = [], each_rests_on_new(results)
     for result in results:
         new = decided[result["task"]]
@@ -53,9 +53,10 @@ def overall_table(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def reach_table(results: Sequence[Result]) -> pd.DataFrame:
-    """For ``ranking``: each run's reach, NaN where its encoding has not learned trained lengths.
+    """Each run's reach, with the longest trained length; for ``ranking``.
 
-    Nothing of a task where no encoding has, or whose test is no longer.
+    The reach is NaN if the encoding has not learned the trained lengths. A task is left out if no
+    encoding has learned them, or if the test has no longer lengths.
     """
     decided = each_rests_on_new(results)
     rows = pd.DataFrame(
@@ -72,7 +73,7 @@ def reach_table(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def curve_table(finished: Sequence[Run]) -> pd.DataFrame:
-    """One row for each run and validation."""
+    """Build ``curves.csv``: one row for each run and validation."""
     rows = [
         {"task": run.task, "pe": run.pe, "seed": run.seed} | row
         for run in finished
@@ -84,7 +85,7 @@ def curve_table(finished: Sequence[Run]) -> pd.DataFrame:
 
 
 def bleu_table(results: Sequence[Result]) -> pd.DataFrame:
-    """One row for each run that translates: BLEU with its bootstrap interval, and chrF."""
+    """Build ``bleu.csv``: BLEU and chrF of each run that translates."""
     columns = ["bleu", "bleu_low", "bleu_high", "chrf", "signature"]
     rows = [
         named(result) | {column: result["translation"][column] for column in columns}

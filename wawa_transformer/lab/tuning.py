@@ -1,10 +1,10 @@
-"""Tuning: a learning rate for each encoding, chosen on seeds that the study does not use.
+"""Tuning: a learning rate for each encoding, chosen with separate seeds.
 
-One rate for all may suit one encoding and not another, which is then the result. With
-``study.tune`` every encoding is trained at every point of a small grid; the point with the lowest
-validation NLL is its own, task by task, and the study trains with it under fresh seeds. A point is
-a study of its own: all encodings at one rate, so that it can be seen whether the order of the
-encodings depends on the rate that all of them share.
+A single rate for all may suit one encoding and not another, and then the rate decides the result.
+With ``study.tune`` every encoding is first trained at every point of a small grid. On each task an
+encoding gets its point with the lowest validation NLL, and the study trains at that point with
+fresh seeds. Every point trains all encodings, so the report can also say whether the order of the
+encodings depends on the rate.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TUNED = ("lr", "warmup")  # keys of trainer
 
 @dataclass(frozen=True)
 class Point:
-    """One of the grid: what every encoding is tried with."""
+    """A point of the tuning grid: a learning rate and a warmup."""
 
     lr: float
     warmup: int
@@ -39,11 +39,11 @@ class Point:
 
 
 def grid_points(config: DictConfig, overrides: Sequence[str]) -> list[Point]:
-    """The points of ``study.tune``, none where it is left out.
+    """List the points of ``study.tune``; empty if the study has no tuning.
 
     Raises:
-        UserError: the grid leaves nothing to choose, shares a seed with the study, or holds a
-            value that the trainer does not take; ``overrides`` say what is to be chosen.
+        UserError: the grid leaves nothing to choose, shares a seed with the study, or has a value
+            that the trainer does not take; or ``overrides``, the command line, set a tuned key.
     """
     tune, trainer = config.study.tune, config.trainer
     if not (tune.lr or tune.warmup or tune.seeds):
@@ -84,14 +84,14 @@ def grid_points(config: DictConfig, overrides: Sequence[str]) -> list[Point]:
 
 
 def list_trials(config: DictConfig, jobs: Jobs, points: Iterable[Point]) -> dict[Point, Jobs]:
-    """The runs at each point: those of the study, ``jobs``, with a rate and seeds of their own."""
+    """Build the tuning runs: the study's ``jobs`` at every point."""
     study, trials = config.study, {}
     own = {(run.task, run.pe): job for run, job in jobs.items()}
     for point in points:
         composed = copy.deepcopy(list(own.values()))
         for job in composed:
             job.study.name = f"{study.name}-lr{point.lr:g}-warmup{point.warmup}"
-            job.pictures = False  # nobody looks at a trial
+            job.pictures = False  # nobody looks at the pictures of a trial
             for key in TUNED:
                 job.trainer[key] = getattr(point, key)
         trials[point] = with_seeds(study.tune.seeds, composed)
@@ -99,9 +99,9 @@ def list_trials(config: DictConfig, jobs: Jobs, points: Iterable[Point]) -> dict
 
 
 def validation_rows(trials: Mapping[Point, Jobs]) -> list[dict[str, Any]]:
-    """Validation at the last step of every run that was tried: the rows of ``tuning.csv``.
+    """Build the rows of ``tuning.csv``: each run's validation at the last step.
 
-    NaN where a run has not finished, such as one whose loss did not stay finite.
+    The scores are NaN for a run that has not finished, for example because its loss diverged.
     """
     rows = []
     for point, jobs in trials.items():
@@ -115,7 +115,9 @@ def validation_rows(trials: Mapping[Point, Jobs]) -> list[dict[str, Any]]:
 
 
 def best_points(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Point]:
-    """For each task and encoding the point of the lowest mean NLL over seeds, all of them finished.
+    """Choose the best point for each task and encoding.
+
+    The best point has the lowest mean NLL over seeds. A point with an unfinished seed is left out.
 
     Raises:
         UserError: there is no such point.
@@ -138,7 +140,7 @@ def best_points(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Poin
 
 
 def tuned(jobs: Jobs, best: Mapping[tuple[str, str], Point]) -> Jobs:
-    """The study's runs, each at the best point of its task and encoding."""
+    """Set every run to the best point of its task and encoding."""
     found = {}
     for run, job in jobs.items():
         for key in TUNED:

@@ -1,4 +1,4 @@
-"""Workers: processes that train a study's runs side by side and survive each other's death."""
+"""Worker processes, which train a study's runs in parallel."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from omegaconf import DictConfig
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.trainer import train_and_record_failure
 
-PATIENCE = 20.0  # seconds: a worker whose study was killed needs a step to notice and let go
-TRIES = 2
-GRACE = 60.0  # seconds for a step and a checkpoint
-# Windows has no process to fork from: there each worker imports all by itself.
+# Seconds to wait for a run's lock: a worker of a killed study holds the lock for one more step.
+PATIENCE = 20.0
+TRIES = 2  # of a run whose process dies
+GRACE = 60.0  # seconds to finish a step and write a checkpoint
+# Windows has no forkserver, so each worker imports everything itself.
 METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-# Imported once, in the process that all workers are forked from: what compare.py imports, what
-# AdamW's first step does, and pictures. None of it may touch CUDA, which does not survive a fork.
+# Modules that the forkserver imports once for all workers: those of compare.py, of AdamW's first
+# step and of pictures. They must not initialise CUDA, which does not survive a fork.
 SHARED = ("wawa_transformer.lab.tuning", "torch._dynamo", "matplotlib.backends.backend_agg")
 
 
 def prepare_workers() -> None:
-    """Start the process that workers are forked from; Ctrl-C reaches neither it nor them."""
+    """Start the forkserver, with Ctrl-C blocked in it and in its workers."""
     if METHOD == "spawn":
         return
     from multiprocessing import forkserver, resource_tracker
 
     multiprocessing.set_forkserver_preload(list(SHARED))
-    resource_tracker.ensure_running()  # now, since it would unblock Ctrl-C
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which those processes inherit
+    resource_tracker.ensure_running()  # first, since starting the tracker unblocks Ctrl-C
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the forkserver inherits the mask
     try:
         forkserver.ensure_running()
     finally:
@@ -42,7 +43,7 @@ def prepare_workers() -> None:
 
 
 class Worker:
-    """One process, which trains one run after the other."""
+    """A process that trains one run after another."""
 
     def __init__(self, log: Path) -> None:
         context: Any = multiprocessing.get_context(METHOD)
@@ -53,31 +54,31 @@ class Worker:
         self.job: DictConfig | None = None
 
     def give(self, job: DictConfig) -> None:
-        """Have it train the run of ``job``."""
+        """Send the worker a run to train."""
         self.job = job
         self.channel.send(job)
 
     def done(self) -> bool:
-        """Whether it has come to an end with its job, and lives."""
+        """True if the worker has ended its job and is alive."""
         try:
             return self.channel.poll() and self.channel.recv()
         except (EOFError, OSError):
             return False
 
     def death(self) -> str:
-        """How its process ended, in words."""
+        """Describe how the process ended."""
         self.process.join()
         code = self.process.exitcode or 0
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended, status {code}"
 
 
 def work(channel: Connection, log: str) -> None:
-    """A worker's life: jobs come through ``channel`` until it closes; words go to ``log``."""
+    """Train jobs from ``channel`` until the channel closes; output goes to ``log``."""
     with open(log, "ab", buffering=0) as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     if METHOD == "forkserver":
-        os.setsid()  # Ctrl-C reaches the study, which stops its workers, once
+        os.setsid()  # Ctrl-C then reaches only the study, which stops its workers
     threading.Thread(target=follow_parent, daemon=True).start()
     try:
         while True:
@@ -88,7 +89,7 @@ def work(channel: Connection, log: str) -> None:
 
 
 def follow_parent() -> None:
-    """Stop where the study's own process is gone, even by SIGKILL, which tells nobody."""
+    """Stop this worker when the study's process ends, even by SIGKILL."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -102,11 +103,12 @@ def train_all(
     tell: Callable[[str], None],
     tick: Callable,
 ) -> None:
-    """Train the runs of ``jobs``, ``workers`` at a time; ``tick()`` is called each second.
+    """Train the runs of ``jobs``, ``workers`` at a time.
 
-    Where a process dies, the others go on, ``tell`` says whose it was, and its run is tried once
-    more. When this function is left, however that happens, no worker is left behind, and those
-    that were at work have kept a checkpoint.
+    ``tick()`` is called about once a second or more often.
+    If a process dies, the others go on, ``tell`` gets a warning, and the run is tried once more.
+    However this function ends, no worker survives. A worker that is training gets ``GRACE`` seconds
+    to write a checkpoint.
     """
     prepare_workers()
     waiting, tries = list(jobs), dict.fromkeys(map(Run.of, jobs), 0)
