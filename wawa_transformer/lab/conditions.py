@@ -85,7 +85,7 @@ class Measured:
         return estimate(self.values.get(measure, {}).get(pe, {}).values())
 
     def difference(self, measure: str, pair: Pair, of: int = 1) -> Estimate:
-        """First minus second encoding, corrected for ``of`` comparisons (Bonferroni)."""
+        """Estimate first minus second, corrected for ``of`` comparisons (Bonferroni)."""
         a, b = (self.values.get(measure, {}).get(pe, {}) for pe in pair)
         return paired_difference(a, b, of)
 
@@ -260,7 +260,7 @@ class Praise(OfPairs):
     floor_measure: ClassVar[str] = "exact_match"
 
     def above_floor(self, pair: Pair, task: Measured, there: bool | None, shown: str) -> Held:
-        """Add the floor to the result of a pair."""
+        """Require of a pair's result that the first encoding reaches the floor."""
         if self.floor is None:
             return there, shown
         mean = task.mean(self.floor_measure, pair[0])
@@ -454,8 +454,7 @@ class PastTraining(OfEncodings, kind="past_training"):
             )
         if task.longest is None or reach.n < 2:
             return None, shown
-        # Reach is a whole number and often equal in all seeds. Here such an interval of one point
-        # counts.
+        # Reach is a whole number, so seeds often agree. Here an interval of one point counts.
         return self.compare(reach, task.longest, measures["reach"]), shown
 
     def compare(self, reach: Estimate, longest: int, relevant: float) -> bool:

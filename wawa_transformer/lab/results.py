@@ -29,6 +29,7 @@ def by_encoding(results: Sequence[Result]) -> dict[str, dict[int, Result]]:
 
 
 def distinct(values: Iterable[Any]) -> str:
+    """List the different values, separated by semicolons."""
     return "; ".join(str(value) for value in dict.fromkeys(values))
 
 
@@ -58,10 +59,10 @@ def check_comparable(results: Sequence[Result], tuned: Sequence[str] = ()) -> No
 
 
 def compared_pairs(encodings: Sequence[str], declared: Pairs = ()) -> list[tuple[str, str]]:
-    """The declared pairs, or without a declaration a default.
+    """List the pairs to compare: the declared pairs, or a default.
 
-    The default is all pairs of up to four encodings. With more, sinusoidal is compared with each
-    other encoding.
+    The default is all pairs. If there are more than four encodings and sinusoidal is among them,
+    the default is sinusoidal with each other encoding.
     """
     if declared:
         return [(a, b) for a, b in declared if {a, b} <= set(encodings)]
@@ -110,10 +111,12 @@ def at_trained(result: Result, new: bool) -> float:
 
 
 def tested_in(name: str, result: Result) -> float:
-    return result["test"].get(name, math.nan)  # NaN for a metric that is newer than the run
+    """Get a test score; NaN for a metric newer than the run."""
+    return result["test"].get(name, math.nan)
 
 
 def reached(result: Result) -> int:
+    """Compute the reach of a run."""
     return reach({row["length"]: row["exact_match"] for row in result["by_length"]})
 
 

@@ -222,7 +222,7 @@ class Rule:
         ) <= set(other.tasks or self.tasks)
 
     def check_condition(self, key: str, each: Condition) -> None:
-        """Refuse unknown names, and a condition always or never met."""
+        """Refuse unknown names, and a condition that is always or never met."""
         subjects = each.given()
         pairs = subjects if each.axis == "pair" else []
         if any(len(pair) != 2 or len(set(pair)) != 2 for pair in pairs):
