@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from wawa_transformer.fast import linear
 from wawa_transformer.fast.linear import FastLinear, fast_linear
+from wawa_transformer.run import device as run_device
 
 pytestmark = pytest.mark.skipif(
     not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this torch has no oneDNN"
@@ -131,3 +132,23 @@ def test_other_products_are_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert by_onednn(layer(x))
     monkeypatch.setattr(linear, "mkl_is_slow", lambda: False)
     assert plain(layer, x)
+
+
+@pytest.fixture
+def products(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """What oneDNN multiplied since."""
+    made: list[Tensor] = []
+    real = linear.product
+
+    def noted(*tensors: Tensor) -> Tensor:
+        made.append(real(*tensors))
+        return made[-1]
+
+    monkeypatch.setattr(linear, "product", noted)
+    return made
+
+
+def test_mfu_is_measured_by_what_a_step_takes(products: list[Tensor]) -> None:
+    """Else it could be more than one."""
+    assert run_device.peak_matmul_flops(FastLinear(64, 64)) > 1e6
+    assert len(products) == 5
