@@ -17,7 +17,7 @@ import yaml
 from evidence import BENCHMARKS
 
 from wawa_transformer.lab.answers import VERDICTS as VERDICTS_OF_PAIRS
-from wawa_transformer.lab.conditions import over_sentences
+from wawa_transformer.lab.judging import over_sentences
 from wawa_transformer.lab.language import (
     LANGUAGES,
     Words,
@@ -66,17 +66,16 @@ def diff(study: str, task: str, a: str, b: str, of: int = 1, **part: Any) -> str
 
     The interval is corrected for ``of`` comparisons.
     """
-    first, second = (evidence.exact_match(study, task, pe, **part) for pe in (a, b))
-    return f"{evidence.difference(first, second, of):+z.3f}"
+    return between((study, task, a), (study, task, b), of, **part)
 
 
-def between(first: tuple[str, str, str], second: tuple[str, str, str], **part: Any) -> str:
-    """Format the difference in exact match between two conditions.
+Cell = tuple[str, str, str]  # study, task, encoding
 
-    A condition is (study, task, encoding). The difference is paired by seed.
-    """
+
+def between(first: Cell, second: Cell, of: int = 1, **part: Any) -> str:
+    """Format the difference in exact match between two cells, paired by seed."""
     one, other = (evidence.exact_match(*each, **part) for each in (first, second))
-    return f"{evidence.difference(one, other):+z.3f}"
+    return f"{evidence.difference(one, other, of):+z.3f}"
 
 
 def interaction(studies: tuple[str, str], task: str, a: str, b: str) -> str:

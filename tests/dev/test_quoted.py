@@ -17,7 +17,8 @@ import pytest
 from conftest import SCRIPTS
 
 from wawa_transformer import Transformer
-from wawa_transformer.lab.conditions import LEARNED_IN_RANGE, Alike, Praise, over_sentences
+from wawa_transformer.lab.conditions import Alike, Praise
+from wawa_transformer.lab.judging import LEARNED_IN_RANGE, over_sentences
 
 ROOT = SCRIPTS.parent
 Quotes = Callable[[], Iterator[str]]

@@ -25,9 +25,9 @@ from wawa_transformer.common.special_ids import EOS
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.lab import report
 from wawa_transformer.lab.answers import in_words, not_above
-from wawa_transformer.lab.conditions import Judged
 from wawa_transformer.lab.examples import examples
 from wawa_transformer.lab.intervals import Estimate
+from wawa_transformer.lab.judging import Judged
 from wawa_transformer.lab.language import encoding_name
 from wawa_transformer.lab.report import write_means
 from wawa_transformer.lab.results import ceiling_of

@@ -16,7 +16,8 @@ from omegaconf import OmegaConf
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.text import build_task
-from wawa_transformer.lab.conditions import CONDITIONS, Measured, ahead, judge
+from wawa_transformer.lab.conditions import CONDITIONS
+from wawa_transformer.lab.judging import Measured, ahead, judge
 from wawa_transformer.lab.results import over_splits
 from wawa_transformer.lab.rules import Misfit, Rule, build, headline
 from wawa_transformer.lab.study import rule_of as rule_of_study

@@ -13,8 +13,8 @@ from sacrebleu.metrics import BLEU
 from wawa_transformer.common.files import read_lines
 from wawa_transformer.decode.translation import paired_test
 from wawa_transformer.lab.answers import first_and_last, in_words, label, not_above, told_apart
-from wawa_transformer.lab.conditions import MEASURES, Measured, Values, judge
 from wawa_transformer.lab.intervals import estimate, verdict
+from wawa_transformer.lab.judging import MEASURES, Measured, Values, judge
 from wawa_transformer.lab.language import say
 from wawa_transformer.lab.results import (
     Pairs,

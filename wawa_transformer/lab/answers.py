@@ -6,13 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wawa_transformer.lab.conditions import (
-    Judged,
-    Measure,
-    Values,
-    ahead,
-    over_sentences,
-)
 from wawa_transformer.lab.intervals import (
     CONFIDENCE,
     Estimate,
@@ -21,6 +14,7 @@ from wawa_transformer.lab.intervals import (
     sampling_interval,
     verdict,
 )
+from wawa_transformer.lab.judging import Judged, Measure, Values, ahead, over_sentences
 from wawa_transformer.lab.language import Words, encoding_name, joined, listed, say
 from wawa_transformer.lab.rules import Outcome, Rule, headline
 

@@ -21,9 +21,9 @@ from wawa_transformer.common.files import write_atomically
 from wawa_transformer.decode.translation import RANDOMISATIONS
 from wawa_transformer.lab.analysis import task_summary, translations
 from wawa_transformer.lab.answers import highest, lead
-from wawa_transformer.lab.conditions import LEARNED_IN_RANGE
 from wawa_transformer.lab.examples import examples
 from wawa_transformer.lab.intervals import estimate
+from wawa_transformer.lab.judging import LEARNED_IN_RANGE
 from wawa_transformer.lab.language import LANGUAGES, Words, in_both, say, speaking
 from wawa_transformer.lab.learning_curves import STILL, learning
 from wawa_transformer.lab.pages import render, write_page

@@ -21,16 +21,14 @@ from wawa_transformer.common.schema import UserError, choose, typed
 from wawa_transformer.data.tasks import Task
 from wawa_transformer.lab.conditions import (
     CONDITIONS,
-    MEASURES,
     AtLeast,
     Condition,
     Held,
-    Measured,
-    Pair,
     PastTraining,
     Praise,
     WithinTraining,
 )
+from wawa_transformer.lab.judging import MEASURES, Measured, Pair
 from wawa_transformer.lab.language import Words, encoding_name, in_both, joined, listed, say
 
 FEW = 4  # lists of more names are shortened

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from wawa_transformer.lab.conditions import LEARNED_IN_RANGE
+from wawa_transformer.lab.judging import LEARNED_IN_RANGE
 from wawa_transformer.lab.results import (
     Result,
     at_trained,
