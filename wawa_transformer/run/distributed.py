@@ -22,6 +22,10 @@ from wawa_transformer.run.device import choose_device
 
 TIMEOUT = timedelta(hours=2)  # while the main process translates the test alone
 
+# Ended groups stay alive: a group's end waits for its threads while holding Python's lock, and a
+# thread that still frees a tensor waits for that lock.
+ENDED: list[dist.ProcessGroup | None] = []
+
 T = TypeVar("T")
 
 
@@ -63,6 +67,7 @@ def process_group(device_name: str) -> Iterator[None]:
             ) from None
         raise
     finally:
+        ENDED.append(dist.group.WORLD)
         dist.destroy_process_group()
 
 
