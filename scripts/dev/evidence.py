@@ -15,12 +15,7 @@ from omegaconf import DictConfig
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.lab import results
-from wawa_transformer.lab.intervals import (
-    Estimate,
-    estimate,
-    paired_difference,
-    sampling_interval,
-)
+from wawa_transformer.lab.intervals import Estimate, estimate, paired_difference, sampling_interval
 from wawa_transformer.lab.judging import LEARNED_IN_RANGE, Measured, judge
 from wawa_transformer.lab.rates import rates_summary
 from wawa_transformer.lab.rules import Outcome, Rule

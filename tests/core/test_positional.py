@@ -14,15 +14,8 @@ from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding
 from wawa_transformer.positional import build_encoding
-from wawa_transformer.positional.base import (
-    ENCODINGS,
-    ROLES,
-    EncodingContext,
-    Positions,
-)
-from wawa_transformer.positional.sinusoid_designs import (
-    SinusoidDesign,
-)
+from wawa_transformer.positional.base import ENCODINGS, ROLES, EncodingContext, Positions
+from wawa_transformer.positional.sinusoid_designs import SinusoidDesign
 
 
 def table(length: int, d_model: int, **design: Any) -> Tensor:

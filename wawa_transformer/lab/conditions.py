@@ -10,10 +10,7 @@ import yaml
 
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.tasks import Task
-from wawa_transformer.lab.intervals import (
-    Estimate,
-    sampling_interval,
-)
+from wawa_transformer.lab.intervals import Estimate, sampling_interval
 from wawa_transformer.lab.judging import (
     MEASURES,
     Measured,

@@ -8,12 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wawa_transformer.data.tasks import Task
-from wawa_transformer.lab.intervals import (
-    CONFIDENCE,
-    Estimate,
-    estimate,
-    paired_difference,
-)
+from wawa_transformer.lab.intervals import CONFIDENCE, Estimate, estimate, paired_difference
 from wawa_transformer.lab.language import Words, listed, say
 
 # With a lower exact match at trained lengths, scores at unseen lengths are not interpreted.

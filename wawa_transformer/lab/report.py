@@ -27,14 +27,7 @@ from wawa_transformer.lab.judging import LEARNED_IN_RANGE
 from wawa_transformer.lab.language import LANGUAGES, Words, in_both, say, speaking
 from wawa_transformer.lab.learning_curves import STILL, learning
 from wawa_transformer.lab.pages import render, write_page
-from wawa_transformer.lab.plots import (
-    encoding_styles,
-    fonts,
-    heading,
-    panels,
-    ranking,
-    save,
-)
+from wawa_transformer.lab.plots import encoding_styles, fonts, heading, panels, ranking, save
 from wawa_transformer.lab.rates import Rows, rates_summary
 from wawa_transformer.lab.results import (
     Pairs,

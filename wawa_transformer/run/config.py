@@ -11,13 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from tokenizers import Tokenizer
 
-from wawa_transformer.common.schema import (
-    UserError,
-    check,
-    choose,
-    first_line,
-    typed,
-)
+from wawa_transformer.common.schema import UserError, check, choose, first_line, typed
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.positional import build_cross_encoding, build_encoding
 from wawa_transformer.positional.base import ENCODINGS, ROLES, EncodingContext

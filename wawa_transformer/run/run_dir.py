@@ -14,12 +14,7 @@ from typing import Any, Self
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from wawa_transformer.common.files import (
-    LOCK,
-    lock_directory,
-    make_directory,
-    write_atomically,
-)
+from wawa_transformer.common.files import LOCK, lock_directory, make_directory, write_atomically
 from wawa_transformer.common.schema import UserError
 
 # These keys do not change what is computed, so they do not change the folder's name.

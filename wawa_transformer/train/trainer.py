@@ -25,11 +25,7 @@ from wawa_transformer.decode.translation import (
 )
 from wawa_transformer.run import distributed
 from wawa_transformer.run.config import given_settings
-from wawa_transformer.run.device import (
-    peak_matmul_flops,
-    peak_memory,
-    translate_device_errors,
-)
+from wawa_transformer.run.device import peak_matmul_flops, peak_memory, translate_device_errors
 from wawa_transformer.run.provenance import provenance
 from wawa_transformer.run.run_dir import Run, identity
 from wawa_transformer.run.signals import GracefulStop
