@@ -352,7 +352,7 @@ def test_tokens_are_as_loud_as_positions(tiny) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"d_model": 10, "num_heads": 4}, "d_model=10 is not divisible by num_heads=4"),
+        ({"d_model": 10, "num_heads": 4}, "model.d_model=10 is not divisible by model.num_heads=4"),
         ({"tgt_vocab_size": 2**40}, "tgt_vocab_size=1099511627776 must be at least 1 and at most"),
         ({"seed": 1.5}, "seed=1.5 must be a whole number"),
         ({"dropout": float("nan")}, "dropout=nan must be at least 0"),

@@ -190,14 +190,7 @@ class SequenceTask(GeneratedTask):
         return [*map(str, numbers), *(word for n in numbers for word in self.target([n]))]
 
     def ceiling(self, length: int, trained: Iterable[str] = ()) -> float | None:
-        """The ceiling of exact match without positions; 1 if order does not matter.
-
-        Without positions the encoder is permutation-equivariant, and the decoder sees its output as
-        a set. So all orders of one multiset of symbols get the same answer, which is right for one
-        order. The ceiling is the number of multisets over the number of sequences:
-        ``C(n+V-1, n) / V^n``, or ``1 / n!`` with ``unique``. :func:`order_blind_ceiling` leaves out
-        sequences that were ``trained`` on.
-        """
+        """The ceiling of exact match without positions; 1 if order does not matter."""
         if not self.order_matters:
             return 1.0
         known = map(str.split, trained)
@@ -312,10 +305,11 @@ def order_blind_ceiling(
 ) -> tuple[float, float]:
     """Compute the ceiling on new sources for a model without positions.
 
-    Such a model gives each multiset of symbols one answer, which is right for one order of the
-    multiset. The answer counts if that order was not ``trained`` on; the best model picks such an
-    order if there is one. Without training sources, ``right`` is ``C(n+V-1, n) / V^n``, or
-    ``1 / n!`` if no symbol occurs twice, and ``new`` is 1.
+    Without positions the encoder is permutation-equivariant, and the decoder sees its output as a
+    set. So each multiset of symbols gets one answer, which is right for one of its orders. The
+    answer counts if that order was not ``trained`` on; the best model picks such an order if there
+    is one. Without training sources, ``right`` is ``C(n+V-1, n) / V^n``, or ``1 / n!`` if no symbol
+    occurs twice, and ``new`` is 1.
 
     Returns:
         ``(right, new)``, shares of all sequences: new sources answered right, and new sources.

@@ -19,12 +19,7 @@ def greedy(model: Transformer, source: Tensor, max_length: int | Tensor) -> Tens
     ``max_length`` is one limit for all rows, or ``(B,)``. Returns ``(B, <= max_length)`` ids
     without BOS, and padding after a row's EOS or limit.
     """
-    return generate(model, source, max_length, most_probable(model), scored=False)[0]
-
-
-def most_probable(model: Transformer) -> Callable[[Tensor, Tensor], Tensor]:
-    """Build the ``choose`` of :func:`generate` that takes the largest logit."""
-    return lambda logits, rows: model.most_probable(logits)
+    return generate(model, source, max_length, scored=False)[0]
 
 
 @torch.no_grad()
@@ -32,15 +27,15 @@ def generate(
     model: Transformer,
     source: Tensor,
     max_length: int | Tensor,
-    choose: Callable[[Tensor, Tensor], Tensor],
+    choose: Callable[[Tensor, Tensor], Tensor] | None = None,
     scored: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Decode one position at a time, with ``choose`` for the next ids.
 
     ``choose`` gets logits ``(R,1,V)`` and the rows ``(R,)`` they belong to, and returns ids
-    ``(R,1)``. Each step reuses the cached keys and values of earlier positions. Rows that have
-    ended leave the batch. Returns the ids, and if ``scored``, their log-probability ``(B,)`` in
-    nats.
+    ``(R,1)``; by default those of the largest logits. Each step reuses the cached keys and values
+    of earlier positions. Rows that have ended leave the batch. Returns the ids, and if ``scored``,
+    their log-probability ``(B,)`` in nats.
     """
     was_training = model.training
     model.eval()
@@ -56,7 +51,8 @@ def generate(
     scores = torch.zeros_like(rows, dtype=memory.dtype)  # (B,)
     for step in range(longest):
         logits = model.decode(last, memory, None, cross_mask, cache, positions)  # (R,1,V)
-        last = choose(logits, rows).masked_fill(ended[:, None], PAD)
+        last = choose(logits, rows) if choose else model.most_probable(logits)  # (R,1)
+        last = last.masked_fill(ended[:, None], PAD)
         if scored:
             log_p = logits.gather(-1, last[..., None])[..., 0] - logits.logsumexp(dim=-1)  # (R,1)
             scores[rows] += log_p[:, 0].masked_fill(ended, 0)

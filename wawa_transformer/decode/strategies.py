@@ -14,7 +14,7 @@ from torch import Tensor
 from wawa_transformer.common.schema import check, choose, setting, typed
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
-from wawa_transformer.decode.greedy import generate, most_probable
+from wawa_transformer.decode.greedy import generate
 from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.model.transformer import Transformer
 
@@ -69,7 +69,7 @@ class Greedy(DecodingStrategy, kind="greedy"):
         max_length: int | Tensor,
         indices: Sequence[int] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        ids, scores = generate(model, source, max_length, most_probable(model))
+        ids, scores = generate(model, source, max_length)
         return ids[:, None], scores[:, None]
 
 

@@ -18,6 +18,7 @@ from wawa_transformer.model.transformer import Transformer
 
 if TYPE_CHECKING:  # a run without translations does not import sacreBLEU
     from sacrebleu.metrics import BLEU, CHRF
+    from sacrebleu.metrics.base import Metric
 
 BATCH_TOKENS = 4096  # positions decoded together, over all prefixes
 SAMPLES = 8  # translations shown in a result
@@ -98,20 +99,27 @@ def chrf_metric() -> CHRF:
     return ChrF()
 
 
-def translation_scores(hypotheses: list[str], references: list[str]) -> dict[str, Any]:
-    """Compute BLEU (Papineni et al. 2002) and chrF with sacreBLEU's signatures.
+def score(metric: Metric, hypotheses: list[str], references: list[str]) -> dict[str, Any]:
+    """Score translations; the interval is sacreBLEU's 95% bootstrap over sentences."""
+    result = metric.corpus_score(hypotheses, [references], n_bootstrap=RESAMPLES)
+    # Mean ± half an interval knows no limit: no score is below 0, and TER alone passes 100.
+    low, high = max(result._mean - result._ci, 0.0), result._mean + result._ci
+    if result.name != "TER":
+        high = min(high, 100.0)
+    signature = str(metric.get_signature())
+    return {"score": result.score, "low": low, "high": high, "signature": signature}
 
-    The interval is sacreBLEU's 95% bootstrap over sentences.
-    """
+
+def translation_scores(hypotheses: list[str], references: list[str]) -> dict[str, Any]:
+    """Compute BLEU (Papineni et al. 2002) and chrF for a run's result."""
     from sacrebleu.metrics import BLEU
 
-    bleu, chrf = BLEU(), chrf_metric()
-    result = bleu.corpus_score(hypotheses, [references], n_bootstrap=RESAMPLES)
+    bleu, chrf = score(BLEU(), hypotheses, references), chrf_metric()
     return {
-        "bleu": result.score,
-        "bleu_low": result._mean - result._ci,
-        "bleu_high": result._mean + result._ci,
-        "signature": str(bleu.get_signature()),
+        "bleu": bleu["score"],
+        "bleu_low": bleu["low"],
+        "bleu_high": bleu["high"],
+        "signature": bleu["signature"],
         "chrf": chrf.corpus_score(hypotheses, [references]).score,
         "chrf_signature": str(chrf.get_signature()),
     }
@@ -125,24 +133,15 @@ def all_scores(hypotheses: list[str], references: list[str]) -> list[dict[str, A
     """
     from sacrebleu.metrics import BLEU, TER
 
-    metrics = {
+    metrics: dict[str, Metric] = {
         "BLEU": BLEU(),
         "BLEU, lowercased": BLEU(lowercase=True),
         "chrF": chrf_metric(),
         "TER": TER(),
     }
-    rows = []
-    for name, metric in metrics.items():
-        result = metric.corpus_score(hypotheses, [references], n_bootstrap=RESAMPLES)
-        # Mean ± half an interval knows no limit: no score is below 0, and TER alone passes 100.
-        low, high = max(result._mean - result._ci, 0.0), result._mean + result._ci
-        if name != "TER":
-            high = min(high, 100.0)
-        signature = str(metric.get_signature())
-        rows.append(
-            {"name": name, "score": result.score, "low": low, "high": high, "signature": signature}
-        )
-    return rows
+    return [
+        {"name": name, **score(metric, hypotheses, references)} for name, metric in metrics.items()
+    ]
 
 
 def bleu_by_length(

@@ -68,8 +68,10 @@ class EncodingContext:
         check_number("d_model", self.d_model, 1, MAX_WIDTH)
         check_number("num_heads", self.num_heads, 1, MAX_WIDTH)
         if self.d_model % self.num_heads:
+            divisors = (str(h) for h in range(1, self.d_model + 1) if self.d_model % h == 0)
             raise ValueError(
-                f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}"
+                f"model.d_model={self.d_model} is not divisible by model.num_heads="
+                f"{self.num_heads}; choose model.num_heads from {', '.join(divisors)}"
             )
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} must be at least 0 and less than 1")

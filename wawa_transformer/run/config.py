@@ -71,12 +71,6 @@ def check_model(config: DictConfig) -> None:
             f"trainer.compile_mode={trainer.compile_mode} needs trainer.compile=true and "
             f"trainer.grad_accum_steps=1; set these, or trainer.compile_mode=default."
         )
-    if model.d_model % model.num_heads:
-        divisors = [h for h in range(1, model.d_model + 1) if model.d_model % h == 0]
-        raise UserError(
-            f"model.d_model={model.d_model} is not divisible by model.num_heads={model.num_heads}; "
-            f"choose model.num_heads from {', '.join(map(str, divisors))}."
-        )
     # A layer pair has three attentions of four matrices and two feed-forwards of two matrices.
     parameters = model.num_layers * (12 * model.d_model**2 + 4 * model.d_model * model.d_ff)
     # Two embeddings and the output layer, or one matrix for all three.

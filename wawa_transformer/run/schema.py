@@ -7,14 +7,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from wawa_transformer.common.limits import (
-    ACTIVATIONS,
-    EMBEDDING_SCALES,
-    ENCODER_MASKS,
-    MAX_LAYERS,
-    MAX_WIDTH,
-    NORMS,
-)
+from wawa_transformer.common import limits
 from wawa_transformer.common.schema import choice, setting
 
 
@@ -22,17 +15,17 @@ from wawa_transformer.common.schema import choice, setting
 class ModelConfig:
     """The shape of the Transformer, in the paper's symbols."""
 
-    d_model: int = setting(64, least=1, most=MAX_WIDTH)
-    num_layers: int = setting(1, least=1, most=MAX_LAYERS)
-    num_heads: int = setting(4, least=1, most=MAX_WIDTH)
-    d_ff: int = setting(256, least=1, most=MAX_WIDTH)
+    d_model: int = setting(64, least=1, most=limits.MAX_WIDTH)
+    num_layers: int = setting(1, least=1, most=limits.MAX_LAYERS)
+    num_heads: int = setting(4, least=1, most=limits.MAX_WIDTH)
+    d_ff: int = setting(256, least=1, most=limits.MAX_WIDTH)
     dropout: float = setting(0.0, least=0, below=1)
-    norm: str = choice(*NORMS)
-    activation: str = choice(*ACTIVATIONS)
+    norm: str = choice(*limits.NORMS)
+    activation: str = choice(*limits.ACTIVATIONS)
     tie_embeddings: bool = False
-    embedding_scale: str = choice(*EMBEDDING_SCALES)  # Csordás et al. 2021, section 3
+    embedding_scale: str = choice(*limits.EMBEDDING_SCALES)  # Csordás et al. 2021, section 3
     share_layers: bool = False  # Dehghani et al. 2019
-    encoder_mask: str = choice(*ENCODER_MASKS)
+    encoder_mask: str = choice(*limits.ENCODER_MASKS)
 
 
 @dataclass
