@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import html
+import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -24,10 +27,15 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-import wawa_transformer.run.cli  # noqa: F401  (registers the schemas)
 from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.common.schema import UserError
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
+from wawa_transformer.run.cli import RULES, check_groups, explain
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.run.signals import Stopped
+from wawa_transformer.train import checkpoint, loop
+from wawa_transformer.train.trainer import train
 
 SCRIPTS = CONFIG_DIR.parent / "scripts"
 # The keys of a run that takes about a second: small data, few steps, short tests.
@@ -115,6 +123,20 @@ def configure(*overrides: str, script: str = "config") -> DictConfig:
         return compose(script, list(overrides))
 
 
+def answer(*overrides: str, script: str = "config") -> str:
+    """Get the sentence with which a script refuses a command line; empty if the line is valid."""
+    try:
+        check_groups(list(overrides))
+        config = configure(*overrides, script=script)
+    except Exception as error:  # a script explains whatever Hydra raises
+        return str(error) if isinstance(error, UserError) else explain(error, script)
+    try:
+        RULES[script](config)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
 @pytest.fixture
 def tiny(tmp_path: Path):
     """Compose a configuration that trains in a second: ``tiny(*overrides)``.
@@ -122,6 +144,57 @@ def tiny(tmp_path: Path):
     The run's folder is in ``tmp_path``.
     """
     return lambda *overrides: configure(*TINY, f"output_dir={tmp_path}", *overrides)
+
+
+def trained(folder: Path, *overrides: str) -> Run:
+    """Train a run in ``folder``."""
+    config = configure(*overrides, f"output_dir={folder}")
+    train(config)
+    return Run.of(config)
+
+
+def train_until_saved(config: DictConfig) -> None:
+    """Train until the first checkpoint, as if a signal came then."""
+    save = loop.save_state
+
+    def save_and_stop(*arguments: Any, **words: Any) -> None:
+        save(*arguments, **words)
+        raise Stopped("in a test")
+
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(Stopped):
+        patched.setattr(loop, "save_state", save_and_stop)
+        train(config)
+
+
+def curves(run: Run) -> list[dict[str, Any]]:
+    """Read all that a run logged, but for its speed."""
+    return [{k: v for k, v in row.items() if k != "tokens_per_second"} for row in run.metrics()]
+
+
+def assert_same_bits(run: Run, expected: Run) -> None:
+    """Compare curves, weights, moments and random states of two runs, to the last bit."""
+    assert curves(run) == curves(expected)
+    ends = [checkpoint.load(each.checkpoint("last")) for each in (run, expected)]
+    for part in ("model", "optimizer", "rng"):
+        one, other = (checkpoint.fingerprint(end[part]) for end in ends)
+        assert one == other, part
+
+
+def assert_same_but_for_rounding(run: Run, expected: Run) -> None:
+    """Compare curves, results and last checkpoints of two runs that sum in another order."""
+    for row, other in zip(curves(run), curves(expected), strict=True):
+        assert row.pop("split") == other.pop("split")
+        assert row == pytest.approx(other, rel=1e-4)
+    for row, other in zip(run.result()["by_length"], expected.result()["by_length"], strict=True):
+        assert flat(row) == pytest.approx(flat(other), rel=1e-4)
+    end, other = (checkpoint.load(each.checkpoint("last")) for each in (run, expected))
+    assert end["optimizer"]["param_groups"] == other["optimizer"]["param_groups"]
+    for name, value in other["model"].items():
+        if not name.endswith("in_proj.bias"):  # a key's bias changes no score: rounding noise
+            torch.testing.assert_close(end["model"][name], value, rtol=0, atol=1e-5, msg=name)
+    for i, moments in other["optimizer"]["state"].items():
+        found = end["optimizer"]["state"][i]
+        torch.testing.assert_close(found, moments, rtol=1e-3, atol=1e-5)
 
 
 def flat(row: dict[str, Any]) -> dict[str, Any]:
@@ -184,6 +257,13 @@ def call_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
         return (1, f"{said}{status}\n") if isinstance(status, str) else (status, said)
 
     return call
+
+
+def said(document: str) -> Any:
+    """Read what a page's script noted as ``document.body.dataset.said``."""
+    found = re.search(r'data-said="([^"]*)"', document)
+    assert found is not None
+    return json.loads(html.unescape(found[1]))
 
 
 @pytest.fixture(scope="session")

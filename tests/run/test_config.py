@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 import yaml
-from conftest import configure
+from conftest import answer, configure
 from hydra import initialize_config_dir
-from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf.errors import OmegaConfBaseException
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
@@ -24,11 +23,9 @@ from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run import cli
 from wawa_transformer.run.cli import (
-    RULES,
     SCHEMAS,
     check_use,
     class_keys,
-    explain,
     known_keys,
     validate,
 )
@@ -37,23 +34,8 @@ from wawa_transformer.run.device import total_memory
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.schema import TranslateConfig
 
+DATA = CONFIG_DIR.parent / "data"
 WORDS = word_tokenizer([*"0123456789", "+"])
-
-
-@pytest.mark.parametrize(
-    ("override", "expected"),
-    [
-        ("model.num_heads=5", "model.d_model=64 is not divisible by model.num_heads=5"),
-        # The encoder, which looks both ways, would take it: half of its buckets serve either side.
-        (("pe=t5", "pe.max_distance=6"), "pe.max_distance=6 greater than 8"),
-        ("model.norm=middle", "model.norm=middle does not exist; choose one of pre, post"),
-    ],
-)
-def test_rules_between_fields(override: str | tuple[str, ...], expected: str) -> None:
-    """Each cross-field rule quotes the value and the key."""
-    with pytest.raises(UserError, match="^[^\n]*$") as caught:
-        validate(configure(*([override] if isinstance(override, str) else override)))
-    assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -78,19 +60,10 @@ def test_rules_between_fields(override: str | tuple[str, ...], expected: str) ->
 def test_the_advice_of_an_error_about_a_key_leads_to_success(script: str, mistake: str) -> None:
     """What was typed is replaced by what is meant, or a choice is added, until it is accepted."""
 
-    def answer(*given: str) -> str:
-        try:
-            config = configure(*given, *["run=there"][: script != "config"], script=script)
-            (RULES[script] if script != "config" else validate)(config)
-        except UserError as error:
-            return str(error)
-        except (HydraException, OmegaConfBaseException) as error:
-            return explain(error, script)
-        return ""
-
     value = mistake.partition("=")[2]
     given, advised = [mistake], 0
-    while said := answer(*given):
+    run = ["run=there"][: script != "config"]
+    while said := answer(*given, *run, script=script):
         advised += 1
         assert advised < 3, said
         if near := re.search(r"did you mean (\S+?)[ ?]", said):
@@ -164,6 +137,24 @@ def test_a_run_directory_is_named_by_what_is_computed() -> None:
     assert Run.of(configure("pe.max_len=6000")) != base
 
 
+def test_a_run_on_another_text_is_another_run(tmp_path: Path) -> None:
+    """The files keep their names; one letter of one of them, and one back."""
+    for side in ("en", "de"):
+        shutil.copy(DATA / f"sample.{side}", tmp_path)
+    text = (tmp_path / "sample.de").read_bytes()
+
+    def folder() -> Path:
+        config = configure("task=text", f"task.data_dir={tmp_path}", f"output_dir={tmp_path}")
+        validate(config)
+        return Run.of(config).directory
+
+    first = folder()
+    (tmp_path / "sample.de").write_bytes(text.replace(b"e", b"i", 1))
+    assert folder() != first
+    (tmp_path / "sample.de").write_bytes(text)
+    assert folder() == first
+
+
 def test_a_results_folder_that_cannot_be_made(tmp_path: Path) -> None:
     """The error names the folder and the key; root may write anywhere, so a file is in the way."""
     (tmp_path / "results").write_text("a file, not a folder")
@@ -173,8 +164,9 @@ def test_a_results_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argument", "expected"),
+    ("given", "expected"),
     [
+        # What used to be a traceback or was ignored.
         ("output_dir=Übung", "output_dir=Übung cannot be read; write key=value, and a value with"),
         ("hydra/launcher=nope", "hydra/launcher=nope does not exist; choose one of basic"),
         ("--hydra-help", "--hydra-help takes no other argument; give it alone."),
@@ -191,13 +183,30 @@ def test_a_results_folder_that_cannot_be_made(tmp_path: Path) -> None:
         ("trainer.learning_rate=1", "learning_rate does not exist; --help lists every key"),
         ("pe=none,alibi", "scripts/train.py -m pe=none,alibi trains one run for each"),
         ("trainer.weight_decay=nan", "trainer.weight_decay=nan must be at least 0"),
+        # Rules between fields.
+        ("model.num_heads=5", "model.d_model=64 is not divisible by model.num_heads=5"),
+        # The encoder, which looks both ways, would take it: half of its buckets serve either side.
+        ("pe=t5 pe.max_distance=6", "pe.max_distance=6 greater than 8"),
+        ("model.norm=middle", "model.norm=middle does not exist; choose one of pre, post"),
+        # The schema's default would take the place of a key, and train another run.
+        *(
+            (f"~{key}", f"error: ~{key}: no key can be taken away; leave it out.")
+            for key in ("seed", "trainer", "trainer.steps", "pe", "pe.kind", "task.name")
+        ),
+        # Names are no paths: these would lead out of output_dir.
+        *(
+            (f"study.name={name}", "error: study.name")
+            for name in ("../up", "/etc", "", ".hidden", "null")
+        ),
+        ("task.name=..", "error: task.name"),
+        ("pe.name=a/b", "error: pe.name"),
     ],
 )
-def test_what_used_to_be_a_traceback_or_was_ignored(
-    argument: str, expected: str, tmp_path: Path, call_script
+def test_a_mistake_is_one_sentence_and_writes_nothing(
+    given: str, expected: str, tmp_path: Path, call_script
 ) -> None:
-    """One sentence, status 1, nothing written."""
-    status, said = call_script("train.py", f"output_dir={tmp_path}/o", argument)
+    """It quotes the value and the key; the status is 1."""
+    status, said = call_script("train.py", f"output_dir={tmp_path}/o", *given.split(" "))
     assert status == 1 and expected in said
     assert len(said.strip().splitlines()) == 1
     assert not (tmp_path / "o").exists()

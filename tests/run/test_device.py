@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,23 +23,16 @@ from wawa_transformer.train.trainer import train
 CUDA, ROOT = torch.device("cuda"), CONFIG_DIR.parent
 
 
-@pytest.fixture
-def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """``driver(version)``: an ``nvidia-smi`` that finds a card with this driver."""
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-
-    def install(version: str) -> None:
-        (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\necho {version}\n")
-        (tmp_path / "nvidia-smi").chmod(0o755)
-
-    return install
+def install(program: Path, script: str) -> None:
+    """Write a program in the place of one that this machine has or lacks."""
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
 
 
 @pytest.mark.parametrize(("version", "wheels"), [("550.54.15", "cu126"), ("580.65.06", "cu130")])
 def test_a_card_that_torch_does_not_see_is_no_silent_cpu_run(
     version: str,
     wheels: str,
-    driver: Callable[[str], None],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -50,7 +42,8 @@ def test_a_card_that_torch_does_not_see_is_no_silent_cpu_run(
     The Makefile takes the same build; it asks for a network only where there is no environment.
     """
     assert choose_device("auto").type == "cpu" and not capsys.readouterr().err
-    driver(version)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    install(tmp_path / "nvidia-smi", f"echo {version}")
     assert choose_device("auto").type == "cpu"
     said = capsys.readouterr().err
     reason = f"driver {version}, and torch .* says: Torch not compiled with CUDA enabled; .*"
@@ -60,13 +53,13 @@ def test_a_card_that_torch_does_not_see_is_no_silent_cpu_run(
         choose_device("cuda")
 
     monkeypatch.delenv("TORCH_INDEX", raising=False)
+    for name in ("pyproject.toml", "setup.py", "constraints.txt"):
+        (tmp_path / name).touch()
 
     def make(folder: Path) -> str:
         command = ["make", "-n", "-C", str(folder), "-f", str(ROOT / "Makefile"), "gpu"]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
-    for name in ("pyproject.toml", "setup.py", "constraints.txt"):
-        (tmp_path / name).touch()
     assert f"https://download.pytorch.org/whl/{wheels} torch" in make(tmp_path)
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / ".venv" / "bin" / "pytest").touch()
@@ -77,8 +70,7 @@ def test_make_says_where_torch_has_no_build(tmp_path: Path) -> None:
     """An Intel Mac, by what ``uname`` says: one sentence before anything is installed."""
     for name in ("pyproject.toml", "setup.py", "constraints.txt"):
         (tmp_path / name).touch()
-    (tmp_path / "uname").write_text("#!/bin/sh\necho Darwin x86_64\n", encoding="utf-8")
-    (tmp_path / "uname").chmod(0o755)
+    install(tmp_path / "uname", "echo Darwin x86_64")
     done = subprocess.run(
         ["make", "-f", str(ROOT / "Makefile"), f"PYTHON={sys.executable}", "compare"],
         cwd=tmp_path, env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}, capture_output=True,

@@ -7,26 +7,23 @@ line here. Hypothesis draws the same examples each time; on a failure it prints 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
 import re
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import configure
+from conftest import answer
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from omegaconf import DictConfig
 
 from wawa_transformer.common.files import CONFIG_DIR
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.schema import schema_of
 from wawa_transformer.data.tasks import TASKS
-from wawa_transformer.positional.base import ENCODINGS, EncodingContext
-from wawa_transformer.run.cli import check_groups, explain, fields, validate
+from wawa_transformer.positional.base import ENCODINGS
+from wawa_transformer.run.cli import fields
+from wawa_transformer.run.config import TOLD
 from wawa_transformer.run.schema import Config
 
 # As they are typed. Hydra reads some as null, truth, number, list, dictionary or interpolation.
@@ -49,37 +46,21 @@ def near(field: dataclasses.Field[Any]) -> list[str]:
     return [json.dumps(value) for value in (*beside, *words, *default)]
 
 
-def arguments(cls: type) -> list[dataclasses.Field[Any]]:
-    """The settings of an encoding's class: what the model does not tell it."""
-    told = {"context", *(field.name for field in dataclasses.fields(EncodingContext))}
-    parameters = inspect.signature(cls, eval_str=True).parameters.values()
-    own = [(p.name, p.annotation, p.default) for p in parameters if p.name not in told]
-    return list(dataclasses.fields(dataclasses.make_dataclass("Settings", own)))
-
-
 def choices(group: str) -> list[str]:
     paths = (CONFIG_DIR / group).glob("**/*.yaml")
     return sorted(str(path.relative_to(CONFIG_DIR / group).with_suffix("")) for path in paths)
 
 
 # What is drawn together: of each choice the overrides it begins with, and its fields by key.
-SCHEMAS = {
-    "config": [([], [(key, field) for key, field in fields(Config)])],
-    "pe": [
+SCHEMAS = {"config": [([], [*fields(Config)])]}
+for group, classes in (("pe", ENCODINGS), ("task", TASKS)):
+    SCHEMAS[group] = [
         (
-            [f"pe={kind}"] if kind in choices("pe") else ["pe=none", f"pe.kind={kind}"],
-            [(f"pe.{each.name}", each) for each in arguments(cls)],
+            [f"{group}={kind}" if kind in choices(group) else f"++{group}.kind={kind}"],
+            [*fields(schema_of(cls, TOLD), f"{group}.")],
         )
-        for kind, cls in ENCODINGS.items()
-    ],
-    "task": [
-        (
-            [f"task={kind}" if kind in choices("task") else f"++task.kind={kind}"],
-            [(f"task.{each.name}", each) for each in dataclasses.fields(cls)],
-        )
-        for kind, cls in TASKS.items()
-    ],
-}
+        for kind, cls in classes.items()
+    ]
 
 
 @st.composite
@@ -98,79 +79,42 @@ def overrides(draw: st.DrawFn, name: str) -> list[str]:
     return given
 
 
-@contextmanager
-def at_once() -> Iterator[None]:
-    """Fail where what is inside takes a minute: there is nothing to compute."""
-
-    def hang(number: int, frame: Any) -> None:
-        raise AssertionError("no answer within a minute")
-
-    before = signal.signal(signal.SIGALRM, hang)
-    signal.alarm(60)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def is_a_sentence(words: str) -> bool:
     """One line, a full stop, no name of a class and no control character."""
     odd = re.search(r"Traceback|\w(Error|Exception)\b", words)
     return words.isprintable() and words.endswith(".") and not odd
 
 
-def compose(given: list[str]) -> tuple[DictConfig | None, str]:
-    """A valid configuration, or the sentence that answers the command line, as a script says it."""
-    try:
-        check_groups(given)
-        config = configure(*given)
-    except UserError as error:
-        return None, str(error)
-    except Exception as error:  # a script explains whatever Hydra raises
-        return None, explain(error)
-    try:
-        validate(config)
-    except UserError as error:
-        return None, str(error)
-    return config, ""
-
-
-def fuzz(examples: int) -> Callable[..., Any]:
-    """The same examples each time; not made smaller after a failure, which may be a hang."""
-    return settings(
-        max_examples=examples, derandomize=True, database=None,
-        phases=[Phase.generate], report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
-
-
-@pytest.fixture
-def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder to be in; it must be left empty."""
-    folder = tmp_path / "nowhere"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    yield folder
-    assert list(folder.iterdir()) == []
+def hang(number: int, frame: Any) -> None:
+    raise AssertionError("no answer within a minute")
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_configuration_is_accepted_or_answered_by_one_sentence(
-    name: str, nowhere: Path
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sixty of each kind: no other exception, no hang, nothing written."""
-    compose([])  # what the first one takes is torch's and Hydra's own beginning
+    monkeypatch.chdir(tmp_path)
+    signal.signal(signal.SIGALRM, hang)
+    answer()  # what the first one takes is torch's and Hydra's own beginning
     accepted = 0
 
-    @fuzz(60)
+    # The same examples each time; not made smaller after a failure, which may be a hang.
+    @settings(
+        max_examples=60, derandomize=True, database=None,
+        phases=[Phase.generate], report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
     @given(overrides(name))
     def holds(drawn: list[str]) -> None:
         nonlocal accepted
-        with at_once():
-            config, sentence = compose(drawn)
-        accepted += config is not None
-        assert config is not None or is_a_sentence(sentence), sentence
+        signal.alarm(60)
+        try:
+            sentence = answer(*drawn)
+        finally:
+            signal.alarm(0)
+        accepted += not sentence
+        assert not sentence or is_a_sentence(sentence), sentence
 
     holds()
-    assert accepted
+    assert accepted and not list(tmp_path.iterdir())

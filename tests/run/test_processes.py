@@ -12,13 +12,20 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import SCRIPTS, TINY, configure, flat, torchrun
+from conftest import (
+    SCRIPTS,
+    TINY,
+    assert_same_bits,
+    assert_same_but_for_rounding,
+    configure,
+    torchrun,
+    train_until_saved,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import DictConfig
@@ -30,7 +37,6 @@ from wawa_transformer.common.special_ids import PAD
 from wawa_transformer.data.batching import Batch
 from wawa_transformer.run import distributed
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.run.signals import Stopped
 from wawa_transformer.train import checkpoint, evaluation, loop, setup
 from wawa_transformer.train.setup import TrainState, build_state
 from wawa_transformer.train.trainer import train
@@ -67,33 +73,10 @@ def test_two_processes_of_which_one_is_killed_train_the_run_of_one(tmp_path: Pat
     assert status == 0, said
     assert "Traceback" not in said
     assert expected == Run.of(alone).result() and expected["processes"] == 1
-    assert_same_run(run, Run.of(alone))
-
-
-def assert_same_run(two: Run, one: Run) -> None:
-    """Of two processes and of one, up to the order in which they sum."""
-    result, expected = two.result(), one.result()
-    assert result and expected and result["processes"] == 2
+    result = run.result()
+    assert result and result["processes"] == 2
     assert result["flops_per_step"] == expected["flops_per_step"]
-    curves = [one.metrics(), two.metrics()]
-    assert [row["step"] for row in curves[0]] == [row["step"] for row in curves[1]]
-    for name in ("loss", "nll", "grad_norm", "exact_match"):
-        first, second = ([row[name] for row in rows if name in row] for rows in curves)
-        np.testing.assert_allclose(second, first, rtol=1e-4, err_msg=name)
-    for first, second in zip(expected["by_length"], result["by_length"], strict=True):
-        assert flat(second) == pytest.approx(flat(first), rel=1e-4)
-    weights, moments = ([kept(run)[part] for run in (one, two)] for part in ("model", "optimizer"))
-    assert list(weights[0]) == list(weights[1])
-    for name, value in weights[0].items():
-        if not name.endswith("in_proj.bias"):  # a key's bias changes no score: rounding noise
-            torch.testing.assert_close(weights[1][name], value, rtol=0, atol=1e-5, msg=name)
-    assert moments[0]["param_groups"] == moments[1]["param_groups"]
-    for i, state in moments[0]["state"].items():
-        torch.testing.assert_close(moments[1]["state"][i], state, rtol=1e-3, atol=1e-5)
-
-
-def kept(run: Run) -> dict[str, Any]:
-    return checkpoint.load(run.checkpoint("last"))
+    assert_same_but_for_rounding(run, Run.of(alone))
 
 
 def free_port() -> int:
@@ -129,7 +112,7 @@ def in_two_processes(work: Callable[[], object]) -> None:
 
 
 def test_a_run_of_two_processes_that_was_stopped_ends_with_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """Curves, weights and moments; in bf16 and with masks of dropout of each process's own."""
 
@@ -137,28 +120,28 @@ def test_a_run_of_two_processes_that_was_stopped_ends_with_the_same_bits(
         given = ("trainer.steps=10", "model.dropout=0.1", "trainer.bf16=true")
         return configure(*TINY, *given, f"output_dir={tmp_path}/{name}")
 
-    def stops() -> None:
-        save = loop.save_state
-
-        def save_once(*arguments: Any, **words: Any) -> None:
-            save(*arguments, **words)
-            raise Stopped("in a test")
-
-        loop.save_state = save_once
-        with pytest.raises(Stopped):
-            train(begun("stopped"))
-
     in_two_processes(lambda: train(begun("whole")))
-    in_two_processes(stops)
+    in_two_processes(lambda: train_until_saved(begun("stopped")))
     stopped, whole = (Run.of(begun(name)) for name in ("stopped", "whole"))
-    assert kept(stopped)["step"] == 5
+    assert checkpoint.load(stopped.checkpoint("last"))["step"] == 5
     in_two_processes(lambda: train(begun("stopped")))
-    for row, other in zip(stopped.metrics(), whole.metrics(), strict=True):
-        row.pop("tokens_per_second", None), other.pop("tokens_per_second", None)
-        assert row == other
-    one, other = kept(stopped), kept(whole)
-    for part in ("model", "optimizer", "rng"):
-        assert checkpoint.fingerprint(one[part]) == checkpoint.fingerprint(other[part]), part
+    assert_same_bits(stopped, whole)
+
+
+def test_ranks_of_other_configurations_do_not_train_one_run(tmp_path: Path) -> None:
+    """torchrun hands all processes one command, but a wrapper need not."""
+    wrapper = tmp_path / "wrapper.py"
+    wrapper.write_text(
+        "import os, runpy, sys\n"
+        f"sys.argv = [{str(SCRIPTS / 'train.py')!r}, *sys.argv[1:]]\n"
+        "if os.environ['RANK'] == '1': sys.argv.append('model.dropout=0.2')\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    )
+    command = [*torchrun(script=wrapper), *TINY, f"output_dir={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    assert "the processes of torchrun were given different configurations" in done.stderr
+    assert not list(tmp_path.rglob("checkpoints")) and not list(tmp_path.rglob("result.json"))
 
 
 @given(rows=st.integers(1, 9), world=st.integers(1, 5))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -12,16 +13,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import SCRIPTS, TINY, configure, run_script, warm_python
+from conftest import SCRIPTS, TINY, assert_same_bits, configure, trained, warm_python
 
 from wawa_transformer.common.files import LOCK, lock_directory, lock_holder, write_atomically
 from wawa_transformer.common.schema import UserError
+from wawa_transformer.lab import report
 from wawa_transformer.positional.base import ENCODINGS, Encoding, Positions
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import STATUS
 from wawa_transformer.train import checkpoint
 from wawa_transformer.train.load import load_model
-from wawa_transformer.train.tracking import Tracker
+from wawa_transformer.train.setup import build_state, restore, save_state
 from wawa_transformer.train.trainer import train
 
 
@@ -48,78 +50,53 @@ def test_a_folder_is_held_by_one_process_and_freed_by_its_death(tmp_path: Path) 
     assert (tmp_path / LOCK).read_text() == ""
 
 
-def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
-    """``kill -9`` in mid-training, the same command again: weights, curves and result agree."""
-    overrides = [*TINY, "trainer.steps=200", "model.dropout=0.1", "trainer.eval_every=20"]
-    config = configure(*overrides, f"output_dir={tmp_path}/whole")
-    whole, expected = Run.of(config), train(config)
-
-    arguments = [*overrides, "study.name=long", f"output_dir={tmp_path}/killed"]
-    run = Run.of(configure(*arguments))
-    process = subprocess.Popen([*warm_python(), str(SCRIPTS / "train.py"), *arguments])
-    while not run.checkpoint("last").exists() and process.poll() is None:
-        time.sleep(0.01)
-    os.kill(int(lock_holder(run.directory / LOCK).split()[1]), signal.SIGKILL)
-    process.wait()
-    assert not run.result_file.exists(), "killed too late to show anything"
-    assert checkpoint.load(run.checkpoint("last"))["step"] < 200
-
-    again = run_script("train.py", *arguments)
-    assert again.returncode == 0, again.stderr
-    ends = [checkpoint.load(each.checkpoint("last"))["model"] for each in (whole, run)]
-    assert checkpoint.fingerprint(ends[0]) == checkpoint.fingerprint(ends[1])
-    assert curves(run) == curves(whole)
-    result = run.result()
-    assert result and result["by_length"] == expected["by_length"]
-
-
-def curves(run: Run) -> list[dict]:
-    """All that was logged, but for the speed."""
-    return [{k: v for k, v in row.items() if k != "tokens_per_second"} for row in run.metrics()]
-
-
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_signal_keeps_the_step_and_leaves_with_the_documented_status(
-    name: str, tmp_path: Path, call_script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Stopped between two validations; the same command ends where an unstopped run ends."""
-    arguments = ["trainer.steps=60", "trainer.eval_every=60", "model.dropout=0.1"]
-    scalars = Tracker.scalars
-
-    def interrupted(tracker: Tracker, step: int, split: str, **values: float) -> None:
-        scalars(tracker, step, split, **values)
-        if step == 20:
-            os.kill(os.getpid(), getattr(signal, name))
-
-    stopped = [*arguments, "study.name=long", f"output_dir={tmp_path}/stopped"]
-    run = Run.of(configure(*TINY, *stopped))
-    with monkeypatch.context() as patched:
-        patched.setattr(Tracker, "scalars", interrupted)
-        status, said = call_script("train.py", *TINY, *stopped)
-    assert status == STATUS, said
-    assert f"stopped by {name} at step" in said and "the same command continues" in said
-    assert 20 <= checkpoint.load(run.checkpoint("last"))["step"] < 60
-
-    train(configure(*TINY, *stopped))
-    whole = configure(*TINY, *arguments, f"output_dir={tmp_path}/whole")
-    train(whole)
-    expected = checkpoint.load(Run.of(whole).checkpoint("last"))
-    got = checkpoint.load(run.checkpoint("last"))
-    for key, value in expected["model"].items():
-        assert torch.equal(value, got["model"][key]), key
-    assert curves(run) == curves(Run.of(whole))
-
-
-def finished(tmp_path: Path, *overrides: str) -> tuple[Run, dict]:
-    """A run that has been trained to its end, and its result."""
-    config = configure(*TINY, *overrides, f"output_dir={tmp_path}")
-    return Run.of(config), train(config)
+DROPOUT = [*TINY, "model.dropout=0.1"]
+LONG = [*DROPOUT, "trainer.steps=200", "trainer.eval_every=20"]
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """One that tests may damage: each writes what it reads."""
-    return finished(tmp_path_factory.mktemp("done"))[0]
+    """A run that has been trained to its end; tests damage copies of it."""
+    return trained(tmp_path_factory.mktemp("done"), *DROPOUT)
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that nothing stopped."""
+    return trained(tmp_path_factory.mktemp("long"), *LONG)
+
+
+def copied(run: Run, folder: Path) -> Run:
+    """Copy a run to where the same command looks for it in ``folder``."""
+    there = folder.joinpath(*run.directory.parts[-4:])
+    return Run.at(shutil.copytree(run.directory, there))
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGINT"])
+def test_a_run_that_is_stopped_ends_with_the_same_bits(
+    name: str, long: Run, tmp_path: Path
+) -> None:
+    """Stopped in mid-training, the same command ends where an unstopped run ends.
+
+    A signal that a process can catch keeps the step and leaves with the documented status.
+    """
+    arguments = [*LONG, "study.name=long", f"output_dir={tmp_path}"]
+    config = configure(*arguments)
+    run = Run.of(config)
+    command = [*warm_python(), str(SCRIPTS / "train.py"), *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not run.checkpoint("last").exists() and process.poll() is None:
+        time.sleep(0.01)
+    os.kill(int(lock_holder(run.directory / LOCK).split()[1]), getattr(signal, name))
+    _, said = process.communicate()
+    step = checkpoint.load(run.checkpoint("last"))["step"]
+    assert step < 200 and not run.result_file.exists(), "stopped too late to show anything"
+    if name != "SIGKILL":
+        assert process.returncode == STATUS, said
+        assert f"stopped by {name} at step {step} of 200" in said
+        assert "the same command continues" in said
+    assert train(config)["by_length"] == long.result()["by_length"]
+    assert_same_bits(run, long)
 
 
 @pytest.mark.parametrize("run_dir", [False, True])
@@ -127,18 +104,28 @@ def test_a_result_that_cannot_be_read_or_is_anothers_is_made_again(
     run_dir: bool, tmp_path: Path
 ) -> None:
     """From the last checkpoint, by the same command; the keys of older results do not matter."""
-    folders = [[f"run_dir={tmp_path}/{name}"] if run_dir else [] for name in ("mine", "other")]
-    run, result = finished(tmp_path, *folders[0])
-    other, _ = finished(tmp_path, "trainer.lr=1e-3", *folders[1])
-    text = run.result_file.read_text()
+    mine, others = (
+        [*TINY, *([f"run_dir={tmp_path}/{name}"] if run_dir else [])] for name in ("mine", "other")
+    )
+    run = trained(tmp_path, *mine)
+    other = trained(tmp_path, *others, "trainer.lr=1e-3")
+    text, result = run.result_file.read_text(), run.result()
     for wrong in ("", text[: len(text) // 2], "{}", "[1, 2]", other.result_file.read_text()):
         run.result_file.write_text(wrong)
         assert run.result() is None and run.status == "running"
-    _, again = finished(tmp_path, *folders[0])
+    again = trained(tmp_path, *mine).result()
     assert again["by_length"] == result["by_length"] and run.status == "finished"
     older = {**again, "sha256": "0", "metrics_sha256": "1"}
     run.result_file.write_text(json.dumps(older))
     assert run.result() == older
+
+
+def test_another_runs_result_is_not_taken_for_this_ones(tiny, tmp_path: Path) -> None:
+    """Under ``run_dir`` the folder's name says nothing of the configuration."""
+    given = ("trainer.steps=2", "trainer.eval_every=2", f"run_dir={tmp_path / 'one'}")
+    assert train(tiny(*given))["seed"] == 0
+    with pytest.raises(UserError, match="holds another configuration"):
+        train(tiny(*given, "seed=1"))
 
 
 @pytest.mark.parametrize(
@@ -161,63 +148,132 @@ def test_lines_of_the_curves_that_cannot_be_read_are_left_out(tmp_path: Path) ->
     assert run.metrics() == [{"step": 1}, {"step": 3}]
 
 
-@pytest.mark.parametrize("damage", ["cut", "shape", "config"])
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(
-    damage: str, tmp_path: Path, capsys
-) -> None:
-    """Also where the checksum is right and the contents are not; the end is the same bits."""
-    arguments = ["model.dropout=0.1", "trainer.steps=30", f"output_dir={tmp_path}"]
-    config = configure(*TINY, *arguments)
-    run, expected = Run.of(config), train(config)
-    whole = checkpoint.load(run.checkpoint("last"))
-    run.result_file.unlink()
-    last = run.checkpoint("last")
-    state = checkpoint.load(last)
+def test_only_the_last_checkpoint_becomes_the_previous_one(tiny) -> None:
+    """A better "best" replaces the old one, which no run may resume from."""
+    run = Run.of(tiny())
+    for step in (1, 2):
+        checkpoint.save(run.checkpoint("best"), {"step": step})
+    assert not run.checkpoint("previous").exists()
+    for step in (3, 4):
+        checkpoint.save(run.checkpoint("last"), {"step": step})
+    assert torch.load(run.checkpoint("previous"))["step"] == 3
+
+
+def test_weights_that_are_not_finite_are_never_saved(tiny) -> None:
+    """A stop between two logged steps saves a state that no loss was checked for."""
+    config = tiny()
+    run = Run.of(config)
+    state = build_state(config, run, None)
+    save_state(state)
+    state.step = 3
+    with torch.no_grad():
+        state.model.output.weight[0, 0] = torch.nan
+    with pytest.raises(
+        UserError, match=r"^the largest weight is nan at step 3; the last good checkpoint"
+    ):
+        save_state(state)
+    assert checkpoint.load(run.checkpoint("last"))["step"] == 0
+
+
+def spoil(path: Path, damage: str) -> None:
+    """Damage a checkpoint. Where its contents are changed, its checksum is right."""
+    content, state = bytearray(path.read_bytes()), checkpoint.load(path)
+    weights = state["model"]["output.weight"]
     if damage == "cut":
-        last.write_bytes(last.read_bytes()[:5000])
-    else:
-        if damage == "shape":
-            state["model"]["output.weight"] = state["model"]["output.weight"][:, 1:].clone()
-        else:
-            state["config"]["trainer"]["lr"] = 1.0
-        checkpoint.save(last.with_stem("made"), state)
-        last.with_stem("made").replace(last)
-    assert train(config)["by_length"] == expected["by_length"]
-    said = capsys.readouterr().err
-    assert f"{last} is damaged" in said and "previous.pt, step 25" in said
-    assert last.with_suffix(".damaged").exists()
-    for key, value in whole["model"].items():
-        assert torch.equal(value, checkpoint.load(last)["model"][key]), key
+        path.write_bytes(content[:5000])
+        return
+    if damage == "bit":
+        content[content.index(weights[0].numpy().tobytes())] ^= 1
+        path.write_bytes(content)
+        return
+    if damage == "shape":
+        state["model"]["output.weight"] = weights[:, 1:].clone()
+    elif damage == "infinite":
+        weights[0, 0] = torch.inf
+    elif damage == "integers":  # load_state_dict would take them: 0 for nearly all
+        state["model"]["output.weight"] = weights.char()
+    elif damage == "contents":
+        state = {"step": 3, "model": {"w": torch.arange(1000.0)}}
+    elif damage == "learning rate":
+        state["config"]["trainer"]["lr"] = 1.0
+    made = path.with_stem("made")
+    checkpoint.save(made, state)
+    made.replace(path)
 
 
-def test_a_damaged_checkpoint_is_named_not_loaded(done: Run, tmp_path: Path) -> None:
-    """One bit flipped in a tensor; one of something else, whose checksum is right; and one whose
-    configuration is an interpolation, which is not resolved: it could read the environment.
+@pytest.mark.parametrize(
+    "damage", ["cut", "bit", "shape", "infinite", "integers", "contents", "learning rate"]
+)
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+    damage: str, done: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the checksum is right and the contents are not; the end is the same bits.
+
+    Whoever loads the model is refused. With another learning rate it is still a model.
     """
-    path, state = tmp_path / "last.pt", checkpoint.load(done.checkpoint("last"))
-    checkpoint.save(path, state)
-    content = bytearray(path.read_bytes())
-    content[content.index(state["model"]["output.weight"][0].numpy().tobytes())] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(UserError, match="is damaged; delete it"):
-        checkpoint.load(path)
-    checkpoint.save(path, {"step": 3, "model": {"w": torch.arange(1000.0)}})
-    with pytest.raises(UserError, match="is damaged; delete it"):
-        checkpoint.load(path)
-    state["config"]["task"]["name"] = "${oc.env:HOME}"
-    checkpoint.save(done.checkpoint("best"), state)
-    with pytest.raises(checkpoint.Damaged):
-        load_model(done, "best")
+    run, config = copied(done, tmp_path), configure(*DROPOUT, f"output_dir={tmp_path}")
+    last = run.checkpoint("last")
+    spoil(last, damage)
+    run.result_file.unlink()
+    if damage != "learning rate":
+        with pytest.raises(checkpoint.Damaged, match="is damaged"):
+            load_model(run)
+    assert restore(config, run).step == 15
+    said = capsys.readouterr().err
+    assert f"{last} is damaged" in said and "previous.pt, step 15" in said
+    assert last.with_suffix(".damaged").exists()
+    assert checkpoint.load(last)["step"] == 15, "or a finished run may have none"
+    assert train(config)["by_length"] == done.result()["by_length"]
+    assert_same_bits(run, done)
 
 
-def test_with_no_intact_checkpoint_the_sentence_says_what_to_delete(tmp_path: Path) -> None:
+def test_an_altered_configuration_is_damage(done: Run, tmp_path: Path) -> None:
+    """With a right checksum; said before it takes memory or reads the environment."""
+    run = copied(done, tmp_path)
+    for part, value in (
+        ("model", {"d_model": 65536}), ("model", {"num_heads": 5}), ("model", {"norm": "odd"}),
+        ("model", {"d_model": "wide"}), ("pe", {"kind": "nope"}), ("pe", {"max_len": -1}),
+        ("task", {"kind": "nope"}), ("task", {"name": "${oc.env:HOME}"}),
+        ("trainer", {"lr": None}), ("model", None), ("other", 1),
+    ):  # fmt: skip
+        saved = checkpoint.load(run.checkpoint("last"))
+        both = isinstance(value, dict)
+        saved["config"][part] = {**saved["config"][part], **value} if both else value
+        checkpoint.save(run.checkpoint("best"), saved)
+        with pytest.raises(UserError, match="damaged"):
+            load_model(run, "best")
+
+
+def test_with_no_intact_checkpoint_the_sentence_says_what_to_delete(
+    done: Run, tmp_path: Path
+) -> None:
     """Nothing is thrown away without being told to."""
-    run, _ = finished(tmp_path)
+    run = copied(done, tmp_path)
     run.result_file.unlink()
     for which in ("last", "previous"):
         run.checkpoint(which).write_bytes(b"no")
     with pytest.raises(UserError, match="last.pt is damaged; delete it, or its run's folder"):
-        train(configure(*TINY, f"output_dir={tmp_path}"))
+        train(configure(*DROPOUT, f"output_dir={tmp_path}"))
+
+
+def test_a_folder_of_other_files_is_no_runs(tiny, tmp_path: Path) -> None:
+    """``run_dir=/`` for one; nothing is written there."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter.txt").write_text("dear")
+    with pytest.raises(UserError, match="holds files and no run; name an empty folder"):
+        train(tiny(f"run_dir={tmp_path / 'home'}"))
+    assert {path.name for path in (tmp_path / "home").iterdir()} <= {"letter.txt", "lock"}
+
+
+def test_tables_are_written_whole(
+    done: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report that is stopped leaves the old table or the new one."""
+    written: list[str] = []
+    monkeypatch.setattr(report, "write_atomically", lambda path, _: written.append(path.name))
+    monkeypatch.setattr(report, "save", lambda *given, **named: None)
+    report.write_report(tmp_path / "report", [done], "one", "command")
+    assert {*written} >= {"results.csv", "curves.csv"}
 
 
 def test_a_refused_run_leaves_no_folder(tmp_path: Path) -> None:
@@ -238,18 +294,6 @@ def test_a_full_disk_is_a_sentence_and_leaves_the_old_file(tmp_path: Path, monke
     assert path.read_text() == "old" and not (tmp_path / "file.tmp").is_symlink()
 
 
-@pytest.mark.parametrize(
-    ("key", "name"),
-    [*(("study.name", name) for name in ("../up", "/etc", "", ".hidden", "null")),
-     ("task.name", ".."), ("pe.name", "a/b")],
-)  # fmt: skip
-def test_names_are_not_paths(key: str, name: str, tmp_path: Path, call_script) -> None:
-    """What would lead out of output_dir is refused before anything is written."""
-    status, said = call_script("train.py", *TINY, f"output_dir={tmp_path}/o", f"{key}={name}")
-    assert status == 1 and f"error: {key}" in said
-    assert not (tmp_path / "o").exists()
-
-
 def test_a_loss_that_was_never_finite_is_not_blamed_on_the_learning_rate(tmp_path: Path) -> None:
     """Planted: an encoding that adds infinity. No word of a checkpoint that does not exist."""
 
@@ -267,17 +311,12 @@ def test_a_loss_that_was_never_finite_is_not_blamed_on_the_learning_rate(tmp_pat
     assert "none was kept yet" in str(caught.value) and "trainer.lr" not in str(caught.value)
 
 
-def test_the_average_is_that_of_the_last_weights_kept(tmp_path: Path) -> None:
+def test_the_average_is_that_of_the_last_weights_kept(done: Run, tmp_path: Path) -> None:
     """Against torch's own running mean; the run's result is that of a run that keeps none."""
-    config = configure(*TINY, "trainer.keep_checkpoints=3", f"output_dir={tmp_path}")
-    run, kept = Run.of(config), train(config)
-    assert [checkpoint.load(path, checkpoint.WEIGHTS)["step"] for path in run.kept()] == [
-        10,
-        15,
-        20,
-    ]
-    plain = train(configure(*TINY, f"output_dir={tmp_path}/plain"))
-    assert kept["by_length"] == plain["by_length"]
+    run = trained(tmp_path, *DROPOUT, "trainer.keep_checkpoints=3")
+    steps = [checkpoint.load(path, checkpoint.WEIGHTS)["step"] for path in run.kept()]
+    assert steps == [10, 15, 20]
+    assert run.result()["by_length"] == done.result()["by_length"]
 
     model, *_ = load_model(run)
     mean = torch.optim.swa_utils.AveragedModel(model, use_buffers=True)
@@ -311,5 +350,5 @@ def test_patience_ends_a_run_that_gets_no_better(tmp_path: Path) -> None:
     run.checkpoint("last").unlink()
     assert checkpoint.load(run.checkpoint("previous"))["step"] == 10
     assert train(config)["steps"] == 15
-    learning = configure(*TINY, "trainer.patience=1", f"output_dir={tmp_path}/learning")
-    assert train(learning)["steps"] == 20, "every validation was better"
+    learning = trained(tmp_path / "learning", *TINY, "trainer.patience=1")
+    assert learning.result()["steps"] == 20, "every validation was better"

@@ -12,7 +12,7 @@ from pathlib import Path
 import evaluate
 import pytest
 import translate
-from conftest import TINY, configure
+from conftest import TINY, configure, trained
 from omegaconf import OmegaConf
 from sacrebleu.metrics import BLEU
 
@@ -20,7 +20,6 @@ from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.decode.translation import all_scores, bleu_by_length
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train.trainer import train
 
 DATA = CONFIG_DIR.parent / "data"
 TEXT = [
@@ -30,22 +29,16 @@ TEXT = [
 ]  # fmt: skip
 
 
-def trained(folder: Path, *settings: str) -> Path:
-    config = configure(*settings, f"output_dir={folder}")
-    train(config)
-    return Run.of(config).directory
-
-
 @pytest.fixture(scope="session")
 def letters(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on a generated task."""
-    return trained(tmp_path_factory.mktemp("letters"), *TINY)
+    return trained(tmp_path_factory.mktemp("letters"), *TINY).directory
 
 
 @pytest.fixture(scope="session")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on sentences, a few of which it has begun to learn by heart."""
-    return trained(tmp_path_factory.mktemp("text"), *TEXT)
+    return trained(tmp_path_factory.mktemp("text"), *TEXT).directory
 
 
 @pytest.fixture
@@ -55,11 +48,12 @@ def use(
     """``use(main, *arguments, given=b"")``: status, and what stood on both outputs."""
 
     def call(
-        main: Callable[[], None], *arguments: str, given: bytes = b""
+        main: Callable[[], None], *arguments: str, given: bytes | None = b""
     ) -> tuple[object, str, str]:
-        (tmp_path / "given").write_bytes(given)
+        (tmp_path / "given").write_bytes(given or b"")
         monkeypatch.setattr(sys, "argv", ["script", *arguments, "trainer.device=cpu"])
-        monkeypatch.setattr(sys, "stdin", (tmp_path / "given").open())
+        closed = given is None
+        monkeypatch.setattr(sys, "stdin", None if closed else (tmp_path / "given").open())
         status: object = 0
         capsys.readouterr()
         try:
@@ -82,12 +76,10 @@ def test_one_line_out_for_each_line_in(letters: Path, use) -> None:
     assert err == "warning: line 4: unknown: 27 x\n"
 
 
-def test_a_closed_input_is_a_sentence(letters: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_input_is_a_sentence(letters: Path, use) -> None:
     """``<&-`` leaves no stream."""
-    monkeypatch.setattr(sys, "argv", ["translate.py", f"run={letters}", "trainer.device=cpu"])
-    monkeypatch.setattr(sys, "stdin", None)
-    with pytest.raises(SystemExit, match="error: standard input is closed; give lines"):
-        translate.main()
+    status, *_ = use(translate.main, f"run={letters}", given=None)
+    assert str(status).startswith("error: standard input is closed; give lines")
 
 
 def test_lines_are_answered_in_their_order(text: Path, use) -> None:
@@ -181,26 +173,26 @@ def test_no_score_has_an_interval_below_nothing() -> None:
     assert next(row["low"] for row in rows if row["name"] == "TER") == 0
 
 
-@pytest.fixture
-def own(tmp_path: Path) -> tuple[Path, Path]:
-    """A held-out test of three sentences."""
-    files = tmp_path / "own.en", tmp_path / "own.de"
-    for path, side in zip(files, ("en", "de"), strict=True):
-        lines = (DATA / f"sample.{side}").read_text("utf-8").split("\n")[:3]
+def held_out(folder: Path, name: str) -> list[Path]:
+    """Write a test of three sentences, the first of the sample."""
+    files = [folder / f"{name}.{side}" for side in ("en", "de")]
+    for path in files:
+        lines = (DATA / f"sample{path.suffix}").read_text("utf-8").split("\n")[:3]
         path.write_text("\n".join(lines) + "\n", "utf-8")
     return files
 
 
 @pytest.mark.parametrize("decode", [(), ("decode=beam", "decode.size=2")])
 def test_two_files_of_ones_own_score_as_sacrebleus_command_says(
-    text: Path, own: tuple[Path, Path], decode: tuple[str, ...], use, tmp_path: Path, monkeypatch
+    text: Path, decode: tuple[str, ...], use, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From any folder, with names of that folder, and without the text the run was trained on."""
     monkeypatch.chdir(tmp_path)
+    own, _ = held_out(tmp_path, "own")
     files = ("task.test_source=own.en", "task.test_target=own.de")
     status, out, _ = use(evaluate.main, f"run={text}", *files, *decode)
     assert status == 0, status
-    _, translated, _ = use(translate.main, f"run={text}", *decode, given=own[0].read_bytes())
+    _, translated, _ = use(translate.main, f"run={text}", *decode, given=own.read_bytes())
     (tmp_path / "out.de").write_text(translated, "utf-8")
     for name, flags in (("BLEU", []), ("BLEU, lowercased", ["-lc"])):
         command = [sys.executable, "-m", "sacrebleu", "own.de", "-i", "out.de", *flags]
@@ -213,9 +205,7 @@ def test_two_files_of_ones_own_score_as_sacrebleus_command_says(
 def test_tests_by_name_lie_beside_the_runs_text(text: Path, use, tmp_path: Path) -> None:
     """Named as the training's files are; each is scored."""
     for name in ("sample", "second"):
-        for side in ("en", "de"):
-            lines = (DATA / f"sample.{side}").read_text("utf-8").split("\n")[:4]
-            (tmp_path / f"{name}.{side}").write_text("\n".join(lines) + "\n", "utf-8")
+        held_out(tmp_path, name)
     asked = (f"run={text}", f"task.data_dir={tmp_path}", "test_sets=[sample,second]")
     status, out, _ = use(evaluate.main, *asked)
     assert status == 0 and out.count("chrF ") == 2 and out.index("sample") < out.index("second")
@@ -225,10 +215,11 @@ def test_tests_by_name_lie_beside_the_runs_text(text: Path, use, tmp_path: Path)
     assert "no/third.en does not exist" in str(status)
 
 
-def test_against_another_run(text: Path, own: tuple[Path, Path], use, tmp_path: Path) -> None:
+def test_against_another_run(text: Path, use, tmp_path: Path) -> None:
     """A paired test; with itself there is nothing to test."""
-    other = trained(tmp_path, *TEXT, "pe=none")
-    files = (f"task.test_source={own[0]}", f"task.test_target={own[1]}")
+    other = trained(tmp_path, *TEXT, "pe=none").directory
+    source, target = held_out(tmp_path, "own")
+    files = (f"task.test_source={source}", f"task.test_target={target}")
     _, out, _ = use(evaluate.main, f"run={text}", *files, f"against={other}")
     assert f"of {other}, p = " in out
     _, out, _ = use(evaluate.main, f"run={text}", *files, f"against={text}")
