@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import MODELS
+import torch.nn.functional as F
+from conftest import MODELS, assert_same_but_for_rounding, curves
 from core.helpers import FF, HEADS, LAYERS, D, V, padded_ids
 from torch import Tensor, nn
 
 from wawa_transformer import Transformer
 from wawa_transformer.fast import accelerate, attention, linear, loss, positional
-from wawa_transformer.fast.attention import FastAttention
+from wawa_transformer.fast.attention import FastAttention, sdpa
 from wawa_transformer.fast.dropout import LEVELS, FastDropout, draw_mask
 from wawa_transformer.fast.linear import PACKED, FastLinear
 from wawa_transformer.fast.positional import FastRelative
@@ -21,8 +22,10 @@ from wawa_transformer.model.masks import causal_mask, padding_mask
 from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext, Positions
 from wawa_transformer.positional.relative import RelativeEncoding
 from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train.load import load_model
 from wawa_transformer.train.setup import build_state
 from wawa_transformer.train.tracking import attention_maps
+from wawa_transformer.train.trainer import train
 
 
 @pytest.fixture
@@ -135,18 +138,15 @@ def test_decoding_equals_the_plain_models(name: str, dtype: torch.dtype, lowered
     torch.testing.assert_close(torch.cat(steps, dim=1), expected, **close)
 
 
-def test_parameters_keep_their_names_and_values() -> None:
-    """A checkpoint of either fits the other."""
-    plain = Transformer(V, V, D, LAYERS, HEADS, FF, pe="fire", cross="shaw", tie_embeddings=True)
-    before, text = plain.state_dict(), str(plain)
-    kept = {name: id(parameter) for name, parameter in plain.named_parameters()}
-    accelerate(plain)
-    assert list(before) == list(plain.state_dict()) and str(plain) != text
-    assert {name: id(parameter) for name, parameter in plain.named_parameters()} == kept
-    assert plain.output.weight is plain.tgt_embedding.weight
-    other = Transformer(V, V, D, LAYERS, HEADS, FF, pe="fire", cross="shaw", tie_embeddings=True)
-    other.load_state_dict(plain.state_dict())
-    torch.testing.assert_close(dict(other.state_dict()), dict(before))
+def test_parameters_are_the_same_by_other_modules() -> None:
+    """Trained weights stay the optimiser's, and a checkpoint of either fits the other."""
+    model = Transformer(V, V, D, LAYERS, HEADS, FF, pe="fire", cross="shaw", tie_embeddings=True)
+    before = list(model.state_dict())
+    kept = {name: id(parameter) for name, parameter in model.named_parameters()}
+    accelerate(model)
+    assert list(model.state_dict()) == before
+    assert {name: id(parameter) for name, parameter in model.named_parameters()} == kept
+    assert model.output.weight is model.tgt_embedding.weight
 
 
 def test_a_model_elsewhere_stays_plain() -> None:
@@ -253,3 +253,46 @@ def test_a_run_is_fast_unless_told_or_compiled(
     modules = build_state(config, Run.of(config), None).model.modules()
     found = {type(module) for module in modules if "fast" in type(module).__module__}
     assert (FastDropout in found) == bool(found) == fast
+
+
+def test_trainer_fast_changes_no_number(tiny) -> None:
+    """Curves, weights and test of a short run; and it evaluates with either kind of modules."""
+    runs = []
+    for fast in (True, False):
+        config = tiny("pe=shaw_cross", f"trainer.fast={str(fast).lower()}", "model.dropout=0")
+        train(config)
+        runs.append(Run.of(config))
+        names = {type(each).__name__ for each in load_model(runs[-1], fast=fast)[0].modules()}
+        assert any(name.startswith("Fast") for name in names) == fast
+    losses = [row["loss"] for row in curves(runs[0]) if "loss" in row]
+    assert losses[-1] < 0.9 * losses[0], "it learns"
+    assert_same_but_for_rounding(*runs)
+
+
+# ------------------------------------------------------------------------ attention by itself
+
+
+@pytest.mark.parametrize("shape", [(), (6,), (6, 1), (6, 6), (HEADS, 6, 6), (2, 1, 1, 6)])
+@pytest.mark.parametrize("kind", ["alibi", "shaw"])
+def test_a_mask_of_any_shape_is_divided_right(
+    kind: str, shape: tuple[int, ...], lowered: None
+) -> None:
+    """One that broadcasts, and one that leaves rows without keys."""
+    plain, fast = (model.eval() for model in plain_and_fast(kind))
+    mask, src = torch.rand(shape) < 0.5, padded_ids(2, 6, 0)
+    torch.testing.assert_close(fast.encode(src, mask), plain.encode(src, mask), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_cpu_attends_in_float32_under_autocast(bias: bool) -> None:
+    """To the bit what it gives without autocast, from the same queries, keys and values."""
+    given = torch.randn(3, 2, 2, 16, 8).bfloat16()
+    mask = torch.randn(2, 2, 16, 16).bfloat16() if bias else torch.ones(16, 16).tril().bool()
+    low, high = given.clone().requires_grad_(), given.float().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = sdpa(*low, mask)
+    expected = F.scaled_dot_product_attention(*high, mask.float() if bias else mask)
+    assert found.dtype == torch.float32 and torch.equal(found, expected)
+    for output in (found, expected):
+        output.square().sum().backward()
+    assert torch.equal(low.grad, high.grad.bfloat16())

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, chi2
@@ -26,6 +25,17 @@ def output_layer(words: int, width: int = 16, bias: bool = False) -> Transformer
     return model
 
 
+def exact_loss(
+    model: Transformer, states: Tensor, targets: Tensor, smoothing: float
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Loss, NLL and the gradients of states and weight, by a float64 formula."""
+    exact = [t.detach().double().requires_grad_() for t in (states, model.output.weight)]
+    log_p = (exact[0] @ exact[1].T).log_softmax(-1)[targets != 0]  # (N,V)
+    nll = -log_p.gather(1, targets[targets != 0][:, None]).sum()
+    value = (1 - smoothing) * nll - smoothing * log_p.mean(-1).sum()
+    return value, nll, [*torch.autograd.grad(0.37 * value, exact)]
+
+
 def is_fused(value: Tensor) -> bool:
     assert value.grad_fn is not None
     return value.grad_fn.name() == "LinearCrossEntropyBackward"
@@ -37,7 +47,7 @@ def is_fused(value: Tensor) -> bool:
 def test_the_loss_without_logits_is_the_loss(
     smoothing: float, chunk: int, length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Value and gradients of a float64 formula; padding, or a batch of it, counts for nothing."""
+    """Value and gradients; padding, or a batch of it, counts for nothing."""
     monkeypatch.setattr(loss, "CHUNK", chunk)  # 3000: two rows at a time
     monkeypatch.setattr(loss, "MIN_ROWS", 1)
     model, targets = output_layer(1400), torch.randint(1, 1400, (3, 7))
@@ -46,20 +56,15 @@ def test_the_loss_without_logits_is_the_loss(
     states = torch.randn(3, 7, 16)
     states[1, 4:] = 1e4  # the states at padding do not matter
 
-    exact = [t.detach().double().requires_grad_() for t in (states, model.output.weight)]
-    log_p = (exact[0] @ exact[1].T).log_softmax(-1)[targets != 0]  # (N,V)
-    nll = -log_p.gather(1, targets[targets != 0][:, None]).sum()
-    expected = (1 - smoothing) * nll - smoothing * log_p.mean(-1).sum()
-    (0.37 * expected).backward()
-
+    expected, nll, gradients = exact_loss(model, states, targets, smoothing)
     states.requires_grad_()
     value, plain = model.loss(states, targets, smoothing)
     (0.37 * value).backward()
     torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=0)
     torch.testing.assert_close(plain.double(), nll, rtol=1e-5, atol=0)
     assert is_fused(value) and not plain.requires_grad
-    for found, reference in zip((states, model.output.weight), exact, strict=True):
-        torch.testing.assert_close(found.grad.double(), reference.grad, rtol=1e-4, atol=1e-5)
+    for found, reference in zip((states, model.output.weight), gradients, strict=True):
+        torch.testing.assert_close(found.grad.double(), reference, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -87,20 +92,17 @@ def test_under_autocast_products_alone_are_in_bf16(smoothing: float, dtype: torc
     with torch.no_grad():
         model.output.weight.normal_()
     states = torch.randn(20, 25, 16).to(dtype)
-    exact = [t.detach().double().requires_grad_() for t in (states, model.output.weight)]
-    expected = loss_and_nll(F.linear(*exact), targets, smoothing)[0]
-    expected.backward()
+    expected, nll, gradients = exact_loss(model, states, targets, smoothing)
     states.requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
         value, plain = model.loss(states, targets, smoothing)
-    value.backward()
+    (0.37 * value).backward()
     assert is_fused(value) and value.dtype == plain.dtype == torch.float32
     assert value.item() == pytest.approx(expected.item(), rel=1e-3)
-    nll = loss_and_nll(F.linear(*exact), targets)[0]
     assert plain.item() == pytest.approx(nll.item(), rel=1e-3)
-    for found, reference in zip((states, model.output.weight), exact, strict=True):
+    for found, reference in zip((states, model.output.weight), gradients, strict=True):
         assert found.grad.dtype == found.dtype
-        error = (found.grad - reference.grad).norm() / reference.grad.norm()
+        error = (found.grad - reference).norm() / reference.norm()
         assert 1e-5 < error < 0.01, "of bf16, and no more"
 
 

@@ -134,9 +134,8 @@ def test_other_products_are_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plain(layer, x)
 
 
-@pytest.fixture
-def products(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
-    """What oneDNN multiplied since."""
+def test_mfu_is_measured_by_what_a_step_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it could be more than one."""
     made: list[Tensor] = []
     real = linear.product
 
@@ -145,10 +144,5 @@ def products(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
         return made[-1]
 
     monkeypatch.setattr(linear, "product", noted)
-    return made
-
-
-def test_mfu_is_measured_by_what_a_step_takes(products: list[Tensor]) -> None:
-    """Else it could be more than one."""
     assert run_device.peak_matmul_flops(FastLinear(64, 64)) > 1e6
-    assert len(products) == 5
+    assert len(made) == 5

@@ -1,4 +1,4 @@
-"""Fast encodings by themselves: relative shifts, Shaw's spread, FIRE's lookup, complex rotary."""
+"""Fast encodings by themselves: relative shifts, Shaw's spread, complex rotary, FIRE's lookup."""
 
 from __future__ import annotations
 
@@ -105,15 +105,3 @@ def test_fire_looks_up_what_its_network_computes(width: int, seed: int) -> None:
         values = encoding.network(at[0])
         results += [values, *torch.autograd.grad((values * direction).sum(), at)]
     torch.testing.assert_close(found, expected)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_rotary_by_complex_numbers(dtype: torch.dtype) -> None:
-    """Heads with positions of their own; a strided query."""
-    plain, fast = plain_and_fast("rotary")
-    q, k = heads(5).to(dtype), heads(7, 1).transpose(1, 2).contiguous().transpose(1, 2).to(dtype)
-    query = Positions(torch.randint(0, 20, (2, 3, 5)), 20)
-    key = Positions(torch.randint(0, 20, (1, 3, 7)), 20)
-    close: Any = {"rtol": 1e-6, "atol": 1e-6} if dtype == torch.float64 else {}
-    found, expected = (outcome(each, q, k, query, key) for each in (fast, plain))
-    torch.testing.assert_close(found, expected, **close)
