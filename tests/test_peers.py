@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from speed import peers
-from x_transformers.x_transformers import (
-    AlibiPositionalBias,
-    CoPE,
-    RelativePositionBias,
-    RotaryEmbedding,
-    apply_rotary_pos_emb,
-)
+from x_transformers.x_transformers import CoPE, RelativePositionBias
 
 from wawa_transformer import Transformer
 from wawa_transformer.common.special_ids import EOS
@@ -25,47 +18,23 @@ from wawa_transformer.positional import build_encoding
 from wawa_transformer.positional.base import EncodingContext, consecutive
 
 B, H, S, DH = 2, 4, 9, 8
-QUERY, KEY = consecutive(5, 3), consecutive(S)
-
-
-def heads(seed: int) -> torch.Tensor:
-    return torch.randn(B, H, S, DH, generator=torch.Generator().manual_seed(seed))
 
 
 def test_cope() -> None:
     """Golovneva et al. 2024: their class, given the scores under a causal mask."""
-    q, k = heads(0), heads(1)
+    q, k = torch.randn(2, B, H, S, DH)
     theirs = CoPE(dim=DH, heads=H, max_pos=5)
     ours: Any = build_encoding(
         "cope", EncodingContext(H * DH, H, role="decoder"), {"num_positions": 5}
     )
     with torch.no_grad():
-        theirs.pos_emb.normal_(generator=torch.Generator().manual_seed(2))
+        theirs.pos_emb.normal_()
         ours.table[0] = theirs.pos_emb
     seen = torch.ones(S, S, dtype=torch.bool).tril()
     product = q @ k.transpose(-2, -1) / math.sqrt(DH)
     expected = theirs(q, product.masked_fill(~seen, -torch.finfo(product.dtype).max))
-    got = ours.bias(q, k, KEY, KEY)
+    got = ours.bias(q, k, consecutive(S), consecutive(S))
     torch.testing.assert_close(got[:, :, seen], expected[:, :, seen], rtol=0, atol=1e-4)
-
-
-def test_rotary() -> None:
-    """Queries and keys turned by their positions."""
-    q = heads(0)
-    theirs = RotaryEmbedding(8)
-    expected = apply_rotary_pos_emb(q, theirs(torch.arange(S))[0])
-    got = build_encoding("rotary", EncodingContext(H * DH, H)).rotate(q, q, KEY, KEY)[0]
-    torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
-
-
-def test_alibi() -> None:
-    """At positions of our choosing."""
-    theirs = AlibiPositionalBias(heads=H, total_heads=H)
-    expected = theirs.forward_custom_pos(QUERY.ids[0, 0], KEY.ids[0, 0])
-    got = build_encoding("alibi", EncodingContext(H * DH, H)).bias(
-        heads(0)[:, :, :5], heads(1), QUERY, KEY
-    )
-    torch.testing.assert_close(got[0], expected)
 
 
 @pytest.mark.parametrize("role", ["encoder", "decoder", "cross"])
@@ -121,22 +90,3 @@ def test_marians_beam(penalty: float) -> None:
     assert torch.equal(ids, expected.masked_fill(after, 0)[..., : ids.size(2)])
     torch.testing.assert_close(scores.flatten(), found.sequences_scores, rtol=0, atol=1e-5)
     assert len(set((ids != 0).sum(dim=-1).flatten().tolist())) > 2
-
-
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_ctranslate2(norm: str, tmp_path: Path) -> None:
-    """Greedy ids, where some sentences end and leave the batch before others."""
-    ours = ending(Transformer(50, 50, 16, 2, 2, 32, norm=norm, seed=1))
-    sentences = [[str(i) for i in row if i] for row in SOURCE.tolist()]
-    found = peers.ctranslate2(ours, tmp_path).translate_batch(
-        sentences,
-        beam_size=1,
-        min_decoding_length=0,
-        max_decoding_length=12,
-        return_end_token=True,
-    )
-    expected = [[int(word) for word in each.hypotheses[0]] for each in found]
-    assert len(set(map(len, expected))) > 1
-    rows = greedy(ours, SOURCE, 12).tolist()
-    got = [row[: row.index(EOS) + 1] if EOS in row else row for row in rows]
-    assert got == expected

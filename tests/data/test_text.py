@@ -7,7 +7,6 @@ import gzip
 import json
 import multiprocessing
 import os
-import re
 import shutil
 import socket
 import time
@@ -19,7 +18,7 @@ from typing import Any
 import datasets
 import numpy as np
 import pytest
-from conftest import TINY, configure
+from conftest import TINY, configure, trained
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +26,7 @@ from wawa_transformer.common.files import CONFIG_DIR, read_lines
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data import load, text
 from wawa_transformer.data.load import load_data, tokenize_split
-from wawa_transformer.data.text import TextTask, build_task, read_sentences, stored
+from wawa_transformer.data.text import MAX_WORD, TextTask, build_task, read_sentences, stored
 from wawa_transformer.decode.translation import translate
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model
@@ -91,12 +90,6 @@ def write(folder: Path, **files: bytes) -> TextTask:
     )
 
 
-def cleaned(pairs: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], list[int]]:
-    """What is kept of ``pairs``, and the number left out, if any."""
-    kept = [pair for pair in pairs if all(side.strip() for side in pair)]
-    return kept, [len(pairs) - len(kept)] if len(kept) < len(pairs) else []
-
-
 # ------------------------------------------------------------------------------- what is read
 
 
@@ -108,7 +101,8 @@ def test_every_way_in_leads_to_the_same_pairs(
     """In order, and cleaned, which is said; the second time nothing is read; no network."""
     pairs = [*LINES[:50], *ODD]
     task = TextTask(**sides(tmp_path, name, pairs))
-    expected, counts = cleaned(pairs)
+    expected = [pair for pair in pairs if all(side.strip() for side in pair)]
+    counts = [len(pairs) - len(expected)]
     monkeypatch.setattr(socket.socket, "connect", None)
     for _ in range(2):
         train = (task.from_hub() if task.hub else task.from_files())["train"]
@@ -161,11 +155,9 @@ def test_a_special_token_in_text_is_text() -> None:
 
 
 def test_the_ids_are_those_of_the_vocabulary(cache: Path) -> None:
-    """Two bytes each; pairs with a side of 24 tokens or more are left out."""
-    data = SAMPLE.dataset(0)
-    examples = tokenize_split(data["train"], TOKENIZER, 24)
+    """Two bytes each."""
+    examples = tokenize_split(SAMPLE.dataset(0)["train"], TOKENIZER)
     assert examples.source.ids.dtype == examples.target.ids.dtype == np.uint16
-    assert 0 < len(examples.source) == len(examples.text) < 200
     for i, row in enumerate(examples.text):
         assert examples.source[i].tolist() == [*TOKENIZER.encode(row["source"]).ids, 2]
         assert examples.target[i].tolist() == [1, *TOKENIZER.encode(row["target"]).ids, 2]
@@ -295,7 +287,7 @@ def test_processes_that_want_the_same_text_read_it_once(tmp_path: Path, cache: P
 
 
 def test_mistakes_in_files_are_named(tmp_path: Path) -> None:
-    """Line counts, missing, empty, not UTF-8 with its line, damaged gzip."""
+    """Line counts, missing, empty, not UTF-8 with its line, damaged gzip, a pipe without an end."""
     good = b"a\nb\nc\nd\n"
     for files, message in (
         ({"s": good, "t": b"a\nb\n"}, "one ends before line 3"),
@@ -308,40 +300,36 @@ def test_mistakes_in_files_are_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=message):
             dataclasses.replace(write(tmp_path, **files), test_size=3).dataset(0)
-    for folder, message in (
-        (tmp_path, "task.source=.*nowhere does not exist or"),
-        (tmp_path / "none", "task.data_dir=.*task.hub=bentrevett/multi30k"),
+    os.mkfifo(tmp_path / "pipe")
+    for folder, source, message in (
+        (tmp_path, "nowhere", "task.source=.*nowhere does not exist or"),
+        (tmp_path, "pipe", "task.source=.*pipe .* is no ordinary file"),
+        (tmp_path / "none", "s", "task.data_dir=.*task.hub=bentrevett/multi30k"),
     ):
         with pytest.raises(UserError, match=message):
-            TextTask(data_dir=str(folder), source="nowhere", target="t").dataset(0)
+            TextTask(data_dir=str(folder), source=source, target="t").dataset(0)
     with pytest.raises(UserError, match="task.vocab_size=100 must be at least 260"):
         TextTask(vocab_size=100)
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("content", "said"),
     [
-        ("a.tsv", "a\tb\nc d\n", "no two texts in line 2"),
-        ("a.jsonl", '{"en": "a", "de": "b"}\n{"en": "a"}\n', "no two texts in line 2"),
-        ("a.jsonl", '{"en": "a", "de": 1}\n', "no two texts in line 1"),
-        ("a.jsonl", "[" * 9999, "no two texts in line 1"),
-        ("a.jsonl", "3\n", "no two texts in line 1"),
+        ('{"en": "a", "de": "b"}\n{"en": "a"}\n', "no two texts in line 2"),
+        ('{"en": "a", "de": 1}\n', "no two texts in line 1"),
+        ("[" * 9999, "no two texts in line 1"),
+        ("3\n", "no two texts in line 1"),
+        # Half a character: JSON may hold it, and no file and no tokenizer can.
+        ('{"en": "a", "de": "b"}\n{"en": "c \\ud800", "de": "d"}\n', "no two texts in line 2"),
+        ("a\tb\nc d\n", "no two texts in line 2"),
     ],
 )
-def test_a_file_that_does_not_hold_both_sides(
-    name: str, content: str, said: str, tmp_path: Path
-) -> None:
+def test_a_file_that_does_not_hold_both_sides(content: str, said: str, tmp_path: Path) -> None:
     """The line is named."""
-    (tmp_path / name).write_text(content, "utf-8")
-    with pytest.raises(UserError, match=re.escape(said)):
-        TextTask(source=str(tmp_path / name)).from_files()
-
-
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
-    """A fifo has no end until somebody writes; the sentence names the key."""
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UserError, match="task.source=.*pipe .* is no ordinary file"):
-        TextTask(source=str(tmp_path / "pipe"), target=str(tmp_path / "pipe")).from_files()
+    path = tmp_path / ("a.tsv" if "\t" in content else "a.jsonl")
+    path.write_text(content, "utf-8")
+    with pytest.raises(UserError, match=said):
+        TextTask(source=str(path)).from_files()
 
 
 def test_a_small_file_that_unpacks_to_one_long_line_is_not_unpacked(tmp_path: Path) -> None:
@@ -353,6 +341,16 @@ def test_a_small_file_that_unpacks_to_one_long_line_is_not_unpacked(tmp_path: Pa
         list(read_sentences(path, "task.source"))
     assert tracemalloc.get_traced_memory()[1] < 10**7
     tracemalloc.stop()
+
+
+def test_a_word_without_end_is_refused(tmp_path: Path) -> None:
+    """A vocabulary would take the square of its length."""
+    path = tmp_path / "text"
+    path.write_text(f"short\n{'x' * MAX_WORD}\n")
+    assert len(list(read_sentences(path, "task.source"))) == 2
+    path.write_text(f"short\n{'x' * (MAX_WORD + 1)} y\n")
+    with pytest.raises(UserError, match=r"10,000 in a word, in line 2"):
+        list(read_sentences(path, "task.source"))
 
 
 # ---------------------------------------------------------------------------------- whole runs
@@ -390,15 +388,13 @@ def test_long_sentences_are_left_out_everywhere_and_counted(
     lines = [f"a {n}" for n in range(30)]
     for name, more in (("train", []), ("test", ["b " * 20_000])):
         (tmp_path / name).write_text("\n".join([*lines, *more]) + "\n", "utf-8")
-    config = configure(
-        *TINY[:3], "task=text", f"task.data_dir={tmp_path}", "task.source=train",
+    run = trained(
+        tmp_path / "o", *TINY[:3], "task=text", f"task.data_dir={tmp_path}", "task.source=train",
         "task.target=train", "task.test_source=test", "task.test_target=test",
         "task.validation_size=2", "trainer.steps=2", "trainer.warmup=1", "trainer.device=cpu",
-        "trainer.attention_maps=false", "progress=false", f"output_dir={tmp_path}/o",
+        "trainer.attention_maps=false", "progress=false",
     )  # fmt: skip
-    result = train(config)
-    assert (
-        "1 test pairs of 128 tokens or more left out (task.max_tokens)" in capsys.readouterr().err
-    )
-    assert sum(row["examples"] for row in result["by_length"]) == 30
-    assert len(read_lines(Run.of(config).translations_file)) == 30
+    said = capsys.readouterr().err
+    assert "1 test pairs of 128 tokens or more left out (task.max_tokens)" in said
+    assert sum(row["examples"] for row in run.result()["by_length"]) == 30
+    assert len(read_lines(run.translations_file)) == 30

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import html
-import json
-import re
 from pathlib import Path
 
 import pytest
 import torch
+from conftest import said
 from PIL import Image
 
 from wawa_transformer.lab import plots
@@ -39,13 +37,6 @@ def test_without_a_chinese_font_the_note_says_what_to_install(
         pictures.draw_all(tmp_path, "zh")
 
 
-@pytest.fixture(scope="module")
-def explorer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("explorer") / "explore.html"
-    pictures.write_explorer(path)
-    return path
-
-
 READ = """
 <script>
 addEventListener("load", () => setTimeout(() => {
@@ -61,15 +52,14 @@ addEventListener("load", () => setTimeout(() => {
 """
 
 
-def test_the_page_computes_what_the_module_computes(
-    explorer: Path, browser, tmp_path: Path
-) -> None:
+def test_the_page_computes_what_the_module_computes(browser, tmp_path: Path) -> None:
     """What the page reads out of each spacing against the formula in float64."""
     p, k, d = 37, 12, 32
-    copy = tmp_path / "copy.html"
-    copy.write_text(explorer.read_text(encoding="utf-8") + READ, encoding="utf-8")
-    page = browser(f"{copy.as_uri()}#lang=en&d_model={d}&position={p}&distance={k}")
-    found = json.loads(html.unescape(re.findall(r'data-said="([^"]*)"', page)[0]))
+    path = tmp_path / "explore.html"
+    pictures.write_explorer(path)
+    path.write_text(path.read_text(encoding="utf-8") + READ, encoding="utf-8")
+    page = browser(f"{path.as_uri()}#lang=en&d_model={d}&position={p}&distance={k}")
+    found = said(page)
     assert list(found) == list(pictures.COLOURS)
     turned = Rotary(EncodingContext(d, 1), base=10000.0).turn(
         torch.ones(1, 1, k + 1, d), consecutive(k + 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import html
 import itertools
 import json
 import re
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import TINY, configure
+from conftest import TINY, configure, said, trained
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
@@ -32,7 +31,6 @@ from wawa_transformer.lesson.playground import (
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model
-from wawa_transformer.train.trainer import train
 
 # Settings of their own, so that a default in the page's code would not do.
 SETTINGS = {
@@ -49,10 +47,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     """One run of a second for each encoding, of two layers, on tasks in turn."""
     folder, found = tmp_path_factory.mktemp("results"), []
     for task, (pe, settings) in zip((*TASKS, "sort"), SETTINGS.items(), strict=True):
-        more = ["model.num_layers=2", f"task={task}", f"pe={pe}", f"output_dir={folder}"]
-        config = configure(*TINY, *more, *settings)
-        train(config)
-        found.append(Run.of(config))
+        more = ["model.num_layers=2", f"task={task}", f"pe={pe}", *settings]
+        found.append(trained(folder, *TINY, *more))
     return found
 
 
@@ -70,12 +66,6 @@ def asking(page: Path, script: str) -> Path:
     text = page.read_text(encoding="utf-8")
     copy.write_text(f"{text}<script>{note}</script>", encoding="utf-8")
     return copy
-
-
-def said(document: str) -> Any:
-    found = re.search(r'data-said="([^"]*)"', document)
-    assert found is not None
-    return json.loads(html.unescape(found[1]))
 
 
 LOGITS = """
@@ -196,17 +186,16 @@ def test_it_fetches_nothing(page: Path) -> None:
 def test_what_the_page_has_no_code_for_is_refused(
     settings: list[str], expected: str, tmp_path: Path
 ) -> None:
-    config = configure(*TINY, "trainer.steps=1", f"output_dir={tmp_path}", *settings)
-    train(config)
+    run = trained(tmp_path, *TINY, "trainer.steps=1", *settings)
     with pytest.raises(UserError, match=re.escape(expected)):
-        portable(Run.of(config))
+        portable(run)
 
 
 def test_a_folder_without_one_run_of_each_is_refused(runs: list[Run], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no finished run"):
         runs_in(tmp_path)
     for seed in (0, 1):
-        train(configure(*TINY, "trainer.steps=1", f"output_dir={tmp_path}", f"seed={seed}"))
+        trained(tmp_path, *TINY, "trainer.steps=1", f"seed={seed}")
     with pytest.raises(UserError, match="several runs of sinusoidal on letters"):
         runs_in(tmp_path / "default")
     assert {run.directory for run in runs_in(runs[0].directory.parents[2])} == {

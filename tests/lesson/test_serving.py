@@ -11,15 +11,13 @@ from collections.abc import Callable, Iterator
 import pytest
 import serve
 import torch
-from conftest import TINY, configure
+from conftest import TINY, trained
 from werkzeug.serving import make_server
 from werkzeug.test import Client
 
 from wawa_transformer.decode.strategies import Greedy
 from wawa_transformer.lesson.serve import MAX_WAITING, RequestHandler, Served, application
-from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model
-from wawa_transformer.train.trainer import train
 
 LOCAL = ["127.0.0.1", "localhost"]
 
@@ -29,9 +27,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> list[Served]:
     """Two runs side by side; the second has a table of seven positions."""
     out = []
     for settings in ([], ["pe=learned", "pe.max_len=7"]):
-        config = configure(*TINY, *settings, f"output_dir={tmp_path_factory.mktemp('runs')}")
-        train(config)
-        out.append(Served(Run.of(config), *load_model(Run.of(config))[:2]))
+        run = trained(tmp_path_factory.mktemp("runs"), *TINY, *settings)
+        out.append(Served(run, *load_model(run)[:2]))
     return out
 
 
@@ -75,17 +72,13 @@ def test_what_is_no_sentence_is_refused(client: Client, ask: dict, said: str) ->
     assert "default-src 'none'" in reply.headers["Content-Security-Policy"]
 
 
-def test_a_large_request_is_not_read(client: Client) -> None:
-    reply = client.post("/translate", json={"text": "1" * 20_000})
-    assert reply.status_code == 413
-
-
 def test_there_is_nothing_else(client: Client) -> None:
-    """No file is served, whatever is asked for."""
+    """No file is served, whatever is asked for, and a large request is not read."""
     assert client.get("/").status_code == 200
     for path in ("/serving.py", "/../pyproject.toml", "/%2e%2e/pyproject.toml", "/translate"):
         assert client.get(path).status_code == 404
     assert client.put("/").status_code == 404
+    assert client.post("/translate", json={"text": "1" * 20_000}).status_code == 413
 
 
 @pytest.fixture
