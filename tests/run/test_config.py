@@ -59,7 +59,6 @@ WORDS = word_tokenizer([*"0123456789", "+"])
 )
 def test_the_advice_of_an_error_about_a_key_leads_to_success(script: str, mistake: str) -> None:
     """What was typed is replaced by what is meant, or a choice is added, until it is accepted."""
-
     value = mistake.partition("=")[2]
     given, advised = [mistake], 0
     run = ["run=there"][: script != "config"]
