@@ -22,13 +22,7 @@ from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run import cli
-from wawa_transformer.run.cli import (
-    SCHEMAS,
-    check_use,
-    class_keys,
-    known_keys,
-    validate,
-)
+from wawa_transformer.run.cli import SCHEMAS, check_use, class_keys, known_keys, validate
 from wawa_transformer.run.config import build_model
 from wawa_transformer.run.device import total_memory
 from wawa_transformer.run.run_dir import Run
