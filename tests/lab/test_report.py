@@ -683,17 +683,17 @@ def test_what_each_answered_is_computed_from_the_weights(
         train(config := configure(*TINY, *more))
         runs.append(Run.of(config))
     found = examples(runs)
-    assert found is not None and (found.task, found.seed) == ("reverse", 1)
-    assert [example.length for example in found.each] == [2, 4]  # 7 is past the longest test
+    assert found is not None and (found["task"], found["seed"]) == ("reverse", 1)
+    assert [example["length"] for example in found["each"]] == [2, 4]  # 7 is past the longest test
     for run in runs[1:]:
         model, tokenizer, config = load_model(run)
-        for example in found.each:
-            ids = torch.tensor([[*tokenizer.encode(example.source).ids, EOS]])
+        for example in found["each"]:
+            ids = torch.tensor([[*tokenizer.encode(example["source"]).ids, EOS]])
             answer = greedy(model, ids, 20)[0].tolist()
-            assert example.answers[run.pe] == tokenizer.decode(answer)
-            assert example.target.split() == example.source.split()[::-1]
+            assert example["answers"][run.pe] == tokenizer.decode(answer)
+            assert example["target"].split() == example["source"].split()[::-1]
     page = write_report(tmp_path / "report", runs, "Two", "compare").read_text(encoding="utf-8")
-    for answer in (answer for example in found.each for answer in example.answers.values()):
+    for answer in (answer for example in found["each"] for answer in example["answers"].values()):
         assert f"<dd>{answer or '(nothing)'} " in page
     runs[2].checkpoint("last").unlink()
     runs[2].checkpoint("last").write_bytes(b"damaged")

@@ -14,7 +14,7 @@ import pytest
 from conftest import SCRIPTS, TINY, configure, run_script, warm_python
 from omegaconf import DictConfig
 
-from wawa_transformer.lab.study import screen
+from wawa_transformer.lab.study import View
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.trainer import train
 
@@ -90,9 +90,9 @@ def test_a_mistake_of_ours_keeps_its_traceback(
 def test_a_notebook_gets_no_moving_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jupyter forces colours on a pipe, in which every state of a bar would stay."""
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert not screen().is_terminal
+    assert View([], 1).line.disable
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert screen().is_terminal
+    assert not View([], 1).line.disable
 
 
 # ----------------------------------------------------------------------- the installed package

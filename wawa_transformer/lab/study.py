@@ -9,14 +9,13 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import hydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
-from rich.console import Console
-from rich.live import Live
+from tqdm import tqdm
 
 from wawa_transformer.common.files import CONFIG_DIR, make_directory
 from wawa_transformer.common.schema import UserError, check
@@ -33,15 +32,14 @@ Jobs = dict[Run, DictConfig]  # each run with its configuration
 
 def grid(config: DictConfig) -> dict[str, list[Any]]:
     """The study's axes, outermost first: seed, task, encoding."""
-    axes = {"seed": config.study.seeds, "task": config.study.task, "pe": config.study.pe}
-    for key, values in axes.items():
-        if not values:
-            raise UserError(
-                f"study.{'seeds' if key == 'seed' else key} is empty; name at least one."
-            )
-        if len(set(values)) < len(values):
-            raise UserError(f"study.{'seeds' if key == 'seed' else key} names a value twice.")
-    return {key: list(values) for key, values in axes.items()}
+    axes = {}
+    for key, name in (("seed", "seeds"), ("task", "task"), ("pe", "pe")):
+        axes[key] = list(config.study[name])
+        if not axes[key]:
+            raise UserError(f"study.{name} is empty; name at least one.")
+        if len(set(axes[key])) < len(axes[key]):
+            raise UserError(f"study.{name} names a value twice.")
+    return axes
 
 
 def in_lists(overrides: list[str]) -> list[str]:
@@ -179,10 +177,11 @@ def fill(
         run.error_file.unlink(missing_ok=True)
     log = directory / "train.log"
     log.write_bytes(b"")
-    with View(runs, config.trainer.steps) as view:
+    view = View(runs, config.trainer.steps)
+    with view.line:
         if launcher == "basic":  # Hydra's default: train on this machine
             waiting = [jobs[run] for run in missing]
-            train_all(waiting, config.workers, log, view.tell, view.update)
+            train_all(waiting, config.workers, log, view.update)
         else:
             train_elsewhere(config, [*overrides, f"hydra/launcher={launcher}"], log, view)
 
@@ -244,14 +243,6 @@ def train_elsewhere(config: DictConfig, overrides: list[str], log: Path, view: V
         process.wait()
 
 
-def screen() -> Console:
-    """Create a console that redraws a line only on a real terminal.
-
-    A notebook sets FORCE_COLOR, with which rich would take any output for a terminal.
-    """
-    return Console(force_terminal=sys.stdout.isatty())
-
-
 class View:
     """A display of all runs' progress, read from their directories."""
 
@@ -261,19 +252,8 @@ class View:
         self.progress = {run: run.progress(steps) for run in runs}
         self.started, self.at_start = time.monotonic(), sum(self.progress.values())
         self.told = 0
-        self.console = screen()
-        self.live = Live(console=self.console, auto_refresh=False, transient=True)
-
-    def __enter__(self) -> Self:
-        self.live.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.live.stop()
-
-    def tell(self, words: str) -> None:
-        """Print a warning."""
-        self.console.print(f"warning: {words}", markup=False, highlight=False, soft_wrap=True)
+        # None: only a terminal has a line that changes.
+        self.line = tqdm(bar_format="{desc}", leave=False, disable=None, file=sys.stdout)
 
     def update(self) -> None:
         """Read the runs' progress again and show a summary."""
@@ -287,8 +267,7 @@ class View:
             left = elapsed / (done - self.at_start) * (len(self.runs) - done)
             clock += f", about {left:.0f} s left"
         summary = f"{finished} of {len(self.runs)} runs finished, {clock}"
-        if self.console.is_terminal:
-            self.live.update(summary, refresh=True)
-        elif finished >= self.told + max(1, len(self.runs) // 9):
+        self.line.set_description_str(summary)
+        if self.line.disable and finished >= self.told + max(1, len(self.runs) // 9):
             self.told = finished
             print(summary, flush=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
+from tqdm import tqdm
 
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.trainer import train_and_record_failure
@@ -96,17 +97,11 @@ def follow_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def train_all(
-    jobs: list[DictConfig],
-    workers: int,
-    log: Path,
-    tell: Callable[[str], None],
-    tick: Callable,
-) -> None:
+def train_all(jobs: list[DictConfig], workers: int, log: Path, tick: Callable) -> None:
     """Train the runs of ``jobs``, ``workers`` at a time.
 
     ``tick()`` is called about once a second or more often.
-    If a process dies, the others go on, ``tell`` gets a warning, and the run is tried once more.
+    If a process dies, the others go on, a warning is printed, and the run is tried once more.
     However this function ends, no worker survives. A worker that is training gets ``GRACE`` seconds
     to write a checkpoint.
     """
@@ -128,8 +123,8 @@ def train_all(
                     run = Run.of(worker.job)
                     tries[run] += 1
                     again = tries[run] < TRIES
-                    words = f"{run}: its process was {worker.death()}"
-                    tell(f"{words}; it is tried once more" if again else words)
+                    words = f"warning: {run}: its process was {worker.death()}"
+                    tqdm.write(f"{words}; it is tried once more" if again else words)
                     if again:
                         waiting.append(worker.job)
                     elif run.status != "finished":
