@@ -33,36 +33,22 @@ def check_study(config: DictConfig) -> None:
 @script(rules=check_study)
 def main(config: DictConfig) -> None:
     # Imported here, so that --help and command-line mistakes do not wait for torch.
-    from wawa_transformer.lab.study import (
-        check_launcher,
-        fill,
-        folder_of,
-        in_lists,
-        list_jobs,
-        rule_of,
-        tell_unfinished,
-    )
-    from wawa_transformer.lab.tuning import (
-        best_points,
-        grid_points,
-        list_trials,
-        tuned,
-        validation_rows,
-    )
+    from wawa_transformer.lab import study as studies
+    from wawa_transformer.lab import tuning
 
     given = list(HydraConfig.get().overrides.task)
-    overrides = in_lists(given)
+    overrides = studies.in_lists(given)
     if overrides != given:
         config = hydra.compose("config", overrides)
     launcher = HydraConfig.get().runtime.choices["hydra/launcher"]
-    check_launcher(config, launcher)
     study = config.study
     asked = f"{', '.join(study.pe)} on {', '.join(study.task)}"
     # The next lines take a second, so the message comes first.
     print(printable(f"study {study.name}: {asked}"), flush=True)
-    jobs = list_jobs(config, overrides)
-    rule, unjudged = rule_of(config, overrides, jobs)
-    trials = list_trials(config, jobs, grid_points(config, overrides))
+    jobs = studies.list_jobs(config, overrides)
+    rule, unjudged = studies.rule_of(config, overrides, jobs)
+    points = tuning.grid_points(config, overrides, launcher)
+    trials = tuning.list_trials(config, jobs, points)
     count = len(jobs) + sum(map(len, trials.values()))
     minutes = study.minutes and study.minutes / count
     if unjudged:
@@ -72,21 +58,20 @@ def main(config: DictConfig) -> None:
     os.environ["OMP_NUM_THREADS"] = str(config.trainer.threads)
     # The report takes a second to import, so the import runs while the workers start. The thread is
     # a daemon, because an import that Ctrl-C interrupts may leave another one waiting for ever.
-    threading.Thread(
-        target=import_module, args=["wawa_transformer.lab.report"], daemon=True
-    ).start()
+    report = "wawa_transformer.lab.report"
+    threading.Thread(target=import_module, args=[report], daemon=True).start()
     with GracefulStop(), contextlib.ExitStack() as stack:
         tried = []
         for trial in trials.values():
-            stack.enter_context(lock_directory(folder_of(trial)))
-            fill(trial, config, overrides, launcher, minutes)
-            tell_unfinished(trial)
+            stack.enter_context(lock_directory(studies.folder_of(trial)))
+            studies.fill(trial, config, overrides, launcher, minutes)
+            studies.tell_unfinished(trial)
         if trials:
-            tried = validation_rows(trials)
-            jobs = tuned(jobs, best_points(tried))
-        directory = folder_of(jobs)
+            tried = tuning.validation_rows(trials)
+            jobs = tuning.tuned(jobs, tuning.best_points(tried))
+        directory = studies.folder_of(jobs)
         stack.enter_context(lock_directory(directory))
-        fill(jobs, config, overrides, launcher, minutes)
+        studies.fill(jobs, config, overrides, launcher, minutes)
 
         print("writing the report", flush=True)
         from wawa_transformer.lab.report import write_means, write_report
@@ -97,7 +82,7 @@ def main(config: DictConfig) -> None:
             directory, runs, study.name, command, study.question, study.pairs, rule, unjudged, tried
         )
         write_means(directory)
-    unfinished = tell_unfinished(runs)
+    unfinished = studies.tell_unfinished(runs)
     print(f"report: {page}")
     if unfinished:
         raise UserError(

@@ -116,9 +116,16 @@ def task_summary(
         compared = {name: str(MEASURES[name].words) for name in names}
     differences = []
     for measure, what in compared.items():
-        for pair in pairs:
-            row = _difference(measured, measure, pair, labels)
-            differences.append({"what": what, "a": pair[0], "b": pair[1]} | row)
+        for a, b in pairs:
+            difference, known = measured.difference(measure, (a, b)), MEASURES[measure]
+            words = verdict(difference, labels[a], labels[b], known.higher_is_better)
+            if not measured.read(measure, a, b):
+                words = say(
+                    "Not interpreted: at least one encoding has not learned the trained lengths.",
+                    "不作解读：两种编码没有都学会训练过的长度。",
+                )
+            row = {"what": what, "a": a, "b": b, "difference": difference, "verdict": words}
+            differences.append(row | {"shown": f"{difference:+{known.form}}"})
 
     differs_unseen, judged = False, None
     if declared:
@@ -165,22 +172,6 @@ def task_summary(
         "answer": answer,
         "translation": translation,
     }
-
-
-def _difference(
-    measured: Measured, measure: str, pair: tuple[str, str], labels: Mapping[str, str]
-) -> dict[str, Any]:
-    """Compare one pair in one measure, first minus second encoding."""
-    a, b = pair
-    difference, known = measured.difference(measure, pair), MEASURES[measure]
-    words = verdict(difference, labels[a], labels[b], known.higher_is_better)
-    if not measured.read(measure, a, b):
-        words = say(
-            "Not interpreted: at least one encoding has not learned the trained lengths.",
-            "不作解读：两种编码没有都学会训练过的长度。",
-        )
-    shown = f"{difference:+{known.form}}"
-    return {"difference": difference, "verdict": words, "shown": shown}
 
 
 def _glance(measured: Measured, measure: str, encodings: Sequence[str]) -> dict[str, Any]:
@@ -290,13 +281,9 @@ def _bleu_tests(
         tested = [b for b in others if hypotheses[b] != hypotheses[a]]
         p_values: dict[str, float] = {}
         if tested:
-            fields = dict(
-                part.split(":", 1) for part in finished[a]["translation"]["signature"].split("|")
-            )
-            metric = BLEU(tokenize=fields["tok"], lowercase=fields["case"] == "lc", force=True)
             systems = {pe: hypotheses[pe] for pe in (a, *tested)}
             references = read_lines(finished[a]["run"].references_file)
-            p_values = paired_test(systems, references, metric)
+            p_values = paired_test(systems, references, BLEU(force=True))
         for b in others:
             bleu = [finished[pe]["translation"]["bleu"] for pe in (a, b)]
             difference = bleu[0] - bleu[1]

@@ -244,21 +244,18 @@ class AtLeast(OfEncodings, kind="at_least"):
 
     def holds(self, subject: Any, task: Measured, measures: Measures, of: int) -> Held:
         if self.seeds is not None:
-            return self.in_seeds(subject, task, measures, self.seeds)
+            found = [task.values.get(name, {}).get(subject, {}) for name in measures]
+            good = [seed for seed in found[0] if all(each[seed] >= self.value for each in found)]
+            shown = say(
+                f"{len(good)} of {len(found[0])} seeds",
+                f"{len(found[0])} 个种子中有 {len(good)} 个",
+            )
+            return (len(good) >= self.seeds if found[0] else None), shown
         means = {name: task.mean(name, subject) for name in measures}
         shown = listed(f"{MEASURES[m].words} {v:{MEASURES[m].form}}" for m, v in means.items())
         if any(not math.isfinite(v.mean) or not task.read(m, subject) for m, v in means.items()):
             return None, shown
         return all(mean.mean >= self.value for mean in means.values()), shown
-
-    def in_seeds(self, subject: Any, task: Measured, measures: Measures, least: int) -> Held:
-        """Check that ``least`` seeds or more reach the value."""
-        found = [task.values.get(name, {}).get(subject, {}) for name in measures]
-        good = [seed for seed in found[0] if all(each[seed] >= self.value for each in found)]
-        shown = say(
-            f"{len(good)} of {len(found[0])} seeds", f"{len(found[0])} 个种子中有 {len(good)} 个"
-        )
-        return (len(good) >= least if found[0] else None), shown
 
 
 @dataclass

@@ -15,12 +15,12 @@ PAST = 3  # one example is this many symbols longer than the longest trained len
 
 
 def examples(runs: Sequence[Run]) -> dict[str, Any] | None:
-    """Let the models of one task answer a few test sources.
+    """Let the models of one generated task answer a few test sources.
 
     The models are those of the first seed for which every encoding has weights. The sources are the
     test's first of three lengths: half the longest trained length, the longest, and ``PAST`` more.
     Each example has a ``source``, a ``target``, a ``length`` and the ``answers`` by encoding. None
-    if there is no such seed, if the weights cannot be read (with a warning), or for a text.
+    if there is no such seed, or if the weights cannot be read (with a warning).
     """
     encodings = {run.pe for run in runs}
     kept = [run for run in runs if run.checkpoint("last").exists()]
@@ -35,8 +35,7 @@ def examples(runs: Sequence[Run]) -> dict[str, Any] | None:
     except UserError as error:
         print(f"warning: no examples of {chosen[0].task} in the report: {error}", file=sys.stderr)
         return None
-    if task.trained_lengths is None:
-        return None
+    assert task.trained_lengths
     longest = task.trained_lengths[1]
     test = task.test(whole[0])["test"]
     first = {length: row for row, length in reversed(list(enumerate(test["length"])))}

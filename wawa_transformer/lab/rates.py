@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wawa_transformer.lab.intervals import Estimate, estimate, paired_difference
+from wawa_transformer.lab.intervals import estimate, paired_difference
 from wawa_transformer.lab.language import encoding_name, say
 from wawa_transformer.lab.tuning import Point, best_points
 
@@ -25,6 +25,8 @@ def rates_summary(
     tasks = []
     for task in dict.fromkeys(row["task"] for row in rows):
         tried = [row for row in rows if row["task"] == task]
+        rates = {row["lr"] for row in tried}
+        edges = {min(rates), max(rates)} if len(rates) > 1 else set()
         encodings = list(dict.fromkeys(row["pe"] for row in tried))
         points: dict[Point, list[Mapping[str, Any]]] = {}
         for row in tried:
@@ -36,11 +38,17 @@ def rates_summary(
                 "name": task,
                 "encodings": encodings,
                 "points": [
-                    {"point": point, "nll": {pe: _mean(those, pe) for pe in encodings}}
+                    {
+                        "point": point,
+                        "nll": {
+                            pe: estimate(_by_seed(those, pe, "nll").values()) for pe in encodings
+                        },
+                    }
                     for point, those in points.items()
                 ],
                 "chosen": chosen,
-                "at_edge": [pe for pe, point in chosen.items() if _at_edge(point, points)],
+                # The grid's lowest or highest rate.
+                "at_edge": [pe for pe, point in chosen.items() if point.lr in edges],
                 "orders": [
                     in_words(a, b, [order(a, b, those, metric, sign) for those in points.values()])
                     for a, b in pairs
@@ -51,14 +59,8 @@ def rates_summary(
     return tasks
 
 
-def _mean(rows: Rows, pe: str) -> Estimate:
-    return estimate(row["nll"] for row in rows if row["pe"] == pe)
-
-
-def _at_edge(chosen: Point, points: Mapping[Point, Any]) -> bool:
-    """True if the chosen rate is the grid's lowest or highest."""
-    rates = {point.lr for point in points}
-    return len(rates) > 1 and chosen.lr in (min(rates), max(rates))
+def _by_seed(rows: Rows, pe: str, metric: str) -> dict[int, float]:
+    return {row["seed"]: row[metric] for row in rows if row["pe"] == pe}
 
 
 def order(a: str, b: str, rows: Rows, metric: str, sign: int) -> int:
@@ -68,10 +70,7 @@ def order(a: str, b: str, rows: Rows, metric: str, sign: int) -> int:
     ``sign`` is 1 if higher values of the metric are better, else −1. One encoding is better if the
     paired 95% interval over the tuning's seeds excludes zero.
     """
-    a_values, b_values = (
-        {row["seed"]: row[metric] for row in rows if row["pe"] == pe} for pe in (a, b)
-    )
-    difference = paired_difference(a_values, b_values)
+    difference = paired_difference(_by_seed(rows, a, metric), _by_seed(rows, b, metric))
     return sign * int(math.copysign(1, difference.mean)) if difference.excludes_zero else 0
 
 

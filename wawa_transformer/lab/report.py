@@ -85,7 +85,6 @@ def write_report(
     (directory / "figures").mkdir(parents=True, exist_ok=True)
     # Read once: a run that finishes meanwhile must not be listed as counted.
     kept = {run: run.result() for run in runs}
-    statuses = ["finished" if kept[run] else run.status for run in runs]
     finished = [run for run in runs if kept[run]]
     results: list[Result] = [
         {**result, "task": run.task, "pe": run.pe, "seed": run.seed, "run": run}
@@ -108,14 +107,9 @@ def write_report(
     }
     translated = {task: translations(those, pairs, rule) for task, those in by_task.items()}
     texts = {result["task"] for result in results if result["train_max_length"] is None}
-    asked = [
-        examples([run for run in finished if run.task == task])
-        for task in by_task
-        if task not in texts
-    ]
-    answered = [found for found in asked if found]
+    of_tasks = {task: [run for run in finished if run.task == task] for task in by_task}
+    asked = [examples(those) for task, those in of_tasks.items() if task not in texts]
     training = learning(curves, texts)
-    improving = {(*key, seed) for key, found in training.items() for seed in found["improving"]}
     styles = encoding_styles(run.pe for run in runs)
     counts = sorted({*Counter((run.task, run.pe) for run in finished).values()} or {0})
     environment = _environment(results)
@@ -125,15 +119,15 @@ def write_report(
         "rule": rule,
         "outcome_words": OUTCOMES,
         "unjudged": unjudged,
-        "answered": answered,
+        "answered": [found for found in asked if found],
         "styles": styles,
         "learning": training,
         "texts": texts,
         "still": STILL,
         "runs": [
-            _run_entry(run, status, directory)
-            | {"improving": (run.task, run.pe, run.seed) in improving}
-            for run, status in zip(runs, statuses, strict=True)
+            _run_entry(run, bool(kept[run]), directory)
+            | {"improving": bool(kept[run]) and run.seed in training[run.task, run.pe]["improving"]}
+            for run in runs
         ],
         "seeds": counts[0] if len(counts) == 1 else f"{counts[0]}–{counts[-1]}",
         "metrics": [metric for metric in SHOWN if metric.name != "exact_match"],
@@ -186,34 +180,31 @@ def write_report(
 def draw(results: Sequence[Result], curves: pd.DataFrame, folder: Path) -> dict[str, str]:
     """Draw and save every picture; return the SVGs by name."""
     styles = encoding_styles(result["pe"] for result in results)
-    texts = {result["task"] for result in results if result["train_max_length"] is None}
+    generated = [result for result in results if result["train_max_length"] is not None]
+    texts = {result["task"] for result in results} - {result["task"] for result in generated}
     pictures = {}
-    by_length = length_table(results)
     if results:
         for name, frame, x, y in (
-            ("exact_match_by_length", by_length, "length", "exact_match"),
+            ("exact_match_by_length", length_table(results), "length", "exact_match"),
             ("learning_exact_match", curves, "step", "exact_match"),
             ("learning_nll", curves, "step", "nll"),
         ):
             figure = panels(frame, x, y, styles, texts)
             pictures[name] = save(figure, folder, name)
 
-    generated = [result for result in results if result["train_max_length"] is not None]
-    overall = overall_table(generated)
     at_trained = say("exact match at trained lengths", "训练过的长度上的完全匹配率")
     if rests_on_new(generated):
         at_trained += say(", new sources", "，新的源")
     if generated and len(styles) > 4:  # more than four lines hide which is best
-        how_well = (at_trained, say("ceiling without positions", "没有位置时的上限"))
         how_far = (
-            say(
-                "reach: longest length with exact match ≥ ½", "到达长度：完全匹配率 ≥ ½ 的最长长度"
-            ),
-            say("longest trained length", "训练过的最长长度"),
+            "reach: longest length with exact match ≥ ½",
+            "到达长度：完全匹配率 ≥ ½ 的最长长度",
         )
-        for name, values, (label, limit) in (
-            ("ranking", overall, how_well),
-            ("reach", reach_table(generated), how_far),
+        ceiling = say("ceiling without positions", "没有位置时的上限")
+        longest = say("longest trained length", "训练过的最长长度")
+        for name, values, label, limit in (
+            ("ranking", overall_table(generated), at_trained, ceiling),
+            ("reach", reach_table(generated), say(*how_far), longest),
         ):
             if len(values):
                 figure = ranking(values, styles, label, limit)
@@ -221,14 +212,12 @@ def draw(results: Sequence[Result], curves: pd.DataFrame, folder: Path) -> dict[
     return pictures
 
 
-def _run_entry(run: Run, status: str, directory: Path) -> dict[str, Any]:
+def _run_entry(run: Run, finished: bool, directory: Path) -> dict[str, Any]:
     """Describe one run, with a relative link to its folder."""
+    status = "finished" if finished else run.status
     path = Path(os.path.relpath(run.directory, directory)).as_posix()
-    log = run.error_file.name if status == "failed" else ""
-    error = run.failure() if status == "failed" else ""
-    words = STATUSES[status]
-    entry = {"run": run, "status": status, "words": words, "path": path, "href": quote(path)}
-    return entry | {"log": log, "error": error}
+    entry = {"run": run, "status": status, "words": STATUSES[status], "path": path}
+    return entry | {"href": quote(path), "log": run.error_file.name, "error": run.failure()}
 
 
 def _environment(results: Sequence[Result]) -> dict[str, str]:

@@ -33,6 +33,7 @@ from wawa_transformer.lab.language import Words, encoding_name, in_both, joined,
 
 FEW = 4  # lists of more names are shortened
 AXES = ("task", "pair", "encoding")
+Answer = tuple[Condition, bool, str]  # a condition, if it is met, and the numbers found
 OUTCOMES = {
     "supported": Words("supported", "成立"),
     "refuted": Words("refuted", "被否定"),
@@ -63,15 +64,6 @@ class Case:
     def subjects(self, condition: Condition) -> list[Any]:
         """The pairs or encodings for which a condition is checked."""
         return condition.given() or (self.pairs if condition.axis == "pair" else self.encodings)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The result of a condition, with the numbers found."""
-
-    met: bool
-    asked: str
-    found: str
 
 
 @dataclass(frozen=True)
@@ -276,7 +268,10 @@ class Rule:
         ]
 
     def ask(self, condition: Condition, case: Case, tasks: Mapping[str, Measured]) -> Answer:
-        """Check one condition against the scores of the tasks."""
+        """Check one condition against the scores of the tasks.
+
+        Returns the condition, True if the scores meet it, and the numbers found.
+        """
         held: list[tuple[str, Held]] = []
         on, subjects = condition.tasks or case.tasks, case.subjects(condition)
         for task, subject in itertools.product(on, subjects):
@@ -293,11 +288,8 @@ class Rule:
         holds = few([name for name, (h, _) in held if h], f"{yes}")
         counted = say(f"{yes} of {len(held)}", f"{len(held)} 个中 {yes} 个")
         counted += f"{colon}{holds}" if yes and holds != f"{yes}" else ""
-        return Answer(
-            least <= yes and yes + unknown <= most,
-            str(condition),
-            joined(found) if len(found) <= FEW else counted,
-        )
+        met = least <= yes and yes + unknown <= most
+        return condition, met, joined(found) if len(found) <= FEW else counted
 
     def decide(self, tasks: Mapping[str, Measured]) -> list[Outcome]:
         """Decide every case. A refuting condition overrides all supporting ones."""
@@ -307,8 +299,8 @@ class Rule:
                 [self.ask(condition, case, tasks) for condition in conditions]
                 for conditions in (self.supported, self.refuted)
             )
-            unmet = [answer for answer in supports if not answer.met]
-            if against := [answer for answer in refutes if answer.met]:
+            unmet = [answer for answer in supports if not answer[1]]
+            if against := [answer for answer in refutes if answer[1]]:
                 outcomes.append(Outcome(case, "refuted", reasons(against, of=refutes)))
             elif unmet:
                 outcomes.append(Outcome(case, "unclear", reasons(unmet, of=supports)))
@@ -328,13 +320,13 @@ class Rule:
 def reasons(answers: Sequence[Answer], of: Sequence[Answer]) -> list[str]:
     """List what was found, and for which of several conditions."""
     if len(of) == 1:
-        return [answer.found for answer in answers]
+        return [found for _, _, found in answers]
     return [
         say(
-            f"{'' if answer.met else 'not '}met: {answer.asked} ({answer.found})",
-            f"{'' if answer.met else '未'}满足：{answer.asked}（{answer.found}）",
+            f"{'' if met else 'not '}met: {asked} ({found})",
+            f"{'' if met else '未'}满足：{asked}（{found}）",
         )
-        for answer in answers
+        for asked, met, found in answers
     ]
 
 

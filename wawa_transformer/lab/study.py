@@ -52,10 +52,9 @@ def in_lists(overrides: list[str]) -> list[str]:
         UserError: the command line has both keys.
     """
     given = dict(override.split("=", 1) for override in overrides if "=" in override)
-    out = [
-        override for override in overrides if override.split("=")[0] not in ("task", "pe", "seed")
-    ]
-    for key, plural in (("task", "study.task"), ("pe", "study.pe"), ("seed", "study.seeds")):
+    plurals = {"task": "study.task", "pe": "study.pe", "seed": "study.seeds"}
+    out = [override for override in overrides if override.split("=")[0] not in plurals]
+    for key, plural in plurals.items():
         if key in given:
             if plural in given:
                 raise UserError(
@@ -132,21 +131,6 @@ def with_seeds(seeds: Sequence[int], composed: Collection[DictConfig]) -> Jobs:
     return jobs
 
 
-def check_launcher(config: DictConfig, launcher: str) -> None:
-    """Refuse ``study.tune`` with a cluster's launcher.
-
-    Such a launcher trains all runs with one learning rate.
-
-    Raises:
-        UserError: the study has both.
-    """
-    if launcher != "basic" and any(config.study.tune.values()):
-        raise UserError(
-            f"hydra/launcher={launcher} trains a grid with one learning rate for all, and "
-            f"study.tune gives each encoding its own; leave one of them out."
-        )
-
-
 def folder_of(jobs: Jobs) -> Path:
     """Get the folder of a study's runs, and create a missing one."""
     directory = next(iter(jobs)).directory.parents[2]
@@ -155,11 +139,7 @@ def folder_of(jobs: Jobs) -> Path:
 
 
 def fill(
-    jobs: Jobs,
-    config: DictConfig,
-    overrides: list[str],
-    launcher: str,
-    minutes: float | None,
+    jobs: Jobs, config: DictConfig, overrides: list[str], launcher: str, minutes: float | None
 ) -> None:
     """Train the unfinished runs of a study, about ``minutes`` per run."""
     directory, runs = folder_of(jobs), list(jobs)

@@ -38,16 +38,22 @@ class Point:
         return f"lr {self.lr:g}, warmup {self.warmup}"
 
 
-def grid_points(config: DictConfig, overrides: Sequence[str]) -> list[Point]:
+def grid_points(config: DictConfig, overrides: Sequence[str], launcher: str) -> list[Point]:
     """List the points of ``study.tune``; empty if the study has no tuning.
 
     Raises:
         UserError: the grid leaves nothing to choose, shares a seed with the study, or has a value
-            that the trainer does not take; or ``overrides``, the command line, set a tuned key.
+            that the trainer does not take; ``overrides``, the command line, set a tuned key; or the
+            launcher is a cluster's, which trains all runs with one learning rate.
     """
     tune, trainer = config.study.tune, config.trainer
     if not (tune.lr or tune.warmup or tune.seeds):
         return []
+    if launcher != "basic":
+        raise UserError(
+            f"hydra/launcher={launcher} trains a grid with one learning rate for all, and "
+            f"study.tune gives each encoding its own; leave one of them out."
+        )
     if len(set(tune.seeds)) < len(tune.seeds):
         raise UserError("study.tune.seeds names a value twice.")
     for key in TUNED:
@@ -60,12 +66,8 @@ def grid_points(config: DictConfig, overrides: Sequence[str]) -> list[Point]:
                     f"{override} is what study.tune.{key} chooses; leave one of them out: "
                     f"study.tune.{key}=[]."
                 )
-    points = [
-        Point(lr, warmup)
-        for lr, warmup in itertools.product(
-            tune.lr or [trainer.lr], tune.warmup or [trainer.warmup]
-        )
-    ]
+    lrs, warmups = tune.lr or [trainer.lr], tune.warmup or [trainer.warmup]
+    points = [Point(lr, warmup) for lr, warmup in itertools.product(lrs, warmups)]
     if len(points) < 2:
         raise UserError(
             f"study.tune has one point ({points[0]}), which leaves nothing to choose; give "

@@ -52,12 +52,7 @@ class Worker:
         self.process = context.Process(target=work, args=(theirs, str(log)))
         self.process.start()
         theirs.close()
-        self.job: DictConfig | None = None
-
-    def give(self, job: DictConfig) -> None:
-        """Send the worker a run to train."""
-        self.job = job
-        self.channel.send(job)
+        self.job: DictConfig | None = None  # what the worker trains
 
     def done(self) -> bool:
         """True if the worker has ended its job and is alive."""
@@ -112,7 +107,8 @@ def train_all(jobs: list[DictConfig], workers: int, log: Path, tick: Callable) -
         while waiting or any(worker.job for worker in crew):
             for worker in crew:
                 if not worker.job and waiting:
-                    worker.give(waiting.pop(0))
+                    worker.job = waiting.pop(0)
+                    worker.channel.send(worker.job)
             wait([worker.channel for worker in crew if worker.job], timeout=1.0)
             for place, worker in enumerate(crew):
                 if not worker.job:
