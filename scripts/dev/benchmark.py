@@ -68,10 +68,7 @@ def measurements(part: str, device: torch.device) -> dict[str, Callable[[], dict
     module = import_module(f"speed.{part}")
     if not hasattr(module, "measurements"):
         return {part: partial(module.measure, device)}
-    every = module.measurements(device)
-    if part == "model" and device.type == "cuda":
-        every |= import_module("speed.card").measurements(device)  # these need a GPU
-    return every
+    return module.measurements(device)
 
 
 def measure(

@@ -6,7 +6,6 @@ docs/which_encoding.md comes from its template. The Chinese pages come from the 
 zh-CN in their names. A test fails when a page is stale.
 """
 
-import argparse
 import json
 from typing import Any
 
@@ -62,10 +61,7 @@ def middle(study: str, task: str, pe: str, **part: Any) -> str:
 
 
 def diff(study: str, task: str, a: str, b: str, of: int = 1, **part: Any) -> str:
-    """Format the paired difference a − b in exact match.
-
-    The interval is corrected for ``of`` comparisons.
-    """
+    """Format the paired difference a − b in exact match; see :func:`between`."""
     return between((study, task, a), (study, task, b), of, **part)
 
 
@@ -73,7 +69,10 @@ Cell = tuple[str, str, str]  # study, task, encoding
 
 
 def between(first: Cell, second: Cell, of: int = 1, **part: Any) -> str:
-    """Format the difference in exact match between two cells, paired by seed."""
+    """Format the difference in exact match between two cells, paired by seed.
+
+    The interval is corrected for ``of`` comparisons.
+    """
     one, other = (evidence.exact_match(*each, **part) for each in (first, second))
     return f"{evidence.difference(one, other, of):+z.3f}"
 
@@ -87,7 +86,7 @@ def interaction(studies: tuple[str, str], task: str, a: str, b: str) -> str:
     for study in studies:
         first, second = (evidence.exact_match(study, task, pe) for pe in (a, b))
         gaps.append({seed: first[seed] - second[seed] for seed in first})
-    return f"{evidence.difference(gaps[0], gaps[1]):z.3f}"
+    return f"{evidence.difference(*gaps):z.3f}"
 
 
 def ceiling(study: str, task: str, of: str | None = None) -> str:
@@ -146,13 +145,11 @@ def change(study: str, task: str, pe: str, to: str, of: int, in_reach: bool = Fa
     read = evidence.reaches if in_reach else evidence.exact_match
     before, after = (read(study, task, each) for each in (pe, to))
     means = [f"{evidence.mean(v).mean:.{1 if in_reach else 3}f}" for v in (before, after)]
-    difference = f"{evidence.difference(after, before, of):{'+z.1f' if in_reach else '+z.3f'}}"
-    for alike, every in (
-        (", all seeds equal", " in every seed"),
-        ("，各种子相同", "，每个种子都是"),
-    ):
-        difference = difference.replace(alike, every)
-    return f"{' → '.join(means)} ({difference})"
+    gap, form = evidence.difference(after, before, of), "+z.1f" if in_reach else "+z.3f"
+    shown = f"{gap:{form}}"
+    if gap.every_seed_equal:
+        shown = f"{gap.mean:{form}}" + say(" in every seed", "，每个种子都是")
+    return f"{' → '.join(means)} ({shown})"
 
 
 def judged(study: str, task: str, kinds: tuple[str, ...]) -> str:
@@ -160,8 +157,8 @@ def judged(study: str, task: str, kinds: tuple[str, ...]) -> str:
     found = evidence.judged(study, task, [(f"{pe}_cross", pe) for pe in kinds])
     parts = []
     for verdict, words in VERDICTS_OF_PAIRS.items():
-        named = [pe.removesuffix("_cross") for pe, said in found.items() if said == verdict]
-        parts += [say(f"{words}: ", f"{words}：") + listed(named)] if named else []
+        if named := [pe.removesuffix("_cross") for pe, said in found.items() if said == verdict]:
+            parts.append(say(f"{words}: ", f"{words}：") + listed(named))
     return joined(parts)
 
 
@@ -384,9 +381,6 @@ def pages() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
     for name, page in pages().items():
         (DOCS / name).write_text(page, encoding="utf-8")
         print(DOCS / name)

@@ -1,8 +1,12 @@
-"""Time a training step against other libraries and its matrix products."""
+"""Time a training step against other libraries and its matrix products.
+
+On a GPU, also time a step as it is, compiled, and as a CUDA graph.
+"""
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -12,13 +16,14 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from speed import peers
-from speed.timing import compared, turns_of
+from speed.timing import compared, ratio, turns_of
 from wawa_transformer.data.batching import Batch
 from wawa_transformer.fast.linear import product, suits_onednn
 from wawa_transformer.model.loss import loss_and_nll
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.train.load import place_model
+from wawa_transformer.train.trainer import peak_flops
 
 # Vocabulary, d_model, layers, heads, d_ff, batch, length, turns.
 SHAPES = {
@@ -26,16 +31,26 @@ SHAPES = {
     "S": (8000, 256, 3, 4, 1024, 64, 32, 9),
     "B": (16000, 512, 6, 8, 2048, 16, 64, 5),
 }
-PEERS = {
-    "torch": ("torch", peers.TorchPeer),
-    "x_transformers": ("x_transformers", peers.XTransformersPeer),
-    "marian": ("transformers", peers.MarianPeer),
+# The arguments of ``compile``. None leaves the model as it is.
+WAYS: dict[str, dict[str, Any] | None] = {
+    "eager": None,
+    "compiled": {"dynamic": False},
+    "graphs": {"dynamic": False, "mode": "reduce-overhead"},  # a CUDA graph for each shape
+}
+# Vocabulary, d_model, layers, heads, d_ff, batch, length, turns: a step of the default study, and
+# one of the paper's base model with 32,768 tokens on either side.
+STEPS = {
+    "tiny": (32, 64, 1, 4, 256, 32, 11, 60),
+    "base": (16000, 512, 6, 8, 2048, 512, 64, 9),
 }
 
 
 def measurements(device: torch.device) -> dict[str, Callable[[], dict[str, float]]]:
-    """List :func:`shape` for each shape by name."""
-    return {name: partial(shape, device, name) for name in SHAPES}
+    """List :func:`shape` for each shape, and on a GPU each :func:`step`, by name."""
+    every = {name: partial(shape, device, name) for name in SHAPES}
+    if device.type == "cuda":
+        every |= {f"step_{name}": partial(step, device, name) for name in STEPS}
+    return every
 
 
 def shape(device: torch.device, name: str) -> dict[str, float]:
@@ -53,12 +68,40 @@ def shape(device: torch.device, name: str) -> dict[str, float]:
         "ours": training_step(ours(device, *sizes), ids),
         "bf16": training_step(ours(device, *sizes), ids, bf16=True),
     }
-    for side, (package, build) in PEERS.items():
-        if not peers.absent(package):
-            sides[side] = training_step(build(*sizes).to(device), ids)
+    sides["torch"] = training_step(peers.TorchPeer(*sizes).to(device), ids)
+    if not peers.absent("transformers"):
+        sides["marian"] = training_step(peers.MarianPeer(*sizes).to(device), ids)
     sides["plain"] = training_step(ours(device, *sizes, fast=False), ids)
     sides["floor"] = floor(sides["plain"], device)
     return compared(turns_of(sides, f"shape {name}", turns), f"{name}_")
+
+
+def step(device: torch.device, name: str) -> dict[str, float]:
+    """Time a training step in bf16 in each of :data:`WAYS`.
+
+    ``mfu`` is the share of the step's time that its operations would take in one large matrix
+    product.
+    """
+    found: dict[str, float] = {}
+    peak = peak_flops(device, bf16=True, fast=False)
+    *sizes, batch, length, turns = STEPS[name]
+    ids = torch.randint(4, sizes[0], (batch, length), device=device)
+    with Products() as products:
+        training_step(ours(device, *sizes, fast=False), ids)()
+    sides = {}
+    for way, told in WAYS.items():
+        model = ours(device, *sizes, fast=False)
+        if told is not None:
+            model.compile(**told)
+        sides[way] = training_step(model, ids, bf16=True)
+    taken = turns_of(sides, f"{name} step", turns)
+    for way, seconds in taken.items():
+        median = statistics.median(seconds)
+        found[f"{name}_{way}_milliseconds"] = 1000 * median
+        found[f"{name}_{way}_mfu"] = products.flops / median / peak
+        if way != "eager":
+            found[f"{name}_eager_over_{way}"] = ratio(taken["eager"], seconds)
+    return found
 
 
 def ours(

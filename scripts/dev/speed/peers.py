@@ -1,15 +1,15 @@
 """The same model in other libraries, for the benchmark and its tests.
 
 Marian and CTranslate2 can take our weights. The libraries are not dependencies of the project:
-``pip install -e '.[bench]'`` installs them.
+``pip install -e '.[peers,export]'`` installs them.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib.util
 import math
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,12 @@ from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run.export import to_ctranslate2
 
 
-def installed(package: str) -> bool:
-    """True if a package can be imported."""
-    return importlib.util.find_spec(package) is not None
-
-
 # Cached, so that each missing package is reported once.
 @functools.cache
 def absent(package: str) -> bool:
     """True if a package is not installed; prints a note."""
-    if missing := not installed(package):
-        print(f"skipped: {package} is not installed; pip install -e '.[bench]' brings it.")
+    if missing := find_spec(package) is None:
+        print(f"skipped: {package} is not installed; pip install -e '.[peers,export]' brings it.")
     return missing
 
 
@@ -62,34 +57,6 @@ class TorchPeer(nn.Module):
         )
         # The product is torch's own, not that of our fast layers.
         return F.linear(hidden, self.ours.output.weight)
-
-
-class XTransformersPeer(nn.Module):
-    """x-transformers' encoder-decoder of the same sizes.
-
-    Its dropout is in other places.
-    """
-
-    def __init__(self, vocab: int, d_model: int, layers: int, heads: int, d_ff: int) -> None:
-        super().__init__()
-        from x_transformers import Decoder, Encoder, TransformerWrapper
-
-        one: dict[str, Any] = {
-            "dim": d_model,
-            "depth": layers,
-            "heads": heads,
-            "attn_dim_head": d_model // heads,
-        }
-        one |= {"ff_mult": d_ff // d_model, "ff_dropout": 0.1, "attn_flash": True}
-        both: dict[str, Any] = {"num_tokens": vocab, "max_seq_len": 4096, "emb_dropout": 0.1}
-        self.encoder = TransformerWrapper(attn_layers=Encoder(**one), **both)
-        layers_of_decoder = Decoder(cross_attend=True, **one)
-        self.decoder = TransformerWrapper(attn_layers=layers_of_decoder, **both)
-
-    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
-        real = src != PAD
-        memory = self.encoder(src, mask=real, return_embeddings=True)
-        return self.decoder(tgt, mask=tgt != PAD, context=memory, context_mask=real)
 
 
 class MarianPeer(nn.Module):
