@@ -18,11 +18,11 @@ from rich.table import Column, Table
 from sacrebleu.metrics import BLEU
 
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.data.load import Examples, tokenize_split
+from wawa_transformer.data.load import tokenize_split
 from wawa_transformer.data.tasks import Task
 from wawa_transformer.data.text import TextTask, build_task
 from wawa_transformer.decode import translation
-from wawa_transformer.decode.strategies import DecodingStrategy, build_strategy
+from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.run.cli import script
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import evaluation
@@ -69,15 +69,6 @@ def tests_of(trained: DictConfig, config: DictConfig) -> dict[str, Task]:
     return {name: task.named(name) for name in config.test_sets}
 
 
-def parts_of(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """List the metrics of the whole test and of each length.
-
-    The metrics on the new sources of each part follow in the same order.
-    """
-    parts = [result["test"], *result["by_length"]]
-    return parts + [part.get("new", {}) for part in parts]
-
-
 def verify(run: Run, result: dict[str, Any]) -> str:
     """Compare recomputed metrics with a run's saved result; return a sentence.
 
@@ -88,9 +79,12 @@ def verify(run: Run, result: dict[str, Any]) -> str:
     kept = run.result()
     if kept is None:
         raise UserError(f"{run.directory} holds no result; give its command again.")
+    parts = [[each["test"], *each["by_length"]] for each in (result, kept)]
+    both = list(zip(*parts, strict=True))
+    both += [(now.get("new", {}), then.get("new", {})) for now, then in both]
     gaps = [
         abs(now[metric.name] - then[metric.name])
-        for now, then in zip(parts_of(result), parts_of(kept), strict=True)
+        for now, then in both
         for metric in METRICS
         if metric.name in then and now.get(metric.name) is not None
     ]
@@ -139,9 +133,8 @@ def main(config: DictConfig) -> None:
     if config.against:
         if not translates:
             raise UserError(f"against={config.against} is for runs that translate; leave it out.")
-        other = load_model(
-            Run.at(Path(config.against)), config.checkpoint, next(model.parameters()).device
-        )
+        against, device = Run.at(Path(config.against)), next(model.parameters()).device
+        other = load_model(against, config.checkpoint, device)
     if not translates and method.kind != "greedy":
         raise UserError(
             f"decode={method.name} is for text; this task is scored by exact match of greedy "
@@ -172,27 +165,20 @@ def main(config: DictConfig) -> None:
             interval = f"[{row['low']:.1f}, {row['high']:.1f}]"
             print(f"{row['name']} {row['score']:.1f} {interval}  {row['signature']}")
         if other:
-            compare(config, test, method, found, references, other)
+            split = tokenize_split(test.text, other.tokenizer)
+            theirs = translation.translate(other.model, other.tokenizer, split, method)
+            compare(config.against, found, theirs, references)
 
 
-def compare(
-    config: DictConfig,
-    test: Examples,
-    method: DecodingStrategy,
-    found: list[str],
-    references: list[str],
-    other: Any,
-) -> None:
+def compare(against: str, found: list[str], theirs: list[str], references: list[str]) -> None:
     """Print a paired test against another run's translations."""
-    model, tokenizer, _ = other
-    theirs = translation.translate(model, tokenizer, tokenize_split(test.text, tokenizer), method)
-    ours, scores = (BLEU().corpus_score(each, [references]).score for each in (found, theirs))
     if found == theirs:
-        print(f"{config.against}: the same translations")
+        print(f"{against}: the same translations")
         return
+    ours, scores = (BLEU().corpus_score(each, [references]).score for each in (found, theirs))
     p = translation.paired_test({"ours": found, "theirs": theirs}, references, BLEU())["theirs"]
     print(
-        f"BLEU {ours - scores:+.1f} against {scores:.1f} of {config.against}, p = {p:.4f} "
+        f"BLEU {ours - scores:+.1f} against {scores:.1f} of {against}, p = {p:.4f} "
         f"(approximate randomisation over sentences)"
     )
 

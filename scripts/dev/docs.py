@@ -177,8 +177,8 @@ def loss(study: str, task: str, pe: str) -> str:
 
 def loss_diff(study_a: str, study_b: str, task: str, pe: str) -> str:
     """Format the paired difference of one encoding's NLL between two studies."""
-    first, second = (evidence.nll(study, task, pe) for study in (study_a, study_b))
-    return f"{evidence.difference(first, second):+z.3f}"
+    both = (evidence.nll(study, task, pe) for study in (study_a, study_b))
+    return f"{evidence.difference(*both):+z.3f}"
 
 
 def loss_by_length(study: str, task: str, a: str, b: str, least: int) -> str:

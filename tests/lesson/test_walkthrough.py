@@ -65,11 +65,9 @@ def test_other_sizes(d_model: int, max_len: int, capsys: pytest.CaptureFixture) 
 
 
 def test_the_script_and_its_options(call_script) -> None:
-    """One step alone; Enter between steps; mistakes in one sentence."""
+    """One step alone; mistakes in one sentence."""
     four = run_script("walkthrough.py", "lang=en", "step=4")
     assert four.returncode == 0 and "Step 4:" in four.stdout and "Step 3:" not in four.stdout
-    paused = run_script("walkthrough.py", "lang=zh", "pause=true", stdin="\n" * 6)
-    assert paused.returncode == 0 and paused.stdout.count("⏎") == 6
     for argument, sentence in (
         ("d_model=0", "d_model=0 must be at least 1"),
         ("d_modl=4", "did you mean d_model?"),

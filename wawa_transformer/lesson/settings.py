@@ -17,7 +17,6 @@ class WalkthroughConfig:
     max_len: int = setting(10, least=1)
     dropout: float = setting(0.1, least=0, below=1)
     step: int | None = setting(None, least=1, most=7)  # None: all steps
-    pause: bool = False  # wait for Enter between steps
     all_digits: bool = False  # numbers in torch's own format
 
 

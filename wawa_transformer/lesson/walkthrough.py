@@ -15,7 +15,6 @@ import io
 import math
 import os
 import re
-from collections.abc import Callable
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -124,13 +123,9 @@ def walk(
     max_len: int = 10,
     dropout: float = 0.1,
     only: int | None = None,
-    pause: Callable[[], object] | None = None,
     all_digits: bool = False,
 ) -> None:
-    """Print the lesson, or its introduction and the step ``only``.
-
-    ``pause`` is called between the steps of the whole lesson.
-    """
+    """Print the lesson, or its introduction and the step ``only``."""
     lesson = Lesson(lang, d_model, max_len, dropout, all_digits)
     if not all_digits:
         torch.set_printoptions(sci_mode=False, linewidth=90)
@@ -140,8 +135,6 @@ def walk(
             shown = only is None or number in (0, only)
             with nullcontext() if shown else redirect_stdout(io.StringIO()):
                 lesson.section(number, *section.splitlines())
-            if pause is not None and only is None and 0 < number < len(SECTIONS) - 2:
-                pause()
     finally:
         torch.set_printoptions(profile="default")
 
