@@ -86,7 +86,7 @@ def interaction(studies: tuple[str, str], task: str, a: str, b: str) -> str:
     for study in studies:
         first, second = (evidence.exact_match(study, task, pe) for pe in (a, b))
         gaps.append({seed: first[seed] - second[seed] for seed in first})
-    return f"{evidence.difference(*gaps):z.3f}"
+    return f"{evidence.difference(gaps[0], gaps[1]):z.3f}"
 
 
 def ceiling(study: str, task: str, of: str | None = None) -> str:
@@ -177,8 +177,8 @@ def loss(study: str, task: str, pe: str) -> str:
 
 def loss_diff(study_a: str, study_b: str, task: str, pe: str) -> str:
     """Format the paired difference of one encoding's NLL between two studies."""
-    both = (evidence.nll(study, task, pe) for study in (study_a, study_b))
-    return f"{evidence.difference(*both):+z.3f}"
+    first, second = (evidence.nll(study, task, pe) for study in (study_a, study_b))
+    return f"{evidence.difference(first, second):+z.3f}"
 
 
 def loss_by_length(study: str, task: str, a: str, b: str, least: int) -> str:

@@ -153,26 +153,19 @@ def lead(
     differing = listed(task["name"] for task in tasks if task["differs"])
     others = listed(task["name"] for task in tasks if not task["differs"])
     beyond = listed(task["name"] for task in tasks if task["differs_unseen"])
-    parts = []
-    if differing:
-        parts.append(
-            say(f"the encoding makes a difference on {differing}", f"在 {differing} 上，编码有影响")
-        )
-    if others:
-        parts.append(
-            say(
-                f"we saw no difference between encodings on {others}",
-                f"在 {others} 上，看不出编码之间的差别",
-            )
-        )
-    if beyond:
-        parts.append(
-            say(
-                f"beyond the trained lengths the encoding makes a difference on {beyond}",
-                f"超出训练过的长度时，编码在 {beyond} 上有影响",
-            )
-        )
-    sentence = joined(parts)
+    affected = say(
+        f"the encoding makes a difference on {differing}", f"在 {differing} 上，编码有影响"
+    )
+    alike = say(
+        f"we saw no difference between encodings on {others}",
+        f"在 {others} 上，看不出编码之间的差别",
+    )
+    longer = say(
+        f"beyond the trained lengths the encoding makes a difference on {beyond}",
+        f"超出训练过的长度时，编码在 {beyond} 上有影响",
+    )
+    parts = ((differing, affected), (others, alike), (beyond, longer))
+    sentence = joined(words for names, words in parts if names)
     return say(f"{sentence[0].upper()}{sentence[1:]}.", f"{sentence}。")
 
 

@@ -232,7 +232,8 @@ class View:
         self.progress = {run: run.progress(steps) for run in runs}
         self.started, self.at_start = time.monotonic(), sum(self.progress.values())
         self.told = 0
-        # None: only a terminal has a line that changes.
+        # The line needs no thread that refreshes it. None: only a terminal has a line that changes.
+        tqdm.monitor_interval = 0
         self.line = tqdm(bar_format="{desc}", leave=False, disable=None, file=sys.stdout)
 
     def update(self) -> None:

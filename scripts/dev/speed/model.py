@@ -48,10 +48,11 @@ STEPS = {
 
 def measurements(device: torch.device) -> dict[str, Callable[[], dict[str, float]]]:
     """List :func:`shape` for each shape, and on a GPU each :func:`step`, by name."""
-    every = {name: partial(shape, device, name) for name in SHAPES}
-    if device.type == "cuda":
-        every |= {f"step_{name}": partial(step, device, name) for name in STEPS}
-    return every
+    steps = STEPS if device.type == "cuda" else ()
+    return {
+        **{name: partial(shape, device, name) for name in SHAPES},
+        **{f"step_{name}": partial(step, device, name) for name in steps},
+    }
 
 
 def shape(device: torch.device, name: str) -> dict[str, float]:
