@@ -87,21 +87,39 @@ def test_encodings_are_compared_on_a_text_of_ones_own(
     assert "| encoding | text: BLEU |" in report
 
 
-def test_mistakes_on_the_command_line_of_compare(tmp_path: Path, call_script) -> None:
-    """One sentence and status 1."""
-    file = tmp_path / "file"
-    file.touch()
-    for arguments, expected in (
-        (["pe=none", "study.pe=[none]"], "pe=none and study.pe both choose; leave one of them out"),
-        (["study.pe=[rotery]"], "pe=rotery does not exist (did you mean rotary?)"),
-        (
-            ["study.task=[letters,addition]", "task.symbols=9"],
-            "it is a setting of task=copy or",
-        ),
-        ([f"output_dir={file}"], "set output_dir to a folder of yours"),
-    ):
-        status, said = call_script("compare.py", *arguments)
-        assert status == 1 and said.startswith("error: ") and expected in said, said
+TUNED = "study.tune.lr=[0.001,0.01] study.tune.seeds=[7,8] "
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("pe=none", "pe=none and study.pe both choose; leave one of them out"),
+        ("study.pe=[rotery]", "pe=rotery does not exist (did you mean rotary?)"),
+        ("study.task=[letters,addition] task.symbols=9", "it is a setting of task=copy or"),
+        ("output_dir={tmp}/file", "set output_dir to a folder of yours"),
+        ("run_dir={tmp}/one", "is the folder of one run; a study has many: set output_dir"),
+        ("pe.name=foo", "two runs of the study are both called letters foo seed 0"),
+        ("study.name=../..", "study.name=../.. must be a plain name"),
+        ("study.pairs=[[alibi,t5]]", "study.pairs asks for t5, which is not trained"),
+        ("trainer.patience=3", "a study compares runs of as many steps"),
+        ("study.pairs=[alibi]", "study.pairs: Invalid value assigned: str is not a ListConfig"),
+        ("study.tune.lr=[0.01] study.tune.seeds=[7]", "study.tune has one point (lr 0.01,"),
+        (f"{TUNED} study.tune.seeds=[7,1]", "study.tune.seeds and study.seeds share 1:"),
+        (f"{TUNED} trainer.lr=0.1", "trainer.lr=0.1 is what study.tune.lr chooses"),
+        (f"{TUNED} hydra/launcher=submitit_local", "submitit_local trains a grid with one learnin"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
+    arguments: str, sentence: str, tmp_path: Path, call_script
+) -> None:
+    """Also runs that would be taken for each other: one sentence, and no folder."""
+    (tmp_path / "file").touch()
+    study = [*TINY, f"output_dir={tmp_path}/o", "study.task=[letters]", "study.pe=[none,alibi]"]
+    status, said = call_script(
+        "compare.py", *study, "study.seeds=[0,1]", *arguments.format(tmp=tmp_path).split()
+    )
+    assert status == 1 and said.startswith("error: ") and sentence in said, said
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_cluster_launcher_trains_a_study(tmp_path: Path) -> None:

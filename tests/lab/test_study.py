@@ -159,25 +159,3 @@ def test_a_run_whose_process_is_killed_is_tried_once_more_and_then_reported(tmp_
     report = (tmp_path / "default" / "report.md").read_text()
     assert "1 of 2 runs are not in the numbers on this page" in report
     assert "- letters, alibi, seed 0: failed" in report
-
-
-@pytest.mark.parametrize(
-    ("argument", "sentence"),
-    [
-        ("run_dir={}/one", "is the folder of one run; a study has many: set output_dir"),
-        ("pe.name=foo", "two runs of the study are both called letters foo seed 0"),
-        ("study.name=../..", "study.name=../.. must be a plain name"),
-        ("study.pairs=[[alibi,t5]]", "study.pairs asks for t5, which is not trained"),
-        ("trainer.patience=3", "a study compares runs of as many steps"),
-        ("study.pairs=[alibi]", "study.pairs: Invalid value assigned: str is not a ListConfig"),
-    ],
-)
-def test_runs_that_would_be_taken_for_each_other_are_refused_before_training(
-    argument: str, sentence: str, tmp_path: Path, call_script
-) -> None:
-    """Nothing is trained, nothing is reported."""
-    folder = tmp_path / "o"
-    arguments = [*TINY, *GRID, f"output_dir={folder}", argument.format(tmp_path)]
-    status, said = call_script("compare.py", *arguments)
-    assert status == 1 and sentence in said
-    assert not folder.exists() and not (tmp_path / "one").exists()

@@ -58,26 +58,6 @@ def test_a_study_is_tuned_on_other_seeds_and_trained_with_what_they_chose(tmp_pa
     assert again.returncode == 0 and again.stdout.count(" 0 to train") == 3
 
 
-def test_what_cannot_be_tuned_is_refused_before_anything_is_trained(
-    tmp_path: Path, call_script
-) -> None:
-    """One sentence each, and no folder."""
-    for arguments, expected in (
-        (["study.tune.lr=[0.01]", "study.tune.seeds=[7]"], "study.tune has one point (lr 0.01,"),
-        ([*GRID, "study.tune.seeds=[7,1]"], "study.tune.seeds and study.seeds share 1:"),
-        ([*GRID, "trainer.lr=0.1"], "trainer.lr=0.1 is what study.tune.lr chooses"),
-        (
-            [*GRID, "hydra/launcher=submitit_local"],
-            "submitit_local trains a grid with one learning",
-        ),
-    ):
-        small = ["study.task=[letters]", "study.pe=[none,alibi]"]
-        arguments = [*TINY, *small, *arguments, f"output_dir={tmp_path}/results"]
-        status, said = call_script("compare.py", *arguments)
-        assert status == 1 and said.startswith("error: ") and expected in said, said
-        assert not (tmp_path / "results").exists()
-
-
 def test_the_lowest_mean_that_every_seed_finished_is_chosen() -> None:
     """Not the lowest single run, and no point at which a run ended in numbers that are none."""
     values = [("none", 0.1, 7, 0.0), ("none", 0.1, 8, 9.0), ("none", 0.2, 7, 3.0)]
