@@ -1,94 +1,46 @@
-"""The page for who comes from the original file, against such a file written down here."""
+"""The page for who comes from the original file, against torch's own layers in its names."""
 
 from __future__ import annotations
 
 import math
 import re
+from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
 from conftest import SCRIPTS
 from torch import Tensor, nn
-
-from wawa_transformer import PositionalEncoding
 
 PAGE = (SCRIPTS.parent / "docs" / "from_the_original.md").read_text(encoding="utf-8")
 CODE = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.M | re.S)
 D, WORDS, HEADS, FF = 16, 30, 4, 32
 
 
-class Position(nn.Module):
+def notes_table(max_len: int, d_model: int) -> Tensor:
     """The notes' table, seq-first and in float32."""
-
-    def __init__(self, d_model: int, max_len: int) -> None:
-        super().__init__()
-        position = torch.arange(max_len).unsqueeze(1)
-        div_term = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))
-        pe = torch.zeros(max_len, 1, d_model)
-        pe[:, 0, 0::2], pe[:, 0, 1::2] = (position * div_term).sin(), (position * div_term).cos()
-        self.register_buffer("pe", pe)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.pe[: x.size(0)]
+    position = torch.arange(max_len).unsqueeze(1)
+    div_term = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))
+    pe = torch.zeros(max_len, 1, d_model)
+    pe[:, 0, 0::2], pe[:, 0, 1::2] = (position * div_term).sin(), (position * div_term).cos()
+    return pe
 
 
-class Attention(nn.Module):
-    """Head by head; where the mask is 0 the score is −1e9."""
+def named(layer: Any) -> SimpleNamespace:
+    """A layer of torch under the names of the page, with weights of its own."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.q, self.k, self.v, self.out = (nn.Linear(D, D) for _ in range(4))
+    def parts(attention: nn.MultiheadAttention) -> SimpleNamespace:
+        three = zip(attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3), strict=True)
+        q, k, v = (SimpleNamespace(weight=weight, bias=bias) for weight, bias in three)
+        return SimpleNamespace(q=q, k=k, v=v, out=attention.out_proj)
 
-    def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-        heads = []
-        for columns in torch.arange(D).chunk(HEADS):
-            q, k, v = (
-                layer(given)[..., columns]
-                for layer, given in ((self.q, x), (self.k, memory), (self.v, memory))
-            )
-            scores = q @ k.transpose(1, 2) / math.sqrt(D // HEADS)
-            heads.append(scores.masked_fill(mask[:, 0] == 0, -1e9).softmax(-1) @ v)
-        return self.out(torch.cat(heads, -1))
-
-
-class Layer(nn.Module):
-    """Post-norm; with ``memory`` a decoder's."""
-
-    def __init__(self, decoder: bool) -> None:
-        super().__init__()
-        self.attention = Attention()
-        if decoder:
-            self.cross = Attention()
-        self.inner, self.outer = nn.Linear(D, FF), nn.Linear(FF, D)
-        self.norms = nn.ModuleList(nn.LayerNorm(D) for _ in range(2 + decoder))
-
-    def forward(self, x: Tensor, mask: Tensor, memory: Any = None, over: Any = None) -> Tensor:
-        x = self.norms[0](x + self.attention(x, x, mask))
-        if memory is not None:
-            x = self.norms[1](x + self.cross(x, memory, over))
-        return self.norms[-1](x + self.outer(self.inner(x).relu()))
-
-
-class Original(nn.Module):
-    """No scaling of embeddings, seq-first positions, an output with a bias."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.src_embedding, self.tgt_embedding = nn.Embedding(WORDS, D), nn.Embedding(WORDS, D)
-        self.position = Position(D, 50)
-        self.encoder = nn.ModuleList(Layer(decoder=False) for _ in range(2))
-        self.decoder = nn.ModuleList(Layer(decoder=True) for _ in range(2))
-        self.output = nn.Linear(D, WORDS)
-
-    def forward(self, src: Tensor, tgt: Tensor, src_mask: Tensor, tgt_mask: Tensor) -> Tensor:
-        memory = self.position(self.src_embedding(src).transpose(0, 1)).transpose(0, 1)
-        for layer in self.encoder:
-            memory = layer(memory, src_mask)
-        x = self.position(self.tgt_embedding(tgt).transpose(0, 1)).transpose(0, 1)
-        for layer in self.decoder:
-            x = layer(x, tgt_mask, memory, src_mask)
-        return self.output(x)
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    norms = [getattr(layer, f"norm{i}") for i in (1, 2, 3) if hasattr(layer, f"norm{i}")]
+    names = SimpleNamespace(inner=layer.linear1, outer=layer.linear2, norms=norms)
+    names.attention = parts(layer.self_attn)
+    if hasattr(layer, "multihead_attn"):
+        names.cross = parts(layer.multihead_attn)
+    return names
 
 
 def run(block: str, **names: Any) -> dict[str, Any]:
@@ -100,18 +52,22 @@ def run(block: str, **names: Any) -> dict[str, Any]:
 def test_the_encoding_of_the_page() -> None:
     """Seq-first in and out, and the table in the shape it has there."""
     got = run(CODE[0])
-    there = Position(8, 10)
-    torch.testing.assert_close(got["y"], there(got["x"]), rtol=0, atol=1e-6)
-    torch.testing.assert_close(got["table"], there.pe, rtol=0, atol=1e-6)
+    there = notes_table(10, 8)
+    torch.testing.assert_close(got["y"], got["x"] + there[:5], rtol=0, atol=1e-6)
+    torch.testing.assert_close(got["table"], there, rtol=0, atol=1e-6)
 
 
 def test_the_model_of_the_page_gives_the_originals_logits() -> None:
-    """The same weights, the same float masks: a word hidden in the source, order in the target."""
-    torch.manual_seed(0)
-    original = Original()
-    with torch.no_grad():
-        for norm in (m for m in original.modules() if isinstance(m, nn.LayerNorm)):
-            norm.weight.normal_(), norm.bias.normal_()
+    """Post-norm, embeddings as they are, seq-first positions, and an output with a bias.
+
+    The same weights and float masks: a word hidden in the source, order in the target.
+    """
+    kinds = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+    encoder, decoder = ([kind(D, HEADS, FF, 0.0, batch_first=True) for _ in "12"] for kind in kinds)
+    original = SimpleNamespace(
+        src_embedding=nn.Embedding(WORDS, D), tgt_embedding=nn.Embedding(WORDS, D),
+        encoder=[*map(named, encoder)], decoder=[*map(named, decoder)], output=nn.Linear(D, WORDS),
+    )  # fmt: skip
     src, tgt = torch.randint(1, WORDS, (3, 7)), torch.randint(1, WORDS, (3, 5))
     src[1, 4:] = 0
     src_mask = (src != 0).float()[:, None, None, :]
@@ -120,14 +76,11 @@ def test_the_model_of_the_page_gives_the_originals_logits() -> None:
     model = run(CODE[1], original=original)["model"].eval()
     given = dict(src=src, tgt=tgt, src_mask=src_mask, tgt_mask=tgt_mask)
     logits = run(CODE[2], model=model, **given)["logits"]
-    torch.testing.assert_close(logits, original(**given), rtol=0, atol=1e-5)
-
-
-def test_the_table_is_in_no_state_and_a_longer_input_is_no_error() -> None:
-    """What the page says of loading a state with the key ``pe``, and of growing."""
-    ours, there = PositionalEncoding(8, 10, 0.0), Position(8, 10)
-    with pytest.raises(RuntimeError, match='Unexpected key.*"pe"'):
-        ours.load_state_dict(there.state_dict())
-    assert ours(torch.zeros(1, 20, 8)).shape == (1, 20, 8)
-    with pytest.raises(RuntimeError):
-        there(torch.zeros(20, 1, 8))
+    hidden, later = src_mask[:, 0, 0] == 0, tgt_mask[0, 0] == 0
+    memory = original.src_embedding(src) + notes_table(7, D).transpose(0, 1)
+    for layer in encoder:
+        memory = layer(memory, src_key_padding_mask=hidden)
+    x = original.tgt_embedding(tgt) + notes_table(5, D).transpose(0, 1)
+    for layer in decoder:
+        x = layer(x, memory, tgt_mask=later, memory_key_padding_mask=hidden)
+    torch.testing.assert_close(logits, original.output(x), rtol=0, atol=1e-5)
