@@ -30,8 +30,7 @@ def test_the_floor_is_made_of_all_products_of_a_step() -> None:
     """As many operations as torch counts where attention is not fused."""
     ids = torch.randint(4, 32, (6, 16))
     step = model.training_step(model.ours(CPU, 32, 64, 2, 4, 128, fast=False), ids)
-    with model.Products() as products, sdpa_kernel(SDPBackend.MATH):
-        step()
+    products = model.products_of(step)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         step()
     assert products.flops == counter.get_total_flops()

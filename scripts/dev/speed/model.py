@@ -88,8 +88,7 @@ def step(device: torch.device, name: str) -> dict[str, float]:
     peak = peak_flops(device, bf16=True, fast=False)
     *sizes, batch, length, turns = STEPS[name]
     ids = torch.randint(4, sizes[0], (batch, length), device=device)
-    with Products() as products, sdpa_kernel(SDPBackend.MATH):
-        training_step(ours(device, *sizes, fast=False), ids)()
+    products = products_of(training_step(ours(device, *sizes, fast=False), ids))
     sides = {}
     for way, told in WAYS.items():
         model = ours(device, *sizes, fast=False)
@@ -151,8 +150,7 @@ def training_steps(
 class Products(TorchDispatchMode):
     """Records the shapes of all matrix products of a step.
 
-    The model must be plain (``fast=False``). A fused kernel hides the products of attention,
-    so attention must use ``SDPBackend.MATH``.
+    The model must be plain (``fast=False``). See :func:`products_of`.
     """
 
     def __init__(self) -> None:
@@ -173,13 +171,20 @@ class Products(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+def products_of(step: Callable[[], None]) -> Products:
+    """Record the products of ``step``, those inside attention included."""
+    # A fused kernel would hide the products of attention.
+    with Products() as products, sdpa_kernel(SDPBackend.MATH):
+        step()
+    return products
+
+
 def floor(step: Callable[[], None], device: torch.device) -> Callable[[], None]:
     """Make a function that computes only the matrix products of ``step``.
 
     ``step`` is that of a plain model. The products run in sequence, each in the faster library.
     """
-    with Products() as products, sdpa_kernel(SDPBackend.MATH):
-        step()
+    products = products_of(step)
     made: dict[tuple[tuple[int, ...], ...], Callable[[], Tensor]] = {}
     for left, right in products.shapes:
         a, b = torch.randn(left, device=device), torch.randn(right, device=device)
