@@ -224,12 +224,14 @@ def warm_python() -> list[str]:
     return [sys.executable, "-S", "-E", warm.__file__, WARM[-1].args[-1]]  # type: ignore[index, list-item]
 
 
-def run_script(name: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a script as a user does."""
+def run_script(
+    name: str, *arguments: str, stdin: str = "", folder: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a script as a user does, in this folder or another."""
     return subprocess.run(
         [*warm_python(), str(SCRIPTS / name), *arguments],
-        input=stdin, capture_output=True, text=True, timeout=240,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        cwd=folder, input=stdin, capture_output=True, text=True, timeout=240,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
     )  # fmt: skip
 
 

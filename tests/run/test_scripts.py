@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import SCRIPTS, TINY, configure, run_script, warm_python
+from conftest import SCRIPTS, TINY, configure, run_script
 from omegaconf import DictConfig
 
 from wawa_transformer.lab.study import View
@@ -117,11 +117,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def wawa(installed: Path, folder: Path, *arguments: str, stdin: str = "") -> str:
     """What the installed command prints, started in another folder."""
-    done = subprocess.run(
-        [*warm_python(), str(installed / "wawa_transformer" / "__main__.py"), *arguments],
-        cwd=folder, input=stdin, capture_output=True, text=True, timeout=240,
-        env={**os.environ, "PYTHONPATH": str(installed)},
-    )  # fmt: skip
+    command = str(installed / "wawa_transformer" / "__main__.py")
+    done = run_script(command, *arguments, stdin=stdin, folder=folder, PYTHONPATH=str(installed))
     assert done.returncode == 0, done.stderr
     return done.stdout
 
