@@ -84,6 +84,8 @@ def test_whoever_learned_the_training_split_by_heart_knows_nothing_new(
         assert row["new"]["examples"] == new and row["examples"] == len(here) == count
         assert row["exact_match"] == (count - new) / count
         assert row["new"]["exact_match"] == (0 if new else None)
+        here_trained = [source for source, lengths in trained_on.items() if n in lengths]
+        assert row["new"]["ceiling"] == task.ceiling(n, here_trained)
     assert bool(seen_elsewhere) == bool(changes)
     if kind != "addition":  # which has 100 sources of length 1
         assert result["by_length"][0]["new"]["exact_match"] is None, "all of them were trained on"
