@@ -14,8 +14,7 @@ from torch import Tensor
 from wawa_transformer import Transformer
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.text import build_task
-from wawa_transformer.positional import build_encoding
-from wawa_transformer.positional.base import EncodingContext, Positions, SequenceTooLong
+from wawa_transformer.positional.base import Positions, SequenceTooLong
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.config import build_model
 
@@ -235,8 +234,7 @@ def test_distances_from_the_end_make_reverse_a_copy(kind: str) -> None:
     )
 
 
-@pytest.mark.parametrize("target", [1, 4])
-def test_a_continued_target_goes_on_where_its_source_ends(target: int) -> None:
+def test_a_continued_target_goes_on_where_its_source_ends() -> None:
     """Source and target ids form one sequence, as in a decoder-only model.
 
     Padding of the source does not matter.
@@ -244,17 +242,17 @@ def test_a_continued_target_goes_on_where_its_source_ends(target: int) -> None:
     rows = [[7, 8, 9, 6, 5], [9, 6], [4]]
     positions = PositionIds(origin="continued")(padded(rows), training=True)
     positions = positions.keep(torch.tensor([True, False, True]))
-    query = positions.target(target, 2)
+    query = positions.target(4, 2)
     for row, ids in zip((rows[0], rows[2]), query.ids[:, 0].tolist(), strict=True):
-        one = list(range(len(row) + target + 2))  # source, then target
+        one = list(range(len(row) + 4 + 2))  # source, then target
         assert flat(positions.source)[: len(row)] + ids == one[: len(row)] + one[-2:]
         assert max(ids) < query.end
 
 
-def check(position_ids: PositionIds, kind: str, cross: str | None = None, num_heads: int = 2):
-    """Check ids for the encodings of self-attention and of cross-attention."""
-    between = build_encoding(cross, EncodingContext(8, num_heads, role="cross")) if cross else None
-    position_ids.check(build_encoding(kind, EncodingContext(8, num_heads)), between)
+def build(kind: str, cross: str = "none", num_heads: int = 2, **given: Any) -> Transformer:
+    """Build a model that has an encoding, one of cross-attention, and position ids."""
+    ids = PositionIds(**given)
+    return Transformer(9, 9, 8, 1, num_heads, 8, pe=kind, cross=cross, position_ids=ids)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +264,7 @@ def check(position_ids: PositionIds, kind: str, cross: str | None = None, num_he
          "pe.max_shift=3 and pe.random_positions=9 exclude each other"),
         ({"max_shift": 3}, ("t5",), "pe.kind=t5 sees distances alone, which pe.max_shift=3 does"),
         ({"origin": "end"}, ("alibi",), "pe.kind=alibi sees distances .* pe.origin=end within"),
-        ({"origin": "both"}, ("learned", None, 1), "pe.origin=both divides the heads between"),
+        ({"origin": "both"}, ("learned", "none", 1), "pe.origin=both divides the heads between"),
         ({"origin": "end"}, ("none",), "pe.kind=none uses no positions"),
         ({"origin": "continued"}, ("learned", "t5"), "pe.origin=continued .*pe.kind=learned"),
         ({"random_positions": 300}, ("learned",),
@@ -278,7 +276,7 @@ def test_what_would_have_no_effect_is_refused(
 ) -> None:
     """The message names the key, the value, and a remedy."""
     with pytest.raises(ValueError, match=f"^{message}"):
-        check(PositionIds(**given_), *(used or ("sinusoidal",)))
+        build(*(used or ("sinusoidal",)), **given_)
 
 
 @pytest.mark.parametrize("origin", [*COUNTED, "abacus"])
@@ -286,9 +284,9 @@ def test_what_has_an_effect_is_not_refused(origin: str) -> None:
     """Any origin suits absolute encodings and relative cross-attention."""
     for kind in ABSOLUTE:
         for more in ({}, {"max_shift": 3}, {"reset_token": 1}):
-            check(PositionIds(origin=origin, **more), kind)
-    check(PositionIds(origin=origin), "t5", "t5")
-    check(PositionIds(origin=origin), "none", "shaw")
+            build(kind, origin=origin, **more)
+    build("t5", "t5", origin=origin)
+    build("none", "shaw", origin=origin)
 
 
 def test_the_reset_token_is_a_word_of_the_task(tiny) -> None:

@@ -133,32 +133,21 @@ def test_nth_gives_the_number_at_the_named_place() -> None:
         assert row["target"] == sequence.split()[int(place.replace(" ", "")) - 1]
 
 
-@pytest.mark.parametrize("reversed_digits", [False, True])
-def test_addition_adds(reversed_digits: bool) -> None:
+@pytest.mark.parametrize(("reversed_digits", "width"), [(False, 0), (True, 0), (False, 14)])
+def test_addition_adds(reversed_digits: bool, width: int) -> None:
     """The target is the sum, in either direction of writing.
 
-    Operands have ``length`` digits, and the sum has one digit more.
+    Operands have ``length`` digits, and the sum has one digit more. With a width all three numbers
+    have that many digits, with zeros in front. A width without room for the sum is refused.
     """
-    task = TASKS["addition"](**SMALL, reversed_digits=reversed_digits)
+    task = TASKS["addition"](**SMALL, reversed_digits=reversed_digits, width=width)
     step = -1 if reversed_digits else 1
     for row in task.dataset(0)["test"]:
         first, second = (side.split()[::step] for side in row["source"].split(" + "))
         total = row["target"].split()[::step]
-        assert len(first) == len(second) == len(total) - 1 == row["length"]
+        assert len(first) == len(second) == (width or row["length"])
+        assert len(total) == (width or row["length"] + 1)
+        assert {*first[: -row["length"]], *second[: -row["length"]]} <= {"0"}
         assert int("".join(first)) + int("".join(second)) == int("".join(total))
-
-
-def test_addition_of_one_width_gives_each_power_of_ten_a_place() -> None:
-    """All three numbers have the same width, with zeros in front.
-
-    A width without room for the sum is refused.
-    """
-    task = TASKS["addition"](width=12, max_length=8, test_max_length=10)
-    for length in (1, 8, 10):
-        source, target = task.example(length, np.random.default_rng(length))
-        first, second = "".join(source).split("+")
-        assert len(first) == len(second) == len(target) == 12
-        assert set(first[: 12 - length]) == {"0"}
-        assert int(first) + int(second) == int("".join(target))
     with pytest.raises(UserError, match=r"task.width=10 has no room .* set it to 0 or to 11 or"):
         TASKS["addition"](width=10, test_max_length=10)

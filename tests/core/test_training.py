@@ -1,4 +1,4 @@
-"""Tests of the training loop: its formulas, its clock and its errors."""
+"""Tests of training: formulas of a step, the clock, errors, and the evaluation."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from conftest import configure
 from omegaconf import DictConfig
 from torch import Tensor
@@ -19,12 +21,14 @@ from tqdm import tqdm
 
 from wawa_transformer import Transformer
 from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.data.batching import Batch, batch_indices, collate
-from wawa_transformer.data.load import tokenize_split
-from wawa_transformer.data.text import build_task
+from wawa_transformer.data.load import load_data
+from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import GracefulStop
-from wawa_transformer.train import checkpoint, loop, trainer
+from wawa_transformer.train import checkpoint, evaluation, loop, trainer
+from wawa_transformer.train.load import load_model
 from wawa_transformer.train.loop import batch_stream, train_loop, train_step
 from wawa_transformer.train.optim import schedule
 from wawa_transformer.train.setup import TrainState, build_state
@@ -38,15 +42,10 @@ def begun(config: DictConfig) -> TrainState:
 
 
 def smoothed_loss(model: Transformer, batch: Batch, smoothing: float) -> Tensor:
-    """Compute the loss with label smoothing, summed over real tokens, in nats.
-
-    Smoothing mixes the target with the uniform distribution.
-    """
-    log_probability = model(batch.source, batch.target_in).log_softmax(-1)  # (B,T,V)
-    real = batch.target_out != 0
-    right = log_probability.gather(2, batch.target_out[..., None])[..., 0][real].sum()
-    uniform = log_probability.mean(-1)[real].sum()
-    return -(1 - smoothing) * right - smoothing * uniform
+    """Compute the loss with torch's label smoothing, summed over real tokens, in nats."""
+    logits = model(batch.source, batch.target_in).transpose(1, 2)  # (B,V,T)
+    how: Any = dict(ignore_index=PAD, reduction="sum", label_smoothing=smoothing)
+    return F.cross_entropy(logits, batch.target_out, **how)
 
 
 def test_a_few_steps_of_the_loop_are_the_formulas(tiny) -> None:
@@ -66,9 +65,7 @@ def test_a_few_steps_of_the_loop_are_the_formulas(tiny) -> None:
     state = begun(config)
     state.model.train()
 
-    data = build_task(config).dataset(config.seed)
-    examples = tokenize_split(data["train"], state.data.tokenizer)
-    size = state.data.tokenizer.get_vocab_size()
+    examples, size = state.data.train, state.data.tokenizer.get_vocab_size()
     model = Transformer(size, size, 16, 1, 2, 32, dropout=0.0, seed=config.seed)
     order = list(batch_indices(examples.sizes, 8, config.seed, 0, False))
     weights = dict(model.named_parameters())
@@ -147,10 +144,9 @@ def test_dropout_is_the_same_whichever_encoding_is_chosen(tiny) -> None:
     """An encoding's own parameters do not shift the stream of dropout masks."""
     streams = []
     for pe in ("none", "learned"):
-        config = tiny(f"pe={pe}", "model.dropout=0.1", "trainer.steps=5", "trainer.eval_every=5")
-        train(config)
-        state = checkpoint.load(Run.of(config).checkpoint("last"))
-        streams.append(state["rng"])
+        state = begun(tiny(f"pe={pe}", "model.dropout=0.1"))
+        train_step(state, next(batch_stream(state.data.train, state.trainer, 0, 0)))
+        streams.append(torch.get_rng_state())
     assert torch.equal(*streams)
 
 
@@ -216,3 +212,56 @@ def test_distances_that_training_never_shows_are_named(tiny, capsys) -> None:
     assert re.search(said + ".* set pe.max_distance=4 or less", capsys.readouterr().err)
     train(tiny("pe=shaw", "pe.max_distance=4", "trainer.steps=5"))
     assert "warning" not in capsys.readouterr().err
+
+
+def test_exact_match_is_that_of_greedy_decoding(tiny) -> None:
+    """Teacher-forced exact match equals that of greedy decoding, example by example.
+
+    The oracle of the length equals greedy decoding without EOS, cut at that length.
+    """
+    config = tiny("trainer.steps=100", "trainer.eval_every=100", "trainer.lr=1e-2")
+    train(config)
+    model, tokenizer, _ = load_model(Run.of(config))
+    examples = load_data(config, tokenizer).test
+    scores = evaluation.evaluate(model, examples)
+    exact = scores["correct"] == scores["tokens"]
+    right = scores["oracle"] == scores["tokens"] - 1
+    assert (right >= exact).all()
+    assert 0 < exact.mean() <= right.mean() < 1, "a model that is sometimes right shows more"
+    for i, target in enumerate(examples.target):
+        out = greedy(model, collate(examples, [i]).source, max_length=20)[0].tolist()
+        out = out[: out.index(EOS) + 1] if EOS in out else out
+        assert (out == target[1:].tolist()) == exact[i]
+        prefix = [BOS]
+        for _ in range(len(target) - 2):
+            logits = model(examples.source[i][None], torch.tensor([prefix]))[0, -1]
+            logits[EOS] = -torch.inf
+            prefix.append(int(logits.argmax()))
+        assert (prefix == target[:-1].tolist()) == right[i]
+
+
+def test_a_causal_encoder_has_no_ceiling(tiny) -> None:
+    """Only a full encoder mask has a ceiling.
+
+    The theorem needs a permutation-equivariant encoder.
+    """
+    for mask in ("full", "causal"):
+        config = tiny("task=reverse", "trainer.steps=1", f"model.encoder_mask={mask}")
+        rows = train(config)["by_length"]
+        known = [row["ceiling"] for row in rows] + [row["new"]["ceiling"] for row in rows]
+        assert any(ceiling is not None for ceiling in known) == (mask == "full")
+
+
+def test_nll_is_a_mean_over_tokens() -> None:
+    """NLL and token accuracy are means over tokens, not over examples.
+
+    One token at 1 nat and four tokens at 2 nats have the mean 9 / 5.
+    """
+    scores = {
+        "nll": np.array([1.0, 8.0]), "tokens": np.array([1.0, 4.0]),
+        "correct": np.array([0.0, 4.0]), "oracle": np.array([0.0, 3.0]),
+    }  # fmt: skip
+    found = evaluation.summarise(scores)
+    assert found["nll"] == pytest.approx(1.8)
+    assert found["token_accuracy"] == pytest.approx(0.8)
+    assert found["exact_match"] == pytest.approx(0.5)
