@@ -78,10 +78,12 @@ def test_the_stream_continues_over_epochs(reversals: Examples, tiny) -> None:
                 assert torch.equal(a.source, b.source) and torch.equal(a.target_out, b.target_out)
 
 
-def test_a_sequence_longer_than_the_budget_is_named() -> None:
-    """The message names both numbers and the key."""
+def test_a_sequence_that_does_not_fit_is_named(tiny) -> None:
+    """The message names the length and the key; padding counts."""
     with pytest.raises(UserError, match="50 positions does not fit trainer.batch_tokens=40"):
         next(batch_indices([3, 50], 40, 0, 0, False))
+    with pytest.raises(UserError, match="16 positions .*pe.max_len=12"):
+        train(tiny("pe=learned", "pe.max_len=12", "trainer.pad_to_multiple_of=16"))
 
 
 def test_collate_pads_on_the_right_and_shifts_the_target() -> None:
@@ -172,9 +174,3 @@ def test_padded_to_a_multiple_a_compiler_sees_each_shape_once(
     shapes = {(batch.source.shape, batch.target_in.shape) for batch in batches}
     assert counters["stats"]["unique_graphs"] == len(shapes) > 8
     assert asked == {"mode": "reduce-overhead"}
-
-
-def test_padding_may_reach_past_a_table(tiny) -> None:
-    """The error comes before the run and names the padded length."""
-    with pytest.raises(UserError, match="16 positions .*pe.max_len=12"):
-        train(tiny("pe=learned", "pe.max_len=12", "trainer.pad_to_multiple_of=16"))
