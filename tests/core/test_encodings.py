@@ -103,7 +103,8 @@ def test_t5_buckets(distance: int, role: str, shape: tuple[int, int]) -> None:
     The test computes the logarithm's floor in whole numbers:
     floor(log(n/e) / log(m/e) · w) ≥ j exactly when n^w e^j ≥ e^w m^j.
     """
-    (num_buckets, most), causal = shape, role == "decoder"
+    num_buckets, most = shape
+    causal = role == "decoder"
     side = num_buckets if causal else num_buckets // 2
     exact, wide = side // 2, side - side // 2
     n = max(-distance, 0) if causal else abs(distance)
