@@ -91,9 +91,8 @@ def test_collate_pads_on_the_right_and_shifts_the_target() -> None:
 
     ``target_in`` is ``target_out`` shifted by one.
     """
-    task = TASKS["letters"]()
     data = Dataset.from_dict({"source": ["1 2 3", "4"], "target": ["A B C", "D"], "length": [3, 1]})
-    tokenizer = task.tokenizer({})
+    tokenizer = TASKS["letters"]().tokenizer({})
     examples = tokenize_split(data, tokenizer)
     batch = collate(examples, [0, 1])
     a, d = tokenizer.token_to_id("A"), tokenizer.token_to_id("D")

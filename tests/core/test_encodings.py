@@ -24,6 +24,7 @@ from wawa_transformer.positional.base import (
     Positions,
     consecutive,
 )
+from wawa_transformer.train.tracking import attention_maps
 
 H, DH = 3, 4
 QUERY, KEY = consecutive(4, 3), consecutive(8)  # positions 3 … 6 and 0 … 7
@@ -289,6 +290,15 @@ def test_heads_may_have_positions_of_their_own(kind: str) -> None:
     for b, h in itertools.product(range(2), range(H)):
         alone = (Positions(ids[None, None], 20) for ids in (query[b, h], key[0, h]))
         torch.testing.assert_close(found[b, h], scores(encoding, q, k, *alone)[b, h])
+
+
+def test_cross_attention_sees_source_minus_target() -> None:
+    """A large bucket makes targets attend to the source at its distance."""
+    model: Any = Transformer(11, 11, 8, 1, 2, 16, pe="t5", cross="same", seed=0)
+    bucket = model.cross_position.bucket(torch.tensor(3))
+    model.cross_position.table.data[bucket] = 50.0
+    maps = attention_maps(model, torch.full((1, 9), 4), torch.full((1, 6), 4))
+    assert (maps["cross"].diagonal(3, dim1=1, dim2=2) > 0.99).all()  # (H,Q,K)
 
 
 def test_cross_attention_has_an_encoding_of_its_own() -> None:

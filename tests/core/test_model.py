@@ -9,8 +9,6 @@ import pytest
 import torch
 from conftest import MODELS
 from core.helpers import FF, HEADS, LAYERS, D, V, padded_ids, small_model
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer
@@ -139,8 +137,7 @@ def test_shared_parameters_start_equal(name: str) -> None:
     assert not torch.equal(own["output.weight"], other["output.weight"])
 
 
-@settings(max_examples=15)
-@given(st.permutations(range(6)))
+@pytest.mark.parametrize("order", [[5, 4, 3, 2, 1, 0], [1, 0, 2, 3, 4, 5], [2, 4, 0, 5, 1, 3]])
 def test_without_positions_the_encoder_is_permutation_equivariant(order: list[int]) -> None:
     """Without positions, permuting the source permutes the memory.
 
@@ -150,9 +147,8 @@ def test_without_positions_the_encoder_is_permutation_equivariant(order: list[in
     none = small_model("none")
     torch.testing.assert_close(none.encode(src[:, order]), none.encode(src)[:, order])
     torch.testing.assert_close(none(src[:, order], tgt), none(src, tgt))
-    if list(order) != sorted(order):
-        sinusoidal = small_model("sinusoidal")
-        assert not torch.allclose(sinusoidal(src[:, order], tgt), sinusoidal(src, tgt))
+    sinusoidal = small_model("sinusoidal")
+    assert not torch.allclose(sinusoidal(src[:, order], tgt), sinusoidal(src, tgt))
 
 
 @pytest.mark.parametrize("pe", ["sinusoidal", "alibi"])
@@ -231,9 +227,8 @@ def test_no_row_no_source_and_no_target_are_served(name: str) -> None:
     """
     model = small_model(name)
     for b, s, t in ((0, 3, 2), (2, 0, 2), (2, 3, 0), (0, 0, 0)):
-        logits = model.train(s > 0)(
-            torch.ones(b, s, dtype=torch.int64), torch.ones(b, t, dtype=torch.int64)
-        )
+        src, tgt = (torch.ones(b, length, dtype=torch.int64) for length in (s, t))
+        logits = model.train(s > 0)(src, tgt)
         logits.sum().backward()
         assert logits.shape == (b, t, V) and logits.isfinite().all()
 
@@ -268,10 +263,8 @@ def test_attention_maps_show_the_attention_that_is_used(name: str) -> None:
     for weights in maps.values():
         torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights.sum(-1)))
     assert (maps["decoder"].triu(1) == 0).all()
-    for layer in (*model.encoder_layers, *model.decoder_layers):
-        for attention in (layer.self_attention, getattr(layer, "cross_attention", None)):
-            if attention is not None:
-                attention.keep_weights = True
+    for module in model.modules():  # only attention reads it
+        module.keep_weights = True
     torch.testing.assert_close(model(src, tgt), logits, rtol=0, atol=1e-12)
 
 
