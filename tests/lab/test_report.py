@@ -80,9 +80,7 @@ def exact_match(task: str, pe: str, length: int, noise: random.Random) -> float:
     return min(1.0, 0.997 + noise.gauss(0, 0.002))
 
 
-def plant(
-    run: Run, validations: int = 10, new: dict[str, tuple[float, float]] | None = None
-) -> None:
+def plant(run: Run, new: dict[str, tuple[float, float]] | None = None) -> None:
     """Write the files of a finished run on a generated task.
 
     ``new`` plants what each encoding gets right of new sources, and of those that were trained on:
@@ -102,8 +100,10 @@ def plant(
         for length in range(1, TESTED + 1)
     ]
     seen = by_length[:TRAINED]
-    names = ("exact_match", "token_accuracy", "nll")
-    test: dict[str, Any] = {name: sum(row[name] for row in seen) / TRAINED for name in names}
+    test: dict[str, Any] = {
+        name: sum(row[name] for row in seen) / TRAINED
+        for name in ("exact_match", "token_accuracy", "nll")
+    }
     if new:
         for row in by_length:
             left = {1: 0, 2: 0, 3: 150}.get(row["length"], 200)
@@ -118,20 +118,8 @@ def plant(
         )
         test["new"] = {"examples": left, "exact_match": right}
         test["exact_match"] = sum(row["exact_match"] for row in seen) / TRAINED
-    validation = [
-        {"step": 50 * step, "split": "validation"}
-        | {"nll": 2 / step + noise.random() / 20}
-        | {name: test[name] * step / validations for name in names[:2]}
-        for step in range(1, validations + 1)
-    ]
-    write_files(
-        run,
-        validation,
-        train_min_length=1,
-        train_max_length=TRAINED,
-        test=test | {"examples": 2000},
-        by_length=by_length,
-    )
+    test["examples"] = 2000
+    write_files(run, train_min_length=1, train_max_length=TRAINED, test=test, by_length=by_length)
 
 
 def plant_text(run: Run, references: list[str], hypotheses: list[str], bleu: float) -> None:
@@ -141,36 +129,33 @@ def plant_text(run: Run, references: list[str], hypotheses: list[str], bleu: flo
         {"length": edge, "examples": 10, "nll": 1.5 + edge / 50, "ceiling": None} | common
         for edge in (8, 12, 16, 24)
     ]
-    validation = [
-        {"step": 100 * step, "split": "validation", "nll": 5 / step} | common
-        for step in range(1, 6)
-    ]
     samples = [
-        {"source": f"source {i}", "reference": r, "hypothesis": h}
-        for i, (r, h) in enumerate(zip(references, hypotheses, strict=True))
+        {"source": "a source", "reference": reference, "hypothesis": hypothesis}
+        for reference, hypothesis in zip(references[:5], hypotheses[:5], strict=True)
     ]
     signature = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
     translation = {
         "bleu": bleu, "bleu_low": bleu - 1, "bleu_high": bleu + 1, "signature": signature,
-        "chrf": bleu + 20, "chrf_signature": signature, "samples": samples[:5],
+        "chrf": bleu + 20, "chrf_signature": signature, "samples": samples,
         "paths": {"hypotheses": "translations.txt", "references": "references.txt"},
     }  # fmt: skip
-    write_files(
-        run,
-        validation,
-        train_min_length=None,
-        train_max_length=None,
-        test=common | {"examples": 40, "nll": 1.8 - bleu / 100},
-        by_length=rows,
-        translation=translation,
-    )
+    test = common | {"examples": 40, "nll": 1.8 - bleu / 100}
+    write_files(run, test=test, by_length=rows, translation=translation)
     for name, lines in (("translations", hypotheses), ("references", references)):
         path = run.directory / f"{name}.txt"
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def write_files(run: Run, validation: list[dict[str, Any]], **result: Any) -> None:
+def write_files(run: Run, test: dict[str, Any], **result: Any) -> None:
+    """Write a result, and ten validations that lead to it."""
+    noise = random.Random(f"{run.task} {run.pe} {run.seed}")
+    validation = [
+        {"step": 50 * step, "split": "validation", "nll": 2 / step + noise.random() / 20}
+        | {name: test[name] * step / 10 for name in ("exact_match", "token_accuracy")}
+        for step in range(1, 11)
+    ]
     common = {
+        "train_min_length": None, "train_max_length": None, "test": test,
         "task": run.task, "pe": run.pe, "seed": run.seed, "steps": 500,
         "settings": {"pe": {"init_std": 1.0} if run.pe == "learned" else {}},
         "parameters": 123_456, "flops_per_step": None, "mfu": 0.1234,
