@@ -12,9 +12,11 @@ from core.helpers import FF, HEADS, LAYERS, D, V, padded_ids, small_model
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer
+from wawa_transformer.data.load import load_data
 from wawa_transformer.model.layers import ResidualConnection
 from wawa_transformer.model.loss import loss_and_nll
 from wawa_transformer.model.masks import causal_mask, padding_mask
+from wawa_transformer.run.config import build_model
 from wawa_transformer.train.tracking import attention_maps
 
 
@@ -300,16 +302,17 @@ def test_dropout_acts_on_what_a_sublayer_gives(norm: str) -> None:
     torch.testing.assert_close(residual(x, sublayer), expected)
 
 
-def test_tokens_are_as_loud_as_positions() -> None:
+def test_tokens_are_as_loud_as_positions(tiny) -> None:
     """Embeddings have unit variance after the scale sqrt(D).
 
-    With ``position_down`` (Csordás et al. 2021) the sum is embedding + PE / sqrt(D).
+    A run may choose ``position_down`` (Csordás et al. 2021): the sum is embedding + PE / sqrt(D).
     """
     table = Transformer(500, 500, 256, 1, 4, 16, seed=0).src_embedding.weight * 256**0.5
     assert table.std().item() == pytest.approx(1.0, abs=0.02)
     ids, pe = torch.tensor([[4, 5, 6]]), PositionalEncoding(16).pe[:, :3]
     for scale, token, position in (("token_up", 4.0, 1.0), ("position_down", 1.0, 0.25)):
-        model = Transformer(9, 9, 16, 1, 2, 32, embedding_scale=scale, seed=0).eval()
+        config = tiny(f"model.embedding_scale={scale}", "pe=sinusoidal")
+        model = build_model(config, load_data(config).tokenizer).eval()
         at = model.batch_positions(ids).source
         embedded = model.embed(ids, model.src_embedding, model.src_position, at)
         torch.testing.assert_close(embedded, model.src_embedding(ids) * token + pe * position)
