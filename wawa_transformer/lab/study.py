@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import re
 import subprocess
 import sys
 import time
@@ -46,7 +47,8 @@ def in_lists(overrides: list[str]) -> list[str]:
     """Translate ``task=``, ``pe=`` and ``seed=`` into a study's lists.
 
     ``task=text`` becomes ``study.task=[text]``. If ``task`` is given without ``study``, the study
-    has the task's name and no rule.
+    has the task's name and no rule. ``study.minutes`` holds for the study as it is written, so
+    another model, trainer or task has no estimate.
 
     Raises:
         UserError: the command line has both keys.
@@ -61,6 +63,9 @@ def in_lists(overrides: list[str]) -> list[str]:
                     f"{key}={given[key]} and {plural} both choose; leave one of them out."
                 )
             out.append(f"{plural}=[{given[key]}]")
+    other_work = any(re.match(r"\+*(model|trainer|task\.)", key) for key in given)
+    if other_work and "study.minutes" not in given:
+        out.append("study.minutes=null")
     if "task" in given and not {"study", "study.name"} & given.keys():
         out += [f"study.name={given['task']}", "study.rule=null", "study.minutes=null"]
     return out
