@@ -7,6 +7,7 @@ zh-CN in their names. A test fails when a page is stale.
 """
 
 import json
+import math
 from typing import Any
 
 import evidence
@@ -110,6 +111,12 @@ def bleu(pe: str, study: str = "multi30k") -> str:
     """Format each seed's greedy BLEU on Multi30k."""
     values = evidence.bleu(study, "multi30k", pe)
     return say(" and ", " 和 ").join(f"{value:.1f}" for _, value in sorted(values.items()))
+
+
+def bleu_gaps(first: tuple[str, str], second: tuple[str, str]) -> str:
+    """Format each seed's BLEU difference between two cells (study, encoding)."""
+    one, other = (evidence.bleu(study, "multi30k", pe) for study, pe in (first, second))
+    return say(" and ", " 和 ").join(f"{one[seed] - other[seed]:+.2f}" for seed in sorted(one))
 
 
 def reach(study: str, task: str, pe: str) -> str:
@@ -263,14 +270,16 @@ def leader(study: str, task: str) -> str:
 
     The cells are the encoding, its exact match, and its lead over the next encoding.
     """
-    able = [pe for pe in evidence.encodings(study, task) if evidence.learned(study, task, pe)]
-    if len(able) < 2:
-        return say("unknown | – | –", "不知道 | – | –")
-    values = {pe: evidence.exact_match(study, task, pe, unseen=True) for pe in able}
-    first, second, lead = evidence.best_two(values)
-    best, there = encoding_name(first), em(study, task, first, unseen=True)
+    beyond = evidence.measured(study, task).values["beyond"]
+    values = {pe: v for pe, v in beyond.items() if evidence.learned(study, task, pe)}
+    first, *others = sorted(values, key=lambda pe: -evidence.mean(values[pe]).mean)
+    best, there = encoding_name(first), f"{evidence.mean(values[first]):.3f}"
     if evidence.mean(values[first]).mean < FLOOR:
         return say(f"no good one | {best}: {there} | –", f"都不行 | {best}：{there} | –")
+    if not others:
+        return f"{best} | {there} | {say('the only one', '只有它')}"
+    second = others[0]
+    lead = evidence.difference(values[first], values[second], math.comb(len(values), 2))
     ahead = say("ahead: ", "领先：") if lead.excludes_zero else say("unclear: ", "未定：")
     return f"{best} | {there} | {ahead}{encoding_name(second)}, {lead:+z.3f}"
 

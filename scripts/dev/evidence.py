@@ -140,16 +140,6 @@ def encodings(study: str, task: str) -> list[str]:
     return list(table.loc[table["task"] == task, "pe"].unique())
 
 
-def best_two(values: dict[str, BySeed]) -> tuple[str, str, Estimate]:
-    """Find the best encoding, the next, and the lead.
-
-    The interval of the lead is corrected for all pairs.
-    """
-    ranked = sorted(values, key=lambda pe: -mean(values[pe]).mean)
-    first, second = ranked[:2]
-    return first, second, difference(values[first], values[second], math.comb(len(ranked), 2))
-
-
 def nll(study: str, task: str, pe: str) -> BySeed:
     """Compute each seed's NLL in nats per token at the trained lengths.
 
