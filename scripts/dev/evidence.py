@@ -6,6 +6,7 @@ import functools
 import math
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -301,6 +302,6 @@ def by_seed(values: pd.Series) -> BySeed:
 difference = paired_difference
 
 
-def mean(values: BySeed) -> Estimate:
+def mean(values: Mapping[int, float]) -> Estimate:
     """Compute the mean over seeds with its interval."""
     return estimate(values.values())
