@@ -1,9 +1,9 @@
 """Test a trained run:  python scripts/evaluate.py run=results/default/reverse/learned/seed3-…
 
 The script prints exact match, token accuracy and NLL by length on the run's own test or on another
-test. For text it also prints BLEU, chrF and TER. If the test comes from the same files as the
-training split, or is generated with it, the script also prints exact match on new sources, which
-training did not contain. verify=true compares the numbers with the run's saved result.
+test. For text it also prints BLEU, chrF and TER. On a run's own test, if it is held out of the
+training files or generated, the script also prints exact match on new sources, which training did
+not contain. verify=true compares the numbers with the run's saved result.
 """
 
 import re
@@ -91,8 +91,8 @@ def verify(run: Run, result: dict[str, Any]) -> str:
     if max(gaps) > TOLERANCE:
         raise UserError(
             f"{run.directory}: computed again from the checkpoint, a number differs by "
-            f"{max(gaps):.2g} from the one in its result; versions, then and now, are the first "
-            f"suspects ({kept['versions']})."
+            f"{max(gaps):.2g} from the one in its result; code and versions, then and now, are the "
+            f"first suspects (commit {kept['commit']}, {kept['versions']})."
         )
     return f"verified: {len(gaps)} numbers, largest difference {max(gaps):.1g}"
 
@@ -107,7 +107,7 @@ def table_of(task: Task, result: dict[str, Any], bleu: dict[int, float]) -> Tabl
     # Line breaks in the headings keep the table within 80 columns.
     headings = [re.sub(r", |(?<=-)| (?=per )", "\n", metric.heading) for metric in SHOWN]
     headings.append("BLEU" if bleu else "ceiling without\npositions")
-    view = Table(Column("length", no_wrap=True), "examples", *headings)
+    view = Table(Column("length", no_wrap=True), "count", *headings)
     if new := result["test"].get("new"):
         view.add_column("exact match\nnew sources")
         seen = result["test"]["examples"] - new["examples"]

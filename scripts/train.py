@@ -43,8 +43,9 @@ def main(config: DictConfig) -> None:
         print(f"run: {run.directory}", flush=True)
     result = train(config)
     if talks:
-        test = (f"{metric.heading} {result['test'][metric.name]:.3f}" for metric in SHOWN)
-        print("; ".join(test))
+        scores = result["test"]  # of a run that may be older than a metric
+        known = [metric for metric in SHOWN if metric.name in scores]
+        print("; ".join(f"{metric.heading} {scores[metric.name]:.3f}" for metric in known))
 
 
 def tell_sweep() -> None:

@@ -14,6 +14,7 @@ import wawa_transformer.run.interrupt  # noqa: F401
 
 from omegaconf import DictConfig
 
+from wawa_transformer.common.files import make_directory
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.decode.translation import hypotheses, read, unknown
@@ -93,6 +94,7 @@ def main(config: DictConfig) -> None:
             every = next(found)
             if picture:
                 looked = cross_attention(model, tokenizer, read(tokenizer, [text])[0], every[0].ids)
+                make_directory(Path(picture).parent)
                 attention_picture(*looked).savefig(picture)
                 picture = None
             if config.nbest:

@@ -109,7 +109,7 @@ def test_every_way_in_leads_to_the_same_pairs(
         assert list(zip(train["source"], train["target"], strict=True)) == expected
         out, err = capfd.readouterr()
         assert not out and "%|" not in err
-        assert [int(line.split()[0]) for line in err.splitlines() if "left out" in line] == counts
+        assert [int(line.split()[0]) for line in err.splitlines() if "blank side" in line] == counts
         monkeypatch.setattr(text, "read_sentences", None)
         monkeypatch.setattr(TextTask, "columns", lambda *_: None)
         counts = []
@@ -330,6 +330,17 @@ def test_a_file_that_does_not_hold_both_sides(content: str, said: str, tmp_path:
     path.write_text(content, "utf-8")
     with pytest.raises(UserError, match=said):
         TextTask(source=str(path)).from_files()
+
+
+def test_columns_that_are_left_out_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pairs may be in the second and third."""
+    path = tmp_path / "a.tsv"
+    path.write_text("a\tb\n1\tc\td\n", "utf-8")
+    pairs = TextTask(source=str(path)).from_files()["train"]
+    assert pairs["source"][:] == ["a", "1"] and pairs["target"][:] == ["b", "c"]
+    assert "columns after the second left out of 1 lines" in capsys.readouterr().err
 
 
 def test_a_small_file_that_unpacks_to_one_long_line_is_not_unpacked(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -55,9 +56,13 @@ def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
     tags = EventAccumulator(str(later)).Reload().Tags()
     assert not tags["images"] and any("samples" in tag for tag in tags["tensors"])
 
+    old = json.loads((runs[0] / "result.json").read_text()) | {"code": "0123abcd"}
+    (runs[0] / "result.json").write_text(json.dumps(old))
     stamps = {run: (run / "result.json").stat().st_mtime_ns for run in runs}
     second = run_script(UNDRAWN, "compare.py", *study)
     assert second.returncode == 0 and "0 to train" in second.stdout
+    assert "the code has changed since 1 of these runs finished" in second.stderr
+    assert "different conditions" in (root / "report.md").read_text(encoding="utf-8")
     assert {run: (run / "result.json").stat().st_mtime_ns for run in runs} == stamps
 
     broken = run_script(UNDRAWN, "compare.py", *study, "study.pe=[learned]", "pe.max_len=4")

@@ -19,6 +19,7 @@ from wawa_transformer.common.files import LOCK, lock_directory, lock_holder, wri
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.lab import report
 from wawa_transformer.positional.base import ENCODINGS, Encoding, Positions
+from wawa_transformer.run import provenance
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import STATUS
 from wawa_transformer.train import checkpoint
@@ -97,6 +98,25 @@ def test_a_run_that_is_stopped_ends_with_the_same_bits(
         assert "the same command continues" in said
     assert train(config)["by_length"] == long.result()["by_length"]
     assert_same_bits(run, long)
+
+
+def test_a_finished_run_says_that_the_code_has_changed(
+    done: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command trains nothing, so an edited encoding would seem to change nothing."""
+    run = copied(done, tmp_path)
+    for code, changed in ((provenance.code_digest(), False), ("0123abcd", True)):
+        run.result_file.write_text(json.dumps(run.result() | {"code": code}))
+        train(configure(*DROPOUT, f"output_dir={tmp_path}"))
+        assert ("the code has changed since" in capsys.readouterr().err) == changed
+    monkeypatch.setattr(provenance, "PACKAGE", tmp_path / "code")
+    found = []
+    for room, text in (("model", "1"), ("lab", "2"), ("model", "2")):
+        path = tmp_path / "code" / room / "part.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        found.append(provenance.code_digest.__wrapped__())
+    assert found[0] == found[1] != found[2]
 
 
 @pytest.mark.parametrize("run_dir", [False, True])
@@ -253,7 +273,7 @@ def test_with_no_intact_checkpoint_the_sentence_says_what_to_delete(
     run.result_file.unlink()
     for which in ("last", "previous"):
         run.checkpoint(which).write_bytes(b"no")
-    with pytest.raises(UserError, match="last.pt is damaged; delete it, or its run's folder"):
+    with pytest.raises(UserError, match="last.pt is damaged; delete its run's folder"):
         train(configure(*DROPOUT, f"output_dir={tmp_path}"))
 
 

@@ -16,6 +16,7 @@ from conftest import TINY, configure, trained
 from omegaconf import OmegaConf
 from sacrebleu.metrics import BLEU
 
+from wawa_transformer import load
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.decode.translation import all_scores, bleu_by_length
@@ -74,6 +75,15 @@ def test_one_line_out_for_each_line_in(letters: Path, use) -> None:
     assert status == 0 and len(lines) == 6 and lines[-1] == ""
     assert lines[0] and lines[1] == lines[2] == "" and lines[3] and lines[4]
     assert err == "warning: line 4: unknown: 27 x\n"
+    assert load(letters).translate(["", "1 2 3"]) == ["", lines[0]]
+
+
+def test_a_run_that_has_not_finished_is_named(letters: Path, tmp_path: Path, use) -> None:
+    """Its answers are those of an earlier checkpoint."""
+    stopped = shutil.copytree(letters, tmp_path / letters.name)
+    (stopped / "result.json").unlink()
+    status, _, err = use(translate.main, f"run={stopped}", given=b"1 2\n")
+    assert status == 0 and "has not finished training" in err
 
 
 def test_a_closed_input_is_a_sentence(letters: Path, use) -> None:

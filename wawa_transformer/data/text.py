@@ -37,6 +37,7 @@ from wawa_transformer.common.schema import UserError, choose, first_line, settin
 from wawa_transformer.data import scan  # noqa: F401  (its task is known from here on)
 from wawa_transformer.data.tasks import SPECIAL_TOKENS, TASKS, Task, read_tokenizer, word_tokenizer
 
+SAMPLE = ("sample.en", "sample.de")  # in data/, used where no text is named
 LONGEST_LINE = 10**6  # bytes
 MAX_WORD = 10_000  # bytes
 HELD_OUT_SEED = 20170612  # which pairs are held out does not depend on the run's seed
@@ -82,7 +83,7 @@ class TextTask(Task, kind="text"):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.source is self.hub is None:
-            self.source, self.target = "sample.en", "sample.de"
+            self.source, self.target = SAMPLE
             self.data_dir = self.data_dir or "data"
 
     @property
@@ -102,6 +103,8 @@ class TextTask(Task, kind="text"):
         return Hasher.hash(digest(paths)) if paths else None
 
     def dataset(self, seed: int) -> DatasetDict:
+        if (self.source, self.target) == SAMPLE:
+            print(f"text: the sample {' and '.join(SAMPLE)} in {self.folder}", file=sys.stderr)
         splits = self.from_hub() if self.hub else self.from_files()
         for name, size in (("test", self.test_size), ("validation", self.validation_size)):
             if name in splits:
@@ -211,12 +214,13 @@ class TextTask(Task, kind="text"):
 
     def from_one(self, path: Path, key: str) -> Iterator[tuple[str, str]]:
         """Read both sides from one ``.tsv`` or ``.jsonl`` file."""
-        keys = (self.source_column, self.target_column)
+        keys, more = (self.source_column, self.target_column), 0
         for number, line in enumerate(read_sentences(path, key), 1):
             try:
                 if path.name.removesuffix(".gz").endswith(".tsv"):
                     # Further columns are attributions or scores.
-                    source, target = line.split("\t")[:2]
+                    source, target, *others = line.split("\t")
+                    more += bool(others)
                 else:
                     source, target = (json.loads(line)[name] for name in keys)
                 # This fails for values that are not text, and for half of a UTF-16 character.
@@ -228,6 +232,8 @@ class TextTask(Task, kind="text"):
                     f"task.source_column={keys[0]} and task.target_column={keys[1]}."
                 ) from None
             yield source, target
+        if more:
+            print(f"{path}: columns after the second left out of {more} lines", file=sys.stderr)
 
     def from_hub(self) -> dict[str, Dataset]:
         """Read a hub dataset, or a local folder in a format ``datasets`` knows."""

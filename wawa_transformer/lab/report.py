@@ -226,7 +226,7 @@ def _environment(results: Sequence[Result]) -> dict[str, str]:
         return {}
     dates = sorted(result["finished"] for result in results)
     versions = dict.fromkeys(name for result in results for name in result["versions"])
-    places = ("device", "cpu", "threads", "commit")
+    places = ("device", "cpu", "threads", "commit", "code")
     return {
         **{name: distinct(result.get(name, "unknown") for result in results) for name in places},
         "steps": distinct(result["steps"] for result in results),

@@ -25,6 +25,7 @@ from wawa_transformer.lab.rules import Misfit, Rule, not_trained
 from wawa_transformer.lab.workers import train_all
 from wawa_transformer.run.cli import check_groups, explain, validate
 from wawa_transformer.run.device import automatic_device
+from wawa_transformer.run.provenance import code_digest
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.schema import Config
 
@@ -148,12 +149,22 @@ def fill(
 ) -> None:
     """Train the unfinished runs of a study, about ``minutes`` per run."""
     directory, runs = folder_of(jobs), list(jobs)
-    missing = [run for run in runs if run.status != "finished"]
+    results = {run: run.result() for run in runs}
+    missing = [run for run, result in results.items() if result is None]
+    others = [
+        result for result in results.values() if result and result.get("code") != code_digest()
+    ]
     runs_of = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     words = f"{runs_of} in {directory}, {len(missing)} to train"
     if missing and minutes:
         words += f", about {minutes * len(missing):.0f} minutes on two cores"
     print(f"study {directory.name}: {words}", flush=True)
+    if others:
+        print(
+            f"warning: the code has changed since {len(others)} of these runs finished; to train "
+            f"them again, delete their folders.",
+            file=sys.stderr,
+        )
     if not missing:
         return
     if config.trainer.device == "auto":

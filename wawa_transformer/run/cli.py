@@ -303,11 +303,14 @@ def reason(error: Exception, config_name: str) -> str:
         meant = f" (did you mean {known}?)" if known in choices else nearest(name, choices)
         group = group or "--config-name"
         return f"{group}={name} does not exist{meant}; choose one of {', '.join(choices)}."
-    cause = error.__cause__ or error
+    cause = error.__cause__ or error.__context__ or error
     key = getattr(cause, "full_key", None)
     unknown_group = "No match in the defaults list" in str(error)
     if unknown_group or isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
-        key = str(error).split("'")[1]  # as it was typed
+        typed_key = str(error).split("'")[1]
+        # A key inside a mapping, or in a file, which the message names by its path.
+        inner = str(key).startswith(f"{typed_key}.") or "/" in typed_key
+        key = str(key) if inner else typed_key
         parent, _, tail = key.rpartition(".")
         keys = known_keys(config_name)
         typed = parent in keys or any(each.endswith(f".{key}") for each in keys)

@@ -45,8 +45,9 @@ def to_safetensors(
     write_atomically(directory / "tokenizer.json", tokenizer.to_str(pretty=True))
 
 
-def from_safetensors(directory: Path) -> tuple[Transformer, Tokenizer]:
+def from_safetensors(directory: str | Path) -> tuple[Transformer, Tokenizer]:
     """Load a model that :func:`to_safetensors` wrote."""
+    directory = Path(directory)
     arguments = json.loads((directory / "config.json").read_text("utf-8"))
     model = Transformer(**{**arguments, "position_ids": PositionIds(**arguments["position_ids"])})
     load_model(model, str(directory / "model.safetensors"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.metadata
 import platform
 import subprocess
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 
-from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.common.schema import CONFIG_DIR, PACKAGE
 
 
 def provenance(device: torch.device) -> dict[str, Any]:
@@ -26,7 +27,18 @@ def provenance(device: torch.device) -> dict[str, Any]:
             **{name: importlib.metadata.version(name) for name in libraries},
         },
         "commit": commit(),
+        "code": code_digest(),
     }
+
+
+@functools.cache  # the code that this process has loaded
+def code_digest() -> str:
+    """Hash the code that a result depends on to eight hexadecimal digits."""
+    digest = hashlib.sha256()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.relative_to(PACKAGE).parts[0] not in ("lab", "lesson"):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:8]
 
 
 @functools.cache
@@ -44,14 +56,14 @@ def processor() -> str:
 
 @functools.cache  # a worker's runs share the code that was loaded once
 def commit() -> str | None:
-    """The checkout's commit, with ``+changes`` if files differ; None without git."""
+    """The checkout's commit, ``+changes`` if code or configs differ; None without git."""
 
     def ask(*words: str) -> str:
         command = ["git", "-C", str(CONFIG_DIR.parent), *words]
         return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True).strip()
 
     try:
-        changed = ask("status", "--porcelain", "--untracked-files=no")
+        changed = ask("status", "--porcelain", "--", str(PACKAGE), str(CONFIG_DIR))
         return ask("rev-parse", "--short", "HEAD") + ("+changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return None

@@ -74,7 +74,10 @@ def load(path: Path, contents: tuple[str, ...] = CONTENTS) -> dict[str, Any]:
     """
     if not path.exists():
         other = ", or choose checkpoint=last" if path.stem != "last" else ""
-        raise UserError(f"{path} does not exist; train the run first{other}.")
+        raise UserError(
+            f"{path} does not exist; train the run first, or if it is finished, delete its folder "
+            f"and train it again{other}."
+        )
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         intact = state.pop("sha256") == fingerprint(state)
@@ -86,8 +89,8 @@ def load(path: Path, contents: tuple[str, ...] = CONTENTS) -> dict[str, Any]:
         intact = False
     if not intact:
         raise Damaged(
-            f"{path} is damaged; delete it, or its run's folder {path.parent.parent}, "
-            "and give the same command to train again."
+            f"{path} is damaged; delete its run's folder {path.parent.parent}, and give the same "
+            "command to train again."
         )
     return state
 

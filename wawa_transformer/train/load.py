@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -58,6 +59,10 @@ class Trained(NamedTuple):
     tokenizer: Tokenizer
     config: DictConfig
 
+    def __repr__(self) -> str:
+        task, pe = self.config.task.name, self.config.pe.name
+        return f"Trained(task={task}, pe={pe}, seed={self.config.seed})"
+
     def translate(self, texts: list[str], decode: str = "greedy", **settings: Any) -> list[str]:
         """Decode the best answer to each text; ``settings`` belong to ``decode``, as ``size=5``.
 
@@ -70,7 +75,10 @@ class Trained(NamedTuple):
         sources = read(self.tokenizer, texts)
         if texts:
             check_lengths(self.model, sources.sizes)
-        return [best.text for best, *_ in hypotheses(self.model, self.tokenizer, sources, method)]
+        found = hypotheses(self.model, self.tokenizer, sources, method)
+        pairs = zip(texts, found, strict=True)
+        # As scripts/translate.py, which answers a blank line with a blank line.
+        return [best.text if text.strip() else "" for text, (best, *_) in pairs]
 
     def attention(self, text: str) -> tuple[Tensor, list[str], list[str]]:
         """Get the last layer's cross-attention ``(H,T,S)``, and the T and S tokens.
@@ -98,6 +106,8 @@ def open_trained(config: DictConfig) -> tuple[Run, Transformer, Tokenizer, DictC
     """Load the run that ``run=`` and ``checkpoint=`` name."""
     device = take_device(config.trainer)
     run = Run.at(Path(config.run))
+    if run.result() is None:
+        print(f"warning: {run.directory} has not finished training", file=sys.stderr)
     return run, *load_model(run, config.checkpoint, device, config.trainer.fast)
 
 

@@ -161,7 +161,7 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
             restore_state(state, saved)
         except Exception:  # torch raises many kinds for tensors that do not fit
             raise checkpoint.Damaged(
-                f"{path} is damaged: it does not fit its run; delete it, or the run's folder "
+                f"{path} is damaged: it does not fit its run; delete the run's folder "
                 f"{run.directory}, and give the same command to train again."
             ) from None
     return state

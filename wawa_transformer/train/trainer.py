@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import sys
 import traceback
 from datetime import date
 from typing import Any
@@ -26,7 +27,7 @@ from wawa_transformer.decode.translation import (
 from wawa_transformer.run import distributed
 from wawa_transformer.run.config import given_settings
 from wawa_transformer.run.device import peak_matmul_flops, peak_memory, translate_device_errors
-from wawa_transformer.run.provenance import provenance
+from wawa_transformer.run.provenance import code_digest, provenance
 from wawa_transformer.run.run_dir import Run, identity
 from wawa_transformer.run.signals import GracefulStop
 from wawa_transformer.train import evaluation
@@ -46,7 +47,7 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
         Stopped: a signal came; the state is kept.
         UserError: the run cannot be what the configuration says.
     """
-    run = Run.of(config)
+    run, code = Run.of(config), code_digest()
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(GracefulStop())
         stack.enter_context(distributed.process_group(config.trainer.device))
@@ -57,6 +58,12 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
         if result := distributed.broadcast_object(run.result):
             if main and not config.quiet:
                 print(f"already finished: {run.directory}")
+                if result.get("code") != code:
+                    print(
+                        f"warning: the code has changed since (commit {result.get('commit')}); to "
+                        f"train again, delete this folder.",
+                        file=sys.stderr,
+                    )
             return result
         state = start_run(config, run)
         tracker = Tracker(run, state.history, state.step) if main else NullTracker()
