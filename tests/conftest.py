@@ -44,7 +44,7 @@ TINY = [
     "task.validation_size=20", "task.test_per_length=5", "task.max_length=4",
     "task.test_max_length=6", "trainer.steps=20", "trainer.warmup=5", "trainer.eval_every=5",
     "trainer.log_every=5", "trainer.batch_tokens=64", "trainer.device=cpu",
-    "trainer.attention_maps=false", "progress=false",
+    "pictures=false", "progress=false",
 ]  # fmt: skip
 
 # A fresh cache, so that no test finds a text that another version of the code has kept.

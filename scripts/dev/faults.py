@@ -42,7 +42,7 @@ ROOT, FORK = CONFIG_DIR.parent, get_context("fork")
 SMALL = [
     "model.d_model=16", "model.num_heads=2", "model.d_ff=32", "model.dropout=0.1",
     "trainer.steps=200", "trainer.warmup=5", "trainer.eval_every=20", "trainer.log_every=5",
-    "trainer.device=cpu", "trainer.attention_maps=false", "progress=false", "study.name=single",
+    "trainer.device=cpu", "pictures=false", "progress=false", "study.name=single",
 ]  # fmt: skip
 RUN = [
     *SMALL, "task=letters", "pe=learned", "task.train_size=300", "task.validation_size=20",

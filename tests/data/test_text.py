@@ -403,7 +403,7 @@ def test_long_sentences_are_left_out_everywhere_and_counted(
         tmp_path / "o", *TINY[:3], "task=text", f"task.data_dir={tmp_path}", "task.source=train",
         "task.target=train", "task.test_source=test", "task.test_target=test",
         "task.validation_size=2", "trainer.steps=2", "trainer.warmup=1", "trainer.device=cpu",
-        "trainer.attention_maps=false", "progress=false",
+        "pictures=false", "progress=false",
     )  # fmt: skip
     said = capsys.readouterr().err
     assert "1 test pairs of 128 tokens or more left out (task.max_tokens)" in said

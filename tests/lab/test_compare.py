@@ -22,7 +22,7 @@ UNDRAWN = str(Path(__file__).with_name("undrawn.py"))
 def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
     """A study end to end, again with nothing to do, and once more with a run that cannot work."""
     study = [*TINY, f"output_dir={tmp_path}", "study.task=[letters]", "study.seeds=[0,1]"]
-    study += ["study.pe=[sinusoidal,learned]", "trainer.attention_maps=true"]
+    study += ["study.pe=[sinusoidal,learned]", "pictures=true"]
     first = run_script("compare.py", *study)
     assert first.returncode == 0, first.stderr
     assert first.stdout.startswith("study default: sinusoidal, learned on letters\n")

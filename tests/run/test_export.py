@@ -58,7 +58,7 @@ def test_ctranslate2_says_the_same_of_240_sentences(
     run = trained(
         tmp_path, "task=text", f"task.data_dir={DATA}", "task.vocab_size=300", "trainer.steps=40",
         "model.d_model=32", "trainer.batch_tokens=512", "trainer.lr=0.01", "trainer.warmup=5",
-        "trainer.device=cpu", "trainer.attention_maps=false", "progress=false",
+        "trainer.device=cpu", "pictures=false", "progress=false",
         f"model.norm={norm}",
     )  # fmt: skip
     script(monkeypatch, f"run={run.directory}", "format=ctranslate2")

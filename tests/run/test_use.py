@@ -26,7 +26,7 @@ DATA = CONFIG_DIR.parent / "data"
 TEXT = [
     "task=text", f"task.data_dir={DATA}", "task.vocab_size=300", "trainer.batch_tokens=512",
     "trainer.steps=60", "trainer.warmup=5", "trainer.lr=0.01", "trainer.eval_every=30",
-    "trainer.device=cpu", "trainer.attention_maps=false", "progress=false", "model.d_model=32",
+    "trainer.device=cpu", "pictures=false", "progress=false", "model.d_model=32",
 ]  # fmt: skip
 
 

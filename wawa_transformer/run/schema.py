@@ -57,7 +57,6 @@ class TrainerConfig:
     patience: int | None = setting(None, least=1, most=10**9)  # validations without a better one
     # Weights of the last validations are kept for averaging.
     keep_checkpoints: int = setting(0, least=0, most=1000)
-    attention_maps: bool = True
 
 
 @dataclass

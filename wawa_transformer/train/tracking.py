@@ -188,7 +188,7 @@ def show(
     samples = zip(first.text["source"], first.text["target"], hypotheses, strict=True)
     rows = [{"source": s, "target": t, "output": h} for s, t, h in samples]
     tracker.text(step, "samples", rows)
-    if config.pictures and config.trainer.attention_maps:
+    if config.pictures:
         device = next(model.parameters()).device
         batch = collate(first, [int(first.sizes.argmax())]).to(device)
         source = [tokenizer.id_to_token(i) or "" for i in batch.source[0].tolist()]
