@@ -134,7 +134,7 @@ def main(config: DictConfig) -> None:
         if not translates:
             raise UserError(f"against={config.against} is for runs that translate; leave it out.")
         against, device = Run.at(Path(config.against)), next(model.parameters()).device
-        other = load_model(against, config.checkpoint, device)
+        other = load_model(against, config.checkpoint, device, config.trainer.fast)
     if not translates and method.kind != "greedy":
         raise UserError(
             f"decode={method.name} is for text; this task is scored by exact match of greedy "
@@ -144,12 +144,12 @@ def main(config: DictConfig) -> None:
         if len(tests) > 1:
             print(name)
         # A generated training split is cheap, and tells which sources of the test are new.
-        data = task.dataset(trained.seed) if task.from_seed else task.test(trained.seed)
-        test = tokenize_split(data["test"], tokenizer, task.longest_pair, "test")
-        evaluation.check_lengths(model, test.sizes)
+        data = task.test(trained.seed) if isinstance(task, TextTask) else task.dataset(trained.seed)
+        test = tokenize_split(data["test"], tokenizer, task.max_tokens, "test")
+        model.check_length(int(test.sizes.max()))
         train = None
         if "train" in data:
-            train = tokenize_split(data["train"], tokenizer, task.longest_pair).text
+            train = tokenize_split(data["train"], tokenizer, task.max_tokens).text
         result = evaluation.evaluate_by_length(task, model, test, train)
         if config.verify:
             print(verify(run, result))
@@ -157,7 +157,7 @@ def main(config: DictConfig) -> None:
         if translates:
             references = translation.one_line_each(test.text["target"][:])
             found = translation.translate(model, tokenizer, test, method)
-            bleu = translation.bleu_by_length(found, references, test.length)
+            bleu = translation.bleu_by_length(found, references, test.text["length"][:])
         Console().print(table_of(task, result, bleu))
         if not translates:
             continue

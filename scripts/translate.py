@@ -19,7 +19,6 @@ from wawa_transformer.common.schema import UserError
 from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.decode.translation import hypotheses, read, unknown
 from wawa_transformer.run.cli import script
-from wawa_transformer.train import evaluation
 from wawa_transformer.train.load import open_trained
 from wawa_transformer.train.tracking import attention_picture, cross_attention
 
@@ -79,10 +78,7 @@ def main(config: DictConfig) -> None:
     for lines in arriving(sys.stdin.fileno()):
         good, refused = texts(lines, number)
         full = [text for text in good if text.strip()]
-        sources = read(tokenizer, full)
-        if full:
-            evaluation.check_lengths(model, sources.sizes)
-        found = iter(hypotheses(model, tokenizer, sources, method))
+        found = iter(hypotheses(model, tokenizer, read(tokenizer, full), method))
         for text in good:
             number += 1
             if strange := unknown(tokenizer, text):

@@ -183,8 +183,9 @@ def outcome(run: Run) -> Any:
     Speed is left out.
     """
     result = run.result()
+    weights = checkpoint.load(run.checkpoint("last"))["model"] if result else {}
     return result and {
-        "weights": checkpoint.fingerprint(checkpoint.load(run.checkpoint("last"))["model"]),
+        "weights": {name: w.numpy().tobytes() for name, w in weights.items()},
         "lines": [{k: v for k, v in r.items() if k != "tokens_per_second"} for r in run.metrics()],
         "result": {key: result[key] for key in ("by_length", "validation", "test")},
     }

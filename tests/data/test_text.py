@@ -22,12 +22,13 @@ from conftest import TINY, configure, trained
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wawa_transformer.common.files import CONFIG_DIR, read_lines
+from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data import load, text
 from wawa_transformer.data.load import load_data, tokenize_split
 from wawa_transformer.data.text import MAX_WORD, TextTask, build_task, read_sentences, stored
 from wawa_transformer.decode.translation import translate
+from wawa_transformer.lab.analysis import read_lines
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model
 from wawa_transformer.train.trainer import train
@@ -330,6 +331,13 @@ def test_a_file_that_does_not_hold_both_sides(content: str, said: str, tmp_path:
     path.write_text(content, "utf-8")
     with pytest.raises(UserError, match=said):
         TextTask(source=str(path)).from_files()
+
+
+def test_a_hub_dataset_must_hold_texts(tmp_path: Path) -> None:
+    """A null is none."""
+    task = TextTask(**sides(tmp_path, "hub", [("a", "b"), ("c", None)]))  # type: ignore[list-item]
+    with pytest.raises(UserError, match=r"holds \('c', None\) where two texts are needed"):
+        task.from_hub()
 
 
 def test_columns_that_are_left_out_are_named(

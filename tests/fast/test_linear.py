@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from wawa_transformer.fast import linear
 from wawa_transformer.fast.linear import FastLinear, fast_linear
-from wawa_transformer.run import device as run_device
+from wawa_transformer.train import trainer
 
 pytestmark = pytest.mark.skipif(
     not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this torch has no oneDNN"
@@ -139,5 +139,5 @@ def test_mfu_is_measured_by_what_a_step_takes(monkeypatch: pytest.MonkeyPatch) -
     made: list[Any] = []
     product = linear.product
     monkeypatch.setattr(linear, "product", lambda *given: made.append(given) or product(*given))
-    assert run_device.peak_matmul_flops(FastLinear(64, 64)) > 1e6
+    assert trainer.peak_flops.__wrapped__(torch.device("cpu"), False, True) > 1e6
     assert len(made) == 5

@@ -14,7 +14,7 @@ from conftest import answer, configure
 from hydra import initialize_config_dir
 from hydra.types import RunMode
 
-from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.common.files import CONFIG_DIR, lock_directory
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.tasks import word_tokenizer
 from wawa_transformer.data.text import build_task
@@ -153,7 +153,7 @@ def test_a_results_folder_that_cannot_be_made(tmp_path: Path) -> None:
     """The error names the folder and the key; root may write anywhere, so a file is in the way."""
     (tmp_path / "results").write_text("a file, not a folder")
     config = configure(f"output_dir={tmp_path}/results")
-    with pytest.raises(UserError, match="output_dir"), Run.of(config).hold():
+    with pytest.raises(UserError, match="output_dir"), lock_directory(Run.of(config).directory):
         pass
 
 

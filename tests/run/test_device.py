@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.common.files import CONFIG_DIR, lock_directory
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.model.layers import FeedForward
 from wawa_transformer.run.config import check_model
@@ -126,7 +126,7 @@ def test_a_run_goes_on_on_another_device(
     monkeypatch.setattr(torch.mps, "get_rng_state", lambda: states["mps"])
     monkeypatch.setattr(torch.mps, "set_rng_state", given.append)
     run = Run.of(config)
-    with run.hold(0.0):
+    with lock_directory(run.directory):
         run.claim(config)
     state = setup.start_run(config, run)
     state.device = torch.device(before)

@@ -277,6 +277,15 @@ def test_with_no_intact_checkpoint_the_sentence_says_what_to_delete(
         train(configure(*DROPOUT, f"output_dir={tmp_path}"))
 
 
+def test_a_refused_run_leaves_folders_that_were_there(tiny, tmp_path: Path) -> None:
+    """What it made itself is gone; with ``run_dir`` a user may have made the parents."""
+    (tmp_path / "mine").mkdir()
+    for where in (f"output_dir={tmp_path}/results", f"run_dir={tmp_path}/mine/first"):
+        with pytest.raises(UserError, match="pe.max_len"):
+            train(tiny("pe=learned", "pe.max_len=3", where))
+    assert (tmp_path / "mine").is_dir() and not any((tmp_path / "results").iterdir())
+
+
 def test_a_folder_of_other_files_is_no_runs(tiny, tmp_path: Path) -> None:
     """``run_dir=/`` for one; nothing is written there."""
     (tmp_path / "home").mkdir()

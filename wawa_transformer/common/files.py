@@ -1,7 +1,5 @@
 """Atomic writes and folder locks."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket
@@ -20,11 +18,12 @@ LOCK = "lock"  # the lock file in a run's or study's folder
 
 @contextlib.contextmanager
 def lock_directory(directory: Path, patience: float = 0.0) -> Iterator[None]:
-    """Lock ``directory`` against other processes.
+    """Create ``directory``, and lock it against other processes.
 
     The operating system releases the lock when the process ends, even if it is killed. The file
     names the process that holds the lock.
     """
+    make_directory(directory)
     path = directory / LOCK
     lock = filelock.FileLock(path, timeout=patience, fallback_to_soft=False)
     try:
@@ -92,9 +91,3 @@ def write_atomically(path: Path, content: str | bytes | memoryview) -> None:
 def write_lines(path: Path, lines: list[str]) -> None:
     """Write one sentence per line."""
     write_atomically(path, "".join(f"{line}\n" for line in lines))
-
-
-def read_lines(path: Path) -> list[str]:
-    """Read the lines of :func:`write_lines`."""
-    # str.splitlines would also split at U+2028.
-    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")

@@ -1,8 +1,7 @@
-"""Limits of settings, and checks that refuse other values."""
-
-from __future__ import annotations
+"""Limits of settings, and checks that answer another value with one sentence."""
 
 import math
+from collections.abc import Iterable
 from numbers import Integral
 
 MAX_POSITIONS = 1_000_000  # in a table; also distances and buckets. At width 512: 2 GB
@@ -15,10 +14,22 @@ EMBEDDING_SCALES = ("token_up", "position_down")
 ENCODER_MASKS = ("full", "causal")
 
 
-def check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:
+class UserError(ValueError):
+    """A user's mistake in one sentence: value, limit, remedy and key."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(printable(sentence))
+
+
+def printable(sentence: str) -> str:
+    """Escape unprintable characters, so that a quoted value cannot affect the terminal."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in sentence)
+
+
+def check_choice(name: str, given: str, choices: Iterable[str]) -> None:
     """Refuse a word that is not one of ``choices``."""
     if given not in choices:
-        raise ValueError(f"{name}={given} does not exist; choose one of {', '.join(choices)}")
+        raise UserError(f"{name}={given} does not exist; choose one of {', '.join(choices)}.")
 
 
 def check_number(name: str, given: float, least: float, most: float) -> None:
@@ -27,12 +38,12 @@ def check_number(name: str, given: float, least: float, most: float) -> None:
     If ``least`` is an int, fractions are refused too.
     """
     if isinstance(least, int) and not isinstance(given, Integral):
-        raise ValueError(f"{name}={given} must be a whole number")
+        raise UserError(f"{name}={given} must be a whole number.")
     if not least <= given <= most:
-        raise ValueError(f"{name}={given} must be at least {least:g} and at most {most:,}")
+        raise UserError(f"{name}={given} must be at least {least:g} and at most {most:,}.")
 
 
 def check_base(given: float) -> None:
     """Refuse a base whose frequencies are undefined or all equal."""
     if not 1 < given < math.inf:
-        raise ValueError(f"pe.base={given} must be greater than 1 and finite")
+        raise UserError(f"pe.base={given} must be greater than 1 and finite.")

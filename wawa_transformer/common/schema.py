@@ -1,7 +1,5 @@
 """Check settings against a schema, and report mistakes in one sentence."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import functools
@@ -16,16 +14,13 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from wawa_transformer.common.limits import UserError as UserError
+from wawa_transformer.common.limits import check_choice
+from wawa_transformer.common.limits import printable as printable
+
 # A checkout has configs/ and scripts/ beside the package, a wheel inside it.
 PACKAGE = Path(__file__).resolve().parents[1]
 CONFIG_DIR = (PACKAGE if (PACKAGE / "configs").is_dir() else PACKAGE.parent) / "configs"
-
-
-class UserError(ValueError):
-    """A user's mistake in one sentence: value, limit, remedy and key."""
-
-    def __init__(self, sentence: str) -> None:
-        super().__init__(printable(sentence))
 
 
 def setting(default: Any, **limits: float) -> Any:
@@ -44,13 +39,14 @@ def check(schema: type, values: Any, prefix: str = "") -> None:
         check_known(names_of(schema), values, prefix)
     for each in dataclasses.fields(schema):
         value = values[each.name] if isinstance(values, Mapping) else getattr(values, each.name)
+        if dataclasses.is_dataclass(each.default_factory):
+            check(each.default_factory, value, f"{prefix}{each.name}.")
+            continue
         choices, limits = each.metadata.get("choices"), each.metadata.get("limits", {})
         if value is None:  # OmegaConf lets it pass only where the schema does
             continue
-        if choices and value not in choices:
-            raise UserError(
-                f"{prefix}{each.name}={value} does not exist; choose one of {', '.join(choices)}."
-            )
+        if choices:
+            check_choice(f"{prefix}{each.name}", value, choices)
         if not all(LIMITS[name][1](value, limit) for name, limit in limits.items()):
             words = " and ".join(f"{LIMITS[name][0]} {limit}" for name, limit in limits.items())
             raise UserError(f"{prefix}{each.name}={value} must be {words}.")
@@ -133,10 +129,7 @@ def typed(
 
 def choose(registry: dict[str, Any], kind: str, key: str) -> Any:
     """Look up ``kind``; the error for an unknown kind lists the choices."""
-    if kind not in registry:
-        raise UserError(
-            f"{key}={kind} does not exist; choose one of {', '.join(sorted(registry))}."
-        )
+    check_choice(key, kind, sorted(registry))
     return registry[kind]
 
 
@@ -146,12 +139,7 @@ def nearest(name: str, choices: Iterable[str], prefix: str = "") -> str:
     return f" (did you mean {prefix}{close[0]}?)" if close else ""
 
 
-def printable(sentence: str) -> str:
-    """Escape unprintable characters, so that a quoted value cannot affect the terminal."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in sentence)
-
-
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Get the first line of an exception's message without its full stop."""
     return str(error).strip().splitlines()[0].rstrip(".")
 

@@ -1,7 +1,5 @@
 """Independent random streams: each purpose has a seed of its own."""
 
-from __future__ import annotations
-
 import hashlib
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,14 +35,9 @@ class RaggedSequences:
     begin: np.ndarray  # (N,): the index of each first id
 
     @classmethod
-    def of(cls, sequences: Iterable[Sequence[int]]) -> RaggedSequences:
-        """Build from lists of ids."""
-        lists = pa.array(list(sequences), pa.list_(pa.int32()))
-        return cls.of_column(pa.chunked_array([lists]))
-
-    @classmethod
-    def of_column(cls, column: pa.ChunkedArray) -> RaggedSequences:
-        """Build from an Arrow column of lists."""
+    def of(cls, lists: pa.Array | pa.ChunkedArray | list[list[int]]) -> RaggedSequences:
+        """Build from lists of ids, or from an Arrow column of them."""
+        column = pa.array(lists, pa.list_(pa.int32())) if isinstance(lists, list) else lists
         ids, sizes = pc.list_flatten(column).to_numpy(), pc.list_value_length(column).to_numpy()
         return cls(ids, sizes, sizes.cumsum(dtype=np.int64) - sizes)
 
@@ -80,11 +75,6 @@ class Examples:
     source: RaggedSequences
     target: RaggedSequences
     text: Dataset  # columns source, target, length
-
-    @functools.cached_property
-    def length(self) -> list[int]:
-        """The length of each example, as its task counts it."""
-        return self.text["length"][:]
 
     def first(self, count: int) -> Examples:
         """Select the first ``count`` examples."""
@@ -126,7 +116,7 @@ def tokenize_split(
         features=Features({"source": List(kind), "target": List(kind)}),
         fn_kwargs={"words": tokenizer.to_str(), "version": tokenizers.__version__},
     ).data
-    source, target = (RaggedSequences.of_column(ids.column(side)) for side in ("source", "target"))
+    source, target = (RaggedSequences.of(ids.column(side)) for side in ("source", "target"))
     if max_tokens is not None:
         fits = (source.sizes <= max_tokens) & (target.sizes <= max_tokens + 1)
         kept = np.flatnonzero(fits)
@@ -172,7 +162,7 @@ def load_data(config: DictConfig, tokenizer: Tokenizer | None = None) -> Data:
     if tokenizer is None:
         tokenizer = task.tokenizer(splits)
     train, validation, test = (
-        tokenize_split(splits[split], tokenizer, task.longest_pair, name)
+        tokenize_split(splits[split], tokenizer, task.max_tokens, name)
         for split, name in (("train", "training"), ("validation", "validation"), ("test", "test"))
     )
     data = Data(task, config.seed, tokenizer, train, validation, test)

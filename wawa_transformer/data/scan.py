@@ -1,7 +1,5 @@
 """SCAN: navigation commands to actions, the longest of which are never trained."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from dataclasses import dataclass

@@ -44,16 +44,12 @@ class Task:
             TASKS[kind] = cls
 
     translates: ClassVar[bool] = False  # True if BLEU scores the test
+    max_tokens: ClassVar[int | None] = None  # the most ids on either side; None: no limit
     from_seed: ClassVar[bool] = False  # True if the data depend only on settings and seed
 
     def __post_init__(self) -> None:
         """Check the settings."""
         check(type(self), self, "task.")
-
-    @property
-    def longest_pair(self) -> int | None:
-        """The most ids on either side of a training pair; None: no limit."""
-        return None
 
     @property
     def trained_lengths(self) -> tuple[int, int] | None:
@@ -63,10 +59,6 @@ class Task:
     def dataset(self, seed: int) -> DatasetDict:
         """Make the three splits, with columns ``source``, ``target`` and ``length``."""
         raise NotImplementedError
-
-    def test(self, seed: int) -> DatasetDict:
-        """Make the test split for a trained model; other splits only if free."""
-        return self.dataset(seed)
 
     def tokenizer(self, data: DatasetDict) -> Tokenizer:
         """Make one tokenizer for both sides, with special tokens at ids 0 to 3."""
@@ -131,9 +123,6 @@ class GeneratedTask(Task):
     def dataset(self, seed: int) -> DatasetDict:
         names = ("train", "validation", "test")
         return DatasetDict({name: self.split(name, seed) for name in names})
-
-    def test(self, seed: int) -> DatasetDict:
-        return DatasetDict({"test": self.split("test", seed)})
 
     def split(self, name: str, seed: int) -> Dataset:
         """Make one split; the splits are independent."""

@@ -7,8 +7,6 @@ own. A changed text is therefore read again, and an unchanged text is read once.
 This module defines the last task: :func:`build_task` chooses among all of them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -73,7 +71,7 @@ class TextTask(Task, kind="text"):
     test_size: int = setting(500, least=1, most=10**7)
     # 256 bytes and the special tokens are always in a byte-level vocabulary.
     vocab_size: int = setting(6000, least=256 + len(SPECIAL_TOKENS), most=10**6)
-    max_tokens: int = setting(128, least=2, most=10**6)  # longer pairs are left out
+    max_tokens: int = setting(128, least=2, most=10**6)  # type: ignore[misc]  # longer ones are left out
     words: bool = False  # split at spaces: for text that is tokenised already, or integers
     length_bin: int = setting(5, least=1, most=10**6)
     text_digest: str | None = None  # computed, so that another text makes another run
@@ -91,10 +89,6 @@ class TextTask(Task, kind="text"):
         """``data_dir`` in the current folder, else in the checkout."""
         here, own = Path(self.data_dir or ""), CONFIG_DIR.parent / (self.data_dir or "")
         return own if own.is_dir() and not here.is_dir() else here
-
-    @property
-    def longest_pair(self) -> int:
-        return self.max_tokens
 
     def fingerprint(self) -> str | None:
         names = ("", "validation_", "test_")
@@ -122,7 +116,7 @@ class TextTask(Task, kind="text"):
     def test(self, seed: int) -> DatasetDict:
         """Read the test files alone, if there are any."""
         if self.test_source is None and self.test_target is None:
-            return super().test(seed)
+            return self.dataset(seed)
         own = self.from_pair("test", "test_")
         assert own is not None
         return DatasetDict({"test": own})
@@ -257,7 +251,14 @@ class TextTask(Task, kind="text"):
         """Read both sides from a dataset."""
         keys = [self.source_column, self.target_column]
         for batch in split.select_columns(keys).iter(1000):
-            yield from zip(*(batch[key] for key in keys), strict=True)
+            for pair in zip(*(batch[key] for key in keys), strict=True):
+                if not all(isinstance(side, str) for side in pair):
+                    raise UserError(
+                        f"task.hub={self.hub} holds {str(pair)[:60]} where two texts are needed, "
+                        f"in the columns {keys[0]} and {keys[1]}; name others in "
+                        f"task.source_column and task.target_column."
+                    )
+                yield pair
 
     def read(self, pairs: Iterator[tuple[str, str]], split: str, files: list[Path]) -> Dataset:
         """Store ``pairs`` with their lengths, without pairs that have a blank side.

@@ -1,7 +1,5 @@
 """Step-by-step decoding with a key/value cache, greedily or by sampling."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 

@@ -1,9 +1,6 @@
 """Decoding strategies, one class each; ``decode=`` chooses."""
 
-from __future__ import annotations
-
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,28 +15,17 @@ from wawa_transformer.decode.greedy import generate
 from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.model.transformer import Transformer
 
-STRATEGIES: dict[str, type[DecodingStrategy]] = {}
-
 
 @dataclass(frozen=True)
-class DecodingStrategy(ABC):
-    """A decoding strategy; its fields are its settings."""
+class DecodingStrategy:
+    """Greedy decoding, and the base of the other strategies; its fields are its settings."""
 
     kind: str = "greedy"
     name: str = "greedy"
 
-    @property
-    def width(self) -> int:
-        """The number of prefixes per row."""
-        return 1
-
-    def __init_subclass__(cls, kind: str) -> None:
-        STRATEGIES[kind] = cls
-
     def __post_init__(self) -> None:
         check(type(self), self, "decode.")
 
-    @abstractmethod
     def __call__(
         self,
         model: Transformer,
@@ -51,30 +37,24 @@ class DecodingStrategy(ABC):
 
         ``max_length`` is one limit for all rows, or ``(B,)``. ``indices`` number the sentences in
         the text, by default 0 … B-1. Returns ids ``(B,N,<= max_length)`` without BOS, with
-        padding after EOS, and scores ``(B,N)``.
+        padding after EOS, and scores ``(B,N)``: here the log-probability in nats.
         """
-
-
-@dataclass(frozen=True)
-class Greedy(DecodingStrategy, kind="greedy"):
-    """Take the most probable id at every step.
-
-    The score is the log-probability in nats.
-    """
-
-    def __call__(
-        self,
-        model: Transformer,
-        source: Tensor,
-        max_length: int | Tensor,
-        indices: Sequence[int] | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        ids, scores = generate(model, source, max_length)
+        choose_ids = self.chooser(model, source.device, indices or range(len(source)))
+        ids, scores = generate(model, source, max_length, choose_ids)
         return ids[:, None], scores[:, None]
 
+    def chooser(
+        self, model: Transformer, device: torch.device, indices: Sequence[int]
+    ) -> Callable[[Tensor, Tensor], Tensor] | None:
+        """Return the function that chooses the next ids; None: the most probable ones."""
+        return None
+
+
+Greedy = DecodingStrategy
+
 
 @dataclass(frozen=True)
-class Sample(DecodingStrategy, kind="sample"):
+class Sample(DecodingStrategy):
     """Draw each id from ``softmax(logits / temperature)``.
 
     Only the ``top`` most probable ids are drawn. The score is the log-probability in nats at
@@ -85,17 +65,12 @@ class Sample(DecodingStrategy, kind="sample"):
     top: int | None = setting(None, least=1)
     seed: int = setting(0, least=0, most=2**63 - 1)
 
-    def __call__(
-        self,
-        model: Transformer,
-        source: Tensor,
-        max_length: int | Tensor,
-        indices: Sequence[int] | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    def chooser(
+        self, model: Transformer, device: torch.device, indices: Sequence[int]
+    ) -> Callable[[Tensor, Tensor], Tensor]:
         # A generator for each sentence, so that its sample does not depend on its batch.
         random = [
-            torch.Generator(source.device).manual_seed(seed_for(self.seed, "sample", i))
-            for i in (indices or range(len(source)))
+            torch.Generator(device).manual_seed(seed_for(self.seed, "sample", i)) for i in indices
         ]
 
         def draw(logits: Tensor, rows: Tensor) -> Tensor:
@@ -108,12 +83,11 @@ class Sample(DecodingStrategy, kind="sample"):
                 each.exponential_(generator=random[row])
             return model.most_probable(logits / self.temperature - noise.log())
 
-        ids, scores = generate(model, source, max_length, draw)
-        return ids[:, None], scores[:, None]
+        return draw
 
 
 @dataclass(frozen=True)
-class Beam(DecodingStrategy, kind="beam"):
+class Beam(DecodingStrategy):
     """Beam search: extend the ``size`` most probable prefixes together.
 
     A hypothesis of n ids, EOS included, scores ``log p / n ** length_penalty``: 0 gives the sum,
@@ -124,10 +98,6 @@ class Beam(DecodingStrategy, kind="beam"):
 
     size: int = setting(5, least=1, most=1000)
     length_penalty: float = setting(1.0, least=0, most=10)
-
-    @property
-    def width(self) -> int:
-        return self.size
 
     @torch.no_grad()
     def __call__(
@@ -204,6 +174,9 @@ class Beam(DecodingStrategy, kind="beam"):
 def picked(ids: Tensor, chosen: Tensor) -> Tensor:
     """Select the sequences ``chosen (R,K)`` of ``ids (R,N,L)``: ``(R,K,L)``."""
     return ids.gather(1, chosen[..., None].expand(-1, -1, ids.size(2)))
+
+
+STRATEGIES = {"greedy": DecodingStrategy, "sample": Sample, "beam": Beam}
 
 
 def build_strategy(config: DictConfig) -> DecodingStrategy:

@@ -41,9 +41,10 @@ def hypotheses(
     """Decode each sentence with ``method``; its hypotheses are sorted, best first."""
     if not len(sources):
         return []
+    model.check_length(int(sources.sizes.max()))
     device = next(model.parameters()).device
     out: list[list[Hypothesis]] = [[]] * len(sources)
-    budget = max(BATCH_TOKENS // method.width, sources.sizes.max())
+    budget = max(BATCH_TOKENS // getattr(method, "size", 1), sources.sizes.max())
     for indices in batch_indices(sources.sizes, budget, seed=0, epoch=0, bucket=True):
         source = sources.padded(indices).to(device)
         # Longer outputs only repeat themselves. Each sentence has its own limit, so that its
@@ -74,7 +75,7 @@ def translate(
 def read(tokenizer: Tokenizer, lines: Sequence[str]) -> RaggedSequences:
     """Tokenise sentences for the encoder."""
     encoded = tokenizer.encode_batch_fast(list(lines))
-    return RaggedSequences.of([*each.ids, EOS] for each in encoded)
+    return RaggedSequences.of([[*each.ids, EOS] for each in encoded])
 
 
 def unknown(tokenizer: Tokenizer, line: str) -> list[str]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 from sacrebleu.metrics import BLEU
 
-from wawa_transformer.common.files import read_lines
 from wawa_transformer.decode.translation import paired_test
 from wawa_transformer.lab.answers import first_and_last, in_words, label, not_above, told_apart
 from wawa_transformer.lab.intervals import estimate, verdict
@@ -288,3 +288,9 @@ def _bleu_tests(
             bleu = [finished[pe]["translation"]["bleu"] for pe in (a, b)]
             difference = bleu[0] - bleu[1]
             yield {"seed": seed, "a": a, "b": b, "difference": difference, "p": p_values.get(b)}
+
+
+def read_lines(path: Path) -> list[str]:
+    """Read one sentence per line."""
+    # str.splitlines would also split at U+2028.
+    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")

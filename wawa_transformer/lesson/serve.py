@@ -22,7 +22,6 @@ from wawa_transformer.decode.strategies import DecodingStrategy
 from wawa_transformer.decode.translation import hypotheses, read, unknown
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train import evaluation
 from wawa_transformer.train.tracking import cross_attention
 
 PAGE = Path(__file__).with_name("serve.html")
@@ -72,7 +71,6 @@ class Served:
         sources = read(self.tokenizer, [text])
         if (tokens := int(sources.sizes[0])) > MAX_TOKENS:
             raise UserError(f"{tokens:,} tokens; a sentence has at most {MAX_TOKENS} on this page.")
-        evaluation.check_lengths(self.model, sources.sizes)
         [[best, *_]] = hypotheses(self.model, self.tokenizer, sources, method)
         cross, target, source = cross_attention(self.model, self.tokenizer, sources[0], best.ids)
         return {

@@ -1,7 +1,5 @@
 """Multi-head attention (Vaswani et al. 2017, section 3.2)."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

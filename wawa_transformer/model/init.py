@@ -1,7 +1,5 @@
 """Starting values of a model's parameters."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

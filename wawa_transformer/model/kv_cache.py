@@ -1,7 +1,5 @@
 """Keys and values kept while decoding."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

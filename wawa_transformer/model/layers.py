@@ -1,7 +1,5 @@
 """The layers of encoder and decoder (Vaswani et al. 2017, section 3.1)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor, nn

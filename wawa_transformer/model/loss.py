@@ -1,7 +1,5 @@
 """The loss: cross-entropy over the real target tokens."""
 
-from __future__ import annotations
-
 import torch.nn.functional as F
 from torch import Tensor
 

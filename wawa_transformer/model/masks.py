@@ -1,7 +1,5 @@
 """Masks: True where a query may attend to a key."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """The encoder-decoder Transformer of Vaswani et al. 2017, figure 1."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -81,9 +79,9 @@ class Transformer(nn.Module):
         limits.check_choice("embedding_scale", embedding_scale, limits.EMBEDDING_SCALES)
         limits.check_choice("encoder_mask", encoder_mask, limits.ENCODER_MASKS)
         if tie_embeddings and src_vocab_size != tgt_vocab_size:
-            raise ValueError(
+            raise limits.UserError(
                 f"tie_embeddings needs equal vocabularies, got src_vocab_size={src_vocab_size} "
-                f"and tgt_vocab_size={tgt_vocab_size}"
+                f"and tgt_vocab_size={tgt_vocab_size}."
             )
         self.d_model, self.num_heads, self.num_layers = d_model, num_heads, num_layers
         self.position_down = embedding_scale == "position_down"
@@ -97,7 +95,7 @@ class Transformer(nn.Module):
         self.tgt_position = build_encoding(pe, contexts["decoder"], pe_settings)
         self.cross_position = build_cross_encoding(cross, pe, contexts["cross"], pe_settings)
         self.position_ids = position_ids or PositionIds()
-        self.position_ids.check(self.src_position, self.cross_position)
+        self.position_ids.check(self.src_position, self.cross_position, num_heads)
 
         shape = (d_model, num_heads, d_ff, dropout, norm, activation)
         own = range(1 if share_layers else num_layers)
@@ -236,6 +234,6 @@ class Transformer(nn.Module):
         return self.position_ids.longest(self.src_position.max_positions)
 
     def check_length(self, longest: int) -> None:
-        """Raise :class:`SequenceTooLong` if ``longest`` positions cannot be served."""
+        """Raise :class:`UserError` if ``longest`` positions cannot be served."""
         self.position_ids.check_length(longest)
         self.src_position.check_length(self.position_ids.reach(longest))

@@ -1,7 +1,5 @@
 """ALiBi (Press et al. 2022): a penalty that grows with the distance."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

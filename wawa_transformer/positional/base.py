@@ -12,19 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from wawa_transformer.common.limits import MAX_WIDTH, check_number
+from wawa_transformer.common.limits import MAX_WIDTH, UserError, check_number
 
 ENCODINGS: dict[str, type[Encoding]] = {}
 ROLES = ("encoder", "decoder", "cross")
-
-
-class SequenceTooLong(ValueError):
-    """A sequence reaches past the last position an encoding holds."""
+GeneratorFor = Callable[[str], torch.Generator]  # of a parameter, by its name
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +66,12 @@ class EncodingContext:
         check_number("num_heads", self.num_heads, 1, MAX_WIDTH)
         if self.d_model % self.num_heads:
             divisors = (str(h) for h in range(1, self.d_model + 1) if self.d_model % h == 0)
-            raise ValueError(
+            raise UserError(
                 f"model.d_model={self.d_model} is not divisible by model.num_heads="
-                f"{self.num_heads}; choose model.num_heads from {', '.join(divisors)}"
+                f"{self.num_heads}; choose model.num_heads from {', '.join(divisors)}."
             )
         if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout={self.dropout} must be at least 0 and less than 1")
+            raise UserError(f"dropout={self.dropout} must be at least 0 and less than 1.")
 
     @property
     def causal(self) -> bool:
@@ -98,6 +95,7 @@ class Encoding(nn.Module):
 
     kind = ""  # its name in the registry
     max_positions: int | None = None  # the number of positions it has; None: any number
+    max_distance = 0  # the farthest distance with trained parameters of its own; 0: none
     uses_positions = True  # False if positions do not matter to it
     relative = False  # True if only differences of positions matter: rotation and bias alone
     headwise = True  # False if a head also uses the positions of other heads
@@ -114,11 +112,6 @@ class Encoding(nn.Module):
         self.context = context
         # Every encoding has this dropout, so that the ablation switches nothing but positions off.
         self.dropout = nn.Dropout(context.dropout)
-
-    @classmethod
-    def build(cls, context: EncodingContext, **settings: Any) -> Self:
-        """The encoding for one context."""
-        return cls(context, **settings)
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         """Add positions to the embeddings ``x (B,S,D)``; ``(B,S,D)``."""
@@ -142,15 +135,11 @@ class Encoding(nn.Module):
         """``dropout(embed(x))``: ``(B,S,D) -> (B,S,D)``, at positions ``0 … S-1`` by default."""
         return self.dropout(self.embed(x, positions or consecutive(x.size(1), device=x.device)))
 
-    def reset_parameters(self, generator_for: Callable[[str], torch.Generator]) -> None:
+    def reset_parameters(self, generator_for: GeneratorFor) -> None:
         """Draw every parameter's starting value from ``generator_for(parameter_name)``."""
 
     def check_length(self, longest: int) -> None:
-        """Raise :class:`SequenceTooLong` if ``longest`` positions cannot be served."""
-
-    def untrained_range_warning(self, farthest: int) -> str | None:
-        """A warning if parameters serve distances beyond ``farthest``, which training lacks."""
-        return None
+        """Raise :class:`UserError` if ``longest`` positions cannot be served."""
 
 
 class NoEncoding(Encoding, kind="none"):
@@ -165,13 +154,9 @@ class AbsoluteEncoding(Encoding):
     It is usable in any model, so it takes the width and the dropout.
     """
 
-    def __init__(self, d_model: int, dropout: float, context: EncodingContext | None) -> None:
-        super().__init__(context or EncodingContext(d_model, dropout=dropout))
+    def __init__(self, d_model: int, dropout: float) -> None:
+        super().__init__(EncodingContext(d_model, dropout=dropout))
         self.d_model = d_model
-
-    @classmethod
-    def build(cls, context: EncodingContext, **settings: Any) -> Self:
-        return cls(context.d_model, dropout=context.dropout, context=context, **settings)  # type: ignore[call-arg]
 
     def rows(self, table: Tensor, ids: Tensor) -> Tensor:
         """The row of ``table (R,D)`` for every token of ``ids (B,H,S)``: ``(B,S,D)``.

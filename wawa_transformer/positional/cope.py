@@ -1,15 +1,11 @@
 """CoPE (Golovneva et al. 2024): a distance counted by content."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wawa_transformer.common.limits import MAX_POSITIONS, check_number
-from wawa_transformer.positional.base import Encoding, EncodingContext, Positions
+from wawa_transformer.positional.base import Encoding, EncodingContext, GeneratorFor, Positions
 from wawa_transformer.positional.relative import gather_bias
 
 
@@ -53,5 +49,5 @@ class CoPE(Encoding, kind="cope"):
         below, step = (gather_bias(q @ table, index) for table in tables)  # (B,H,Q,K)
         return torch.addcmul(below, step, (count - low).to(q.dtype))
 
-    def reset_parameters(self, generator_for: Callable[[str], torch.Generator]) -> None:
+    def reset_parameters(self, generator_for: GeneratorFor) -> None:
         nn.init.zeros_(self.table)

@@ -1,14 +1,10 @@
 """FIRE (Li et al. 2024): a trained function of the relative distance."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
 from wawa_transformer.common.limits import MAX_POSITIONS, check_number
-from wawa_transformer.positional.base import EncodingContext, Positions
+from wawa_transformer.positional.base import EncodingContext, GeneratorFor, Positions
 from wawa_transformer.positional.relative import RelativeEncoding
 
 
@@ -62,7 +58,7 @@ class FIRE(RelativeEncoding, kind="fire"):
         hidden = (share[..., None] * self.inner + self.inner_bias).relu()  # (b,h,Q,K,W)
         return torch.einsum("bhqkw,hw->bhqk", hidden, self.outer)
 
-    def reset_parameters(self, generator_for: Callable[[str], torch.Generator]) -> None:
+    def reset_parameters(self, generator_for: GeneratorFor) -> None:
         nn.init.constant_(self.c, self.scale)
         nn.init.constant_(self.share, 1.0)
         edges = (("inner", 1.0), ("inner_bias", 1.0), ("outer", self.inner.numel() ** -0.5))

@@ -1,14 +1,10 @@
 """KERPLE (Chi et al. 2022): a trained kernel of the distance."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
 from wawa_transformer.common.limits import check_choice
-from wawa_transformer.positional.base import EncodingContext, Positions
+from wawa_transformer.positional.base import EncodingContext, GeneratorFor, Positions
 from wawa_transformer.positional.relative import RelativeEncoding
 
 MIN_START = 0.01  # the smallest starting value of the parameters, as in the published code
@@ -50,7 +46,7 @@ class Kerple(RelativeEncoding, kind="kerple"):
             return -alpha.exp() * torch.log1p(beta.exp() * far)
         return -alpha.exp() * far.to(beta.dtype).pow(2 * beta.sigmoid())
 
-    def reset_parameters(self, generator_for: Callable[[str], torch.Generator]) -> None:
+    def reset_parameters(self, generator_for: GeneratorFor) -> None:
         """Draw starting values as published: uniform below 1, or below 2."""
         # Only the factor of the logarithm is below 2.
         for name, parameter in (("alpha", self.alpha), ("beta", self.beta)):

@@ -1,19 +1,10 @@
 """A trained vector for each position (Gehring et al. 2017, section 3.1)."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
-from wawa_transformer.common.limits import MAX_POSITIONS, check_number
-from wawa_transformer.positional.base import (
-    AbsoluteEncoding,
-    EncodingContext,
-    Positions,
-    SequenceTooLong,
-)
+from wawa_transformer.common.limits import MAX_POSITIONS, UserError, check_number
+from wawa_transformer.positional.base import AbsoluteEncoding, GeneratorFor, Positions
 
 
 class LearnedEncoding(AbsoluteEncoding, kind="learned"):
@@ -21,7 +12,7 @@ class LearnedEncoding(AbsoluteEncoding, kind="learned"):
 
     Args:
         d_model: width D of the embeddings.
-        max_len: number of positions in the table; a longer input raises :class:`SequenceTooLong`.
+        max_len: number of positions in the table; a longer input raises an error.
         dropout: probability of zeroing an element of the sum.
         init_std: standard deviation of the starting values. It decides how fast the table is
             learned: 1.0 matches token embeddings after their scaling by sqrt(D); 0 starts without
@@ -29,15 +20,9 @@ class LearnedEncoding(AbsoluteEncoding, kind="learned"):
     """
 
     def __init__(
-        self,
-        d_model: int,
-        max_len: int = 256,
-        dropout: float = 0.1,
-        init_std: float = 1.0,
-        *,
-        context: EncodingContext | None = None,
+        self, d_model: int, max_len: int = 256, dropout: float = 0.1, init_std: float = 1.0
     ) -> None:
-        super().__init__(d_model, dropout, context)
+        super().__init__(d_model, dropout)
         check_number("pe.max_len", max_len, 1, MAX_POSITIONS)
         check_number("pe.init_std", init_std, 0.0, 1000)
         self.max_positions: int = max_len
@@ -52,10 +37,10 @@ class LearnedEncoding(AbsoluteEncoding, kind="learned"):
 
     def check_length(self, longest: int) -> None:
         if longest > self.max_positions:
-            raise SequenceTooLong(
-                f"a sequence of {longest} positions does not fit the learned table of "
-                f"pe.max_len={self.max_positions}; set pe.max_len={longest} or more and train again"
+            raise UserError(
+                f"a sequence of {longest} positions does not fit the learned table of pe.max_len="
+                f"{self.max_positions}; set pe.max_len={longest} or more and train again."
             )
 
-    def reset_parameters(self, generator_for: Callable[[str], torch.Generator]) -> None:
+    def reset_parameters(self, generator_for: GeneratorFor) -> None:
         nn.init.normal_(self.table, std=self.init_std, generator=generator_for("table"))

@@ -1,7 +1,5 @@
 """The sinusoid with nested dropout (Rippel et al. 2014)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -14,9 +14,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from wawa_transformer.common.limits import MAX_POSITIONS, check_choice, check_number
+from wawa_transformer.common.limits import MAX_POSITIONS, UserError, check_choice, check_number
 from wawa_transformer.common.special_ids import PAD, UNK
-from wawa_transformer.positional.base import Encoding, Positions, SequenceTooLong, consecutive
+from wawa_transformer.positional.base import Encoding, Positions, consecutive
 
 
 @dataclass(frozen=True)
@@ -85,53 +85,53 @@ class PositionIds:
         check_number("pe.random_positions", self.random_positions, 0, MAX_POSITIONS)
         check_number("pe.stride", self.stride, 1, MAX_POSITIONS)
         if self.max_shift and self.random_positions:
-            raise ValueError(
+            raise UserError(
                 f"pe.max_shift={self.max_shift} and pe.random_positions={self.random_positions} "
-                "exclude each other; set one of them to 0"
+                "exclude each other; set one of them to 0."
             )
         if self.stride > max(1, self.random_positions):
-            raise ValueError(
+            raise UserError(
                 f"pe.stride={self.stride} must be 1 without pe.random_positions, and at most that "
-                "with it"
+                "with it."
             )
 
         anew = self.random_positions or self.reset_token is not None
         if self.origin == "continued" and anew:
-            raise ValueError(
+            raise UserError(
                 "pe.origin=continued counts source and target as one sequence, which "
                 "pe.random_positions and pe.reset_token interrupt; leave them out, or choose "
-                "another pe.origin"
+                "another pe.origin."
             )
 
-    def check(self, encoding: Encoding, cross: Encoding | None) -> None:
+    def check(self, encoding: Encoding, cross: Encoding | None, num_heads: int) -> None:
         """Refuse settings without effect on ``encoding`` and on cross-attention."""
         if self == PositionIds():
             return
         named = f"pe.kind={encoding.kind}"
         used = [each for each in (encoding, cross) if each is not None and each.uses_positions]
         if not used:
-            raise ValueError(
+            raise UserError(
                 f"{named} uses no positions, so that pe.origin, pe.max_shift, pe.random_positions, "
-                "pe.stride and pe.reset_token have no effect; leave them at their defaults"
+                "pe.stride and pe.reset_token have no effect; leave them at their defaults."
             )
         absolute = not all(each.relative for each in used)
         across = self.origin not in ("start", "abacus") and cross is None
         if not absolute and (self.max_shift or across):
-            raise ValueError(
+            raise UserError(
                 f"{named} sees distances alone, which pe.max_shift={self.max_shift} does not "
                 f"change, nor pe.origin={self.origin} within one sequence; set pe.max_shift=0, and "
-                f"pe.cross=same or pe.origin=start"
+                f"pe.cross=same or pe.origin=start."
             )
         if self.origin == "continued" and absolute:
-            raise ValueError(
+            raise UserError(
                 f"pe.origin=continued is for distances, and {named} with pe.cross="
                 f"{cross.kind if cross else 'none'} sees positions themselves; choose a relative "
-                "encoding and pe.cross=same"
+                "encoding and pe.cross=same."
             )
-        if self.origin == "both" and encoding.context.num_heads == 1:
-            raise ValueError(
+        if self.origin == "both" and num_heads == 1:
+            raise UserError(
                 "pe.origin=both divides the heads between start and end, and model.num_heads=1 "
-                "leaves one of them out; raise it, or choose pe.origin=start or end"
+                "leaves one of them out; raise it, or choose pe.origin=start or end."
             )
         for each in used:
             each.check_length(self.random_positions)
@@ -153,13 +153,13 @@ class PositionIds:
         return None if positions is None else positions - self.max_shift
 
     def check_length(self, longest: int) -> None:
-        """Raise :class:`SequenceTooLong` if ``longest`` tokens do not all have a position."""
+        """Raise :class:`UserError` if ``longest`` tokens do not all have a position."""
         needed = (longest - 1) * self.stride + 1
         if self.random_positions and needed > self.random_positions:
-            raise SequenceTooLong(
+            raise UserError(
                 f"a sequence of {longest} positions does not fit "
                 f"pe.random_positions={self.random_positions} with pe.stride={self.stride}; set "
-                f"pe.random_positions={needed} or more"
+                f"pe.random_positions={needed} or more."
             )
 
     def of_length(self, length: int, training: bool, device: torch.device) -> BatchPositions:

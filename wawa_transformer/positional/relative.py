@@ -1,7 +1,5 @@
 """The base class of encodings whose bias depends on the distance."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -42,14 +40,3 @@ def gather_bias(values: Tensor, index: Tensor) -> Tensor:
     batch, heads = torch.broadcast_shapes(values.shape[:2], index.shape[:2])
     values = values.expand(batch, heads, index.size(2), -1)
     return values.gather(-1, index.expand(batch, heads, -1, -1))
-
-
-def range_warning(setting: str, value: int, farthest: int) -> str | None:
-    """A warning if a window of trained parameters is wider than the data's distances."""
-    if value <= farthest:
-        return None
-    return (
-        f"pe.{setting}={value} reaches past the farthest distance in the training data, "
-        f"{farthest}: what lies beyond keeps its random start and is used at longer test lengths; "
-        f"set pe.{setting}={farthest} or less."
-    )

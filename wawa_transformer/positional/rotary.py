@@ -1,10 +1,9 @@
 """Rotary position embedding (Su et al. 2021): positions rotate queries and keys."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
+from wawa_transformer.common.limits import UserError
 from wawa_transformer.positional.base import Encoding, EncodingContext, Positions
 from wawa_transformer.positional.sinusoid_designs import SinusoidDesign
 
@@ -27,10 +26,10 @@ class Rotary(Encoding, kind="rotary"):
     def __init__(self, context: EncodingContext, base: float = 10000.0) -> None:
         super().__init__(context)
         if context.head_width % 2:
-            raise ValueError(
+            raise UserError(
                 f"pe=rotary turns pairs of dimensions, but model.d_model={context.d_model} over "
                 f"model.num_heads={context.num_heads} gives heads of odd width "
-                f"{context.head_width}; choose a model.num_heads that gives an even one"
+                f"{context.head_width}; choose a model.num_heads that gives an even one."
             )
         self.angles = SinusoidDesign(context.head_width, max_len=512, dropout=0.0, base=base)
 

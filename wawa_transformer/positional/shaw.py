@@ -1,15 +1,11 @@
 """Shaw's relative position representations (Shaw et al. 2018)."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
 from wawa_transformer.common.limits import MAX_POSITIONS, check_number
-from wawa_transformer.positional.base import EncodingContext, Positions
-from wawa_transformer.positional.relative import RelativeEncoding, gather_bias, range_warning
+from wawa_transformer.positional.base import EncodingContext, GeneratorFor, Positions
+from wawa_transformer.positional.relative import RelativeEncoding, gather_bias
 
 
 class ShawRelative(RelativeEncoding, kind="shaw"):
@@ -36,9 +32,6 @@ class ShawRelative(RelativeEncoding, kind="shaw"):
         limit = self.max_distance
         return self.distances(query, key).clamp(-limit, limit) + limit
 
-    def reset_parameters(self, generator_for: Callable[[str], torch.Generator]) -> None:
+    def reset_parameters(self, generator_for: GeneratorFor) -> None:
         std = self.context.head_width**-0.5
         nn.init.normal_(self.table, std=std, generator=generator_for("table"))
-
-    def untrained_range_warning(self, farthest: int) -> str | None:
-        return range_warning("max_distance", self.max_distance, farthest)

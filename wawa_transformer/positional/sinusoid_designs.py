@@ -1,14 +1,11 @@
 """Other designs of the sinusoidal table: published variants, mistakes and controls."""
 
-from __future__ import annotations
-
 import math
 
 import torch
 from torch import Tensor
 
 from wawa_transformer.common.limits import check_base, check_choice
-from wawa_transformer.positional.base import EncodingContext
 from wawa_transformer.positional.sinusoidal import PositionalEncoding
 
 SPACINGS = ("geometric", "linear", "exponential", "textbook", "fairseq", "divided")
@@ -39,8 +36,6 @@ class SinusoidDesign(PositionalEncoding, kind="sinusoid_design"):
         order: str = "falling",
         layout: str = "interleaved",
         band: str = "all",
-        *,
-        context: EncodingContext | None = None,
     ) -> None:
         check_base(base)
         check_choice("pe.spacing", spacing, SPACINGS)
@@ -49,7 +44,7 @@ class SinusoidDesign(PositionalEncoding, kind="sinusoid_design"):
         check_choice("pe.band", band, BANDS)
         self.spectrum = (base, spacing, order)
         self.layout, self.band = layout, band
-        super().__init__(d_model, max_len, dropout, context=context)
+        super().__init__(d_model, max_len, dropout)
 
     def make_table(self, length: int) -> Tensor:
         sine, cosine = frequencies(self.d_model, *self.spectrum)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from wawa_transformer.common.limits import MAX_POSITIONS, check_number
-from wawa_transformer.positional.base import AbsoluteEncoding, EncodingContext, Positions
+from wawa_transformer.positional.base import AbsoluteEncoding, Positions
 
 
 def sinusoid(position: Tensor, d_model: int, base: float = 10000.0) -> Tensor:
@@ -44,15 +44,8 @@ class PositionalEncoding(AbsoluteEncoding, kind="sinusoidal"):
 
     pe: Tensor  # (1, max_len, d_model), float32
 
-    def __init__(
-        self,
-        d_model: int,
-        max_len: int = 5000,
-        dropout: float = 0.1,
-        *,
-        context: EncodingContext | None = None,
-    ) -> None:
-        super().__init__(d_model, dropout, context)
+    def __init__(self, d_model: int, max_len: int = 5000, dropout: float = 0.1) -> None:
+        super().__init__(d_model, dropout)
         check_number("pe.max_len", max_len, 1, MAX_POSITIONS)
         # Not persistent: a checkpoint must load whatever max_len it was made with.
         self.register_buffer("pe", self.make_table(max_len), persistent=False)

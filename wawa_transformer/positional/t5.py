@@ -1,16 +1,13 @@
 """T5's relative attention bias (Raffel et al. 2020, section 2.1)."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from wawa_transformer.common.limits import MAX_POSITIONS, check_number
-from wawa_transformer.positional.base import EncodingContext, Positions
-from wawa_transformer.positional.relative import RelativeEncoding, range_warning
+from wawa_transformer.common.limits import MAX_POSITIONS, UserError, check_number
+from wawa_transformer.positional.base import EncodingContext, GeneratorFor, Positions
+from wawa_transformer.positional.relative import RelativeEncoding
 
 
 class T5Buckets(RelativeEncoding, kind="t5"):
@@ -31,9 +28,9 @@ class T5Buckets(RelativeEncoding, kind="t5"):
         check_number("pe.max_distance", max_distance, 1, MAX_POSITIONS)
         side = num_buckets if context.causal else num_buckets // 2
         if num_buckets % 2 or max_distance <= side // 2:
-            raise ValueError(
+            raise UserError(
                 f"pe.num_buckets={num_buckets} must be even, and "
-                f"pe.max_distance={max_distance} greater than {side // 2}"
+                f"pe.max_distance={max_distance} greater than {side // 2}."
             )
         self.side, self.max_distance = side, max_distance
         exact = side // 2
@@ -60,9 +57,6 @@ class T5Buckets(RelativeEncoding, kind="t5"):
         bucket = torch.where(far < exact, far, exact + beyond)
         return bucket if self.context.causal else bucket + self.side * (distance > 0)
 
-    def reset_parameters(self, generator_for: Callable[[str], torch.Generator]) -> None:
+    def reset_parameters(self, generator_for: GeneratorFor) -> None:
         std = self.context.d_model**-0.5
         nn.init.normal_(self.table, std=std, generator=generator_for("table"))
-
-    def untrained_range_warning(self, farthest: int) -> str | None:
-        return range_warning("max_distance", self.max_distance, farthest)

@@ -1,14 +1,10 @@
 """Transformer-XL's relative encoding (Dai et al. 2019, section 3.3)."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
 from wawa_transformer.common.limits import check_base
-from wawa_transformer.positional.base import EncodingContext, Positions
+from wawa_transformer.positional.base import EncodingContext, GeneratorFor, Positions
 from wawa_transformer.positional.relative import RelativeEncoding
 from wawa_transformer.positional.sinusoidal import sinusoid
 
@@ -51,6 +47,6 @@ class TransformerXL(RelativeEncoding, kind="transformer_xl"):
             distances = distances.cpu()
         return sinusoid(-distances, self.context.d_model, self.base)
 
-    def reset_parameters(self, generator_for: Callable[[str], torch.Generator]) -> None:
+    def reset_parameters(self, generator_for: GeneratorFor) -> None:
         for name, parameter in (("u", self.u), ("v", self.v)):
             nn.init.normal_(parameter, std=0.02, generator=generator_for(name))

@@ -3,8 +3,6 @@
 Modules that need torch are imported inside functions, so that ``--help`` and mistakes are fast.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import dataclasses
@@ -14,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 import hydra
 from hydra.core.config_store import ConfigStore
@@ -81,12 +79,15 @@ def register(
 def check_use(schema: type, config: DictConfig) -> None:
     """Check the configuration of a script that uses a trained run."""
     from wawa_transformer.decode.strategies import build_strategy
-    from wawa_transformer.run.config import check_trained
+    from wawa_transformer.run.config import check_device, check_values
 
-    check_trained(schema, config)
+    check_values(config)
+    check(schema, config)
+    if not config.run:
+        raise UserError("run is not given; name a run's directory: run=results/….")
+    if "trainer" in config:
+        check_device(config.trainer.device)
     if "decode" in config:
-        if not isinstance(config.decode.get("kind"), str):
-            raise UserError("decode is not chosen; choose one: decode=….")
         build_strategy(config)
 
 
@@ -234,13 +235,13 @@ def exit_on_error(config_name: str, parsed: bool) -> Iterator[None]:
     except BrokenPipeError:  # the reader of our output, such as head, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except KeyboardInterrupt as stop:
-        exit_interrupted(stop)
-    except Exception as error:
-        cause: Any = error
-        while cause := cause.__cause__ or cause.__context__:
+    except (Exception, KeyboardInterrupt) as error:
+        cause: BaseException | None = error
+        while cause:
             if isinstance(cause, KeyboardInterrupt):  # OmegaConf may wrap it
-                exit_interrupted(cause)
+                print(f"{str(cause) or 'interrupted'}; the same command continues", file=sys.stderr)
+                sys.exit(signals.STATUS)
+            cause = cause.__cause__ or cause.__context__
         if isinstance(error, UserError):
             sys.exit(f"error: {error}")
         of_hydra = isinstance(error, (HydraException, OmegaConfBaseException))
@@ -250,13 +251,7 @@ def exit_on_error(config_name: str, parsed: bool) -> Iterator[None]:
             error.add_note(BUG)  # which still marks the error after it has passed through Hydra
         if BUG in getattr(error, "__notes__", ()):
             raise
-        sys.exit(f"error: {explain(error, config_name)}")
-
-
-def exit_interrupted(stop: KeyboardInterrupt) -> NoReturn:
-    """Exit after a signal asked to stop."""
-    print(f"{str(stop) or 'interrupted'}; the same command continues", file=sys.stderr)
-    sys.exit(signals.STATUS)
+        sys.exit(f"error: {printable(explain(error, config_name))}")
 
 
 def check_groups(arguments: list[str]) -> None:
@@ -288,13 +283,8 @@ ALSO_KNOWN_AS = {
 }
 
 
-def explain(error: Exception, config_name: str = "config") -> str:
+def explain(error: BaseException, config_name: str = "config") -> str:
     """Explain an exception of Hydra or OmegaConf in one sentence."""
-    return printable(reason(error, config_name))
-
-
-def reason(error: Exception, config_name: str) -> str:
-    """Explain an exception; the sentence may quote unprintable characters."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
         choices = sorted(path.stem for path in (CONFIG_DIR / group).glob("*.yaml"))

@@ -1,19 +1,15 @@
 """Choose a run's device, explain its errors, and measure speed and memory."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import torch
 from omegaconf import DictConfig
-from torch import nn
 
 from wawa_transformer.common.schema import UserError, first_line
 
@@ -122,17 +118,6 @@ def translate_device_errors(config: DictConfig, device: torch.device) -> Iterato
                 f"set trainer.deterministic=false."
             ) from None
         raise
-
-
-def peak_matmul_flops(layer: nn.Linear) -> float:
-    """Measure the FLOPs per second of ``layer`` on a square matrix, best of five."""
-    x = torch.randn_like(layer.weight)
-    best = math.inf
-    for _ in range(5):
-        started = time.perf_counter()
-        layer(x)[0, 0].item()  # waits for a GPU
-        best = min(best, time.perf_counter() - started)
-    return 2 * x.size(0) * x.numel() / best
 
 
 def total_memory(name: str) -> int:

@@ -4,8 +4,6 @@ Only the main process writes files. A single process is the main one; every func
 returns its argument.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable, Iterator

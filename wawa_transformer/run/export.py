@@ -1,7 +1,5 @@
 """Export a trained model as safetensors or for CTranslate2."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Record what produced a result: versions, commit and processor."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib.metadata
@@ -63,6 +61,7 @@ def commit() -> str | None:
         return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True).strip()
 
     try:
+        ask("ls-files", "--error-unmatch", str(PACKAGE / "__init__.py"))  # not another's checkout
         changed = ask("status", "--porcelain", "--", str(PACKAGE), str(CONFIG_DIR))
         return ask("rev-parse", "--short", "HEAD") + ("+changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):

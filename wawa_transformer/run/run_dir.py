@@ -1,24 +1,28 @@
 """A run's folder, whose name depends on the configuration, and its files."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from wawa_transformer.common.files import LOCK, lock_directory, make_directory, write_atomically
+from wawa_transformer.common.files import LOCK, write_atomically
 from wawa_transformer.common.schema import UserError
 
 # These keys do not change what is computed, so they do not change the folder's name.
 NOT_IDENTITY = ("output_dir", "run_dir", "progress", "quiet", "pictures", "workers", "study")
+
+HASHED = re.compile(r"seed-?\d+-([0-9a-f]{8})")  # the name of a folder that Run.of has named
+
+
+def file_of(name: str) -> Path:
+    """Make a property of :class:`Run`: the path of a file in its folder."""
+    return cast(Path, property(lambda run: run.directory / name))
 
 
 @dataclass(frozen=True)
@@ -67,35 +71,12 @@ class Run:
 
     # -------------------------------------------------------------------------- files in the folder
 
-    @property
-    def config_file(self) -> Path:
-        """The keys that decide what is computed."""
-        return self.directory / "config.yaml"
-
-    @property
-    def metrics_file(self) -> Path:
-        """One line per logged step and validation."""
-        return self.directory / "metrics.jsonl"
-
-    @property
-    def result_file(self) -> Path:
-        """The test scores of a finished run."""
-        return self.directory / "result.json"
-
-    @property
-    def error_file(self) -> Path:
-        """The reason why the run has failed."""
-        return self.directory / "error.log"
-
-    @property
-    def translations_file(self) -> Path:
-        """The translations of the test, one per line."""
-        return self.directory / "translations.txt"
-
-    @property
-    def references_file(self) -> Path:
-        """The test's reference translations."""
-        return self.directory / "references.txt"
+    config_file = file_of("config.yaml")  # the keys that decide what is computed
+    metrics_file = file_of("metrics.jsonl")  # one line per logged step and validation
+    result_file = file_of("result.json")  # the test scores of a finished run
+    error_file = file_of("error.log")  # the reason why the run has failed
+    translations_file = file_of("translations.txt")  # of the test, one per line
+    references_file = file_of("references.txt")  # the test's reference translations
 
     def checkpoint(self, which: str) -> Path:
         """The file of a checkpoint: ``last``, ``previous``, or ``best`` in validation."""
@@ -106,18 +87,6 @@ class Run:
         return sorted(self.checkpoint("last").parent.glob("step*.pt"))
 
     # ----------------------------------------------------------------------------------- life cycle
-
-    @contextlib.contextmanager
-    def hold(self, patience: float = 0.0) -> Iterator[None]:
-        """Create the directory, and lock it against other processes.
-
-        Raises:
-            UserError: another process holds the lock for more than ``patience`` seconds; or the
-                directory cannot be written.
-        """
-        make_directory(self.directory)
-        with lock_directory(self.directory, patience):
-            yield
 
     def claim(self, config: DictConfig) -> None:
         """Write ``config.yaml``, or check that the file agrees.
@@ -144,8 +113,10 @@ class Run:
         if {path.name for path in self.directory.iterdir()} <= {self.config_file.name, LOCK}:
             for path in self.directory.iterdir():
                 path.unlink()
+            # Not the parents of a run_dir, which may have been there before.
+            parents = self.directory.parents[:3] if HASHED.fullmatch(self.directory.name) else ()
             with contextlib.suppress(OSError):  # a parent with other files stays
-                for folder in (self.directory, *self.directory.parents[:3]):
+                for folder in (self.directory, *parents):
                     folder.rmdir()
 
     def finish(self, result: dict[str, Any]) -> dict[str, Any]:
@@ -179,7 +150,7 @@ class Run:
         The result's configuration must have the hash in the folder's name. In a folder with another
         name, it must be the one in ``config.yaml``.
         """
-        named = re.fullmatch(r"seed-?\d+-([0-9a-f]{8})", self.directory.name)
+        named = HASHED.fullmatch(self.directory.name)
         try:
             result = json.loads(self.result_file.read_bytes())
             own = (

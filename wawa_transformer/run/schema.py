@@ -1,7 +1,5 @@
 """Every key of the configuration, with its type, its limits and its default."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

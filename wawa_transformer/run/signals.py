@@ -4,8 +4,6 @@ SIGTERM and SIGUSR1 come from schedulers (Slurm before a time limit, spot machin
 taken away), SIGINT from Ctrl-C. After any of them a script exits with :data:`STATUS`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import threading

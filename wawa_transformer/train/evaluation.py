@@ -1,7 +1,5 @@
 """Evaluate a model: negative log-likelihood, and exact match by length."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +9,11 @@ import torch
 import torch.nn.functional as F
 from datasets import Dataset
 
-from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import EOS, PAD
 from wawa_transformer.data.batching import batch_indices, collate
 from wawa_transformer.data.load import Examples
 from wawa_transformer.data.tasks import Task
 from wawa_transformer.model.transformer import Transformer
-from wawa_transformer.positional.base import SequenceTooLong
 from wawa_transformer.run import distributed
 
 COUNTS = ("nll", "tokens", "correct", "oracle")
@@ -131,7 +127,7 @@ def evaluate_by_length(
     ``new``: the metrics of the examples whose source is not in ``train``, which memorising cannot
     answer.
     """
-    scores, lengths = evaluate(model, test), np.asarray(test.length)
+    scores, lengths = evaluate(model, test), np.asarray(test.text["length"][:])
     low, high = task.trained_lengths or (lengths.min(), lengths.max())
     trained = (lengths >= low) & (lengths <= high)
     whole, rows = summarise(scores, trained), []
@@ -161,11 +157,3 @@ def evaluate_by_length(
             row["new"] = summarise(scores, (lengths == n) & new)
             row["new"]["ceiling"] = ceiling(n, known.get(n, []))
     return {"test": whole, "by_length": rows}
-
-
-def check_lengths(model: Transformer, *sizes: np.ndarray) -> None:
-    """Refuse a split with a sequence longer than the encodings can serve."""
-    try:
-        model.check_length(int(max(each.max() for each in sizes)))
-    except SequenceTooLong as error:
-        raise UserError(f"{error}.") from None

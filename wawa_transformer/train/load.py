@@ -23,7 +23,6 @@ from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.schema import Config
 from wawa_transformer.train.checkpoint import Damaged, average, load_tokenizer
 from wawa_transformer.train.checkpoint import load as load_state
-from wawa_transformer.train.evaluation import check_lengths
 
 
 def load_model(
@@ -73,8 +72,6 @@ class Trained(NamedTuple):
             raise UserError(f"translate({texts!r}) must be given a list of texts.")
         method = build_strategy(OmegaConf.create({"decode": {"kind": decode, **settings}}))
         sources = read(self.tokenizer, texts)
-        if texts:
-            check_lengths(self.model, sources.sizes)
         found = hypotheses(self.model, self.tokenizer, sources, method)
         pairs = zip(texts, found, strict=True)
         # As scripts/translate.py, which answers a blank line with a blank line.
@@ -88,7 +85,6 @@ class Trained(NamedTuple):
         from wawa_transformer.train.tracking import cross_attention  # which imports TensorBoard
 
         sources = read(self.tokenizer, [text])
-        check_lengths(self.model, sources.sizes)
         [[best, *_]] = hypotheses(self.model, self.tokenizer, sources, Greedy())
         return cross_attention(self.model, self.tokenizer, sources[0], best.ids)
 

@@ -1,7 +1,5 @@
 """One training step, and the training loop."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Iterator
@@ -19,7 +17,7 @@ from wawa_transformer.run.signals import GracefulStop, Stopped
 from wawa_transformer.train.evaluation import evaluate, summarise
 from wawa_transformer.train.optim import schedule
 from wawa_transformer.train.setup import TrainState, check_finite, padded_sizes, save_state
-from wawa_transformer.train.tracking import NullTracker, Tracker
+from wawa_transformer.train.tracking import Tracker
 
 
 def train_step(state: TrainState, batches: list[Batch]) -> tuple[Tensor, Tensor, Tensor]:
@@ -54,12 +52,7 @@ def train_step(state: TrainState, batches: list[Batch]) -> tuple[Tensor, Tensor,
     return loss_and_nll[0], loss_and_nll[1], gradient_norm
 
 
-def train_loop(
-    state: TrainState,
-    tracker: Tracker | NullTracker,
-    progress: tqdm,
-    stop: GracefulStop,
-) -> None:
+def train_loop(state: TrainState, tracker: Tracker, progress: tqdm, stop: GracefulStop) -> None:
     """Train from ``state.step`` to the last step, with validation, checkpoints and logs.
 
     Raises:
@@ -135,7 +128,7 @@ def is_exhausted(state: TrainState) -> bool:
     return patience is not None and waited >= patience * state.trainer.eval_every
 
 
-def validate(state: TrainState, tracker: Tracker | NullTracker) -> None:
+def validate(state: TrainState, tracker: Tracker) -> None:
     """Score the validation split and 250 training examples, and write a checkpoint."""
     scores = summarise(evaluate(state.model, state.data.validation))
     del scores["examples"]

@@ -1,7 +1,5 @@
 """The optimiser and its learning rate."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

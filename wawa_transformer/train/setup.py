@@ -1,7 +1,5 @@
 """Build a run's state from its configuration, or restore it from a checkpoint."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil
@@ -25,7 +23,6 @@ from wawa_transformer.run.device import reset_peak_memory, set_precision, take_d
 from wawa_transformer.run.run_dir import Run, identity
 from wawa_transformer.run.schema import TrainerConfig
 from wawa_transformer.train import checkpoint
-from wawa_transformer.train.evaluation import check_lengths
 from wawa_transformer.train.load import place_model
 from wawa_transformer.train.optim import adamw
 
@@ -138,14 +135,18 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
 
     model = build_model(config, data.tokenizer)
     place_model(model, device, fast=trainer.fast and not trainer.compile)
-    longest = padded_sizes(data.train, trainer), data.validation.sizes, data.test.sizes
-    check_lengths(model, *longest)
+    sizes = padded_sizes(data.train, trainer), data.validation.sizes, data.test.sizes
+    model.check_length(int(max(each.max() for each in sizes)))
     farthest = int(data.train.sizes.max()) - 1
-    for encoding in (model.src_position, model.cross_position):
-        warning = encoding and encoding.untrained_range_warning(farthest)
-        if warning and distributed.is_main():
-            print(f"warning: {warning}", file=sys.stderr)
-            break
+    encodings = model.src_position, model.cross_position
+    reach = max(each.max_distance for each in encodings if each is not None)
+    if reach > farthest and distributed.is_main():
+        print(
+            f"warning: pe.max_distance={reach} reaches past the farthest distance in the training "
+            f"data, {farthest}: what lies beyond keeps its random start and is used at longer test "
+            f"lengths; set pe.max_distance={farthest} or less.",
+            file=sys.stderr,
+        )
     # After the model is built, so that an encoding's parameters do not shift the dropout masks.
     # Each process draws its own masks for its own rows.
     who = (distributed.rank(),) if distributed.rank() else ()
@@ -200,7 +201,7 @@ def restore_state(state: TrainState, saved: dict[str, Any]) -> None:
             f"are drawn anew, and numbers differ in rounding.",
             file=sys.stderr,
         )
-    for name in ("step", "seconds", "target_tokens", "best_nll", "best_step"):
+    for name in checkpoint.COUNTERS:
         setattr(state, name, saved[name])
     state.history = [row for row in saved["metrics"] if row["step"] <= state.step]
 
@@ -223,11 +224,7 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
     if state.rank == 0:
         weights = state.model.state_dict()
         saved = {
-            "step": state.step,
-            "seconds": state.seconds,
-            "target_tokens": state.target_tokens,
-            "best_nll": state.best_nll,
-            "best_step": state.best_step,
+            **{name: getattr(state, name) for name in checkpoint.COUNTERS},
             "metrics": state.history,
             "model": weights,
             "optimizer": state.optimizer.state_dict(),

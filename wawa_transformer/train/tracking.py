@@ -60,10 +60,13 @@ class Tracker:
         history: the rows up to ``step``. They replace the rows in the file, so that an interrupted
             run leaves the same record as an uninterrupted one, and a damaged record is repaired.
         step: the step that the run continues from.
+        main: False in other processes than the main one, which log nothing.
     """
 
-    def __init__(self, run: Run, history: list[dict[str, Any]], step: int) -> None:
-        self.history = history
+    def __init__(self, run: Run, history: list[dict[str, Any]], step: int, main: bool) -> None:
+        self.history, self.main = history, main
+        if not main:
+            return
         write_lines(run.metrics_file, [json.dumps(row) for row in history])
         self.file = run.metrics_file.open("a", encoding="utf-8")
         self.writer = SummaryWriter(run.directory, purge_step=step + 1 if step else None)
@@ -72,39 +75,20 @@ class Tracker:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.file.close()
-        self.writer.close()
+        if self.main:
+            self.file.close()
+            self.writer.close()
 
     def scalars(self, step: int, split: str, **values: float) -> None:
         """Log ``values`` of ``split`` (train, validation) at ``step``."""
+        if not self.main:
+            return
         row = {"step": step, "split": split, **values}
         self.history.append(row)
         self.file.write(json.dumps(row) + "\n")
         self.file.flush()
         for name, value in values.items():
             add_scalar(self.writer, f"{name}/{split}", value, step)
-
-    def text(self, step: int, name: str, rows: list[dict[str, str]]) -> None:
-        """Log a table of ``rows`` as Markdown."""
-        head = list(rows[0])
-        lines = [head, ["---"] * len(head), *(list(row.values()) for row in rows)]
-        table = "\n".join(
-            "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in lines
-        )
-        self.writer.add_text(name, table, step)
-
-
-class NullTracker:
-    """A tracker that logs nothing, for all processes but the main one."""
-
-    def __enter__(self) -> NullTracker:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        pass
-
-    def scalars(self, step: int, split: str, **values: float) -> None:
-        """Do nothing; the main process logs."""
 
 
 @torch.no_grad()
@@ -185,9 +169,10 @@ def show(
     step = result["steps"]
     first = examples.first(SAMPLES)
     hypotheses = translate(model, tokenizer, first)
-    samples = zip(first.text["source"], first.text["target"], hypotheses, strict=True)
-    rows = [{"source": s, "target": t, "output": h} for s, t, h in samples]
-    tracker.text(step, "samples", rows)
+    table = ["| source | target | output |", "| --- | --- | --- |"]
+    for row in zip(first.text["source"], first.text["target"], hypotheses, strict=True):
+        table.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+    tracker.writer.add_text("samples", "\n".join(table), step)
     if config.pictures:
         device = next(model.parameters()).device
         batch = collate(first, [int(first.sizes.argmax())]).to(device)

@@ -1,11 +1,11 @@
 """Train one run from its configuration to its result."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools
+import math
 import sys
+import time
 import traceback
 from datetime import date
 from typing import Any
@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from torch import nn
 from tqdm import tqdm
 
-from wawa_transformer.common.files import write_lines
+from wawa_transformer.common.files import lock_directory, write_lines
 from wawa_transformer.common.schema import UserError, disk_error
 from wawa_transformer.decode.translation import (
     SAMPLES,
@@ -26,7 +26,7 @@ from wawa_transformer.decode.translation import (
 )
 from wawa_transformer.run import distributed
 from wawa_transformer.run.config import given_settings
-from wawa_transformer.run.device import peak_matmul_flops, peak_memory, translate_device_errors
+from wawa_transformer.run.device import peak_memory, translate_device_errors
 from wawa_transformer.run.provenance import code_digest, provenance
 from wawa_transformer.run.run_dir import Run, identity
 from wawa_transformer.run.signals import GracefulStop
@@ -34,7 +34,7 @@ from wawa_transformer.train import evaluation
 from wawa_transformer.train.load import place_model
 from wawa_transformer.train.loop import batch_stream, train_loop
 from wawa_transformer.train.setup import TrainState, claim_run, start_run
-from wawa_transformer.train.tracking import NullTracker, Tracker, show
+from wawa_transformer.train.tracking import Tracker, show
 
 
 def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
         stack.enter_context(distributed.process_group(config.trainer.device))
         main = distributed.is_main()
         if main:
-            stack.enter_context(run.hold(patience))
+            stack.enter_context(lock_directory(run.directory, patience))
         claim_run(config, run)
         if result := distributed.broadcast_object(run.result):
             if main and not config.quiet:
@@ -66,7 +66,7 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
                     )
             return result
         state = start_run(config, run)
-        tracker = Tracker(run, state.history, state.step) if main else NullTracker()
+        tracker = Tracker(run, state.history, state.step, main)
         shown = main and config.progress and not config.quiet
         progress = tqdm(
             desc=f"{config.task.name} · {config.pe.name} · seed {config.seed}",
@@ -95,12 +95,12 @@ def train_and_record_failure(config: DictConfig, patience: float = 0.0) -> None:
     Run.of(config).fail(reason)
 
 
-def final_evaluation(state: TrainState, tracker: Tracker | NullTracker) -> dict[str, Any]:
+def final_evaluation(state: TrainState, tracker: Tracker) -> dict[str, Any]:
     """Evaluate the trained model: costs, scores, translations and pictures."""
     result, data = describe(state), state.data
     result["validation"] = evaluation.summarise(evaluation.evaluate(state.model, data.validation))
     result |= evaluation.evaluate_by_length(data.task, state.model, data.test, data.train.text)
-    if isinstance(tracker, NullTracker):
+    if not tracker.main:
         return result  # the main process does the rest
     result["translation"] = None
     if data.task.translates:
@@ -167,11 +167,16 @@ def flops_per_step(state: TrainState) -> int:
 
 @functools.cache  # once for all runs of a worker
 def peak_flops(device: torch.device, bf16: bool, fast: bool) -> float:
-    """Measure the FLOPs per second of a large matrix product."""
+    """Measure the FLOPs per second of a large matrix product, best of five."""
     size = 8192 if device.type == "cuda" else 1024
     layer = nn.Linear(size, size, bias=False, dtype=torch.bfloat16 if bf16 else torch.float32)
     place_model(layer, device, fast)
-    return peak_matmul_flops(layer)
+    x, best = torch.randn_like(layer.weight), math.inf
+    for _ in range(5):
+        started = time.perf_counter()
+        layer(x)[0, 0].item()  # waits for a GPU
+        best = min(best, time.perf_counter() - started)
+    return 2 * size**3 / best
 
 
 def write_translations(run: Run, test: Dataset, hypotheses: list[str]) -> dict[str, Any]:
