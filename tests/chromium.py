@@ -1,7 +1,5 @@
 """A browser without a window, for tests and for the documentation's pictures."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile

@@ -1,7 +1,5 @@
 """The benchmark: who takes part, that all do the same work, and what is written."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

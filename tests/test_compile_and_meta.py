@@ -1,7 +1,5 @@
 """What a compiler and a device that is not here show of the model: graphs, and waiting."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from conftest import MODELS, RESET

@@ -1,7 +1,5 @@
 """A handful of the attacks of ``scripts/dev/faults.py``; the script itself makes hundreds."""
 
-from __future__ import annotations
-
 import faults
 
 

@@ -1,7 +1,5 @@
 """The model and training of scripts/minimal.py are the package's."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

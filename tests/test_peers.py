@@ -1,7 +1,5 @@
 """Encodings, the model and decoding against other libraries with the same weights."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The documentation's numbers, read from the committed results in ``benchmarks/``."""
 
-from __future__ import annotations
-
 import functools
 import math
 import re

@@ -1,7 +1,5 @@
 """Shared helpers: a small model, padded ids, a single encoding."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Tests of batches: their order, padding, and what padding must not change."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of greedy decoding, beam search and sampling."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

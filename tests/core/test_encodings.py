@@ -1,7 +1,5 @@
 """Tests of the encodings inside attention against their papers' formulas."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

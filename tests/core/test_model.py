@@ -1,7 +1,5 @@
 """Tests of the model against ``torch.nn.Transformer``, of its symmetries and its loss."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

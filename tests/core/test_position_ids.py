@@ -1,7 +1,5 @@
 """Tests of position ids: origins, random draws, and shared draws."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests of the sinusoid, its designs, the learned table and subclasses."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests of generated tasks against formulas, and of the ceiling against counts."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 

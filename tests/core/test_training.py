@@ -1,7 +1,5 @@
 """Tests of training: formulas of a step, the clock, errors, and the evaluation."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

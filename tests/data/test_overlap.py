@@ -1,7 +1,5 @@
 """What of a test stands in the training split, and what whoever learned that by heart can do."""
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 from typing import Any

@@ -1,7 +1,5 @@
 """SCAN against an interpreter and the published sets."""
 
-from __future__ import annotations
-
 import pytest
 
 from wawa_transformer.common.schema import UserError

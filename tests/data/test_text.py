@@ -1,7 +1,5 @@
 """Text from files and from ``datasets``: what is read, kept, left out and refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import json

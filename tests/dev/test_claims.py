@@ -4,8 +4,6 @@ A check computes its numbers anew, and the verdicts that rest on the committed r
 the test holds both against ``docs/claims.yaml``. The other verdicts follow from the numbers.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """The documentation does what it says."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """``make gpu``: steps that stop in time, go on, are not repeated, and are commands that exist."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path

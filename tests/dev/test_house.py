@@ -1,7 +1,5 @@
 """The house: rooms in an order, a model of torch alone, and one step that is short to read."""
 
-from __future__ import annotations
-
 import ast
 import graphlib
 import subprocess

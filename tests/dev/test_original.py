@@ -1,7 +1,5 @@
 """The page for who comes from the original file, against torch's own layers in its names."""
 
-from __future__ import annotations
-
 import math
 import re
 from types import SimpleNamespace

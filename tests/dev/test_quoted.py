@@ -4,8 +4,6 @@ Pages with a template are written from the tables, and test_claims.py holds them
 function yields what its page must say, in English; test_docs.py holds the Chinese pages to it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

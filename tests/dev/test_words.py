@@ -1,7 +1,5 @@
 """Sentences of the pages that were false once: each is computed, and the false one stays away."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """An accelerated model against the plain one: outputs, all gradients, and what stays as it is."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

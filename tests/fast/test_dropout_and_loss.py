@@ -1,7 +1,5 @@
 """Dropout from random bits, and the loss without logits, against the plain ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

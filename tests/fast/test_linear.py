@@ -1,7 +1,5 @@
 """Products by oneDNN, which most processors never use, against a formula; and packed weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

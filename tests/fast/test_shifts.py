@@ -1,7 +1,5 @@
 """Fast encodings by themselves: relative shifts, Shaw's spread, complex rotary, FIRE's lookup."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

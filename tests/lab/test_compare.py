@@ -1,7 +1,5 @@
 """``compare.py`` as a user runs it, on a study of seconds."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Intervals and verdicts, held against SciPy's own tests and against symmetry."""
 
-from __future__ import annotations
-
 import math
 from random import Random
 

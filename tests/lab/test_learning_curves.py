@@ -1,7 +1,5 @@
 """Learning curves against geometry and counting."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A report of planted runs says what was planted, and names what is missing."""
 
-from __future__ import annotations
-
 import html
 import json
 import random

@@ -1,7 +1,5 @@
 """A study's rule: supported, refuted or unclear from hand-made results, or refused."""
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """A study's processes: no run reported as another, no worker left behind, no death unnamed."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

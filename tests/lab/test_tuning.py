@@ -1,7 +1,5 @@
 """A learning rate for each encoding: chosen on other seeds, by validation alone, and told."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The pictures are drawn in both languages; the page computes what the module computes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

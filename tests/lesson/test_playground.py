@@ -1,7 +1,5 @@
 """The page that runs models: in a browser it computes what torch computes."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import json

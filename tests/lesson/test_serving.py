@@ -1,7 +1,5 @@
 """The page one types a sentence into: what it answers and refuses, and what a browser shows."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

@@ -1,7 +1,5 @@
 """The printed lesson: its numbers are those of the walk-through that the project grew from."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A user's mistake is answered by one sentence that names the value, the limit and the key."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a device lacks is one sentence; what it is asked for reaches it."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What is handed to other programs gives the same there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import ctranslate2

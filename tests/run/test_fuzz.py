@@ -4,8 +4,6 @@ Every field of every schema is drawn, so that a new setting, task or encoding is
 line here. Hypothesis draws the same examples each time; on a failure it prints the overrides.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

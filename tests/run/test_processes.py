@@ -1,7 +1,5 @@
 """Several processes train the run that one would, and a run that loses one goes on."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import re

@@ -1,7 +1,5 @@
 """A run's folder: one process in it, nothing half-written, no other run's result."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

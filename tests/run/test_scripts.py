@@ -1,7 +1,5 @@
 """The scripts as a user runs them, from a checkout and from an installed package."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import shutil

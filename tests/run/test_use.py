@@ -1,7 +1,5 @@
 """What is done with a trained run: evaluate.py and translate.py, in this process."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Put the fast modules on a finished model, in place."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import inspect

@@ -1,7 +1,5 @@
 """Dropout whose masks cost a CPU a third of torch's."""
 
-from __future__ import annotations
-
 import math
 
 import torch

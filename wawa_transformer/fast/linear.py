@@ -1,7 +1,5 @@
 """Matrix products by oneDNN on processors where torch's default library is slower."""
 
-from __future__ import annotations
-
 import functools
 import platform
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Output layer and loss in one, for a large vocabulary on a CPU."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Faster encodings: relative shifts, complex rotation, a lookup for FIRE."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

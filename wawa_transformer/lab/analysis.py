@@ -1,7 +1,5 @@
 """Summarise the results of each task in numbers and in words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby

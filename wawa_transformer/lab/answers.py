@@ -1,7 +1,5 @@
 """The sentences that answer a study's question; each has a test."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

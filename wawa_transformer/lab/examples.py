@@ -1,7 +1,5 @@
 """Example answers of each encoding to a few test sources."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from typing import Any

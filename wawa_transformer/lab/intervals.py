@@ -1,7 +1,5 @@
 """Means over seeds, paired differences, their intervals, and verdicts in words."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

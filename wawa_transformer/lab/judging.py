@@ -1,7 +1,5 @@
 """Judge a pair of encodings by the measures of a task."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Text in two languages, English and Chinese, for the reports."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import re

@@ -1,7 +1,5 @@
 """Learning curves: speed of learning, and runs that were still improving."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The report's pictures: one panel per task, one look per encoding."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import math

@@ -1,7 +1,5 @@
 """The results of tuning, and the order of encodings at each point."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

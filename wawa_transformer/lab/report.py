@@ -4,8 +4,6 @@ Everything is computed from the runs' files, so a report can be written again at
 some runs are still training or have failed.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections import Counter

@@ -1,7 +1,5 @@
 """Lengths, sources and ceilings, read from the results of runs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations

@@ -6,8 +6,6 @@ if all conditions of ``supported`` are met, and unclear if not. With ``each``, e
 encoding gets an outcome of its own.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

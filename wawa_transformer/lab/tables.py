@@ -1,7 +1,5 @@
 """Tables of runs, test lengths and validations, for files and pictures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pandas as pd

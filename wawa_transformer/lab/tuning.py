@@ -7,8 +7,6 @@ fresh seeds. Every point trains all encodings, so the report can also say whethe
 encodings depends on the rate.
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 import math

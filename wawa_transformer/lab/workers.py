@@ -1,7 +1,5 @@
 """Worker processes, which train a study's runs in parallel."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

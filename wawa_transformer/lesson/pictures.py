@@ -4,8 +4,6 @@ Every function marked ``@picture`` draws one picture. ``t(english, chinese)`` ch
 the language of the picture.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

@@ -4,8 +4,6 @@ The page holds the weights, and computes in JavaScript what :class:`Transformer`
 without an installation can ask small models and look inside. The page needs no network.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

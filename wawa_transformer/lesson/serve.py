@@ -3,8 +3,6 @@
 The page also shows the cross-attention of each translation.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The configuration keys of the lesson's scripts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from wawa_transformer.common.schema import choice, setting

@@ -8,8 +8,6 @@ This project grew from an earlier printed walk-through. Its sizes and seed are t
 With ``all_digits`` the lesson prints every number of that walk-through.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import math

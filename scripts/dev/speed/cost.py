@@ -3,8 +3,6 @@
 The steps are those of the default study, and steps on one long sequence.
 """
 
-from __future__ import annotations
-
 import itertools
 import statistics
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Time decoding against other libraries that hold the same weights."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from functools import partial

@@ -3,8 +3,6 @@
 On a GPU, also time a step as it is, compiled, and as a CUDA graph.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Sequence

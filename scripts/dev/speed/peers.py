@@ -4,8 +4,6 @@ Marian and CTranslate2 can take our weights. The libraries are not dependencies 
 ``pip install -e '.[peers,export]'`` installs them.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

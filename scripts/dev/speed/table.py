@@ -1,7 +1,5 @@
 """Time the sinusoid's table: exp of a logarithm against a power."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Time several sides in turns, and compare their times."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Mapping
