@@ -30,7 +30,7 @@ def check_study(config: DictConfig) -> None:
     check_schema(config)
 
 
-@script(rules=check_study)
+@script(checks=check_study)
 def main(config: DictConfig) -> None:
     # Imported here, so that --help and command-line mistakes do not wait for torch.
     from wawa_transformer.lab import study as studies

@@ -29,7 +29,7 @@ from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError, printable
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
-from wawa_transformer.run.cli import RULES, check_groups, explain
+from wawa_transformer.run.cli import CHECKS, check_groups, explain
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import Stopped
 from wawa_transformer.train import checkpoint, loop
@@ -129,7 +129,7 @@ def answer(*overrides: str, script: str = "config") -> str:
     except Exception as error:  # a script explains whatever Hydra raises
         return str(error) if isinstance(error, UserError) else printable(explain(error, script))
     try:
-        RULES[script](config)
+        CHECKS[script](config)
     except UserError as error:
         return str(error)
     return ""

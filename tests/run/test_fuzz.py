@@ -21,7 +21,7 @@ from wawa_transformer.common.schema import schema_of
 from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.run.cli import fields
-from wawa_transformer.run.config import TOLD
+from wawa_transformer.run.config import CONTEXT_ARGUMENTS
 from wawa_transformer.run.schema import Config
 
 # As they are typed. Hydra reads some as null, truth, number, list, dictionary or interpolation.
@@ -55,7 +55,7 @@ for group, classes in (("pe", ENCODINGS), ("task", TASKS)):
     SCHEMAS[group] = [
         (
             [f"{group}={kind}" if kind in choices(group) else f"++{group}.kind={kind}"],
-            [*fields(schema_of(cls, TOLD), f"{group}.")],
+            [*fields(schema_of(cls, CONTEXT_ARGUMENTS), f"{group}.")],
         )
         for kind, cls in classes.items()
     ]

@@ -26,7 +26,7 @@ from wawa_transformer.common.special_ids import UNK
 
 SPECIAL_TOKENS = ["[PAD]", "[BOS]", "[EOS]", "[UNK]"]
 TASKS: dict[str, type[Task]] = {}
-MOST_SYMBOLS = 10**8  # in all generated examples: about ten gigabytes
+MAX_SYMBOLS = 10**8  # in all generated examples: about ten gigabytes
 
 datasets.disable_progress_bars()
 
@@ -97,12 +97,12 @@ class GeneratedTask(Task):
         super().__post_init__()
         symbols = (self.train_size + self.validation_size) * self.max_length
         symbols += self.test_per_length * self.test_max_length**2 // 2
-        if symbols > MOST_SYMBOLS:
+        if symbols > MAX_SYMBOLS:
             raise UserError(
                 f"task.train_size={self.train_size}, task.max_length={self.max_length}, "
                 f"task.test_per_length={self.test_per_length} and "
                 f"task.test_max_length={self.test_max_length} make up to {symbols:,} symbols, and "
-                f"at most {MOST_SYMBOLS:,} are made in memory; lower one."
+                f"at most {MAX_SYMBOLS:,} are made in memory; lower one."
             )
         for key, least in (("max_length", self.min_length), ("test_max_length", self.max_length)):
             if getattr(self, key) < least:

@@ -134,7 +134,7 @@ class Beam(DecodingStrategy):
             top, flat = total.topk(min(2 * size, total.size(1)))  # (R,2K)
             beam, word = flat // step_log.size(1), flat % step_log.size(1)
             ends = word == EOS
-            longer = picked(prefix, beam)  # (R,2K,longest)
+            longer = take_sequences(prefix, beam)  # (R,2K,longest)
             longer[..., step] = word
 
             # Keep the best `size` of the hypotheses that have ended before or end here.
@@ -144,12 +144,12 @@ class Beam(DecodingStrategy):
             scores = torch.cat((best[going], (top / normal).masked_fill(~may, -torch.inf)), dim=1)
             scores, chosen = scores.topk(size)
             ids = torch.cat((best_ids[going], longer), dim=1)
-            best[going], best_ids[going] = scores, picked(ids, chosen)
+            best[going], best_ids[going] = scores, take_sequences(ids, chosen)
 
             # Extend the best `size` prefixes that have not ended.
             order = ends.int().argsort(dim=1, stable=True)[:, :size]  # (R,K)
             running = top.masked_fill(ends, -torch.inf).gather(1, order)
-            prefix = picked(longer, order)
+            prefix = take_sequences(longer, order)
             last = word.gather(1, order).view(-1, 1)  # (R*K,1)
             parent = beam.gather(1, order)  # (R,K)
             searched = (scores[:, -1] < running[:, 0] / normal) & ~must_end  # (R,)
@@ -171,7 +171,7 @@ class Beam(DecodingStrategy):
         return best_ids[..., :length], best
 
 
-def picked(ids: Tensor, chosen: Tensor) -> Tensor:
+def take_sequences(ids: Tensor, chosen: Tensor) -> Tensor:
     """Select the sequences ``chosen (R,K)`` of ``ids (R,N,L)``: ``(R,K,L)``."""
     return ids.gather(1, chosen[..., None].expand(-1, -1, ids.size(2)))
 

@@ -51,23 +51,23 @@ from wawa_transformer.run.schema import (
 
 # The schema of each script's file in configs/, and the function that checks its values.
 SCHEMAS: dict[str, type] = {}
-RULES: dict[str, Callable[[DictConfig], None]] = {}
+CHECKS: dict[str, Callable[[DictConfig], None]] = {}
 # The schemas of scripts that use a trained run, which brings its own configuration.
-USES: dict[str, type] = {
+TRAINED: dict[str, type] = {
     "evaluate": EvaluateConfig, "translate": TranslateConfig, "serve": ServeConfig,
     "export": ExportConfig,
 }  # fmt: skip
 
 
 def register(
-    config_name: str, schema: type, rules: Callable[[DictConfig], None] | None = None
+    config_name: str, schema: type, checks: Callable[[DictConfig], None] | None = None
 ) -> None:
     """Register the schema of ``configs/CONFIG_NAME.yaml``.
 
-    ``rules`` raises :class:`UserError` for a wrong value; by default it checks the schema's limits.
+    ``checks`` raises :class:`UserError` for a wrong value; by default it reads the schema's limits.
     """
     SCHEMAS[config_name] = schema
-    RULES[config_name] = rules or functools.partial(check, schema)
+    CHECKS[config_name] = checks or functools.partial(check, schema)
     node = OmegaConf.structured(schema)
     for each in dataclasses.fields(schema):
         if each.default is MISSING:  # its keys depend on the class that its kind names
@@ -103,7 +103,7 @@ def validate(config: DictConfig) -> None:
 
 
 register("config", Config, validate)
-for name, schema in USES.items():
+for name, schema in TRAINED.items():
     register(name, schema, functools.partial(check_use, schema))
 
 
@@ -132,13 +132,13 @@ OmegaConf.register_new_resolver("words", words, replace=True)
 def script(
     config_name: str = "config",
     several: bool = False,
-    rules: Callable[[DictConfig], None] | None = None,
+    checks: Callable[[DictConfig], None] | None = None,
 ) -> Callable[[Callable[[DictConfig], None]], Callable[[], None]]:
     """Decorate a script's ``main(config)``: Hydra parses, mistakes become one sentence.
 
     A :class:`UserError`, a faulty command line and a full disk end with exit status 1 and no
     traceback, and a signal ends with ``signals.STATUS``. Any other exception is a bug and keeps its
-    traceback. Only scripts with ``several`` accept ``-m`` and ``torchrun``. ``rules`` replace the
+    traceback. Only scripts with ``several`` accept ``-m`` and ``torchrun``. ``checks`` replace the
     registered ones.
     """
 
@@ -150,7 +150,7 @@ def script(
             ):  # inside, before Hydra prints an exception
                 from wawa_transformer.run import distributed
 
-                (rules or RULES[config_name])(config)
+                (checks or CHECKS[config_name])(config)
                 if distributed.is_distributed() and not (several and is_single_run()):
                     raise UserError(
                         "torchrun starts several processes for one run of scripts/train.py; give "
@@ -304,7 +304,7 @@ def explain(error: BaseException, config_name: str = "config") -> str:
         parent, _, tail = key.rpartition(".")
         keys = known_keys(config_name)
         typed = parent in keys or any(each.endswith(f".{key}") for each in keys)
-        if config_name in USES or not typed:
+        if config_name in TRAINED or not typed:
             keys = sorted({*keys, *class_keys(config_name)})  # which imports torch
         beside = [each.rpartition(".")[2] for each in keys if each.rpartition(".")[0] == parent]
         inside = [each for each in keys if each.endswith(f".{key}")]
@@ -316,7 +316,7 @@ def explain(error: BaseException, config_name: str = "config") -> str:
             meant = f"; to add it to {parent}, write +{key}=…"
         else:
             meant = nearest(key, [each for each in keys if "." in each])
-        where = " here, where a run is used as it was trained" if config_name in USES else ""
+        where = " here, where a run is used as it was trained" if config_name in TRAINED else ""
         return f"the key {key} does not exist{where}{meant or '; --help lists every key'}."
     if isinstance(error, OverrideParseException):
         # The parser's message names its classes, not the mistake.
@@ -344,7 +344,7 @@ def explain(error: BaseException, config_name: str = "config") -> str:
 def known_keys(config_name: str) -> list[str]:
     """List every group, and every key of the schema."""
     groups = {path.parent.name for path in CONFIG_DIR.glob("*/*.yaml")}
-    found = {group for group in groups if (group == "decode") == (config_name in USES)}
+    found = {group for group in groups if (group == "decode") == (config_name in TRAINED)}
     if config_name == "config":
         found |= {f"study.rule.{name}" for name in names_of(RuleConfig)}
     return sorted(found | {key for key, _ in fields(SCHEMAS[config_name])})
@@ -355,14 +355,14 @@ def class_keys(config_name: str) -> list[str]:
     from wawa_transformer.data.text import TASKS
     from wawa_transformer.decode.strategies import STRATEGIES
     from wawa_transformer.positional.base import ENCODINGS
-    from wawa_transformer.run.config import OF_ALL, TOLD
+    from wawa_transformer.run.config import CONTEXT_ARGUMENTS, PE_KEYS
 
-    if config_name in USES:
+    if config_name in TRAINED:
         kinds: dict[str, dict[str, Any]] = {"decode": STRATEGIES}
     else:
         kinds = {"pe": ENCODINGS, "task": TASKS}
-    found = [] if config_name in USES else [f"pe.{name}" for name in ("kind", "name", *OF_ALL)]
+    found = [] if config_name in TRAINED else [f"pe.{name}" for name in ("kind", "name", *PE_KEYS)]
     for group, classes in kinds.items():
         for cls in classes.values():
-            found += [f"{group}.{name}" for name in names_of(schema_of(cls, TOLD))]
+            found += [f"{group}.{name}" for name in names_of(schema_of(cls, CONTEXT_ARGUMENTS))]
     return found

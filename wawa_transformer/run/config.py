@@ -107,9 +107,12 @@ def build_model(config: DictConfig, tokenizer: Tokenizer) -> Transformer:
 
 
 # Arguments that the model passes to an encoding; they are not settings.
-TOLD = ("context", *(each.name for each in dataclasses.fields(EncodingContext)))
+CONTEXT_ARGUMENTS = ("context", *(each.name for each in dataclasses.fields(EncodingContext)))
 # The keys of pe that every encoding has, with their defaults.
-OF_ALL = {"cross": "none", **{each.name: each.default for each in dataclasses.fields(PositionIds)}}
+PE_KEYS = {
+    "cross": "none",
+    **{each.name: each.default for each in dataclasses.fields(PositionIds)},
+}
 
 
 def given_settings(config: DictConfig) -> dict[str, Any]:
@@ -117,20 +120,20 @@ def given_settings(config: DictConfig) -> dict[str, Any]:
     return {
         key: value
         for key, value in config.pe.items()
-        if key not in ("kind", "name") and not (key in OF_ALL and value == OF_ALL[key])
+        if key not in ("kind", "name") and not (key in PE_KEYS and value == PE_KEYS[key])
     }
 
 
 def encoding_settings(config: DictConfig) -> dict[str, Any]:
     """Select the encoding's settings, and check them against its class."""
     cls = choose(ENCODINGS, config.pe.kind, "pe.kind")
-    own = {key: value for key, value in config.pe.items() if key not in ("kind", "name", *OF_ALL)}
-    return typed(cls, own, "pe", ENCODINGS, exclude=TOLD, beside=OF_ALL)
+    own = {key: value for key, value in config.pe.items() if key not in ("kind", "name", *PE_KEYS)}
+    return typed(cls, own, "pe", ENCODINGS, exclude=CONTEXT_ARGUMENTS, beside=PE_KEYS)
 
 
 def position_ids(config: DictConfig, tokenizer: Tokenizer | None = None) -> PositionIds:
     """Build the position ids; the word ``pe.reset_token`` becomes an id."""
-    given = {key: value for key, value in config.pe.items() if key in OF_ALL and key != "cross"}
+    given = {key: value for key, value in config.pe.items() if key in PE_KEYS and key != "cross"}
     word = given.pop("reset_token", None)
     reset_token = None
     if word is not None:
