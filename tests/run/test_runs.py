@@ -107,6 +107,11 @@ def test_a_finished_run_says_that_the_code_has_changed(
         run.result_file.write_text(json.dumps(run.result() | {"code": code}))
         train(configure(*DROPOUT, f"output_dir={tmp_path}"))
         assert ("the code has changed since" in capsys.readouterr().err) == changed
+    saved = checkpoint.load(run.checkpoint("previous"))
+    checkpoint.save(run.checkpoint("best"), saved | {"code": "0123abcd"})
+    for which, changed in (("previous", False), ("best", True)):
+        build_state(configure(*DROPOUT, f"output_dir={tmp_path}"), run, run.checkpoint(which))
+        assert ("the code has changed since step" in capsys.readouterr().err) == changed
     monkeypatch.setattr(provenance, "PACKAGE", tmp_path / "code")
     found = []
     for room, text in (("model", "1"), ("lab", "2"), ("model", "2")):

@@ -20,6 +20,7 @@ from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run import distributed
 from wawa_transformer.run.config import build_model
 from wawa_transformer.run.device import reset_peak_memory, set_precision, take_device
+from wawa_transformer.run.provenance import code_digest
 from wawa_transformer.run.run_dir import Run, identity
 from wawa_transformer.run.schema import TrainerConfig
 from wawa_transformer.train import checkpoint
@@ -201,6 +202,12 @@ def restore_state(state: TrainState, saved: dict[str, Any]) -> None:
             f"are drawn anew, and numbers differ in rounding.",
             file=sys.stderr,
         )
+    if state.rank == 0 and saved.get("code") != code_digest():
+        print(
+            f"warning: the code has changed since step {saved['step']} of this run; to train it "
+            f"from the start, delete {state.run.directory}.",
+            file=sys.stderr,
+        )
     for name in checkpoint.COUNTERS:
         setattr(state, name, saved[name])
     state.history = [row for row in saved["metrics"] if row["step"] <= state.step]
@@ -232,6 +239,7 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
             "device_rng": {state.device.type: on_device},
             "tokenizer": state.data.tokenizer.to_str(),
             "config": identity(state.config),
+            "code": code_digest(),
         }
         if validated and state.trainer.keep_checkpoints:
             checkpoint.keep(state.run, state.step, weights, state.trainer.keep_checkpoints)
