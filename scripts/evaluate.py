@@ -144,7 +144,7 @@ def main(config: DictConfig) -> None:
         if len(tests) > 1:
             print(name)
         # A generated training split is cheap, and tells which sources of the test are new.
-        data = task.test(trained.seed) if isinstance(task, TextTask) else task.dataset(trained.seed)
+        data = task.dataset(trained.seed) if task.from_seed else task.test(trained.seed)
         test = tokenize_split(data["test"], tokenizer, task.max_tokens, "test")
         model.check_length(int(test.sizes.max()))
         train = None

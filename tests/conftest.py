@@ -26,7 +26,7 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from wawa_transformer.common.files import CONFIG_DIR
-from wawa_transformer.common.schema import UserError, printable
+from wawa_transformer.common.schema import UserError
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.cli import CHECKS, check_groups, explain
@@ -127,7 +127,7 @@ def answer(*overrides: str, script: str = "config") -> str:
         check_groups(list(overrides))
         config = configure(*overrides, script=script)
     except Exception as error:  # a script explains whatever Hydra raises
-        return str(error) if isinstance(error, UserError) else printable(explain(error, script))
+        return str(error) if isinstance(error, UserError) else explain(error, script)
     try:
         CHECKS[script](config)
     except UserError as error:

@@ -206,5 +206,5 @@ def test_other_refusals() -> None:
         with pytest.raises(ValueError, match=r"^need floats \(batch, seq, 8\), got torch\."):
             PositionalEncoding(8).eval()(wrong)
     for wrong in ({"d_model": 8.0}, {"d_model": 8, "max_len": 9.5}):
-        with pytest.raises(ValueError, match=r"=(8.0|9.5) must be a whole number"):
+        with pytest.raises(ValueError, match=r"=(8.0|9.5) must be a whole number\.$"):
             PositionalEncoding(**wrong)  # type: ignore[arg-type]

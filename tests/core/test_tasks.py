@@ -55,7 +55,7 @@ def test_the_data_is_a_function_of_the_seed(kind: str) -> None:
         assert first[split].to_dict() == again[split].to_dict()
         assert first[split].to_dict() != other[split].to_dict()
     assert first["train"]["source"][:30] != first["validation"]["source"][:30]
-    assert task.dataset(0)["test"].to_dict() == first["test"].to_dict()
+    assert task.test(0)["test"].to_dict() == first["test"].to_dict()
 
 
 @pytest.mark.parametrize("kind", SEQUENCES)

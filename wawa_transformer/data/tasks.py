@@ -60,6 +60,10 @@ class Task:
         """Make the three splits, with columns ``source``, ``target`` and ``length``."""
         raise NotImplementedError
 
+    def test(self, seed: int) -> DatasetDict:
+        """Make the test split for a trained model; other splits only if free."""
+        return self.dataset(seed)
+
     def tokenizer(self, data: DatasetDict) -> Tokenizer:
         """Make one tokenizer for both sides, with special tokens at ids 0 to 3."""
         raise NotImplementedError
@@ -123,6 +127,9 @@ class GeneratedTask(Task):
     def dataset(self, seed: int) -> DatasetDict:
         names = ("train", "validation", "test")
         return DatasetDict({name: self.split(name, seed) for name in names})
+
+    def test(self, seed: int) -> DatasetDict:
+        return DatasetDict({"test": self.split("test", seed)})
 
     def split(self, name: str, seed: int) -> Dataset:
         """Make one split; the splits are independent."""

@@ -116,7 +116,7 @@ class TextTask(Task, kind="text"):
     def test(self, seed: int) -> DatasetDict:
         """Read the test files alone, if there are any."""
         if self.test_source is None and self.test_target is None:
-            return self.dataset(seed)
+            return super().test(seed)
         own = self.from_pair("test", "test_")
         assert own is not None
         return DatasetDict({"test": own})

@@ -18,10 +18,15 @@ from wawa_transformer.model.transformer import Transformer
 
 @dataclass(frozen=True)
 class DecodingStrategy:
-    """Greedy decoding, and the base of the other strategies; its fields are its settings."""
+    """A decoding strategy, by default greedy; its fields are its settings."""
 
     kind: str = "greedy"
     name: str = "greedy"
+
+    @property
+    def width(self) -> int:
+        """The number of prefixes per row."""
+        return 1
 
     def __post_init__(self) -> None:
         check(type(self), self, "decode.")
@@ -50,7 +55,9 @@ class DecodingStrategy:
         return None
 
 
-Greedy = DecodingStrategy
+@dataclass(frozen=True)
+class Greedy(DecodingStrategy):
+    """Take the most probable id at every step."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,10 @@ class Beam(DecodingStrategy):
 
     size: int = setting(5, least=1, most=1000)
     length_penalty: float = setting(1.0, least=0, most=10)
+
+    @property
+    def width(self) -> int:
+        return self.size
 
     @torch.no_grad()
     def __call__(
@@ -176,7 +187,7 @@ def take_sequences(ids: Tensor, chosen: Tensor) -> Tensor:
     return ids.gather(1, chosen[..., None].expand(-1, -1, ids.size(2)))
 
 
-STRATEGIES = {"greedy": DecodingStrategy, "sample": Sample, "beam": Beam}
+STRATEGIES: dict[str, type[DecodingStrategy]] = {"greedy": Greedy, "sample": Sample, "beam": Beam}
 
 
 def build_strategy(config: DictConfig) -> DecodingStrategy:

@@ -44,7 +44,7 @@ def hypotheses(
     model.check_length(int(sources.sizes.max()))
     device = next(model.parameters()).device
     out: list[list[Hypothesis]] = [[]] * len(sources)
-    budget = max(BATCH_TOKENS // getattr(method, "size", 1), sources.sizes.max())
+    budget = max(BATCH_TOKENS // method.width, sources.sizes.max())
     for indices in batch_indices(sources.sizes, budget, seed=0, epoch=0, bucket=True):
         source = sources.padded(indices).to(device)
         # Longer outputs only repeat themselves. Each sentence has its own limit, so that its

@@ -35,7 +35,7 @@ def examples(runs: Sequence[Run]) -> dict[str, Any] | None:
         return None
     assert task.trained_lengths
     longest = task.trained_lengths[1]
-    test = task.dataset(whole[0])["test"]
+    test = task.test(whole[0])["test"]
     first = {length: row for row, length in reversed(list(enumerate(test["length"])))}
     rows = [first[n] for n in (longest // 2, longest, longest + PAST) if n in first]
     shown = test.select(rows).to_list()

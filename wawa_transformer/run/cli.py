@@ -251,7 +251,7 @@ def exit_on_error(config_name: str, parsed: bool) -> Iterator[None]:
             error.add_note(BUG)  # which still marks the error after it has passed through Hydra
         if BUG in getattr(error, "__notes__", ()):
             raise
-        sys.exit(f"error: {printable(explain(error, config_name))}")
+        sys.exit(f"error: {explain(error, config_name)}")
 
 
 def check_groups(arguments: list[str]) -> None:
@@ -285,6 +285,11 @@ ALSO_KNOWN_AS = {
 
 def explain(error: BaseException, config_name: str = "config") -> str:
     """Explain an exception of Hydra or OmegaConf in one sentence."""
+    return printable(reason(error, config_name))
+
+
+def reason(error: BaseException, config_name: str) -> str:
+    """Explain an exception; the sentence may quote unprintable characters."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
         choices = sorted(path.stem for path in (CONFIG_DIR / group).glob("*.yaml"))

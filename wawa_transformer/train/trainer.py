@@ -47,7 +47,8 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
         Stopped: a signal came; the state is kept.
         UserError: the run cannot be what the configuration says.
     """
-    run, code = Run.of(config), code_digest()
+    run = Run.of(config)
+    code = code_digest()  # before training, while the files are those that this process runs
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(GracefulStop())
         stack.enter_context(distributed.process_group(config.trainer.device))
