@@ -22,6 +22,7 @@ from wawa_transformer.data.load import tokenize_split
 from wawa_transformer.data.tasks import Task
 from wawa_transformer.data.text import TextTask, build_task
 from wawa_transformer.decode import translation
+from wawa_transformer.decode.significance import paired_randomisation
 from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.run.cli import script
 from wawa_transformer.run.run_dir import Run
@@ -176,10 +177,10 @@ def compare(against: str, found: list[str], theirs: list[str], references: list[
         print(f"{against}: the same translations")
         return
     ours, scores = (BLEU().corpus_score(each, [references]).score for each in (found, theirs))
-    p = translation.paired_test({"ours": found, "theirs": theirs}, references, BLEU())["theirs"]
+    p = paired_randomisation(found, theirs, references, BLEU())
     print(
         f"BLEU {ours - scores:+.1f} against {scores:.1f} of {against}, p = {p:.4f} "
-        f"(approximate randomisation over sentences)"
+        f"(paired randomisation over sentences)"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,13 +17,12 @@ from wawa_transformer.decode.strategies import DecodingStrategy, Greedy
 from wawa_transformer.model.transformer import Transformer
 
 if TYPE_CHECKING:  # a run without translations does not import sacreBLEU
-    from sacrebleu.metrics import BLEU, CHRF
+    from sacrebleu.metrics import CHRF
     from sacrebleu.metrics.base import Metric
 
 BATCH_TOKENS = 4096  # positions decoded together, over all prefixes
 SAMPLES = 8  # translations shown in a result
 RESAMPLES = 1000  # of sacreBLEU's bootstrap over sentences
-RANDOMISATIONS = 10_000  # of its paired test, whose smallest p is 1/10,001
 
 
 @dataclass(frozen=True)
@@ -157,26 +156,6 @@ def bleu_by_length(
         part = [[lines[i] for i in these] for lines in (hypotheses, references)]
         scores[int(length)] = BLEU().corpus_score(part[0], [part[1]]).score
     return scores
-
-
-def paired_test(
-    systems: dict[str, list[str]], references: list[str], bleu: BLEU
-) -> dict[str, float]:
-    """Test each system against the first by approximate randomisation; return p.
-
-    Riezler and Maxwell, "On some pitfalls in automatic evaluation and significance testing for
-    MT" (2005), as sacreBLEU computes it with its default seed. The test generalises to other test
-    sentences, not to other training seeds.
-    """
-    from sacrebleu.significance import PairedTest, Result
-
-    _, scored = PairedTest(
-        list(systems.items()), {"BLEU": bleu}, [references],
-        test_type="ar", n_samples=RANDOMISATIONS,
-    )()  # fmt: skip
-    others = list(systems)[1:]
-    found = cast(list[Result], scored["BLEU"])[1:]
-    return {name: cast(float, each.p_value) for name, each in zip(others, found, strict=True)}
 
 
 def one_line_each(texts: Sequence[str]) -> list[str]:

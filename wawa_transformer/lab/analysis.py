@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 from sacrebleu.metrics import BLEU
 
-from wawa_transformer.decode.translation import paired_test
+from wawa_transformer.decode.significance import paired_randomisation
 from wawa_transformer.lab.answers import first_and_last, in_words, label, not_above, told_apart
 from wawa_transformer.lab.intervals import estimate, verdict
 from wawa_transformer.lab.judging import MEASURES, Measured, Values, judge
@@ -272,20 +271,14 @@ def _bleu_tests(
     """Test each pair's difference in BLEU under one seed."""
     finished = {pe: seeds[seed] for pe, seeds in by_pe.items() if seed in seeds}
     hypotheses = {pe: read_lines(r["run"].translations_file) for pe, r in finished.items()}
-    there = [pair for pair in pairs if set(pair) <= finished.keys()]
-    for a, those in groupby(there, key=lambda pair: pair[0]):
+    for a, b in (pair for pair in pairs if set(pair) <= finished.keys()):
         # Equal translations need no test: the page says "same translations".
-        others = [b for _, b in those]
-        tested = [b for b in others if hypotheses[b] != hypotheses[a]]
-        p_values: dict[str, float] = {}
-        if tested:
-            systems = {pe: hypotheses[pe] for pe in (a, *tested)}
+        p = None
+        if hypotheses[a] != hypotheses[b]:
             references = read_lines(finished[a]["run"].references_file)
-            p_values = paired_test(systems, references, BLEU(force=True))
-        for b in others:
-            bleu = [finished[pe]["translation"]["bleu"] for pe in (a, b)]
-            difference = bleu[0] - bleu[1]
-            yield {"seed": seed, "a": a, "b": b, "difference": difference, "p": p_values.get(b)}
+            p = paired_randomisation(hypotheses[a], hypotheses[b], references, BLEU())
+        bleu = [finished[pe]["translation"]["bleu"] for pe in (a, b)]
+        yield {"seed": seed, "a": a, "b": b, "difference": bleu[0] - bleu[1], "p": p}
 
 
 def read_lines(path: Path) -> list[str]:

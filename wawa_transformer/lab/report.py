@@ -16,7 +16,7 @@ import pandas as pd
 from torch.utils.tensorboard import SummaryWriter
 
 from wawa_transformer.common.files import write_atomically
-from wawa_transformer.decode.translation import RANDOMISATIONS
+from wawa_transformer.decode.significance import TRIALS
 from wawa_transformer.lab.analysis import task_summary, translations
 from wawa_transformer.lab.answers import highest, lead
 from wawa_transformer.lab.examples import examples
@@ -131,7 +131,7 @@ def write_report(
         "metrics": [metric for metric in SHOWN if metric.name != "exact_match"],
         "heading": heading,
         "learned_in_range": LEARNED_IN_RANGE,
-        "randomisations": RANDOMISATIONS,
+        "randomisations": TRIALS,
         "environment": environment,
         "mixed": {name: value for name, value in environment.items() if "; " in value},
     }
