@@ -135,7 +135,7 @@ def main(config: DictConfig) -> None:
         if not translates:
             raise UserError(f"against={config.against} is for runs that translate; leave it out.")
         against, device = Run.at(Path(config.against)), next(model.parameters()).device
-        other = load_model(against, config.checkpoint, device, config.trainer.fast)
+        other = load_model(against, config.checkpoint, device)
     if not translates and method.kind != "greedy":
         raise UserError(
             f"decode={method.name} is for text; this task is scored by exact match of greedy "

@@ -27,7 +27,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_floor_is_made_of_all_products_of_a_step() -> None:
     """As many operations as torch counts where attention is not fused."""
     ids = torch.randint(4, 32, (6, 16))
-    step = model.training_step(model.ours(CPU, 32, 64, 2, 4, 128, fast=False), ids)
+    step = model.training_step(model.ours(CPU, 32, 64, 2, 4, 128), ids)
     products = model.products_of(step)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         step()
@@ -48,7 +48,7 @@ def test_every_peer_takes_part_and_an_absent_one_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In a training step and in decoding."""
-    own, libraries = {"bf16", "plain", "floor", "torch"}, {"marian"}
+    own, libraries = {"bf16", "floor", "torch"}, {"marian"}
     steps, batches = ("T", "S"), ("batch1", "batch32")
     assert sides_of(all_shapes()) == {f"{s}_{p}" for s in steps for p in own | libraries}
     every = {"plain", "marian", "ctranslate2"}

@@ -32,10 +32,7 @@ PARTS = ("table", "model", "decoding", "cost")
 
 @dataclass
 class Machine:
-    """The machine that the benchmark runs on.
-
-    There is no key ``fast``, because the benchmark compares both of its values.
-    """
+    """The machine that the benchmark runs on."""
 
     device: str = "auto"
     threads: int = setting(1, least=1, most=256)

@@ -46,8 +46,7 @@ def smoothed_loss(model: Transformer, batch: Batch, smoothing: float) -> Tensor:
     return F.cross_entropy(logits, batch.target_out, **how)
 
 
-@pytest.mark.parametrize("fast", ["false", "true"])
-def test_a_few_steps_of_the_loop_are_the_formulas(fast: str, tiny) -> None:
+def test_a_few_steps_of_the_loop_are_the_formulas(tiny) -> None:
     """Each training step equals the formulas of the papers.
 
     The formulas are token-weighted accumulation, clipping by the norm (Pascanu et al. 2013), AdamW
@@ -59,7 +58,7 @@ def test_a_few_steps_of_the_loop_are_the_formulas(fast: str, tiny) -> None:
         f"trainer.lr={lr}", f"trainer.weight_decay={decay}", f"trainer.grad_clip={clip}",
         f"trainer.steps={steps}", "trainer.grad_accum_steps=2", "trainer.batch_tokens=8",
         "trainer.warmup=0", "trainer.schedule=constant", "trainer.eval_every=6",
-        f"trainer.label_smoothing={smoothing}", f"trainer.fast={fast}",
+        f"trainer.label_smoothing={smoothing}",
     )  # fmt: skip
     state = begun(config)
     state.model.train()
@@ -159,7 +158,6 @@ def test_schedules_rise_to_the_peak_and_never_above(name: str) -> None:
 def test_the_operations_of_a_step_are_those_of_its_products(tiny) -> None:
     """The count equals torch's counter over forward and backward."""
     config = tiny("trainer.grad_accum_steps=2", "trainer.steps=5", "model.num_layers=2")
-    config.trainer.fast = False
     state = begun(config)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         for batch in next(batch_stream(state.data.train, config.trainer, 0, 0)):
@@ -172,7 +170,7 @@ def test_mfu_is_operations_over_time_over_what_the_machine_can(tiny, monkeypatch
 
     In the test the peak is a billion operations per second.
     """
-    monkeypatch.setattr(trainer, "peak_flops", lambda device, bf16, fast: 1e9)
+    monkeypatch.setattr(trainer, "peak_flops", lambda device, bf16: 1e9)
     result = train(tiny())
     expected = result["flops_per_step"] * result["steps"] / result["seconds"] / 1e9
     assert result["mfu"] == pytest.approx(expected)

@@ -36,9 +36,6 @@ class Lookup(nn.Module):
                 row[torch.arange(len(answer)), answer] = 1.0
         return logits
 
-    def most_probable(self, logits: Tensor) -> Tensor:
-        return logits.argmax(-1)
-
 
 def splits(task: Task) -> tuple[Examples, Examples, int]:
     """The training split and the test of a task, and the size of its vocabulary."""

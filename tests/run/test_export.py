@@ -41,7 +41,7 @@ def test_plain_weights_come_back_as_the_same_model(
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "model.safetensors", "config.json", "tokenizer.json",
     }  # fmt: skip
-    ours, tokenizer, _ = load_model(run, fast=False)
+    ours, tokenizer, _ = load_model(run)
     theirs, again = from_safetensors(tmp_path / "out")
     source = torch.randint(4, 14, (3, 6))
     assert torch.equal(ours(source, source), theirs(source, source))

@@ -49,7 +49,7 @@ def generate(
     scores = torch.zeros_like(rows, dtype=memory.dtype)  # (B,)
     for step in range(longest):
         logits = model.decode(last, memory, None, cross_mask, cache, positions)  # (R,1,V)
-        last = choose(logits, rows) if choose else model.most_probable(logits)  # (R,1)
+        last = choose(logits, rows) if choose else logits.argmax(dim=-1)  # (R,1)
         last = last.masked_fill(ended[:, None], PAD)
         if scored:
             log_p = logits.gather(-1, last[..., None])[..., 0] - logits.logsumexp(dim=-1)  # (R,1)

@@ -88,7 +88,7 @@ class Sample(DecodingStrategy):
             noise = torch.empty_like(logits)  # (R,1,V)
             for each, row in zip(noise, rows.tolist(), strict=True):
                 each.exponential_(generator=random[row])
-            return model.most_probable(logits / self.temperature - noise.log())
+            return (logits / self.temperature - noise.log()).argmax(dim=-1)
 
         return draw
 

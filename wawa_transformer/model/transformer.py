@@ -126,7 +126,7 @@ class Transformer(nn.Module):
         Masks are boolean, or 0 and 1 of any type: True or 1 = may attend. They broadcast to
         ``(B,H,query,key)``. By default they follow from padding (id 0) and causality.
         :meth:`encode` and :meth:`decode` take the same. With ``targets (B,T)`` the result is
-        :meth:`loss` instead.
+        their loss and NLL in nats, summed over real tokens, instead of the logits.
 
         Raises:
             ValueError: a mask of another shape, or with other values.
@@ -134,10 +134,8 @@ class Transformer(nn.Module):
         positions = self.batch_positions(src)
         memory = self.encode(src, src_mask, positions)
         cross_mask = padding_mask(src) if cross_mask is None else cross_mask
-        states = self.decode(tgt, memory, tgt_mask, cross_mask, None, positions, output=False)
-        if targets is None:
-            return self.output(states)
-        return self.loss(states, targets, label_smoothing)
+        logits = self.decode(tgt, memory, tgt_mask, cross_mask, positions=positions)
+        return logits if targets is None else loss_and_nll(logits, targets, label_smoothing)
 
     def encode(
         self, src: Tensor, src_mask: Tensor | None = None, positions: BatchPositions | None = None
@@ -160,15 +158,13 @@ class Transformer(nn.Module):
         cross_mask: Tensor | None = None,
         cache: list[tuple[KeyValueCache, KeyValueCache]] | None = None,
         positions: BatchPositions | None = None,
-        output: bool = True,
     ) -> Tensor:
         """Logits ``(B,T,V)`` for ``tgt (B,T)`` given ``memory (B,S,D)``.
 
         Without ``cross_mask`` all of ``memory`` is attended to: pass ``padding_mask(src)`` when
         the source is padded. With a ``cache`` from :meth:`new_cache`, ``tgt`` continues the cached
         sequence, and only the new positions' logits are returned. ``positions``, from
-        :meth:`batch_positions`, may be left out if they depend on nothing but lengths. Without
-        ``output``: the states ``(B,T,D)`` that the output layer reads.
+        :meth:`batch_positions`, may be left out if they depend on nothing but lengths.
 
         Raises:
             ValueError: no ``positions`` where they depend on the source's ids, or on a draw.
@@ -193,18 +189,7 @@ class Transformer(nn.Module):
             layer = self.decoder_layers[i % len(self.decoder_layers)]
             layer_cache = (None, None) if cache is None else cache[i]
             x = layer(x, memory, tgt_mask, cross_mask, position, cross, layer_cache)
-        x = self.decoder_norm(x)  # (B,T,D)
-        return self.output(x) if output else x
-
-    def loss(
-        self, states: Tensor, targets: Tensor, label_smoothing: float = 0.0
-    ) -> tuple[Tensor, Tensor]:
-        """Loss and NLL of ``targets (B,T)``, in nats, summed; from decoder ``states (B,T,D)``."""
-        return loss_and_nll(self.output(states), targets, label_smoothing)
-
-    def most_probable(self, logits: Tensor) -> Tensor:
-        """The id of the largest of ``logits (…,V)``: ``(…)``; the first of equals."""
-        return logits.argmax(dim=-1)
+        return self.output(self.decoder_norm(x))  # (B,T,D) -> (B,T,V)
 
     def embed(
         self, ids: Tensor, embedding: nn.Embedding, encoding: Encoding, positions: Positions

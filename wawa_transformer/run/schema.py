@@ -41,7 +41,6 @@ class TrainerConfig:
     grad_clip: float = setting(1.0, above=0)
     label_smoothing: float = setting(0.0, least=0, below=1)
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
-    fast: bool = True  # faster modules, on a CPU without compile
     bf16: bool = False
     tf32: bool = False  # on a GPU: products in fp32 with ten bits of each factor
     compile: bool = False
@@ -118,7 +117,6 @@ class MachineConfig:
 
     device: str = "auto"
     threads: int = setting(1, least=1, most=256)
-    fast: bool = True
 
 
 @dataclass

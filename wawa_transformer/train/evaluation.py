@@ -96,12 +96,12 @@ def evaluate(model: Transformer, examples: Examples) -> Scores:
         logits = model.forward(batch.source, batch.target_in).float()  # type: ignore[union-attr]  # (B,T,V)
         real = batch.target_out != PAD  # (B,T)
         nll = F.cross_entropy(logits.transpose(1, 2), batch.target_out, reduction="none")  # (B,T)
-        correct = (model.most_probable(logits) == batch.target_out) & real
+        correct = (logits.argmax(dim=-1) == batch.target_out) & real
         out["nll"][indices] = (nll * real).sum(dim=1).cpu().numpy()
         out["tokens"][indices] = real.sum(dim=1).cpu().numpy()
         out["correct"][indices] = correct.sum(dim=1).cpu().numpy()
         logits[..., EOS] = -torch.inf
-        unended = (model.most_probable(logits) == batch.target_out) & real  # never right at EOS
+        unended = (logits.argmax(dim=-1) == batch.target_out) & real  # never right at EOS
         out["oracle"][indices] = unended.sum(dim=1).cpu().numpy()
     model.train(was_training)
     return {

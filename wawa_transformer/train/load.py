@@ -10,7 +10,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 
 from wawa_transformer.common.schema import UserError, first_line
 from wawa_transformer.data.text import build_task
@@ -25,13 +25,10 @@ from wawa_transformer.train.checkpoint import Damaged, average, load_tokenizer
 from wawa_transformer.train.checkpoint import load as load_state
 
 
-def load_model(
-    run: Run, which: str = "last", device: torch.device | None = None, fast: bool = True
-) -> Trained:
+def load_model(run: Run, which: str = "last", device: torch.device | None = None) -> Trained:
     """Load a model in evaluation mode, its tokenizer and its configuration.
 
-    ``which`` is ``last``, ``best``, ``previous``, or ``average`` (of the weights kept). ``fast``
-    puts the faster CPU modules on the model.
+    ``which`` is ``last``, ``best``, ``previous``, or ``average`` (of the weights kept).
     """
     path = run.checkpoint("last" if which == "average" else which)
     state = load_state(path)
@@ -47,8 +44,7 @@ def load_model(
         model.load_state_dict(average(run) if which == "average" else state["model"])
     except (RuntimeError, TypeError):  # the latter: shapes that cannot be added
         raise Damaged(f"{path} is damaged: its weights do not fit its configuration.") from None
-    place_model(model, device or torch.device("cpu"), fast)
-    return Trained(model.eval(), tokenizer, config)
+    return Trained(model.to(device or "cpu").eval(), tokenizer, config)
 
 
 class Trained(NamedTuple):
@@ -104,13 +100,4 @@ def open_trained(config: DictConfig) -> tuple[Run, Transformer, Tokenizer, DictC
     run = Run.at(Path(config.run))
     if run.result() is None:
         print(f"warning: {run.directory} has not finished training", file=sys.stderr)
-    return run, *load_model(run, config.checkpoint, device, config.trainer.fast)
-
-
-def place_model(model: nn.Module, device: torch.device, fast: bool) -> None:
-    """Move a finished model to ``device``, with ``fast`` modules if asked; in place."""
-    model.to(device)
-    if fast:  # without these three lines, and without fast/, all works, only slower
-        from wawa_transformer.fast import accelerate
-
-        accelerate(model)
+    return run, *load_model(run, config.checkpoint, device)

@@ -24,7 +24,6 @@ from wawa_transformer.run.provenance import code_digest
 from wawa_transformer.run.run_dir import Run, identity
 from wawa_transformer.run.schema import TrainerConfig
 from wawa_transformer.train import checkpoint
-from wawa_transformer.train.load import place_model
 from wawa_transformer.train.optim import adamw
 
 
@@ -134,8 +133,7 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
     reset_peak_memory(device)
     data = load_data(config, checkpoint.load_tokenizer(path, saved) if path and saved else None)
 
-    model = build_model(config, data.tokenizer)
-    place_model(model, device, fast=trainer.fast and not trainer.compile)
+    model = build_model(config, data.tokenizer).to(device)
     sizes = padded_sizes(data.train, trainer), data.validation.sizes, data.test.sizes
     model.check_length(int(max(each.max() for each in sizes)))
     farthest = int(data.train.sizes.max()) - 1

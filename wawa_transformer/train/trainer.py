@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from datasets import Dataset
 from omegaconf import DictConfig
-from torch import nn
 from tqdm import tqdm
 
 from wawa_transformer.common.files import lock_directory, write_lines
@@ -31,7 +30,6 @@ from wawa_transformer.run.provenance import code_digest, provenance
 from wawa_transformer.run.run_dir import Run, identity
 from wawa_transformer.run.signals import GracefulStop
 from wawa_transformer.train import evaluation
-from wawa_transformer.train.load import place_model
 from wawa_transformer.train.loop import batch_stream, train_loop
 from wawa_transformer.train.setup import TrainState, claim_run, start_run
 from wawa_transformer.train.tracking import Tracker, show
@@ -122,7 +120,7 @@ def describe(state: TrainState) -> dict[str, Any]:
     config, trainer = state.config, state.trainer
     memory = peak_memory(state.device)  # before the large matrices of peak_flops
     flops = flops_per_step(state)
-    peak = state.world_size * peak_flops(state.device, trainer.bf16, trainer.fast)
+    peak = state.world_size * peak_flops(state.device, trainer.bf16)
     trained = state.data.task.trained_lengths
     return {
         "task": config.task.name,
@@ -167,15 +165,15 @@ def flops_per_step(state: TrainState) -> int:
 
 
 @functools.cache  # once for all runs of a worker
-def peak_flops(device: torch.device, bf16: bool, fast: bool) -> float:
+def peak_flops(device: torch.device, bf16: bool) -> float:
     """Measure the FLOPs per second of a large matrix product, best of five."""
     size = 8192 if device.type == "cuda" else 1024
-    layer = nn.Linear(size, size, bias=False, dtype=torch.bfloat16 if bf16 else torch.float32)
-    place_model(layer, device, fast)
-    x, best = torch.randn_like(layer.weight), math.inf
+    dtype = torch.bfloat16 if bf16 else torch.float32
+    a, b = torch.randn(2, size, size, device=device, dtype=dtype)
+    best = math.inf
     for _ in range(5):
         started = time.perf_counter()
-        layer(x)[0, 0].item()  # waits for a GPU
+        (a @ b)[0, 0].item()  # waits for a GPU
         best = min(best, time.perf_counter() - started)
     return 2 * size**3 / best
 

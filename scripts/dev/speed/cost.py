@@ -18,7 +18,6 @@ from wawa_transformer.data import load
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.run.config import build_model
 from wawa_transformer.train import loop
-from wawa_transformer.train.load import place_model
 
 LONG = ("sinusoidal", "rotary", "alibi", "t5", "shaw", "transformer_xl", "kerple", "fire", "cope")
 LENGTHS = (64, 256, 1024, 2048, 4096)
@@ -44,9 +43,7 @@ def study(device: torch.device) -> dict[str, float]:
     batches = [batch.to(device) for [batch] in itertools.islice(stream, STEPS)]
     sides = {}
     for pe, config in configs.items():
-        model = build_model(config, data.tokenizer)
-        place_model(model, device, fast=True)
-        sides[pe] = training_steps(model, batches)
+        sides[pe] = training_steps(build_model(config, data.tokenizer).to(device), batches)
     return over_sinusoidal(turns_of(sides, "steps", TURNS))
 
 

@@ -14,7 +14,6 @@ from wawa_transformer.common.special_ids import BOS, EOS
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.strategies import Beam
 from wawa_transformer.model.transformer import Transformer
-from wawa_transformer.train.load import place_model
 
 
 def measure(device: torch.device) -> dict[str, float]:
@@ -25,8 +24,7 @@ def measure(device: torch.device) -> dict[str, float]:
     for each id.
     """
     vocab, *sizes = model.SHAPES["S"][:5]
-    ours = peers.like_marian(vocab, *sizes).eval()
-    place_model(ours, device, fast=True)
+    ours = peers.like_marian(vocab, *sizes).to(device).eval()
     length = 32
     found: dict[str, float] = {}
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:

@@ -17,11 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from speed import peers
 from speed.timing import compared, ratio, turns_of
 from wawa_transformer.data.batching import Batch
-from wawa_transformer.fast.linear import product, suits_onednn
 from wawa_transformer.model.loss import loss_and_nll
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.model.transformer import Transformer
-from wawa_transformer.train.load import place_model
 from wawa_transformer.train.trainer import peak_flops
 
 # Vocabulary, d_model, layers, heads, d_ff, batch, length, turns.
@@ -57,9 +55,7 @@ def shape(device: torch.device, name: str) -> dict[str, float]:
     """Time a training step of our model and of other libraries.
 
     All sides have the same sizes, dropout and AdamW. ``bf16`` is our model with
-    ``trainer.bf16=true``, and ``plain`` is our model with ``trainer.fast=false``. ``floor`` is only
-    the matrix products of a step, in fp32. All sides share a process, so the C library keeps freed
-    memory for all of them.
+    ``trainer.bf16=true``. ``floor`` is only the matrix products of a step, in fp32.
     """
     *sizes, batch, length, turns = SHAPES[name]
     ids = torch.randint(4, sizes[0], (batch, length), device=device)
@@ -71,8 +67,7 @@ def shape(device: torch.device, name: str) -> dict[str, float]:
     sides["torch"] = training_step(peers.TorchPeer(*sizes).to(device), ids)
     if not peers.absent("transformers"):
         sides["marian"] = training_step(peers.MarianPeer(*sizes).to(device), ids)
-    sides["plain"] = training_step(ours(device, *sizes, fast=False), ids)
-    sides["floor"] = floor(sides["plain"], device)
+    sides["floor"] = floor(sides["ours"], device)
     return compared(turns_of(sides, f"shape {name}", turns), f"{name}_")
 
 
@@ -83,13 +78,13 @@ def step(device: torch.device, name: str) -> dict[str, float]:
     product.
     """
     found: dict[str, float] = {}
-    peak = peak_flops(device, bf16=True, fast=False)
+    peak = peak_flops(device, bf16=True)
     *sizes, batch, length, turns = STEPS[name]
     ids = torch.randint(4, sizes[0], (batch, length), device=device)
-    products = products_of(training_step(ours(device, *sizes, fast=False), ids))
+    products = products_of(training_step(ours(device, *sizes), ids))
     sides = {}
     for way, told in WAYS.items():
-        model = ours(device, *sizes, fast=False)
+        model = ours(device, *sizes)
         if told is not None:
             model.compile(**told)
         sides[way] = training_step(model, ids, bf16=True)
@@ -103,13 +98,9 @@ def step(device: torch.device, name: str) -> dict[str, float]:
     return found
 
 
-def ours(
-    device: torch.device, vocab: int, *sizes: int, fast: bool = True, **settings: Any
-) -> Transformer:
-    """Build our model and place it as scripts/train.py does."""
-    built = Transformer(vocab, vocab, *sizes, seed=0, **settings)
-    place_model(built, device, fast)
-    return built
+def ours(device: torch.device, vocab: int, *sizes: int, **settings: Any) -> Transformer:
+    """Build our model as scripts/train.py does."""
+    return Transformer(vocab, vocab, *sizes, seed=0, **settings).to(device)
 
 
 def training_step(built: nn.Module, ids: Tensor, bf16: bool = False) -> Callable[[], None]:
@@ -146,10 +137,7 @@ def training_steps(
 
 
 class Products(TorchDispatchMode):
-    """Records the shapes of all matrix products of a step.
-
-    The model must be plain (``fast=False``). See :func:`products_of`.
-    """
+    """Records the shapes of all matrix products of a step. See :func:`products_of`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,17 +166,12 @@ def products_of(step: Callable[[], None]) -> Products:
 
 
 def floor(step: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """Make a function that computes only the matrix products of ``step``.
-
-    ``step`` is that of a plain model. The products run in sequence, each in the faster library.
-    """
+    """Make a function that computes only the matrix products of ``step``."""
     products = products_of(step)
     made: dict[tuple[tuple[int, ...], ...], Callable[[], Tensor]] = {}
     for left, right in products.shapes:
         a, b = torch.randn(left, device=device), torch.randn(right, device=device)
         made[left, right] = partial(torch.matmul, a, b)
-        if a.ndim == 2 and suits_onednn(a, b.T):
-            made[left, right] = partial(product, a, b.T.contiguous())
 
     def multiply() -> None:
         for pair in products.shapes:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
@@ -53,8 +52,7 @@ class TorchPeer(nn.Module):
             tgt_key_padding_mask=tgt == PAD,
             memory_key_padding_mask=src == PAD,
         )
-        # The product is torch's own, not that of our fast layers.
-        return F.linear(hidden, self.ours.output.weight)
+        return self.ours.output(hidden)
 
 
 class MarianPeer(nn.Module):
