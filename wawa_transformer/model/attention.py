@@ -1,5 +1,7 @@
 """Multi-head attention (Vaswani et al. 2017, section 3.2)."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,7 +13,7 @@ from wawa_transformer.positional.base import Encoding, Positions
 class AttentionPosition:
     """An encoding in one attention, with the positions of queries and keys.
 
-    One object serves all layers of a forward pass, which share a ``content_independent`` bias.
+    Layers that share an encoding share this object, and its ``content_independent`` bias.
     """
 
     def __init__(self, encoding: Encoding, query: Positions, key: Positions) -> None:
@@ -42,6 +44,15 @@ class AttentionPosition:
         if self.encoding.content_independent:
             self.shared = mask, bias
         return bias
+
+
+def in_layers(
+    num_layers: int, encoding: Encoding | None, query: Positions, key: Positions
+) -> list[AttentionPosition | None]:
+    """An encoding's part in the attention of each layer; None where it does not act."""
+    every = [encoding.of_layer(i) if encoding else None for i in range(num_layers)]
+    parts = {each: AttentionPosition(each, query, key) for each in every if each}
+    return [parts.get(each) if each else None for each in every]
 
 
 class MultiHeadAttention(nn.Module):
@@ -102,9 +113,10 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """``softmax(q k^T / sqrt(Dh) + bias) v`` (equation 1); a query without keys gets zeros."""
         bias = mask if position is None else position.masked_bias(q, k, mask)
+        scale = 1 / math.sqrt(v.size(-1))  # of Dh, which an encoding may have changed in q and k
         if not self.keep_weights:
-            return F.scaled_dot_product_attention(q, k, v, bias)
-        scores = q @ k.transpose(-2, -1) / q.size(-1) ** 0.5  # (B,H,Q,K)
+            return F.scaled_dot_product_attention(q, k, v, bias, scale=scale)
+        scores = q @ k.transpose(-2, -1) * scale  # (B,H,Q,K)
         if bias is not None and bias.dtype == torch.bool:
             scores = scores.masked_fill(~bias, float("-inf"))
         elif bias is not None:

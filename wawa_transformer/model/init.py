@@ -1,5 +1,7 @@
 """Starting values of a model's parameters."""
 
+import contextlib
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -8,6 +10,17 @@ from torch import nn
 from wawa_transformer.common.limits import check_number
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.positional.base import Encoding
+
+
+@contextlib.contextmanager
+def draws_from(seed: int) -> Iterator[None]:
+    """Let torch's own generator follow from ``seed`` for a while, and leave it as it was."""
+    before = torch.get_rng_state()
+    torch.default_generator.manual_seed(seed_for(seed, "start"))
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before)
 
 
 def initialise(model: nn.Module, seed: int) -> None:

@@ -13,32 +13,35 @@ class KeyValueCache:
 
     def __init__(self) -> None:
         self.length = 0
-        self.room: Tensor | None = None  # (2,B,H,room,Dh), keys and values
+        self.k: Tensor | None = None  # (B,H,room,·); keys may be wider than values
+        self.v: Tensor | None = None  # (B,H,room,Dh)
 
     def __len__(self) -> int:
         return self.length
 
     @torch.no_grad()
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Add ``(B,H,S,Dh)`` at the end; all keys and values so far."""
-        batch, heads, more, width = k.shape
-        before, self.length = self.length, self.length + more
-        if self.room is None or self.length > self.room.size(3):
-            larger = k.new_empty(2, batch, heads, max(self.length, 2 * before), width)
-            if self.room is not None:
-                larger[..., :before, :] = self.room[..., :before, :]
-            self.room = larger
-        self.room[0, :, :, before : self.length] = k
-        self.room[1, :, :, before : self.length] = v
+        """Add keys ``(B,H,S,·)`` and values ``(B,H,S,Dh)`` at the end; all of them so far."""
+        before, self.length = self.length, self.length + k.size(2)
+        self.k, self.v = self.write(self.k, k, before), self.write(self.v, v, before)
         return self.seen()
 
+    def write(self, room: Tensor | None, new: Tensor, before: int) -> Tensor:
+        """Write ``new (B,H,S,·)`` after the first ``before`` positions of ``room``."""
+        if room is None or self.length > room.size(2):
+            larger = new.new_empty(*new.shape[:2], max(self.length, 2 * before), new.size(3))
+            if room is not None:
+                larger[:, :, :before] = room[:, :, :before]
+            room = larger
+        room[:, :, before : self.length] = new
+        return room
+
     def seen(self) -> tuple[Tensor, Tensor]:
-        """All keys and values so far, ``(B,H,K,Dh)`` each."""
-        assert self.room is not None, "nothing was appended yet"
-        k, v = self.room[..., : self.length, :]
-        return k, v
+        """All keys ``(B,H,K,·)`` and values ``(B,H,K,Dh)`` so far."""
+        assert self.k is not None and self.v is not None, "nothing was appended yet"
+        return self.k[:, :, : self.length], self.v[:, :, : self.length]
 
     def keep(self, rows: Tensor) -> None:
-        """Keep only the batch's rows where ``rows (B,)`` is True."""
-        if self.room is not None:
-            self.room = self.room[:, rows]
+        """Keep the batch's ``rows``: indices, or ``(B,)`` booleans."""
+        if self.k is not None and self.v is not None:
+            self.k, self.v = self.k[rows], self.v[rows]

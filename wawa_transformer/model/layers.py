@@ -51,7 +51,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(d_model, d_ff, activation)
         self.residuals = nn.ModuleList(ResidualConnection(d_model, dropout, norm) for _ in range(2))
 
-    def forward(self, x: Tensor, mask: Tensor | None, position: AttentionPosition) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, position: AttentionPosition | None) -> Tensor:
         x = self.residuals[0](x, self.self_attention, None, mask, position)
         return self.residuals[1](x, self.feed_forward)
 
@@ -74,7 +74,7 @@ class DecoderLayer(nn.Module):
         memory: Tensor,
         mask: Tensor | None,
         cross_mask: Tensor | None,
-        position: AttentionPosition,
+        position: AttentionPosition | None,
         cross_position: AttentionPosition | None = None,
         cache: tuple[KeyValueCache | None, KeyValueCache | None] = (None, None),
     ) -> Tensor:

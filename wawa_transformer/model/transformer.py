@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from wawa_transformer.common import limits
-from wawa_transformer.model.attention import AttentionPosition
-from wawa_transformer.model.init import initialise
+from wawa_transformer.model.attention import in_layers
+from wawa_transformer.model.init import draws_from, initialise
 from wawa_transformer.model.kv_cache import KeyValueCache
 from wawa_transformer.model.layers import DecoderLayer, EncoderLayer
 from wawa_transformer.model.loss import loss_and_nll
 from wawa_transformer.model.masks import causal_mask, check_mask, encoder_mask, padding_mask
-from wawa_transformer.positional import build_cross_encoding, build_encoding
-from wawa_transformer.positional.base import ROLES, Encoding, EncodingContext, Positions
+from wawa_transformer.positional import Placement, build_encodings
+from wawa_transformer.positional.base import Encoding, EncodingContext, Positions
 from wawa_transformer.positional.position_ids import BatchPositions, PositionIds
 
 
@@ -34,8 +34,8 @@ class Transformer(nn.Module):
         encoder_mask: ``full``, or ``causal``: a source token sees none after it, as in a decoder.
         pe: the positional encoding, a key of ``positional.base.ENCODINGS``; ``pe_settings`` are its
             own keyword arguments. Encoder and decoder own one each.
-        cross: the encoding of cross-attention: ``none``, as in the papers; ``same``, one more of
-            ``pe``; or the name of another relative encoding.
+        cross, where, layers, tie_sides: where the encoding acts, and whether source and target
+            share it; see :class:`~wawa_transformer.positional.placement.Placement`.
         position_ids: the ids that tokens get as positions; by default 0, 1, 2, …
         seed: starting values. Each parameter is drawn from a generator seeded by (seed, name), so
             two models share the values of shared parameters. Without: torch's global generator.
@@ -65,6 +65,9 @@ class Transformer(nn.Module):
         pe: str = "sinusoidal",
         pe_settings: dict[str, Any] | None = None,
         cross: str = "none",
+        where: list[str] | None = None,
+        layers: list[int] | None = None,
+        tie_sides: bool = False,
         position_ids: PositionIds | None = None,
         seed: int | None = None,
     ) -> None:
@@ -73,7 +76,7 @@ class Transformer(nn.Module):
         limits.check_number("tgt_vocab_size", tgt_vocab_size, 1, limits.MAX_VOCAB_SIZE)
         limits.check_number("num_layers", num_layers, 1, limits.MAX_LAYERS)
         limits.check_number("d_ff", d_ff, 1, limits.MAX_WIDTH)
-        contexts = {role: EncodingContext(d_model, num_heads, dropout, role) for role in ROLES}
+        context = EncodingContext(d_model, num_heads, dropout, num_layers=num_layers)
         limits.check_choice("norm", norm, limits.NORMS)
         limits.check_choice("activation", activation, limits.ACTIVATIONS)
         limits.check_choice("embedding_scale", embedding_scale, limits.EMBEDDING_SCALES)
@@ -83,6 +86,7 @@ class Transformer(nn.Module):
                 f"tie_embeddings needs equal vocabularies, got src_vocab_size={src_vocab_size} "
                 f"and tgt_vocab_size={tgt_vocab_size}."
             )
+        seed = int(torch.randint(2**62, (), device="cpu")) if seed is None else seed
         self.d_model, self.num_heads, self.num_layers = d_model, num_heads, num_layers
         self.position_down = embedding_scale == "position_down"
         self.encoder_mask = encoder_mask
@@ -91,11 +95,12 @@ class Transformer(nn.Module):
         self.src_embedding = (
             self.tgt_embedding if tie_embeddings else nn.Embedding(src_vocab_size, d_model)
         )
-        self.src_position = build_encoding(pe, contexts["encoder"], pe_settings)
-        self.tgt_position = build_encoding(pe, contexts["decoder"], pe_settings)
-        self.cross_position = build_cross_encoding(cross, pe, contexts["cross"], pe_settings)
+        placement = Placement(cross, where, layers, tie_sides)
+        with draws_from(seed):  # for a module inside an encoding that draws its own start
+            encodings = build_encodings(pe, context, pe_settings, placement)
+        self.src_position, self.tgt_position, self.cross_position = encodings
         self.position_ids = position_ids or PositionIds()
-        self.position_ids.check(self.src_position, self.cross_position, num_heads)
+        self.position_ids.check(pe, *encodings, num_heads)
 
         shape = (d_model, num_heads, d_ff, dropout, norm, activation)
         own = range(1 if share_layers else num_layers)
@@ -108,7 +113,7 @@ class Transformer(nn.Module):
         self.output = nn.Linear(d_model, tgt_vocab_size, bias=False)
         if tie_embeddings:
             self.output.weight = self.tgt_embedding.weight
-        initialise(self, seed if seed is not None else int(torch.randint(2**62, (), device="cpu")))
+        initialise(self, seed)
 
     def forward(
         self,
@@ -145,8 +150,7 @@ class Transformer(nn.Module):
         mask = self.checked_mask("src_mask", src_mask, src, src.size(1))
         mask = encoder_mask(src, self.encoder_mask) if mask is None else mask
         x = self.embed(src, self.src_embedding, self.src_position, at)  # (B,S,D)
-        position = AttentionPosition(self.src_position, at, at)
-        for i in range(self.num_layers):
+        for i, position in enumerate(in_layers(self.num_layers, self.src_position, at, at)):
             x = self.encoder_layers[i % len(self.encoder_layers)](x, mask, position)
         return self.encoder_norm(x)
 
@@ -182,13 +186,12 @@ class Transformer(nn.Module):
         elif tgt_mask is None and tgt.size(1) > 1:  # a single new token may see all before it
             tgt_mask = causal_mask(tgt.size(1), offset, tgt.device)  # (T,offset+T)
         x = self.embed(tgt, self.tgt_embedding, self.tgt_position, query)  # (B,T,D)
-        position, cross = AttentionPosition(self.tgt_position, query, key), None
-        if self.cross_position is not None:
-            cross = AttentionPosition(self.cross_position, query, positions.source)
+        own = in_layers(self.num_layers, self.tgt_position, query, key)
+        cross = in_layers(self.num_layers, self.cross_position, query, positions.source)
         for i in range(self.num_layers):
             layer = self.decoder_layers[i % len(self.decoder_layers)]
             layer_cache = (None, None) if cache is None else cache[i]
-            x = layer(x, memory, tgt_mask, cross_mask, position, cross, layer_cache)
+            x = layer(x, memory, tgt_mask, cross_mask, own[i], cross[i], layer_cache)
         return self.output(self.decoder_norm(x))  # (B,T,D) -> (B,T,V)
 
     def embed(
@@ -216,9 +219,16 @@ class Transformer(nn.Module):
     @property
     def max_positions(self) -> int | None:
         """The longest sequence the encoding can serve; None: any length."""
-        return self.position_ids.longest(self.src_position.max_positions)
+        limits = [each.max_positions for each in self.encodings() if each.max_positions is not None]
+        return self.position_ids.longest(min(limits, default=None))
 
     def check_length(self, longest: int) -> None:
         """Raise :class:`UserError` if ``longest`` positions cannot be served."""
         self.position_ids.check_length(longest)
-        self.src_position.check_length(self.position_ids.reach(longest))
+        for each in self.encodings():
+            each.check_length(self.position_ids.reach(longest))
+
+    def encodings(self) -> list[Encoding]:
+        """The encodings of encoder, decoder and, if there is one, cross-attention."""
+        every = self.src_position, self.tgt_position, self.cross_position
+        return [each for each in every if each is not None]

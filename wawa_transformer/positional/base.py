@@ -10,7 +10,7 @@ Shapes: B batch, S sequence, D ``d_model``, H heads, Dh head width, Q queries, K
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +50,7 @@ class EncodingContext:
     """What a model tells an encoding: its sizes and where the encoding is used.
 
     ``role`` is ``encoder``, ``decoder`` (which sees only the past), or ``cross``, between target
-    queries and source keys.
+    queries and source keys. ``layer``, from 0 on, is None for an instance that serves all layers.
 
     Raises:
         ValueError: a size outside its limits, ``d_model`` not divisible by ``num_heads``.
@@ -60,6 +60,8 @@ class EncodingContext:
     num_heads: int = 1
     dropout: float = 0.1
     role: str = "encoder"
+    layer: int | None = None
+    num_layers: int = 1
 
     def __post_init__(self) -> None:
         check_number("d_model", self.d_model, 1, MAX_WIDTH)
@@ -80,7 +82,7 @@ class EncodingContext:
 
     @property
     def head_width(self) -> int:
-        """Dh."""
+        """Dh, the width of a head's queries and keys before ``rotate``."""
         return self.d_model // self.num_heads
 
 
@@ -91,6 +93,9 @@ class Encoding(nn.Module):
     ``configs/pe/NAME.yaml`` is checked against their names and types. ``__init__`` checks values
     before it makes a tensor, so that a construction under ``torch.device("meta")`` checks the
     settings and takes no memory.
+
+    One instance serves all layers of an encoder, a decoder or cross-attention, unless
+    ``per_layer``.
     """
 
     kind = ""  # its name in the registry
@@ -100,6 +105,7 @@ class Encoding(nn.Module):
     relative = False  # True if only differences of positions matter: rotation and bias alone
     headwise = True  # False if a head also uses the positions of other heads
     content_independent = False  # True if the bias ignores q and k, so that all layers share it
+    per_layer = False  # True if each layer has an instance of its own, which knows its layer
 
     def __init_subclass__(cls, kind: str | None = None, **kwargs: Any) -> None:
         """Register the class as ``kind``; without a kind it is an ordinary class."""
@@ -110,6 +116,7 @@ class Encoding(nn.Module):
     def __init__(self, context: EncodingContext) -> None:
         super().__init__()
         self.context = context
+        self.acting_layers: Sequence[int] | None = None  # None: all
         # Every encoding has this dropout, so that the ablation switches nothing but positions off.
         self.dropout = nn.Dropout(context.dropout)
 
@@ -120,16 +127,24 @@ class Encoding(nn.Module):
     def rotate(
         self, q: Tensor, k: Tensor, query: Positions, key: Positions
     ) -> tuple[Tensor, Tensor]:
-        """Rotate queries ``(B,H,Q,Dh)`` and keys ``(B,H,K,Dh)`` by their positions."""
+        """Rotate queries ``(B,H,Q,Dh)`` and keys ``(B,H,K,Dh)`` by their positions.
+
+        Both may get another width, equal for the two. Scores are divided by sqrt(Dh) whatever that
+        width: for another scale, multiply the queries.
+        """
         return q, k
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor | None:
         """The bias added to ``q k^T / sqrt(Dh)``, broadcastable to ``(B,H,Q,K)``.
 
-        ``q (B,H,Q,Dh)`` and ``k (B,H,K,Dh)`` are already rotated, and may be a part of a sequence.
+        ``q (B,H,Q,·)`` and ``k (B,H,K,·)`` are already rotated, and may be a part of a sequence.
         With ``content_independent`` only their shape and type may be used.
         """
         return None
+
+    def of_layer(self, layer: int) -> Encoding | None:
+        """The instance that acts in ``layer``; None where the encoding is left out."""
+        return self if self.acting_layers is None or layer in self.acting_layers else None
 
     def forward(self, x: Tensor, positions: Positions | None = None) -> Tensor:
         """``dropout(embed(x))``: ``(B,S,D) -> (B,S,D)``, at positions ``0 … S-1`` by default."""

@@ -103,16 +103,28 @@ class PositionIds:
                 "another pe.origin."
             )
 
-    def check(self, encoding: Encoding, cross: Encoding | None, num_heads: int) -> None:
-        """Refuse settings without effect on ``encoding`` and on cross-attention."""
+    def check(
+        self, kind: str, encoder: Encoding, decoder: Encoding, cross: Encoding | None,
+        num_heads: int,
+    ) -> None:  # fmt: skip
+        """Refuse settings without effect on the encodings of a model with ``pe.kind=kind``."""
         if self == PositionIds():
             return
-        named = f"pe.kind={encoding.kind}"
-        used = [each for each in (encoding, cross) if each is not None and each.uses_positions]
+        named = f"pe.kind={kind}"
+        used = [
+            each for each in (encoder, decoder, cross) if each is not None and each.uses_positions
+        ]
         if not used:
             raise UserError(
                 f"{named} uses no positions, so that pe.origin, pe.max_shift, pe.random_positions, "
                 "pe.stride and pe.reset_token have no effect; leave them at their defaults."
+            )
+        of_source = self.origin != "start" or self.reset_token is not None
+        if of_source and cross is None and not encoder.uses_positions:
+            raise UserError(
+                f"pe.origin={self.origin} and pe.reset_token={self.reset_token} are about the "
+                f"source, whose positions are not used with this pe.where; leave them at their "
+                f"defaults."
             )
         absolute = not all(each.relative for each in used)
         across = self.origin not in ("start", "abacus") and cross is None

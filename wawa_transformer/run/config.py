@@ -9,10 +9,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from tokenizers import Tokenizer
 
-from wawa_transformer.common.schema import UserError, check, choose, first_line, typed
+from wawa_transformer.common.schema import UserError, check, choose, first_line, names_of, typed
 from wawa_transformer.model.transformer import Transformer
-from wawa_transformer.positional import build_cross_encoding, build_encoding
-from wawa_transformer.positional.base import ENCODINGS, ROLES, EncodingContext
+from wawa_transformer.positional import Placement, build_encodings
+from wawa_transformer.positional.base import ENCODINGS, EncodingContext
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.device import total_memory
 from wawa_transformer.run.schema import Config
@@ -75,12 +75,11 @@ def check_model(config: DictConfig) -> None:
     largest = max([0, *(value for value in settings.values() if isinstance(value, int))])
     # The meta device takes no memory, but importing it takes a second (torch's compiler).
     with torch.device("meta" if largest > 10_000 else "cpu"):
-        *stacks, cross = (
-            EncodingContext(model.d_model, model.num_heads, model.dropout, role) for role in ROLES
+        context = EncodingContext(
+            model.d_model, model.num_heads, model.dropout, num_layers=model.num_layers
         )
-        encoder, _ = (build_encoding(config.pe.kind, place, settings) for place in stacks)
-        between = build_cross_encoding(config.pe.cross, config.pe.kind, cross, settings)
-        position_ids(config).check(encoder, between, model.num_heads)
+        encodings = build_encodings(config.pe.kind, context, settings, Placement(**place(config)))
+        position_ids(config).check(config.pe.kind, *encodings, model.num_heads)
 
 
 def check_device(name: str) -> None:
@@ -100,7 +99,7 @@ def build_model(config: DictConfig, tokenizer: Tokenizer) -> Transformer:
         **config.model,
         pe=config.pe.kind,
         pe_settings=encoding_settings(config),
-        cross=config.pe.cross,
+        **place(config),
         position_ids=position_ids(config, tokenizer),
         seed=config.seed,
     )
@@ -110,8 +109,9 @@ def build_model(config: DictConfig, tokenizer: Tokenizer) -> Transformer:
 CONTEXT_ARGUMENTS = ("context", *(each.name for each in dataclasses.fields(EncodingContext)))
 # The keys of pe that every encoding has, with their defaults.
 PE_KEYS = {
-    "cross": "none",
-    **{each.name: each.default for each in dataclasses.fields(PositionIds)},
+    each.name: each.default
+    for schema in (Placement, PositionIds)
+    for each in dataclasses.fields(schema)
 }
 
 
@@ -131,9 +131,15 @@ def encoding_settings(config: DictConfig) -> dict[str, Any]:
     return typed(cls, own, "pe", ENCODINGS, exclude=CONTEXT_ARGUMENTS, beside=PE_KEYS)
 
 
+def place(config: DictConfig) -> dict[str, Any]:
+    """Select the keys of ``pe`` that say where the encoding acts."""
+    given = {key: config.pe[key] for key in names_of(Placement) if key in config.pe}
+    return typed(Placement, given, "pe")
+
+
 def position_ids(config: DictConfig, tokenizer: Tokenizer | None = None) -> PositionIds:
     """Build the position ids; the word ``pe.reset_token`` becomes an id."""
-    given = {key: value for key, value in config.pe.items() if key in PE_KEYS and key != "cross"}
+    given = {key: config.pe[key] for key in names_of(PositionIds) if key in config.pe}
     word = given.pop("reset_token", None)
     reset_token = None
     if word is not None:

@@ -19,7 +19,7 @@ from wawa_transformer.model.layers import EncoderLayer, ResidualConnection
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.positional.base import AbsoluteEncoding, consecutive
 from wawa_transformer.positional.position_ids import PositionIds
-from wawa_transformer.run.config import encoding_settings, position_ids
+from wawa_transformer.run.config import encoding_settings, place, position_ids
 
 POSITIONS = 1024  # in the exported table
 
@@ -34,7 +34,7 @@ def to_safetensors(
         **OmegaConf.to_container(config.model),  # type: ignore[dict-item]
         "pe": config.pe.kind,
         "pe_settings": encoding_settings(config),
-        "cross": config.pe.cross,
+        **place(config),
         "position_ids": dataclasses.asdict(position_ids(config, tokenizer)),
     }
     make_directory(directory)

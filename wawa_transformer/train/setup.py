@@ -137,8 +137,7 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
     sizes = padded_sizes(data.train, trainer), data.validation.sizes, data.test.sizes
     model.check_length(int(max(each.max() for each in sizes)))
     farthest = int(data.train.sizes.max()) - 1
-    encodings = model.src_position, model.cross_position
-    reach = max(each.max_distance for each in encodings if each is not None)
+    reach = max(each.max_distance for each in model.encodings())
     if reach > farthest and distributed.is_main():
         print(
             f"warning: pe.max_distance={reach} reaches past the farthest distance in the training "

@@ -1,0 +1,294 @@
+"""Tests of where an encoding acts: attentions, layers, tied sides, an instance for each layer."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from conftest import answer
+from core.helpers import FF, HEADS, D, V, padded_ids, small_model
+from torch import Tensor, nn
+
+from wawa_transformer import Transformer
+from wawa_transformer.model.attention import AttentionPosition
+from wawa_transformer.model.masks import padding_mask
+from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext, Positions
+from wawa_transformer.positional.learned import LearnedEncoding
+from wawa_transformer.positional.position_ids import PositionIds
+from wawa_transformer.positional.relative import RelativeEncoding
+from wawa_transformer.run.config import build_model
+from wawa_transformer.train.loop import batch_stream, train_step
+from wawa_transformer.train.setup import build_state
+
+SRC, TGT = padded_ids(3, 7, 0), padded_ids(3, 5, 1)
+
+
+@pytest.fixture
+def registry() -> Iterator[None]:
+    """Take a test's own encodings out of the registry again."""
+    before = dict(ENCODINGS)
+    yield
+    ENCODINGS.clear()
+    ENCODINGS.update(before)
+
+
+def own_encodings() -> None:
+    """Register two encodings of a user's."""
+
+    class Gated(RelativeEncoding, kind="gated"):
+        """A penalty on distance with a trained gate in each layer."""
+
+        per_layer = True
+        content_independent = True
+
+        def __init__(self, context: EncodingContext) -> None:
+            super().__init__(context)
+            self.gate = nn.Parameter(torch.empty(context.num_heads))
+
+        def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+            far = self.distances(query, key).abs()  # (b,h,Q,K)
+            return (-self.gate.exp()[:, None, None] * far).to(q.dtype)
+
+        def reset_parameters(self, generator_for: Any) -> None:
+            nn.init.normal_(self.gate, generator=generator_for("gate"))
+
+    class Wide(Encoding, kind="wide"):
+        """Queries and keys of twice the width, half of it zeros."""
+
+        def rotate(
+            self, q: Tensor, k: Tensor, query: Positions, key: Positions
+        ) -> tuple[Tensor, Tensor]:
+            return torch.cat((q, 0 * q), dim=-1), torch.cat((k, 0 * k), dim=-1)
+
+
+def silenced(model: Any, *sides: str) -> Transformer:
+    """Set the table of an encoding to zero, which is as if there was none."""
+    with torch.no_grad():
+        for side in sides:
+            getattr(model, f"{side}_position").table.zero_()
+    return model
+
+
+@pytest.mark.parametrize("pe", ["shaw", "learned"])
+@pytest.mark.parametrize(("where", "silent"), [("encoder", "tgt"), ("decoder", "src")])
+def test_where_leaves_an_attention_without_the_encoding(pe: str, where: str, silent: str) -> None:
+    """An attention that is left out has the logits of a table of zeros."""
+    found = small_model(pe=pe, where=[where])(SRC, TGT)
+    torch.testing.assert_close(found, silenced(small_model(pe=pe), silent)(SRC, TGT))
+    assert not torch.allclose(found, small_model(pe=pe)(SRC, TGT))
+
+
+def test_where_and_cross_agree_about_cross_attention() -> None:
+    """``where`` puts an encoding into cross-attention as ``cross=same`` does, or there alone."""
+    every = ["encoder", "decoder", "cross"]
+    found = small_model(pe="shaw", where=every)(SRC, TGT)
+    assert torch.equal(found, small_model("shaw_cross")(SRC, TGT))
+    alone = small_model(pe="shaw", where=["cross"])(SRC, TGT)
+    torch.testing.assert_close(alone, silenced(small_model("shaw_cross"), "src", "tgt")(SRC, TGT))
+    other = small_model(pe="learned", where=["encoder"], cross="shaw")
+    both = silenced(small_model(pe="learned", cross="shaw"), "tgt")
+    torch.testing.assert_close(other(SRC, TGT), both(SRC, TGT))
+
+
+@pytest.mark.parametrize("pe", ["shaw", "rotary", "alibi", "gated"])
+@pytest.mark.parametrize("layers", [[0], [1], [2, 0]])
+def test_layers_are_those_in_which_the_encoding_acts(
+    pe: str, layers: list[int], registry: None
+) -> None:
+    """The encoder equals its layers, called one by one with and without positions.
+
+    A causal decoder and cross-attention leave the same layers out.
+    """
+    own_encodings()
+    shape = (V, V, D, 3, HEADS, FF)
+    model: Any = Transformer(*shape, dropout=0.0, seed=3, pe=pe, cross="same", layers=layers).eval()
+    every: Any = Transformer(*shape, dropout=0.0, seed=3, pe=pe, cross="same").eval()
+    assert {*model.state_dict()} <= {*every.state_dict()}
+    positions = every.batch_positions(SRC)
+    at, first = positions.source, positions.target(0, 5)
+    x = every.embed(SRC, every.src_embedding, every.src_position, at)
+    for i in range(3):
+        part = AttentionPosition(every.src_position.of_layer(i), at, at)
+        x = every.encoder_layers[i](x, padding_mask(SRC), part if i in layers else None)
+    memory = every.encoder_norm(x)
+    assert torch.equal(model.encode(SRC), memory)
+    y = every.embed(TGT, every.tgt_embedding, every.tgt_position, first)
+    causal = torch.ones(5, 5).tril().bool() & padding_mask(TGT)
+    for i in range(3):
+        own = AttentionPosition(every.tgt_position.of_layer(i), first, first)
+        across = AttentionPosition(every.cross_position.of_layer(i), first, at)
+        parts = (own, across) if i in layers else (None, None)
+        y = every.decoder_layers[i](y, memory, causal, padding_mask(SRC), *parts)
+    assert torch.equal(model(SRC, TGT), every.output(every.decoder_norm(y)))
+
+
+def test_an_instance_for_each_layer_knows_its_layer(registry: None) -> None:
+    """With ``per_layer`` each layer has numbers of its own, also where layers share weights.
+
+    A layer in which the encoding does not act has none. Names hold the layer, so that the same
+    layer starts with the same values.
+    """
+    own_encodings()
+    for share in (False, True):
+        model: Any = Transformer(V, V, D, 3, HEADS, FF, pe="gated", seed=1, share_layers=share)
+        contexts = [each.context for each in model.src_position.instances()]
+        assert [(each.layer, each.num_layers) for each in contexts] == [(0, 3), (1, 3), (2, 3)]
+        gates = [each.gate for each in model.src_position.instances()]
+        assert not torch.equal(gates[0], gates[1])
+        logits = model.eval()(SRC, TGT)
+        gates[2].data += 1
+        assert not torch.allclose(model(SRC, TGT), logits)
+    part: Any = Transformer(V, V, D, 3, HEADS, FF, pe="gated", seed=1, layers=[1])
+    names = [name for name, _ in part.named_parameters() if "position" in name]
+    assert names == ["src_position.layer1.gate", "tgt_position.layer1.gate"]
+    assert torch.equal(part.src_position.layer1.gate, gates[1])
+    assert Transformer(V, V, D, 3, HEADS, FF, pe="shaw").src_position.context.layer is None
+
+
+def test_a_modules_own_draws_follow_from_the_seed(registry: None) -> None:
+    """What an encoding draws itself, without ``reset_parameters``, follows from the seed.
+
+    It moves no draws that come later.
+    """
+
+    class Drawn(Encoding, kind="drawn"):
+        def __init__(self, context: EncodingContext) -> None:
+            super().__init__(context)
+            self.numbers = nn.Parameter(torch.randn(3))
+
+    after = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(len(after))
+        model: Any = Transformer(V, V, D, 1, HEADS, FF, pe="drawn", seed=seed)
+        after.append(model.src_position.numbers.detach())
+    assert torch.equal(after[0], after[1]) and not torch.equal(after[0], after[2])
+    draws = []
+    for pe in ("none", "drawn"):
+        torch.manual_seed(7)
+        Transformer(V, V, D, 1, HEADS, FF, pe=pe, seed=1)
+        draws.append(torch.rand(3))
+    assert torch.equal(*draws)
+
+
+@pytest.mark.parametrize("pe", ["learned", "shaw", "kerple", "t5", "gated"])
+def test_tied_sides_share_their_numbers(pe: str, registry: None) -> None:
+    """Tied sides are the source's encoding on both sides, and both teach it.
+
+    The shared numbers start as the source's do when sides are not tied.
+    """
+    own_encodings()
+    tied, loose = small_model(pe=pe, tie_sides=True), small_model(pe=pe)
+    source = dict(loose.src_position.named_parameters())
+    for name, value in tied.tgt_position.named_parameters():
+        assert torch.equal(value, source[name])
+        assert value is dict(tied.src_position.named_parameters())[name]
+    tied(SRC, TGT).square().sum().backward()
+    separate = small_model(pe=pe, tie_sides=True)
+    separate.tgt_position = small_model(pe=pe, tie_sides=True).src_position
+    separate(SRC, TGT).square().sum().backward()
+    for name, value in tied.src_position.named_parameters():
+        sides = (dict(each.named_parameters())[name] for each in
+                 (separate.src_position, separate.tgt_position))  # fmt: skip
+        expected = sum(side.grad for side in sides)
+        torch.testing.assert_close(value.grad, expected)
+    again = small_model(pe=pe, tie_sides=True, seed=9)
+    again.load_state_dict(tied.state_dict())
+    assert torch.equal(again(SRC, TGT), tied(SRC, TGT))
+
+
+@pytest.mark.parametrize("piece", [1, 2])
+def test_scores_are_divided_by_the_heads_width(piece: int, registry: None) -> None:
+    """Zeros that ``rotate`` adds to queries and keys change nothing, with a cache neither."""
+    own_encodings()
+    wide, plain = (small_model("none", pe=pe, cross="none") for pe in ("wide", "none"))
+    expected = plain(SRC, TGT)
+    torch.testing.assert_close(wide(SRC, TGT), expected, rtol=0, atol=1e-12)
+    memory, cache = wide.encode(SRC), wide.new_cache()
+    pieces = [
+        wide.decode(TGT[:1, i : i + piece].expand(3, -1), memory, None, padding_mask(SRC), cache)
+        for i in range(0, 4, piece)
+    ]
+    whole = plain(SRC, TGT[:1, :4].expand(3, -1))
+    torch.testing.assert_close(torch.cat(pieces, dim=1), whole, rtol=0, atol=1e-12)
+    for module in wide.modules():
+        module.keep_weights = True
+    torch.testing.assert_close(wide(SRC, TGT), expected, rtol=0, atol=1e-12)
+
+
+def test_a_table_on_one_side_limits_the_length(registry: None) -> None:
+    """The longest sequence is that of the side, or of the layer, which has the table."""
+
+    class Short(LearnedEncoding, kind="short"):
+        per_layer = True
+
+    short: Any = Transformer(V, V, D, 2, HEADS, FF, pe="short", pe_settings={"max_len": 9}, seed=0)
+    assert short.max_positions == 9
+    with pytest.raises(ValueError, match="a sequence of 10 positions"):
+        short.check_length(10)
+    learned: Any = Transformer(
+        V, V, D, 2, HEADS, FF, pe="learned", pe_settings={"max_len": 9}, seed=0
+    )
+    short.src_position.layer0.table.data.copy_(learned.src_position.table)
+    assert torch.equal(short.eval().encode(SRC), learned.eval().encode(SRC)), "the first one embeds"
+    for where in (["encoder"], ["decoder"], None):
+        model = Transformer(V, V, D, 1, HEADS, FF, pe="learned", where=where)
+        assert model.max_positions == 256
+        with pytest.raises(ValueError, match="a sequence of 257 positions"):
+            model.check_length(257)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"pe": "shaw", "where": []}, r"pe.where=\[\] must be a list of some of encoder, decoder"),
+        ({"pe": "shaw", "where": ["cross", "cross"]}, r"pe.where=\[cross,cross\] must be a list"),
+        ({"pe": "shaw", "where": "encoder"}, "pe.where=encoder must be a list"),
+        ({"pe": "none", "where": ["encoder"]}, r"pe.where=\[encoder\] has no effect"),
+        ({"pe": "learned", "where": ["cross"]}, r"pe.where=\[cross\]: learned is not for"),
+        ({"pe": "shaw", "cross": "same", "where": ["decoder"]}, "pe.cross=same and pe.w"),
+        ({"pe": "shaw", "cross": "t5", "where": ["cross"]}, "pe.cross=t5 and pe.where=.*contr"),
+        ({"pe": "shaw", "layers": [2]}, r"pe.layers=\[2\] must be a list of some of 0, 1, each"),
+        ({"pe": "shaw", "layers": [-1]}, r"pe.layers=\[-1\] must be a list of some of 0, 1, each"),
+        ({"pe": "shaw", "layers": []}, r"pe.layers=\[\] must be a list"),
+        ({"pe": "learned", "layers": [0]}, r"pe.layers=\[0\] has no effect on pe.kind=learned"),
+        ({"pe": "none", "layers": [0]}, r"pe.layers=\[0\] has no effect on pe.kind=none"),
+        ({"pe": "rotary", "tie_sides": True}, "pe.tie_sides=true .*pe.kind=rotary has none"),
+        ({"pe": "t5", "tie_sides": True, "where": ["encoder", "cross"]}, "pe.tie_sides=true"),
+        (
+            {"pe": "shaw", "where": ["decoder"], "position_ids": PositionIds(reset_token=4)},
+            "pe.origin=start and pe.reset_token=4 are about the source",
+        ),
+        (
+            {"pe": "learned", "where": ["decoder"], "position_ids": PositionIds(origin="both")},
+            "pe.origin=both and pe.reset_token=None are about the source",
+        ),
+    ],
+)  # fmt: skip
+def test_placements_without_effect_are_refused(given: dict[str, Any], message: str) -> None:
+    """The message names the key, the value and the choices, before anything is trained."""
+    with pytest.raises(ValueError, match=f"^{message}"):
+        small_model("none", **given)
+
+
+def test_a_run_chooses_layers_attentions_and_ties(tiny) -> None:
+    """The keys of ``pe`` reach the model, and a wrong value is refused on the command line."""
+    config = tiny("pe=t5", "pe.layers=[1]", "pe.where=[encoder,cross]", "model.num_layers=2")
+    run = build_state(config, None, None)  # type: ignore[arg-type]
+    assert run.model.src_position.acting_layers == [1] and run.model.tgt_position.kind == "none"
+    train_step(run, next(batch_stream(run.data.train, run.trainer, 0, 0)))
+    tokenizer = run.data.tokenizer
+    for pe in ("coupled", "abacus"):
+        config = tiny(f"pe={pe}", "task=addition_reversed", "pe.reset_token=null")
+        model = build_model(config, tokenizer)
+        assert model.src_position is model.tgt_position
+    assert answer("pe=coupled", "pe.tie_sides=false", "task=addition_reversed") == ""
+    for given, said in (
+        ("pe.layers=[1]", "pe.layers=[1] must be a list of some of 0, each"),
+        ("pe.layers=x", "pe.layers: "),
+        (
+            "pe.where=[middle]",
+            "pe.where=[middle] must be a list of some of encoder, decoder, cross",
+        ),
+        ("pe.tie_sides=maybe", "pe.tie_sides: "),
+    ):
+        assert answer("pe=shaw", given).startswith(said)
