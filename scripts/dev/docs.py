@@ -1,13 +1,13 @@
 """Write the pages that quote measurements:  python scripts/dev/docs.py
 
-docs/claims.md comes from docs/claims.yaml. Each finding comes from its template in docs/findings.
-docs/findings.md comes from the question, answer and certainty that these templates set.
-docs/which_encoding.md comes from its template. The Chinese pages come from the files that have
-zh-CN in their names. A test fails when a page is stale.
+Templates are in scripts/dev/templates. docs/claims.md also needs docs/claims.yaml. docs/findings.md
+also needs the question, answer and certainty that the templates of all findings set. The Chinese
+pages come from the files that have zh-CN in their names. A test fails when a page is stale.
 """
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import evidence
@@ -30,6 +30,7 @@ from wawa_transformer.lab.language import (
 from wawa_transformer.lab.rules import verdicts
 
 DOCS = BENCHMARKS.parent / "docs"
+TEMPLATES = Path(__file__).with_name("templates")
 CLAIMS = yaml.safe_load((DOCS / "claims.yaml").read_text(encoding="utf-8"))
 CHINESE = yaml.safe_load((DOCS / "claims.zh-CN.yaml").read_text(encoding="utf-8"))
 FLOOR = 0.5  # exact match below which the best encoding is not recommended
@@ -349,10 +350,10 @@ def claims() -> str:
 
 
 def findings() -> dict[str, str]:
-    """Write a page for each template in docs/findings, and their summary."""
+    """Write the page of each finding, and their summary."""
     end, other = say(".md", ".zh-CN.md"), say(".zh-CN.md", ".md")
     written, rows = {}, []
-    for name in sorted({path.name.split(".")[0] for path in (DOCS / "findings").glob("*.jinja")}):
+    for name in sorted({path.name.split(".")[0] for path in (TEMPLATES / "findings").glob("*")}):
         body = template(f"findings/{name}{end}").make_module()
         number, parts = int(name[:2]), vars(body)
         question, answer, sure = parts["question"], parts["answer"], parts["sure"]
@@ -375,7 +376,7 @@ def findings() -> dict[str, str]:
 
 def template(name: str) -> jinja2.Template:
     """Load the template of a page in docs/."""
-    return ENVIRONMENT.from_string((DOCS / f"{name}.jinja").read_text(encoding="utf-8"))
+    return ENVIRONMENT.from_string((TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8"))
 
 
 def pages() -> dict[str, str]:

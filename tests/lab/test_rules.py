@@ -11,7 +11,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.text import build_task
 from wawa_transformer.lab.conditions import CONDITIONS
@@ -361,29 +360,6 @@ def test_a_task_has_what_is_asked_of_it(
         check(condition, "short", "sort")
     has = "text" if condition["is"] == "ahead" or "bleu" in str(settings) else "letters"
     check(condition | {"tasks": [has]}, has, "sort")
-
-
-STUDIES = sorted(path.stem for path in (CONFIG_DIR / "study").glob("*.yaml"))
-
-
-@pytest.mark.parametrize("study", STUDIES)
-def test_every_study_has_a_rule_that_can_be_decided(study: str) -> None:
-    """Names of encodings and tasks, pairs and conditions fit; the tasks have what is asked."""
-    config = configure(f"study={study}")
-    if study == "dropout":  # compares two studies, which no rule of one can
-        assert config.study.rule is None
-        return
-    encodings = [
-        str(OmegaConf.load(CONFIG_DIR / "pe" / f"{pe}.yaml").name) for pe in config.study.pe
-    ]
-    tasks = {
-        name: build_task(configure(f"study={study}", f"task={name}")) for name in config.study.task
-    }
-    rule = Rule.of(config.study, encodings, list(tasks), len(config.study.seeds))
-    rule.check_tasks(tasks)
-    assert not rule.claim.english.endswith(".")
-    nothing = rule.decide({})
-    assert {outcome.verdict for outcome in nothing} == {"unclear"}, "no run, no verdict"
 
 
 def test_another_grid_than_the_rules_goes_unjudged_if_the_command_line_asks_for_it() -> None:

@@ -28,7 +28,7 @@ def script(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     "settings",
     [
         ("pe=shaw_cross", "pe.origin=both"),
-        ("pe=sinusoid/fast_half", "model.tie_embeddings=true", "model.share_layers=true"),
+        ("pe=sinusoid_design", "model.tie_embeddings=true", "model.share_layers=true"),
         ("pe=learned", "model.norm=post", "model.activation=gelu"),
     ],
 )

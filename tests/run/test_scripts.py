@@ -122,8 +122,8 @@ def wawa(installed: Path, folder: Path, *arguments: str, stdin: str = "") -> str
 
 
 def test_it_trains_and_answers_from_any_folder(installed: Path, tmp_path: Path) -> None:
-    wawa(installed, tmp_path, "train", "task=sort", "pe=sinusoid/linear", *TINY)
-    (run,) = (tmp_path / "results" / "single" / "sort" / "linear").iterdir()
+    wawa(installed, tmp_path, "train", "task=sort", "pe=sinusoid_design", *TINY)
+    (run,) = (tmp_path / "results" / "single" / "sort" / "sinusoid_design").iterdir()
     answer = wawa(installed, tmp_path, "translate", f"run={run}", stdin="3 1\n")
     assert len(answer.splitlines()) == 1
     said = wawa(installed, tmp_path)

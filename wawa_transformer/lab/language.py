@@ -25,8 +25,8 @@ def say(english: str, chinese: str) -> str:
 
 
 def encoding_name(pe: str) -> str:
-    """The name of an encoding in reports, without the folder in ``configs/pe``."""
-    return say("no encoding", "无编码") if pe == "none" else pe.rpartition("/")[2]
+    """The name of an encoding in reports."""
+    return say("no encoding", "无编码") if pe == "none" else pe
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from tqdm import tqdm
 from wawa_transformer.common.files import CONFIG_DIR, make_directory
 from wawa_transformer.common.schema import UserError, check
 from wawa_transformer.data.text import build_task
+from wawa_transformer.lab.entries import entry_overrides
 from wawa_transformer.lab.rules import Misfit, Rule, not_trained
 from wawa_transformer.lab.workers import train_all
 from wawa_transformer.run.cli import check_groups, explain, validate
@@ -93,7 +94,7 @@ def list_jobs(config: DictConfig, overrides: list[str]) -> Jobs:
         )
     composed = {}
     for task, pe in itertools.product(axes["task"], axes["pe"]):
-        chosen = [f"task={task}", f"pe={pe}"]
+        chosen = [f"task={task}", *entry_overrides(pe)]
         try:
             check_groups(chosen)
             one = hydra.compose("config", [*overrides, *chosen, "progress=false"])
@@ -130,7 +131,8 @@ def with_seeds(seeds: Sequence[int], composed: Collection[DictConfig]) -> Jobs:
         if str(run) in names:
             raise UserError(
                 f"two runs of the study are both called {run}; every encoding and every task "
-                f"needs a name of its own, so leave pe.name and task.name as they are."
+                f"needs a name of its own: leave pe.name and task.name out, or give an entry of "
+                f"study.pe another pe.name."
             )
         names.add(str(run))
         jobs[run] = job
@@ -221,22 +223,30 @@ def rule_of(config: DictConfig, overrides: list[str], jobs: Jobs) -> tuple[Rule 
 def train_elsewhere(config: DictConfig, overrides: list[str], log: Path, view: View) -> None:
     """Train the grid with another Hydra launcher, such as a cluster's.
 
-    The command is one that you could type: ``scripts/train.py -m`` with one list for each axis.
+    The commands are such that you could type them: ``scripts/train.py -m`` with one list for each
+    axis. An entry of ``study.pe`` with keys of its own has a command of its own.
     """
-    axes = [f"{key}={','.join(map(str, values))}" for key, values in grid(config).items()]
-    train = [sys.executable, str(CONFIG_DIR.parent / "scripts" / "train.py")]
-    command = [*train, "-m", *overrides, f"study.name={config.study.name}"]
+    axes = grid(config)
+    entries = [entry_overrides(entry) for entry in axes.pop("pe")]
+    plain = ",".join(file.removeprefix("pe=") for file, *keys in entries if not keys)
+    sweeps = [[f"pe={plain}"]] * bool(plain) + [entry for entry in entries if len(entry) > 1]
+    train = [sys.executable, str(CONFIG_DIR.parent / "scripts" / "train.py"), "-m", *overrides]
+    train += [f"{key}={','.join(map(str, values))}" for key, values in axes.items()]
+    train += [f"study.name={config.study.name}", "progress=false"]
     with log.open("ab") as output:
-        process = subprocess.Popen(
-            [*command, *axes, "progress=false"], stdout=output, stderr=subprocess.STDOUT
-        )
+        processes = [
+            subprocess.Popen([*train, *sweep], stdout=output, stderr=subprocess.STDOUT)
+            for sweep in sweeps
+        ]
     try:
-        while process.poll() is None:
+        while any(process.poll() is None for process in processes):
             time.sleep(1.0)
             view.update()
     finally:
-        process.terminate()
-        process.wait()
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait()
 
 
 class View:

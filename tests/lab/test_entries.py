@@ -1,0 +1,115 @@
+"""The entries of a study's list of encodings, and every committed study by them."""
+
+import copy
+import functools
+import shlex
+
+import pandas as pd
+import pytest
+from conftest import SCRIPTS, configure
+from hydra import initialize_config_dir
+from omegaconf import DictConfig
+
+from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.lab import study as studies
+from wawa_transformer.lab.entries import entry_overrides
+from wawa_transformer.run.config import NAME, check_model
+from wawa_transformer.run.run_dir import Run
+
+BENCHMARKS = SCRIPTS.parent / "benchmarks"
+
+
+@pytest.mark.parametrize(
+    ("entry", "overrides"),
+    [
+        ("shaw", "pe=shaw"),
+        ("shaw pe.cross=same", "pe=shaw pe.cross=same pe.name=shaw_cross_same"),
+        ("  rotary   pe.base=1e6 ", "pe=rotary pe.base=1e6 pe.name=rotary_base_1e6"),
+        ("none pe.cross=shaw pe.name=keys", "pe=none pe.cross=shaw pe.name=keys"),
+        (
+            "coupled pe.reset_token='='",
+            "pe=coupled pe.reset_token='=' pe.name=coupled_reset_token_",
+        ),
+        (
+            "shaw_cross pe.origin=both pe.max_distance=16",
+            "pe=shaw_cross pe.origin=both pe.max_distance=16 "
+            "pe.name=shaw_cross_origin_both_max_distance_16",
+        ),
+    ],
+)
+def test_an_entry_names_its_runs_by_its_settings(entry: str, overrides: str) -> None:
+    """The runs can be composed, and the name can be a folder's."""
+    assert entry_overrides(entry) == overrides.split(" ")
+    assert NAME.fullmatch(configure(*entry_overrides(entry)).pe.name)
+
+
+def test_a_list_in_an_entry_may_hold_spaces() -> None:
+    assert entry_overrides("t5 pe.layers=[0, 1] pe.cross=same") == [
+        "pe=t5",
+        "pe.layers=[0, 1]",
+        "pe.cross=same",
+        "pe.name=t5_layers_0-1_cross_same",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entry", "sentence"),
+    [
+        ("shaw model.d_model=32", "model.d_model is none. Give a key of all runs by itself"),
+        ("pe=shaw seed=3", "seed is none"),
+        ("shaw pe.cross=same pe.cross=none", "gives a key twice"),
+    ],
+)
+def test_an_entry_changes_nothing_but_the_encoding(entry: str, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        entry_overrides(entry)
+
+
+def test_two_entries_of_one_name_are_refused() -> None:
+    """Their runs could not be told apart, whichever file they come from."""
+    overrides = ["study.pe=[shaw,'t5 pe.name=shaw']", "study.task=[letters]", "study.pairs=[]"]
+    config = configure(*overrides)
+    with (
+        initialize_config_dir(str(CONFIG_DIR), version_base="1.3"),
+        pytest.raises(UserError, match="both called letters shaw seed 0"),
+    ):
+        studies.list_jobs(config, overrides)
+
+
+COMMITTED = {path.parent.name: path for path in sorted(BENCHMARKS.glob("*/results.csv"))}
+FILES = {path.stem for path in (CONFIG_DIR / "study").glob("*.yaml")}
+
+
+@functools.cache
+def encoding(entry: str) -> DictConfig:
+    """Compose an entry once for all studies, since composing takes long."""
+    return configure(*entry_overrides(entry)).pe
+
+
+@pytest.mark.parametrize("name", sorted({*COMMITTED, *FILES}))
+def test_every_study_can_be_run_and_its_rule_decided(name: str) -> None:
+    """A committed study composes the very runs of its table, by task, encoding and seed."""
+    command = [f"study={name}"]
+    if name in COMMITTED:
+        report = COMMITTED[name].with_name("report.md").read_text(encoding="utf-8")
+        command = shlex.split(report.split("## Run it again")[1].split("```")[1])[2:]
+    study = configure(*command)
+    axes = studies.grid(study)
+    jobs = {}
+    for task in axes["task"]:
+        one = configure(*command, f"task={task}")
+        for entry in axes["pe"]:
+            job = copy.deepcopy(one)
+            job.pe = encoding(entry)
+            jobs[Run.of(job)] = job
+            if task == axes["task"][0]:
+                check_model(job)
+    if name in COMMITTED:
+        table = pd.read_csv(COMMITTED[name])
+        ran = set(table[["task", "pe", "seed"]].itertuples(index=False, name=None))
+        assert {(run.task, run.pe, seed) for run in jobs for seed in axes["seed"]} == ran
+    rule, _ = studies.rule_of(study, command, jobs)  # refuses a rule that does not fit its file
+    if rule is not None:
+        assert not rule.claim.english.endswith(".")
+        assert {each.verdict for each in rule.decide({})} == {"unclear"}, "no run, no verdict"

@@ -1,0 +1,36 @@
+"""The entries of ``study.pe``: an encoding, and keys that differ from its file."""
+
+import re
+
+from wawa_transformer.common.schema import UserError
+
+
+def entry_overrides(entry: str) -> list[str]:
+    """Convert an entry to the overrides of its runs.
+
+    ``shaw pe.cross=same`` becomes ``pe=shaw``, ``pe.cross=same`` and ``pe.name=shaw_cross_same``.
+    The name stands in folders, tables and reports; a ``pe.name`` in the entry takes precedence.
+
+    Raises:
+        UserError: the entry has a key outside ``pe``, or the same key twice.
+    """
+    # A value may hold spaces, as in pe.layers=[0, 1].
+    file, *given = re.split(r"\s+(?=[^\s=\[\]]+=)", entry.strip())
+    values = dict(each.split("=", 1) for each in given)
+    for key in values:
+        if not key.startswith("pe."):
+            raise UserError(
+                f"study.pe holds {entry!r}; after an encoding's name only keys of pe may follow, "
+                f"such as pe.cross=same, and {key} is none. Give a key of all runs by itself: "
+                f"{key}={values[key]}."
+            )
+    if len(values) < len(given):
+        raise UserError(f"study.pe holds {entry!r}, which gives a key twice; leave one out.")
+    if given and "pe.name" not in values:
+        words = [file]
+        for key, value in values.items():
+            # The name is a folder's name, too.
+            plain = re.sub(r"[^\w.+-]+", "-", value, flags=re.ASCII).strip("-")
+            words += [key.removeprefix("pe."), plain]
+        given.append(f"pe.name={'_'.join(words)}")
+    return [f"pe={file}", *given]
