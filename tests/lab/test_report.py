@@ -30,7 +30,7 @@ from wawa_transformer.lab.plots import save
 from wawa_transformer.lab.report import write_means
 from wawa_transformer.lab.results import ceiling_of
 from wawa_transformer.lab.rules import Rule
-from wawa_transformer.lab.tables import overall_table, reach_table
+from wawa_transformer.lab.run_tables import overall_table, reach_table
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.schema import StudyConfig
 from wawa_transformer.train.load import load_model

@@ -36,7 +36,7 @@ from wawa_transformer.lab.results import (
     rests_on_new,
 )
 from wawa_transformer.lab.rules import OUTCOMES, Rule
-from wawa_transformer.lab.tables import (
+from wawa_transformer.lab.run_tables import (
     bleu_table,
     curve_table,
     length_table,

@@ -1,93 +1,285 @@
-"""Tables of runs, test lengths and validations, for files and pictures."""
+"""The tables of a study's folder: how they are written, and how they are read and checked.
 
-from collections.abc import Sequence
+A folder holds ``study.yaml``, the composed configuration, and tables with a row for
+
+- ``results.csv``: each run and test length; ``curves.csv``: each run and validation;
+- ``bleu.csv``: each run that translates; ``tests.csv``: each pair and seed in the paired test over
+  test sentences;
+- ``tuning.csv``: each run that chose a learning rate; ``costs.csv``: each task and encoding;
+- ``answers.csv``: each shown answer; ``attention.csv``: each weight of a shown answer.
+
+Reports and documentation read nothing else. The last column, ``check``, is a checksum of the row.
+"""
+
+import csv
+import io
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import yaml
 
-from wawa_transformer.lab.judging import LEARNED_IN_RANGE
-from wawa_transformer.lab.results import (
-    Result,
-    at_trained,
-    ceiling_of,
-    each_rests_on_new,
-    named,
-    reached,
-    trained_rows,
-    was_trained,
-)
-from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train.evaluation import METRICS, SHOWN
+from wawa_transformer.common.files import write_atomically
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.train.evaluation import METRICS
+
+RUN = ["task", "pe", "seed"]
+# The columns that tell the rows of a table apart.
+KEYS = {
+    "results": [*RUN, "length"],
+    "curves": [*RUN, "step"],
+    "bleu": RUN,
+    "tests": ["task", "seed", "a", "b"],
+    "tuning": ["task", "pe", "lr", "warmup", "seed"],
+    "costs": ["task", "pe"],
+    "answers": [*RUN, "source"],
+    "attention": [*RUN, "query", "key"],
+}
+NEEDED = {"results": ["exact_match", "examples"], "tests": ["difference", "p"], "bleu": ["bleu"]}
+WHOLE = ("seed", "length", "step", "examples", "tokens", "examples_new", "tokens_new")
+WORDS = ("task", "pe", "a", "b", "source", "target", "answer", "signature", "device", "settings",
+         "code", "data", "trained", "chrf_signature", "check")  # fmt: skip
+SHARES = {metric.name for metric in METRICS if metric.top == 1} | {"ceiling", "p"}
 
 
-def length_table(results: Sequence[Result]) -> pd.DataFrame:
-    """Build ``results.csv``: one row for each run and test length.
+def empty(table: str) -> Any:
+    """A field for a table that a study may lack."""
+    columns = KEYS[table] + NEEDED.get(table, [])
+    return field(default_factory=lambda: pd.DataFrame(columns=columns))
 
-    Columns that end in ``_new`` count only sources that were not in training. They are empty if
-    there are no such sources, or if the run did not count them.
+
+@dataclass(frozen=True)
+class Study:
+    """A study's configuration and tables, each with the columns of ``KEYS`` and its values.
+
+    ``config`` holds ``command``, ``study``, ``model``, ``trainer``, ``tasks`` and ``encodings``
+    (each by name), ``made`` (where the runs were made) and ``missing`` (the unfinished runs). It is
+    empty for a folder without ``study.yaml``.
     """
-    rows = [
-        named(result)
-        | row
-        | {"trained": was_trained(row["length"], result)}
-        | {f"{name}_new": value for name, value in row.get("new", {}).items()}
-        for result in results
-        for row in result["by_length"]
-    ]
-    metrics = [metric.name for metric in METRICS]
-    columns = ["task", "pe", "seed", "length", *metrics, "examples", "ceiling", "trained"]
-    columns += [f"{name}_new" for name in ("examples", *metrics, "ceiling")]
-    return pd.DataFrame(rows, columns=columns)
+
+    folder: Path
+    config: Mapping[str, Any]
+    results: pd.DataFrame
+    curves: pd.DataFrame = empty("curves")
+    bleu: pd.DataFrame = empty("bleu")
+    tests: pd.DataFrame = empty("tests")
+    tuning: pd.DataFrame = empty("tuning")
+    costs: pd.DataFrame = empty("costs")
+    answers: pd.DataFrame = empty("answers")
+    attention: pd.DataFrame = empty("attention")
+
+    @property
+    def name(self) -> str:
+        """The name of the study, or of its folder."""
+        return str(self.config.get("study", {}).get("name", self.folder.resolve().name))
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks that have results, in the study's order."""
+        return ordered(self.results["task"], self.config.get("tasks", {}))
+
+    @property
+    def encodings(self) -> list[str]:
+        """The encodings that have results, in the study's order."""
+        return ordered(self.results["pe"], self.config.get("encodings", {}))
 
 
-def overall_table(results: Sequence[Result]) -> pd.DataFrame:
-    """Each run's exact match at trained lengths, with the ceiling; for ``ranking``."""
-    rows, decided = [], each_rests_on_new(results)
-    for result in results:
-        new = decided[result["task"]]
-        ceiling = ceiling_of(trained_rows(result, new))
-        value = {"value": at_trained(result, new), "limit": ceiling[0] if ceiling else None}
-        rows.append(named(result) | value | {"most": 1.0})
-    return pd.DataFrame(rows)
+def ordered(names: pd.Series, known: Mapping[str, Any]) -> list[str]:
+    """List different names, those that are ``known`` first and in their order."""
+    there = list(dict.fromkeys(names))
+    return [name for name in known if name in there] + [n for n in there if n not in known]
 
 
-def reach_table(results: Sequence[Result]) -> pd.DataFrame:
-    """Each run's reach, with the longest trained length; for ``ranking``.
+def write_table(path: Path, table: pd.DataFrame) -> None:
+    """Write a table, each row with its checksum."""
+    head, *rows = csv.reader(io.StringIO(table.to_csv(index=False)))
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*head, "check"])
+    writer.writerows([*row, checksum(row)] for row in rows)
+    write_atomically(path, out.getvalue())
 
-    The reach is NaN if the encoding has not learned the trained lengths. A task is left out if no
-    encoding has learned them, or if the test has no longer lengths.
-    """
-    decided = each_rests_on_new(results)
-    rows = pd.DataFrame(
-        named(result)
-        | {"value": reached(result), "limit": result["train_max_length"]}
-        | {"exact_match": at_trained(result, decided[result["task"]])}
-        | {"most": max(row["length"] for row in result["by_length"])}
-        for result in results
+
+def checksum(cells: list[str]) -> str:
+    """Hash the cells of a row to eight hexadecimal digits."""
+    return f"{zlib.crc32(chr(31).join(cells).encode()):08x}"
+
+
+def write_config(path: Path, config: Mapping[str, Any]) -> None:
+    """Write ``study.yaml``."""
+    text = yaml.safe_dump(
+        dict(config), sort_keys=False, default_flow_style=None, allow_unicode=True, width=100
     )
-    learned = rows.groupby(["task", "pe"])["exact_match"].transform("mean") >= LEARNED_IN_RANGE
-    rows["value"] = rows["value"].where(learned)
-    any_of_task = learned.groupby(rows["task"]).transform("any")
-    return rows[any_of_task & (rows["most"] > rows["limit"])]
+    write_atomically(path, text)
 
 
-def curve_table(finished: Sequence[Run]) -> pd.DataFrame:
-    """Build ``curves.csv``: one row for each run and validation."""
-    rows = [
-        {"task": run.task, "pe": run.pe, "seed": run.seed} | row
-        for run in finished
-        for row in run.metrics()
-        if row["split"] == "validation"
-    ]
-    columns = ["task", "pe", "seed", "step", *(metric.name for metric in SHOWN)]
-    return pd.DataFrame(rows, columns=columns)
+def read_study(folder: Path) -> Study:
+    """Read a study's folder, and check its tables against each other.
+
+    Rows that stand in a table twice are read once.
+
+    Raises:
+        UserError: a file is missing or is no table, a row was edited or lacks a number, two rows
+            contradict each other, rows were cut off, or a table is of another study.
+    """
+    if not (folder / "results.csv").is_file():
+        raise UserError(
+            f"report={folder} holds no results.csv; name the folder of a study, such as "
+            f"results/default."
+        )
+    config = read_config(folder / "study.yaml")
+    paths = {table: folder / f"{table}.csv" for table in KEYS}
+    tables = {name: read_table(path, name) for name, path in paths.items() if path.is_file()}
+    for name, table in tables.items():
+        check_names(paths[name], table, config)
+    check_lengths(paths["results"], tables["results"])
+    for name, table in tables.items():
+        check_count(paths[name], table, config)
+    return Study(folder, config, **tables)
 
 
-def bleu_table(results: Sequence[Result]) -> pd.DataFrame:
-    """Build ``bleu.csv``: BLEU and chrF of each run that translates."""
-    columns = ["bleu", "bleu_low", "bleu_high", "chrf", "signature"]
-    rows = [
-        named(result) | {column: result["translation"][column] for column in columns}
-        for result in results
-        if result["translation"]
-    ]
-    return pd.DataFrame(rows)
+def read_config(path: Path) -> dict[str, Any]:
+    """Read ``study.yaml``; empty if the file is missing."""
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        lists = (config["study"]["seeds"], config["tasks"], config["encodings"])
+        if not all(lists):
+            raise ValueError
+        return dict(config)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+        raise UserError(
+            f"{path} is not a study's configuration, since it lacks study, tasks or encodings; "
+            f"restore the file, or train the study again, which writes it."
+        ) from None
+
+
+def read_table(path: Path, name: str) -> pd.DataFrame:
+    """Read one table, and check every row by itself; the index is the line in the file."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            head, *rows = list(csv.reader(file)) or [[]]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path} cannot be read ({error}); restore the file.") from None
+    for column in KEYS[name] + NEEDED.get(name, []):
+        if head.count(column) != 1:
+            raise UserError(f"{path} needs one column {column}; it has {', '.join(head)}.")
+    for line, row in enumerate(rows, start=2):
+        if len(row) != len(head):
+            raise UserError(
+                f"{path}, row {line}: {len(row)} cells under {len(head)} columns, so column "
+                f"{head[min(len(row), len(head) - 1)]} was cut or added; restore the row."
+            )
+    table = pd.DataFrame(rows, columns=head, index=range(2, len(rows) + 2))
+    numbers = {c: check_numbers(path, table[c]) for c in head if c not in WORDS}
+    check_rows(path, head, rows)
+    table = table.assign(**numbers)
+    if "trained" in table:
+        table["trained"] = table["trained"].map({"True": True, "False": False})
+    return without_repeats(path, table.drop(columns="check", errors="ignore"), KEYS[name])
+
+
+def first_line(wrong: pd.Series) -> Any:
+    """The line of the first row that is wrong."""
+    return wrong.index[wrong.to_numpy(dtype=bool)][0]
+
+
+def check_numbers(path: Path, cells: pd.Series) -> pd.Series:
+    """Convert one column to numbers; an empty cell is NaN."""
+    column = str(cells.name)
+    values = pd.to_numeric(cells.where(cells != "", "nan"), errors="coerce")
+    wrong = values.isna() & ~cells.str.lower().isin(["", "nan"])
+    if is_share := column.removesuffix("_new") in SHARES:
+        wrong |= (values < 0) | (values > 1)
+    if column in WHOLE:
+        wrong |= values.isna() if column in KEYS["results"] + KEYS["curves"] else False
+        wrong |= values.notna() & (values % 1 != 0)
+    if wrong.any():
+        line = first_line(wrong)
+        kind = "a whole number" if column in WHOLE else "a number"
+        kind += " from 0 to 1" if is_share else ""
+        raise UserError(
+            f"{path}, row {line}, column {column}: {cells[line]!r} is not {kind}; restore the cell."
+        )
+    return values.astype(int) if column in WHOLE and values.notna().all() else values
+
+
+def check_rows(path: Path, head: list[str], rows: list[list[str]]) -> None:
+    """Refuse a row that differs from what was written; a table without ``check`` passes."""
+    if "check" not in head:
+        return
+    place = head.index("check")
+    for line, row in enumerate(rows, start=2):
+        cells = row[:place] + row[place + 1 :]
+        if checksum(cells) != row[place]:
+            raise UserError(
+                f"{path}, row {line}, column check: the row was edited, since its checksum is "
+                f"{checksum(cells)} and not {row[place]}; restore the row, or write the table "
+                f"again with the study's command."
+            )
+
+
+def without_repeats(path: Path, table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Merge equal rows; refuse different rows with the same keys."""
+    once = table.drop_duplicates()
+    again = once.duplicated(keys)
+    if again.any():
+        line = first_line(again)
+        same = once[once[keys].eq(once.loc[line, keys]).all(axis="columns")]
+        one, other = (same.iloc[place].fillna("") for place in (0, 1))
+        column = first_line(one.ne(other))
+        raise UserError(
+            f"{path}, rows {same.index[0]} and {line}, column {column}: {one[column]} and "
+            f"{other[column]} for the same {', '.join(f'{key} {one[key]}' for key in keys)}; keep "
+            f"one of them."
+        )
+    return once
+
+
+def check_names(path: Path, table: pd.DataFrame, config: Mapping[str, Any]) -> None:
+    """Refuse a row about a task, an encoding or a seed that the study does not have."""
+    if not config:
+        return
+    study = config["study"]
+    seeds = study["tune"]["seeds"] if path.stem == "tuning" else study["seeds"]
+    known = {"task": config["tasks"], "seed": seeds}
+    known |= dict.fromkeys(("pe", "a", "b"), config["encodings"])
+    for column in [each for each in known if each in table]:
+        strange = ~table[column].isin(list(known[column]))
+        if strange.any():
+            line = first_line(strange)
+            raise UserError(
+                f"{path}, row {line}, column {column}: {table[column][line]} is not in study.yaml, "
+                f"which has {', '.join(map(str, known[column]))}; the table is of another study."
+            )
+
+
+def check_count(path: Path, table: pd.DataFrame, config: Mapping[str, Any]) -> None:
+    """Refuse a table that has lost rows, or got more, since it was written."""
+    written = config.get("rows", {}).get(path.stem, len(table))
+    if len(table) != written:
+        raise UserError(
+            f"{path}, row {table.index.max() if len(table) else 1}, every column: the table ends "
+            f"with {len(table)} rows, and study.yaml counted {written}; rows were cut or added, so "
+            f"restore the table, or write it again with the study's command."
+        )
+
+
+def check_lengths(path: Path, results: pd.DataFrame) -> None:
+    """Refuse runs of one task and seed that were not tested on the same lengths and examples."""
+    split, at = results.groupby(["task", "seed"]), results.groupby(["task", "seed", "length"])
+    other = at["examples"].transform("nunique") > 1
+    lonely = at["pe"].transform("size") < split["pe"].transform("nunique")
+    for wrong, words in ((other, "other examples than"), (lonely, "a row that is missing for")):
+        if wrong.any():
+            line = first_line(wrong)
+            row = results[results.index == line].to_dict("records")[0]
+            raise UserError(
+                f"{path}, row {line}, column examples: {row['task']} {row['pe']} seed "
+                f"{row['seed']} has at length {row['length']} {words} another encoding; rows were "
+                f"cut or edited."
+            )

@@ -26,8 +26,9 @@ Scores = dict[str, np.ndarray]  # for each of COUNTS one number per example: (N,
 class Metric:
     """A number computed from the scores of a set of examples.
 
-    Its values are between 0 and ``top``. Plots, logs and tables show metrics that are ``shown``;
-    other metrics appear only in tables.
+    Its values are between 0 and ``top``. Plots, logs and reports show metrics that are ``shown``;
+    other metrics appear only in tables. ``per`` is what a mean over lengths counts: examples or
+    tokens.
     """
 
     name: str
@@ -37,6 +38,8 @@ class Metric:
     unit: str = ""
     digits: int = 3
     shown: bool = True
+    per: str = "examples"
+    higher_is_better: bool = True
 
     @property
     def axis(self) -> str:
@@ -56,6 +59,7 @@ METRICS = (
         "token accuracy, teacher-forced",
         lambda s: s["correct"].sum() / s["tokens"].sum(),
         top=1,
+        per="tokens",
     ),
     Metric(
         "nll",
@@ -63,6 +67,8 @@ METRICS = (
         lambda s: s["nll"].sum() / s["tokens"].sum(),
         unit="nats per token",
         digits=4,
+        per="tokens",
+        higher_is_better=False,
     ),
     Metric(
         "oracle_exact_match",
@@ -115,7 +121,7 @@ def summarise(scores: Scores, chosen: np.ndarray | slice = slice(None)) -> dict[
     part = {key: column[chosen] for key, column in scores.items()}
     count = len(part["tokens"])
     values = {metric.name: float(metric.of(part)) if count else None for metric in METRICS}
-    return {"examples": count, **values}
+    return {"examples": count, "tokens": int(part["tokens"].sum()), **values}
 
 
 def evaluate_by_length(

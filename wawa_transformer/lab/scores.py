@@ -1,0 +1,331 @@
+"""Scores of runs, their means over seeds, and paired differences between encodings.
+
+Every score is defined here once, as a function of the tables. A score over several lengths is the
+mean over their examples, or over their tokens if the metric is one of tokens. At trained lengths it
+rests on new sources, which training did not hold, if all runs of the task have counted them.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import fmean
+from typing import cast
+
+import numpy as np
+import pandas as pd
+from scipy.special import betaincinv, ndtri, stdtr, stdtrit
+
+from wawa_transformer.lab.tables import RUN, Study
+from wawa_transformer.train.evaluation import METRICS
+
+CONFIDENCE = 0.95
+REACHED = 0.5  # the exact match at which a length counts as reached
+LEARNED = 0.95  # with a lower exact match at trained lengths, longer ones are not interpreted
+STILL = 0.05  # a run still improves if its last fifth brought this share of the total fall in NLL
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a score is shown and read.
+
+    ``unseen`` scores are about longer lengths than the trained ones. ``top`` is the largest
+    possible value.
+    """
+
+    name: str
+    label: str
+    digits: int = 3
+    top: float | None = None
+    higher_is_better: bool = True
+    unseen: bool = False
+
+
+# Every metric of the evaluation is a score, and so are these.
+SCORES = {
+    metric.name: Score(
+        metric.name, metric.heading, metric.digits, metric.top, metric.higher_is_better
+    )
+    for metric in METRICS
+} | {
+    score.name: score
+    for score in (
+        Score("beyond", "exact match, unseen lengths", top=1, unseen=True),
+        Score("oracle", "exact match, unseen lengths, length given", top=1, unseen=True),
+        Score("reach", "reach", digits=1, unseen=True),
+        Score("bleu", "BLEU", digits=2, top=100),
+        Score("chrf", "chrF", digits=2, top=100),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over ``n`` seeds with its interval, and ``p`` of the test that the mean is 0.
+
+    The ends are NaN, and so is p, if there are fewer than two seeds, if a value is not finite, or
+    if every seed gave the same value: the spread between seeds is then unknown, not zero.
+    """
+
+    mean: float
+    low: float
+    high: float
+    n: int
+    p: float = math.nan
+
+    @property
+    def half_width(self) -> float:
+        """Half the length of the interval, the number after ±."""
+        return (self.high - self.low) / 2
+
+    def within(self, top: float | None) -> tuple[float, float]:
+        """Both ends, cut at 0 and ``top``; the mean twice without an interval."""
+        ends = [self.mean if math.isnan(end) else end for end in (self.low, self.high)]
+        low, high = np.clip(ends, 0, top)
+        return float(low), float(high)
+
+    def __format__(self, spec: str) -> str:
+        """Format as ``0.990 ± 0.012``, or as the mean alone if there is no interval."""
+        spec = spec or "z.3f"
+        mean = "–" if math.isnan(self.mean) else f"{self.mean:{spec}}"
+        if math.isnan(self.half_width):
+            return mean
+        spread = f"{self.half_width:{spec.lstrip('+')}}"
+        if float(spread) == 0:  # more digits, since "± 0.000" would look like certainty
+            spread = f"{self.half_width:.{-math.floor(math.log10(self.half_width))}f}"
+        return f"{mean} ± {spread}"
+
+    def __str__(self) -> str:
+        return f"{self:z.3f} (n={self.n})"
+
+
+def estimate(values: Iterable[float], confidence: float = CONFIDENCE) -> Estimate:
+    """Estimate the mean of independent values, one per seed, with Student's interval.
+
+    The interval is mean ± t(0.975, n − 1) · s / √n (Student, "The probable error of a mean",
+    Biometrika 6, 1908). It assumes roughly normal values, so near a bound such as an exact match of
+    1 an interval may exceed the bound.
+    """
+    sample = np.array(list(values), dtype=float)
+    n, nothing = len(sample), math.nan
+    if n == 0 or not np.isfinite(sample).all():
+        return Estimate(nothing, nothing, nothing, n)
+    # Differences such as 1 − 0.995 and 0.995 − 0.99 are equal except for rounding. Without the
+    # tolerance their interval would have a width of 1e-16.
+    if np.allclose(sample, sample[0], rtol=1e-12, atol=1e-12):
+        return Estimate(float(sample[0]), nothing, nothing, n)
+    mean, error = float(sample.mean()), float(sample.std(ddof=1)) / math.sqrt(n)
+    half = stdtrit(n - 1, (1 + confidence) / 2) * error
+    p = 2 * stdtr(n - 1, -abs(mean) / error)
+    return Estimate(mean, float(mean - half), float(mean + half), n, float(p))
+
+
+def difference(a: pd.Series, b: pd.Series) -> Estimate:
+    """Estimate a − b, seed by seed, over the common seeds.
+
+    Two runs of one seed have the same data order and the same initial values of shared weights, so
+    their difference varies less than the runs themselves (the paired t-test; Snedecor & Cochran,
+    *Statistical Methods*, ch. 6).
+    """
+    return estimate(gaps(a, b))
+
+
+def gaps(a: pd.Series, b: pd.Series) -> pd.Series:
+    """Subtract b from a over the common seeds."""
+    common = a.index.intersection(b.index)
+    return a[common] - b[common]
+
+
+def equivalence(a: pd.Series, b: pd.Series, margin: float) -> float:
+    """Test that a and b differ by less than ``margin``; return p, seed by seed.
+
+    The p of two one-sided t-tests (Schuirmann 1987), twice the larger: it is below 0.05 where the
+    95% interval of the difference is within ±margin.
+    """
+    gap = difference(a, b)
+    if math.isnan(gap.p):
+        return math.nan
+    error = gap.half_width / stdtrit(gap.n - 1, (1 + CONFIDENCE) / 2)
+    return min(1.0, 2 * float(stdtr(gap.n - 1, -(margin - abs(gap.mean)) / error)))
+
+
+def share(count: int, n: int) -> Estimate:
+    """Estimate a share of seeds, with its exact binomial interval (Clopper & Pearson 1934)."""
+    if n == 0:
+        return Estimate(math.nan, math.nan, math.nan, 0)
+    tail = (1 - CONFIDENCE) / 2
+    low = betaincinv(count, n - count + 1, tail) if count else 0.0
+    high = betaincinv(count + 1, n - count, 1 - tail) if count < n else 1.0
+    return Estimate(count / n, float(low), float(high), n)
+
+
+def holm(p_values: pd.Series) -> pd.Series:
+    """Correct the p of several tests (Holm 1979); NaN is a test that could not be made."""
+    ranked = p_values.dropna().sort_values()
+    steps = ranked * np.arange(len(ranked), 0, -1)
+    return steps.cummax().clip(upper=1.0).reindex(p_values.index)
+
+
+def scores(study: Study, sources: str = "new") -> pd.DataFrame:
+    """Compute every score of every run: the index is (task, pe, seed), a column for each score.
+
+    ``sources="all"`` counts all sources at trained lengths. A text counts its whole test. A score
+    is NaN where the run's tables do not have it.
+    """
+    results = study.results
+    parts = []
+    for task, rows in results.groupby("task", sort=False):
+        generated = rows["trained"].notna().all() if "trained" in rows else False
+        chosen = rows[rows["trained"].eq(True)] if generated else rows
+        ending = "_new" if sources == "new" and rests_on_new(study, str(task)) else ""
+        part = pd.DataFrame({m.name: over_lengths(chosen, m.name, m.per, ending) for m in METRICS})
+        if generated:
+            longer = rows[rows["length"] > rows.loc[rows["trained"].eq(True), "length"].max()]
+            if len(longer):
+                # Each length counts once.
+                part["beyond"] = longer.groupby(RUN)["exact_match"].mean()
+                part["reach"] = rows.groupby(RUN)[["length", "exact_match"]].apply(reach)
+                if "oracle_exact_match" in longer:
+                    part["oracle"] = longer.groupby(RUN)["oracle_exact_match"].mean()
+        parts.append(part)
+    frame = pd.concat(parts) if parts else pd.DataFrame(index=pd.MultiIndex.from_arrays([[]] * 3))
+    frame.index.names = RUN
+    of_text = study.bleu.set_index(RUN)
+    for name in ("bleu", "chrf"):
+        frame[name] = of_text[name].astype(float) if name in of_text else math.nan
+    return frame.reindex(columns=list(SCORES)).astype(float).sort_index()
+
+
+def rests_on_new(study: Study, task: str) -> bool:
+    """True if the task's scores at trained lengths count only new sources.
+
+    New sources are test sources that were not in training, so no model can have memorised their
+    answers. Every run of the task must have counted some.
+    """
+    rows = study.results[study.results["task"] == task]
+    if "examples_new" not in rows or not rows["trained"].eq(True).any():
+        return False
+    trained = rows[rows["trained"].eq(True)]
+    return bool(trained.groupby(RUN)["examples_new"].sum().gt(0).all())
+
+
+def over_lengths(rows: pd.DataFrame, metric: str, per: str, ending: str = "") -> pd.Series:
+    """Average a metric over the lengths of each run, weighted by the column ``per``."""
+    name, count = f"{metric}{ending}", f"{per}{ending}"
+    if name not in rows:
+        return pd.Series(dtype=float, index=rows.groupby(RUN).size().index[:0])
+    weight = rows[count] if count in rows else rows[f"examples{ending}"]
+    weight = weight.where(weight > 0)  # a length without examples has no value
+    runs = [rows[column] for column in RUN]
+    total = (rows[name] * weight).groupby(runs, sort=False).sum(min_count=1)
+    # A value that is not finite makes the mean NaN, and is not left out.
+    broken = (rows[name].isna() & weight.notna()).groupby(runs, sort=False).any()
+    return (total / weight.groupby(runs, sort=False).sum()).where(~broken)
+
+
+def reach(rows: pd.DataFrame) -> int:
+    """The longest length up to which every tested length is reached, else 0."""
+    longest = 0
+    for length, value in sorted(zip(rows["length"], rows["exact_match"], strict=True)):
+        if not value >= REACHED:
+            break
+        longest = int(length)
+    return longest
+
+
+def by_seed(frame: pd.DataFrame, task: str, pe: str, score: str) -> pd.Series:
+    """Select one encoding's values of a score, by seed, from the frame of :func:`scores`."""
+    try:
+        values = cast(pd.Series, frame.loc[(task, pe), score])
+    except KeyError:
+        values = pd.Series(dtype=float)
+    return values if values.notna().any() else values[:0]
+
+
+def interpretable(frame: pd.DataFrame, score: str, task: str, *encodings: str) -> bool:
+    """True unless the score is about longer lengths and an encoding has not learned the task."""
+    learned = (
+        estimate(by_seed(frame, task, pe, "exact_match")).mean >= LEARNED for pe in encodings
+    )
+    return not SCORES[score].unseen or all(learned)
+
+
+def trained_lengths(study: Study, task: str) -> tuple[int, int] | None:
+    """The shortest and the longest trained length; None for a text."""
+    rows = study.results[study.results["task"] == task]
+    if "trained" not in rows or not rows["trained"].eq(True).any():
+        return None
+    lengths = rows.loc[rows["trained"].eq(True), "length"]
+    return int(lengths.min()), int(lengths.max())
+
+
+def unseen_lengths(study: Study, task: str) -> tuple[int, int] | None:
+    """The shortest and the longest tested length beyond the trained ones, if any."""
+    trained = trained_lengths(study, task)
+    lengths = study.results.loc[study.results["task"] == task, "length"]
+    longer = lengths[lengths > trained[1]] if trained else lengths[:0]
+    return (int(longer.min()), int(longer.max())) if len(longer) else None
+
+
+def ceiling(study: Study, task: str, sources: str = "new") -> Estimate | None:
+    """Estimate the most that a model without positions reaches at trained lengths.
+
+    The ceiling is an expectation: the best such model answers one order of each multiset correctly,
+    so each sequence of a length is right with probability ``ceiling``, and the number of right
+    answers to m sequences is binomial. The interval is that of the mean over the seeds' test
+    splits. None if the task has no ceiling below 1.
+    """
+    rows = study.results[study.results["task"] == task]
+    if "ceiling" not in rows or not rows["trained"].eq(True).any():
+        return None
+    rows = rows[rows["trained"].eq(True) & (rows["pe"] == rows["pe"].iloc[0])]
+    ending = "_new" if sources == "new" and rests_on_new(study, task) else ""
+    means, errors = [], []
+    for _, split in rows.groupby("seed"):
+        known = split[split[f"examples{ending}"] > 0]
+        most, examples = known[f"ceiling{ending}"], known[f"examples{ending}"]
+        if most.isna().any() or most.eq(1).all():
+            return None
+        means.append((most * examples).sum() / examples.sum())
+        errors.append(math.sqrt((examples * most * (1 - most)).sum()) / examples.sum())
+    error = math.sqrt(fmean(each**2 for each in errors) / len(errors))
+    chance = float(ndtri((1 + CONFIDENCE) / 2)) * error
+    return Estimate(fmean(means), fmean(means) - chance, fmean(means) + chance, len(means))
+
+
+def seen_share(study: Study, task: str) -> float:
+    """The share of the test's sources that training held; NaN if nobody counted them."""
+    rows = study.results[study.results["task"] == task]
+    if "examples_new" not in rows or rows["examples_new"].isna().any():
+        return math.nan
+    if rows["trained"].notna().all():
+        rows = rows[rows["trained"].eq(True)]
+    return 1 - float(rows["examples_new"].sum() / rows["examples"].sum())
+
+
+def learning(study: Study) -> pd.DataFrame:
+    """Compute for each run the ``area`` under its learning curve, and if it is ``improving``.
+
+    The area is the mean of validation exact match over training (token accuracy for a text), by the
+    trapezoidal rule. The index is (task, pe, seed).
+    """
+    rows = []
+    for run, curve in study.curves.sort_values("step").groupby(RUN, sort=False):
+        text = trained_lengths(study, str(run[0])) is None
+        steps = curve["step"].to_numpy()
+        values = curve["token_accuracy" if text else "exact_match"].to_numpy()
+        area = np.trapezoid(values, steps) / np.ptp(steps) if np.ptp(steps) else values[-1]
+        improving = still_improving(steps, curve["nll"].to_numpy())
+        rows.append((*run, float(area), improving))
+    return pd.DataFrame(rows, columns=[*RUN, "area", "improving"]).set_index(RUN)
+
+
+def still_improving(steps: np.ndarray, nll: np.ndarray) -> bool:
+    """True if a run was still improving at the end; ``steps`` and ``nll`` are (n,).
+
+    The last validation NLL must be the lowest. It must be below the lowest of the first four fifths
+    of training by at least ``STILL`` times the total fall. A fall at a constant rate gives 0.2.
+    """
+    early, fall = steps <= 0.8 * steps[-1], nll[0] - nll[-1]
+    if not early.any() or not fall > 0 or nll[-1] > nll.min():
+        return False
+    return bool(nll[early].min() - nll[-1] >= STILL * fall)
