@@ -4,11 +4,11 @@ from typing import Any
 
 import torch
 from conftest import MODELS
-from torch import Tensor
+from torch import Tensor, nn
 
 from wawa_transformer import Transformer
 from wawa_transformer.positional import build_encoding
-from wawa_transformer.positional.base import Encoding, EncodingContext
+from wawa_transformer.positional.base import EncodingContext
 
 V, D, HEADS, FF, LAYERS = 13, 16, 4, 24, 2
 
@@ -43,8 +43,8 @@ def make(kind: str, role: str = "encoder", **settings: Any) -> Any:
     return build_encoding(kind, context, settings).double().eval()
 
 
-def perturbed(encoding: Encoding, seed: int = 0) -> Any:
-    """Move every parameter of an encoding, since some start at zero."""
+def perturbed(encoding: nn.Module, seed: int = 0) -> Any:
+    """Move every parameter of a model or an encoding, since some start at zero."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in encoding.parameters():

@@ -8,8 +8,6 @@ import pytest
 import torch
 from conftest import RELATIVE
 from core.helpers import heads, make, perturbed
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from wawa_transformer import PositionalEncoding, Transformer
@@ -90,33 +88,37 @@ def test_alibi_is_minus_slope_times_distance(role: str, directed: bool) -> None:
             assert found[1, h, i, j].item() == pytest.approx(-slope * abs(i + 3 - j), abs=1e-12)
 
 
-@settings(max_examples=60)
-@given(
-    st.integers(-300, 300),
-    st.sampled_from(["encoder", "decoder", "cross"]),
-    st.sampled_from([(32, 128), (8, 20), (4, 7), (16, 1000)]),
-)
-def test_t5_buckets(distance: int, role: str, shape: tuple[int, int]) -> None:
-    """T5 adds one trained number for each head and bucket (Raffel et al. 2020).
+def t5_bucket(distance: int, side: int, most: int, causal: bool) -> int:
+    """Compute the bucket of a distance in whole numbers (Raffel et al. 2020).
 
-    The test computes the logarithm's floor in whole numbers:
     floor(log(n/e) / log(m/e) · w) ≥ j exactly when n^w e^j ≥ e^w m^j.
     """
-    num_buckets, most = shape
-    causal = role == "decoder"
-    side = num_buckets if causal else num_buckets // 2
     exact, wide = side // 2, side - side // 2
     n = max(-distance, 0) if causal else abs(distance)
-    expected = n
+    bucket = n
     if n >= exact:
-        steps = sum(n**wide * exact**j >= exact**wide * most**j for j in range(1, wide + 1))
-        expected = exact + min(steps, wide - 1)
-    if not causal and distance > 0:
-        expected += side
+        steps = sum(n**wide * exact**j >= exact**wide * most**j for j in range(1, wide))
+        bucket = exact + steps
+    return bucket + side if distance > 0 and not causal else bucket
+
+
+@ROLES
+@pytest.mark.parametrize(
+    ("num_buckets", "most"),
+    # In the last two an edge is a whole number, which the logarithm in floats misses.
+    [(32, 128), (16, 10), (8, 20), (4, 7), (16, 1000), (18, 128), (10, 160)],
+)
+def test_t5_adds_the_number_of_each_distances_bucket(
+    num_buckets: int, most: int, role: str
+) -> None:
+    """Every distance up to past the last edge has the bucket of exact arithmetic."""
     encoding = make("t5", role, num_buckets=num_buckets, max_distance=most)
-    at = consecutive(1, 300), consecutive(1, 300 + distance)
-    [found] = encoding.bias(heads(1), heads(1), *at)  # (H,1,1)
-    assert torch.equal(found.flatten(), encoding.table[expected])
+    causal, far = role == "decoder", most + 20
+    side = num_buckets if causal else num_buckets // 2
+    expected = [t5_bucket(n, side, most, causal) for n in range(-far, far + 1)]
+    at = consecutive(1, far), consecutive(2 * far + 1)
+    [found] = encoding.bias(heads(1), heads(1), *at)  # (H,1,2·far+1)
+    assert torch.equal(found[:, 0].T, encoding.table[expected])
 
 
 def test_shaw_adds_a_clipped_relative_key() -> None:

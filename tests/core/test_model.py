@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 import torch
 from conftest import MODELS
-from core.helpers import FF, HEADS, LAYERS, D, V, padded_ids, small_model
+from core.helpers import FF, HEADS, LAYERS, D, V, padded_ids, perturbed, small_model
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer
 from wawa_transformer.data.load import load_data
+from wawa_transformer.model.attention import AttentionPosition
 from wawa_transformer.model.layers import ResidualConnection
 from wawa_transformer.model.loss import loss_and_nll
 from wawa_transformer.model.masks import causal_mask, padding_mask
@@ -266,6 +267,23 @@ def test_attention_maps_show_the_attention_that_is_used(name: str) -> None:
     for module in model.modules():  # only attention reads it
         module.keep_weights = True
     torch.testing.assert_close(model(src, tgt), logits, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_layers_share_a_bias_only_where_content_has_no_part_in_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model whose layers each compute their own bias gives the same logits."""
+    model = perturbed(small_model(name))
+    source, target = padded_ids(3, 7, seed=0), padded_ids(3, 5, seed=1)
+    shared = model(source, target)
+    compute = AttentionPosition.masked_bias
+
+    def alone(self: AttentionPosition, *arguments: Any) -> Tensor | None:
+        return compute(AttentionPosition(self.encoding, self.query, self.key), *arguments)
+
+    monkeypatch.setattr(AttentionPosition, "masked_bias", alone)
+    torch.testing.assert_close(model(source, target), shared)
 
 
 def test_shared_layers_are_one_layer_applied_again() -> None:
