@@ -13,13 +13,12 @@ from importlib import import_module
 
 import wawa_transformer.run.interrupt  # noqa: F401
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from wawa_transformer.common.files import lock_directory
-from wawa_transformer.common.schema import UserError, printable
-from wawa_transformer.run.cli import script
+from wawa_transformer.common.schema import UserError, tell
+from wawa_transformer.run.cli import compose, script
 from wawa_transformer.run.signals import GracefulStop
 
 
@@ -39,12 +38,12 @@ def main(config: DictConfig) -> None:
     given = list(HydraConfig.get().overrides.task)
     overrides = studies.in_lists(given)
     if overrides != given:
-        config = hydra.compose("config", overrides)
+        config = compose(overrides)
     launcher = HydraConfig.get().runtime.choices["hydra/launcher"]
     study = config.study
     asked = f"{', '.join(study.pe)} on {', '.join(study.task)}"
     # The next lines take a second, so the message comes first.
-    print(printable(f"study {study.name}: {asked}"), flush=True)
+    tell(f"study {study.name}: {asked}")
     jobs = studies.list_jobs(config, overrides)
     rule, unjudged = studies.rule_of(config, overrides, jobs)
     points = tuning.grid_points(config, overrides, launcher)
@@ -52,7 +51,7 @@ def main(config: DictConfig) -> None:
     count = len(jobs) + sum(map(len, trials.values()))
     minutes = study.minutes and study.minutes / count
     if unjudged:
-        print(unjudged)
+        tell(unjudged)
 
     # Tiny models gain nothing from threads, and runs side by side would compete for cores.
     os.environ["OMP_NUM_THREADS"] = str(config.trainer.threads)
@@ -83,7 +82,7 @@ def main(config: DictConfig) -> None:
         )
         write_means(directory)
     unfinished = studies.tell_unfinished(runs)
-    print(f"report: {page}")
+    tell(f"report: {page}")
     if unfinished:
         raise UserError(
             f"{unfinished} of {len(runs)} runs did not finish; the same command tries again."

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from sacrebleu.metrics import BLEU
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.schema import UserError, tell
 from wawa_transformer.data.load import tokenize_split
 from wawa_transformer.data.tasks import Task
 from wawa_transformer.data.text import TextTask, build_task
@@ -143,7 +143,7 @@ def main(config: DictConfig) -> None:
         )
     for name, task in tests.items():
         if len(tests) > 1:
-            print(name)
+            tell(name)
         # A generated training split is cheap, and tells which sources of the test are new.
         data = task.dataset(trained.seed) if task.from_seed else task.test(trained.seed)
         test = tokenize_split(data["test"], tokenizer, task.max_tokens, "test")
@@ -153,7 +153,7 @@ def main(config: DictConfig) -> None:
             train = tokenize_split(data["train"], tokenizer, task.max_tokens).text
         result = evaluation.evaluate_by_length(task, model, test, train)
         if config.verify:
-            print(verify(run, result))
+            tell(verify(run, result))
         bleu: dict[int, float] = {}
         if translates:
             references = translation.one_line_each(test.text["target"][:])
@@ -174,11 +174,11 @@ def main(config: DictConfig) -> None:
 def compare(against: str, found: list[str], theirs: list[str], references: list[str]) -> None:
     """Print a paired test against another run's translations."""
     if found == theirs:
-        print(f"{against}: the same translations")
+        tell(f"{against}: the same translations")
         return
     ours, scores = (BLEU().corpus_score(each, [references]).score for each in (found, theirs))
     p = paired_randomisation(found, theirs, references, BLEU())
-    print(
+    tell(
         f"BLEU {ours - scores:+.1f} against {scores:.1f} of {against}, p = {p:.4f} "
         f"(paired randomisation over sentences)"
     )

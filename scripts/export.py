@@ -9,6 +9,7 @@ import wawa_transformer.run.interrupt  # noqa: F401
 
 from omegaconf import DictConfig
 
+from wawa_transformer.common.schema import tell
 from wawa_transformer.run.cli import script
 from wawa_transformer.run.export import to_ctranslate2, to_safetensors
 from wawa_transformer.run.run_dir import Run
@@ -25,7 +26,7 @@ def main(config: DictConfig) -> None:
         to_ctranslate2(model, words, directory)
     else:
         to_safetensors(model, tokenizer, trained, directory)
-    print(f"{config.format}: {directory}")
+    tell(f"{config.format}: {directory}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ The script writes the pictures of the chapters as PNG, and explore.html, an inte
 needs no network.
 """
 
-import sys
 from pathlib import Path
 
 import wawa_transformer.run.interrupt  # noqa: F401
@@ -13,6 +12,7 @@ from omegaconf import DictConfig
 from rich.progress import track
 
 from wawa_transformer.common.files import make_directory
+from wawa_transformer.common.schema import tell, warn
 from wawa_transformer.lesson import settings  # noqa: F401  (registers this script's keys)
 from wawa_transformer.lesson.pictures import draw_all, write_explorer
 from wawa_transformer.run.cli import script
@@ -27,9 +27,10 @@ def main(config: DictConfig) -> None:
         try:
             draw_all(folder / lang, lang)
         except LookupError as note:
-            print(f"note: {note}", file=sys.stderr)
+            warn(f"note: {note}")
     write_explorer(folder / "explore.html")
-    print(f"pictures: {folder}\nby hand: {folder / 'explore.html'}")
+    tell(f"pictures: {folder}")
+    tell(f"by hand: {folder / 'explore.html'}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import wawa_transformer.run.interrupt  # noqa: F401
 from omegaconf import DictConfig
 
 from wawa_transformer.common.files import make_directory
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.schema import UserError, tell
 from wawa_transformer.lesson import settings  # noqa: F401  (registers this script's keys)
 from wawa_transformer.lesson.playground import portable, runs_in, write_playground
 from wawa_transformer.run.cli import script
@@ -26,7 +26,7 @@ def main(config: DictConfig) -> None:
     output = Path(config.output_dir)
     make_directory(output)
     write_playground(output / "playground.html", runs)
-    print(f"{len(runs)} models: {output / 'playground.html'}")
+    tell(f"{len(runs)} models: {output / 'playground.html'}")
 
 
 if __name__ == "__main__":

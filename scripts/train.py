@@ -16,6 +16,7 @@ import wawa_transformer.run.interrupt  # noqa: F401
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from wawa_transformer.common.schema import tell
 from wawa_transformer.run.cli import is_single_run, name_study, script, swept_keys
 
 SWEPT: dict[str, Any] = {}  # the overrides of each run in a sweep, and the run
@@ -40,7 +41,7 @@ def main(config: DictConfig) -> None:
         return
     talks = not config.quiet and is_main()
     if talks:
-        print(f"run: {run.directory}", flush=True)
+        tell(f"run: {run.directory}")
     result = train(config)
     if talks:
         scores = result["test"]  # of a run that may be older than a metric
@@ -56,7 +57,7 @@ def tell_sweep() -> None:
         if result:
             test = result["test"]
             said = f"exact match {test['exact_match']:.3f}  NLL {test['nll']:.3f}"
-        print(f"{given:{width}}  {said}  {run.directory}")
+        tell(f"{given:{width}}  {said}  {run.directory}")
 
 
 if __name__ == "__main__":

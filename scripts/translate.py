@@ -15,7 +15,7 @@ import wawa_transformer.run.interrupt  # noqa: F401
 from omegaconf import DictConfig
 
 from wawa_transformer.common.files import make_directory
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.schema import UserError, warn
 from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.decode.translation import hypotheses, read, unknown
 from wawa_transformer.run.cli import script
@@ -74,7 +74,7 @@ def main(config: DictConfig) -> None:
     if sys.stdin is None:
         raise UserError("standard input is closed; give lines to translate.")
     if sys.stdin.isatty():
-        print("A line and Enter; Ctrl-D ends.", file=sys.stderr)
+        warn("A line and Enter; Ctrl-D ends.")
     for lines in arriving(sys.stdin.fileno()):
         good, refused = texts(lines, number)
         full = [text for text in good if text.strip()]
@@ -82,7 +82,7 @@ def main(config: DictConfig) -> None:
         for text in good:
             number += 1
             if strange := unknown(tokenizer, text):
-                print(f"warning: line {number}: unknown: {' '.join(strange)}", file=sys.stderr)
+                warn(f"warning: line {number}: unknown: {' '.join(strange)}")
             # A blank line stays blank.
             if not text.strip():
                 print(flush=True)

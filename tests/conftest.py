@@ -21,7 +21,6 @@ import pytest
 import torch
 import warm
 from chromium import chromium
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 from tqdm import tqdm
 
@@ -29,7 +28,7 @@ from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
-from wawa_transformer.run.cli import CHECKS, check_groups, explain
+from wawa_transformer.run.cli import CHECKS, compose
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import Stopped
 from wawa_transformer.train import checkpoint, loop
@@ -117,19 +116,13 @@ MODELS: dict[str, dict[str, Any]] = {
 
 def configure(*overrides: str, script: str = "config") -> DictConfig:
     """Compose the configuration of ``scripts/train.py``, or of another script."""
-    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        return compose(script, list(overrides))
+    return compose(overrides, script)
 
 
 def answer(*overrides: str, script: str = "config") -> str:
     """Get the sentence with which a script refuses a command line; empty if the line is valid."""
     try:
-        check_groups(list(overrides))
-        config = configure(*overrides, script=script)
-    except Exception as error:  # a script explains whatever Hydra raises
-        return str(error) if isinstance(error, UserError) else explain(error, script)
-    try:
-        CHECKS[script](config)
+        CHECKS[script](configure(*overrides, script=script))
     except UserError as error:
         return str(error)
     return ""

@@ -32,7 +32,7 @@ import torch
 
 from wawa_transformer.common.files import CONFIG_DIR, LOCK
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.run.cli import known_keys
+from wawa_transformer.run.overrides import known_keys
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import STATUS
 from wawa_transformer.train import checkpoint, trainer  # noqa: F401  (for the scripts)

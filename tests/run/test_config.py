@@ -9,7 +9,6 @@ import pytest
 import torch
 import yaml
 from conftest import answer, configure
-from hydra import initialize_config_dir
 from hydra.types import RunMode
 
 from wawa_transformer.common.files import CONFIG_DIR, lock_directory
@@ -20,9 +19,10 @@ from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run import cli
-from wawa_transformer.run.cli import SCHEMAS, check_use, class_keys, known_keys, validate
+from wawa_transformer.run.cli import SCHEMAS, check_use, validate
 from wawa_transformer.run.config import build_model
 from wawa_transformer.run.device import total_memory
+from wawa_transformer.run.overrides import class_keys, known_keys
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.schema import TranslateConfig
 
@@ -244,6 +244,5 @@ def test_a_run_of_no_study_lies_beside_the_default_one(
         runtime=SimpleNamespace(choices=SimpleNamespace(task=config.task.name, pe=config.pe.name)),
     )
     monkeypatch.setattr(cli.HydraConfig, "get", lambda: there)
-    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        cli.name_study(config)
+    cli.name_study(config)
     assert config.study.name == place

@@ -20,8 +20,8 @@ from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import schema_of
 from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.positional.base import ENCODINGS
-from wawa_transformer.run.cli import fields
 from wawa_transformer.run.config import CONTEXT_ARGUMENTS
+from wawa_transformer.run.overrides import fields
 from wawa_transformer.run.schema import Config
 
 # As they are typed. Hydra reads some as null, truth, number, list, dictionary or interpolation.

@@ -1,7 +1,6 @@
 """The scripts as a user runs them, from a checkout and from an installed package."""
 
 import os
-import runpy
 import shutil
 import subprocess
 import sys
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from conftest import SCRIPTS, TINY, configure, run_script
-from omegaconf import DictConfig
 
 from wawa_transformer.lab.study import View
 from wawa_transformer.run.run_dir import Run
@@ -66,23 +64,6 @@ def test_a_sweep_trains_one_run_after_the_other(tmp_path: Path) -> None:
         said = f"exact match {test['exact_match']:.3f}  NLL {test['nll']:.3f}  {run.directory}"
         assert line.split(maxsplit=1) == [f"pe={pe}", said]
     assert {path.name for path in tmp_path.iterdir()} == {"alone", "sweep_pe"}
-
-
-def test_a_mistake_of_ours_keeps_its_traceback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Through Hydra and back: the error itself, and that it is none of the user's."""
-    from wawa_transformer.train import trainer
-
-    def mistaken(config: DictConfig) -> None:
-        raise KeyError("a bug")
-
-    monkeypatch.setattr(trainer, "train", mistaken)
-    monkeypatch.setattr(sys, "argv", ["train.py", *TINY, f"output_dir={tmp_path}"])
-    with pytest.raises(KeyError) as caught:
-        runpy.run_path(str(SCRIPTS / "train.py"), run_name="__main__")
-    assert caught.traceback[-1].name == "mistaken"
-    assert "a mistake in wawa_transformer" in caught.value.__notes__[0]
 
 
 def test_a_notebook_gets_no_moving_bar(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import socket
-import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import filelock
 
 from wawa_transformer.common.schema import CONFIG_DIR as CONFIG_DIR
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.schema import UserError, warn
 
 LOCK = "lock"  # the lock file in a run's or study's folder
 
@@ -34,10 +33,9 @@ def lock_directory(directory: Path, patience: float = 0.0) -> Iterator[None]:
             f"stop it."
         ) from None
     except (OSError, NotImplementedError) as error:
-        print(
+        warn(
             f"warning: {directory} cannot be locked on this file system ({error}); make sure that "
-            f"no other process uses it.",
-            file=sys.stderr,
+            f"no other process uses it."
         )
         yield
         return

@@ -1,6 +1,7 @@
 """Limits of settings, and checks that answer another value with one sentence."""
 
 import math
+import sys
 from collections.abc import Iterable
 from numbers import Integral
 
@@ -24,6 +25,16 @@ class UserError(ValueError):
 def printable(sentence: str) -> str:
     """Escape unprintable characters, so that a quoted value cannot affect the terminal."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in sentence)
+
+
+def tell(sentence: str) -> None:
+    """Print a line that may quote a user's value, such as a folder's name."""
+    print(printable(sentence), flush=True)
+
+
+def warn(sentence: str) -> None:
+    """Print a warning or a note to standard error."""
+    print(printable(sentence), file=sys.stderr)
 
 
 def check_choice(name: str, given: str, choices: Iterable[str]) -> None:

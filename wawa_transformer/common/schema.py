@@ -17,6 +17,8 @@ from omegaconf.errors import OmegaConfBaseException
 from wawa_transformer.common.limits import UserError as UserError
 from wawa_transformer.common.limits import check_choice
 from wawa_transformer.common.limits import printable as printable
+from wawa_transformer.common.limits import tell as tell
+from wawa_transformer.common.limits import warn as warn
 
 # A checkout has configs/ and scripts/ beside the package, a wheel inside it.
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -140,8 +142,9 @@ def nearest(name: str, choices: Iterable[str], prefix: str = "") -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Get the first line of an exception's message without its full stop."""
-    return str(error).strip().splitlines()[0].rstrip(".")
+    """Get the first line of an exception's message, or its class, without a full stop."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].rstrip(".")
 
 
 def disk_error(error: OSError) -> str:

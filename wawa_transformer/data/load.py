@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ from omegaconf import DictConfig
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.schema import UserError, warn
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.data.tasks import Task, read_tokenizer
 from wawa_transformer.data.text import build_task
@@ -125,8 +124,7 @@ def tokenize_split(
                 f"no {name} pair is shorter than task.max_tokens={max_tokens}; raise it."
             )
         if left := len(fits) - len(kept):
-            said = f"{left} {name} pairs of {max_tokens} tokens or more left out (task.max_tokens)"
-            print(said, file=sys.stderr)
+            warn(f"{left} {name} pairs of {max_tokens} tokens or more left out (task.max_tokens)")
             return Examples(source.chosen(kept), target.chosen(kept), split.select(kept))
     return Examples(source, target, split)
 

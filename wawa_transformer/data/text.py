@@ -15,7 +15,6 @@ import hashlib
 import itertools
 import json
 import os
-import sys
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from omegaconf import DictConfig
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from wawa_transformer.common.files import CONFIG_DIR
-from wawa_transformer.common.schema import UserError, choose, first_line, setting, typed
+from wawa_transformer.common.schema import UserError, choose, first_line, setting, typed, warn
 from wawa_transformer.data import scan  # noqa: F401  (its task is known from here on)
 from wawa_transformer.data.tasks import SPECIAL_TOKENS, TASKS, Task, read_tokenizer, word_tokenizer
 
@@ -98,7 +97,7 @@ class TextTask(Task, kind="text"):
 
     def dataset(self, seed: int) -> DatasetDict:
         if (self.source, self.target) == SAMPLE:
-            print(f"text: the sample {' and '.join(SAMPLE)} in {self.folder}", file=sys.stderr)
+            warn(f"text: the sample {' and '.join(SAMPLE)} in {self.folder}")
         splits = self.from_hub() if self.hub else self.from_files()
         for name, size in (("test", self.test_size), ("validation", self.validation_size)):
             if name in splits:
@@ -227,7 +226,7 @@ class TextTask(Task, kind="text"):
                 ) from None
             yield source, target
         if more:
-            print(f"{path}: columns after the second left out of {more} lines", file=sys.stderr)
+            warn(f"{path}: columns after the second left out of {more} lines")
 
     def from_hub(self) -> dict[str, Dataset]:
         """Read a hub dataset, or a local folder in a format ``datasets`` knows."""
@@ -279,7 +278,7 @@ class TextTask(Task, kind="text"):
             if not kept:
                 raise UserError(f"the {split} text has no pair with words on both sides.")
             if left:
-                print(f"{left} {split} pairs with a blank side left out", file=sys.stderr)
+                warn(f"{left} {split} pairs with a blank side left out")
             if digest(files) != before:
                 raise UserError(f"{files[0]} was changed while it was read; begin again.")
 

@@ -1,10 +1,9 @@
 """Example answers of each encoding to a few test sources."""
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.schema import UserError, warn
 from wawa_transformer.data.text import build_task
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model
@@ -31,7 +30,7 @@ def examples(runs: Sequence[Run]) -> dict[str, Any] | None:
         loaded = {run.pe: load_model(run) for run in chosen}
         task = build_task(loaded[chosen[0].pe].config)
     except UserError as error:
-        print(f"warning: no examples of {chosen[0].task} in the report: {error}", file=sys.stderr)
+        warn(f"warning: no examples of {chosen[0].task} in the report: {error}")
         return None
     assert task.trained_lengths
     longest = task.trained_lengths[1]

@@ -12,19 +12,16 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import hydra
-from hydra.errors import HydraException
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 from tqdm import tqdm
 
 from wawa_transformer.common.files import CONFIG_DIR, make_directory
-from wawa_transformer.common.schema import UserError, check
+from wawa_transformer.common.schema import UserError, check, tell, warn
 from wawa_transformer.data.text import build_task
 from wawa_transformer.lab.entries import entry_overrides
 from wawa_transformer.lab.rules import Misfit, Rule, not_trained
 from wawa_transformer.lab.workers import train_all
-from wawa_transformer.run.cli import check_groups, explain, validate
+from wawa_transformer.run.cli import compose, validate
 from wawa_transformer.run.device import automatic_device
 from wawa_transformer.run.provenance import code_digest
 from wawa_transformer.run.run_dir import Run
@@ -95,11 +92,7 @@ def list_jobs(config: DictConfig, overrides: list[str]) -> Jobs:
     composed = {}
     for task, pe in itertools.product(axes["task"], axes["pe"]):
         chosen = [f"task={task}", *entry_overrides(pe)]
-        try:
-            check_groups(chosen)
-            one = hydra.compose("config", [*overrides, *chosen, "progress=false"])
-        except (HydraException, OmegaConfBaseException) as error:
-            raise UserError(explain(error)) from None
+        one = compose([*overrides, *chosen, "progress=false"])
         validate(one)
         composed[task, pe] = one
     trained = dict.fromkeys(one.pe.name for one in composed.values())
@@ -160,12 +153,11 @@ def fill(
     words = f"{runs_of} in {directory}, {len(missing)} to train"
     if missing and minutes:
         words += f", about {minutes * len(missing):.0f} minutes on two cores"
-    print(f"study {directory.name}: {words}", flush=True)
+    tell(f"study {directory.name}: {words}")
     if others:
-        print(
+        warn(
             f"warning: the code has changed since {len(others)} of these runs finished; to train "
-            f"them again, delete their folders.",
-            file=sys.stderr,
+            f"them again, delete their folders."
         )
     if not missing:
         return
@@ -190,7 +182,7 @@ def tell_unfinished(runs: Iterable[Run]) -> int:
     for run in unfinished:
         log = run.directory.parents[2] / "train.log"
         where = run.error_file if run.error_file.exists() else log
-        print(f"{run.status}: {run}: {run.failure()} ({where})", file=sys.stderr)
+        warn(f"{run.status}: {run}: {run.failure()} ({where})")
     return len(unfinished)
 
 

@@ -5,75 +5,44 @@ Modules that need torch are imported inside functions, so that ``--help`` and mi
 
 import atexit
 import contextlib
-import dataclasses
 import functools
 import gc
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import hydra
-from hydra.core.config_store import ConfigStore
+import yaml
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import (
-    ConfigCompositionException,
-    HydraException,
-    MissingConfigException,
-    OverrideParseException,
-)
+from hydra.core.utils import JobRuntime
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
-from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
+from hydra.version import VersionBase
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from wawa_transformer.common.files import CONFIG_DIR
-from wawa_transformer.common.schema import (
-    UserError,
-    check,
-    disk_error,
-    first_line,
-    names_of,
-    nearest,
-    printable,
-    schema_of,
-)
+from wawa_transformer.common.schema import UserError, check, first_line, nearest, warn
 from wawa_transformer.run import signals
-from wawa_transformer.run.schema import (
-    Config,
-    EvaluateConfig,
-    ExportConfig,
-    RuleConfig,
-    ServeConfig,
-    TranslateConfig,
+from wawa_transformer.run.config_files import check_files, yaml_mistake
+from wawa_transformer.run.failure import is_marked, sentence_of, whose
+from wawa_transformer.run.overrides import (
+    CHECKS,
+    SCHEMAS,
+    TRAINED,
+    choices,
+    fields,
+    read_overrides,
+    register,
+    unknown_key,
+    unreadable,
 )
-
-# The schema of each script's file in configs/, and the function that checks its values.
-SCHEMAS: dict[str, type] = {}
-CHECKS: dict[str, Callable[[DictConfig], None]] = {}
-# The schemas of scripts that use a trained run, which brings its own configuration.
-TRAINED: dict[str, type] = {
-    "evaluate": EvaluateConfig, "translate": TranslateConfig, "serve": ServeConfig,
-    "export": ExportConfig,
-}  # fmt: skip
-
-
-def register(
-    config_name: str, schema: type, checks: Callable[[DictConfig], None] | None = None
-) -> None:
-    """Register the schema of ``configs/CONFIG_NAME.yaml``.
-
-    ``checks`` raises :class:`UserError` for a wrong value; by default it reads the schema's limits.
-    """
-    SCHEMAS[config_name] = schema
-    CHECKS[config_name] = checks or functools.partial(check, schema)
-    node = OmegaConf.structured(schema)
-    for each in dataclasses.fields(schema):
-        if each.default is MISSING:  # its keys depend on the class that its kind names
-            node[each.name] = {}
-            OmegaConf.set_struct(node[each.name], False)
-    ConfigStore.instance().store(name=f"{config_name}_schema", node=node)
+from wawa_transformer.run.schema import Config
 
 
 def check_use(schema: type, config: DictConfig) -> None:
@@ -116,16 +85,6 @@ def words(config_name: str) -> str:
     )
 
 
-def fields(schema: type, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any]]]:
-    """Yield every field of a schema, nested ones included, with its key."""
-    for each in dataclasses.fields(schema):
-        inner = each.default_factory
-        if isinstance(inner, type) and dataclasses.is_dataclass(inner):
-            yield from fields(inner, f"{prefix}{each.name}.")
-        else:
-            yield prefix + each.name, each
-
-
 OmegaConf.register_new_resolver("words", words, replace=True)
 
 
@@ -133,21 +92,19 @@ def script(
     config_name: str = "config",
     several: bool = False,
     checks: Callable[[DictConfig], None] | None = None,
-) -> Callable[[Callable[[DictConfig], None]], Callable[[], None]]:
+) -> Callable[[Callable[[DictConfig], Any]], Callable[[], None]]:
     """Decorate a script's ``main(config)``: Hydra parses, mistakes become one sentence.
 
-    A :class:`UserError`, a faulty command line and a full disk end with exit status 1 and no
-    traceback, and a signal ends with ``signals.STATUS``. Any other exception is a bug and keeps its
-    traceback. Only scripts with ``several`` accept ``-m`` and ``torchrun``. ``checks`` replace the
-    registered ones.
+    A :class:`UserError`, a faulty command line, a full disk and a lack of memory end with exit
+    status 1 and no traceback, and a signal ends with ``signals.STATUS``. Any other exception is a
+    bug and keeps its traceback. Only scripts with ``several`` accept ``-m`` and ``torchrun``.
+    ``checks`` replace the registered ones.
     """
 
-    def decorate(task: Callable[[DictConfig], None]) -> Callable[[], None]:
+    def decorate(task: Callable[[DictConfig], Any]) -> Callable[[], None]:
         @functools.wraps(task)
-        def checked(config: DictConfig) -> None:
-            with exit_on_error(
-                config_name, parsed=True
-            ):  # inside, before Hydra prints an exception
+        def checked(config: DictConfig) -> Any:
+            with exit_on_error():  # inside, before Hydra prints an exception
                 from wawa_transformer.run import distributed
 
                 (checks or CHECKS[config_name])(config)
@@ -156,7 +113,7 @@ def script(
                         "torchrun starts several processes for one run of scripts/train.py; give "
                         "this command without it."
                     )
-                task(config)
+                return task(config)
 
         def main() -> None:
             os.environ["HYDRA_FULL_ERROR"] = "1"  # raise exceptions instead of printing them
@@ -168,19 +125,72 @@ def script(
             run = hydra.main(
                 config_path=str(CONFIG_DIR), config_name=config_name, version_base="1.3"
             )
-            with exit_on_error(config_name, parsed=False):
-                check_groups(sys.argv[1:])
+            with exit_on_error():
+                sweep = bool({"-m", "--multirun"} & set(sys.argv[1:]))
                 if "--hydra-help" in sys.argv and len(sys.argv) > 2:
                     raise UserError("--hydra-help takes no other argument; give it alone.")
-                if not several and {"-m", "--multirun"} & set(sys.argv[1:]):
+                if sweep and not several:
                     raise UserError(
                         "-m makes many runs of scripts/train.py; give this command once for each."
                     )
-                run(checked)()
+                overrides = [each for each in sys.argv[1:] if is_override(each)]
+                flags = [each for each in sys.argv[1:] if not is_override(each)]
+                overrides, places = check_command(overrides, config_name, sweep)
+                sys.argv[1:] = [*flags, *overrides]
+                with explained(config_name, places):
+                    run(checked)()
 
         return main
 
     return decorate
+
+
+def is_override(argument: str) -> bool:
+    """True for ``key=value`` and ``~key``, false for an option of Hydra's and its value."""
+    return argument.startswith("~") or ("=" in argument and not argument.startswith("-"))
+
+
+def check_command(
+    arguments: Sequence[str], config_name: str, sweep: bool = False
+) -> tuple[list[str], dict[str, str]]:
+    """Check overrides and the files that they choose, before Hydra composes them.
+
+    Returns the overrides to compose, and the file and line of each key.
+
+    Raises:
+        UserError: as :func:`read_overrides` and :func:`check_files`.
+    """
+    overrides = read_overrides(arguments, config_name, sweep)
+    chosen = {key: choices(override) for key, override in overrides.items()}
+    return [str(each.input_line) for each in overrides.values()], check_files(config_name, chosen)
+
+
+COMPOSING = threading.Lock()  # Hydra has one state for the whole process
+
+
+def compose(overrides: Sequence[str] = (), config_name: str = "config") -> DictConfig:
+    """Compose a configuration in Python, also in a thread or in another program of Hydra's.
+
+    Raises:
+        UserError: an override or a file is mistaken.
+    """
+    given, places = check_command(overrides, config_name)
+    with COMPOSING, own_hydra(), explained(config_name, places):
+        return hydra.compose(config_name, given)
+
+
+@contextlib.contextmanager
+def own_hydra() -> Iterator[None]:
+    """Replace Hydra's global state by one of our own, and put the caller's back."""
+    before, version, job = GlobalHydra.instance(), VersionBase.instance(), JobRuntime.instance()
+    hydra_before, version_before, job_before = before.hydra, version.getbase(), job.conf.copy()
+    before.clear()
+    try:
+        with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+            yield
+    finally:
+        GlobalHydra.set_instance(before)
+        before.hydra, version.version_base, job.conf = hydra_before, version_before, job_before
 
 
 def is_single_run() -> bool:
@@ -196,17 +206,17 @@ def name_study(config: DictConfig) -> None:
     """
     from wawa_transformer.run.run_dir import identity
 
-    choices: Any = HydraConfig.get().runtime.choices
+    chosen: Any = HydraConfig.get().runtime.choices
     given = HydraConfig.get().overrides.task
     if any(override.lstrip("+~").startswith("study") for override in given):
         return
     study = config.study
     if swept := swept_keys():
         study.name = "sweep_" + "+".join(swept)
-    elif choices.task not in study.task or choices.pe not in study.pe:
+    elif chosen.task not in study.task or chosen.pe not in study.pe:
         study.name = "single"
     else:
-        default = hydra.compose("config", [f"task={choices.task}", f"pe={choices.pe}"])
+        default = compose([f"task={chosen.task}", f"pe={chosen.pe}"])
         default.seed = config.seed
         if config.seed not in study.seeds or identity(default) != identity(config):
             study.name = "single"
@@ -216,19 +226,13 @@ def swept_keys() -> list[str]:
     """List the keys with several values in a sweep."""
     if is_single_run():
         return []
-    arguments = [each for each in sys.argv[1:] if "=" in each and not each.startswith("-")]
-    overrides = OverridesParser.create().parse_overrides(arguments)
-    return [each.key_or_group for each in overrides if each.is_sweep_override()]
-
-
-BUG = (
-    "This is a mistake in wawa_transformer, not in the command; please report it with all of this."
-)
+    overrides = read_overrides([each for each in sys.argv[1:] if is_override(each)], "config", True)
+    return [key for key, override in overrides.items() if override.is_sweep_override()]
 
 
 @contextlib.contextmanager
-def exit_on_error(config_name: str, parsed: bool) -> Iterator[None]:
-    """Exit with one sentence, unless the error is a bug."""
+def exit_on_error() -> Iterator[None]:
+    """Exit with one sentence, or say whose mistake a traceback shows."""
     try:
         yield
         sys.stdout.flush()
@@ -239,34 +243,27 @@ def exit_on_error(config_name: str, parsed: bool) -> Iterator[None]:
         cause: BaseException | None = error
         while cause:
             if isinstance(cause, KeyboardInterrupt):  # OmegaConf may wrap it
-                print(f"{str(cause) or 'interrupted'}; the same command continues", file=sys.stderr)
+                warn(f"{str(cause) or 'interrupted'}; the same command continues")
                 sys.exit(signals.STATUS)
             cause = cause.__cause__ or cause.__context__
-        if isinstance(error, UserError):
-            sys.exit(f"error: {error}")
+        if sentence := sentence_of(error):
+            sys.exit(f"error: {sentence}")
+        if not is_marked(error):
+            error.add_note(whose(error))  # which still marks the error after it has passed Hydra
+        raise
+
+
+@contextlib.contextmanager
+def explained(config_name: str, places: Mapping[str, str]) -> Iterator[None]:
+    """Turn an exception of Hydra's composition into a :class:`UserError`."""
+    try:
+        yield
+    except Exception as error:
         of_hydra = isinstance(error, (HydraException, OmegaConfBaseException))
-        if isinstance(error, OSError) and not of_hydra:  # some of Hydra's errors are OSErrors
-            sys.exit(f"error: {printable(disk_error(error))}")
-        if parsed:
-            error.add_note(BUG)  # which still marks the error after it has passed through Hydra
-        if BUG in getattr(error, "__notes__", ()):
+        of_system = isinstance(error, (UserError, MemoryError, OSError))
+        if (of_system and not of_hydra) or is_marked(error):  # of the script itself
             raise
-        sys.exit(f"error: {explain(error, config_name)}")
-
-
-def check_groups(arguments: list[str]) -> None:
-    """Refuse overrides that choose nothing, such as ``model=null`` and ``~model``."""
-    overrides = [each for each in arguments if "=" in each or each.startswith("~")]
-    overrides = [each for each in overrides if not each.startswith("-")]
-    for override in OverridesParser.create().parse_overrides(overrides):
-        if override.is_delete():
-            raise UserError(f"{override.input_line}: no key can be taken away; leave it out.")
-        group = CONFIG_DIR / override.key_or_group
-        choice = override.value()
-        named = isinstance(choice, str) and choice.isprintable() and choice
-        if group.is_dir() and group != CONFIG_DIR and not (named or override.is_sweep_override()):
-            choices = ", ".join(sorted(path.stem for path in group.glob("*.yaml")))
-            raise UserError(f"{override.input_line} chooses nothing; choose one of {choices}.")
+        raise UserError(explain(error, config_name, places)) from None
 
 
 # Other names of encodings, whose spelling is too different for a suggestion.
@@ -283,91 +280,31 @@ ALSO_KNOWN_AS = {
 }
 
 
-def explain(error: BaseException, config_name: str = "config") -> str:
-    """Explain an exception of Hydra or OmegaConf in one sentence."""
-    return printable(reason(error, config_name))
+def explain(error: BaseException, config_name: str, places: Mapping[str, str]) -> str:
+    """Explain why Hydra cannot compose a configuration in one sentence.
 
-
-def reason(error: BaseException, config_name: str) -> str:
-    """Explain an exception; the sentence may quote unprintable characters."""
+    ``places`` has the file and line of each key in a file.
+    """
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
-        choices = sorted(path.stem for path in (CONFIG_DIR / group).glob("*.yaml"))
-        choices = choices or sorted(error.options or ())  # of a group of Hydra's own
-        known = ALSO_KNOWN_AS.get(name.lower())
-        meant = f" (did you mean {known}?)" if known in choices else nearest(name, choices)
+        known = sorted(path.stem for path in (CONFIG_DIR / group).glob("*.yaml"))
+        known = known or sorted(error.options or ())  # of a group of Hydra's own
+        also = ALSO_KNOWN_AS.get(name.lower())
+        meant = f" (did you mean {also}?)" if also in known else nearest(name, known)
         group = group or "--config-name"
-        return f"{group}={name} does not exist{meant}; choose one of {', '.join(choices)}."
-    cause = error.__cause__ or error.__context__ or error
-    key = getattr(cause, "full_key", None)
-    unknown_group = "No match in the defaults list" in str(error)
-    if unknown_group or isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
-        typed_key = str(error).split("'")[1]
-        # A key inside a mapping, or in a file, which the message names by its path.
-        inner = str(key).startswith(f"{typed_key}.") or "/" in typed_key
-        key = str(key) if inner else typed_key
-        parent, _, tail = key.rpartition(".")
-        keys = known_keys(config_name)
-        typed = parent in keys or any(each.endswith(f".{key}") for each in keys)
-        if config_name in TRAINED or not typed:
-            keys = sorted({*keys, *class_keys(config_name)})  # which imports torch
-        beside = [each.rpartition(".")[2] for each in keys if each.rpartition(".")[0] == parent]
-        inside = [each for each in keys if each.endswith(f".{key}")]
-        if inside:
-            meant = f" (did you mean {' or '.join(inside)}?)"
-        elif beside:
-            meant = nearest(tail, beside, parent and f"{parent}.")
-        elif parent in keys:
-            meant = f"; to add it to {parent}, write +{key}=…"
-        else:
-            meant = nearest(key, [each for each in keys if "." in each])
-        where = " here, where a run is used as it was trained" if config_name in TRAINED else ""
-        return f"the key {key} does not exist{where}{meant or '; --help lists every key'}."
+        return f"{group}={name} does not exist{meant}; choose one of {', '.join(known)}."
     if isinstance(error, OverrideParseException):
-        # The parser's message names its classes, not the mistake.
-        shown = getattr(error, "override", None) or first_line(error)
-        return (
-            f"{shown} cannot be read; write key=value, and a value with special characters or "
-            "letters beyond ASCII in two kinds of quotes, 'key=\"värde\"'."
-        )
-    if "--multirun" in str(error):
-        several = str(error).split("'")[1]
-        return (
-            f"{several} is several values; scripts/train.py -m {several} trains one run for each, "
-            "and scripts/compare.py takes a list, 'study.pe=[none,learned]'."
-        )
-    if isinstance(error, ConfigCompositionException) and isinstance(cause, OmegaConfBaseException):
-        given = re.search(r"merging override [+~]*([\w.]+)", str(error))
-        if given and not str(key).startswith(given[1]):  # a list item's key is only its index
-            key = given[1]
-        return f"{key}: {first_line(cause)}."
-    if found := re.search(r"full_key: (\S+)", str(error)):  # a number too large for a float
-        return f"{found[1]}: {first_line(error)}."
-    return f"{first_line(error)}."
-
-
-def known_keys(config_name: str) -> list[str]:
-    """List every group, and every key of the schema."""
-    groups = {path.parent.name for path in CONFIG_DIR.glob("*/*.yaml")}
-    found = {group for group in groups if (group == "decode") == (config_name in TRAINED)}
-    if config_name == "config":
-        found |= {f"study.rule.{name}" for name in names_of(RuleConfig)}
-    return sorted(found | {key for key, _ in fields(SCHEMAS[config_name])})
-
-
-def class_keys(config_name: str) -> list[str]:
-    """List every key of all encodings and tasks, or of all decoding strategies."""
-    from wawa_transformer.data.text import TASKS
-    from wawa_transformer.decode.strategies import STRATEGIES
-    from wawa_transformer.positional.base import ENCODINGS
-    from wawa_transformer.run.config import CONTEXT_ARGUMENTS, PE_KEYS
-
-    if config_name in TRAINED:
-        kinds: dict[str, dict[str, Any]] = {"decode": STRATEGIES}
-    else:
-        kinds = {"pe": ENCODINGS, "task": TASKS}
-    found = [] if config_name in TRAINED else [f"pe.{name}" for name in ("kind", "name", *PE_KEYS)]
-    for group, classes in kinds.items():
-        for cls in classes.values():
-            found += [f"{group}.{name}" for name in names_of(schema_of(cls, CONTEXT_ARGUMENTS))]
-    return found
+        return unreadable(error.override)
+    if isinstance(error, yaml.MarkedYAMLError):
+        return yaml_mistake(error)
+    cause = error.__cause__ or error.__context__ or error
+    # An OverflowError of OmegaConf's has the key in its message alone.
+    [*_, key] = re.findall(r"full_key: (\S+)", str(cause)) or [""]
+    if isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
+        return unknown_key(key, config_name)
+    said = first_line(error)
+    given = said.removeprefix("Error merging override ")
+    if given != said:
+        return f"{given.split('=')[0].lstrip('+')}: {first_line(cause)}."
+    place = places.get(key.split("[")[0])
+    return f"{place + ': ' if place else ''}{key + ': ' if key else ''}{first_line(cause)}."

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import torch
 from omegaconf import DictConfig
 
-from wawa_transformer.common.schema import UserError, first_line
+from wawa_transformer.common.schema import UserError, first_line, warn
+from wawa_transformer.run.failure import is_out_of_memory
 
 CUDA_13_DRIVER = 580  # the oldest driver for CUDA 13; CUDA 12 needs 525
-NO_MEMORY = re.compile("out of memory|DefaultCPUAllocator")
 # The last two: without Python.h, Triton prints only the compiler's command.
 NO_COMPILER = re.compile(
     ".*(No working C[+][+] compiler|find C compiler|working triton|Python[.]h|"
@@ -49,7 +49,7 @@ def automatic_device() -> str:
     if torch.backends.mps.is_available():
         return "mps"
     if reason := why_no_card():
-        print(f"warning: training runs on the CPU: {reason}.", file=sys.stderr)
+        warn(f"warning: training runs on the CPU: {reason}.")
     return "cpu"
 
 
@@ -99,8 +99,7 @@ def translate_device_errors(config: DictConfig, device: torch.device) -> Iterato
     try:
         yield
     except RuntimeError as error:
-        # GPUs raise a class of its own, the CPU does not.
-        if isinstance(error, torch.OutOfMemoryError) or NO_MEMORY.search(str(error)):
+        if is_out_of_memory(error):
             raise UserError(
                 f"the memory of {device} ran out at trainer.batch_tokens={trainer.batch_tokens}; "
                 f"lower trainer.batch_tokens, and raise trainer.grad_accum_steps to keep steps of "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -12,7 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from wawa_transformer.common.schema import UserError, first_line
+from wawa_transformer.common.schema import UserError, first_line, warn
 from wawa_transformer.data.text import build_task
 from wawa_transformer.decode.strategies import Greedy, build_strategy
 from wawa_transformer.decode.translation import hypotheses, read
@@ -99,5 +98,5 @@ def open_trained(config: DictConfig) -> tuple[Run, Transformer, Tokenizer, DictC
     device = take_device(config.trainer)
     run = Run.at(Path(config.run))
     if run.result() is None:
-        print(f"warning: {run.directory} has not finished training", file=sys.stderr)
+        warn(f"warning: {run.directory} has not finished training")
     return run, *load_model(run, config.checkpoint, device)

@@ -3,7 +3,6 @@
 import math
 import os
 import shutil
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.schema import UserError, warn
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.data.load import Data, Examples, load_data
 from wawa_transformer.model.transformer import Transformer
@@ -99,10 +98,9 @@ def restore(config: DictConfig, run: Run) -> TrainState:
             continue
         if damage:
             aside = paths[0].with_suffix(".damaged")
-            print(
+            warn(
                 f"warning: {paths[0]} is damaged, and now called {aside.name}; the run goes on "
-                f"from {path}, step {state.step}.",
-                file=sys.stderr,
+                f"from {path}, step {state.step}."
             )
             # The intact one takes its place: a run at its last step writes no other.
             shutil.rmtree(aside, ignore_errors=True)
@@ -139,11 +137,10 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
     farthest = int(data.train.sizes.max()) - 1
     reach = max(each.max_distance for each in model.encodings())
     if reach > farthest and distributed.is_main():
-        print(
+        warn(
             f"warning: pe.max_distance={reach} reaches past the farthest distance in the training "
             f"data, {farthest}: what lies beyond keeps its random start and is used at longer test "
-            f"lengths; set pe.max_distance={farthest} or less.",
-            file=sys.stderr,
+            f"lengths; set pe.max_distance={farthest} or less."
         )
     # After the model is built, so that an encoding's parameters do not shift the dropout masks.
     # Each process draws its own masks for its own rows.
@@ -194,16 +191,14 @@ def restore_state(state: TrainState, saved: dict[str, Any]) -> None:
         random_module(state.device).set_rng_state(own(saved["device_rng"][kind]))
     elif state.rank == 0:
         before = " and ".join(saved["device_rng"])
-        print(
+        warn(
             f"warning: this run was trained on {before} and goes on on {kind}: its dropout masks "
-            f"are drawn anew, and numbers differ in rounding.",
-            file=sys.stderr,
+            f"are drawn anew, and numbers differ in rounding."
         )
     if state.rank == 0 and saved.get("code") != code_digest():
-        print(
+        warn(
             f"warning: the code has changed since step {saved['step']} of this run; to train it "
-            f"from the start, delete {state.run.directory}.",
-            file=sys.stderr,
+            f"from the start, delete {state.run.directory}."
         )
     for name in checkpoint.COUNTERS:
         setattr(state, name, saved[name])

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import itertools
 import math
-import sys
 import time
 import traceback
 from datetime import date
@@ -16,7 +15,7 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from wawa_transformer.common.files import lock_directory, write_lines
-from wawa_transformer.common.schema import UserError, disk_error
+from wawa_transformer.common.schema import tell, warn
 from wawa_transformer.decode.translation import (
     SAMPLES,
     one_line_each,
@@ -26,6 +25,7 @@ from wawa_transformer.decode.translation import (
 from wawa_transformer.run import distributed
 from wawa_transformer.run.config import given_settings
 from wawa_transformer.run.device import peak_memory, translate_device_errors
+from wawa_transformer.run.failure import sentence_of, whose
 from wawa_transformer.run.provenance import code_digest, provenance
 from wawa_transformer.run.run_dir import Run, identity
 from wawa_transformer.run.signals import GracefulStop
@@ -56,12 +56,11 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
         claim_run(config, run)
         if result := distributed.broadcast_object(run.result):
             if main and not config.quiet:
-                print(f"already finished: {run.directory}")
+                tell(f"already finished: {run.directory}")
                 if result.get("code") != code:
-                    print(
+                    warn(
                         f"warning: the code has changed since (commit {result.get('commit')}); to "
-                        f"train again, delete this folder.",
-                        file=sys.stderr,
+                        f"train again, delete this folder."
                     )
             return result
         state = start_run(config, run)
@@ -85,12 +84,8 @@ def train_and_record_failure(config: DictConfig, patience: float = 0.0) -> None:
     try:
         train(config, patience)
         return
-    except UserError as error:
-        reason = str(error)
-    except OSError as error:
-        reason = disk_error(error)
-    except Exception:
-        reason = traceback.format_exc()
+    except Exception as error:
+        reason = sentence_of(error) or f"{traceback.format_exc()}{whose(error)}"
     Run.of(config).fail(reason)
 
 

@@ -1,0 +1,366 @@
+"""What goes wrong is answered alike by every command: memory, files, keys, and whose it is."""
+
+import errno
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import SCRIPTS, TINY, answer, configure, run_script, trained
+
+from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.common.schema import UserError, tell, warn
+from wawa_transformer.data.tasks import Letters
+from wawa_transformer.positional.base import ENCODINGS, Encoding
+from wawa_transformer.run import config_files, failure
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train.trainer import train_and_record_failure
+
+ROOT = SCRIPTS.parent
+
+# --------------------------------------------------------------------------------------- memory
+
+
+def too_much_for_torch() -> None:
+    torch.empty(2**50)
+
+
+def too_much_for_numpy() -> None:
+    np.empty(2**55)
+
+
+def too_much_for_python() -> None:
+    raise MemoryError
+
+
+def too_much_for_a_card() -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+
+
+def too_much_for_the_system() -> None:
+    raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+
+def too_much_below_another_error() -> None:
+    try:
+        raise MemoryError("std::bad_alloc")
+    except MemoryError as error:
+        raise ValueError("a library's own class") from error
+
+
+@pytest.mark.parametrize(
+    ("raising", "place"),
+    [
+        (too_much_for_torch, "model"),
+        (too_much_for_numpy, "data"),
+        (too_much_for_python, "evaluation"),
+        (too_much_for_a_card, "model"),
+        (too_much_for_the_system, "data"),
+        (too_much_below_another_error, "evaluation"),
+    ],
+)
+def test_a_lack_of_memory_anywhere_is_one_sentence_with_a_remedy(
+    place: str, raising: Callable[[], None], tiny, call_script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run by itself exits with the sentence, a run of a study keeps it in its folder."""
+
+    def fail(*arguments: object, **words: object) -> None:
+        raising()
+
+    module, name = {
+        "data": ("wawa_transformer.train.setup", "load_data"),
+        "model": ("wawa_transformer.train.setup", "build_model"),
+        "evaluation": ("wawa_transformer.train.trainer", "final_evaluation"),
+    }[place]
+    monkeypatch.setattr(f"{module}.{name}", fail)
+    config = tiny("trainer.steps=1", "trainer.eval_every=1")
+    train_and_record_failure(config)
+    kept = Run.of(config).failure()
+    folder = f"output_dir={config.output_dir}/single"
+    status, said = call_script("train.py", *TINY, "trainer.steps=1", folder)
+    for sentence in (kept, said.removeprefix("error: ").strip()):
+        assert "memory" in sentence and "lower" in sentence and "trainer.batch_tokens" in sentence
+        assert sentence.isprintable() and "Traceback" not in sentence
+    assert status == 1
+
+
+def test_a_script_that_uses_a_run_has_no_traceback_without_memory(
+    tmp_path: Path, call_script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trained(tmp_path, *TINY)
+    monkeypatch.setattr("wawa_transformer.train.load.build_model", lambda *_: torch.empty(2**50))
+    status, said = call_script("translate.py", f"run={run.directory}", "trainer.device=cpu")
+    assert status == 1 and said.startswith("error: the memory ran out (") and "decode.size" in said
+
+
+def test_other_errors_are_no_lack_of_memory() -> None:
+    for error in (RuntimeError("shapes"), OSError(errno.ENOENT, "no file"), ValueError("memory")):
+        assert not failure.is_out_of_memory(error)
+
+
+# ----------------------------------------------------------------------------------- YAML files
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Write ``study/mine.yaml`` and get the sentence that refuses it, or an empty one."""
+    shutil.copytree(CONFIG_DIR, tmp_path / "configs")
+    monkeypatch.setattr(config_files, "CONFIG_DIR", tmp_path / "configs")
+    path = tmp_path / "configs" / "study" / "mine.yaml"
+
+    def write(content: str | bytes) -> str:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        try:
+            config_files.check_files("config", {"study": ["mine"]})
+        except UserError as error:
+            return str(error).removeprefix(str(path))
+        return ""
+
+    return write
+
+
+HEAD = "# @package _global_\nstudy:\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "read"),
+    [
+        ("010", "8"), ("-017", "-15"), ("0_10", "8"), ("0o17", "no number"), ("1:30", "90"),
+        ("190:20:30", "685230"), ("1:30.5", "90.5"), ("no", "False"), ("On", "True"),
+        ("YES", "True"), ("off", "False"),
+    ],
+)  # fmt: skip
+def test_a_word_that_yaml_reads_otherwise_is_refused_with_its_line(
+    word: str, read: str, study: Callable[[str], str]
+) -> None:
+    """As an item, a value, and a key, on lines of their own."""
+    lines = ["  seeds:\n    - 0\n    - {}", "  pe: [none, {}]", "  name: {}", "  tune: {{{}: 1}}"]
+    for line in lines:
+        content = f"{HEAD}\n{line.format(word)}"
+        said = study(content)
+        assert said.startswith(f", line {len(content.splitlines())}: {word} "), said
+        assert read in said
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["10", "0", "00", "-7", "07", "1_000", "0x10", "1e3", "0.10", "true", "False", "null", "'010'"]
+    + ['"no"', "en", "north", "2001-01-01", "a:b"],
+)
+def test_a_word_that_is_read_as_written_is_none_of_these(
+    word: str, study: Callable[[str], str]
+) -> None:
+    assert study(f"{HEAD}  question: {word}\n  seeds: [{word}]\n") == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (HEAD + "  pe: [none\n  task: [copy]\n", ", line 4: expected ',' or ']'"),
+        (HEAD + "  pe: [none]\n\ttask: [copy]\n", ", line 4: found character '\\t'"),
+        (HEAD + "  name: a\n  name: b\n", ", line 3: name is there twice"),
+        (HEAD + "  question: a: b\n", ", line 3: mapping values are not allowed here"),
+        (HEAD + "  sedes: [0]\n", ", line 3: the key study.sedes does not exist (did you mean stu"),
+        ("trainer:\n  lr: 1\n", ", line 1: the key study.trainer does not exist"),
+        ("# @package _global_\ntrainer:\n  lrr: 1\n", "line 3: the key trainer.lrr does not exist"),
+        ("- 1\n", ", line 1: a file of configs/ holds keys and values"),
+        (HEAD + "  ? [a]\n  : b\n", ", line 3: a key is one word"),
+        (b"# one\nstudy: \xff\n", ", line 2: the file is not UTF-8"),
+        (HEAD + "  name: a\x07\n", ", line 3: unacceptable character"),
+        (HEAD + "  name: " + "[" * 5000 + "\n", "is nested too deeply"),
+        (HEAD + "  name: &a [*a]\n", "is nested too deeply"),
+    ],
+)
+def test_a_mistake_in_a_study_names_its_line(
+    content: str | bytes, said: str, study: Callable[[str | bytes], str]
+) -> None:
+    assert said in study(content)
+
+
+def test_a_file_that_another_one_is_based_on_is_read_too(study: Callable[[str], str]) -> None:
+    """``defaults`` of a file, and what a command line puts in their place."""
+    folder = config_files.CONFIG_DIR
+    (folder / "model" / "mine.yaml").write_text("d_model: 016\n")
+    (folder / "study" / "based.yaml").write_text("defaults: [override /model: mine]\n")
+    with pytest.raises(UserError, match="mine.yaml, line 1: 016 reads as 14"):
+        config_files.check_files("config", {"study": ["based"]})
+    config_files.check_files("config", {"study": ["based"], "model": ["tiny"]})
+    (folder / "pe" / "base.yaml").write_text("kind: none\nname: no\n")
+    (folder / "pe" / "mine.yaml").write_text("defaults: [base, _self_]\nname: mine\n")
+    (folder / "pe" / "deep").mkdir()
+    (folder / "pe" / "deep" / "mine.yaml").write_text(
+        "# @package pe\ndefaults: ['/pe/base@_here_']\n"
+    )
+    for name in ("mine", "deep/mine"):
+        with pytest.raises(UserError, match="base.yaml, line 2: no reads as False"):
+            config_files.check_files("config", {"pe": ["none", name]})
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the package with its configurations and scripts, to be changed."""
+    for name in ("wawa_transformer", "configs", "scripts"):
+        leave = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, tmp_path / "copy" / name, ignore=leave)
+    return tmp_path / "copy"
+
+
+def run_copy(copy: Path, script: str, *arguments: str) -> str:
+    """The standard error of a script of the copy, which must fail."""
+    path = str(copy / "scripts" / script)
+    done = run_script(path, *arguments, folder=copy.parent, PYTHONPATH=str(copy))
+    assert done.returncode == 1, done.stdout
+    return done.stderr
+
+
+def test_a_mistake_in_a_file_is_answered_alike_by_train_and_compare(copy: Path) -> None:
+    """Of YAML, of a type, of a tag: with file and line, in one sentence."""
+    path = copy / "configs" / "study" / "mine.yaml"
+    for content, line, said in (
+        (HEAD + "  seeds: [010]\n", 3, "010 reads as 8"),
+        (HEAD + "  name: mine\n  seeds: [0, x]\n", 4, "study.seeds[1]: Value 'x' of type"),
+        ("# @package _global_\n\ntrainer:\n  steps: many\n", 4, "trainer.steps: Value 'many'"),
+        (HEAD + "  seeds: !!python/tuple [0]\n", 3, "could not determine a constructor"),
+    ):
+        path.write_text(content)
+        for script in ("train.py", "compare.py"):
+            answer = run_copy(copy, script, "study=mine")
+            assert answer.startswith(f"error: {path}, line {line}: {said}"), answer
+            assert len(answer.splitlines()) == 1
+
+
+# -------------------------------------------------------------------------------- command lines
+
+
+def test_the_last_of_several_values_counts_with_or_without_a_plus() -> None:
+    """For keys, groups and keys of dictionaries, and for the lists of a study."""
+    config = configure("seed=1", "+seed=2", "pe=none", "+pe=rotary", "model.d_model=8")
+    assert (config.seed, config.pe.kind, config.model.d_model) == (2, "rotary", 8)
+    config = configure("++seed=3", "seed=010", "++model.d_model=8", "+model.d_model=16")
+    assert (config.seed, config.model.d_model) == (10, 16)
+    measures = "study.rule.measures"
+    config = configure(f"+{measures}.nll=1", f"{measures}.exact_match=2", f"++{measures}.nll=3")
+    assert dict(config.study.rule.measures) == {"exact_match": 2, "nll": 3}
+    assert "does not exist" in answer("+sed=1") and "does not exist" in answer("++model.d=1")
+    assert "chooses nothing" in answer("+pe=null")
+
+
+def test_a_study_obeys_a_plus_and_the_last_of_several_values(tmp_path: Path) -> None:
+    given = ["++seed=7", "pe=rotary", "++pe=none", "+task=letters", "model.d_model=8"]
+    done = run_script("compare.py", *TINY, *given, "trainer.steps=2", f"output_dir={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    [run] = tmp_path.glob("*/*/*/seed*")
+    assert run.parent.parts[-2:] == ("letters", "none") and run.name.startswith("seed7-")
+    assert Run.at(run).result()["configuration"]["model"]["d_model"] == 8  # type: ignore[index]
+
+
+# ------------------------------------------------------------------------------ what is printed
+
+
+def test_no_control_character_reaches_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a folder's name, a word to translate, an exception."""
+    warn("a\x1b[2Jb\nc")
+    tell("d\x07\u202e")
+    out, err = capsys.readouterr()
+    assert (out, err) == ("d\\x07\\u202e\n", "a\\x1b[2Jb\\nc\n")
+    folder = tmp_path / "e\x1b[31mf"
+    arguments = [*TINY, "trainer.steps=2", f"output_dir='{folder}'"]
+    first, again = (run_script("train.py", *arguments) for _ in range(2))
+    [run] = folder.glob("*/*/*/*")
+    asked = run_script("translate.py", f"run='{run}'", "trainer.device=cpu", stdin="1 \x1b[2J\n")
+    for done in (first, again, asked):
+        assert done.returncode == 0, done.stderr
+        assert "\x1b" not in done.stdout + done.stderr
+    assert "unknown: \\x1b[2J" in asked.stderr and "already finished: " in again.stdout
+
+
+def test_every_warning_goes_through_the_one_place() -> None:
+    """Nothing else of the package writes to standard error."""
+    for path in [*(ROOT / "wawa_transformer").rglob("*.py"), *SCRIPTS.glob("*.py")]:
+        if path.name not in ("limits.py", "interrupt.py"):
+            assert not re.search(r"print\([^)]*stderr", path.read_text(encoding="utf-8")), path
+
+
+# ------------------------------------------------------------------------------ whose mistake
+
+
+def test_a_mistake_in_a_users_class_is_said_to_be_its_own(
+    tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Raised by the class, by torch below it, or by a function of ours that it calls."""
+
+    class Raises(Encoding, kind="raises"):
+        def embed(self, x, positions):
+            raise KeyError("a bug")
+
+    class Shapes(Encoding, kind="shapes"):
+        def embed(self, x, positions):
+            return x @ x
+
+    class Calls(Encoding, kind="calls"):
+        def embed(self, x, positions):
+            return super().embed()
+
+    for kind in ("raises", "shapes", "calls"):
+        assert kind in ENCODINGS
+        config = tiny("pe=none", f"pe.kind={kind}")
+        train_and_record_failure(config)
+        said = Run.of(config).error_file.read_text()
+        assert "Traceback" in said and re.search(rf"a mistake in {__file__}, line \d+, which", said)
+        monkeypatch.delitem(ENCODINGS, kind)
+
+
+def test_a_mistake_in_a_users_task_is_said_to_be_its_own(
+    tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a file that the task does not find, and an error on its way through datasets."""
+    for error in (FileNotFoundError("words.txt"), ZeroDivisionError()):
+
+        def target(self: Letters, symbols: list[int], error: Exception = error) -> list[str]:
+            raise error
+
+        monkeypatch.setattr(Letters, "target", target)
+        config = tiny("task=letters", "task.symbols=11")  # no data that are loaded already
+        train_and_record_failure(config)
+        said = Run.of(config).error_file.read_text()
+        assert "Traceback" in said and f"a mistake in {__file__}, line " in said
+
+
+def test_a_file_that_was_added_or_changed_is_not_ours(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By git in a checkout; an unchanged file is ours."""
+    path = copy / "wawa_transformer" / "positional" / "mine.py"
+    path.write_text(
+        "from wawa_transformer.positional.base import Encoding\n\n\n"
+        "class Mine(Encoding, kind='mine'):\n"
+        "    def embed(self, x, positions):\n"
+        "        return x / positions.nothing\n"
+    )
+    (copy / "configs" / "pe" / "mine.yaml").write_text("kind: mine\nname: mine\n")
+    git = ["git", "-C", str(copy), "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "add", "wawa_transformer/train", "wawa_transformer/model"], check=True)
+    said = run_copy(copy, "train.py", *TINY, "pe=mine")
+    assert f"no attribute 'nothing'\n{failure.MISTAKE} {path}, line 6, which is not" in said
+
+
+def test_a_mistake_of_ours_asks_for_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through Hydra and back: the error itself, and that it is none of the user's."""
+    monkeypatch.setattr(failure, "is_published", lambda path: True)
+    monkeypatch.setattr("wawa_transformer.run.run_dir.Run.of", None)  # which train.py calls
+    monkeypatch.setattr(sys, "argv", ["train.py", *TINY, f"output_dir={tmp_path}"])
+    with pytest.raises(TypeError) as caught:
+        runpy.run_path(str(SCRIPTS / "train.py"), run_name="__main__")
+    assert caught.value.__notes__ == [failure.OURS]

@@ -1,0 +1,149 @@
+"""Check the YAML files that a command line chooses, and find the line of a mistake in them."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from wawa_transformer.common.schema import CONFIG_DIR, UserError, first_line
+from wawa_transformer.run.overrides import SCHEMAS, type_of, unknown_key
+
+PACKAGE = re.compile(r"#\s*@package\s+(\S+)")  # Hydra's header: the key that a file's keys go into
+# Words that YAML 1.1 reads as something else than is written: 010 is 8, 1:30 is 90, no is false.
+# Hexadecimal numbers and 1_000 are read as they are written.
+TRAPS = {
+    "int": re.compile(r"[-+]?0[0-7_]*[1-7][0-7_]+|.*:.*"),
+    "float": re.compile(r".*:.*"),
+    "bool": re.compile(r"(?!true$|false$)", re.IGNORECASE),
+    "str": re.compile(r"[-+]?0o[0-7]+$"),  # of YAML 1.2, and here no number
+}
+
+
+def check_files(config_name: str, chosen: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Check the files of a configuration; return the file and line of each key in them.
+
+    ``chosen`` are the names of files, by group. A missing file is left to Hydra.
+
+    Raises:
+        UserError: a file is not YAML, has an unknown key, or has a value that YAML reads
+            differently from what is written; the sentence names file and line.
+    """
+    places: dict[str, str] = {}
+    for path, package, root in files_of(config_name, "", chosen):
+        own = [pair for pair in pairs(root) if pair[0].value not in ("defaults", "hydra")]
+        for key, node in keys_of(MappingNode(root.tag, own), package):
+            if type_of(SCHEMAS[config_name], key) is None:
+                raise UserError(f"{place(path, node)}: {unknown_key(key, config_name)}")
+            places[key] = place(path, node)
+    return places
+
+
+def files_of(
+    name: str, group: str, chosen: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[Path, str, Node]]:
+    """Yield the file ``GROUP/NAME.yaml`` and those that its defaults name.
+
+    With each comes the key that its content belongs to, and the content.
+    """
+    path = CONFIG_DIR / group / f"{name}.yaml"
+    if not path.is_file():
+        return
+    text = read(path)
+    root = parse(path, text)
+    header = PACKAGE.match(text)
+    package = header[1] if header else group.replace("/", ".")
+    yield path, "" if package == "_global_" else package, root
+    defaults = [value for key, value in pairs(root) if key.value == "defaults"]
+    for item in (each for value in defaults for each in value.value):
+        # An item is NAME, or [override] GROUP: NAME. A leading / means from the top of configs/.
+        for key, value in pairs(item) or [(None, item)]:
+            where = key.value.split()[-1] + "/" if key else ""
+            of = f"{where}{value.value}".partition("@")[0]
+            of = of.removeprefix("/") if of.startswith("/") else f"{group}/{of}".strip("/")
+            parent, _, file = of.rpartition("/")
+            for choice in chosen.get(parent, [file]) if key else [file]:
+                yield from files_of(choice, parent, chosen)
+
+
+def keys_of(node: Node, prefix: str) -> Iterator[tuple[str, Node]]:
+    """Yield every key of nested mappings, as ``trainer.lr``, with its node."""
+    for key, value in pairs(node):
+        if key.value == "<<":  # YAML's own: what another mapping holds
+            yield from keys_of(value, prefix)
+        else:
+            name = f"{prefix}.{key.value}" if prefix else key.value
+            yield name, key
+            yield from keys_of(value, name)
+
+
+def pairs(node: Node) -> list[tuple[Node, Node]]:
+    """The keys and values of a mapping; nothing for another node."""
+    return node.value if isinstance(node, MappingNode) else []
+
+
+def read(path: Path) -> str:
+    """Read a UTF-8 file."""
+    content = path.read_bytes()
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}, line {line}: the file is not UTF-8; convert it.") from None
+
+
+def parse(path: Path, text: str) -> Node:
+    """Parse YAML, and refuse a word that is not read as it is written."""
+    try:
+        root = yaml.compose(text, yaml.SafeLoader) or MappingNode("", [])
+        check_words(path, root)
+    except yaml.MarkedYAMLError as error:
+        raise UserError(yaml_mistake(error, path)) from None
+    except yaml.reader.ReaderError as error:  # a control character
+        line = text.count("\n", 0, error.position) + 1
+        raise UserError(f"{path}, line {line}: {first_line(error)}.") from None
+    except RecursionError:
+        raise UserError(f"{path} is nested too deeply.") from None
+    if not isinstance(root, MappingNode):
+        raise UserError(f"{place(path, root)}: a file of configs/ holds keys and values, key: 1.")
+    return root
+
+
+def check_words(path: Path, node: Node) -> None:
+    """Refuse keys and values of a node whose YAML reading is not what is written.
+
+    Raises:
+        UserError: the word, its file and its line; also a key that is there twice.
+    """
+    if isinstance(node, ScalarNode):
+        trap = TRAPS.get(node.tag.rpartition(":")[2])
+        if node.style is None and trap and trap.match(node.value):
+            read_as = yaml.SafeLoader("").construct_object(node)
+            read_as = f" reads as {read_as!r}" if read_as != node.value else " is no number"
+            raise UserError(
+                f"{place(path, node)}: {node.value}{read_as} in YAML; write a number in decimal "
+                f"digits without zeros in front, true or false, or a word in quotes."
+            )
+    for key, value in pairs(node):
+        if not isinstance(key, ScalarNode):
+            raise UserError(f"{place(path, key)}: a key is one word.")
+        if [other.value for other, _ in pairs(node)].count(key.value) > 1:
+            raise UserError(f"{place(path, key)}: {key.value} is there twice; leave one out.")
+        check_words(path, key)
+        check_words(path, value)
+    if isinstance(node, SequenceNode):
+        for each in node.value:
+            check_words(path, each)
+
+
+def place(path: Path, node: Node) -> str:
+    """The file and line of a node."""
+    return f"{path}, line {node.start_mark.line + 1}"
+
+
+def yaml_mistake(error: yaml.MarkedYAMLError, path: Path | None = None) -> str:
+    """Say in one sentence in which file and line something is no YAML, and why."""
+    mark = error.problem_mark or error.context_mark
+    where = f"{path or mark.name}, line {mark.line + 1}: " if mark else ""
+    return f"{where}{error.problem or error.context}."

@@ -1,0 +1,114 @@
+"""Explain an exception: one sentence for what a user can mend, and whose mistake another one is."""
+
+import errno
+import functools
+import importlib.metadata
+import re
+import subprocess
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from wawa_transformer.common.schema import (
+    CONFIG_DIR,
+    PACKAGE,
+    UserError,
+    disk_error,
+    first_line,
+    printable,
+)
+
+# What the processor, CUDA, cuBLAS, cuDNN, Apple's GPU and the loader of libraries say.
+NO_MEMORY = re.compile(
+    "out of memory|DefaultCPUAllocator|not enough memory|allocate memory|bad_alloc|ALLOC_FAILED|"
+    "Storage size calculation overflowed|Invalid buffer size|failed to map segment",
+    re.IGNORECASE,
+)
+SCRIPTS = CONFIG_DIR.parent / "scripts"
+LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
+MISTAKE = "This is a mistake in"
+OURS = f"{MISTAKE} wawa_transformer, not in the command; please report it with all of this."
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """True if memory ran out, of the machine or of a device."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    if isinstance(error, MemoryError):
+        return True
+    return isinstance(error, (RuntimeError, ImportError)) and bool(NO_MEMORY.search(str(error)))
+
+
+def sentence_of(error: BaseException) -> str | None:
+    """Explain an error that the user can mend in one sentence; None for any other.
+
+    These are a :class:`UserError`, a lack of memory, and a file that cannot be read or written.
+    """
+    if isinstance(error, UserError):
+        return str(error)
+    if any(is_out_of_memory(each) for each in causes(error)):
+        return printable(
+            f"the memory ran out ({first_line(error)}); close other programs, or ask for less: "
+            f"in training lower trainer.batch_tokens, model.d_model, model.num_layers, "
+            f"task.train_size or workers, and with a trained run give shorter lines or a smaller "
+            f"decode.size."
+        )
+    if isinstance(error, OSError) and foreign_place(error) is None:
+        return printable(disk_error(error))
+    return None
+
+
+def whose(error: BaseException) -> str:
+    """Say whose mistake an unexpected exception is: the project's, or a user's file's."""
+    if place := foreign_place(error):
+        return (
+            f"{MISTAKE} {place}, which is not part of wawa_transformer as it was published; mend "
+            f"it there."
+        )
+    return OURS
+
+
+def is_marked(error: BaseException) -> bool:
+    """True if an exception has the note of :func:`whose`."""
+    return any(note.startswith(MISTAKE) for note in getattr(error, "__notes__", ()))
+
+
+def foreign_place(error: BaseException) -> str | None:
+    """Find the innermost line of code that is neither this project's nor a library's."""
+    for each in causes(error):
+        for frame, line in reversed(list(traceback.walk_tb(each.__traceback__))):
+            path = Path(frame.f_code.co_filename)
+            if is_foreign(path, frame.f_globals.get("__name__", "")):
+                return f"{path}, line {line}"
+    return None
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an exception and what it was raised from."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def is_foreign(path: Path, module: str) -> bool:
+    """True for a user's file: a module of ``import=``, or a file that was added or changed here."""
+    if path.is_relative_to(PACKAGE) or path.is_relative_to(SCRIPTS):
+        return not is_published(path)
+    installed = {"site-packages", "dist-packages"} & {*path.parts}
+    library = installed or any(path.is_relative_to(folder) for folder in LIBRARIES)
+    return path.is_file() and not library
+
+
+@functools.cache
+def is_published(path: Path) -> bool:
+    """False for a file of this project that was added or changed here, as far as is known."""
+    # An installed package has a list of its files, and a checkout has git. A bare copy has neither.
+    if "site-packages" in path.parts:
+        files = importlib.metadata.files("wawa_transformer") or []
+        return any(path == Path(str(each.locate())) for each in files) if files else True
+    command = ["git", "-C", str(path.parent), "status", "--porcelain", "--", path.name]
+    try:
+        return not subprocess.check_output(command, stderr=subprocess.DEVNULL)
+    except (OSError, subprocess.CalledProcessError):
+        return True

@@ -1,0 +1,211 @@
+"""Check a command line against the schema, before Hydra composes the configuration."""
+
+import dataclasses
+import functools
+import re
+import types
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString
+from hydra.errors import OverrideParseException
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+from wawa_transformer.common.schema import (
+    CONFIG_DIR,
+    UserError,
+    check,
+    first_line,
+    names_of,
+    nearest,
+    schema_of,
+)
+from wawa_transformer.run.schema import EvaluateConfig, ExportConfig, ServeConfig, TranslateConfig
+
+# The schema of each script's file in configs/, and the function that checks its values.
+SCHEMAS: dict[str, type] = {}
+CHECKS: dict[str, Callable[[DictConfig], None]] = {}
+# The schemas of scripts that use a trained run, which brings its own configuration.
+TRAINED: dict[str, type] = {
+    "evaluate": EvaluateConfig, "translate": TranslateConfig, "serve": ServeConfig,
+    "export": ExportConfig,
+}  # fmt: skip
+
+
+def register(
+    config_name: str, schema: type, checks: Callable[[DictConfig], None] | None = None
+) -> None:
+    """Register the schema of ``configs/CONFIG_NAME.yaml``.
+
+    ``checks`` raises :class:`UserError` for a wrong value; by default it reads the schema's limits.
+    """
+    SCHEMAS[config_name] = schema
+    CHECKS[config_name] = checks or functools.partial(check, schema)
+    node = OmegaConf.structured(schema)
+    for each in dataclasses.fields(schema):
+        if each.default is MISSING:  # its keys depend on the class that its kind names
+            node[each.name] = {}
+            OmegaConf.set_struct(node[each.name], False)
+    ConfigStore.instance().store(name=f"{config_name}_schema", node=node)
+
+
+def inner_schema(annotation: Any) -> type | None:
+    """The dataclass in a field's type, such as ``RuleConfig | None``; None for other types."""
+    options = typing.get_args(annotation) if is_union(annotation) else (annotation,)
+    return next((each for each in options if dataclasses.is_dataclass(each)), None)  # type: ignore
+
+
+def is_union(annotation: Any) -> bool:
+    """True for ``A | B`` and ``Optional[A]``."""
+    return typing.get_origin(annotation) in (types.UnionType, typing.Union)
+
+
+def fields(schema: type, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any]]]:
+    """Yield every field of a schema, nested ones included, with its key."""
+    annotations = typing.get_type_hints(schema)
+    for each in dataclasses.fields(schema):
+        inner = inner_schema(annotations[each.name])
+        if inner:
+            yield from fields(inner, f"{prefix}{each.name}.")
+        if not inner or each.default is None:  # the latter: null in place of all its keys
+            yield prefix + each.name, each
+
+
+def type_of(schema: type, key: str) -> Any:
+    """The type of a key's value; Any inside a dictionary or list, None for an unknown key."""
+    name, *rest = re.split(r"\.|\[", key, maxsplit=1)
+    annotation = typing.get_type_hints(schema).get(name)
+    if annotation is None or not rest:
+        return annotation
+    if inner := inner_schema(annotation):
+        return type_of(inner, rest[0])
+    return Any if typing.get_origin(annotation) in (dict, list) else None
+
+
+def parse(text: str) -> Override:
+    """Parse one argument of a command line."""
+    try:
+        [override] = OverridesParser.create().parse_overrides([text])
+    except ValueError as error:  # a number of thousands of digits
+        raise UserError(f"{text.split('=')[0]}: {first_line(error)}.") from None
+    except (OverrideParseException, RecursionError):
+        raise UserError(unreadable(text)) from None
+    return override
+
+
+def unreadable(text: str) -> str:
+    """Say how an argument is written that the parser, whose message names classes, refuses."""
+    return (
+        f"{text[:100]} cannot be read; write key=value, and a value with special characters or "
+        "letters beyond ASCII in two kinds of quotes, 'key=\"värde\"'."
+    )
+
+
+def read_overrides(
+    arguments: Sequence[str], config_name: str, sweep: bool = False
+) -> dict[str, Override]:
+    """Parse overrides and check their keys; the last of several values of a key counts.
+
+    A ``+`` in front changes nothing, except that it adds a key to a dictionary.
+
+    Raises:
+        UserError: an unknown key, no value, or several values without ``sweep``.
+    """
+    found: dict[str, Override] = {}
+    for text in arguments:
+        override = parse(text)
+        key = override.key_or_group
+        if not re.match(r"hydra\b", key):
+            check_override(override, config_name, sweep)
+            bare, kind = text.lstrip("+"), type_of(SCHEMAS[config_name], key)
+            added = text != bare and (kind is Any or typing.get_origin(kind) is dict)
+            added = added and key not in groups(config_name)
+            override = dataclasses.replace(override, input_line=f"++{bare}" if added else bare)
+        found.pop(key, None)  # the last value takes the last place
+        found[key] = override
+    return found
+
+
+def check_override(override: Override, config_name: str, sweep: bool) -> None:
+    """Refuse an unknown key, and an override that chooses nothing or too much."""
+    key, given = override.key_or_group, str(override.input_line)
+    if override.package or not key:
+        raise UserError(unreadable(given))
+    if override.is_delete():
+        raise UserError(f"{given}: no key can be taken away; leave it out.")
+    if type_of(SCHEMAS[config_name], key) is None:
+        raise UserError(unknown_key(key, config_name))
+    if override.is_sweep_override() and not sweep:
+        raise UserError(
+            f"{given} is several values; scripts/train.py -m {given} trains one run for each, and "
+            f"scripts/compare.py takes a list, 'study.pe=[none,learned]'."
+        )
+    if key in groups(config_name) and not choices(override):
+        names = sorted(path.stem for path in (CONFIG_DIR / key).glob("*.yaml"))
+        raise UserError(f"{given} chooses nothing; choose one of {', '.join(names)}.")
+
+
+def choices(override: Override) -> list[str]:
+    """List the files of its group that an override chooses, several in a sweep."""
+    value = override.value()
+    every = value.list if isinstance(value, ChoiceSweep) else [value]
+    return [each for each in map(plain, every) if each and each.isprintable()]
+
+
+def plain(value: Any) -> str:
+    """The text of a word, quoted or not; empty for any other value."""
+    value = value.text if isinstance(value, QuotedString) else value
+    return value if isinstance(value, str) else ""
+
+
+def groups(config_name: str) -> set[str]:
+    """Name the configuration groups of a script."""
+    found = {path.parent.name for path in CONFIG_DIR.glob("*/*.yaml")}
+    return {group for group in found if (group == "decode") == (config_name in TRAINED)}
+
+
+def known_keys(config_name: str) -> list[str]:
+    """List every group, and every key of the schema."""
+    return sorted(groups(config_name) | {key for key, _ in fields(SCHEMAS[config_name])})
+
+
+def class_keys(config_name: str) -> list[str]:
+    """List every key of all encodings and tasks, or of all decoding strategies."""
+    from wawa_transformer.data.text import TASKS
+    from wawa_transformer.decode.strategies import STRATEGIES
+    from wawa_transformer.positional.base import ENCODINGS
+    from wawa_transformer.run.config import CONTEXT_ARGUMENTS, PE_KEYS
+
+    if config_name in TRAINED:
+        kinds: dict[str, dict[str, Any]] = {"decode": STRATEGIES}
+    else:
+        kinds = {"pe": ENCODINGS, "task": TASKS}
+    found = [] if config_name in TRAINED else [f"pe.{name}" for name in ("kind", "name", *PE_KEYS)]
+    for group, classes in kinds.items():
+        for cls in classes.values():
+            found += [f"{group}.{name}" for name in names_of(schema_of(cls, CONTEXT_ARGUMENTS))]
+    return found
+
+
+def unknown_key(key: str, config_name: str) -> str:
+    """Say that a key does not exist, and which key may be meant."""
+    parent, _, tail = key.rpartition(".")
+    keys = known_keys(config_name)
+    typed = parent in keys or any(each.endswith(f".{key}") for each in keys)
+    if config_name in TRAINED or not typed:
+        keys = sorted({*keys, *class_keys(config_name)})  # which imports torch
+    beside = [each.rpartition(".")[2] for each in keys if each.rpartition(".")[0] == parent]
+    inside = [each for each in keys if each.endswith(f".{key}")]
+    if inside:
+        meant = f" (did you mean {' or '.join(inside)}?)"
+    elif beside:
+        meant = nearest(tail, beside, parent and f"{parent}.")
+    elif parent in keys:
+        meant = f"; to add it to {parent}, write +{key}=…"
+    else:
+        meant = nearest(key, [each for each in keys if "." in each])
+    where = " here, where a run is used as it was trained" if config_name in TRAINED else ""
+    return f"the key {key} does not exist{where}{meant or '; --help lists every key'}."
