@@ -23,12 +23,13 @@ from wawa_transformer.data.tasks import Task
 from wawa_transformer.data.text import TextTask, build_task
 from wawa_transformer.decode import translation
 from wawa_transformer.decode.significance import paired_randomisation
-from wawa_transformer.decode.strategies import build_strategy
+from wawa_transformer.decode.strategies import Greedy, build_strategy
 from wawa_transformer.run.cli import script
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import evaluation
 from wawa_transformer.train.evaluation import METRICS, SHOWN
 from wawa_transformer.train.load import load_model, open_trained
+from wawa_transformer.train.trainer import notes
 
 TOLERANCE = 1e-5  # processors round differently
 
@@ -136,10 +137,10 @@ def main(config: DictConfig) -> None:
             raise UserError(f"against={config.against} is for runs that translate; leave it out.")
         against, device = Run.at(Path(config.against)), next(model.parameters()).device
         other = load_model(against, config.checkpoint, device)
-    if not translates and method.kind != "greedy":
+    if not translates and method != Greedy():
         raise UserError(
             f"decode={method.name} is for text; this task is scored by exact match of greedy "
-            f"decoding: leave it out."
+            f"decoding: leave it and its settings out."
         )
     for name, task in tests.items():
         if len(tests) > 1:
@@ -155,29 +156,37 @@ def main(config: DictConfig) -> None:
         if config.verify:
             tell(verify(run, result))
         bleu: dict[int, float] = {}
+        tokenize = method.bleu_tokenize
         if translates:
             references = translation.one_line_each(test.text["target"][:])
-            found = translation.translate(model, tokenizer, test, method)
-            bleu = translation.bleu_by_length(found, references, test.text["length"][:])
+            best = translation.best_hypotheses(model, tokenizer, test, method)
+            found = [each.text for each in best]
+            bleu = translation.bleu_by_length(found, references, test.text["length"][:], tokenize)
+            answer = translation.answering_score(references, task.words, tokenize)
+            result["translation"] = {"answer": answer, **translation.losses(best, test)}
         Console().print(table_of(task, result, bleu))
-        if not translates:
-            continue
-        for row in translation.all_scores(found, references):
-            interval = f"[{row['low']:.1f}, {row['high']:.1f}]"
-            print(f"{row['name']} {row['score']:.1f} {interval}  {row['signature']}")
+        if translates:
+            for row in translation.all_scores(found, references, tokenize):
+                interval = f"[{row['low']:.1f}, {row['high']:.1f}]"
+                print(f"{row['name']} {row['score']:.1f} {interval}  {row['signature']}")
+        for said in notes(result):
+            print(said)
         if other:
             split = tokenize_split(test.text, other.tokenizer)
             theirs = translation.translate(other.model, other.tokenizer, split, method)
-            compare(config.against, found, theirs, references)
+            metric = translation.bleu_metric(references, tokenize)
+            compare(config.against, found, theirs, references, metric)
 
 
-def compare(against: str, found: list[str], theirs: list[str], references: list[str]) -> None:
+def compare(
+    against: str, found: list[str], theirs: list[str], references: list[str], metric: BLEU
+) -> None:
     """Print a paired test against another run's translations."""
     if found == theirs:
         tell(f"{against}: the same translations")
         return
-    ours, scores = (BLEU().corpus_score(each, [references]).score for each in (found, theirs))
-    p = paired_randomisation(found, theirs, references, BLEU())
+    ours, scores = (metric.corpus_score(each, [references]).score for each in (found, theirs))
+    p = paired_randomisation(found, theirs, references, metric)
     tell(
         f"BLEU {ours - scores:+.1f} against {scores:.1f} of {against}, p = {p:.4f} "
         f"(paired randomisation over sentences)"

@@ -28,7 +28,7 @@ def main(config: DictConfig) -> None:
     from wawa_transformer.run.distributed import is_main
     from wawa_transformer.run.run_dir import Run
     from wawa_transformer.train.evaluation import SHOWN
-    from wawa_transformer.train.trainer import train, train_and_record_failure
+    from wawa_transformer.train.trainer import notes, train, train_and_record_failure
 
     name_study(config)
     run = Run.of(config)
@@ -47,6 +47,11 @@ def main(config: DictConfig) -> None:
         scores = result["test"]  # of a run that may be older than a metric
         known = [metric for metric in SHOWN if metric.name in scores]
         print("; ".join(f"{metric.heading} {scores[metric.name]:.3f}" for metric in known))
+        if translation := result["translation"]:
+            bleu, chrf = translation["bleu"], translation["chrf"]
+            print(f"BLEU {bleu:.1f}; chrF {chrf:.1f}; {translation['signature']}")
+        if said := notes(result):
+            print("; ".join(said))
 
 
 def tell_sweep() -> None:

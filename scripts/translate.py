@@ -1,8 +1,8 @@
 """Translate text:  echo "1 2 3" | python scripts/translate.py run=results/default/letters/…
 
 The script answers each line of text with one line, as soon as the text arrives. Standard input may
-be a file, a pipe that stays open, or a keyboard. Words outside the vocabulary are named on standard
-error.
+be a file, a pipe that stays open, or a keyboard. A line that cannot be translated gets an empty
+line. Standard error names such lines and words outside the vocabulary.
 """
 
 import os
@@ -13,11 +13,13 @@ from pathlib import Path
 import wawa_transformer.run.interrupt  # noqa: F401
 
 from omegaconf import DictConfig
+from tokenizers import Tokenizer
 
 from wawa_transformer.common.files import make_directory
 from wawa_transformer.common.schema import UserError, warn
 from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.decode.translation import hypotheses, read, unknown
+from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run.cli import script
 from wawa_transformer.train.load import open_trained
 from wawa_transformer.train.tracking import attention_picture, cross_attention
@@ -30,7 +32,8 @@ PICTURES = (".png", ".svg", ".pdf")
 def arriving(source: int) -> Iterator[list[bytes]]:
     """Yield the lines of a file descriptor as they arrive.
 
-    Each list holds all lines that have arrived, so that no line waits for the next.
+    Each list holds all lines that have arrived, so that no line waits for the next. Of a line that
+    is too long, only the beginning is kept.
     """
     rest = b""
     while chunk := os.read(source, AT_ONCE):
@@ -38,37 +41,31 @@ def arriving(source: int) -> Iterator[list[bytes]]:
         *lines, rest = (rest + chunk).split(b"\n")
         if lines:
             yield lines
-        if len(rest) > LONGEST:
-            yield [rest]  # too long, so refused by texts()
+        rest = rest[: LONGEST + 1]
     if rest:
         yield [rest]
 
 
-def texts(lines: list[bytes], before: int) -> tuple[list[str], UserError | None]:
-    """Decode lines up to the first invalid line, and return its error.
+def readable(line: bytes, model: Transformer, tokenizer: Tokenizer) -> str:
+    """Decode a line.
 
-    ``before`` is the number of lines that came earlier.
+    Raises:
+        UserError: the line is too long, or not UTF-8.
     """
-    out: list[str] = []
-    for number, line in enumerate(lines, before + 1):
-        if len(line) > LONGEST:
-            return out, UserError(
-                f"line {number} of the standard input has more than {LONGEST:,} bytes; cut it into "
-                f"sentences."
-            )
-        try:
-            out.append(line.decode("utf-8").rstrip("\r"))
-        except UnicodeDecodeError:
-            return out, UserError(
-                f"standard input is not UTF-8 in line {number}; convert it first."
-            )
-    return out, None
+    if len(line) > LONGEST:
+        raise UserError(f"more than {LONGEST:,} bytes; cut it into sentences")
+    try:
+        text = line.decode().removeprefix("\ufeff").rstrip("\r")
+    except UnicodeDecodeError:
+        raise UserError("not UTF-8; convert it first") from None
+    model.check_length(int(read(tokenizer, [text]).sizes[0]))
+    return text
 
 
 @script("translate")
 def main(config: DictConfig) -> None:
     _, model, tokenizer, _ = open_trained(config)
-    method, number, picture = build_strategy(config), 0, config.attention
+    method, before, picture = build_strategy(config), 0, config.attention
     if picture and Path(picture).suffix not in PICTURES:
         raise UserError(f"attention={picture} must end in one of {', '.join(PICTURES)}.")
     if sys.stdin is None:
@@ -76,18 +73,30 @@ def main(config: DictConfig) -> None:
     if sys.stdin.isatty():
         warn("A line and Enter; Ctrl-D ends.")
     for lines in arriving(sys.stdin.fileno()):
-        good, refused = texts(lines, number)
-        full = [text for text in good if text.strip()]
+        texts, number = [], before
+        for number, line in enumerate(lines, before + 1):
+            try:
+                texts.append(readable(line, model, tokenizer))
+            except UserError as error:
+                texts.append("")
+                warn(f"warning: line {number}: left empty: {error}")
+        full = [text for text in texts if text.strip()]
         found = iter(hypotheses(model, tokenizer, read(tokenizer, full), method))
-        for text in good:
-            number += 1
+        for number, text in enumerate(texts, before + 1):
+            name = f"warning: line {number}:"
             if strange := unknown(tokenizer, text):
-                warn(f"warning: line {number}: unknown: {' '.join(strange)}")
+                warn(f"{name} unknown: {' '.join(strange)}")
             # A blank line stays blank.
             if not text.strip():
                 print(flush=True)
                 continue
             every = next(found)
+            size, trained = int(read(tokenizer, [text]).sizes[0]), model.trained_sizes[0]
+            if size > trained > 1:
+                warn(f"{name} {size} tokens, and the longest source in training has {trained}")
+            if every[0].cut:
+                length = len(every[0].ids)
+                warn(f"{name} cut after {length} tokens; decode.max_length sets the limit")
             if picture:
                 looked = cross_attention(model, tokenizer, read(tokenizer, [text])[0], every[0].ids)
                 make_directory(Path(picture).parent)
@@ -98,8 +107,7 @@ def main(config: DictConfig) -> None:
             else:
                 rows = [every[0].text]
             print("\n".join(rows), flush=True)
-        if refused:
-            raise refused
+        before = number
 
 
 if __name__ == "__main__":

@@ -1,14 +1,26 @@
 """Scores of translations, against values from outside."""
 
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU
 from scipy.stats import permutation_test
 
+from wawa_transformer.common.schema import UserError
 from wawa_transformer.decode import significance
 from wawa_transformer.decode.significance import paired_randomisation
+from wawa_transformer.decode.strategies import Greedy
+from wawa_transformer.decode.translation import (
+    bleu_by_length,
+    bleu_metric,
+    bleu_tokenizer,
+    one_line_each,
+    translation_scores,
+)
 
 
 def systems(sentences: int, seed: int) -> tuple[list[str], list[str], list[str]]:
@@ -34,7 +46,7 @@ def test_the_paired_test_is_exact_where_few_sentences_differ(k: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_paired_test_is_that_of_scipy(seed: int) -> None:
     """SciPy exchanges the texts themselves, and sacreBLEU scores each exchange."""
-    ours, theirs, references = systems(8, seed)
+    ours, theirs, references = systems(6, seed)
     texts = np.array([ours, theirs])
 
     def difference(first: np.ndarray, second: np.ndarray) -> float:
@@ -45,8 +57,8 @@ def test_the_paired_test_is_that_of_scipy(seed: int) -> None:
         )
 
     expected = permutation_test(
-        (np.zeros(8), np.ones(8)), difference, permutation_type="samples",
-        vectorized=False, alternative="greater", n_resamples=2**8,
+        (np.zeros(6), np.ones(6)), difference, permutation_type="samples",
+        vectorized=False, alternative="greater", n_resamples=2**6,
     ).pvalue  # fmt: skip
     assert paired_randomisation(ours, theirs, references, BLEU()) == pytest.approx(expected)
 
@@ -62,3 +74,74 @@ def test_the_paired_test_of_many_sentences_draws_exchanges(
     both = [*ours, *theirs], [*theirs, *ours]
     assert paired_randomisation(*both, references * 2, BLEU()) == 1
     assert paired_randomisation(references * 5, ours * 5, references * 5, BLEU()) == 1 / 201
+
+
+ZH = ["多用途文本编辑器", "用于处理图像的库", "简单的配置存储系统 - 实用工具"], [
+    "多用途的文本编辑器", "用于处理图像的程序库", "简单的配置存储系统 - 工具",
+]  # fmt: skip
+THAI = ["แมวนั่งบนเสื่อ", "สุนัขวิ่งเร็ว"], ["แมวนั่งที่เสื่อ", "สุนัขวิ่งช้า"]
+GERMAN = ["Der Mann fährt das rote Rad.", "Ein Hund bellt (猫)."], [
+    "Der Mann fährt ein rotes Rad.", "Ein Hund bellt laut (猫).",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("texts", "tokenize"), [(ZH, "zh"), (THAI, "char"), (GERMAN, "13a")], ids=["zh", "th", "de"]
+)
+def test_bleu_is_that_of_sacrebleus_command_for_the_script(
+    texts: tuple[list[str], list[str]], tokenize: str, tmp_path: Path
+) -> None:
+    """In a run's result and by length; the signature says which tokeniser it was."""
+    for name, lines in zip(("reference", "system"), texts, strict=True):
+        (tmp_path / name).write_text("\n".join(lines) + "\n", "utf-8")
+    command = [sys.executable, "-m", "sacrebleu", "reference", "-i", "system", "-tok", tokenize]
+    done = subprocess.run([*command, "-b", "-w", "4"], cwd=tmp_path, capture_output=True, text=True)
+    references, found = texts
+    scores = translation_scores(found, references)
+    assert f"{scores['bleu']:.4f}" == done.stdout.strip() and scores["bleu"] > 0
+    assert f"tok:{tokenize}|" in scores["signature"]
+    assert bleu_by_length(found, references, [5] * len(found)) == {5: scores["bleu"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "tokenize"),
+    [
+        ("ຂ້ອຍຮັກເຈົ້າ", "char"), ("ខ្ញុំស្រឡាញ់អ្នក", "char"), ("ကျွန်တော်", "char"),
+        ("猫はマットの上に座った。", "ja-mecab"), ("고양이가 매트 위에 앉았다.", "ko-mecab"),
+        ("GNU Emacs 的多用途文本编辑器 (GTK+)", "zh"), ("Кошка сидит.", "13a"),
+        ("القط يجلس", "13a"), ("🐱 🐶", "13a"), ("", "13a"),
+        ("繁體字之の說明文字與多個漢字詞語", "zh"),
+    ],
+)  # fmt: skip
+def test_the_script_chooses_the_tokeniser(text: str, tokenize: str) -> None:
+    assert bleu_tokenizer([text, text]) == tokenize
+
+
+def test_a_tokeniser_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chosen by the script it gives way to another; asked for it is refused."""
+    for module in ("ja_mecab", "ko_mecab"):
+        monkeypatch.setattr(f"sacrebleu.tokenizers.tokenizer_{module}.MeCab", None)
+    assert bleu_metric(["猫はマットの上"]).tokenizer_signature == "char"
+    assert bleu_metric(["고양이가 매트"]).tokenizer_signature == "13a"
+    with pytest.raises(UserError, match="decode.bleu_tokenize=ja-mecab cannot be used here"):
+        bleu_metric(["a"], "ja-mecab")
+    with pytest.raises(UserError, match="choose one of 13a, char,.* zh"):
+        Greedy(bleu_tokenize="ja")
+
+
+def test_the_score_that_answers_is_chosen_by_the_targets() -> None:
+    """Two words right have no four-gram, so that BLEU is 0."""
+    short, long = ["3 7", "1 2"], ["the cat sat there", "a dog ran to the park"]
+    scores = translation_scores(short, short)
+    assert scores["answer"] == "exact_match" and scores["bleu"] == 0 and scores["chrf"] == 100
+    assert translation_scores(long, long)["answer"] == "bleu"
+    assert translation_scores(long, long, words=True)["answer"] == "exact_match"
+    assert translation_scores(ZH[0], ZH[0])["answer"] == "bleu"  # one word, eight characters
+
+
+def test_no_break_spaces_come_out_as_they_went_in() -> None:
+    """A line break cannot: a file has one text per line."""
+    assert one_line_each([" « a\xa0b » \u202f", "a\nb\r\nc\u2028d"]) == [
+        "« a\xa0b » \u202f",
+        "a b c d",
+    ]

@@ -111,10 +111,35 @@ def test_lines_are_answered_as_they_come() -> None:
     os.close(reader)
 
 
-def test_what_is_no_line_is_refused_after_those_before_it_are_answered(letters: Path, use) -> None:
-    for bad, said in ((b"\xff", "not UTF-8 in line 2"), (b"1 " * 60_000, "line 2 of the standard")):
-        status, out, _ = use(translate.main, f"run={letters}", given=b"1 2\n" + bad + b"\n3\n")
-        assert said in str(status) and out.count("\n") == 1
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (b"\xff", "not UTF-8"),
+        (b"1 " * 60_000, "more than 100,000 bytes"),
+        (b"1 " * 30, "pe.max_len"),
+    ],
+)
+def test_a_line_that_cannot_be_translated_leaves_its_place_empty(
+    bad: bytes, said: str, use, tmp_path: Path
+) -> None:
+    """The lines before and after it come out as without it; its number is named."""
+    run = trained(tmp_path, *TINY, "pe=learned", "pe.max_len=20").directory
+    status, out, err = use(translate.main, f"run={run}", given=b"1 2\n" + bad + b"\n3\n")
+    _, expected, nothing = use(translate.main, f"run={run}", given=b"1 2\n\n3\n")
+    assert status == 0 and out == expected and out.split("\n")[1] == "" and not nothing
+    assert err.startswith("warning: line 2: left empty: ") and said in err and err.count("\n") == 1
+
+
+def test_what_was_never_trained_is_said(letters: Path, use) -> None:
+    """A longer source than any in training, and an output that reaches its limit."""
+    asked = f"run={letters}", "decode.max_length=1"
+    _, out, err = use(translate.main, *asked, given="\ufeff1 2\n1 2 3 4 5 6\n".encode())
+    assert [len(line.split()) for line in out.splitlines()] == [1, 1]
+    assert err.splitlines() == [
+        "warning: line 1: cut after 1 tokens; decode.max_length sets the limit",
+        "warning: line 2: 7 tokens, and the longest source in training has 5",
+        "warning: line 2: cut after 1 tokens; decode.max_length sets the limit",
+    ]
 
 
 def test_every_hypothesis_with_its_score(letters: Path, use) -> None:

@@ -85,6 +85,11 @@ class Examples:
         """The number of positions on each example's longer side, ``(N,)``."""
         return np.maximum(self.source.sizes, self.target.sizes - 1)
 
+    def extremes(self) -> tuple[int, int, float]:
+        """The longest source and target, in ids, and the largest ratio of target to source."""
+        source, target = self.source.sizes, self.target.sizes - 1  # without BOS
+        return int(source.max()), int(target.max()), float((target / source).max())
+
 
 def to_ids(batch: dict[str, list[str]], words: str, version: str) -> dict[str, list[list[int]]]:
     """Tokenise sources and targets, and add BOS and EOS.

@@ -44,6 +44,7 @@ class Task:
             TASKS[kind] = cls
 
     translates: ClassVar[bool] = False  # True if BLEU scores the test
+    words: ClassVar[bool] = True  # True if every word is a token
     max_tokens: ClassVar[int | None] = None  # the most ids on either side; None: no limit
     from_seed: ClassVar[bool] = False  # True if the data depend only on settings and seed
 

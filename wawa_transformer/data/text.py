@@ -38,6 +38,14 @@ SAMPLE = ("sample.en", "sample.de")  # in data/, used where no text is named
 LONGEST_LINE = 10**6  # bytes
 MAX_WORD = 10_000  # bytes
 HELD_OUT_SEED = 20170612  # which pairs are held out does not depend on the run's seed
+# Scripts without spaces between words, by sacreBLEU's name of the tokeniser that splits them.
+UNSPACED = {
+    "zh": "\u2e80-\u2fdf\u3005\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff",
+    "ja-mecab": "\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f",
+    # Thai, Lao, Tibetan, Burmese, Khmer, Tai.
+    "char": "\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\ua9e0-\ua9ff\uaa60-\uaadf",
+}
+HANGUL = "\u1100-\u11ff\u3130-\u318f\uac00-\ud7af"
 PAIR = Features({"source": Value("string"), "target": Value("string"), "length": Value("int64")})
 
 
@@ -71,7 +79,7 @@ class TextTask(Task, kind="text"):
     # 256 bytes and the special tokens are always in a byte-level vocabulary.
     vocab_size: int = setting(6000, least=256 + len(SPECIAL_TOKENS), most=10**6)
     max_tokens: int = setting(128, least=2, most=10**6)  # type: ignore[misc]  # longer ones are left out
-    words: bool = False  # split at spaces: for text that is tokenised already, or integers
+    words: bool = False  # type: ignore[misc]  # split at spaces: for text that is tokenised already, or integers
     length_bin: int = setting(5, least=1, most=10**6)
     text_digest: str | None = None  # computed, so that another text makes another run
 

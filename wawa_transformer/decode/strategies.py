@@ -1,7 +1,7 @@
 """Decoding strategies, one class each; ``decode=`` chooses."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,11 @@ from wawa_transformer.decode.greedy import generate
 from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.model.transformer import Transformer
 
+TOKENIZERS = (
+    "13a", "char", "flores101", "flores200", "intl", "ja-mecab", "ko-mecab", "none", "spBLEU-1K",
+    "spm", "zh",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class DecodingStrategy:
@@ -22,6 +27,10 @@ class DecodingStrategy:
 
     kind: str = "greedy"
     name: str = "greedy"
+    # The most ids of an output; null: as training suggests.
+    max_length: int | None = setting(None, least=1, most=10**6)
+    # sacreBLEU's name of a tokeniser; null: for the target's script.
+    bleu_tokenize: str | None = field(default=None, metadata={"choices": TOKENIZERS})
 
     @property
     def width(self) -> int:

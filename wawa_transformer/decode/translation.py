@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,19 +11,22 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
+from wawa_transformer.common.schema import UserError, first_line
 from wawa_transformer.common.special_ids import EOS, PAD, UNK
 from wawa_transformer.data.batching import batch_indices
 from wawa_transformer.data.load import Examples, RaggedSequences
+from wawa_transformer.data.text import HANGUL, UNSPACED
 from wawa_transformer.decode.strategies import DecodingStrategy, Greedy
 from wawa_transformer.model.transformer import Transformer
 
 if TYPE_CHECKING:  # a run without translations does not import sacreBLEU
-    from sacrebleu.metrics import CHRF
+    from sacrebleu.metrics import BLEU, CHRF
     from sacrebleu.metrics.base import Metric
 
 BATCH_TOKENS = 4096  # positions decoded together, over all prefixes
 SAMPLES = 8  # translations shown in a result
 RESAMPLES = 1000  # of sacreBLEU's bootstrap over sentences
+LEAST_TOKENS = 4  # of a reference on average: BLEU counts matches of one to four tokens
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,11 @@ class Hypothesis:
     text: str
     score: float
     ids: list[int]  # including EOS, if it has ended
+
+    @property
+    def cut(self) -> bool:
+        """True if decoding reached its limit before EOS."""
+        return EOS not in self.ids
 
 
 def hypotheses(
@@ -46,18 +55,31 @@ def hypotheses(
     budget = max(BATCH_TOKENS // method.width, sources.sizes.max())
     for indices in batch_indices(sources.sizes, budget, seed=0, epoch=0, bucket=True):
         source = sources.padded(indices).to(device)
-        # Longer outputs only repeat themselves. Each sentence has its own limit, so that its
-        # translation does not depend on its batch.
-        limits = 2 * torch.from_numpy(sources.sizes[indices]).to(device) + 10  # (B,)
-        limits = limits.clamp(max=model.max_positions or 10**9)
+        limits = torch.from_numpy(output_limits(model, sources.sizes[indices], method)).to(device)
         found, scores = method(model, source, limits, indices)  # (B,N,L), (B,N)
         for i, ids, marks in zip(indices, found.tolist(), scores.tolist(), strict=True):
             texts = tokenizer.decode_batch(ids, skip_special_tokens=True)
             out[i] = [
-                Hypothesis(" ".join(text.split()), score, [id for id in each if id != PAD])
+                Hypothesis(one_line(text), score, [id for id in each if id != PAD])
                 for text, score, each in zip(texts, marks, ids, strict=True)
             ]
     return out
+
+
+def output_limits(model: Transformer, sizes: np.ndarray, method: DecodingStrategy) -> np.ndarray:
+    """Choose the most ids to decode for sources of ``sizes (B,)``: ``(B,)``.
+
+    ``decode.max_length``, or else ten and twice the longest target that training suggests: as many
+    times longer than the source as any trained target, and no longer than the longest one. Longer
+    sources than trained ones get longer targets in proportion. A sentence's limit does not depend
+    on its batch.
+    """
+    source, target, ratio = model.trained_sizes
+    suggested = np.minimum(ratio * sizes, target * np.maximum(1, sizes / source))
+    limits = np.ceil(2 * suggested).astype(np.int64) + 10
+    if method.max_length is not None:
+        limits[:] = method.max_length
+    return limits.clip(max=model.max_positions)
 
 
 def translate(
@@ -67,8 +89,34 @@ def translate(
     method: DecodingStrategy | None = None,
 ) -> list[str]:
     """Translate ``examples``, by default greedily."""
+    return [best.text for best in best_hypotheses(model, tokenizer, examples, method)]
+
+
+def best_hypotheses(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    examples: Examples,
+    method: DecodingStrategy | None = None,
+) -> list[Hypothesis]:
+    """Decode ``examples``, by default greedily."""
     found = hypotheses(model, tokenizer, examples.source, method or Greedy())
-    return [best.text for best, *_ in found]
+    return [best for best, *_ in found]
+
+
+def losses(found: list[Hypothesis], examples: Examples) -> dict[str, int]:
+    """Count the outputs that a step after the model may have spoilt.
+
+    ``reached_limit``: decoding ended before EOS. ``altered``: every id is right and the text is
+    not, as it happens to words outside the vocabulary.
+    """
+    texts = examples.text["target"][:]
+    return {
+        "reached_limit": sum(each.cut for each in found),
+        "altered": sum(
+            each.ids == examples.target[i].tolist()[1:] and each.text.split() != texts[i].split()
+            for i, each in enumerate(found)
+        ),
+    }
 
 
 def read(tokenizer: Tokenizer, lines: Sequence[str]) -> RaggedSequences:
@@ -82,6 +130,45 @@ def unknown(tokenizer: Tokenizer, line: str) -> list[str]:
     encoded = tokenizer.encode(line)
     pairs = zip(encoded.ids, encoded.offsets, strict=True)
     return [line[begin:end] for id, (begin, end) in pairs if id == UNK]
+
+
+def bleu_tokenizer(texts: Iterable[str]) -> str:
+    """Choose sacreBLEU's tokeniser for the script of ``texts``.
+
+    A script counts from a tenth of all letters on: Chinese text may name many things in Latin.
+    """
+    text = "".join(texts)
+    count = {name: len(re.findall(f"[{each}]", text)) for name, each in UNSPACED.items()}
+    count["ko-mecab"] = len(re.findall(f"[{HANGUL}]", text))
+    if count["ja-mecab"] * 10 > count["zh"]:  # Japanese writes both
+        count["ja-mecab"] += count.pop("zh")
+    name = max(count, key=lambda name: count[name])
+    return name if count[name] * 10 > sum(map(str.isalpha, text)) else "13a"
+
+
+def bleu_metric(
+    references: Sequence[str], tokenize: str | None = None, lowercase: bool = False
+) -> BLEU:
+    """Make sacreBLEU's BLEU for ``references``; ``tokenize`` is one of its names.
+
+    By default :func:`bleu_tokenizer` chooses. Where MeCab is not installed, Japanese is split into
+    characters and Korean at spaces.
+
+    Raises:
+        UserError: ``tokenize`` cannot be used here.
+    """
+    from sacrebleu.metrics import BLEU
+
+    chosen = tokenize or bleu_tokenizer(references)
+    try:
+        return BLEU(lowercase, tokenize=chosen)
+    except Exception as error:  # a package, a dictionary or a model is missing
+        if tokenize is not None:
+            raise UserError(
+                f"decode.bleu_tokenize={tokenize} cannot be used here ({first_line(error)}); "
+                f"install what sacreBLEU asks for, or choose char."
+            ) from None
+    return BLEU(lowercase, tokenize={"ja-mecab": "char"}.get(chosen, "13a"))
 
 
 def chrf_metric() -> CHRF:
@@ -110,12 +197,13 @@ def score(metric: Metric, hypotheses: list[str], references: list[str]) -> dict[
     return {"score": result.score, "low": low, "high": high, "signature": signature}
 
 
-def translation_scores(hypotheses: list[str], references: list[str]) -> dict[str, Any]:
+def translation_scores(
+    hypotheses: list[str], references: list[str], words: bool = False
+) -> dict[str, Any]:
     """Compute BLEU (Papineni et al. 2002) and chrF for a run's result."""
-    from sacrebleu.metrics import BLEU
-
-    bleu, chrf = score(BLEU(), hypotheses, references), chrf_metric()
+    bleu, chrf = score(bleu_metric(references), hypotheses, references), chrf_metric()
     return {
+        "answer": answering_score(references, words),
         "bleu": bleu["score"],
         "bleu_low": bleu["low"],
         "bleu_high": bleu["high"],
@@ -125,19 +213,33 @@ def translation_scores(hypotheses: list[str], references: list[str]) -> dict[str
     }
 
 
-def all_scores(hypotheses: list[str], references: list[str]) -> list[dict[str, Any]]:
+def answering_score(references: list[str], words: bool, tokenize: str | None = None) -> str:
+    """Name the score that answers whether a model has learned.
+
+    ``exact_match`` if the text is ``words``, or if the references have fewer than four tokens on
+    average, so that BLEU has nothing to count; otherwise ``bleu``.
+    """
+    perfect = bleu_metric(references, tokenize).corpus_score(references, [references])
+    short = perfect.ref_len < LEAST_TOKENS * len(references)
+    return "exact_match" if words or short else "bleu"
+
+
+def all_scores(
+    hypotheses: list[str], references: list[str], tokenize: str | None = None
+) -> list[dict[str, Any]]:
     """Every score with its 95% interval and signature; BLEU without regard to case, too.
 
     Published numbers on Multi30k are of lowercased text; TER (Snover et al. 2006) is the better
     the lower it is.
     """
-    from sacrebleu.metrics import BLEU, TER
+    from sacrebleu.metrics import TER
 
+    east_asian = bleu_tokenizer(references) in ("zh", "ja-mecab")  # TER splits no other script
     metrics: dict[str, Metric] = {
-        "BLEU": BLEU(),
-        "BLEU, lowercased": BLEU(lowercase=True),
+        "BLEU": bleu_metric(references, tokenize),
+        "BLEU, lowercased": bleu_metric(references, tokenize, lowercase=True),
         "chrF": chrf_metric(),
-        "TER": TER(),
+        "TER": TER(normalized=east_asian, asian_support=east_asian),
     }
     return [
         {"name": name, **score(metric, hypotheses, references)} for name, metric in metrics.items()
@@ -145,19 +247,25 @@ def all_scores(hypotheses: list[str], references: list[str]) -> list[dict[str, A
 
 
 def bleu_by_length(
-    hypotheses: list[str], references: list[str], lengths: Sequence[int]
+    hypotheses: list[str],
+    references: list[str],
+    lengths: Sequence[int],
+    tokenize: str | None = None,
 ) -> dict[int, float]:
     """Compute BLEU for the sentences of each length."""
-    from sacrebleu.metrics import BLEU
-
-    column, scores = np.asarray(lengths), {}
+    bleu, column, scores = bleu_metric(references, tokenize), np.asarray(lengths), {}
     for length in np.unique(column):
         these = np.flatnonzero(column == length)
         part = [[lines[i] for i in these] for lines in (hypotheses, references)]
-        scores[int(length)] = BLEU().corpus_score(part[0], [part[1]]).score
+        scores[int(length)] = bleu.corpus_score(part[0], [part[1]]).score
     return scores
 
 
+def one_line(text: str) -> str:
+    """Replace line breaks by spaces; other rare spaces stay."""
+    return " ".join(text.splitlines()).strip(" ")
+
+
 def one_line_each(texts: Sequence[str]) -> list[str]:
-    """Replace line breaks by spaces, so that a file has one text per line."""
-    return [" ".join(text.split()) for text in texts]
+    """Make a file's lines of ``texts``."""
+    return [one_line(text) for text in texts]

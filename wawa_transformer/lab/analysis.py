@@ -6,9 +6,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from sacrebleu.metrics import BLEU
-
 from wawa_transformer.decode.significance import paired_randomisation
+from wawa_transformer.decode.translation import bleu_metric
 from wawa_transformer.lab.answers import first_and_last, in_words, label, not_above, told_apart
 from wawa_transformer.lab.intervals import estimate, verdict
 from wawa_transformer.lab.judging import MEASURES, Measured, Values, judge
@@ -276,7 +275,9 @@ def _bleu_tests(
         p = None
         if hypotheses[a] != hypotheses[b]:
             references = read_lines(finished[a]["run"].references_file)
-            p = paired_randomisation(hypotheses[a], hypotheses[b], references, BLEU())
+            p = paired_randomisation(
+                hypotheses[a], hypotheses[b], references, bleu_metric(references)
+            )
         bleu = [finished[pe]["translation"]["bleu"] for pe in (a, b)]
         yield {"seed": seed, "a": a, "b": b, "difference": bleu[0] - bleu[1], "p": p}
 

@@ -46,6 +46,10 @@ class Transformer(nn.Module):
             encoding without a part for cross-attention, position ids that would have no effect.
     """
 
+    # In training: ids of the longest source and target, and the largest ratio of target to source.
+    # Decoding stops at twice what these suggest.
+    trained_sizes: tuple[int, int, float] = (1, 1, 1.0)
+
     def __init__(
         self,
         src_vocab_size: int,

@@ -36,6 +36,7 @@ def to_safetensors(
         "pe_settings": encoding_settings(config),
         **place(config),
         "position_ids": dataclasses.asdict(position_ids(config, tokenizer)),
+        "trained_sizes": model.trained_sizes,
     }
     make_directory(directory)
     save_model(model, str(directory / "model.safetensors"))
@@ -47,7 +48,9 @@ def from_safetensors(directory: str | Path) -> tuple[Transformer, Tokenizer]:
     """Load a model that :func:`to_safetensors` wrote."""
     directory = Path(directory)
     arguments = json.loads((directory / "config.json").read_text("utf-8"))
+    trained_sizes = arguments.pop("trained_sizes", Transformer.trained_sizes)
     model = Transformer(**{**arguments, "position_ids": PositionIds(**arguments["position_ids"])})
+    model.trained_sizes = tuple(trained_sizes)
     load_model(model, str(directory / "model.safetensors"))
     return model.eval(), read_tokenizer((directory / "tokenizer.json").read_text("utf-8"))
 

@@ -43,6 +43,7 @@ def load_model(run: Run, which: str = "last", device: torch.device | None = None
         model.load_state_dict(average(run) if which == "average" else state["model"])
     except (RuntimeError, TypeError):  # the latter: shapes that cannot be added
         raise Damaged(f"{path} is damaged: its weights do not fit its configuration.") from None
+    model.trained_sizes = state.get("trained_sizes", model.trained_sizes)  # older ones have none
     return Trained(model.to(device or "cpu").eval(), tokenizer, config)
 
 

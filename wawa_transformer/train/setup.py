@@ -132,6 +132,7 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
     data = load_data(config, checkpoint.load_tokenizer(path, saved) if path and saved else None)
 
     model = build_model(config, data.tokenizer).to(device)
+    model.trained_sizes = data.train.extremes()
     sizes = padded_sizes(data.train, trainer), data.validation.sizes, data.test.sizes
     model.check_length(int(max(each.max() for each in sizes)))
     farthest = int(data.train.sizes.max()) - 1
@@ -231,6 +232,7 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
             "device_rng": {state.device.type: on_device},
             "tokenizer": state.data.tokenizer.to_str(),
             "config": identity(state.config),
+            "trained_sizes": state.model.trained_sizes,
             "code": code_digest(),
         }
         if validated and state.trainer.keep_checkpoints:

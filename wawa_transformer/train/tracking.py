@@ -19,7 +19,7 @@ from wawa_transformer.common.files import write_lines
 from wawa_transformer.common.special_ids import BOS
 from wawa_transformer.data.batching import collate
 from wawa_transformer.data.load import Examples
-from wawa_transformer.decode.translation import SAMPLES, translate
+from wawa_transformer.decode.translation import SAMPLES, one_line, translate
 from wawa_transformer.model.layers import DecoderLayer, EncoderLayer
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run.run_dir import Run
@@ -171,7 +171,8 @@ def show(
     hypotheses = translate(model, tokenizer, first)
     table = ["| source | target | output |", "| --- | --- | --- |"]
     for row in zip(first.text["source"], first.text["target"], hypotheses, strict=True):
-        table.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+        cells = (one_line(cell).replace("|", "\\|") for cell in row)
+        table.append(f"| {' | '.join(cells)} |")
     tracker.writer.add_text("samples", "\n".join(table), step)
     if config.pictures:
         device = next(model.parameters()).device

@@ -10,16 +10,18 @@ from datetime import date
 from typing import Any
 
 import torch
-from datasets import Dataset
 from omegaconf import DictConfig
 from tqdm import tqdm
 
 from wawa_transformer.common.files import lock_directory, write_lines
 from wawa_transformer.common.schema import tell, warn
+from wawa_transformer.data.load import Data
 from wawa_transformer.decode.translation import (
     SAMPLES,
+    Hypothesis,
+    best_hypotheses,
+    losses,
     one_line_each,
-    translate,
     translation_scores,
 )
 from wawa_transformer.run import distributed
@@ -98,8 +100,8 @@ def final_evaluation(state: TrainState, tracker: Tracker) -> dict[str, Any]:
         return result  # the main process does the rest
     result["translation"] = None
     if data.task.translates:
-        hypotheses = translate(state.model, data.tokenizer, data.test)
-        result["translation"] = write_translations(state.run, data.test.text, hypotheses)
+        found = best_hypotheses(state.model, data.tokenizer, data.test)
+        result["translation"] = write_translations(state.run, data, found)
     show(tracker, state.config, state.model, data.tokenizer, data.validation, result)
     return result
 
@@ -173,14 +175,36 @@ def peak_flops(device: torch.device, bf16: bool) -> float:
     return 2 * size**3 / best
 
 
-def write_translations(run: Run, test: Dataset, hypotheses: list[str]) -> dict[str, Any]:
+def write_translations(run: Run, data: Data, found: list[Hypothesis]) -> dict[str, Any]:
     """Write hypotheses and references, one sentence per line; return their scores."""
-    references = one_line_each(test["target"][:])
+    test, hypotheses = data.test.text, [each.text for each in found]
+    sources, references = one_line_each(test["source"][:]), one_line_each(test["target"][:])
     write_lines(run.translations_file, hypotheses)
     write_lines(run.references_file, references)
-    triples = zip(test["source"][:], references, hypotheses, strict=True)
     samples = [
         {"source": source, "reference": reference, "hypothesis": hypothesis}
-        for source, reference, hypothesis in itertools.islice(triples, SAMPLES)
+        for source, reference, hypothesis in itertools.islice(
+            zip(sources, references, hypotheses, strict=True), SAMPLES
+        )
     ]
-    return {**translation_scores(hypotheses, references), "samples": samples}
+    scores = translation_scores(hypotheses, references, data.task.words)
+    return {**scores, **losses(found, data.test), "samples": samples}
+
+
+def notes(result: dict[str, Any]) -> list[str]:
+    """Say what a result's scores leave out, or cannot show; empty if they show all."""
+    said, translation, new = [], result.get("translation") or {}, result["test"].get("new")
+    count = result["test"]["examples"]
+    if translation.get("answer") == "exact_match":
+        said.append(
+            "exact match is the score that answers: the targets are words, or too short for BLEU"
+        )
+    if cut := translation.get("reached_limit"):
+        said.append(f"{cut} of {count} outputs reached the limit (decode.max_length sets it)")
+    if altered := translation.get("altered"):
+        said.append(
+            f"{altered} outputs have every id right and another text: words outside the vocabulary"
+        )
+    if new and not new["examples"]:
+        said.append(f"all {count} test sources are also in the training split")
+    return said
