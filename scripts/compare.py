@@ -1,7 +1,8 @@
 """Compare encodings with evidence:  python scripts/compare.py [study=default] [key=value]
 
 The script trains the study's unfinished runs side by side, then writes the report. A key of the
-configuration, such as model.d_model=128, applies to all runs.
+configuration, such as model.d_model=128, applies to all runs. workers=0 trains nothing and reports
+the runs that are finished.
 """
 
 import contextlib
@@ -68,6 +69,11 @@ def main(config: DictConfig) -> None:
         if trials:
             tried = tuning.validation_rows(trials)
             jobs = tuning.tuned(jobs, tuning.best_points(tried))
+        if config.workers == 0 and not any(run.result() for run in jobs):
+            raise UserError(
+                f"workers=0 reports what is there, and no run of study {study.name} is finished; "
+                f"leave workers out to train."
+            )
         directory = studies.folder_of(jobs)
         stack.enter_context(lock_directory(directory))
         studies.fill(jobs, config, overrides, launcher, minutes)
@@ -83,7 +89,7 @@ def main(config: DictConfig) -> None:
         write_means(directory)
     unfinished = studies.tell_unfinished(runs)
     tell(f"report: {page}")
-    if unfinished:
+    if unfinished and config.workers != 0:
         raise UserError(
             f"{unfinished} of {len(runs)} runs did not finish; the same command tries again."
         )

@@ -4,10 +4,12 @@ Every key and group of configs/config.yaml can be set. The same command continue
 and finds a finished run.
 
 A sweep trains one run after another:  python scripts/train.py -m trainer.lr=1e-3,3e-3
+A sweeper of Hydra's that optimises, such as Optuna's, gets each run's NLL in validation.
 Several GPUs or processes train one run:  torchrun --nproc-per-node=2 scripts/train.py pe=learned
 scripts/compare.py trains runs side by side.
 """
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +25,22 @@ SWEPT: dict[str, Any] = {}  # the overrides of each run in a sweep, and the run
 
 
 @script(several=True)
-def main(config: DictConfig) -> None:
+def main(config: DictConfig) -> float:
     # Imported here, so that --help and command-line mistakes do not wait for torch.
     from wawa_transformer.run.distributed import is_main
     from wawa_transformer.run.run_dir import Run
     from wawa_transformer.train.evaluation import SHOWN
     from wawa_transformer.train.trainer import notes, train, train_and_record_failure
 
-    name_study(config)
+    hydra, keys = HydraConfig.get(), swept_keys()
+    name_study(config, hydra.overrides.task, keys)
     run = Run.of(config)
     if not is_single_run():
-        train_and_record_failure(config)
-        hydra, keys = HydraConfig.get(), swept_keys()
+        result = train_and_record_failure(config)
         given = (each for each in hydra.overrides.task if each.split("=")[0].lstrip("+") in keys)
         SWEPT[" ".join(given)] = run
         Path(hydra.sweep.dir, "multirun.yaml").unlink(missing_ok=True)
-        return
+        return result["validation"]["nll"] if result else math.inf
     talks = not config.quiet and is_main()
     if talks:
         tell(f"run: {run.directory}")
@@ -52,6 +54,7 @@ def main(config: DictConfig) -> None:
             print(f"BLEU {bleu:.1f}; chrF {chrf:.1f}; {translation['signature']}")
         if said := notes(result):
             print("; ".join(said))
+    return result["validation"]["nll"]
 
 
 def tell_sweep() -> None:

@@ -7,9 +7,10 @@ if TYPE_CHECKING:
     from wawa_transformer.model.transformer import Transformer
     from wawa_transformer.positional.sinusoidal import PositionalEncoding
     from wawa_transformer.train.load import load
+    from wawa_transformer.train.trainer import train_run as train
 
 __version__ = "0.1.0"
-__all__ = ["PositionalEncoding", "Transformer", "load"]
+__all__ = ["PositionalEncoding", "Transformer", "load", "train"]
 MODULES = {
     "PositionalEncoding": "positional.sinusoidal",
     "Transformer": "model.transformer",
@@ -20,6 +21,8 @@ MODULES = {
 def __getattr__(name: str) -> Any:
     """Import a public name on first use."""
     # So that the command line answers without importing torch.
+    if name == "train":  # a room of the package that can be called
+        return import_module(f"{__name__}.train")
     if name not in MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{MODULES[name]}"), name)

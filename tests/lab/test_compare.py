@@ -4,14 +4,20 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import SCRIPTS, TINY, run_script, warm_python
+from conftest import SCRIPTS, TINY, run_script, trained, warm_python
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.metadata import parse_session_start_info_plugin_data
+
+from wawa_transformer.common.files import lock_directory
+from wawa_transformer.lab.workers import default_workers
+from wawa_transformer.run.signals import STATUS
 
 ROOT = SCRIPTS.parent
 UNDRAWN = str(Path(__file__).with_name("undrawn.py"))
@@ -135,6 +141,46 @@ def test_a_cluster_launcher_trains_a_study(tmp_path: Path) -> None:
     assert "1 of 1 runs finished" in done.stdout
     assert len(list(tmp_path.glob("sent/letters/none/seed0-*/result.json"))) == 1
     assert list(tmp_path.glob(".submitit/*")), "another launcher has trained them"
+
+
+def test_ctrl_c_takes_the_jobs_of_a_cluster_back(tmp_path: Path) -> None:
+    """Which would train for hours; the interrupted command ends and so do they."""
+    command = [
+        *warm_python(), UNDRAWN, "compare.py", *TINY[:-1], "hydra/launcher=submitit_local",
+        "study.name=sent", "study.pe=[none,alibi]", "study.task=[letters]", "study.seeds=[0]",
+        f"output_dir={tmp_path}", "trainer.steps=10000000",
+    ]  # fmt: skip
+    started = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while len(list(tmp_path.glob("sent/letters/*/seed0-*/checkpoints/last.pt"))) < 2:
+        assert started.poll() is None, started.communicate()[1]
+        time.sleep(0.1)
+    locks = list(tmp_path.glob("sent/letters/*/seed0-*/lock"))
+    started.send_signal(signal.SIGINT)
+    said = started.communicate(timeout=120)[1]
+    assert started.returncode == STATUS and "the same command continues" in said, said
+    assert "2 jobs taken back" in (tmp_path / "sent" / "train.log").read_text(encoding="utf-8")
+    for lock in locks:  # a job that trains on holds its run's lock
+        with lock_directory(lock.parent, patience=60):
+            pass
+
+
+def test_without_workers_what_is_there_is_reported(tmp_path: Path) -> None:
+    """Nothing is trained; with nothing to report that is said."""
+    study = [*TINY, f"output_dir={tmp_path}", "study.task=[letters]", "study.seeds=[0]"]
+    empty = run_script(UNDRAWN, "compare.py", *study, "study.pe=[none,alibi]", "workers=0")
+    assert empty.returncode == 1 and "no run of study default is finished" in empty.stderr
+    trained(tmp_path, *TINY, "pe=none", "task=letters", "progress=false")
+    done = run_script(UNDRAWN, "compare.py", *study, "study.pe=[none,alibi]", "workers=0")
+    assert done.returncode == 0, done.stderr
+    assert "waiting: letters alibi seed 0" in done.stderr
+    assert set(pd.read_csv(tmp_path / "default" / "results.csv").pe) == {"none"}
+    assert not list(tmp_path.glob("default/letters/alibi/*"))
+
+
+def test_by_default_the_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(9)), raising=False)
+    assert [default_workers("cpu", threads) for threads in (1, 2, 4, 16)] == [9, 4, 2, 1]
+    assert default_workers("cuda", 1) == default_workers("mps", 4) == 2
 
 
 def test_a_study_and_its_runs_do_without_what_windows_lacks(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 import torch
 import yaml
 from conftest import answer, configure
-from hydra.types import RunMode
 
 from wawa_transformer.common.files import CONFIG_DIR, lock_directory
 from wawa_transformer.common.schema import UserError
@@ -18,8 +17,7 @@ from wawa_transformer.data.text import build_task
 from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
-from wawa_transformer.run import cli
-from wawa_transformer.run.cli import SCHEMAS, check_use, validate
+from wawa_transformer.run.cli import SCHEMAS, check_use, name_study, validate
 from wawa_transformer.run.config import build_model
 from wawa_transformer.run.device import total_memory
 from wawa_transformer.run.overrides import class_keys, known_keys
@@ -233,16 +231,8 @@ def test_a_card_is_judged_by_its_own_memory(monkeypatch: pytest.MonkeyPatch) -> 
         (["study=length", "pe=rotary", "task=copy"], "length"),
     ],
 )
-def test_a_run_of_no_study_lies_beside_the_default_one(
-    given: list[str], place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_of_no_study_lies_beside_the_default_one(given: list[str], place: str) -> None:
     """Unless the command line says where: then there."""
     config = configure(*given)
-    there = SimpleNamespace(
-        mode=RunMode.RUN,
-        overrides=SimpleNamespace(task=given),
-        runtime=SimpleNamespace(choices=SimpleNamespace(task=config.task.name, pe=config.pe.name)),
-    )
-    monkeypatch.setattr(cli.HydraConfig, "get", lambda: there)
-    cli.name_study(config)
+    name_study(config, given)
     assert config.study.name == place

@@ -19,7 +19,8 @@ from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError, tell, warn
 from wawa_transformer.data.tasks import Letters
 from wawa_transformer.positional.base import ENCODINGS, Encoding
-from wawa_transformer.run import config_files, failure
+from wawa_transformer.run import failure
+from wawa_transformer.run.config_files import check_files
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.trainer import train_and_record_failure
 
@@ -109,16 +110,15 @@ def test_other_errors_are_no_lack_of_memory() -> None:
 
 
 @pytest.fixture
-def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+def study(tmp_path: Path) -> Callable[[str], str]:
     """Write ``study/mine.yaml`` and get the sentence that refuses it, or an empty one."""
-    shutil.copytree(CONFIG_DIR, tmp_path / "configs")
-    monkeypatch.setattr(config_files, "CONFIG_DIR", tmp_path / "configs")
-    path = tmp_path / "configs" / "study" / "mine.yaml"
+    path = tmp_path / "study" / "mine.yaml"
+    path.parent.mkdir()
 
     def write(content: str | bytes) -> str:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         try:
-            config_files.check_files("config", {"study": ["mine"]})
+            check_files("config", {"study": ["mine"]}, [CONFIG_DIR, tmp_path])
         except UserError as error:
             return str(error).removeprefix(str(path))
         return ""
@@ -184,14 +184,14 @@ def test_a_mistake_in_a_study_names_its_line(
     assert said in study(content)
 
 
-def test_a_file_that_another_one_is_based_on_is_read_too(study: Callable[[str], str]) -> None:
+def test_a_file_that_another_one_is_based_on_is_read_too(tmp_path: Path) -> None:
     """``defaults`` of a file, and what a command line puts in their place."""
-    folder = config_files.CONFIG_DIR
+    folder = shutil.copytree(CONFIG_DIR, tmp_path / "configs")
     (folder / "model" / "mine.yaml").write_text("d_model: 016\n")
     (folder / "study" / "based.yaml").write_text("defaults: [override /model: mine]\n")
     with pytest.raises(UserError, match="mine.yaml, line 1: 016 reads as 14"):
-        config_files.check_files("config", {"study": ["based"]})
-    config_files.check_files("config", {"study": ["based"], "model": ["tiny"]})
+        check_files("config", {"study": ["based"]}, [folder])
+    check_files("config", {"study": ["based"], "model": ["tiny"]}, [folder])
     (folder / "pe" / "base.yaml").write_text("kind: none\nname: no\n")
     (folder / "pe" / "mine.yaml").write_text("defaults: [base, _self_]\nname: mine\n")
     (folder / "pe" / "deep").mkdir()
@@ -200,7 +200,7 @@ def test_a_file_that_another_one_is_based_on_is_read_too(study: Callable[[str], 
     )
     for name in ("mine", "deep/mine"):
         with pytest.raises(UserError, match="base.yaml, line 2: no reads as False"):
-            config_files.check_files("config", {"pe": ["none", name]})
+            check_files("config", {"pe": ["none", name]}, [folder])
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from wawa_transformer.common.schema import UserError, check, tell, warn
 from wawa_transformer.data.text import build_task
 from wawa_transformer.lab.entries import entry_overrides
 from wawa_transformer.lab.rules import Misfit, Rule, not_trained
-from wawa_transformer.lab.workers import train_all
+from wawa_transformer.lab.workers import default_workers, train_all
 from wawa_transformer.run.cli import compose, validate
 from wawa_transformer.run.device import automatic_device
 from wawa_transformer.run.provenance import code_digest
@@ -159,10 +159,11 @@ def fill(
             f"warning: the code has changed since {len(others)} of these runs finished; to train "
             f"them again, delete their folders."
         )
-    if not missing:
+    if not missing or config.workers == 0:
         return
-    if config.trainer.device == "auto":
-        automatic_device()  # here, since workers would warn only in their log
+    device = config.trainer.device
+    if device == "auto":
+        device = automatic_device()  # which warns here; a worker would warn only in its log
     for run in missing:
         run.error_file.unlink(missing_ok=True)
     log = directory / "train.log"
@@ -171,7 +172,8 @@ def fill(
     with view.line:
         if launcher == "basic":  # Hydra's default: train on this machine
             waiting = [jobs[run] for run in missing]
-            train_all(waiting, config.workers, log, view.update)
+            workers = config.workers or default_workers(device, config.trainer.threads)
+            train_all(waiting, workers, log, view.update)
         else:
             train_elsewhere(config, [*overrides, f"hydra/launcher={launcher}"], log, view)
 

@@ -26,6 +26,15 @@ METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods()
 SHARED = ("wawa_transformer.lab.tuning", "torch._dynamo", "matplotlib.backends.backend_agg")
 
 
+def default_workers(device: str, threads: int) -> int:
+    """The number of runs side by side: cores divided by a run's threads, or 2 on a GPU."""
+    if device != "cpu":
+        return 2
+    # The cores of this process, of which a scheduler may have given fewer than there are.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, (cores or 1) // threads)
+
+
 def prepare_workers() -> None:
     """Start the forkserver, with Ctrl-C blocked in it and in its workers."""
     if METHOD == "spawn":

@@ -3,6 +3,7 @@
 Modules that need torch are imported inside functions, so that ``--help`` and mistakes are fast.
 """
 
+import argparse
 import atexit
 import contextlib
 import functools
@@ -12,6 +13,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -135,14 +137,42 @@ def script(
                     )
                 overrides = [each for each in sys.argv[1:] if is_override(each)]
                 flags = [each for each in sys.argv[1:] if not is_override(each)]
-                overrides, places = check_command(overrides, config_name, sweep)
+                folders = folders_of(sys.argv[1:])
+                overrides, places = check_command(overrides, config_name, sweep, folders)
                 sys.argv[1:] = [*flags, *overrides]
-                with explained(config_name, places):
+                stopping = jobs_taken_back() if sweep else contextlib.nullcontext()
+                with stopping, explained(config_name, places):
                     run(checked)()
 
         return main
 
     return decorate
+
+
+@contextlib.contextmanager
+def jobs_taken_back() -> Iterator[None]:
+    """Cancel the jobs that a sweep has sent to a cluster when a signal stops the sweep."""
+    with signals.GracefulStop() as stop:
+        try:
+            yield
+        except KeyboardInterrupt:
+            with stop.deferred():  # a study that is stopped sends a second signal
+                cancel_jobs()
+            raise
+
+
+def cancel_jobs() -> None:
+    """Cancel every job of submitit's that this process has sent, queued or running."""
+    if "submitit" not in sys.modules:
+        return
+    from submitit import Job
+
+    # Hydra's launcher keeps its jobs to itself.
+    jobs = {each.job_id: each for each in gc.get_objects() if isinstance(each, Job)}
+    for job in jobs.values():
+        job.cancel(check=False)
+    if jobs:
+        warn(f"{len(jobs)} jobs taken back")
 
 
 def is_override(argument: str) -> bool:
@@ -151,7 +181,10 @@ def is_override(argument: str) -> bool:
 
 
 def check_command(
-    arguments: Sequence[str], config_name: str, sweep: bool = False
+    arguments: Sequence[str],
+    config_name: str,
+    sweep: bool = False,
+    folders: Sequence[Path] = (CONFIG_DIR,),
 ) -> tuple[list[str], dict[str, str]]:
     """Check overrides and the files that they choose, before Hydra composes them.
 
@@ -162,7 +195,15 @@ def check_command(
     """
     overrides = read_overrides(arguments, config_name, sweep)
     chosen = {key: choices(override) for key, override in overrides.items()}
-    return [str(each.input_line) for each in overrides.values()], check_files(config_name, chosen)
+    places = check_files(config_name, chosen, folders)
+    return [str(each.input_line) for each in overrides.values()], places
+
+
+def folders_of(arguments: Sequence[str]) -> list[Path]:
+    """List the folders of YAML files: the project's, and those of ``--config-dir``."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config-dir", "-cd", action="append", type=Path, default=[])
+    return [CONFIG_DIR, *parser.parse_known_args(arguments)[0].config_dir]
 
 
 COMPOSING = threading.Lock()  # Hydra has one state for the whole process
@@ -174,14 +215,23 @@ def compose(overrides: Sequence[str] = (), config_name: str = "config") -> DictC
     Raises:
         UserError: an override or a file is mistaken.
     """
-    given, places = check_command(overrides, config_name)
-    with COMPOSING, own_hydra(), explained(config_name, places):
-        return hydra.compose(config_name, given)
+    with COMPOSING, own_hydra():
+        places = GlobalHydra.instance().config_loader().get_search_path().get_path()
+        folders = [Path(each.path.removeprefix("file://")) for each in places if each.path]
+        given, lines = check_command(overrides, config_name, folders=folders)
+        with explained(config_name, lines):
+            return hydra.compose(config_name, given)
 
 
 @contextlib.contextmanager
 def own_hydra() -> Iterator[None]:
-    """Replace Hydra's global state by one of our own, and put the caller's back."""
+    """Replace Hydra's global state by one of our own, and put the caller's back.
+
+    A script of ours has its own already, which may search further folders.
+    """
+    if searches_our_files(GlobalHydra.instance()):
+        yield
+        return
     before, version, job = GlobalHydra.instance(), VersionBase.instance(), JobRuntime.instance()
     hydra_before, version_before, job_before = before.hydra, version.getbase(), job.conf.copy()
     before.clear()
@@ -193,30 +243,36 @@ def own_hydra() -> Iterator[None]:
         before.hydra, version.version_base, job.conf = hydra_before, version_before, job_before
 
 
+def searches_our_files(state: GlobalHydra) -> bool:
+    """True if a state of Hydra's composes from ``configs/``."""
+    if not state.is_initialized():
+        return False
+    paths = state.config_loader().get_search_path().get_path()
+    return f"file://{CONFIG_DIR}" in [each.path for each in paths]
+
+
 def is_single_run() -> bool:
     """True if the command line asks for one run, not a sweep."""
     return HydraConfig.get().mode == RunMode.RUN
 
 
-def name_study(config: DictConfig) -> None:
+def name_study(config: DictConfig, overrides: Sequence[str], swept: Sequence[str] = ()) -> None:
     """Choose the study's folder: ``default``, ``single`` or ``sweep_KEY``.
 
-    Runs outside the default study go to ``single``. A study on the command line, or one of its
-    keys, takes precedence.
+    Runs outside the default study go to ``single``, and those of a sweep have the names of the keys
+    that are ``swept``. A study in ``overrides``, or one of its keys, takes precedence.
     """
     from wawa_transformer.run.run_dir import identity
 
-    chosen: Any = HydraConfig.get().runtime.choices
-    given = HydraConfig.get().overrides.task
-    if any(override.lstrip("+~").startswith("study") for override in given):
+    if any(override.lstrip("+").startswith("study") for override in overrides):
         return
-    study = config.study
-    if swept := swept_keys():
+    study, task, pe = config.study, config.task.name, config.pe.name
+    if swept:
         study.name = "sweep_" + "+".join(swept)
-    elif chosen.task not in study.task or chosen.pe not in study.pe:
+    elif task not in study.task or pe not in study.pe:
         study.name = "single"
     else:
-        default = compose([f"task={chosen.task}", f"pe={chosen.pe}"])
+        default = compose([f"task={task}", f"pe={pe}"])
         default.seed = config.seed
         if config.seed not in study.seeds or identity(default) != identity(config):
             study.name = "single"

@@ -21,17 +21,22 @@ TRAPS = {
 }
 
 
-def check_files(config_name: str, chosen: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def check_files(
+    config_name: str,
+    chosen: Mapping[str, Sequence[str]],
+    folders: Sequence[Path] = (CONFIG_DIR,),
+) -> dict[str, str]:
     """Check the files of a configuration; return the file and line of each key in them.
 
-    ``chosen`` are the names of files, by group. A missing file is left to Hydra.
+    ``chosen`` are the names of files, by group, in the first of the ``folders`` that has them. A
+    missing file is left to Hydra.
 
     Raises:
         UserError: a file is not YAML, has an unknown key, or has a value that YAML reads
             differently from what is written; the sentence names file and line.
     """
     places: dict[str, str] = {}
-    for path, package, root in files_of(config_name, "", chosen):
+    for path, package, root in files_of(config_name, "", chosen, folders):
         own = [pair for pair in pairs(root) if pair[0].value not in ("defaults", "hydra")]
         for key, node in keys_of(MappingNode(root.tag, own), package):
             if type_of(SCHEMAS[config_name], key) is None:
@@ -41,15 +46,16 @@ def check_files(config_name: str, chosen: Mapping[str, Sequence[str]]) -> dict[s
 
 
 def files_of(
-    name: str, group: str, chosen: Mapping[str, Sequence[str]]
+    name: str, group: str, chosen: Mapping[str, Sequence[str]], folders: Sequence[Path]
 ) -> Iterator[tuple[Path, str, Node]]:
     """Yield the file ``GROUP/NAME.yaml`` and those that its defaults name.
 
     With each comes the key that its content belongs to, and the content.
     """
-    path = CONFIG_DIR / group / f"{name}.yaml"
-    if not path.is_file():
+    found = [path for each in folders if (path := each / group / f"{name}.yaml").is_file()]
+    if not found:
         return
+    path = found[0]
     text = read(path)
     root = parse(path, text)
     header = PACKAGE.match(text)
@@ -64,7 +70,7 @@ def files_of(
             of = of.removeprefix("/") if of.startswith("/") else f"{group}/{of}".strip("/")
             parent, _, file = of.rpartition("/")
             for choice in chosen.get(parent, [file]) if key else [file]:
-                yield from files_of(choice, parent, chosen)
+                yield from files_of(choice, parent, chosen, folders)
 
 
 def keys_of(node: Node, prefix: str) -> Iterator[tuple[str, Node]]:

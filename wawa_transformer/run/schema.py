@@ -108,7 +108,8 @@ class Config:
     progress: bool = True
     quiet: bool = False  # scripts/train.py says nothing
     pictures: bool = True  # in TensorBoard; a study draws those of its first seed
-    workers: int = setting(2, least=1, most=256)  # scripts/compare.py: runs side by side
+    # scripts/compare.py: runs side by side, cores / threads by default; 0: train nothing, report
+    workers: int | None = setting(None, least=0, most=256)
 
 
 @dataclass

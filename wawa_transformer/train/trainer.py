@@ -4,8 +4,10 @@ import contextlib
 import functools
 import itertools
 import math
+import threading
 import time
 import traceback
+from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
@@ -14,7 +16,7 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from wawa_transformer.common.files import lock_directory, write_lines
-from wawa_transformer.common.schema import tell, warn
+from wawa_transformer.common.schema import UserError, tell, warn
 from wawa_transformer.data.load import Data
 from wawa_transformer.decode.translation import (
     SAMPLES,
@@ -25,6 +27,7 @@ from wawa_transformer.decode.translation import (
     translation_scores,
 )
 from wawa_transformer.run import distributed
+from wawa_transformer.run.cli import compose, name_study, validate
 from wawa_transformer.run.config import given_settings
 from wawa_transformer.run.device import peak_memory, translate_device_errors
 from wawa_transformer.run.failure import sentence_of, whose
@@ -35,6 +38,28 @@ from wawa_transformer.train import evaluation
 from wawa_transformer.train.loop import batch_stream, train_loop
 from wawa_transformer.train.setup import TrainState, claim_run, start_run
 from wawa_transformer.train.tracking import Tracker, show
+
+TRAINING = threading.RLock()  # torch has one random state for the whole process
+
+
+def train_run(overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Train the run of ``scripts/train.py overrides`` and return its ``result.json``.
+
+    ``overrides`` are what a command line gives: ``["pe=rotary", "seed=3"]``. The run has the folder
+    that the command would give it, so a finished run is returned as it is. In threads, runs take
+    turns; processes train side by side.
+
+    Raises:
+        UserError: an override is mistaken, or the run cannot be what the configuration says.
+        KeyboardInterrupt: a signal came; the same call continues the run.
+    """
+    if isinstance(overrides, str):
+        raise UserError(f"train({overrides!r}) must be given a list, [{overrides!r}].")
+    config = compose(overrides)
+    validate(config)
+    name_study(config, overrides)
+    with TRAINING:
+        return train(config)
 
 
 def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
@@ -81,14 +106,14 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
         return distributed.broadcast_object(lambda: run.finish(result))
 
 
-def train_and_record_failure(config: DictConfig, patience: float = 0.0) -> None:
-    """Train one run of many; write a failure to its folder and return."""
+def train_and_record_failure(config: DictConfig, patience: float = 0.0) -> dict[str, Any] | None:
+    """Train one run of many; return its result, or write a failure to its folder."""
     try:
-        train(config, patience)
-        return
+        return train(config, patience)
     except Exception as error:
         reason = sentence_of(error) or f"{traceback.format_exc()}{whose(error)}"
     Run.of(config).fail(reason)
+    return None
 
 
 def final_evaluation(state: TrainState, tracker: Tracker) -> dict[str, Any]:

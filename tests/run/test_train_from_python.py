@@ -1,0 +1,125 @@
+"""``wawa_transformer.train([...])`` trains what the command trains, wherever it is called."""
+
+import concurrent.futures
+import multiprocessing
+import os
+import pickle
+import threading
+from pathlib import Path
+
+import hydra
+import pytest
+import torch
+from conftest import SCRIPTS, TINY, assert_same_bits, configure, run_script
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.utils import JobRuntime
+from hydra.version import VersionBase
+
+import wawa_transformer
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.run.cli import compose
+from wawa_transformer.run.run_dir import Run
+
+DROPOUT = [*TINY, "model.dropout=0.1"]  # so that a run draws from torch's random state
+
+
+def test_it_finds_the_run_of_the_command_and_the_other_way_round(tmp_path: Path) -> None:
+    """In the same folder, whether it belongs to the default study or not."""
+    given = [*DROPOUT, "pe=rotary", f"output_dir={tmp_path}"]
+    result = wawa_transformer.train(given)
+    done = run_script("train.py", *given)
+    assert done.returncode == 0 and "already finished" in done.stdout
+    assert len(list(tmp_path.rglob("result.json"))) == 1
+    config = configure(*given, "study.name=single")
+    assert result == Run.of(config).result() and result["validation"]["nll"] > 0
+    assert wawa_transformer.train([*given, "+pe=rotary", "++seed=0"]) == result
+
+
+def test_threads_and_processes_train_the_runs_of_one_process(tmp_path: Path) -> None:
+    """To the last bit: threads take turns, since torch has one random state."""
+
+    def given(folder: str, seed: int) -> list[str]:
+        return [*DROPOUT, f"output_dir={tmp_path / folder}", "study.name=x", f"seed={seed}"]
+
+    alone = [wawa_transformer.train(given("alone", seed)) for seed in (1, 2)]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        threads = list(pool.map(wawa_transformer.train, [given("threads", n) for n in (1, 2)]))
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(2, spawn) as pool:
+        processes = list(pool.map(wawa_transformer.train, [given("both", n) for n in (1, 2)]))
+    for expected, *others in zip(alone, threads, processes, strict=True):
+        assert all(other["by_length"] == expected["by_length"] for other in others)
+    for seed in (1, 2):
+        for folder in ("threads", "both"):
+            run, expected = (Run.of(configure(*given(each, seed))) for each in (folder, "alone"))
+            assert_same_bits(run, expected)
+
+
+def test_a_program_of_hydras_keeps_its_own_state(tmp_path: Path) -> None:
+    """A script under ``hydra.main`` composes its own configuration before and after."""
+    (tmp_path / "mine.yaml").write_text("lr: 3\n")
+    with hydra.initialize_config_dir(str(tmp_path), job_name="mine", version_base="1.1"):
+        state = GlobalHydra.instance().hydra, VersionBase.instance().version_base
+        seeds: list[int] = []
+        threads = [
+            threading.Thread(target=lambda n=n: seeds.append(compose([f"seed={n}"]).seed))
+            for n in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        with pytest.raises(UserError, match="did you mean rotary"):
+            compose(["pe=rope"])
+        assert sorted(seeds) == [0, 1, 2, 3]
+        assert state == (GlobalHydra.instance().hydra, VersionBase.instance().version_base)
+        assert JobRuntime.instance().get("name") == "mine"
+        assert dict(hydra.compose("mine")) == {"lr": 3}
+    compose()
+    assert not GlobalHydra.instance().is_initialized()
+
+
+def test_mistakes_are_raised(tmp_path: Path) -> None:
+    """With the sentence of the command line, and nothing is written."""
+    folder = f"output_dir={tmp_path / 'o'}"
+    for given, said in (
+        ("pe=rotary", r"must be given a list, \['pe=rotary'\]"),
+        ([folder, "pe=rope"], "did you mean rotary"),
+        ([folder, "sed=1"], "the key sed does not exist"),
+        ([folder, "seed=1,2"], "is several values"),
+        ([folder, "trainer.lr=-1"], "trainer.lr=-1.0 must be greater than 0"),
+        ([folder, "pe.reach=1"], "pe.reach does not exist"),
+    ):
+        with pytest.raises(UserError, match=said):
+            wawa_transformer.train(given)
+    assert not (tmp_path / "o").exists()
+
+
+def test_the_room_and_the_function_are_one() -> None:
+    from wawa_transformer import train
+    from wawa_transformer.train import loop
+
+    assert train is wawa_transformer.train and train.loop is loop
+    assert pickle.loads(pickle.dumps(train)) is train
+
+
+def test_a_sweeper_of_hydras_gets_the_nll_in_validation(tmp_path: Path) -> None:
+    """By a callback, which sees what a sweeper sees; a failed run is infinitely bad."""
+    (tmp_path / "seen.py").write_text(
+        "import json, pathlib\n"
+        "from hydra.experimental.callback import Callback\n\n\n"
+        "class Seen(Callback):\n"
+        "    def on_job_end(self, config, job_return, **words):\n"
+        "        with open('seen.jsonl', 'a') as file:\n"
+        "            file.write(json.dumps(job_return.return_value) + '\\n')\n"
+    )
+    path = os.pathsep.join((str(tmp_path), str(SCRIPTS.parent)))
+    done = run_script(
+        "train.py", "-m", *TINY, "trainer.lr=0.001,1e30", f"output_dir={tmp_path}",
+        "+hydra.callbacks.seen._target_=seen.Seen", folder=tmp_path, PYTHONPATH=path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    good, bad = (tmp_path / "seen.jsonl").read_text().split()
+    results = [Run.at(path.parent).result() for path in tmp_path.rglob("result.json")]
+    assert [float(good)] == [each["validation"]["nll"] for each in results if each]
+    assert bad == "Infinity" and torch.isfinite(torch.tensor(float(good)))
