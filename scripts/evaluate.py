@@ -18,7 +18,7 @@ from rich.table import Column, Table
 from sacrebleu.metrics import BLEU
 
 from wawa_transformer.common.schema import UserError, tell
-from wawa_transformer.data.load import tokenize_split
+from wawa_transformer.data.load import Examples, parts_of, tokenize_split
 from wawa_transformer.data.tasks import Task
 from wawa_transformer.data.text import TextTask, build_task
 from wawa_transformer.decode import translation
@@ -28,7 +28,7 @@ from wawa_transformer.run.cli import script
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import evaluation
 from wawa_transformer.train.evaluation import METRICS, SHOWN
-from wawa_transformer.train.load import load_model, open_trained
+from wawa_transformer.train.load import data_of, load_model, open_trained
 from wawa_transformer.train.trainer import notes
 
 TOLERANCE = 1e-5  # processors round differently
@@ -69,6 +69,29 @@ def tests_of(trained: DictConfig, config: DictConfig) -> dict[str, Task]:
     if {"test_source", "test_target"} & given.keys():
         raise UserError("test_sets and task.test_source both name a test; give one of them.")
     return {name: task.named(name) for name in config.test_sets}
+
+
+def asks_own_test(trained: DictConfig, config: DictConfig) -> bool:
+    """True if no key asks for another test than the run's own."""
+    given = {key for key, value in config.task.items() if value is not None}
+    same_hub = config.task.hub in (None, trained.task.get("hub"))
+    return same_hub and not config.test_sets and given <= {"data_dir", "hub"}
+
+
+def check_own_test(run: Run, splits: dict[str, Examples]) -> None:
+    """Refuse to test a run on data that are not its own.
+
+    Raises:
+        UserError: a split has another digest than it had in training.
+    """
+    before = parts_of(data_of(run) or "")
+    for name, split in splits.items():
+        if split.digest != before.get(name):
+            raise UserError(
+                f"the {name} of {run.directory} had digest {before.get(name)} in training, and has "
+                f"{split.digest} now; bring back the old text and code, or name another test by "
+                f"its keys (test_sets, task.test_source, task.test_per_length)."
+            )
 
 
 def verify(run: Run, result: dict[str, Any]) -> str:
@@ -129,6 +152,7 @@ def table_of(task: Task, result: dict[str, Any], bleu: dict[int, float]) -> Tabl
 def main(config: DictConfig) -> None:
     run, model, tokenizer, trained = open_trained(config)
     method = build_strategy(config)
+    own = asks_own_test(trained, config)
     tests = tests_of(trained, config)
     translates = next(iter(tests.values())).translates
     other = None
@@ -148,10 +172,13 @@ def main(config: DictConfig) -> None:
         # A generated training split is cheap, and tells which sources of the test are new.
         data = task.dataset(trained.seed) if task.from_seed else task.test(trained.seed)
         test = tokenize_split(data["test"], tokenizer, task.max_tokens, "test")
-        model.check_length(int(test.sizes.max()))
-        train = None
+        splits = {"test split": test}
         if "train" in data:
-            train = tokenize_split(data["train"], tokenizer, task.max_tokens).text
+            splits["training split"] = tokenize_split(data["train"], tokenizer, task.max_tokens)
+        if own:
+            check_own_test(run, splits)
+        model.check_length(int(test.sizes.max()))
+        train = splits["training split"].text if "train" in data else None
         result = evaluation.evaluate_by_length(task, model, test, train)
         if config.verify:
             tell(verify(run, result))

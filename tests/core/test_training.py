@@ -211,8 +211,8 @@ def test_exact_match_is_that_of_greedy_decoding(tiny) -> None:
     """
     config = tiny("trainer.steps=100", "trainer.eval_every=100", "trainer.lr=1e-2")
     train(config)
-    model, tokenizer, _ = load_model(Run.of(config))
-    examples = load_data(config, tokenizer).test
+    model, *_ = load_model(Run.of(config))
+    examples = load_data(config).test
     scores = evaluation.evaluate(model, examples)
     exact = scores["correct"] == scores["tokens"]
     right = scores["oracle"] == scores["tokens"] - 1

@@ -3,30 +3,32 @@
 import dataclasses
 import gzip
 import json
-import multiprocessing
 import os
 import shutil
 import socket
-import time
+import tempfile
 import tracemalloc
 import unicodedata
+from collections import deque
 from pathlib import Path
-from typing import Any
 
-import datasets
 import numpy as np
+import pyarrow as pa
 import pytest
 from conftest import TINY, configure, trained
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from omegaconf import DictConfig
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data import load, text
 from wawa_transformer.data.load import load_data, tokenize_split
-from wawa_transformer.data.text import MAX_WORD, TextTask, build_task, read_sentences, stored
+from wawa_transformer.data.tasks import on_disk
+from wawa_transformer.data.text import MAX_WORD, TextTask, build_task, read_sentences
 from wawa_transformer.decode.translation import translate
 from wawa_transformer.lab.analysis import read_lines
+from wawa_transformer.run.cli import CHECKS
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model
 from wawa_transformer.train.trainer import train
@@ -48,13 +50,6 @@ ODD = [
     ("a\x85b \u2028 c", "x y z"), (" ", "empty"), ("blank", "\u3000"), LINES[3], ("a", "b " * 60),
     ("[EOS] é", "é [PAD]"), ("", ""), LINES[3], ("long " * 40, "lang " * 40), ('say "c"', "z"),
 ]  # fmt: skip
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of ``datasets``."""
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    return tmp_path / "cache"
 
 
 def sides(files: Path, name: str, pairs: list[tuple[str, str]]) -> dict[str, str]:
@@ -94,24 +89,19 @@ def write(folder: Path, **files: bytes) -> TextTask:
 
 @pytest.mark.parametrize("name", ["txt", "txt.gz", "pairs.tsv", "pairs.jsonl.gz", "hub"])
 def test_every_way_in_leads_to_the_same_pairs(
-    name: str, tmp_path: Path, cache: Path, capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """In order, and cleaned, which is said; the second time nothing is read; no network."""
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In order, and cleaned, which is said; no network."""
     pairs = [*LINES[:50], *ODD]
     task = TextTask(**sides(tmp_path, name, pairs))
     expected = [pair for pair in pairs if all(side.strip() for side in pair)]
     counts = [len(pairs) - len(expected)]
     monkeypatch.setattr(socket.socket, "connect", None)
-    for _ in range(2):
-        train = (task.from_hub() if task.hub else task.from_files())["train"]
-        assert list(zip(train["source"], train["target"], strict=True)) == expected
-        out, err = capfd.readouterr()
-        assert not out and "%|" not in err
-        assert [int(line.split()[0]) for line in err.splitlines() if "blank side" in line] == counts
-        monkeypatch.setattr(text, "read_sentences", None)
-        monkeypatch.setattr(TextTask, "columns", lambda *_: None)
-        counts = []
+    train = (task.from_hub() if task.hub else task.from_files())["train"]
+    assert list(zip(train["source"], train["target"], strict=True)) == expected
+    out, err = capfd.readouterr()
+    assert not out and "%|" not in err
+    assert [int(line.split()[0]) for line in err.splitlines() if "blank side" in line] == counts
 
 
 def test_the_held_out_pairs_are_those_of_the_published_results() -> None:
@@ -153,7 +143,7 @@ def test_a_special_token_in_text_is_text() -> None:
     assert TOKENIZER.decode(ids).strip() == "say [EOS] and [PAD]"
 
 
-def test_the_ids_are_those_of_the_vocabulary(cache: Path) -> None:
+def test_the_ids_are_those_of_the_vocabulary() -> None:
     """Two bytes each."""
     examples = tokenize_split(SAMPLE.dataset(0)["train"], TOKENIZER)
     assert examples.source.ids.dtype == examples.target.ids.dtype == np.uint16
@@ -162,124 +152,100 @@ def test_the_ids_are_those_of_the_vocabulary(cache: Path) -> None:
         assert examples.target[i].tolist() == [1, *TOKENIZER.encode(row["target"]).ids, 2]
 
 
-# -------------------------------------------------------------------------------- what is kept
+# ----------------------------------------------------------------------- what changes the data
 
 
-def test_other_settings_find_nothing_of_those_before(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One cache, one text, and whatever changes pairs, order, vocabulary or ids."""
-    task = {
-        **sides(tmp_path, "pairs.jsonl", [*LINES[:60], *ODD]),
-        "validation_size": 9, "test_size": 7, "vocab_size": 300, "max_tokens": 40,
-    }  # fmt: skip
-
-    def found(**changes: Any) -> list[Any]:
-        ours = TextTask(**task | changes)
-        data = ours.dataset(0)
-        tokenizer = ours.tokenizer(data)
-        every = [tokenize_split(split, tokenizer, ours.max_tokens) for split in data.values()]
-        ids = [row.tolist() for each in every for row in (*each.source, *each.target)]
-        return [tokenizer.to_str(), ids, [each.text.to_dict() for each in every]]
-
-    changes: list[dict[str, Any]] = [
-        {}, {"length_bin": 3}, {"validation_size": 3}, {"test_size": 9}, {"vocab_size": 280},
-        {"max_tokens": 30}, {"source_column": "de", "target_column": "en"},
+def test_every_setting_of_a_text_changes_its_digest(tmp_path: Path) -> None:
+    """Whatever changes pairs, order, vocabulary or ids; the same settings give the same digest."""
+    begin = [
+        "task=text", *(f"task.{key}={value}" for key, value in
+                       sides(tmp_path, "pairs.jsonl", [*LINES[:60], *ODD]).items()),
+        "task.validation_size=9", "task.test_size=7", "task.vocab_size=300", "task.max_tokens=40",
     ]  # fmt: skip
-    before = [found(**each) for each in changes]
-    assert all(each != before[0] for each in before[1:])
-    for each, expected in zip(changes, before, strict=True):
-        shutil.rmtree(cache)
-        assert found(**each) == expected
-    monkeypatch.setattr(load, "read_tokenizer", None)
-    assert found(**changes[-1]) == before[-1], "kept"
+    changes = [
+        [], ["task.length_bin=3"], ["task.validation_size=3"], ["task.test_size=9"],
+        ["task.vocab_size=280"], ["task.max_tokens=30"], ["task.words=true"],
+        ["task.source_column=de", "task.target_column=en"],
+    ]  # fmt: skip
+    before = [load_data(configure(*begin, *each)).digest for each in changes]
+    assert len(set(before)) == len(changes)
+    assert [load_data(configure(*begin, *each)).digest for each in changes] == before
+    assert load_data(configure(*begin, "seed=1", "pe=alibi")).digest == before[0]
 
 
-def test_a_text_that_was_changed_is_read_again(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+def checked(*overrides: str) -> DictConfig:
+    """Compose a configuration as a script does, with the digest of its text."""
+    config = configure(*overrides)
+    CHECKS["config"](config)
+    return config
+
+
+def test_a_text_that_was_changed_is_read_again_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the same size and with its old time; and a text that changes meanwhile is refused."""
+    """Of the same size and with its old time; and a text that changes while it is read."""
     task = write(tmp_path, source=b"a\nb\nc\nd\n", target=b"A\nB\nC\nD\n")
     path = tmp_path / "source"
     before = path.stat()
     first = task.from_files()["train"]["source"][:]
+    given = [
+        "task=text", f"task.data_dir={tmp_path}", "task.source=source", "task.target=target",
+        "task.validation_size=1", "task.test_size=1",
+    ]  # fmt: skip
+    config = checked(*given)
+    load_data(config)
     path.write_bytes(b"a\nb\nc\ne\n")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert task.from_files()["train"]["source"][:] == [*first[:3], "e"]
+    with pytest.raises(UserError, match=r"files of task=text have changed .*; give the command"):
+        load_data(config)
 
     def changes(*arguments: Path) -> object:
-        path.write_bytes(b"f\n")
         yield from original(*arguments)
+        path.write_bytes(b"f\n")
 
+    config = checked(*given)
     original = text.read_sentences
-    path.write_bytes(b"g\nb\nc\nd\n")
     monkeypatch.setattr(text, "read_sentences", changes)
-    (tmp_path / "target").write_bytes(b"A\n")
-    with pytest.raises(UserError, match="source was changed while it was read"):
-        task.from_files()
+    with pytest.raises(UserError, match="files of task=text have changed"):
+        load_data(config)
 
 
-def test_runs_that_differ_in_their_encoding_share_their_data(tiny) -> None:
-    """Where a seed decides it, and nothing else."""
-    data = load_data(tiny())
-    assert load_data(tiny("pe=alibi", "trainer.lr=1e-4")) is data
-    for other in ("seed=1", "task.max_length=5", "task=sort"):
-        data, another = load_data(tiny()), load_data(tiny(other))
-        assert another.train.text[:] != data.train.text[:] and len(load.LAST) == 1
-
-
-FORK = multiprocessing.get_context("fork")  # without the seconds that importing torch takes
-
-
-def rows(log: Path, stop: BaseException | None = None) -> object:
-    """Two rows, which take long; who makes them stands in the ``log``."""
-
-    def generate() -> object:
-        with log.open("a") as file:
-            file.write(f"{os.getpid()}\n")
-        yield {"n": 1}
-        if stop is not None:
-            raise stop
-        time.sleep(0.5)
-        yield {"n": 2}
-
-    return generate
-
-
-@pytest.mark.parametrize("stop", [KeyboardInterrupt(), UserError("bad line"), OSError(28, "full")])
-def test_what_was_interrupted_leaves_nothing(
-    stop: BaseException, tmp_path: Path, cache: Path
+@pytest.mark.parametrize("kind", ["generated", "files"])
+def test_runs_that_differ_in_their_encoding_share_their_data(
+    kind: str, tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither files, which would fill the disk, nor anything that is taken for whole."""
-    log = tmp_path / "log"
-    expected = KeyboardInterrupt if isinstance(stop, KeyboardInterrupt) else UserError
-    with pytest.raises(expected) as error:
-        stored(rows(log, stop), "key")
-    if isinstance(stop, OSError):
-        assert f"{cache} cannot be written (full); set HF_DATASETS_CACHE" in str(error.value)
-    assert not [path for path in cache.rglob("*") if path.is_file() and path.suffix != ".lock"]
-    assert stored(rows(log), "key")["n"][:] == [1, 2]
+    """In a study's worker, where neither seed nor files have changed; nowhere else."""
+    files = sides(tmp_path, "txt", LINES[:60])
+    small = ["task=text", *(f"task.{key}={value}" for key, value in files.items())]
+
+    def config(*overrides: str) -> DictConfig:
+        return tiny(*overrides) if kind == "generated" else checked(*small, *overrides)
+
+    assert load_data(config()) is not load_data(config())
+    monkeypatch.setattr(load, "LAST", deque(maxlen=1))
+    data = load_data(config())
+    assert load_data(config("pe=alibi", "trainer.lr=1e-4")) is data
+    for other in ("seed=1", "task=sort") if kind == "generated" else ("task.length_bin=3",):
+        another = load_data(config(other))
+        assert another.digest != data.digest and len(load.LAST) == 1
+    if kind == "files":
+        data, before = load_data(config()), config()
+        (tmp_path / files["source"]).write_text("new\n" * 60)
+        with pytest.raises(UserError, match="have changed"):
+            load_data(before)
+        assert load_data(config()).digest != data.digest
 
 
-def test_processes_that_want_the_same_text_read_it_once(tmp_path: Path, cache: Path) -> None:
-    """The others wait; after one that was killed the next begins anew."""
-
-    def die() -> object:
-        yield {"n": 1}
-        os._exit(9)
-
-    def both() -> None:
-        os._exit(0 if stored(rows(tmp_path / "log"), "key")["n"][:] == [1, 2] else 1)
-
-    killed = FORK.Process(target=stored, args=(die, "key"))
-    processes = [FORK.Process(target=both) for _ in range(3)]
-    for starting in ([killed], processes):
-        for process in starting:
-            process.start()
-        for process in starting:
-            process.join(60)
-    assert [process.exitcode for process in (killed, *processes)] == [9, 0, 0, 0]
-    assert len((tmp_path / "log").read_text().splitlines()) == 1
+def test_a_text_stays_on_disk() -> None:
+    """Ten megabytes, of which Arrow holds none; nothing is left in the folder."""
+    schema = pa.schema({"text": pa.string()})
+    before, files = pa.total_allocated_bytes(), os.listdir(tempfile.gettempdir())
+    parts = (pa.RecordBatch.from_pydict({"text": [str(n) * 10**6]}, schema) for n in range(10))
+    table = on_disk(parts, schema)
+    assert pa.total_allocated_bytes() - before < 10**5 < table.nbytes
+    assert [text[0] for text in table["text"].to_pylist()] == list("0123456789")
+    assert set(os.listdir(tempfile.gettempdir())) <= set(files)
 
 
 # -------------------------------------------------------------------------------- what is refused
@@ -374,9 +340,9 @@ def test_a_word_without_end_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_text_run_ends_with_bleu_and_needs_no_text_to_translate(
-    tmp_path: Path, cache: Path
+    tmp_path: Path,
 ) -> None:
-    """BLEU with its signature; after the text and its cache are gone the same translations."""
+    """BLEU with its signature; after the text is gone the same translations."""
     for side in ("en", "de"):
         shutil.copy(DATA / f"sample.{side}", tmp_path)
     config = configure(
@@ -390,8 +356,8 @@ def test_a_text_run_ends_with_bleu_and_needs_no_text_to_translate(
     test = build_task(config).dataset(0)["test"]
     model, tokenizer, _ = load_model(run)
     examples = tokenize_split(test, tokenizer)
-    for path in (*tmp_path.glob("sample.*"), cache):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in tmp_path.glob("sample.*"):
+        path.unlink()
     elsewhere = Run.at(shutil.move(run.directory, tmp_path / "elsewhere"))
     model, tokenizer, _ = load_model(elsewhere)
     found = translate(model, tokenizer, examples)

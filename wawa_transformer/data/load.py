@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import hashlib
+import json
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import tokenizers
 import torch
-from datasets import Dataset, Features, List, Value
+from datasets import Dataset
 from omegaconf import DictConfig
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from wawa_transformer.common.schema import UserError, warn
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
-from wawa_transformer.data.tasks import Task, read_tokenizer
+from wawa_transformer.data.tasks import Task, on_disk
 from wawa_transformer.data.text import build_task
 
 
@@ -26,9 +28,9 @@ from wawa_transformer.data.text import build_task
 class RaggedSequences:
     """Sequences of different lengths in one array; item i is int64 ``(S,)``."""
 
-    # Ids are copied from the memory-mapped Dataset into one array, of two bytes an id. Gathering a
-    # batch of 4,096 tokens from the Dataset takes 2.3 ms, and from the array 0.2 ms (Multi30k,
-    # model=small, one core). That is 0.2% of this core's step, but most of a fast GPU's.
+    # Ids are copied from disk into one array, of two bytes an id. Gathering a batch of 4,096 tokens
+    # from a Dataset takes 2.3 ms, and from the array 0.2 ms (Multi30k, model=small, one core). That
+    # is 0.2% of this core's step, but most of a fast GPU's.
     ids: np.ndarray  # end to end
     sizes: np.ndarray  # (N,)
     begin: np.ndarray  # (N,): the index of each first id
@@ -42,6 +44,11 @@ class RaggedSequences:
 
     def __len__(self) -> int:
         return len(self.sizes)
+
+    def contents(self) -> Iterator[bytes]:
+        """Yield the ids of each sequence as int64."""
+        for begin, size in zip(self.begin.tolist(), self.sizes.tolist(), strict=True):
+            yield self.ids[begin : begin + size].astype(np.int64).tobytes()
 
     def chosen(self, rows: np.ndarray) -> RaggedSequences:
         """Select the sequences of ``rows``."""
@@ -81,6 +88,14 @@ class Examples:
         return Examples(self.source.chosen(rows), self.target.chosen(rows), self.text.select(rows))
 
     @functools.cached_property
+    def digest(self) -> str:
+        """Hash ids, texts and lengths."""
+        sides = (self.source, self.target)
+        columns = self.text.select_columns(["source", "target", "length"])
+        texts = (json.dumps(part).encode() for part in columns.iter(1000))
+        return digest_of(*(part for each in sides for part in each.contents()), *texts)
+
+    @functools.cached_property
     def sizes(self) -> np.ndarray:
         """The number of positions on each example's longer side, ``(N,)``."""
         return np.maximum(self.source.sizes, self.target.sizes - 1)
@@ -91,13 +106,8 @@ class Examples:
         return int(source.max()), int(target.max()), float((target / source).max())
 
 
-def to_ids(batch: dict[str, list[str]], words: str, version: str) -> dict[str, list[list[int]]]:
-    """Tokenise sources and targets, and add BOS and EOS.
-
-    ``datasets`` caches the result under the arguments: the tokenizer's JSON, and the ``version`` of
-    the tokenizers library.
-    """
-    tokenizer = read_tokenizer(words)
+def to_ids(batch: dict[str, list[str]], tokenizer: Tokenizer) -> dict[str, list[list[int]]]:
+    """Tokenise sources and targets, and add BOS and EOS."""
     source, target = (tokenizer.encode_batch_fast(batch[side]) for side in ("source", "target"))
     return {
         "source": [[*encoding.ids, EOS] for encoding in source],
@@ -112,14 +122,11 @@ def tokenize_split(
 
     Prints the number of pairs left out, and the ``name`` of the split, to standard error.
     """
-    kind = Value(np.min_scalar_type(tokenizer.get_vocab_size()).name)
-    ids = split.map(
-        to_ids,
-        batched=True,
-        remove_columns=split.column_names,
-        features=Features({"source": List(kind), "target": List(kind)}),
-        fn_kwargs={"words": tokenizer.to_str(), "version": tokenizers.__version__},
-    ).data
+    id_type = pa.from_numpy_dtype(np.min_scalar_type(tokenizer.get_vocab_size()))
+    schema = pa.schema({"source": pa.list_(id_type), "target": pa.list_(id_type)})
+    # Not Dataset.map: its cache does not notice that this code has changed.
+    parts = (to_ids(batch, tokenizer) for batch in split.iter(1000))
+    ids = on_disk((pa.RecordBatch.from_pydict(part, schema) for part in parts), schema)
     source, target = (RaggedSequences.of(ids.column(side)) for side in ("source", "target"))
     if max_tokens is not None:
         fits = (source.sizes <= max_tokens) & (target.sizes <= max_tokens + 1)
@@ -134,6 +141,11 @@ def tokenize_split(
     return Examples(source, target, split)
 
 
+def digest_of(*parts: bytes) -> str:
+    """Hash ``parts`` to eight hexadecimal digits."""
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:8]
+
+
 @dataclass(frozen=True)
 class Data:
     """A task's splits as ids; every encoding gets the same."""
@@ -145,30 +157,53 @@ class Data:
     validation: Examples
     test: Examples
 
+    @functools.cached_property
+    def digest(self) -> str:
+        """Hash what was loaded: eight digits for the vocabulary and for each split."""
+        splits = (self.train, self.validation, self.test)
+        return "-".join([tokenizer_digest(self.tokenizer), *(each.digest for each in splits)])
 
-# Holds the data that this process loaded last, or is empty.
-LAST: list[Data] = []
+
+def tokenizer_digest(tokenizer: Tokenizer) -> str:
+    """Hash a tokenizer: the first part of :attr:`Data.digest`."""
+    return digest_of(tokenizer.to_str().encode())
 
 
-def load_data(config: DictConfig, tokenizer: Tokenizer | None = None) -> Data:
-    """Load the data of a run; a resumed run brings its ``tokenizer``.
+def parts_of(digest: str) -> dict[str, str]:
+    """Split :attr:`Data.digest` into its named parts."""
+    names = ("vocabulary", "training split", "validation split", "test split")
+    return dict(zip(names, digest.split("-"), strict=False))
 
-    Consecutive runs of a study often differ only in their encoding. So the data loaded last is
-    reused if task and seed are the same.
+
+# The data loaded last. Only a process that trains run after run of a study keeps them
+# (lab/workers.py): in a notebook the task's code may change between two runs.
+LAST: deque[Data] = deque(maxlen=0)
+
+
+def load_data(config: DictConfig) -> Data:
+    """Load the data of a run.
+
+    Raises:
+        UserError: the task's files are not those of the configuration's ``text_digest``.
     """
-    task, own = build_task(config), tokenizer is None
-    for data in LAST:
-        if own and (data.task, data.seed) == (task, config.seed):
-            return data
-    LAST.clear()  # before loading: memory may not hold two copies
-    splits = task.dataset(config.seed)
-    if tokenizer is None:
+    task = build_task(config)
+    kept = [data for data in LAST if (data.task, data.seed) == (task, config.seed)]
+    if not kept or not (task.from_seed or task.text_digest):
+        LAST.clear()  # before loading: memory may not hold two copies
+        splits = task.dataset(config.seed)
         tokenizer = task.tokenizer(splits)
-    train, validation, test = (
-        tokenize_split(splits[split], tokenizer, task.max_tokens, name)
-        for split, name in (("train", "training"), ("validation", "validation"), ("test", "test"))
-    )
-    data = Data(task, config.seed, tokenizer, train, validation, test)
-    if own and task.from_seed:
-        LAST.append(data)
-    return data
+        train, validation, test = (
+            tokenize_split(splits[split], tokenizer, task.max_tokens, name)
+            for split, name in (
+                ("train", "training"), ("validation", "validation"), ("test", "test")
+            )
+        )  # fmt: skip
+        kept = [Data(task, config.seed, tokenizer, train, validation, test)]
+        LAST.extend(kept)
+    # After reading, so that a change while the files were read is noticed as well.
+    if task.text_digest is not None and (found := task.fingerprint()) != task.text_digest:
+        raise UserError(
+            f"the files of task={task.name} have changed since this command began (digest "
+            f"{task.text_digest} then, {found} now); give the command again."
+        )
+    return kept[0]

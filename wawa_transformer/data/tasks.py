@@ -6,10 +6,11 @@ train, validation and test. All later code is the same for toy sequences and tra
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
+import mmap
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any, ClassVar
 
 import datasets
 import numpy as np
+import pyarrow as pa
 from datasets import Dataset, DatasetDict
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
@@ -29,6 +31,8 @@ TASKS: dict[str, type[Task]] = {}
 MAX_SYMBOLS = 10**8  # in all generated examples: about ten gigabytes
 
 datasets.disable_progress_bars()
+# The library's cache of map() and filter() does not notice that a function has changed.
+datasets.disable_caching()
 
 
 @dataclass
@@ -37,6 +41,8 @@ class Task:
 
     kind: str = ""
     name: str = ""
+    # The fingerprint of the task's files, computed before a run: another text makes another run.
+    text_digest: str | None = None
 
     def __init_subclass__(cls, kind: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -340,6 +346,17 @@ def parallel(pairs: Iterable[tuple[list[str], list[str]]], lengths: list[int]) -
     )
 
 
+def on_disk(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """Map ``batches`` into memory from a nameless temporary file, which ends with the process."""
+    with tempfile.TemporaryFile() as file:
+        with pa.ipc.new_stream(file, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        file.flush()
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return pa.ipc.open_stream(pa.py_buffer(content)).read_all()
+
+
 def word_tokenizer(words: Iterable[str]) -> Tokenizer:
     """Make a tokenizer with one id per word, after the special tokens."""
     vocabulary = {word: i for i, word in enumerate(dict.fromkeys([*SPECIAL_TOKENS, *words]))}
@@ -353,7 +370,6 @@ def word_tokenizer(words: Iterable[str]) -> Tokenizer:
     return tokenizer
 
 
-@functools.lru_cache(maxsize=1)
 def read_tokenizer(words: str) -> Tokenizer:
     """Build a tokenizer from its JSON, for which "[EOS]" in a text is text."""
     # The JSON does not store this last setting.

@@ -1,8 +1,6 @@
 """Parallel text from files or a hub dataset, with a joint BPE vocabulary.
 
-``datasets`` keeps everything made of a text in its own cache, by fingerprint, and maps the files
-into memory. The first fingerprint is a hash of the text's contents, and each later step derives its
-own. A changed text is therefore read again, and an unchanged text is read once.
+Every run reads its text anew, so that a change of the text or of this code is never overlooked.
 
 This module defines the last task: :func:`build_task` chooses among all of them.
 """
@@ -16,15 +14,13 @@ import itertools
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
-import datasets
-import tokenizers
-from datasets import Dataset, DatasetDict, Features, Value, load_dataset
-from datasets.exceptions import DatasetGenerationError
+import pyarrow as pa
+from datasets import Dataset, DatasetDict, load_dataset
 from datasets.fingerprint import Hasher
 from omegaconf import DictConfig
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -32,7 +28,14 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError, choose, first_line, setting, typed, warn
 from wawa_transformer.data import scan  # noqa: F401  (its task is known from here on)
-from wawa_transformer.data.tasks import SPECIAL_TOKENS, TASKS, Task, read_tokenizer, word_tokenizer
+from wawa_transformer.data.tasks import (
+    SPECIAL_TOKENS,
+    TASKS,
+    Task,
+    on_disk,
+    read_tokenizer,
+    word_tokenizer,
+)
 
 SAMPLE = ("sample.en", "sample.de")  # in data/, used where no text is named
 LONGEST_LINE = 10**6  # bytes
@@ -46,7 +49,7 @@ UNSPACED = {
     "char": "\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\ua9e0-\ua9ff\uaa60-\uaadf",
 }
 HANGUL = "\u1100-\u11ff\u3130-\u318f\uac00-\ud7af"
-PAIR = Features({"source": Value("string"), "target": Value("string"), "length": Value("int64")})
+PAIR = pa.schema({"source": pa.string(), "target": pa.string(), "length": pa.int64()})
 
 
 @dataclass
@@ -81,7 +84,6 @@ class TextTask(Task, kind="text"):
     max_tokens: int = setting(128, least=2, most=10**6)  # type: ignore[misc]  # longer ones are left out
     words: bool = False  # type: ignore[misc]  # split at spaces: for text that is tokenised already, or integers
     length_bin: int = setting(5, least=1, most=10**6)
-    text_digest: str | None = None  # computed, so that another text makes another run
 
     translates: ClassVar[bool] = True
 
@@ -151,24 +153,19 @@ class TextTask(Task, kind="text"):
             texts = (text for side in ("source", "target") for text in train[side])
             return word_tokenizer(sorted({word for text in texts for word in text.split()}))
 
-        def rows() -> Iterator[dict[str, str]]:
-            tokenizer = Tokenizer(models.BPE())
-            tokenizer.normalizer = normalizers.NFC()
-            tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-            tokenizer.decoder = decoders.ByteLevel()
-            trainer = trainers.BpeTrainer(
-                vocab_size=self.vocab_size,
-                special_tokens=SPECIAL_TOKENS,
-                initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-                show_progress=False,
-            )
-            texts = (batch[side] for batch in train.iter(1000) for side in ("source", "target"))
-            tokenizer.train_from_iterator(texts, trainer)
-            yield {"tokenizer": tokenizer.to_str()}
-
-        held_out = len(train), self.test_size, self.validation_size
-        key = (digest(files_of(train)), *held_out, self.vocab_size, tokenizers.__version__)
-        return read_tokenizer(stored(rows, key)[0]["tokenizer"])
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.normalizer = normalizers.NFC()
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        tokenizer.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=self.vocab_size,
+            special_tokens=SPECIAL_TOKENS,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        texts = (batch[side] for batch in train.iter(1000) for side in ("source", "target"))
+        tokenizer.train_from_iterator(texts, trainer)
+        return read_tokenizer(tokenizer.to_str())
 
     def from_files(self) -> dict[str, Dataset]:
         """Read the splits that have files."""
@@ -190,7 +187,7 @@ class TextTask(Task, kind="text"):
         both = source is not None and Path(source.removesuffix(".gz")).suffix in (".tsv", ".jsonl")
         if both and target is None:
             path = folder / source
-            return self.read(self.from_one(path, f"task.{prefix}source"), split, [path])
+            return self.read(self.from_one(path, f"task.{prefix}source"), split)
         if both or (source is None) != (target is None):
             raise UserError(
                 f"task.{prefix}source and task.{prefix}target go together; give both, or in "
@@ -199,7 +196,7 @@ class TextTask(Task, kind="text"):
         if source is None:
             return None
         paths = [folder / source, folder / target]
-        return self.read(self.from_two(paths, prefix), split, paths)
+        return self.read(self.from_two(paths, prefix), split)
 
     def from_two(self, paths: list[Path], prefix: str) -> Iterator[tuple[str, str]]:
         """Pair line n of one file with line n of the other."""
@@ -249,7 +246,7 @@ class TextTask(Task, kind="text"):
                 f"task.target_column={keys[1]}."
             ) from None
         return {
-            name: self.read(self.columns(split), name, files_of(split))
+            name: self.read(self.columns(split), name)
             for name, split in loaded.items()
             if name in ("train", "validation", "test")
         }
@@ -267,15 +264,12 @@ class TextTask(Task, kind="text"):
                     )
                 yield pair
 
-    def read(self, pairs: Iterator[tuple[str, str]], split: str, files: list[Path]) -> Dataset:
-        """Store ``pairs`` with their lengths, without pairs that have a blank side.
-
-        The ``pairs`` are read only if the contents of ``files`` have changed.
-        """
-        before = digest(files)
+    def read(self, pairs: Iterator[tuple[str, str]], split: str) -> Dataset:
+        """Keep ``pairs`` on disk with their lengths, without pairs that have a blank side."""
+        kept = left = 0
 
         def rows() -> Iterator[dict[str, str | int]]:
-            kept = left = 0
+            nonlocal kept, left
             for source, target in pairs:
                 if not source.strip() or not target.strip():
                     left += 1
@@ -283,45 +277,16 @@ class TextTask(Task, kind="text"):
                 kept += 1
                 length = -(-len(source.split()) // self.length_bin) * self.length_bin
                 yield {"source": source, "target": target, "length": length}
-            if not kept:
-                raise UserError(f"the {split} text has no pair with words on both sides.")
-            if left:
-                warn(f"{left} {split} pairs with a blank side left out")
-            if digest(files) != before:
-                raise UserError(f"{files[0]} was changed while it was read; begin again.")
 
-        names = [path.name for path in files]
-        key = (before, names, self.source_column, self.target_column, self.length_bin)
-        return stored(rows, key, PAIR)
-
-
-def stored(
-    rows: Callable[[], Iterator[dict[str, Any]]], key: object, features: Features | None = None
-) -> Dataset:
-    """Cache the dataset of ``rows`` under ``key``.
-
-    Other processes wait while one process generates the rows. An interrupted process leaves nothing
-    in the cache.
-
-    Raises:
-        UserError: ``rows`` raised it, or the cache of ``datasets`` cannot be written.
-    """
-    try:
-        return Dataset.from_generator(rows, features, fingerprint=Hasher.hash(key))
-    except (DatasetGenerationError, OSError) as error:
-        # Raised below, since an error raised here would become its own context.
-        cause = error.__cause__ or error
-    if isinstance(cause, OSError):
-        raise UserError(
-            f"{datasets.config.HF_DATASETS_CACHE} cannot be written ({cause.strerror or cause}); "
-            f"set HF_DATASETS_CACHE to a folder of yours that has room."
-        )
-    raise cause
-
-
-def files_of(split: Dataset) -> list[Path]:
-    """List the files behind a dataset."""
-    return [Path(each["filename"]) for each in split.cache_files]
+        every = rows()
+        parts = iter(lambda: list(itertools.islice(every, 10_000)), [])
+        table = on_disk((pa.RecordBatch.from_pylist(part, PAIR) for part in parts), PAIR)
+        if not kept:
+            raise UserError(f"the {split} text has no pair with words on both sides.")
+        if left:
+            warn(f"{left} {split} pairs with a blank side left out")
+        # With a fingerprint, since the library would compute one from a copy of the whole text.
+        return Dataset(table, fingerprint=split)
 
 
 def digest(files: list[Path]) -> list[str]:

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from wawa_transformer.common.files import CONFIG_DIR, make_directory
 from wawa_transformer.common.schema import UserError, check, tell, warn
+from wawa_transformer.data.load import load_data
 from wawa_transformer.data.text import build_task
 from wawa_transformer.lab.entries import entry_overrides
 from wawa_transformer.lab.rules import Misfit, Rule, not_trained
@@ -26,6 +27,7 @@ from wawa_transformer.run.device import automatic_device
 from wawa_transformer.run.provenance import code_digest
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.schema import Config
+from wawa_transformer.train.setup import check_data
 
 Jobs = dict[Run, DictConfig]  # each run with its configuration
 
@@ -147,8 +149,9 @@ def fill(
     results = {run: run.result() for run in runs}
     missing = [run for run, result in results.items() if result is None]
     others = [
-        result for result in results.values() if result and result.get("code") != code_digest()
+        run for run, result in results.items() if result and result.get("code") != code_digest()
     ]
+    check_data_of(results, jobs, others)
     runs_of = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     words = f"{runs_of} in {directory}, {len(missing)} to train"
     if missing and minutes:
@@ -157,7 +160,7 @@ def fill(
     if others:
         warn(
             f"warning: the code has changed since {len(others)} of these runs finished; to train "
-            f"them again, delete their folders."
+            f"them with today's code, set output_dir to another folder."
         )
     if not missing or config.workers == 0:
         return
@@ -176,6 +179,23 @@ def fill(
             train_all(waiting, workers, log, view.update)
         else:
             train_elsewhere(config, [*overrides, f"hydra/launcher={launcher}"], log, view)
+
+
+def check_data_of(
+    results: Mapping[Run, dict[str, Any] | None], jobs: Jobs, others: Collection[Run]
+) -> None:
+    """Refuse finished runs whose task gives other data today; ``others`` are of other code.
+
+    One run of each task is checked. With the same code, data that come from a seed or from files
+    of a known digest are the same.
+    """
+    checked = set()
+    for run, result in results.items():
+        task = build_task(jobs[run])
+        known = run not in others and (task.from_seed or task.text_digest)
+        if result and not known and run.task not in checked:
+            checked.add(run.task)
+            check_data(run, result.get("data"), load_data(jobs[run]))
 
 
 def tell_unfinished(runs: Iterable[Run]) -> int:

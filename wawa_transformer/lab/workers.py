@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from omegaconf import DictConfig
 from tqdm import tqdm
 
+from wawa_transformer.data import load
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.trainer import train_and_record_failure
 
@@ -83,6 +85,7 @@ def work(channel: Connection, log: str) -> None:
     if METHOD == "forkserver":
         os.setsid()  # Ctrl-C then reaches only the study, which stops its workers
     threading.Thread(target=follow_parent, daemon=True).start()
+    load.LAST = deque(maxlen=1)  # consecutive runs often differ only in their encoding
     try:
         while True:
             train_and_record_failure(channel.recv(), PATIENCE)

@@ -94,6 +94,11 @@ def load(run: str | Path, checkpoint: str = "last") -> Trained:
     return load_model(Run.at(Path(run)), checkpoint)
 
 
+def data_of(run: Run) -> str | None:
+    """Read the digest of the data that a run was trained on, of its last checkpoint or result."""
+    return (run.result() or load_state(run.checkpoint("last"))).get("data")
+
+
 def open_trained(config: DictConfig) -> tuple[Run, Transformer, Tokenizer, DictConfig]:
     """Load the run that ``run=`` and ``checkpoint=`` name."""
     device = take_device(config.trainer)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from wawa_transformer.common.schema import UserError, warn
 from wawa_transformer.common.seeds import seed_for
-from wawa_transformer.data.load import Data, Examples, load_data
+from wawa_transformer.data.load import Data, Examples, load_data, parts_of
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run import distributed
 from wawa_transformer.run.config import build_model
@@ -129,7 +129,9 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
     device = take_device(trainer)
     set_precision(trainer, device)
     reset_peak_memory(device)
-    data = load_data(config, checkpoint.load_tokenizer(path, saved) if path and saved else None)
+    data = load_data(config)
+    if saved:
+        check_data(run, saved.get("data"), data)
 
     model = build_model(config, data.tokenizer).to(device)
     model.trained_sizes = data.train.extremes()
@@ -162,6 +164,22 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
                 f"{run.directory}, and give the same command to train again."
             ) from None
     return state
+
+
+def check_data(run: Run, before: str | None, data: Data) -> None:
+    """Refuse to go on with a run that was trained on other data.
+
+    Raises:
+        UserError: ``before``, the digest in its checkpoint or result, is not that of ``data``.
+    """
+    if before != data.digest:
+        old, now = parts_of(before or ""), parts_of(data.digest)
+        others = ", ".join(name for name in now if old.get(name) != now[name])
+        raise UserError(
+            f"{run.directory} was trained on data {before}, and task={data.task.name} now gives "
+            f"{data.digest}, another {others}; bring back the old text and code, or set output_dir "
+            f"to another folder to train on the new data."
+        )
 
 
 def padded_sizes(examples: Examples, trainer: TrainerConfig) -> np.ndarray:
@@ -199,7 +217,7 @@ def restore_state(state: TrainState, saved: dict[str, Any]) -> None:
     if state.rank == 0 and saved.get("code") != code_digest():
         warn(
             f"warning: the code has changed since step {saved['step']} of this run; to train it "
-            f"from the start, delete {state.run.directory}."
+            f"from the start, set output_dir to another folder."
         )
     for name in checkpoint.COUNTERS:
         setattr(state, name, saved[name])
@@ -231,6 +249,7 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
             "rng": random,
             "device_rng": {state.device.type: on_device},
             "tokenizer": state.data.tokenizer.to_str(),
+            "data": state.data.digest,
             "config": identity(state.config),
             "trained_sizes": state.model.trained_sizes,
             "code": code_digest(),

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from wawa_transformer.common.files import lock_directory, write_lines
 from wawa_transformer.common.schema import UserError, tell, warn
-from wawa_transformer.data.load import Data
+from wawa_transformer.data.load import Data, load_data
 from wawa_transformer.decode.translation import (
     SAMPLES,
     Hypothesis,
@@ -36,7 +36,7 @@ from wawa_transformer.run.run_dir import Run, identity
 from wawa_transformer.run.signals import GracefulStop
 from wawa_transformer.train import evaluation
 from wawa_transformer.train.loop import batch_stream, train_loop
-from wawa_transformer.train.setup import TrainState, claim_run, start_run
+from wawa_transformer.train.setup import TrainState, check_data, claim_run, start_run
 from wawa_transformer.train.tracking import Tracker, show
 
 TRAINING = threading.RLock()  # torch has one random state for the whole process
@@ -70,7 +70,7 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
 
     Raises:
         Stopped: a signal came; the state is kept.
-        UserError: the run cannot be what the configuration says.
+        UserError: the run cannot be what the configuration says, or was trained on other data.
     """
     run = Run.of(config)
     code = code_digest()  # before training, while the files are those that this process runs
@@ -82,12 +82,13 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
             stack.enter_context(lock_directory(run.directory, patience))
         claim_run(config, run)
         if result := distributed.broadcast_object(run.result):
+            check_data(run, result.get("data"), load_data(config))
             if main and not config.quiet:
                 tell(f"already finished: {run.directory}")
                 if result.get("code") != code:
                     warn(
                         f"warning: the code has changed since (commit {result.get('commit')}); to "
-                        f"train again, delete this folder."
+                        f"train with today's code, set output_dir to another folder."
                     )
             return result
         state = start_run(config, run)
@@ -161,6 +162,7 @@ def describe(state: TrainState) -> dict[str, Any]:
         "threads": trainer.threads,
         "processes": state.world_size,
         **provenance(state.device),
+        "data": state.data.digest,
         "configuration": identity(config),
         "finished": date.today().isoformat(),
     }

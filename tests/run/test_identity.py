@@ -1,0 +1,256 @@
+"""A run is what was used: other data or other code are noticed, and another place is not."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import evaluate
+import pytest
+from conftest import SCRIPTS, TINY, configure, run_script, train_until_saved, trained
+from omegaconf import DictConfig
+
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.data import load, tasks
+from wawa_transformer.data.load import load_data
+from wawa_transformer.run.cli import CHECKS
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train import checkpoint
+from wawa_transformer.train.trainer import train
+
+ROOT = SCRIPTS.parent
+SAMPLE = [
+    (ROOT / "data" / f"sample.{side}").read_text("utf-8").splitlines() for side in ("en", "de")
+]
+PAIRS = list(zip(*SAMPLE, strict=True))
+SMALL = [
+    "task=text", "task.vocab_size=300", "task.validation_size=9", "task.test_size=9",
+    "model.d_model=16", "model.num_heads=2", "model.d_ff=32", "trainer.steps=4",
+    "trainer.eval_every=2", "trainer.device=cpu", "pictures=false", "progress=false",
+]  # fmt: skip
+
+
+def checked(*overrides: str) -> DictConfig:
+    """Compose a configuration as a script does, with the digest of its text."""
+    config = configure(*overrides)
+    CHECKS["config"](config)
+    return config
+
+
+def write_pairs(path: Path, pairs: list[tuple[str, str]]) -> None:
+    """Write a text of both sides, for ``hub=`` a folder that holds nothing else."""
+    path.parent.mkdir(exist_ok=True)
+    lines = [json.dumps({"en": source, "de": target}) for source, target in pairs]
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+# ------------------------------------------------------------------------------- the data's code
+
+# Each edit: a file in data/, what stands there, and what stands there then.
+EDITS = {
+    "lower case in rows()": ("text.py", '{"source": source,', '{"source": source.lower(),'),
+    "another normaliser": ("text.py", "normalizers.NFC()", "normalizers.Lowercase()"),
+    "a smaller vocabulary": ("text.py", "vocab_size=self.vocab_size", "vocab_size=280"),
+    "reversed ids": ("load.py", "[[*encoding.ids, EOS]", "[[*encoding.ids[::-1], EOS]"),
+    "another reader": ("text.py", '.rstrip("\\r")', '.rstrip("\\r")[1:]'),
+    "other pairs held out": ("text.py", "HELD_OUT_SEED = 2017", "HELD_OUT_SEED = 3017"),
+    "other bins of length": ("text.py", "-(-len(source.split())", "-(-len(source)"),
+}
+
+
+def test_an_edit_of_the_code_that_reads_a_text_changes_the_result(tmp_path: Path) -> None:
+    """In a copy of the code, after a run of the code as it was; all share one cache."""
+    for room in ("wawa_transformer", "configs", "scripts", "data"):
+        leave = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / room, tmp_path / room, ignore=leave)
+    found: dict[str, Any] = {}
+    edits = {"none": ("load.py", "", ""), **EDITS}
+    for number, (name, (file, before, after)) in enumerate(edits.items()):
+        path = tmp_path / "wawa_transformer" / "data" / file
+        code = path.read_text("utf-8")
+        assert before in code, name
+        path.write_text(code.replace(before, after, 1) if before else code, "utf-8")
+        done = run_script(
+            str(tmp_path / "scripts" / "train.py"), *SMALL, f"run_dir={tmp_path}/run{number}",
+            PYTHONPATH=str(tmp_path),
+        )  # fmt: skip
+        path.write_text(code, "utf-8")
+        assert done.returncode == 0, done.stderr
+        found[name] = json.loads((tmp_path / f"run{number}" / "result.json").read_text())
+    as_it_was = found.pop("none")
+    for name, result in found.items():
+        assert result["data"] != as_it_was["data"], name
+        changed = {key for key in ("validation", "by_length") if result[key] != as_it_was[key]}
+        assert changed, name
+
+
+USER_TASK = """
+import sys
+from datasets import DatasetDict, load_dataset
+import words
+from wawa_transformer.data.load import load_data
+from wawa_transformer.data.tasks import Task, word_tokenizer
+
+class Mine(Task, kind="mine"):
+    def dataset(self, seed):
+        files = {name: sys.argv[1] for name in ("train", "validation", "test")}
+        read = load_dataset("text", data_files=files).rename_column("text", "source")
+        return DatasetDict({name: split.map(words.pair) for name, split in read.items()})
+
+    def tokenizer(self, data):
+        return word_tokenizer(words.pair({"source": "a b c"})["target"].split())
+
+from omegaconf import OmegaConf
+print(load_data(OmegaConf.create({"seed": 0, "task": {"kind": "mine", "name": "mine"}})).digest)
+"""
+
+
+def test_an_edit_beside_a_task_of_ones_own_is_noticed(tmp_path: Path) -> None:
+    """The library's cache of ``map`` knows a function by its name alone."""
+    (tmp_path / "mine.py").write_text(USER_TASK)
+    (tmp_path / "lines.txt").write_text("a b\nb c\n")
+    found = []
+    for target in ("example['source']", "example['source'][::-1]", "example['source']"):
+        (tmp_path / "words.py").write_text(
+            f"def pair(example):\n    return {{'target': {target}, 'length': 2}}\n"
+        )
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        done = run_script(
+            str(tmp_path / "mine.py"), str(tmp_path / "lines.txt"), PYTHONPATH=str(ROOT)
+        )
+        assert done.returncode == 0, done.stderr
+        found.append(done.stdout)
+    assert found[0] == found[2] != found[1]
+
+
+# ------------------------------------------------------------------------------- the data as loaded
+
+
+@pytest.mark.parametrize("change", ["a word", "a pair more", "another order"])
+def test_a_hub_dataset_that_changed_is_refused_with_both_digests(
+    change: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A finished run is not called finished, and a stopped one not resumed; nothing is lost."""
+    file = tmp_path / "hub" / "train.json"
+    write_pairs(file, PAIRS)
+    begin = [*SMALL, f"task.hub={tmp_path / 'hub'}"]
+    finished = checked(*begin, f"output_dir={tmp_path}/finished")
+    stopped = checked(*begin, f"output_dir={tmp_path}/stopped")
+    result = train(finished)
+    train_until_saved(stopped)
+    last = Run.of(stopped).checkpoint("last")
+    assert checkpoint.load(last)["data"] == result["data"]
+
+    changed = list(PAIRS)
+    if change == "a word":
+        changed[5] = (f"{changed[5][0]} again", changed[5][1])
+    elif change == "a pair more":
+        changed.append(("one more", "eins mehr"))
+    else:
+        changed.reverse()
+    write_pairs(file, changed)
+    now = load_data(stopped).digest
+    for config in (finished, stopped):
+        before = last.read_bytes()
+        with pytest.raises(UserError) as refused:
+            train(config)
+        said = str(refused.value)
+        assert result["data"] in said and now in said and "output_dir" in said
+        assert "finished:" not in capsys.readouterr().out and last.read_bytes() == before
+    write_pairs(file, PAIRS)
+    assert train(finished) == result
+    assert train(stopped)["by_length"] == result["by_length"]
+
+
+def test_a_study_does_not_call_a_run_finished_on_other_data(tmp_path: Path) -> None:
+    """Before anything is trained, with both digests, by compare.py."""
+    file = tmp_path / "hub" / "train.json"
+    write_pairs(file, PAIRS)
+    study = [
+        *SMALL[1:], "task=text", f"task.hub={tmp_path / 'hub'}", "study.pe=[none,learned]",
+        "seed=0", f"output_dir={tmp_path}/o",
+    ]  # fmt: skip
+    first = run_script("compare.py", *study[:-3], "study.pe=[none]", *study[-2:])
+    assert first.returncode == 0, first.stderr
+    [path] = (tmp_path / "o").rglob("result.json")
+    write_pairs(file, PAIRS[:-1])
+    second = run_script("compare.py", *study)
+    assert second.returncode == 1 and json.loads(path.read_text())["data"] in second.stderr
+    assert len([*(tmp_path / "o").rglob("seed0-*")]) == 1
+
+
+def test_a_text_edited_while_a_study_runs_is_not_trained_under_the_old_digest(
+    tmp_path: Path,
+) -> None:
+    """Later runs refuse; given again, the command trains all of them on the new text."""
+    file = tmp_path / "pairs.jsonl"
+    write_pairs(file, PAIRS)
+    begin = [*SMALL, f"task.source={file}", f"output_dir={tmp_path}/o"]
+    jobs = [checked(*begin, f"pe={pe}") for pe in ("none", "learned")]
+    first = train(jobs[0])
+    write_pairs(file, PAIRS[1:])
+    with pytest.raises(UserError, match="have changed since this command began"):
+        train(jobs[1])
+    again = train(checked(*begin, "pe=none"))
+    assert again["data"] != first["data"] and len([*(tmp_path / "o").rglob("result.json")]) == 2
+
+
+def test_a_task_whose_code_changed_is_noticed_wherever_its_run_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Resumed, found finished, and evaluated on its own test; another test may be asked for."""
+    begin = [*TINY, "task=copy"]
+    run = trained(tmp_path / "finished", *begin)
+    stopped = configure(*begin, f"output_dir={tmp_path}/stopped")
+    train_until_saved(stopped)
+    monkeypatch.setattr(tasks.Copy, "target", lambda self, symbols: list(map(str, symbols[::-1])))
+    for config in (configure(*begin, f"output_dir={tmp_path}/finished"), stopped):
+        with pytest.raises(UserError, match="another training split, validation split, test split"):
+            train(config)
+    monkeypatch.setattr("sys.argv", ["evaluate.py", f"run={run.directory}"])
+    with pytest.raises(SystemExit) as refused:
+        evaluate.main()
+    assert "the test split of" in str(refused.value) and run.result()["data"][-8:] in str(
+        refused.value
+    )
+    monkeypatch.setattr(
+        "sys.argv", ["evaluate.py", f"run={run.directory}", "task.test_per_length=3"]
+    )
+    evaluate.main()
+    assert "all trained" in capsys.readouterr().out
+
+
+def test_the_test_of_a_text_that_changed_is_not_the_runs_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test file that was edited; the same file in another folder is the run's own."""
+    file, test = tmp_path / "a" / "pairs.jsonl", tmp_path / "a" / "test.jsonl"
+    write_pairs(file, PAIRS)
+    write_pairs(test, PAIRS[:20])
+    run = trained(
+        tmp_path, *SMALL, f"task.data_dir={file.parent}", "task.source=pairs.jsonl",
+        "task.test_source=test.jsonl",
+    )  # fmt: skip
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    write_pairs(test, PAIRS[1:21])
+    monkeypatch.setattr("sys.argv", ["evaluate.py", f"run={run.directory}"])
+    with pytest.raises(SystemExit, match=r"had digest \w{8} in training, and has \w{8} now"):
+        evaluate.main()
+    monkeypatch.setattr(
+        "sys.argv", ["evaluate.py", f"run={run.directory}", f"task.data_dir={tmp_path / 'b'}"]
+    )
+    evaluate.main()
+
+
+def test_the_digest_depends_on_all_that_was_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vocabulary, ids and lengths of each split; not on the encoding. Its parts are named."""
+    whole = load_data(configure(*TINY)).digest
+    assert load_data(configure(*TINY, "pe=alibi", "trainer.lr=1")).digest == whole
+    names = ["vocabulary", "training split", "validation split", "test split"]
+    assert list(load.parts_of(whole)) == names
+    for override, others in (
+        ("task.test_per_length=6", names[3:]), ("task.train_size=301", names[1:2]),
+        ("task.validation_size=21", names[2:3]), ("task.symbols=9", names), ("seed=1", names[1:]),
+    ):  # fmt: skip
+        parts = load.parts_of(load_data(configure(*TINY, override)).digest)
+        assert [name for name in names if parts[name] != load.parts_of(whole)[name]] == others
