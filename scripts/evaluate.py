@@ -29,7 +29,7 @@ from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import evaluation
 from wawa_transformer.train.evaluation import METRICS, SHOWN
 from wawa_transformer.train.load import data_of, load_model, open_trained
-from wawa_transformer.train.trainer import notes
+from wawa_transformer.train.trainer import left_out, notes
 
 TOLERANCE = 1e-5  # processors round differently
 
@@ -191,6 +191,7 @@ def main(config: DictConfig) -> None:
             bleu = translation.bleu_by_length(found, references, test.text["length"][:], tokenize)
             answer = translation.answering_score(references, task.words, tokenize)
             result["translation"] = {"answer": answer, **translation.losses(best, test)}
+            result["left_out"] = {"test": left_out(task, "test", test)}
         Console().print(table_of(task, result, bleu))
         if translates:
             for row in translation.all_scores(found, references, tokenize):

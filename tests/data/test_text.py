@@ -22,10 +22,12 @@ from omegaconf import DictConfig
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
+from wawa_transformer.data import files as file_reading
 from wawa_transformer.data import load, text
+from wawa_transformer.data.files import MAX_WORD, read_sentences
 from wawa_transformer.data.load import load_data, tokenize_split
 from wawa_transformer.data.tasks import on_disk
-from wawa_transformer.data.text import MAX_WORD, TextTask, build_task, read_sentences
+from wawa_transformer.data.text import TextTask, build_task
 from wawa_transformer.decode.translation import translate
 from wawa_transformer.lab.analysis import read_lines
 from wawa_transformer.run.cli import CHECKS
@@ -205,8 +207,8 @@ def test_a_text_that_was_changed_is_read_again_or_refused(
         path.write_bytes(b"f\n")
 
     config = checked(*given)
-    original = text.read_sentences
-    monkeypatch.setattr(text, "read_sentences", changes)
+    original = file_reading.read_sentences
+    monkeypatch.setattr(file_reading, "read_sentences", changes)
     with pytest.raises(UserError, match="files of task=text have changed"):
         load_data(config)
 

@@ -81,6 +81,7 @@ class Examples:
     source: RaggedSequences
     target: RaggedSequences
     text: Dataset  # columns source, target, length
+    too_long: int = 0  # pairs left out
 
     def first(self, count: int) -> Examples:
         """Select the first ``count`` examples."""
@@ -137,7 +138,7 @@ def tokenize_split(
             )
         if left := len(fits) - len(kept):
             warn(f"{left} {name} pairs of {max_tokens} tokens or more left out (task.max_tokens)")
-            return Examples(source.chosen(kept), target.chosen(kept), split.select(kept))
+            return Examples(source.chosen(kept), target.chosen(kept), split.select(kept), left)
     return Examples(source, target, split)
 
 

@@ -20,7 +20,7 @@ import datasets
 import numpy as np
 import pyarrow as pa
 from datasets import Dataset, DatasetDict
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from wawa_transformer.common.schema import UserError, check, setting
 from wawa_transformer.common.seeds import seed_for
@@ -28,6 +28,7 @@ from wawa_transformer.common.special_ids import UNK
 
 SPECIAL_TOKENS = ["[PAD]", "[BOS]", "[EOS]", "[UNK]"]
 TASKS: dict[str, type[Task]] = {}
+SPACES = r"[ \t\r\n]+"  # between words
 MAX_SYMBOLS = 10**8  # in all generated examples: about ten gigabytes
 
 datasets.disable_progress_bars()
@@ -51,6 +52,7 @@ class Task:
 
     translates: ClassVar[bool] = False  # True if BLEU scores the test
     words: ClassVar[bool] = True  # True if every word is a token
+    blank: ClassVar[dict[str, int]] = {}  # pairs with a blank side, left out of each split read
     max_tokens: ClassVar[int | None] = None  # the most ids on either side; None: no limit
     from_seed: ClassVar[bool] = False  # True if the data depend only on settings and seed
 
@@ -359,21 +361,32 @@ def on_disk(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
 
 def word_tokenizer(words: Iterable[str]) -> Tokenizer:
     """Make a tokenizer with one id per word, after the special tokens."""
-    vocabulary = {word: i for i, word in enumerate(dict.fromkeys([*SPECIAL_TOKENS, *words]))}
+    # A word spelled like a special token is another word: it gets an invisible character.
+    spelled = {token: f"[\u2060{token[1:]}" for token in SPECIAL_TOKENS}
+    normalizer = normalizers.Sequence(
+        [normalizers.NFC(), *(normalizers.Replace(*pair) for pair in spelled.items())]
+    )
+    every = dict.fromkeys([*SPECIAL_TOKENS, *map(normalizer.normalize_str, words)])
+    vocabulary = {word: i for i, word in enumerate(every)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK]))
-    # A word spelled like a special token is ordinary text, here an unknown word.
-    spelled = Regex("|".join(re.escape(token) for token in SPECIAL_TOKENS))
-    tokenizer.normalizer = normalizers.Replace(spelled, SPECIAL_TOKENS[UNK])
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.add_special_tokens(SPECIAL_TOKENS)
-    tokenizer.encode_special_tokens = True
-    return tokenizer
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(SPACES), "removed")
+    # WordPiece puts spaces between words; no word begins with its prefix.
+    back = [decoders.Replace(word, token) for token, word in spelled.items()]
+    tokenizer.decoder = decoders.Sequence([decoders.WordPiece("\0", cleanup=False), *back])
+    return read_tokenizer(tokenizer.to_str())
+
+
+def split_words(text: str) -> list[str]:
+    """Split a text as :func:`word_tokenizer` does: a no-break space is part of a word."""
+    return [word for word in re.split(SPACES, text) if word]
 
 
 def read_tokenizer(words: str) -> Tokenizer:
     """Build a tokenizer from its JSON, for which "[EOS]" in a text is text."""
-    # The JSON does not store this last setting.
     tokenizer = Tokenizer.from_str(words)
+    # Exported JSON stores no special tokens, and no JSON the last setting.
+    tokenizer.add_special_tokens(SPECIAL_TOKENS)
     tokenizer.encode_special_tokens = True
     return tokenizer
 

@@ -8,16 +8,15 @@ This module defines the last task: :func:`build_task` chooses among all of them.
 import contextlib
 import dataclasses
 import functools
-import gzip
 import hashlib
 import itertools
-import json
 import os
-import zlib
+import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 from datasets import Dataset, DatasetDict, load_dataset
@@ -28,18 +27,27 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError, choose, first_line, setting, typed, warn
 from wawa_transformer.data import scan  # noqa: F401  (its task is known from here on)
+from wawa_transformer.data.files import (
+    DEFAULT_COLUMNS,
+    FORMATS,
+    JSON,
+    TABLES,
+    pairs_of_one,
+    pairs_of_two,
+    pick,
+    suffix_of,
+)
 from wawa_transformer.data.tasks import (
     SPECIAL_TOKENS,
     TASKS,
     Task,
     on_disk,
     read_tokenizer,
+    split_words,
     word_tokenizer,
 )
 
 SAMPLE = ("sample.en", "sample.de")  # in data/, used where no text is named
-LONGEST_LINE = 10**6  # bytes
-MAX_WORD = 10_000  # bytes
 HELD_OUT_SEED = 20170612  # which pairs are held out does not depend on the run's seed
 # Scripts without spaces between words, by sacreBLEU's name of the tokeniser that splits them.
 UNSPACED = {
@@ -52,18 +60,22 @@ HANGUL = "\u1100-\u11ff\u3130-\u318f\uac00-\ud7af"
 PAIR = pa.schema({"source": pa.string(), "target": pa.string(), "length": pa.int64()})
 
 
+WORD = re.compile(f"[{''.join(UNSPACED.values())}]|[^\\s{''.join(UNSPACED.values())}]+")
+
+
 @dataclass
 class TextTask(Task, kind="text"):
     """Translate from one text to the other.
 
-    The pairs come from files (``source`` and ``target``, plain or ``.gz``, UTF-8, relative to
-    ``data_dir`` when that is given), from one that holds both sides (``source`` alone, ``.tsv`` or
-    ``.jsonl``), or from the hub dataset ``hub``; where none is named, from the shipped sample.
+    The pairs come from files (``source`` and ``target``, relative to ``data_dir`` when that is
+    given), from one that holds both sides (``source`` alone, a table or JSON), or from the hub
+    dataset ``hub``; where none is named, from the shipped sample. All text is normalised to NFC.
     Validation and test pairs are read from their own files or splits where there are any, and else
     held out of the training pairs: the same ones under every seed, so that all runs are tested on
     the same text.
 
-    ``length`` is the number of source words, rounded up to a multiple of ``length_bin``.
+    ``length`` is the number of source words, rounded up to a multiple of ``length_bin``. In a
+    script without spaces each character counts as a word.
     """
 
     data_dir: str | None = None
@@ -75,8 +87,8 @@ class TextTask(Task, kind="text"):
     test_target: str | None = None
     hub: str | None = None
     hub_config: str | None = None
-    source_column: str = "en"
-    target_column: str = "de"
+    source_column: str | None = None  # a name, by default en, or in a table a number from 1
+    target_column: str | None = None  # by default de
     validation_size: int = setting(500, least=1, most=10**7)
     test_size: int = setting(500, least=1, most=10**7)
     # 256 bytes and the special tokens are always in a byte-level vocabulary.
@@ -89,6 +101,7 @@ class TextTask(Task, kind="text"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.blank = {}  # type: ignore[misc]
         if self.source is self.hub is None:
             self.source, self.target = SAMPLE
             self.data_dir = self.data_dir or "data"
@@ -109,6 +122,8 @@ class TextTask(Task, kind="text"):
         if (self.source, self.target) == SAMPLE:
             warn(f"text: the sample {' and '.join(SAMPLE)} in {self.folder}")
         splits = self.from_hub() if self.hub else self.from_files()
+        first = splits["train"][0]
+        warn(f"first pair: {first['source'][:60]} → {first['target'][:60]}")
         for name, size in (("test", self.test_size), ("validation", self.validation_size)):
             if name in splits:
                 continue
@@ -151,7 +166,7 @@ class TextTask(Task, kind="text"):
         train = data["train"]
         if self.words:
             texts = (text for side in ("source", "target") for text in train[side])
-            return word_tokenizer(sorted({word for text in texts for word in text.split()}))
+            return word_tokenizer(sorted({word for text in texts for word in split_words(text)}))
 
         tokenizer = Tokenizer(models.BPE())
         tokenizer.normalizer = normalizers.NFC()
@@ -182,87 +197,67 @@ class TextTask(Task, kind="text"):
 
     def from_pair(self, split: str, prefix: str) -> Dataset | None:
         """Read the split whose keys begin with ``prefix``; None without files."""
-        source, target = getattr(self, f"{prefix}source"), getattr(self, f"{prefix}target")
-        folder = self.folder
-        both = source is not None and Path(source.removesuffix(".gz")).suffix in (".tsv", ".jsonl")
-        if both and target is None:
-            path = folder / source
-            return self.read(self.from_one(path, f"task.{prefix}source"), split)
-        if both or (source is None) != (target is None):
-            raise UserError(
-                f"task.{prefix}source and task.{prefix}target go together; give both, or in "
-                f"task.{prefix}source alone a .tsv or .jsonl, which holds both sides."
-            )
-        if source is None:
+        keys = [f"task.{prefix}{side}" for side in ("source", "target")]
+        names = [getattr(self, f"{prefix}{side}") for side in ("source", "target")]
+        paths = [self.folder / name for name in names if name is not None]
+        suffix, is_one = suffix_of(names[0] or ""), names[1] is None
+        if not paths:
             return None
-        paths = [folder / source, folder / target]
-        return self.read(self.from_two(paths, prefix), split)
-
-    def from_two(self, paths: list[Path], prefix: str) -> Iterator[tuple[str, str]]:
-        """Pair line n of one file with line n of the other."""
-        keys = f"task.{prefix}source", f"task.{prefix}target"
-        sides = (read_sentences(*each) for each in zip(paths, keys, strict=True))
-        for number, (source, target) in enumerate(itertools.zip_longest(*sides), 1):
-            if source is None or target is None:
-                raise UserError(
-                    f"{paths[0]} and {paths[1]} do not have as many lines: one ends before line "
-                    f"{number}; line n of one must translate line n of the other."
-                )
-            yield source, target
-
-    def from_one(self, path: Path, key: str) -> Iterator[tuple[str, str]]:
-        """Read both sides from one ``.tsv`` or ``.jsonl`` file."""
-        keys, more = (self.source_column, self.target_column), 0
-        for number, line in enumerate(read_sentences(path, key), 1):
-            try:
-                if path.name.removesuffix(".gz").endswith(".tsv"):
-                    # Further columns are attributions or scores.
-                    source, target, *others = line.split("\t")
-                    more += bool(others)
-                else:
-                    source, target = (json.loads(line)[name] for name in keys)
-                # This fails for values that are not text, and for half of a UTF-16 character.
-                (source + target).encode()
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                raise UserError(
-                    f"{key}={path} holds no two texts in line {number}, {line[:60]!r}; a line of a "
-                    f".tsv is source, tab, target, and one of a .jsonl an object with texts at "
-                    f"task.source_column={keys[0]} and task.target_column={keys[1]}."
-                ) from None
-            yield source, target
-        if more:
-            warn(f"{path}: columns after the second left out of {more} lines")
+        if is_one and suffix in (*TABLES, *JSON):
+            columns = self.source_column, self.target_column
+            return self.read(pairs_of_one(paths[0], keys[0], columns), split)
+        if is_one and suffix == ".parquet":
+            where = f"{keys[0]}={paths[0]}"
+            loaded = self.loaded(where, "parquet", data_files=str(paths[0]))
+            return self.read(self.columns(loaded["train"], where), split)
+        if len(paths) < 2 or (suffix in (*TABLES, *JSON) and suffix != ".txt"):
+            raise UserError(f"{keys[0]} and {keys[1]} go together; {FORMATS}.")
+        return self.read(pairs_of_two(paths, keys), split)
 
     def from_hub(self) -> dict[str, Dataset]:
         """Read a hub dataset, or a local folder in a format ``datasets`` knows."""
-        keys = [self.source_column, self.target_column]
-        try:
-            loaded = load_dataset(self.hub, self.hub_config, keep_in_memory=False)
-            loaded["train"].select_columns(keys)
-        except Exception as error:  # the library raises dozens of classes
-            raise UserError(
-                f"task.hub={self.hub} cannot be used ({first_line(error)}); it must have a split "
-                f"train with the columns task.source_column={keys[0]} and "
-                f"task.target_column={keys[1]}."
-            ) from None
+        where = f"task.hub={self.hub}"
+        loaded = self.loaded(where, self.hub, self.hub_config)
         return {
-            name: self.read(self.columns(split), name)
+            name: self.read(self.columns(split, where), name)
             for name, split in loaded.items()
             if name in ("train", "validation", "test")
         }
 
-    def columns(self, split: Dataset) -> Iterator[tuple[str, str]]:
+    @property
+    def wanted(self) -> list[str]:
+        """The names of the two columns."""
+        return [self.source_column or DEFAULT_COLUMNS[0], self.target_column or DEFAULT_COLUMNS[1]]
+
+    def loaded(self, where: str, *arguments: Any, **words: Any) -> DatasetDict:
+        """Load the dataset that ``where``, a key and its value, names."""
+        try:
+            loaded = load_dataset(*arguments, **words, keep_in_memory=False)
+            for name in self.wanted:
+                pick(loaded["train"][0], name)
+            return loaded
+        except Exception as error:  # the library raises dozens of classes
+            raise UserError(
+                f"{where} cannot be used ({first_line(error)}); it must have a split train with "
+                f"the columns task.source_column={self.wanted[0]} and "
+                f"task.target_column={self.wanted[1]}."
+            ) from None
+
+    def columns(self, split: Dataset, where: str) -> Iterator[tuple[str, str]]:
         """Read both sides from a dataset."""
-        keys = [self.source_column, self.target_column]
-        for batch in split.select_columns(keys).iter(1000):
-            for pair in zip(*(batch[key] for key in keys), strict=True):
-                if not all(isinstance(side, str) for side in pair):
+        outer = {"translation", *self.wanted, *(name.split(".")[0] for name in self.wanted)}
+        names = [name for name in split.column_names if name in outer]
+        for batch in split.select_columns(names).iter(1000):
+            for values in zip(*batch.values(), strict=True):
+                row = dict(zip(names, values, strict=True))
+                source, target = (pick(row, name) for name in self.wanted)
+                if not (isinstance(source, str) and isinstance(target, str)):
                     raise UserError(
-                        f"task.hub={self.hub} holds {str(pair)[:60]} where two texts are needed, "
-                        f"in the columns {keys[0]} and {keys[1]}; name others in "
+                        f"{where} holds {str((source, target))[:60]} where two texts are needed, "
+                        f"in the columns {' and '.join(self.wanted)}; name others in "
                         f"task.source_column and task.target_column."
                     )
-                yield pair
+                yield source, target
 
     def read(self, pairs: Iterator[tuple[str, str]], split: str) -> Dataset:
         """Keep ``pairs`` on disk with their lengths, without pairs that have a blank side."""
@@ -270,12 +265,13 @@ class TextTask(Task, kind="text"):
 
         def rows() -> Iterator[dict[str, str | int]]:
             nonlocal kept, left
-            for source, target in pairs:
+            for source, target in (map(normalise, pair) for pair in pairs):
                 if not source.strip() or not target.strip():
                     left += 1
                     continue
                 kept += 1
-                length = -(-len(source.split()) // self.length_bin) * self.length_bin
+                count = len(source.split() if self.words else WORD.findall(source))
+                length = -(-count // self.length_bin) * self.length_bin
                 yield {"source": source, "target": target, "length": length}
 
         every = rows()
@@ -283,10 +279,16 @@ class TextTask(Task, kind="text"):
         table = on_disk((pa.RecordBatch.from_pylist(part, PAIR) for part in parts), PAIR)
         if not kept:
             raise UserError(f"the {split} text has no pair with words on both sides.")
+        self.blank[split] = left
         if left:
             warn(f"{left} {split} pairs with a blank side left out")
         # With a fingerprint, since the library would compute one from a copy of the whole text.
         return Dataset(table, fingerprint=split)
+
+
+def normalise(text: str) -> str:
+    """Choose one of the spellings that look alike (NFC), as the vocabularies do."""
+    return unicodedata.normalize("NFC", text)
 
 
 def digest(files: list[Path]) -> list[str]:
@@ -307,43 +309,6 @@ def file_digest(path: Path, *state: int) -> str:
     """Compute the SHA-256 of a file; ``state`` changes whenever the file does."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def read_sentences(path: Path, key: str) -> Iterator[str]:
-    """Yield the lines of a UTF-8 text file, plain or gzipped.
-
-    Lines end only at a line feed: ``splitlines`` also splits at rarer separators, which would
-    misalign the two sides. At most ``LONGEST_LINE`` bytes of a line are read.
-
-    Raises:
-        UserError: no file, empty, damaged or not UTF-8 (with the line), naming ``key``.
-    """
-    if not os.path.isfile(path):  # reading a pipe might never end
-        raise UserError(
-            f"{key}={path} does not exist or is no ordinary file; name one that holds the text."
-        )
-    blank = True
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            lines = iter(lambda: file.readline(LONGEST_LINE + 1), b"")
-            for number, line in enumerate(lines, 1):
-                words = line.split() if len(line) > MAX_WORD else ()
-                if len(line) > LONGEST_LINE or any(len(word) > MAX_WORD for word in words):
-                    raise UserError(
-                        f"{key}={path} has more than {LONGEST_LINE:,} bytes, or {MAX_WORD:,} in a "
-                        f"word, in line {number}; cut it: the time for a vocabulary grows with the "
-                        f"square of a word's length."
-                    )
-                blank = blank and not line.strip()
-                yield line.removesuffix(b"\n").decode().rstrip("\r")
-    except UnicodeDecodeError:
-        raise UserError(
-            f"{key}={path} is not UTF-8 in line {number}; convert it to UTF-8."
-        ) from None
-    except (EOFError, zlib.error, OSError) as error:
-        raise UserError(f"{key}={path} cannot be read ({error}); fetch it again.") from None
-    if blank:
-        raise UserError(f"{key}={path} is empty; it must hold one sentence a line.")
 
 
 def build_task(config: DictConfig) -> Task:

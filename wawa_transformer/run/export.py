@@ -41,7 +41,9 @@ def to_safetensors(
     make_directory(directory)
     save_model(model, str(directory / "model.safetensors"))
     write_atomically(directory / "config.json", json.dumps(arguments, indent=1) + "\n")
-    write_atomically(directory / "tokenizer.json", tokenizer.to_str(pretty=True))
+    # In other programs, too, "[EOS]" in a text is text: none looks for special tokens there.
+    words = json.loads(tokenizer.to_str()) | {"added_tokens": []}
+    write_atomically(directory / "tokenizer.json", json.dumps(words, indent=2, ensure_ascii=False))
 
 
 def from_safetensors(directory: str | Path) -> tuple[Transformer, Tokenizer]:

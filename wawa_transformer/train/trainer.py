@@ -17,7 +17,8 @@ from tqdm import tqdm
 
 from wawa_transformer.common.files import lock_directory, write_lines
 from wawa_transformer.common.schema import UserError, tell, warn
-from wawa_transformer.data.load import Data, load_data
+from wawa_transformer.data.load import Data, Examples, load_data
+from wawa_transformer.data.tasks import Task
 from wawa_transformer.decode.translation import (
     SAMPLES,
     Hypothesis,
@@ -126,6 +127,10 @@ def final_evaluation(state: TrainState, tracker: Tracker) -> dict[str, Any]:
         return result  # the main process does the rest
     result["translation"] = None
     if data.task.translates:
+        result["left_out"] = {
+            name: left_out(data.task, name, getattr(data, name))
+            for name in ("train", "validation", "test")
+        }
         found = best_hypotheses(state.model, data.tokenizer, data.test)
         result["translation"] = write_translations(state.run, data, found)
     show(tracker, state.config, state.model, data.tokenizer, data.validation, result)
@@ -218,10 +223,19 @@ def write_translations(run: Run, data: Data, found: list[Hypothesis]) -> dict[st
     return {**scores, **losses(found, data.test), "samples": samples}
 
 
+def left_out(task: Task, split: str, examples: Examples) -> dict[str, int]:
+    """Count the pairs of a text's split that are not in ``examples``."""
+    return {"blank": task.blank.get(split, 0), "too_long": examples.too_long}
+
+
 def notes(result: dict[str, Any]) -> list[str]:
     """Say what a result's scores leave out, or cannot show; empty if they show all."""
     said, translation, new = [], result.get("translation") or {}, result["test"].get("new")
     count = result["test"]["examples"]
+    left = result.get("left_out", {}).get("test", {})
+    if any(left.values()):
+        reasons = f"{left['too_long']} longer than task.max_tokens, {left['blank']} blank"
+        said.append(f"{count} of {count + sum(left.values())} test pairs; {reasons}")
     if translation.get("answer") == "exact_match":
         said.append(
             "exact match is the score that answers: the targets are words, or too short for BLEU"
