@@ -24,7 +24,6 @@ def scripts() -> dict[str, Path]:
 def overview() -> str:
     """Describe the encodings, the tasks and each script."""
     from wawa_transformer.data.tasks import TASKS
-    from wawa_transformer.data.text import TextTask  # noqa: F401
     from wawa_transformer.positional.base import ENCODINGS
 
     lines = []

@@ -358,7 +358,7 @@ def test_a_mistake_of_ours_asks_for_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Through Hydra and back: the error itself, and that it is none of the user's."""
-    monkeypatch.setattr(failure, "is_published", lambda path: True)
+    monkeypatch.setattr(failure, "origin_of_ours", lambda path: "ours")
     monkeypatch.setattr("wawa_transformer.run.run_dir.Run.of", None)  # which train.py calls
     monkeypatch.setattr(sys, "argv", ["train.py", *TINY, f"output_dir={tmp_path}"])
     with pytest.raises(TypeError) as caught:

@@ -26,7 +26,6 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError, choose, first_line, setting, typed, warn
-from wawa_transformer.data import scan  # noqa: F401  (its task is known from here on)
 from wawa_transformer.data.files import (
     DEFAULT_COLUMNS,
     FORMATS,

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import hydra
 import yaml
@@ -33,6 +33,7 @@ from wawa_transformer.common.schema import UserError, check, first_line, nearest
 from wawa_transformer.run import signals
 from wawa_transformer.run.config_files import check_files, yaml_mistake
 from wawa_transformer.run.failure import is_marked, sentence_of, whose
+from wawa_transformer.run.imports import import_modules, modules_digest
 from wawa_transformer.run.overrides import (
     CHECKS,
     SCHEMAS,
@@ -65,8 +66,11 @@ def check_use(schema: type, config: DictConfig) -> None:
 def validate(config: DictConfig) -> None:
     """Check a run's configuration before anything is built or written."""
     from wawa_transformer.data.text import build_task
-    from wawa_transformer.run.config import check_model
+    from wawa_transformer.run.config import check_model, check_schema
 
+    check_schema(config)
+    import_modules(config.imports)
+    config.import_digest = modules_digest(config.imports)
     check_model(config)
     if (found := build_task(config).fingerprint()) is not None:
         with open_dict(config.task):
@@ -194,6 +198,8 @@ def check_command(
         UserError: as :func:`read_overrides` and :func:`check_files`.
     """
     overrides = read_overrides(arguments, config_name, sweep)
+    if "imports" in overrides:
+        import_modules(cast(list[str], overrides["imports"].value()))
     chosen = {key: choices(override) for key, override in overrides.items()}
     places = check_files(config_name, chosen, folders)
     return [str(each.input_line) for each in overrides.values()], places
@@ -344,7 +350,7 @@ def explain(error: BaseException, config_name: str, places: Mapping[str, str]) -
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
         known = sorted(path.stem for path in (CONFIG_DIR / group).glob("*.yaml"))
-        known = known or sorted(error.options or ())  # of a group of Hydra's own
+        known = sorted({*known, *(error.options or ())})  # of a group of Hydra's own, of import=
         also = ALSO_KNOWN_AS.get(name.lower())
         meant = f" (did you mean {also}?)" if also in known else nearest(name, known)
         group = group or "--config-name"

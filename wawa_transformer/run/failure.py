@@ -9,6 +9,7 @@ import sysconfig
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 from wawa_transformer.common.schema import (
     CONFIG_DIR,
@@ -28,6 +29,7 @@ NO_MEMORY = re.compile(
 SCRIPTS = CONFIG_DIR.parent / "scripts"
 LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
 MISTAKE = "This is a mistake in"
+IMPORTED: set[str] = set()  # the modules of import=, which may lie among the installed packages
 OURS = f"{MISTAKE} wawa_transformer, not in the command; please report it with all of this."
 
 
@@ -75,11 +77,16 @@ def is_marked(error: BaseException) -> bool:
 
 
 def foreign_place(error: BaseException) -> str | None:
-    """Find the innermost line of code that is neither this project's nor a library's."""
+    """Find the innermost line of code that is neither this project's nor a library's.
+
+    A file of this project that was changed here counts if the error comes out of the file itself.
+    """
     for each in causes(error):
-        for frame, line in reversed(list(traceback.walk_tb(each.__traceback__))):
-            path = Path(frame.f_code.co_filename)
-            if is_foreign(path, frame.f_globals.get("__name__", "")):
+        frames = reversed(list(traceback.walk_tb(each.__traceback__)))
+        own = [(origin(frame), frame.f_code.co_filename, line) for frame, line in frames]
+        own = [frame for frame in own if frame[0] != "library"]
+        for number, (where, path, line) in enumerate(own):
+            if where == "foreign" or (where == "changed" and number == 0):
                 return f"{path}, line {line}"
     return None
 
@@ -91,24 +98,31 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def is_foreign(path: Path, module: str) -> bool:
-    """True for a user's file: a module of ``import=``, or a file that was added or changed here."""
+def origin(frame: FrameType) -> str:
+    """Where code comes from: ``ours``, ``changed`` here, ``foreign`` or a ``library``."""
+    path, module = Path(frame.f_code.co_filename), frame.f_globals.get("__name__", "")
     if path.is_relative_to(PACKAGE) or path.is_relative_to(SCRIPTS):
-        return not is_published(path)
+        return origin_of_ours(path)
+    if any(f"{module}.".startswith(f"{name}.") for name in IMPORTED):
+        return "foreign"
     installed = {"site-packages", "dist-packages"} & {*path.parts}
-    library = installed or any(path.is_relative_to(folder) for folder in LIBRARIES)
-    return path.is_file() and not library
+    if installed or any(path.is_relative_to(folder) for folder in LIBRARIES) or not path.is_file():
+        return "library"
+    return "foreign"
 
 
 @functools.cache
-def is_published(path: Path) -> bool:
-    """False for a file of this project that was added or changed here, as far as is known."""
+def origin_of_ours(path: Path) -> str:
+    """``ours``, or for a file that was added or changed here ``foreign`` or ``changed``."""
     # An installed package has a list of its files, and a checkout has git. A bare copy has neither.
     if "site-packages" in path.parts:
-        files = importlib.metadata.files("wawa_transformer") or []
-        return any(path == Path(str(each.locate())) for each in files) if files else True
+        listed = [Path(str(each.locate())) for each in importlib.metadata.files(PACKAGE.name) or []]
+        return "ours" if path in listed or not listed else "foreign"
     command = ["git", "-C", str(path.parent), "status", "--porcelain", "--", path.name]
     try:
-        return not subprocess.check_output(command, stderr=subprocess.DEVNULL)
+        status = subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True)
     except (OSError, subprocess.CalledProcessError):
-        return True
+        return "ours"
+    if status.startswith(("??", "A")):
+        return "foreign"
+    return "changed" if status else "ours"

@@ -117,6 +117,9 @@ def read_overrides(
     found: dict[str, Override] = {}
     for text in arguments:
         override = parse(text)
+        if override.key_or_group == "import":  # no name that Python allows in a schema
+            override = imports_override(override)
+            text = str(override.input_line)
         key = override.key_or_group
         if not re.match(r"hydra\b", key):
             check_override(override, config_name, sweep)
@@ -127,6 +130,17 @@ def read_overrides(
         found.pop(key, None)  # the last value takes the last place
         found[key] = override
     return found
+
+
+def imports_override(override: Override) -> Override:
+    """Write ``import=a`` and ``import=[a,b]`` as the key ``imports``, a list."""
+    value = override.value()
+    names = value if isinstance(value, list) else [value]
+    if override.is_delete() or not all(isinstance(name, str) and name for name in names):
+        raise UserError(
+            f"{override.input_line} names no module; give import=my_module or import=[one,two]."
+        )
+    return parse(f"imports=[{','.join(map(str, names))}]")
 
 
 def check_override(override: Override, config_name: str, sweep: bool) -> None:

@@ -103,6 +103,8 @@ class Config:
     model: ModelConfig = field(default_factory=ModelConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     study: StudyConfig = field(default_factory=StudyConfig)
+    imports: list[str] = field(default_factory=list)  # written import=: modules of a user's
+    import_digest: str | None = None  # computed, so that other code of theirs makes another run
     output_dir: str = "results"
     run_dir: str | None = None  # computed from the configuration unless given
     progress: bool = True

@@ -18,6 +18,7 @@ from wawa_transformer.decode.translation import hypotheses, read
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run.config import build_model, check_model
 from wawa_transformer.run.device import take_device
+from wawa_transformer.run.imports import import_modules, modules_digest
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.schema import Config
 from wawa_transformer.train.checkpoint import Damaged, average, load_tokenizer
@@ -32,8 +33,17 @@ def load_model(run: Run, which: str = "last", device: torch.device | None = None
     path = run.checkpoint("last" if which == "average" else which)
     state = load_state(path)
     tokenizer = load_tokenizer(path, state)
-    try:  # before anything is built: an altered configuration may ask for any amount of memory
+    try:
         config = cast(DictConfig, OmegaConf.merge(OmegaConf.structured(Config), state["config"]))
+    except OmegaConfBaseException as error:
+        raise Damaged(f"{path} is damaged: its configuration says {first_line(error)}.") from None
+    import_modules(config.imports)
+    if (found := modules_digest(config.imports)) != config.import_digest:
+        warn(
+            f"warning: the code of {', '.join(config.imports)} has changed since {run.directory} "
+            f"was trained (digest {config.import_digest} then, {found} now)"
+        )
+    try:  # before anything is built: an altered configuration may ask for any amount of memory
         check_model(config)
         build_task(config)
     except (UserError, OmegaConfBaseException) as error:

@@ -32,6 +32,7 @@ from wawa_transformer.run.cli import compose, name_study, validate
 from wawa_transformer.run.config import given_settings
 from wawa_transformer.run.device import peak_memory, translate_device_errors
 from wawa_transformer.run.failure import sentence_of, whose
+from wawa_transformer.run.imports import import_modules
 from wawa_transformer.run.provenance import code_digest, provenance
 from wawa_transformer.run.run_dir import Run, identity
 from wawa_transformer.run.signals import GracefulStop
@@ -73,6 +74,7 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
         Stopped: a signal came; the state is kept.
         UserError: the run cannot be what the configuration says, or was trained on other data.
     """
+    import_modules(config.imports)  # in a worker, nobody has
     run = Run.of(config)
     code = code_digest()  # before training, while the files are those that this process runs
     with contextlib.ExitStack() as stack:

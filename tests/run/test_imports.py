@@ -1,0 +1,177 @@
+"""``import=my_module`` registers encodings and tasks of a user's, in every command."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import SCRIPTS, TINY, run_script
+
+from wawa_transformer.run.failure import MISTAKE
+from wawa_transformer.run.run_dir import Run
+
+MODULE = '''"""An encoding and a task."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from wawa_transformer.data.tasks import SequenceTask
+from wawa_transformer.positional.base import Encoding
+
+
+class Step(Encoding, kind="step"):
+    """A number in place of a position, times a weight."""
+
+    def __init__(self, context, size: float = 1.0):
+        super().__init__(context)
+        self.size, self.weight = size, nn.Parameter(torch.ones(context.d_model))
+
+    def embed(self, x, positions):
+        # The first head's.
+        return x + self.size * positions.ids[:, 0, :, None] * self.weight
+
+
+@dataclass
+class Rotate(SequenceTask, kind="rotate"):
+    """The first number goes to the end."""
+
+    by: int = 1
+
+    def target(self, symbols):
+        return list(map(str, [*symbols[self.by:], *symbols[:self.by]]))
+'''
+GIVEN = ["import=my_module", "pe=step", "task=rotate", "pe.size=0.1", "task.by=2"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder far from the project that holds a module."""
+    (tmp_path / "my_module.py").write_text(MODULE)
+    return tmp_path
+
+
+def run(folder: Path, script: str, *arguments: str, status: int = 0, stdin: str = "") -> str:
+    """What a script prints, started in ``folder``."""
+    path = str(SCRIPTS.parent)
+    done = run_script(script, *arguments, folder=folder, PYTHONPATH=path, stdin=stdin)
+    assert done.returncode == status, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_a_run_with_a_users_encoding_and_task_is_used_as_any_other(folder: Path) -> None:
+    """Trained, found again, evaluated, asked, and loaded in another process."""
+    run(folder, "train.py", *TINY, *GIVEN)
+    [directory] = folder.glob("results/single/rotate/step/seed0-*")
+    assert "already finished" in run(folder, "train.py", *TINY, *GIVEN)
+    one = [f"run={directory}", "trainer.device=cpu"]
+    assert "verified" in run(folder, "evaluate.py", *one, "verify=true")
+    assert len(run(folder, "translate.py", *one, stdin="1 2 3\n").splitlines()) == 1
+    code = (
+        f"from wawa_transformer import load, train; run = load({str(directory)!r})\n"
+        f"assert type(run.model.src_position).__name__ == 'Step', run.model\n"
+        f"assert run.model.src_position.size == 0.1\n"
+        f"print(train({[*TINY, *GIVEN]})['pe'])"
+    )
+    path = {**os.environ, "PYTHONPATH": str(SCRIPTS.parent)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=path, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1] == "step", done.stderr
+
+    # Another comment leaves the run, other code makes another one, and no module is no damage.
+    module = folder / "my_module.py"
+    module.write_text(MODULE.replace("# The first head's.", "# Of the first head.\n"))
+    assert "already finished" in run(folder, "train.py", *TINY, *GIVEN)
+    module.write_text(MODULE.replace("x + self.size", "x - self.size"))
+    assert "already finished" not in run(folder, "train.py", *TINY, *GIVEN)
+    assert len([*folder.glob("results/single/rotate/step/seed0-*")]) == 2
+    assert "the code of my_module has changed since" in run(folder, "evaluate.py", *one)
+    module.unlink()
+    said = run(folder, "evaluate.py", *one, status=1)
+    assert "there is no module my_module in this folder" in said and "damaged" not in said
+
+
+def test_a_study_compares_a_users_encoding_in_its_workers(folder: Path) -> None:
+    """Beside one of the project's, also under another name and with other settings."""
+    entries = 'study.pe=[none,step,"step pe.size=2"]'
+    study = [*TINY, "import=[my_module]", entries, "study.task=[rotate]"]
+    run(folder, "compare.py", *study, "study.seeds=[0]", "study.name=own")
+    assert {path.parent.parent.name for path in folder.glob("results/own/*/*/*/result.json")} == {
+        "none", "step", "step_size_2"
+    }  # fmt: skip
+
+
+def test_a_file_in_a_room_registers_what_it_defines(tmp_path: Path) -> None:
+    """In data/ as in positional/, whichever file is imported first."""
+    leave = shutil.ignore_patterns("__pycache__", "lab", "lesson")
+    package = SCRIPTS.parent / "wawa_transformer"
+    copy = shutil.copytree(package, tmp_path / "wawa_transformer", ignore=leave)
+    shutil.copytree(SCRIPTS.parent / "configs", tmp_path / "configs")
+    encoding, task = MODULE.split("@dataclass\n")
+    (copy / "positional" / "step.py").write_text(
+        encoding.replace("from wawa_transformer.data", "#")
+    )
+    (copy / "data" / "a_task.py").write_text(
+        "from dataclasses import dataclass\n"
+        f"from wawa_transformer.data.tasks import SequenceTask\n@dataclass\n{task}"
+    )
+    code = (
+        "from wawa_transformer.data.{0}\n"
+        "from wawa_transformer.data.tasks import TASKS\n"
+        "from wawa_transformer.positional.base import ENCODINGS\n"
+        "assert 'rotate' in TASKS and 'step' in ENCODINGS, TASKS"
+    )
+    for first in ("tasks import TASKS", "text import build_task", "batching import collate"):
+        env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        command = [sys.executable, "-c", code.format(first)]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_each_run_of_a_sweep_has_the_module(folder: Path) -> None:
+    run(folder, "train.py", "-m", *TINY, "import=my_module", "pe=step,none", "task=rotate")
+    results = [Run.at(path.parent).result() for path in folder.rglob("result.json")]
+    assert sorted(each["pe"] for each in results if each) == ["none", "step"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("import nothing_of_the_kind\n", "No module named 'nothing_of_the_kind'"),
+        ("x = 1\nx / 0\n", "ZeroDivisionError"),
+        ("def f(:\n", "SyntaxError"),
+        ("raise ValueError('no torch here')\n", "no torch here"),
+        ("open('no such file')\n", "FileNotFoundError"),
+    ],
+)
+def test_an_error_in_a_module_keeps_its_traceback_and_is_its_own(
+    content: str, said: str, folder: Path
+) -> None:
+    (folder / "my_module.py").write_text(content)
+    answer = run(folder, "train.py", *TINY, "import=my_module", status=1)
+    assert "Traceback" in answer and said in answer
+    assert f"{MISTAKE} my_module, which import=my_module names" in answer
+    assert "please report" not in answer and not (folder / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("import=your_module", "there is no module your_module in this folder"),
+        ("import=my_module.inner", "there is no module my_module.inner"),
+        ("import=my_module.py", "there is no module my_module.py"),
+        ("import=./my_module", "import=./my_module is no module's name"),
+        ("import=", "names no module"),
+        ("import=[1]", "names no module"),
+        ("import=ends", "import=ends ends Python while it is imported"),
+        ("import=my_module,ends", "names no module"),
+    ],
+)
+def test_a_mistake_in_the_name_is_one_sentence(given: str, said: str, folder: Path) -> None:
+    (folder / "ends.py").write_text("import sys\nsys.exit(3)\n")
+    answer = run(folder, "train.py", *TINY, given, status=1)
+    assert answer.startswith("error: ") and said in answer and len(answer.splitlines()) == 1

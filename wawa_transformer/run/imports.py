@@ -1,0 +1,90 @@
+"""Import a user's modules, which register encodings and tasks: ``import=my_module``."""
+
+import ast
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+
+from hydra.core.config_store import ConfigStore
+
+from wawa_transformer.common.schema import CONFIG_DIR, UserError
+from wawa_transformer.run.failure import IMPORTED, MISTAKE
+
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Import modules from the current folder or an installed package.
+
+    Their encodings and tasks can be chosen by kind, ``pe=KIND``, also without a YAML file.
+
+    Raises:
+        UserError: there is no such module. An error inside a module keeps its traceback, with a
+            note that the module is a user's.
+    """
+    names = list(names)
+    if not names:
+        return
+    from wawa_transformer.data.text import TASKS
+    from wawa_transformer.positional.base import ENCODINGS
+
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # last, so that no library is hidden
+    for name in names:
+        import_one(name)
+        IMPORTED.add(name)
+    for group, registry in (("pe", ENCODINGS), ("task", TASKS)):
+        for kind in registry:
+            if not (CONFIG_DIR / group / f"{kind}.yaml").exists():
+                node = {"kind": kind, "name": kind}
+                ConfigStore.instance().store(group=group, name=kind, node=node)
+
+
+def import_one(name: str) -> None:
+    """Import a module; say whose an error in it is."""
+    if not NAME.fullmatch(name):
+        raise UserError(
+            f"import={name} is no module's name; for a file my_module.py give import=my_module."
+        )
+    try:
+        import_module(name)
+    except SystemExit:
+        raise UserError(
+            f"import={name} ends Python while it is imported; put what it does under "
+            f"if __name__ == '__main__'."
+        ) from None
+    except Exception as error:
+        absent = isinstance(error, ModuleNotFoundError) and error.name
+        if absent and f"{name}.".startswith(f"{absent}."):
+            raise UserError(
+                f"import={name}: there is no module {absent} in this folder, {os.getcwd()}, or "
+                f"among the installed packages."
+            ) from None
+        error.add_note(f"{MISTAKE} {name}, which import={name} names, and not in wawa_transformer.")
+        raise
+
+
+def modules_digest(names: Iterable[str]) -> str | None:
+    """Hash what modules do, without comments and docstrings; None without modules."""
+    files = [path for name in names for path in files_of(name)]
+    digest = hashlib.sha256()
+    for path in files:
+        tree = ast.parse(path.read_bytes())
+        for node in ast.walk(tree):
+            if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
+                node.body = node.body[1:]
+        digest.update(ast.dump(tree).encode())
+    return digest.hexdigest()[:8] if files else None
+
+
+def files_of(name: str) -> list[Path]:
+    """List the Python files of an imported module; those of a package are all below it."""
+    module = sys.modules[name]
+    if hasattr(module, "__path__"):
+        return [path for each in module.__path__ for path in sorted(Path(each).rglob("*.py"))]
+    return [Path(module.__file__)] if module.__file__ else []
