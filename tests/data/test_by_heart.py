@@ -1,6 +1,8 @@
 """A model that knows every answer by heart scores 1.000 and 100, or the lost step is named."""
 
 import dataclasses
+import functools
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,13 @@ from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.special_ids import EOS, PAD
 from wawa_transformer.data.load import Data, Examples, load_data
 from wawa_transformer.decode.strategies import Greedy
-from wawa_transformer.decode.translation import best_hypotheses, output_limits
+from wawa_transformer.decode.translation import best_hypotheses, losses, output_limits
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.evaluation import evaluate_by_length
 from wawa_transformer.train.trainer import notes, write_translations
 
+NFD = functools.partial(unicodedata.normalize, "NFD")
+WORDS = [f"{a}{b}er" for a in ("Bl", "Fr", "Kr", "Sp", "St", "Tr") for b in "aeiouäöüyw"]
 TASKS = sorted(path.stem for path in (CONFIG_DIR / "task").glob("*.yaml"))
 
 
@@ -87,3 +91,61 @@ def test_every_test_of_every_task_can_be_answered(task: str, tmp_path: Path) -> 
     if translation["answer"] == "bleu":
         assert translation["bleu"] == pytest.approx(100) == translation["chrf"]
         assert notes(result) == []
+
+
+HAN = "的一是不了人我在有他这中大来上国"
+OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "long answers": (lambda i: (f"k{i}", f"{WORDS[i]} " * 60), {}),
+    "long answers of words": (lambda i: (f"k{i % 9}", f"w{i % 9} " * 40), {"words": True}),
+    "two words": (lambda i: (f"{i % 9} 4 7", f"{i % 9} {i % 3}"), {"words": True}),
+    "one word": (lambda i: (f"number {i}", WORDS[i]), {}),
+    "decomposed": (lambda i: (NFD(f"schön {i}"), NFD(f"Ein Mädchen läuft über die {i}")), {}),
+    "no-break spaces": (lambda i: (f"a {i}", f"«\xa0{WORDS[i]}\xa0» mit {i}\u202f% und mehr"), {}),
+    "no-break words": (lambda i: (f"a {i % 9}", f"{i % 9}\xa0km bis zum Ende"), {"words": True}),
+    "special tokens": (lambda i: (f"[UNK] {i}", f"[EOS] a [PAD] [BOS] {i} [UNK]"), {}),
+    "special words": (
+        lambda i: (f"[UNK] {i % 9}", f"[EOS] a [PAD] {i % 9} x[BOS]"), {"words": True},
+    ),
+    "Chinese": (lambda i: (f"thing {i}", HAN[i % 9 : i % 9 + 6] + str(i)), {}),
+    "Thai": (lambda i: (f"cat {i}", "แมวนั่งบนเสื่อ" * (1 + i % 3) + str(i)), {}),
+    "spaces": (lambda i: (f" a  {i} ", f"  two  spaces \u3000 and {i}  "), {}),
+    "tokens of one letter": (lambda i: (f"a {i}", " ".join(f"{i:06}")), {}),
+}  # fmt: skip
+
+
+def data_of(folder: Path, pair: Any, **settings: Any) -> Data:
+    """Load the pairs ``pair(0) … pair(59)``."""
+    lines = "".join("\t".join(pair(i)) + "\n" for i in range(60))
+    (folder / "pairs.tsv").write_text(lines, "utf-8")
+    given = {"data_dir": folder, "source": "pairs.tsv", "test_size": 12, **settings}
+    return load_data(configure("task=text", *(f"task.{key}={given[key]}" for key in given)))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_whatever_the_text_right_ids_score_perfectly(name: str, tmp_path: Path) -> None:
+    """The score that answers is perfect, and so are BLEU where it counts and chrF."""
+    pair, settings = OTHERS[name]
+    result = result_of(data_of(tmp_path, pair, **settings), tmp_path)
+    translation = result["translation"]
+    assert result["test"]["exact_match"] == 1 and translation["chrf"] == pytest.approx(100)
+    assert translation["reached_limit"] == translation["altered"] == 0
+    assert (translation["answer"] == "bleu") == (name not in ("one word",) and not settings)
+    if name not in ("one word", "two words"):
+        assert translation["bleu"] == pytest.approx(100)
+    texts = [
+        (tmp_path / f"{each}.txt").read_text("utf-8") for each in ("translations", "references")
+    ]
+    assert texts[0] == texts[1] or name == "spaces"
+
+
+def test_a_step_that_loses_right_ids_is_named(tmp_path: Path) -> None:
+    """Words that training did not hold, a limit that was set, and pairs that were left out."""
+    data = data_of(tmp_path, lambda i: (f"a {i % 9}", f"b c d e{i}"), words=True)
+    result = result_of(data, tmp_path)
+    assert result["test"]["exact_match"] == 1 and result["translation"]["bleu"] < 99
+    assert result["translation"]["altered"] == 12
+    assert any(said.startswith("12 of 12 outputs have every id right") for said in notes(result))
+    found = best_hypotheses(ByHeart(data).eval(), data.tokenizer, data.test, Greedy(max_length=3))
+    assert losses(found, data.test) == {"reached_limit": 12, "altered": 0}
+    result["translation"] |= {"reached_limit": 12}
+    assert "12 of 12 outputs reached the limit (decode.max_length sets it)" in notes(result)

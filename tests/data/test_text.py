@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 import json
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -15,10 +16,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import TINY, configure, trained
+from conftest import TINY, configure, run_script, trained
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
@@ -383,3 +385,40 @@ def test_long_sentences_are_left_out_everywhere_and_counted(
     assert "1 test pairs of 128 tokens or more left out (task.max_tokens)" in said
     assert sum(row["examples"] for row in run.result()["by_length"]) == 30
     assert len(read_lines(run.translations_file)) == 30
+
+
+def test_a_run_says_what_its_score_leaves_out_and_its_tables_stay_whole(tmp_path: Path) -> None:
+    """In the result and in the last line: long and blank test pairs, sources known from training.
+
+    A line break in a text breaks neither the list of samples nor TensorBoard's table.
+    """
+    pairs = [(f"first {i}\nsecond | {i}", f"erste {i}\r\nzweite") for i in range(20)]
+    lines = [json.dumps({"en": s, "de": t}) for s, t in pairs]
+    (tmp_path / "train.jsonl").write_text("\n".join([*lines, *lines]) + "\n", "utf-8")
+    long = json.dumps({"en": "b " * 200, "de": "c"})
+    (tmp_path / "test.jsonl").write_text("\n".join([*lines[:9], "", long, long]) + "\n", "utf-8")
+    done = run_script(
+        "train.py", *TINY[:3], "task=text", f"task.data_dir={tmp_path}", "task.source=train.jsonl",
+        "task.test_source=test.jsonl", "task.validation_size=2", "trainer.steps=2",
+        "trainer.warmup=1", "trainer.device=cpu", "pictures=false", f"run_dir={tmp_path}/run",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    run = Run.at(tmp_path / "run")
+    result = run.result()
+    assert result["left_out"] == {
+        "train": {"blank": 0, "too_long": 0}, "validation": {"blank": 0, "too_long": 0},
+        "test": {"blank": 1, "too_long": 2},
+    }  # fmt: skip
+    assert result["test"]["examples"] == 9 == len(read_lines(run.translations_file))
+    last = done.stdout.splitlines()[-1]
+    assert "9 of 12 test pairs; 2 longer than task.max_tokens, 1 blank; " in last
+    assert last.endswith("all 9 test sources are also in the training split")
+    assert "first pair: first 0\\nsecond | 0 → erste 0\\r\\nzweite\n" in done.stderr
+    samples = result["translation"]["samples"]
+    assert (
+        samples[0]["source"] == "first 0 second | 0" and samples[0]["reference"] == "erste 0 zweite"
+    )
+    events = EventAccumulator(str(run.directory)).Reload()
+    [table] = events.Tensors("samples/text_summary")
+    rows = table.tensor_proto.string_val[0].decode().splitlines()
+    assert len(rows) == 2 + 2 and all(len(re.split(r"(?<!\\)\|", row)) == 5 for row in rows)

@@ -7,6 +7,7 @@ import export
 import pytest
 import torch
 from conftest import TINY, trained
+from tokenizers import Tokenizer
 
 from wawa_transformer import Transformer
 from wawa_transformer.common.files import CONFIG_DIR
@@ -46,6 +47,30 @@ def test_plain_weights_come_back_as_the_same_model(
     source = torch.randint(4, 14, (3, 6))
     assert torch.equal(ours(source, source), theirs(source, source))
     assert again.get_vocab() == tokenizer.get_vocab() and again.encode_special_tokens
+
+
+@pytest.mark.parametrize("words", ["true", "false"])
+def test_the_exported_tokenizer_reads_special_tokens_as_text(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a program that knows nothing of ours; and the limit of decoding goes with the model."""
+    lines = [f"a [UNK] {i}\t[EOS] c {i} [PAD] d" for i in range(60)]
+    (tmp_path / "a.tsv").write_text("\n".join(lines) + "\n", "utf-8")
+    run = trained(
+        tmp_path, "task=text", f"task.data_dir={tmp_path}", "task.source=a.tsv", *TINY[:3],
+        f"task.words={words}", "trainer.steps=1", "trainer.warmup=1", "trainer.device=cpu",
+        "pictures=false", "progress=false",
+    )  # fmt: skip
+    script(monkeypatch, f"run={run.directory}", f"directory={tmp_path}/out")
+    plain = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    ours, tokenizer, _ = load_model(run)
+    theirs, again = from_safetensors(tmp_path / "out")
+    for line in lines:
+        for text in line.split("\t"):
+            ids = tokenizer.encode(text).ids
+            assert plain.encode(text).ids == again.encode(text).ids == ids and min(ids) > 2
+            assert plain.decode(ids).strip() == again.decode(ids).strip() == text or 3 in ids
+    assert theirs.trained_sizes == ours.trained_sizes != (1, 1, 1.0)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import evaluate
+import numpy as np
 import pytest
 import translate
 from conftest import TINY, configure, trained
@@ -17,8 +18,10 @@ from sacrebleu.metrics import BLEU
 from wawa_transformer import load
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.decode.translation import all_scores, bleu_by_length
+from wawa_transformer.decode.strategies import Greedy
+from wawa_transformer.decode.translation import all_scores, bleu_by_length, output_limits
 from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train import checkpoint
 
 DATA = CONFIG_DIR.parent / "data"
 TEXT = [
@@ -128,6 +131,19 @@ def test_a_line_that_cannot_be_translated_leaves_its_place_empty(
     _, expected, nothing = use(translate.main, f"run={run}", given=b"1 2\n\n3\n")
     assert status == 0 and out == expected and out.split("\n")[1] == "" and not nothing
     assert err.startswith("warning: line 2: left empty: ") and said in err and err.count("\n") == 1
+
+
+def test_a_run_of_older_code_is_cut_as_it_was(letters: Path, use, tmp_path: Path) -> None:
+    """Its checkpoint says nothing of the lengths in training: 2n + 10, and no warning of length."""
+    run = Run.at(shutil.copytree(letters, tmp_path / letters.name))
+    state = checkpoint.load(run.checkpoint("last"))
+    assert state.pop("trained_sizes") == (5, 5, 1.0)
+    checkpoint.save(run.checkpoint("last"), state)
+    sizes = np.array([2, 7, 30])
+    limits = output_limits(load(run.directory).model, sizes, Greedy())
+    assert limits.tolist() == (2 * sizes + 10).tolist()
+    _, out, err = use(translate.main, f"run={run.directory}", given=b"1 2 3 4 5 6\n")
+    assert out.count("\n") == 1 and "longest source" not in err
 
 
 def test_what_was_never_trained_is_said(letters: Path, use) -> None:

@@ -246,7 +246,8 @@ def notes(result: dict[str, Any]) -> list[str]:
         said.append(f"{cut} of {count} outputs reached the limit (decode.max_length sets it)")
     if altered := translation.get("altered"):
         said.append(
-            f"{altered} outputs have every id right and another text: words outside the vocabulary"
+            f"{altered} of {count} outputs have every id right and another text: the vocabulary "
+            f"lacks words of theirs"
         )
     if new and not new["examples"]:
         said.append(f"all {count} test sources are also in the training split")
