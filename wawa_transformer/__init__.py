@@ -4,16 +4,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from wawa_transformer.model.check import check_model
     from wawa_transformer.model.transformer import Transformer
     from wawa_transformer.positional.sinusoidal import PositionalEncoding
     from wawa_transformer.train.load import load
     from wawa_transformer.train.trainer import train_run as train
 
 __version__ = "0.1.0"
-__all__ = ["PositionalEncoding", "Transformer", "load", "train"]
+__all__ = ["PositionalEncoding", "Transformer", "check_model", "load", "train"]
 MODULES = {
     "PositionalEncoding": "positional.sinusoidal",
     "Transformer": "model.transformer",
+    "check_model": "model.check",
     "load": "train.load",
 }
 

@@ -92,17 +92,21 @@ def check_device(name: str) -> None:
 
 def build_model(config: DictConfig, tokenizer: Tokenizer) -> Transformer:
     """Build the model; source and target share one vocabulary."""
-    vocab_size = tokenizer.get_vocab_size()
-    return Transformer(
-        vocab_size,
-        vocab_size,
+    return Transformer(**model_arguments(config, tokenizer))
+
+
+def model_arguments(config: DictConfig, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Get the arguments of a run's ``Transformer``."""
+    return {
+        "src_vocab_size": tokenizer.get_vocab_size(),
+        "tgt_vocab_size": tokenizer.get_vocab_size(),
         **config.model,
-        pe=config.pe.kind,
-        pe_settings=encoding_settings(config),
+        "pe": config.pe.kind,
+        "pe_settings": encoding_settings(config),
         **place(config),
-        position_ids=position_ids(config, tokenizer),
-        seed=config.seed,
-    )
+        "position_ids": position_ids(config, tokenizer),
+        "seed": config.seed,
+    }
 
 
 # Arguments that the model passes to an encoding; they are not settings.

@@ -49,6 +49,7 @@ class TrainerConfig:
     pad_to_multiple_of: int = setting(1, least=1, most=10**6)
     deterministic: bool = False  # on a GPU: the same bits again, slower
     threads: int = setting(1, least=1, most=256)
+    check: bool = True  # what the encoding promises, in a tiny model before the first step
     log_every: int = setting(10, least=1, most=10**9)
     eval_every: int = setting(100, least=1, most=10**9)  # validation and checkpoint
     patience: int | None = setting(None, least=1, most=10**9)  # validations without a better one

@@ -15,9 +15,10 @@ from torch import Tensor
 from wawa_transformer.common.schema import UserError, warn
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.data.load import Data, Examples, load_data, parts_of
+from wawa_transformer.model.check import check_encoding
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run import distributed
-from wawa_transformer.run.config import build_model
+from wawa_transformer.run.config import build_model, model_arguments
 from wawa_transformer.run.device import reset_peak_memory, set_precision, take_device
 from wawa_transformer.run.provenance import code_digest
 from wawa_transformer.run.run_dir import Run, identity
@@ -136,7 +137,10 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
     model = build_model(config, data.tokenizer).to(device)
     model.trained_sizes = data.train.extremes()
     sizes = padded_sizes(data.train, trainer), data.validation.sizes, data.test.sizes
-    model.check_length(int(max(each.max() for each in sizes)))
+    longest = int(max(each.max() for each in sizes))
+    model.check_length(longest)
+    if trainer.check:
+        check_encoding(model_arguments(config, data.tokenizer), longest)
     farthest = int(data.train.sizes.max()) - 1
     reach = max(each.max_distance for each in model.encodings())
     if reach > farthest and distributed.is_main():

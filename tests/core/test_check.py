@@ -1,0 +1,370 @@
+"""Tests of the check that every encoding must pass before training."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import MODELS, configure
+from torch import Tensor, nn
+
+from wawa_transformer import Transformer, check_model
+from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.data.text import build_task
+from wawa_transformer.model import check
+from wawa_transformer.model.check import check_encoding, tiny_model
+from wawa_transformer.positional.alibi import ALiBi
+from wawa_transformer.positional.base import (
+    ENCODINGS,
+    Encoding,
+    EncodingContext,
+    Positions,
+    consecutive,
+)
+from wawa_transformer.positional.learned import LearnedEncoding
+from wawa_transformer.positional.relative import RelativeEncoding
+from wawa_transformer.positional.rotary import Rotary
+from wawa_transformer.run.config import model_arguments
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train.trainer import train
+
+SIZES: dict[str, Any] = {
+    "d_model": 24, "num_layers": 1, "num_heads": 3, "d_ff": 8, "dropout": 0.0,
+}  # fmt: skip
+FILES = [
+    str(path.relative_to(CONFIG_DIR / "pe").with_suffix(""))
+    for path in sorted((CONFIG_DIR / "pe").rglob("*.yaml"))
+]
+
+
+@pytest.fixture(autouse=True)
+def registry() -> Iterator[None]:
+    """Take a test's own encodings out of the registry again."""
+    before = dict(ENCODINGS)
+    yield
+    ENCODINGS.clear()
+    ENCODINGS.update(before)
+
+
+# ------------------------------------------------------------------------ what is right passes
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_encoding_keeps_its_promises(name: str) -> None:
+    """No encoding breaks a promise, wherever it acts, at any length from one token on."""
+    for length, more in (
+        (1, {}), (2, {"norm": "post", "embedding_scale": "position_down"}),
+        (5, {"share_layers": True, "num_layers": 3}), (40, {"encoder_mask": "causal"}),
+    ):  # fmt: skip
+        check_encoding({**SIZES, **MODELS[name], **more}, length)
+
+
+@pytest.mark.parametrize("pe", FILES)
+def test_every_file_of_encodings_passes(pe: str) -> None:
+    """The settings of no file are refused, with the model and the task of a run."""
+    config = configure(f"pe={pe}", "task=addition_reversed", "model.num_layers=2")
+    tokenizer = build_task(config).tokenizer({})  # type: ignore[arg-type]
+    check_encoding(model_arguments(config, tokenizer), 12)
+
+
+@pytest.mark.parametrize(
+    ("pe", "settings", "more"),
+    [
+        ("learned", {"max_len": 1}, {}),
+        ("learned", {"max_len": 4, "init_std": 0.0}, {"tie_sides": True}),
+        ("sinusoidal", {"max_len": 1}, {"where": ["decoder"]}),
+        ("shaw", {"max_distance": 1}, {"where": ["cross"]}),
+        ("rotary", {}, {"layers": [2], "num_layers": 3, "num_heads": 1}),
+        ("t5", {}, {"tie_sides": True, "num_heads": 24}),
+        ("fire", {"threshold": 1.0}, {"cross": "same"}),
+        ("kerple", {"form": "power"}, {"cross": "alibi"}),
+    ],
+)
+def test_settings_at_their_edge_are_not_refused(
+    pe: str, settings: dict[str, Any], more: dict[str, Any]
+) -> None:
+    """A table of one row, one head, or an encoding in one place alone passes."""
+    for length in (1, 4):
+        check_encoding({**SIZES, "pe": pe, "pe_settings": settings, **more}, length)
+
+
+def test_encodings_that_need_the_real_sizes_are_checked_at_these() -> None:
+    """An encoding that refuses the tiny model, long sequences or negative numbers passes."""
+
+    class Strict(LearnedEncoding, kind="strict"):
+        def check_length(self, longest: int) -> None:
+            if longest > 5:
+                raise UserError("at most 5.")
+
+    class Sixfold(RelativeEncoding, kind="sixfold"):
+        """Needs six heads, the real layers, and positive numbers."""
+
+        per_layer = True
+
+        def __init__(self, context: EncodingContext) -> None:
+            super().__init__(context)
+            if context.num_heads != 6 or context.num_layers != 4:
+                raise UserError("six heads and four layers.")
+            self.slopes = nn.Parameter(torch.ones(6))
+
+        def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+            return -self.slopes.log().exp()[:, None, None] * self.distances(query, key).abs()
+
+    for length in (1, 3, 5):
+        check_encoding({**SIZES, "pe": "strict"}, length)
+    check_encoding({**SIZES, "num_heads": 6, "num_layers": 4, "pe": "sixfold"}, 9)
+
+
+def test_order_and_meeting_are_told_and_are_no_promise(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without positions order does not matter; distances in cross-attention let positions meet.
+
+    The queries' rotation alone does not.
+    """
+    told = {}
+    for name, given in {
+        "none": {"pe": "none"}, "causal": MODELS["none_causal"], "alibi": {"pe": "alibi"},
+        "rotary": {"pe": "rotary"}, "rotary_cross": MODELS["rotary_cross"],
+        "query": {"pe": "rotary", "cross": "rotary_query"},
+        "key": {"pe": "rotary", "cross": "rotary_key"},
+        "shaw": {"pe": "shaw", "where": ["cross"]},
+    }.items():  # fmt: skip
+        report = check_model(tiny_model({**SIZES, **given}))
+        assert not report.broken
+        found = {each.name: each.holds for each in report}
+        told[name] = found[check.ORDER], found[check.MEET]
+    assert told == {
+        "none": (False, False), "causal": (True, False), "alibi": (True, False),
+        "rotary": (True, False), "rotary_cross": (True, True), "query": (True, False),
+        "key": (True, False), "shaw": (True, True),
+    }  # fmt: skip
+    assert capsys.readouterr().out.count(check.CACHED) == 8
+
+
+# ----------------------------------------------------------------------- what is wrong is found
+
+
+class FirstRow(ALiBi):
+    """The first row's positions for all rows."""
+
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        query, key = (Positions(each.ids[:1], each.end) for each in (query, key))
+        return super().bias(q, k, query, key)
+
+
+class Neighbours(Encoding):
+    """A convolution over the embeddings of neighbours."""
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.mix = nn.Conv1d(context.d_model, context.d_model, 3, padding=1)
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        return x + self.mix(x.transpose(1, 2)).transpose(1, 2)
+
+
+class Shapes(Rotary):
+    """Positions from the shape of a tensor."""
+
+    def turn(self, x: Tensor, positions: Positions) -> Tensor:
+        return super().turn(x, consecutive(x.size(2)))
+
+
+class ByLength(Rotary):
+    """Positions divided by the batch's length, as LARoPE's."""
+
+    def turn(self, x: Tensor, positions: Positions) -> Tensor:
+        angle = (positions.ids / positions.end)[..., None]  # (b,h,S,1)
+        even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)
+        turned = (even * angle.cos() - odd * angle.sin(), even * angle.sin() + odd * angle.cos())
+        return torch.stack(turned, dim=-1).flatten(-2)
+
+
+class Restless(Encoding):
+    """Noise, in evaluation too."""
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        return x + 0.1 * torch.randn_like(x)
+
+
+class Dropped(Encoding):
+    """Dropout that never ends."""
+
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        far = (key.ids[..., None, :] - query.ids[..., :, None]).abs()
+        return F.dropout(-far.to(q.dtype), self.context.dropout)
+
+
+class Exploding(RelativeEncoding):
+    """A penalty too large for a number, from distance 89 on."""
+
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        far = self.distances(query, key).abs().to(q.dtype)
+        return far.exp() - far.exp()
+
+
+class Content(RelativeEncoding):
+    """A bias that reads the queries and says that it does not."""
+
+    content_independent = True
+
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        return self.distances(query, key) * q.mean(-1, keepdim=True)
+
+
+class Ahead(Encoding):
+    """Each query is compared with the keys' mean, later keys included."""
+
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        return (k - k.mean(dim=2, keepdim=True)).sum(-1)[:, :, None] * 0.1
+
+
+class BatchMean(Encoding):
+    """Each row gets the mean of all rows."""
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        return x + x.mean(dim=0, keepdim=True)
+
+
+class Remembering(Encoding):
+    """Positions count on from the last call."""
+
+    seen = 0
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        self.seen += 1
+        return x + self.seen
+
+
+class Late(Encoding):
+    """A new token is given the position after its own, when decoding with a cache."""
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        late = positions.ids[:, 0] + (positions.ids.size(-1) == 1)
+        return x + (late[..., None] / torch.arange(1, 1 + self.context.d_model)).sin()
+
+
+class Gate(RelativeEncoding):
+    """A mistake behind a gate that starts at zero."""
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.gate = nn.Parameter(torch.zeros(context.num_heads, 1, 1))
+
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        return self.gate * torch.arange(key.ids.size(-1)) * (key.ids.size(-1) - query.ids.size(-1))
+
+
+@pytest.mark.parametrize(
+    ("cls", "names"),
+    [
+        (FirstRow, {check.ALONE}),
+        (Neighbours, {check.PADDING, check.FUTURE, check.CACHED}),
+        (Shapes, {check.ALONE, check.CACHED}),
+        (ByLength, {check.PADDING, check.ALONE, check.CACHED}),
+        (Restless, {check.REPEATED}),
+        (Dropped, {check.REPEATED}),
+        (Exploding, {check.FINITE}),
+        (Content, {check.SHARED}),
+        (Ahead, {check.FUTURE, check.CACHED}),
+        (BatchMean, {check.ALONE}),
+        (Remembering, {check.REPEATED}),
+        (Late, {check.CACHED}),
+        (Gate, {check.CACHED}),
+    ],
+)
+def test_a_mistake_is_found_and_named(cls: type[Encoding], names: set[str]) -> None:
+    """The properties that a mistake breaks are among those found.
+
+    The sentence has the property, its place, its size, the class and the file.
+    """
+    kind = cls.__name__.lower()
+    ENCODINGS[kind] = cls
+    arguments = {**SIZES, "pe": kind}
+    report = check.Probe(tiny_model(arguments), length=60).report()
+    assert names <= {each.name for each in report.broken}, str(report)
+    with pytest.raises(UserError) as refused:
+        check_encoding(arguments, 60)
+    first = report.broken[0]
+    for part in (f"pe.kind={kind} ", first.name, first.where, f"{first.change:.2g}", cls.__name__,
+                 str(Path(__file__)), "trainer.check=false"):  # fmt: skip
+        assert part in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["shaw", "sinusoidal", "t5_cross"])
+@pytest.mark.parametrize("mistake", ["keep", "offset", "forget", "rows"])
+def test_a_mistake_of_the_cache_is_found(
+    name: str, mistake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache may lose a row's place, a position, its first token, or mix rows."""
+    cache = check.Transformer.new_cache(tiny_model({**SIZES, "pe": "none"}))[0][0]
+    cls: Any = type(cache)
+    seen, append = cls.seen, cls.append
+    if mistake == "keep":
+        monkeypatch.setattr(cls, "keep", lambda self, rows: None)
+    elif mistake == "offset":
+        monkeypatch.setattr(cls, "__len__", lambda self: self.length + (self.length > 0))
+    elif mistake == "forget":
+        def forgetful(self: Any) -> Any:
+            k, v = seen(self)
+            return k.index_fill(2, torch.tensor([0]), 0.0), v
+        monkeypatch.setattr(cls, "seen", forgetful)
+    else:
+        monkeypatch.setattr(cls, "append", lambda self, k, v: append(self, k.roll(1, 0), v))
+    model = tiny_model({**SIZES, **MODELS[name]})
+    try:
+        report = check_model(model)
+    except RuntimeError:  # rows that do not fit each other
+        assert mistake in ("keep", "offset")
+        return
+    assert check.CACHED in {each.name for each in report.broken}
+
+
+@pytest.mark.parametrize(
+    ("method", "wrong", "said"),
+    [
+        ("embed", lambda self, x, at: x[:, :1], r"embed returned .*\(2, 1, 16\).* \(B,S,D\)"),
+        ("rotate", lambda self, q, k, *at: (q, k[..., :2]), r"rotate .*\(2, 2, 3, 2\).*as wide as"),
+        ("rotate", lambda self, q, k, *at: (q.mT, k.mT), r"rotate returned .*\(2, 2, 8, 3\)"),
+        ("bias", lambda self, q, k, *at: q.sum(-1), r"bias returned .*\(2, 2, 3\).*broadcastable"),
+    ],
+)
+def test_a_tensor_of_another_shape_is_refused(method: str, wrong: Any, said: str) -> None:
+    """The sentence has the class, the method, the shape and what it must be."""
+    ENCODINGS["wrong"] = type("Wrong", (Encoding,), {method: wrong})
+    with pytest.raises(UserError, match=f"Wrong.{said}"):
+        check_encoding({**SIZES, "pe": "wrong"}, 6)
+
+
+def test_every_run_is_checked_before_its_first_step(tiny) -> None:
+    """A run with a wrong encoding is refused, and leaves no folder.
+
+    ``trainer.check=false`` trains it.
+    """
+
+    class Wrong(Neighbours, kind="wrong"):
+        pass
+
+    config = tiny("pe=none", "trainer.steps=1")
+    config.pe.kind = "wrong"
+    with pytest.raises(UserError, match="pe.kind=wrong breaks a promise"):
+        train(config)
+    assert not Run.of(config).directory.exists()
+    config.trainer.check = False
+    assert train(config)["steps"] == 1
+
+
+def test_the_check_leaves_modes_and_random_numbers_alone() -> None:
+    """A model in training stays there, each module in its mode, and no draw is moved."""
+    model = Transformer(9, 9, 8, 1, 2, 8, pe="shaw").train()
+    model.encoder_layers[0].eval()  # type: ignore[operator]
+    modes = [module.training for module in model.modules()]
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    check_model(model)
+    tiny_model({**SIZES, "pe": "kerple"})
+    assert torch.equal(torch.rand(3), expected)
+    assert [module.training for module in model.modules()] == modes

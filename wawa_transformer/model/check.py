@@ -1,0 +1,482 @@
+"""Check what a model promises: about rows, padding, the future, its cache, and order."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from wawa_transformer.common.limits import UserError, check_choice, check_number
+from wawa_transformer.common.special_ids import BOS, EOS, PAD
+from wawa_transformer.model.masks import padding_mask
+from wawa_transformer.model.modes import evaluating
+from wawa_transformer.model.transformer import Transformer
+from wawa_transformer.positional.base import ENCODINGS, Encoding, Positions, consecutive
+from wawa_transformer.positional.position_ids import BatchPositions
+
+# A larger change of a logit is no rounding; in standard deviations of the logits.
+TOLERANCE = 1e-3
+
+PADDING = "more padding changes nothing"
+ALONE = "each row is as if it were alone"
+FUTURE = "no target sees its future"
+REPEATED = "two evaluations are equal"
+FINITE = "logits are finite at twice the length"
+CACHED = "cached decoding equals recomputation"
+SHARED = "a bias for all layers ignores queries and keys"
+ORDER = "the order of the source matters"
+MEET = "source and target positions meet in cross-attention"
+LEFT = "padding on the left changes nothing"
+# What is wrong in an encoding that breaks a promise.
+REMEDIES = {
+    PADDING: "what embed, rotate and bias give a token must not depend on padding",
+    ALONE: "what embed, rotate and bias give a row must not depend on other rows",
+    FUTURE: "what embed, rotate and bias give a token must not depend on later tokens",
+    REPEATED: "random numbers are for training alone, when self.training is true",
+    FINITE: "what embed, rotate and bias compute must be finite at any length",
+    CACHED: "decoding hands over some tokens at a time: read their positions from the arguments "
+    "positions, query and key, and never from the shape of a tensor",
+    SHARED: "its bias depends on q or k, so set content_independent = False",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """If a model has a property, and the largest change of a logit that speaks against it.
+
+    ``promised`` is False for information, which is no mistake either way.
+    """
+
+    name: str
+    holds: bool
+    change: float = 0.0
+    where: str = ""
+    promised: bool = True
+
+
+class Report(tuple[Finding, ...]):
+    """What :func:`check_model` found; its text is a table."""
+
+    @property
+    def broken(self) -> list[Finding]:
+        """The promises that the model does not keep."""
+        return [each for each in self if each.promised and not each.holds]
+
+    def __str__(self) -> str:
+        width = max(len(each.name) for each in self)
+        lines = [f"{'property':{width}}  holds  largest change of a logit"]
+        for each in self:
+            holds = "yes" if each.holds else "NO" if each.promised else "no"
+            where = f" at {each.where}" if each.where else ""
+            lines.append(f"{each.name:{width}}  {holds:5}  {each.change:.2g}{where}")
+        return "\n".join(lines)
+
+
+def check_model(
+    model: Transformer | Callable[[Tensor, Tensor], Tensor],
+    generate: Callable[[Tensor, int], Any] | None = None,
+    *,
+    vocab_size: int | None = None,
+    pad: int = PAD,
+    bos: int = BOS,
+    eos: int = EOS,
+    padding: str = "right",
+    length: int = 8,
+) -> Report:
+    """Check what an encoder-decoder model promises, print a table and return it.
+
+    Args:
+        model: a :class:`Transformer`, or a function of any other model in evaluation mode: from ids
+            ``source (B,S)`` and ``target (B,T)`` to logits ``(B,T,V)``. Logit t is of the token
+            after target token t.
+        generate: greedy decoding, a function from ``source (B,S)`` and a number of steps to ids
+            ``(B, at most steps)``, with anything after a row's ``eos``. If it returns a pair, ids
+            and the logits ``(B, at most steps, V)`` that chose them, smaller mistakes are seen.
+        vocab_size: ids are drawn below this number. A Transformer knows it.
+        pad, bos, eos: the ids of padding, of a target's first token, and of its end.
+        padding: the side on which sources are padded, ``right`` or ``left``. Targets are padded on
+            the right.
+        length: the length of the longest source. Twice that many tokens must give finite logits.
+    """
+    report = Probe(model, vocab_size, (pad, bos, eos), padding, length).report(generate)
+    print(report)
+    return report
+
+
+class Probe:
+    """Pairs of calls that must agree, one or more for each property."""
+
+    def __init__(
+        self,
+        model: Transformer | Callable[[Tensor, Tensor], Tensor],
+        vocab_size: int | None = None,
+        special: tuple[int, int, int] = (PAD, BOS, EOS),
+        padding: str = "right",
+        length: int = 6,
+    ) -> None:
+        self.model, self.side, self.device = model, padding, torch.device("cpu")
+        if isinstance(model, Transformer):
+            vocab_size = min(model.src_embedding.num_embeddings, model.output.out_features)
+            self.device = model.output.weight.device
+        if vocab_size is None:
+            raise UserError("check_model needs vocab_size=, the number of the model's ids.")
+        check_number("vocab_size", vocab_size, 1, 2**31)
+        check_number("length", length, 1, 10_000)
+        check_choice("padding", padding, ("right", "left"))
+        self.pad, self.bos, self.eos = special
+        self.random = torch.Generator().manual_seed(0)
+        self.words = torch.tensor([i for i in range(vocab_size) if i not in special] or [self.eos])
+        self.doubled = next(n for n in (2 * length, length, 1) if self.serves(n))
+        # Rows of different lengths, the first one the longest, with room for padding.
+        room = max(n for n in range(1, min(length, 6) + 4) if n == 1 or self.serves(n))
+        longest = max(1, room - 3)
+        self.more = room - longest
+        lengths = [max(1, longest - 2 * row) for row in range(3)]
+        self.sources = [self.draw(n) for n in lengths]
+        self.targets = [self.prefix(max(1, n - 1)) for n in lengths]
+        self.found: dict[str, Finding] = {}
+
+    def report(self, generate: Callable[[Tensor, int], Any] | None = None) -> Report:
+        """Try every property."""
+        own = self.model if isinstance(self.model, Transformer) else None
+        with evaluating(own) if own else torch.no_grad():
+            if own:
+                check_shapes(own, self.device)
+            self.check_logits()
+            if own:
+                self.check_cache(own)
+                self.check_encodings(own)
+            if generate is not None:
+                self.check_generate(generate)
+        return Report(sorted(self.found.values(), key=lambda each: not each.promised))
+
+    def serves(self, length: int) -> bool:
+        """True if the model takes this many tokens."""
+        if not isinstance(self.model, Transformer):
+            return True
+        try:
+            self.model.check_length(length)
+        except UserError:
+            return False
+        return length <= (self.model.max_positions or length)
+
+    def draw(self, length: int) -> Tensor:
+        """Ids ``(length,)``, none of them special."""
+        return self.words[torch.randint(len(self.words), (length,), generator=self.random)]
+
+    def prefix(self, length: int) -> Tensor:
+        """A target ``(length,)`` that begins as every target does."""
+        return torch.cat((torch.tensor([self.bos]), self.draw(length - 1)))
+
+    def batch(self, rows: Iterable[Tensor], more: int = 0, side: str = "right") -> Tensor:
+        """Pad ``rows`` to a batch ``(B,S)``, ``more`` columns wider than needed."""
+        rows = list(rows)
+        width = max(map(len, rows)) + more
+        out = torch.full((len(rows), width), self.pad)
+        for to, row in zip(out, rows, strict=True):
+            to[slice(len(row)) if side == "right" else slice(width - len(row), width)] = row
+        return out.to(self.device)
+
+    def logits(
+        self, source: Tensor, target: Tensor, positions: BatchPositions | None = None
+    ) -> Tensor:
+        """The model's logits ``(B,T,V)``, in float32 on the CPU."""
+        if isinstance(self.model, Transformer):
+            positions = positions or self.model.batch_positions(source)
+            memory = self.model.encode(source, positions=positions)
+            mask = padding_mask(source)
+            out = self.model.decode(target, memory, None, mask, None, positions)
+        else:
+            out = self.model(source, target)
+        if out.ndim != 3 or out.shape[:2] != target.shape:
+            raise UserError(
+                f"check_model: the logits of a target of shape {tuple(target.shape)} are of shape "
+                f"{tuple(out.shape)}; they must be (batch, target, vocabulary)."
+            )
+        return out.float().cpu()
+
+    def note(self, name: str, changes: Tensor, where: str = "row {}, target position {}") -> None:
+        """Note the largest of ``changes (B,T)``, which speaks against a promise."""
+        largest, before = float(changes.max()), self.found.get(name)
+        if before is None or largest > before.change:
+            holds = largest <= TOLERANCE * self.spread
+            place = where.format(*divmod(int(changes.argmax()), changes.size(1)))
+            self.found[name] = Finding(name, holds, largest, "" if holds else place)
+
+    def tell(self, name: str, largest: float, above: bool) -> None:
+        """Note information: if the largest change is ``above`` rounding, or below it."""
+        holds = (largest > TOLERANCE * self.spread) == above
+        self.found[name] = Finding(name, holds, largest, promised=False)
+
+    def check_logits(self) -> None:
+        """Try what the logits of any model show."""
+        source, target = self.batch(self.sources, 0, self.side), self.batch(self.targets)
+        expected, real = self.logits(source, target), real_tokens(self.targets)
+        self.spread = float(expected[real].nan_to_num(0.0, 0.0, 0.0).std(correction=0))
+        self.note(REPEATED, change(self.logits(source, target), expected, real))
+        more = self.more
+        wider = self.logits(self.batch(self.sources, more, self.side), self.batch(self.targets, more))
+        self.note(PADDING, change(wider[:, : target.size(1)], expected, real))
+        self.check_rows(expected)
+
+        x, y = self.sources[0], self.targets[0]
+        seen = torch.ones(len(y), len(y)).tril().bool()  # (T,T): row t has other tokens after t
+        others = self.batch(torch.where(seen, y, self.draw(len(y))))
+        found = self.logits(self.batch([x] * len(y)), others)
+        where = "target position {1}, when the tokens after target position {0} change"
+        self.note(FUTURE, change(found, expected[:1].expand_as(found), seen), where)
+
+        long = self.batch([self.draw(self.doubled)]), self.batch([self.prefix(self.doubled)])
+        undefined = self.logits(*long).log_softmax(dim=-1).isnan().any(dim=-1)  # (1,T)
+        self.note(FINITE, torch.where(undefined, math.inf, 0.0), "target position {1}")
+
+        moved = self.logits(self.batch([x.roll(1)]), self.batch([y]))
+        self.tell(ORDER, float(change(moved, expected[:1]).max()), above=True)
+        left = self.logits(self.batch(self.sources, more, "left"), target)
+        self.tell(LEFT, float(change(left, expected, real).max()), above=False)
+
+    def check_rows(
+        self, together: Tensor, positions: Callable[..., BatchPositions] | None = None
+    ) -> None:
+        """Try each row alone, without padding, beside its logits in the batch."""
+        for row, (x, y) in enumerate(zip(self.sources, self.targets, strict=True)):
+            at = None if positions is None else positions(torch.tensor([row]), len(x))
+            alone = self.logits(self.batch([x]), self.batch([y]), at)
+            changes = change(alone, together[row : row + 1, : len(y)])
+            self.note(ALONE, changes, f"row {row}, target position {{1}}")
+
+    def check_cache(self, model: Transformer) -> None:
+        """Try decoding in pieces, also with positions of its own for each row."""
+        source, target = self.batch(self.sources), self.batch(self.targets)
+        real, length = real_tokens(self.targets), target.size(1)
+        usual, own = model.batch_positions(source).keep, self.own_positions()
+        for positions, edges, kept in (
+            (usual, [*range(length + 1)], [0, 1, 2]),
+            (usual, [0, *range(min(2, length), length, 2), length], [2, 0, 0]),
+            (own, [*range(length + 1)], [1, 2]),
+        ):
+            together = self.logits(source, target, positions(torch.arange(3)))
+            rows = torch.tensor(kept)
+            found = self.in_pieces(model, source, target, positions, edges, rows)
+            self.note(CACHED, change(found, together[rows], real[rows]))
+        self.check_rows(together, own)
+
+    def own_positions(self) -> Callable[..., BatchPositions]:
+        """Draw positions that differ by row; a function of the rows, and of a source's length."""
+        s, t = len(self.sources[0]), len(self.targets[0])
+        end = max(n for n in range(s, 3 * s + 1) if n == s or self.serves(n))
+        ids = [torch.randperm(end, generator=self.random)[:s].sort().values for _ in self.sources]
+        source = torch.stack(ids)[:, None].to(self.device)  # (3,1,S)
+        begin = torch.randint(end - t + 1, (3, 1, 1), generator=self.random).to(self.device)
+        target = begin + torch.arange(t, device=self.device)  # (3,1,T)
+
+        def of(rows: Tensor, length: int = s) -> BatchPositions:
+            def upto(ids: Tensor) -> Positions:
+                return Positions(ids, int(ids.max()) + 1)
+
+            return BatchPositions(
+                upto(source[rows, :, :length]), lambda n: upto(target[rows, :, :n])
+            )
+
+        return of
+
+    def in_pieces(
+        self,
+        model: Transformer,
+        source: Tensor,
+        target: Tensor,
+        positions: Callable[[Tensor], BatchPositions],
+        edges: Sequence[int],
+        rows: Tensor,
+    ) -> Tensor:
+        """Logits of decoding between ``edges``; after the first piece ``rows`` alone go on."""
+        at, mask, cache = positions(torch.arange(3)), padding_mask(source), model.new_cache()
+        memory, out = model.encode(source, positions=at), []
+        for begin, end in itertools.pairwise(edges):
+            out.append(model.decode(target[:, begin:end], memory, None, mask, cache, at))
+            if begin == 0:
+                target, memory, mask, at = target[rows], memory[rows], mask[rows], positions(rows)
+                out = [out[0][rows]]
+                for each in itertools.chain(*cache):
+                    each.keep(rows)
+        return torch.cat(out, dim=1).float().cpu()
+
+    def check_encodings(self, model: Transformer) -> None:
+        """Try what the scores of single encodings show."""
+        shape = (1, model.num_heads, 3, model.d_model // model.num_heads)  # (1,H,3,Dh)
+        q, k, r, s = torch.randn(4, *shape, generator=self.random).to(self.device)
+        at, later = (consecutive(3, start, self.device) for start in (0, 1))
+        for encoding in acting(model, *model.encodings()):
+            if encoding.content_independent:
+                changes = change(encoding.bias(q, k, at, at), encoding.bias(r, s, at, at))
+                self.note(SHARED, changes[0], f"the {encoding.context.role}")
+        moved = 0.0
+        for encoding in acting(model, model.cross_position):
+            scores = attention_scores(encoding, q, k, at, at)
+            by_query = change(attention_scores(encoding, q, k, later, at), scores)
+            by_key = change(attention_scores(encoding, q, k, at, later), scores)
+            moved = max(moved, min(float(by_query.max()), float(by_key.max())))
+        self.tell(MEET, moved, above=True)
+
+    def check_generate(self, generate: Callable[[Tensor, int], Any]) -> None:
+        """Try what generated ids show beside the logits of the same prefix."""
+        sources = [self.draw(n) for n in range(1, len(self.sources[0]) + 1) for _ in range(2)]
+        source, steps = self.batch(sources, 0, self.side), self.doubled
+        ids, scores = self.generated(generate, source, steps)
+        prefix = F.pad(ids, (1, 0), value=self.bos)[:, :-1]  # (B,steps)
+        expected = self.logits(source, prefix.to(self.device))
+        past = (ids == self.eos).cumsum(dim=1) - (ids == self.eos).long()  # ends before this one
+        real = past == 0
+        real[:, steps - 1 :] = False  # where some libraries end every row
+        if scores is not None:
+            self.note(
+                CACHED,
+                change(scores, expected[:, : scores.size(1)], real[:, : scores.size(1)]),
+                STEP,
+            )
+        allowed = expected.clone()
+        allowed[..., [self.pad, self.bos]] = -math.inf  # never to be chosen
+        lost = allowed.amax(dim=-1) - expected.gather(-1, ids[..., None])[..., 0]  # (B,steps)
+        self.note(CACHED, lost.masked_fill(~real, 0.0), STEP)
+        wider, _ = self.generated(generate, self.batch(sources, 3, self.side), steps)
+        self.note(PADDING, other_choice(ids, wider, expected, real), STEP)
+        for row, x in enumerate(sources):
+            alone, _ = self.generated(generate, self.batch([x]), steps)
+            these = slice(row, row + 1)
+            changes = other_choice(ids[these], alone, expected[these], real[these])
+            self.note(ALONE, changes, f"generated row {row}, step {{1}}")
+
+    def generated(
+        self, generate: Callable[[Tensor, int], Any], source: Tensor, steps: int
+    ) -> tuple[Tensor, Tensor | None]:
+        """Generated ids ``(B,steps)``, and the logits ``(B,·,V)`` if the function returns them."""
+        out = generate(source, steps)
+        ids, scores = out if isinstance(out, tuple) else (out, None)
+        ids = torch.as_tensor(ids).cpu()
+        if ids.size(1) > 0 and bool((ids[:, 0] == self.bos).all()):  # some return the first token
+            ids = ids[:, 1:]
+        ids = F.pad(ids, (0, steps - ids.size(1)), value=self.eos)[:, :steps]
+        return ids, None if scores is None else scores.float().cpu()
+
+
+STEP = "generated row {}, step {}"
+
+
+def real_tokens(rows: Iterable[Tensor]) -> Tensor:
+    """True where a batch of ``rows`` has tokens: ``(B,T)``."""
+    lengths = torch.tensor([len(row) for row in rows])
+    return torch.arange(int(lengths.max())) < lengths[:, None]
+
+
+def change(found: Tensor, expected: Tensor, real: Tensor | None = None) -> Tensor:
+    """The largest change of ``(…,V)`` where ``real``: ``(…)``; infinite for what is undefined."""
+    found, expected = found.float().cpu(), expected.float().cpu()
+    changes = (found - expected).abs().masked_fill(found == expected, 0.0)  # equal infinities
+    changes = changes.nan_to_num(math.inf).amax(dim=-1)
+    return changes if real is None else changes.masked_fill(~real, 0.0)
+
+
+def other_choice(ids: Tensor, other: Tensor, logits: Tensor, real: Tensor) -> Tensor:
+    """By how much the first id that differs from ``ids (B,T)`` has another logit: ``(B,T)``."""
+    differ = (ids != other) & real
+    first = differ & (differ.cumsum(dim=1) == 1)  # what follows has another prefix
+    own, others = (logits.gather(-1, each[..., None]) for each in (ids, other))
+    return change(own, others).masked_fill(~first, 0.0)
+
+
+def acting(model: Transformer, *encodings: Encoding | None) -> list[Encoding]:
+    """The instances of ``encodings`` that act in some layer."""
+    every = (each.of_layer(i) for each in encodings if each for i in range(model.num_layers))
+    return [*dict.fromkeys(each for each in every if each)]
+
+
+def check_shapes(model: Transformer, device: torch.device) -> None:
+    """Refuse an encoding whose methods return tensors of other shapes than the contract's."""
+    heads, width = model.num_heads, model.d_model // model.num_heads
+    at, x = consecutive(3, device=device), torch.zeros(2, 3, model.d_model, device=device)
+    for encoding in (model.src_position, model.tgt_position):
+        embedded = encoding.embed(x, at)
+        require(embedded.shape == x.shape, encoding, "embed", embedded, "(B,S,D)")
+    for encoding in acting(model, *model.encodings()):
+        given = torch.zeros(2, heads, 3, width, device=device)
+        q, k = encoding.rotate(given, given, at, at)
+        same = q.shape[:3] == given.shape[:3] and q.shape == k.shape
+        require(same, encoding, "rotate", k, "(B,H,S,·), as wide as the queries")
+        bias = encoding.bias(q, k, at, at)
+        if bias is not None:
+            sizes = zip(reversed(bias.shape), (3, 3, heads, 2), strict=False)
+            fits = bias.ndim <= 4 and all(size in (1, wanted) for size, wanted in sizes)
+            require(fits, encoding, "bias", bias, "broadcastable to (B,H,Q,K)")
+
+
+def require(right: bool, encoding: Encoding, method: str, found: Tensor, wanted: str) -> None:
+    """Refuse a tensor that a method of an encoding returned."""
+    if not right:
+        raise UserError(
+            f"{type(encoding).__name__}.{method} returned a tensor of shape {tuple(found.shape)} "
+            f"for 2 rows, {encoding.context.num_heads} heads, 3 tokens and d_model="
+            f"{encoding.context.d_model}; it must be {wanted}."
+        )
+
+
+def attention_scores(
+    encoding: Encoding, q: Tensor, k: Tensor, query: Positions, key: Positions
+) -> Tensor:
+    """Scores ``(B,H,Q,K)`` of one attention, before softmax."""
+    scale = q.size(-1) ** -0.5
+    q, k = encoding.rotate(q, k, query, key)
+    bias, product = encoding.bias(q, k, query, key), q @ k.transpose(-2, -1) * scale
+    return product if bias is None else product + bias
+
+
+def tiny_model(arguments: dict[str, Any]) -> Transformer:
+    """A small model with the encoding of ``Transformer(**arguments)``, moved off its start.
+
+    It has the same settings and head width, and less of everything else.
+    """
+    given = {**arguments, "src_vocab_size": 16, "tgt_vocab_size": 16, "d_ff": 16, "seed": 0}
+    given["dropout"] = max(arguments["dropout"], 0.1)  # a promise is about dropout, too
+    ids = arguments.get("position_ids")
+    if ids is not None and ids.reset_token is not None:
+        given["position_ids"] = dataclasses.replace(ids, reset_token=5)
+    heads = min(2, arguments["num_heads"])
+    less: dict[str, Any] = {
+        "num_heads": heads, "d_model": heads * arguments["d_model"] // arguments["num_heads"]
+    }  # fmt: skip
+    if arguments.get("layers") is None and not ENCODINGS[arguments["pe"]].per_layer:
+        less["num_layers"] = min(2, arguments["num_layers"])
+    try:
+        model = Transformer(**{**given, **less})
+    except UserError:  # an encoding that needs the real sizes
+        model = Transformer(**given)
+    random = torch.Generator().manual_seed(0)
+    with torch.no_grad():  # some start at zero, where a mistake does not show
+        for each in model.encodings():
+            for parameter in each.parameters():
+                drawn = torch.rand(parameter.shape, generator=random)
+                parameter.copy_(torch.where(parameter == 0, drawn, parameter * (0.5 + drawn)))
+    return model
+
+
+def check_encoding(arguments: dict[str, Any], length: int) -> Report:
+    """Check the encoding of ``Transformer(**arguments)`` in a tiny model.
+
+    Raises:
+        UserError: a promise that it breaks, where, and by how much.
+    """
+    report = Probe(tiny_model(arguments), length=length).report()
+    for each in report.broken:
+        cls = ENCODINGS[arguments["pe"]]
+        raise UserError(
+            f"pe.kind={cls.kind} breaks a promise, “{each.name}”: in a tiny model a logit changes by "
+            f"{each.change:.2g} at {each.where}. In {cls.__name__} ({inspect.getfile(cls)}): "
+            f"{REMEDIES[each.name]}. trainer.check=false trains it all the same."
+        )
+    return report
