@@ -218,7 +218,7 @@ class Ahead(Encoding):
     """Each query is compared with the keys' mean, later keys included."""
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        return (k - k.mean(dim=2, keepdim=True)).sum(-1)[:, :, None] * 0.1
+        return (k - k.mean(dim=2, keepdim=True)).square().sum(-1)[:, :, None]
 
 
 class BatchMean(Encoding):
@@ -235,7 +235,7 @@ class Remembering(Encoding):
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         self.seen += 1
-        return x + self.seen
+        return x + self.seen * torch.linspace(-1, 1, self.context.d_model)
 
 
 class Late(Encoding):
@@ -262,7 +262,7 @@ class Gate(RelativeEncoding):
     [
         (FirstRow, {check.ALONE}),
         (Neighbours, {check.PADDING, check.FUTURE, check.CACHED}),
-        (Shapes, {check.ALONE, check.CACHED}),
+        (Shapes, {check.CACHED}),
         (ByLength, {check.PADDING, check.ALONE, check.CACHED}),
         (Restless, {check.REPEATED}),
         (Dropped, {check.REPEATED}),
@@ -285,9 +285,11 @@ def test_a_mistake_is_found_and_named(cls: type[Encoding], names: set[str]) -> N
     arguments = {**SIZES, "pe": kind}
     report = check.Probe(tiny_model(arguments), length=60).report()
     assert names <= {each.name for each in report.broken}, str(report)
+    torch.manual_seed(0)
+    first = check.Probe(tiny_model(arguments), length=60).report().broken[0]
+    torch.manual_seed(0)
     with pytest.raises(UserError) as refused:
         check_encoding(arguments, 60)
-    first = report.broken[0]
     for part in (f"pe.kind={kind} ", first.name, first.where, f"{first.change:.2g}", cls.__name__,
                  str(Path(__file__)), "trainer.check=false"):  # fmt: skip
         assert part in str(refused.value)
@@ -307,9 +309,11 @@ def test_a_mistake_of_the_cache_is_found(
     elif mistake == "offset":
         monkeypatch.setattr(cls, "__len__", lambda self: self.length + (self.length > 0))
     elif mistake == "forget":
+
         def forgetful(self: Any) -> Any:
             k, v = seen(self)
             return k.index_fill(2, torch.tensor([0]), 0.0), v
+
         monkeypatch.setattr(cls, "seen", forgetful)
     else:
         monkeypatch.setattr(cls, "append", lambda self, k, v: append(self, k.roll(1, 0), v))
@@ -325,10 +329,10 @@ def test_a_mistake_of_the_cache_is_found(
 @pytest.mark.parametrize(
     ("method", "wrong", "said"),
     [
-        ("embed", lambda self, x, at: x[:, :1], r"embed returned .*\(2, 1, 16\).* \(B,S,D\)"),
-        ("rotate", lambda self, q, k, *at: (q, k[..., :2]), r"rotate .*\(2, 2, 3, 2\).*as wide as"),
-        ("rotate", lambda self, q, k, *at: (q.mT, k.mT), r"rotate returned .*\(2, 2, 8, 3\)"),
-        ("bias", lambda self, q, k, *at: q.sum(-1), r"bias returned .*\(2, 2, 3\).*broadcastable"),
+        ("embed", lambda self, x, at: x[:, :1], r"embed .*\(2, 6, 16\) .*\(2, 1, 16\).* \(B,S,D\)"),
+        ("rotate", lambda self, q, k, *at: (q, k[..., :2]), r"rotate .*\(2, 2, 6, 2\).*as wide as"),
+        ("rotate", lambda self, q, k, *at: (q.mT, k.mT), r"rotate .*\(2, 2, 8, 6\)"),
+        ("bias", lambda self, q, k, *at: q.sum(-1), r"bias .*\(2, 2, 6\).*broadcastable"),
     ],
 )
 def test_a_tensor_of_another_shape_is_refused(method: str, wrong: Any, said: str) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from wawa_transformer.common.limits import UserError, check_choice, check_number
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
+from wawa_transformer.model.init import draws_from
 from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.model.modes import evaluating
 from wawa_transformer.model.transformer import Transformer
@@ -148,7 +149,7 @@ class Probe:
         own = self.model if isinstance(self.model, Transformer) else None
         with evaluating(own) if own else torch.no_grad():
             if own:
-                check_shapes(own, self.device)
+                self.check_shapes(own)
             self.check_logits()
             if own:
                 self.check_cache(own)
@@ -222,7 +223,9 @@ class Probe:
         self.spread = float(expected[real].nan_to_num(0.0, 0.0, 0.0).std(correction=0))
         self.note(REPEATED, change(self.logits(source, target), expected, real))
         more = self.more
-        wider = self.logits(self.batch(self.sources, more, self.side), self.batch(self.targets, more))
+        wider = self.logits(
+            self.batch(self.sources, more, self.side), self.batch(self.targets, more)
+        )
         self.note(PADDING, change(wider[:, : target.size(1)], expected, real))
         self.check_rows(expected)
 
@@ -308,17 +311,38 @@ class Probe:
                     each.keep(rows)
         return torch.cat(out, dim=1).float().cpu()
 
+    def check_shapes(self, model: Transformer) -> None:
+        """Refuse an encoding whose methods return tensors of other shapes than the contract's."""
+        length, heads = len(self.sources[0]), model.num_heads
+        at = consecutive(length, device=self.device)
+        x = torch.zeros(2, length, model.d_model, device=self.device)  # (B,S,D)
+        for encoding in (model.src_position, model.tgt_position):
+            embedded = encoding.embed(x, at)
+            require(embedded.shape == x.shape, encoding, "embed", embedded, x, "(B,S,D)")
+        given = x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (B,S,D) -> (B,H,S,Dh)
+        for encoding in acting(model, *model.encodings()):
+            q, k = encoding.rotate(given, given, at, at)
+            same = q.shape[:3] == given.shape[:3] and q.shape == k.shape
+            require(same, encoding, "rotate", k, given, "(B,H,S,·), as wide as the queries")
+            bias = encoding.bias(q, k, at, at)
+            if bias is not None:
+                sizes = zip(reversed(bias.shape), (length, length, heads, 2), strict=False)
+                fits = bias.ndim <= 4 and all(size in (1, wanted) for size, wanted in sizes)
+                require(fits, encoding, "bias", bias, given, "broadcastable to (B,H,Q,K)")
+
     def check_encodings(self, model: Transformer) -> None:
         """Try what the scores of single encodings show."""
-        shape = (1, model.num_heads, 3, model.d_model // model.num_heads)  # (1,H,3,Dh)
+        length = len(self.sources[0])
+        shape = (1, model.num_heads, length, model.d_model // model.num_heads)  # (1,H,S,Dh)
         q, k, r, s = torch.randn(4, *shape, generator=self.random).to(self.device)
-        at, later = (consecutive(3, start, self.device) for start in (0, 1))
+        at, later = (consecutive(length, start, self.device) for start in (0, 1))
         for encoding in acting(model, *model.encodings()):
             if encoding.content_independent:
-                changes = change(encoding.bias(q, k, at, at), encoding.bias(r, s, at, at))
-                self.note(SHARED, changes[0], f"the {encoding.context.role}")
+                one, other = encoding.bias(q, k, at, at), encoding.bias(r, s, at, at)
+                if one is not None and other is not None:
+                    self.note(SHARED, change(one, other)[0], f"the {encoding.context.role}")
         moved = 0.0
-        for encoding in acting(model, model.cross_position):
+        for encoding in acting(model, model.cross_position) if self.serves(length + 1) else []:
             scores = attention_scores(encoding, q, k, at, at)
             by_query = change(attention_scores(encoding, q, k, later, at), scores)
             by_key = change(attention_scores(encoding, q, k, at, later), scores)
@@ -397,32 +421,14 @@ def acting(model: Transformer, *encodings: Encoding | None) -> list[Encoding]:
     return [*dict.fromkeys(each for each in every if each)]
 
 
-def check_shapes(model: Transformer, device: torch.device) -> None:
-    """Refuse an encoding whose methods return tensors of other shapes than the contract's."""
-    heads, width = model.num_heads, model.d_model // model.num_heads
-    at, x = consecutive(3, device=device), torch.zeros(2, 3, model.d_model, device=device)
-    for encoding in (model.src_position, model.tgt_position):
-        embedded = encoding.embed(x, at)
-        require(embedded.shape == x.shape, encoding, "embed", embedded, "(B,S,D)")
-    for encoding in acting(model, *model.encodings()):
-        given = torch.zeros(2, heads, 3, width, device=device)
-        q, k = encoding.rotate(given, given, at, at)
-        same = q.shape[:3] == given.shape[:3] and q.shape == k.shape
-        require(same, encoding, "rotate", k, "(B,H,S,·), as wide as the queries")
-        bias = encoding.bias(q, k, at, at)
-        if bias is not None:
-            sizes = zip(reversed(bias.shape), (3, 3, heads, 2), strict=False)
-            fits = bias.ndim <= 4 and all(size in (1, wanted) for size, wanted in sizes)
-            require(fits, encoding, "bias", bias, "broadcastable to (B,H,Q,K)")
-
-
-def require(right: bool, encoding: Encoding, method: str, found: Tensor, wanted: str) -> None:
+def require(
+    right: bool, encoding: Encoding, method: str, found: Tensor, given: Tensor, wanted: str
+) -> None:
     """Refuse a tensor that a method of an encoding returned."""
     if not right:
         raise UserError(
-            f"{type(encoding).__name__}.{method} returned a tensor of shape {tuple(found.shape)} "
-            f"for 2 rows, {encoding.context.num_heads} heads, 3 tokens and d_model="
-            f"{encoding.context.d_model}; it must be {wanted}."
+            f"{type(encoding).__name__}.{method} was given a tensor of shape {tuple(given.shape)} "
+            f"and returned one of shape {tuple(found.shape)}; it must be {wanted}."
         )
 
 
@@ -452,10 +458,11 @@ def tiny_model(arguments: dict[str, Any]) -> Transformer:
     }  # fmt: skip
     if arguments.get("layers") is None and not ENCODINGS[arguments["pe"]].per_layer:
         less["num_layers"] = min(2, arguments["num_layers"])
-    try:
-        model = Transformer(**{**given, **less})
-    except UserError:  # an encoding that needs the real sizes
-        model = Transformer(**given)
+    with draws_from(0):  # which leaves torch's own random numbers alone
+        try:
+            model = Transformer(**{**given, **less})
+        except UserError:  # an encoding that needs the real sizes
+            model = Transformer(**given)
     random = torch.Generator().manual_seed(0)
     with torch.no_grad():  # some start at zero, where a mistake does not show
         for each in model.encodings():
@@ -466,17 +473,20 @@ def tiny_model(arguments: dict[str, Any]) -> Transformer:
 
 
 def check_encoding(arguments: dict[str, Any], length: int) -> Report:
-    """Check the encoding of ``Transformer(**arguments)`` in a tiny model.
+    """Check the encodings of ``Transformer(**arguments)`` in a tiny model.
 
     Raises:
-        UserError: a promise that it breaks, where, and by how much.
+        UserError: a promise that they break, where, and by how much.
     """
     report = Probe(tiny_model(arguments), length=length).report()
+    kinds = [arguments["pe"], arguments.get("cross", "none")]
+    used = {kind: ENCODINGS[kind] for kind in kinds if kind not in ("none", "same")}
     for each in report.broken:
-        cls = ENCODINGS[arguments["pe"]]
+        classes = [f"{cls.__name__} ({inspect.getfile(cls)})" for cls in used.values()]
         raise UserError(
-            f"pe.kind={cls.kind} breaks a promise, “{each.name}”: in a tiny model a logit changes by "
-            f"{each.change:.2g} at {each.where}. In {cls.__name__} ({inspect.getfile(cls)}): "
-            f"{REMEDIES[each.name]}. trainer.check=false trains it all the same."
+            f"pe.kind={' with pe.cross='.join(used)} breaks a promise, “{each.name}”: in a tiny "
+            f"model a logit changes by {each.change:.2g} at {each.where}. In "
+            f"{' or '.join(classes)}: {REMEDIES[each.name]}. trainer.check=false trains it all the "
+            f"same."
         )
     return report
