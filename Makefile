@@ -46,7 +46,7 @@ distclean: clean ## remove the environment as well, keep results
 	rm -rf .venv
 
 # What a run and its report need.
-.venv/installed: pyproject.toml setup.py constraints.txt
+.venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 		{ echo "error: Python 3.11, 3.12 or 3.13 is needed; name one: make PYTHON=python3.12"; exit 1; }
 	@[ "$$(uname -sm)" != "Darwin x86_64" ] || \
@@ -54,7 +54,7 @@ distclean: clean ## remove the environment as well, keep results
 	@echo "installing into .venv, once: some minutes; $(if $(filter %/cpu,$(TORCH_INDEX)),1.5 to 1.7 GB on the disk with the CPU build of torch,several GB more with its CUDA build)"
 	$(PYTHON) -m venv .venv
 	$(PIP) install -c constraints.txt --retries 1 $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch
-	$(INSTALL) -e .
+	$(INSTALL) -e '.[lab,serve]'
 	@touch $@
 
 # What tests, benchmarks and style need besides, when they are asked for.

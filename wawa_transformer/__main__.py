@@ -59,7 +59,10 @@ def main() -> None:
         )
     sys.argv[:2] = [str(known[name])]
     sys.path.insert(0, str(SCRIPTS))  # as python does for a script
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    from wawa_transformer.run.cli import exit_on_error
+
+    with exit_on_error():
+        runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def test_a_card_that_torch_does_not_see_is_no_silent_cpu_run(
         choose_device("cuda")
 
     monkeypatch.delenv("TORCH_INDEX", raising=False)
-    for name in ("pyproject.toml", "setup.py", "constraints.txt"):
+    for name in ("pyproject.toml", "constraints.txt"):
         (tmp_path / name).touch()
 
     def make(folder: Path) -> str:
@@ -66,7 +66,7 @@ def test_a_card_that_torch_does_not_see_is_no_silent_cpu_run(
 
 def test_make_says_where_torch_has_no_build(tmp_path: Path) -> None:
     """An Intel Mac, by what ``uname`` says: one sentence before anything is installed."""
-    for name in ("pyproject.toml", "setup.py", "constraints.txt"):
+    for name in ("pyproject.toml", "constraints.txt"):
         (tmp_path / name).touch()
     install(tmp_path / "uname", "echo Darwin x86_64")
     done = subprocess.run(

@@ -1,5 +1,6 @@
 """The scripts as a user runs them, from a checkout and from an installed package."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -82,11 +83,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a wheel holds, in a folder far from the checkout."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("installed")
     leave = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for name in ("wawa_transformer", "configs", "scripts"):
+    for name in ("wawa_transformer", "configs", "scripts", "data"):
         shutil.copytree(ROOT / name, source / name, ignore=leave)
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet"]
+    pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet"]
+    pip += ["--no-build-isolation"] * bool(importlib.util.find_spec("hatchling"))
     subprocess.run([*pip, "--wheel-dir", str(source), str(source)], check=True)
     (wheel,) = source.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -109,6 +111,35 @@ def test_it_trains_and_answers_from_any_folder(installed: Path, tmp_path: Path) 
     assert len(answer.splitlines()) == 1
     said = wawa(installed, tmp_path)
     assert f"  {installed / 'wawa_transformer'}" in said and "wawa train " in said
+
+
+def test_it_trains_on_the_sample_and_on_a_users_encoding(installed: Path, tmp_path: Path) -> None:
+    """In a folder that holds nothing but a module."""
+    (tmp_path / "mine.py").write_text(
+        "from wawa_transformer.positional.base import Encoding\n\n\n"
+        "class Place(Encoding, kind='place'):\n"
+        "    def embed(self, x, positions):\n"
+        "        return x + positions.ids[:, 0, :, None]\n"
+    )
+    short = ["trainer.steps=2", "trainer.eval_every=2", "trainer.device=cpu", "model.d_model=16"]
+    given = ["task=text", "pe=place", "import=mine", *short, "progress=false", "pictures=false"]
+    said = wawa(installed, tmp_path, "train", *given)
+    assert "BLEU" in said
+    assert list(tmp_path.glob("results/single/text/place/seed0-*/result.json"))
+
+
+def test_a_library_of_an_extra_is_asked_for_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "werkzeug").mkdir()
+    (tmp_path / "werkzeug" / "__init__.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'werkzeug'\", name='werkzeug')"
+    )
+    path = os.pathsep.join((str(tmp_path), str(ROOT)))
+    done = subprocess.run(
+        [sys.executable, "-m", "wawa_transformer", "serve", "run=x"],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    expected = "error: werkzeug is not installed; give: pip install 'wawa_transformer[serve]'.\n"
+    assert (done.returncode, done.stderr) == (1, expected)
 
 
 def test_nothing_is_left_behind(installed: Path) -> None:

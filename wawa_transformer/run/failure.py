@@ -29,6 +29,11 @@ NO_MEMORY = re.compile(
 SCRIPTS = CONFIG_DIR.parent / "scripts"
 LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
 MISTAKE = "This is a mistake in"
+# The extra of pyproject.toml that brings a library.
+EXTRAS = {
+    "scipy": "lab", "pandas": "lab", "jinja2": "lab", "werkzeug": "serve",
+    "safetensors": "export", "ctranslate2": "export",
+}  # fmt: skip
 IMPORTED: set[str] = set()  # the modules of import=, which may lie among the installed packages
 OURS = f"{MISTAKE} wawa_transformer, not in the command; please report it with all of this."
 
@@ -45,7 +50,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 def sentence_of(error: BaseException) -> str | None:
     """Explain an error that the user can mend in one sentence; None for any other.
 
-    These are a :class:`UserError`, a lack of memory, and a file that cannot be read or written.
+    These are a :class:`UserError`, a lack of memory, a file that cannot be read or written, and a
+    library that was not installed.
     """
     if isinstance(error, UserError):
         return str(error)
@@ -56,6 +62,9 @@ def sentence_of(error: BaseException) -> str | None:
             f"task.train_size or workers, and with a trained run give shorter lines or a smaller "
             f"decode.size."
         )
+    if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+        extra = f"{PACKAGE.name}[{EXTRAS[error.name]}]"
+        return f"{error.name} is not installed; give: pip install '{extra}'."
     if isinstance(error, OSError) and foreign_place(error) is None:
         return printable(disk_error(error))
     return None
