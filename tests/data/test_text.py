@@ -264,7 +264,7 @@ def test_mistakes_in_files_are_named(tmp_path: Path) -> None:
         ({"s": good, "t": b" \n\n \n \n"}, "task.target=.*t is empty"),
         ({"s": b"a\n\n", "t": b"\nb\n"}, "the train text has no pair with words on both sides"),
         ({"s": b"a\nb\xff\nc\nd\n", "t": good}, "task.source=.*s is not UTF-8 in line 2"),
-        ({"s.gz": gzip.compress(good)[:-6], "t": good}, "task.source=.*s.gz cannot be read"),
+        ({"s.gz": gzip.compress(good)[:-6], "t": good}, "task.source=.*s.gz is damaged"),
         ({"s": good, "t": good}, "task.validation_size=1 leaves nothing of 1 training pairs"),
     ):
         with pytest.raises(UserError, match=message):
@@ -422,3 +422,20 @@ def test_a_run_says_what_its_score_leaves_out_and_its_tables_stay_whole(tmp_path
     [table] = events.Tensors("samples/text_summary")
     rows = table.tensor_proto.string_val[0].decode().splitlines()
     assert len(rows) == 2 + 2 and all(len(re.split(r"(?<!\\)\|", row)) == 5 for row in rows)
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(5, "I/O")])
+def test_a_text_that_cannot_be_read_now_is_not_called_damaged(
+    error: OSError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither when its digest is computed nor when it is read."""
+    task = write(tmp_path, source=b"a\nb\nc\n", target=b"a\nb\nc\n")
+
+    def fails(path: Path, *given: str) -> None:
+        raise error
+
+    monkeypatch.setattr(Path, "open", fails)
+    for use in (task.fingerprint, task.from_files):
+        with pytest.raises(UserError, match="source cannot be read now") as refused:
+            use()
+        assert "damage" not in str(refused.value) and "fetch" not in str(refused.value)

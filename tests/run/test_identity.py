@@ -52,9 +52,9 @@ EDITS = {
     "another normaliser": ("text.py", "normalizers.NFC()", "normalizers.Lowercase()"),
     "a smaller vocabulary": ("text.py", "vocab_size=self.vocab_size", "vocab_size=280"),
     "reversed ids": ("load.py", "[[*encoding.ids, EOS]", "[[*encoding.ids[::-1], EOS]"),
-    "another reader": ("text.py", '.rstrip("\\r")', '.rstrip("\\r")[1:]'),
+    "another reader": ("files.py", '.rstrip("\\r")', '.rstrip("\\r")[1:]'),
     "other pairs held out": ("text.py", "HELD_OUT_SEED = 2017", "HELD_OUT_SEED = 3017"),
-    "other bins of length": ("text.py", "-(-len(source.split())", "-(-len(source)"),
+    "other bins of length": ("text.py", "-(-count //", "-(-3 * count //"),
 }
 
 

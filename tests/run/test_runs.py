@@ -1,22 +1,37 @@
 """A run's folder: one process in it, nothing half-written, no other run's result."""
 
+import errno
+import io
 import json
 import multiprocessing
 import os
+import re
+import resource
 import shutil
 import signal
 import subprocess
 import time
+import zipfile
 from pathlib import Path
+from typing import Any
 
+import evaluate
+import export
 import pytest
 import torch
+import yaml
 from conftest import SCRIPTS, TINY, assert_same_bits, configure, trained, warm_python
 
-from wawa_transformer.common.files import LOCK, lock_directory, lock_holder, write_atomically
+from wawa_transformer.common.files import (
+    CONFIG_DIR,
+    LOCK,
+    lock_directory,
+    lock_holder,
+    write_atomically,
+)
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.lab import report
-from wawa_transformer.positional.base import ENCODINGS, Encoding, Positions
+from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext, Positions
 from wawa_transformer.run import provenance
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import STATUS
@@ -196,6 +211,40 @@ def test_weights_that_are_not_finite_are_never_saved(tiny) -> None:
     assert checkpoint.load(run.checkpoint("last"))["step"] == 0
 
 
+def test_some_whole_checkpoint_is_there_at_every_moment_of_saving(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before and after each change of the folder; also on a file system without links."""
+    run = Run("letters", "none", 0, tmp_path)
+    last, previous = run.checkpoint("last"), run.checkpoint("previous")
+    whole, steps = dict.fromkeys(checkpoint.CONTENTS, 0), []
+
+    def watched(name: str) -> None:
+        change = getattr(os, name)
+
+        def checked(*given: Any, **named: Any) -> Any:
+            steps.append(checkpoint.load(last)["step"])
+            done = change(*given, **named)
+            steps.append(checkpoint.load(last)["step"])
+            return done
+
+        monkeypatch.setattr(os, name, checked)
+
+    def refused(*given: Any) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    checkpoint.save(last, whole | {"step": 1})
+    for name in ("replace", "rename", "link", "unlink", "remove"):
+        watched(name)
+    for step in (2, 3, 4):
+        if step == 3:
+            monkeypatch.setattr(os, "link", refused)
+        before = len(steps)
+        checkpoint.save(last, whole | {"step": step})
+        assert checkpoint.load(previous)["step"] == step - 1
+        assert steps[before:] == sorted(steps[before:]) and {step - 1, step} == {*steps[before:]}
+
+
 def spoil(path: Path, damage: str) -> None:
     """Damage a checkpoint. Where its contents are changed, its checksum is right."""
     content, state = bytearray(path.read_bytes()), checkpoint.load(path)
@@ -203,12 +252,19 @@ def spoil(path: Path, damage: str) -> None:
     if damage == "cut":
         path.write_bytes(content[:5000])
         return
+    if damage == "empty":
+        path.write_bytes(b"")
+        return
     if damage == "bit":
         content[content.index(weights[0].numpy().tobytes())] ^= 1
         path.write_bytes(content)
         return
     if damage == "shape":
         state["model"]["output.weight"] = weights[:, 1:].clone()
+    elif damage == "no tensor":
+        state["model"]["output.weight"] = 1
+    elif damage == "moments":
+        state["optimizer"]["param_groups"][0]["params"].pop()
     elif damage == "infinite":
         weights[0, 0] = torch.inf
     elif damage == "integers":  # load_state_dict would take them: 0 for nearly all
@@ -222,38 +278,185 @@ def spoil(path: Path, damage: str) -> None:
     made.replace(path)
 
 
-@pytest.mark.parametrize(
-    "damage", ["cut", "bit", "shape", "infinite", "integers", "contents", "learning rate"]
-)
+@pytest.mark.parametrize("damage", ["cut", "empty", "bit", "contents"])
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     damage: str, done: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also where the checksum is right and the contents are not; the end is the same bits.
+    """A checksum or a missing key proves the damage; the end is the same bits.
 
-    Whoever loads the model is refused. With another learning rate it is still a model.
+    Whoever loads the model is refused.
     """
     run, config = copied(done, tmp_path), configure(*DROPOUT, f"output_dir={tmp_path}")
     last = run.checkpoint("last")
     spoil(last, damage)
+    damaged = last.read_bytes()
     run.result_file.unlink()
-    if damage != "learning rate":
-        with pytest.raises(checkpoint.Damaged, match="is damaged"):
-            load_model(run)
+    with pytest.raises(checkpoint.Damaged, match="is damaged"):
+        load_model(run)
     assert restore(config, run).step == 15
     said = capsys.readouterr().err
     assert f"{last} is damaged" in said and "previous.pt, step 15" in said
-    assert last.with_suffix(".damaged").exists()
+    assert last.with_suffix(".damaged").read_bytes() == damaged
     assert checkpoint.load(last)["step"] == 15, "or a finished run may have none"
     assert train(config)["by_length"] == done.result()["by_length"]
     assert_same_bits(run, done)
 
 
-def test_an_altered_configuration_is_damage(
+def contents(folder: Path) -> dict[str, bytes]:
+    """Read every file below a folder but for the lock."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != LOCK]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("shape", "does not fit the model that this code builds .*: code .* wrote it"),
+        ("no tensor", "does not fit the model"),
+        ("moments", "does not fit the model"),
+        ("infinite", "does not fit .*a weight is not finite"),
+        ("integers", "does not fit .*output.weight is torch.int8, not torch.float32"),
+        ("learning rate", r"another run than .*: trainer.lr is 1.0 there and 0.002 here"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_not_called_damaged(
+    change: str, said: str, done: Run, tmp_path: Path
+) -> None:
+    """Its checksum is right: the model's code or the run is another. Nothing is moved."""
+    run, config = copied(done, tmp_path), configure(*DROPOUT, f"output_dir={tmp_path}")
+    spoil(run.checkpoint("last"), change)
+    run.result_file.unlink()
+    before = contents(run.directory)
+    for use in (lambda: load_model(run), lambda: train(config)):
+        if change == "moments" and use.__code__.co_names[0] == "load_model":
+            continue  # a model needs none
+        with pytest.raises(UserError, match=said) as refused:
+            use()
+        assert not isinstance(refused.value, checkpoint.Damaged)
+        assert "damage" not in str(refused.value) and "delete" not in str(refused.value)
+    assert contents(run.directory) == before
+
+
+NO_READ = {
+    "permission": PermissionError(errno.EACCES, "Permission denied"),
+    "disk": OSError(errno.EIO, "Input/output error"),
+    "network": OSError(errno.ESTALE, "Stale file handle"),
+    "memory": MemoryError(),
+    "torch's memory": RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+    "threads": RuntimeError("can't start new thread"),
+}
+
+
+@pytest.mark.parametrize("reason", NO_READ)
+@pytest.mark.parametrize("where", ["open", "checksum", "torch"])
+def test_what_cannot_be_read_now_is_not_called_damaged(
+    where: str, reason: str, done: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By training, by loading, and by the average; no file is moved, renamed or written."""
+    run, config = copied(done, tmp_path), configure(*DROPOUT, f"output_dir={tmp_path}")
+    run.result_file.unlink()
+    before, error = contents(run.directory), NO_READ[reason]
+    if where != "torch" and isinstance(error, RuntimeError):
+        error = MemoryError()
+
+    def fails(path: Any, *given: Any, **named: Any) -> Any:
+        if where == "open" and path.suffix != ".pt":
+            return opened(path, *given, **named)
+        raise error
+
+    opened = Path.open
+    places = {"open": (Path, "open"), "checksum": (zipfile.ZipFile, "testzip")}
+    for use in (lambda: load_model(run), lambda: train(config)):
+        with monkeypatch.context() as patched, pytest.raises(UserError) as refused:
+            patched.setattr(*places.get(where, (torch, "load")), fails)
+            use()
+        said = str(refused.value)
+        assert re.search(r"last.pt cannot be read now \(.+\); .*nothing was changed", said)
+        assert "damage" not in said and "delete" not in said
+        assert contents(run.directory) == before
+    assert train(config)["by_length"] == done.result()["by_length"]
+
+
+def test_a_model_larger_than_the_memory_is_not_called_damaged(tmp_path: Path) -> None:
+    """With a limit that the system itself enforces."""
+    path = Run("letters", "none", 0, tmp_path).checkpoint("last")
+    weights = {"w": torch.zeros(40_000_000)}
+    checkpoint.save(path, dict.fromkeys(checkpoint.CONTENTS, 0) | {"model": weights})
+
+    def load() -> None:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (used + 50_000_000, -1))
+        try:
+            checkpoint.load(path)
+        except Exception as error:
+            (tmp_path / "said").write_text(f"{type(error).__name__}: {error}")
+        os._exit(0)
+
+    child = multiprocessing.get_context("fork").Process(target=load)
+    child.start()
+    child.join()
+    assert re.match("UserError: .* cannot be read now", (tmp_path / "said").read_text())
+
+
+@pytest.mark.parametrize("name", ["result.json", "config.yaml", "metrics.jsonl", "error.log"])
+def test_a_file_of_a_run_that_cannot_be_read_is_not_taken_for_missing(
+    name: str, done: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A finished run is not trained again, a run is not called none, and no curve is lost."""
+    run, opened = copied(done, tmp_path), io.open
+    (run.directory / "error.log").write_text("failed once\n")
+
+    def fails(path: Any, *given: Any, **named: Any) -> Any:
+        if str(path).endswith(name):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *given, **named)
+
+    use = {
+        "result.json": lambda: train(configure(*DROPOUT, f"output_dir={tmp_path}")),
+        "config.yaml": lambda: Run.at(run.directory), "metrics.jsonl": run.metrics,
+        "error.log": run.failure,
+    }[name]  # fmt: skip
+    before = contents(run.directory)
+    monkeypatch.setattr(io, "open", fails)
+    with pytest.raises(UserError, match=rf"{name} cannot be read now \(Permission denied\)"):
+        use()
+    monkeypatch.undo()
+    assert contents(run.directory) == before
+
+
+@pytest.mark.parametrize("which", ["last", "best", "previous", "average"])
+def test_another_runs_checkpoint_is_not_used_under_this_runs_name(
+    which: str, done: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copied in by hand: loaded, evaluated, exported or resumed, both runs are told apart."""
+    run = copied(done, tmp_path)
+    keys = [*DROPOUT, "pe=rotary", "trainer.keep_checkpoints=2"]
+    other = trained(tmp_path / "other", *keys)
+    for path in run.checkpoint("last").parent.glob("*.pt"):
+        path.unlink()
+    for path in other.checkpoint("last").parent.glob("*.pt"):
+        shutil.copy(path, run.checkpoint("last").parent)
+    if which == "average":  # whose last checkpoint is the run's own
+        shutil.copy(done.checkpoint("last"), run.checkpoint("last"))
+    for script in (evaluate, export):
+        given = [f"run={run.directory}", f"checkpoint={which}"]
+        monkeypatch.setattr("sys.argv", ["script", *given])
+        with pytest.raises(SystemExit, match="is a checkpoint of another run than") as refused:
+            script.main()
+        assert "pe.kind is rotary there and sinusoidal here" in str(refused.value)
+    run.result_file.unlink()
+    if which != "average":
+        with pytest.raises(UserError, match="is a checkpoint of another run"):
+            train(configure(*DROPOUT, f"output_dir={tmp_path}"))
+
+
+def test_an_altered_configuration_is_refused(
     done: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a right checksum; said before it takes memory or reads the environment."""
+    """In checkpoint and folder alike; said before it takes memory or reads the environment."""
     run = copied(done, tmp_path)
     monkeypatch.setenv("SECRET", "letters")
+    own = run.configuration()
     for part, value in (
         ("model", {"d_model": 65536}), ("model", {"num_heads": 5}), ("model", {"norm": "odd"}),
         ("model", {"d_model": "wide"}), ("pe", {"kind": "nope"}), ("pe", {"max_len": -1}),
@@ -264,20 +467,22 @@ def test_an_altered_configuration_is_damage(
         both = isinstance(value, dict)
         saved["config"][part] = {**saved["config"][part], **value} if both else value
         checkpoint.save(run.checkpoint("best"), saved)
-        with pytest.raises(UserError, match="damaged"):
-            load_model(run, "best")
+        for config, said in ((own, "another run than"), (saved["config"], "is refused: ")):
+            run.config_file.write_text(yaml.safe_dump(config))
+            with pytest.raises(UserError, match=said):
+                load_model(run, "best")
 
 
-def test_with_no_intact_checkpoint_the_sentence_says_what_to_delete(
-    done: Run, tmp_path: Path
-) -> None:
-    """Nothing is thrown away without being told to."""
+def test_with_no_intact_checkpoint_nothing_is_thrown_away(done: Run, tmp_path: Path) -> None:
+    """The sentence names the first one, and another folder to train in."""
     run = copied(done, tmp_path)
     run.result_file.unlink()
     for which in ("last", "previous"):
         run.checkpoint(which).write_bytes(b"no")
-    with pytest.raises(UserError, match="last.pt is damaged; delete its run's folder"):
+    before = contents(run.directory)
+    with pytest.raises(UserError, match=r"last.pt is damaged: .*set to another folder"):
         train(configure(*DROPOUT, f"output_dir={tmp_path}"))
+    assert contents(run.directory) == before
 
 
 def test_a_refused_run_leaves_folders_that_were_there(tiny, tmp_path: Path) -> None:
@@ -371,6 +576,79 @@ def test_the_average_is_that_of_the_last_weights_kept(done: Run, tmp_path: Path)
         UserError, match="keeps no weights to average; train with trainer.keep_checkpoints=10"
     ):
         load_model(run, "average")
+
+
+class Counter(Encoding):
+    """A whole number that grows with each step of training."""
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    def embed(self, x: torch.Tensor, at: Positions) -> torch.Tensor:
+        self.steps += self.training
+        return x + (self.steps > 0)
+
+
+class Switch(Encoding):
+    """Truth values, of which training changes one."""
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.register_buffer("seen", torch.tensor([True, False]))
+
+    def embed(self, x: torch.Tensor, at: Positions) -> torch.Tensor:
+        self.seen[1] |= self.training
+        return x * self.seen.all()
+
+
+class Normed(Encoding):
+    """Batch normalisation, which counts its batches, and a mask that is infinite on purpose."""
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.norm = torch.nn.BatchNorm1d(context.d_model)
+        self.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+
+    def embed(self, x: torch.Tensor, at: Positions) -> torch.Tensor:
+        return self.norm(x.flatten(0, 1)).view_as(x)  # (B·S,D) and back
+
+
+OWN = {cls.__name__.lower(): cls for cls in (Counter, Switch, Normed)}
+
+
+@pytest.mark.parametrize("kind", [*sorted(ENCODINGS), *OWN])
+def test_every_encoding_is_saved_and_loaded(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two steps, each with a checkpoint: the same weights and buffers, whatever their type."""
+    if kind in OWN:
+        monkeypatch.setitem(ENCODINGS, kind, OWN[kind])
+    own = "" if (CONFIG_DIR / "pe" / f"{kind}.yaml").exists() else f"pe.kind={kind}"
+    keys = [*TINY, *([own, "pe=none"] if own else [f"pe={kind}"]), "trainer.keep_checkpoints=2"]
+    more = ["trainer.steps=2", "trainer.eval_every=1", f"output_dir={tmp_path}"]
+    saved: list[dict[str, torch.Tensor]] = []
+    is_finite = checkpoint.is_finite
+
+    def watched(model: torch.nn.Module) -> bool:
+        saved.append({name: value.clone() for name, value in model.state_dict().items()})
+        return is_finite(model)
+
+    config = configure(*keys, *more)
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "is_finite", watched)
+        train(config)
+    run = Run.of(config)
+    for which, expected in (("last", saved[-1]), ("previous", saved[0]), ("average", None)):
+        found = load_model(run, which).model.state_dict()
+        assert {name: value.dtype for name, value in found.items()} == {
+            name: value.dtype for name, value in saved[0].items()
+        }
+        for name, value in found.items():
+            if expected:
+                assert torch.equal(value, expected[name]), name
+            elif not value.is_floating_point():
+                assert torch.equal(value, saved[-1][name]), name
 
 
 def test_patience_ends_a_run_that_gets_no_better(tmp_path: Path) -> None:

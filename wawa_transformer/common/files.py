@@ -10,7 +10,7 @@ from pathlib import Path
 import filelock
 
 from wawa_transformer.common.schema import CONFIG_DIR as CONFIG_DIR
-from wawa_transformer.common.schema import UserError, warn
+from wawa_transformer.common.schema import UserError, first_line, warn
 
 LOCK = "lock"  # the lock file in a run's or study's folder
 
@@ -69,6 +69,35 @@ def make_directory(directory: Path) -> None:
         raise UserError(
             f"{directory} cannot be written ({reason}); set output_dir to a folder of yours."
         )
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Explain why ``path`` cannot be read now, which proves no damage.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        UserError: the system, the disk or the memory does not allow it.
+    """
+    try:
+        yield
+    except NotADirectoryError as error:
+        raise FileNotFoundError(*error.args) from None
+    except FileNotFoundError:
+        raise
+    except (OSError, MemoryError) as error:
+        raise cannot_read(path, error) from None
+
+
+def cannot_read(path: object, error: Exception) -> UserError:
+    """Make the error for a file that may well be intact."""
+    reason = getattr(error, "strerror", None) or first_line(error)
+    if isinstance(error, MemoryError):
+        reason = "the memory ran out"
+    return UserError(
+        f"{path} cannot be read now ({reason}); see to its permissions, its disk and the memory, "
+        f"and give the same command again: nothing was changed."
+    )
 
 
 def write_atomically(path: Path, content: str | bytes | memoryview) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from wawa_transformer.common.files import cannot_read
 from wawa_transformer.common.schema import UserError, first_line, warn
 
 LONGEST_LINE = 10**6  # bytes
@@ -101,8 +102,11 @@ def read_sentences(path: Path, key: str) -> Iterator[str]:
         raise UserError(
             f"{key}={path} is not UTF-8 in line {number}; convert it to UTF-8."
         ) from None
-    except DAMAGED as error:
-        raise UserError(f"{key}={path} cannot be read ({error}); fetch it again.") from None
+    except (*DAMAGED, MemoryError) as error:
+        # A wrong checksum has no number of an error of the system.
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
+            raise cannot_read(f"{key}={path}", error) from None
+        raise UserError(f"{key}={path} is damaged ({error}); fetch it again.") from None
     if blank:
         raise UserError(f"{key}={path} is empty; it must hold one sentence a line.")
 

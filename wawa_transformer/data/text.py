@@ -5,7 +5,6 @@ Every run reads its text anew, so that a change of the text or of this code is n
 This module defines the last task: :func:`build_task` chooses among all of them.
 """
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -24,7 +23,7 @@ from datasets.fingerprint import Hasher
 from omegaconf import DictConfig
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.common.files import CONFIG_DIR, reading
 from wawa_transformer.common.schema import UserError, choose, first_line, setting, typed, warn
 from wawa_transformer.data.files import (
     DEFAULT_COLUMNS,
@@ -293,11 +292,11 @@ def normalise(text: str) -> str:
 def digest(files: list[Path]) -> list[str]:
     """Compute the SHA-256 of each file's contents.
 
-    Files that cannot be read are skipped; reading them later raises the error.
+    Files that do not exist are skipped; reading them later raises the error.
     """
     found = []
     for path in filter(os.path.isfile, files):  # reading a pipe might never end
-        with contextlib.suppress(OSError):
+        with reading(path):
             about = path.stat()
             found.append(file_digest(path, about.st_size, about.st_mtime_ns, about.st_ctime_ns))
     return found

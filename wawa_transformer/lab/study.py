@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import re
@@ -280,7 +281,8 @@ class View:
         """Read the runs' progress again and show a summary."""
         for run in self.runs:
             if self.statuses[run] != "finished":  # a finished run stays finished
-                self.statuses[run], self.progress[run] = run.status, run.progress(self.steps)
+                with contextlib.suppress(UserError):  # a file that cannot be read at this moment
+                    self.statuses[run], self.progress[run] = run.status, run.progress(self.steps)
         done, elapsed = sum(self.progress.values()), time.monotonic() - self.started
         finished = sum(status == "finished" for status in self.statuses.values())
         clock = f"{elapsed:.0f} s gone"

@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from wawa_transformer.common.files import LOCK, write_atomically
+from wawa_transformer.common.files import LOCK, reading, write_atomically
 from wawa_transformer.common.schema import UserError
 
 # These keys do not change what is computed, so they do not change the folder's name.
@@ -56,14 +56,13 @@ class Run:
     @classmethod
     def at(cls, directory: Path) -> Self:
         """Get the run in a directory."""
-        path = directory / "config.yaml"
-        try:  # plain YAML: OmegaConf would resolve a stranger's interpolations
-            config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        try:
+            config = cls("", "", 0, directory).configuration()
             task, pe, seed = config["task"]["name"], config["pe"]["name"], config["seed"]
             if [type(each) for each in (task, pe, seed)] != [str, str, int]:
                 raise TypeError
             return cls(task, pe, seed, directory)
-        except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError, RecursionError):
+        except (FileNotFoundError, TypeError, KeyError):
             raise UserError(
                 f"run={directory} is no run: it holds no readable config.yaml; train first, or "
                 f"name a folder such as results/default/reverse/learned/seed3-…."
@@ -94,18 +93,18 @@ class Run:
         Raises:
             UserError: the directory holds another configuration.
         """
-        wanted = OmegaConf.to_yaml(OmegaConf.create(identity(config)), sort_keys=True)
-        if not self.config_file.exists():
-            others = {path.name for path in self.directory.iterdir()}
-            if config.run_dir and others - {LOCK, self.error_file.name}:
+        wanted, files = identity(config), {path.name for path in self.directory.iterdir()}
+        if self.config_file.name not in files:
+            if config.run_dir and files - {LOCK, self.error_file.name}:
                 raise UserError(
                     f"run_dir={self.directory} holds files and no run; name an empty folder."
                 )
-            write_atomically(self.config_file, wanted)
-        elif self.config_file.read_bytes() != wanted.encode():
+            content = OmegaConf.to_yaml(OmegaConf.create(wanted), sort_keys=True)
+            write_atomically(self.config_file, content)
+        elif key := differing_key(self.configuration(), wanted):
             raise UserError(
-                f"{self.directory} holds another configuration (see its config.yaml); "
-                "leave run_dir out, or name an empty folder."
+                f"{self.directory} holds another configuration: in its config.yaml {key[0]} is "
+                f"{key[1]} and here {key[2]}; leave run_dir out, or name an empty folder."
             )
 
     def withdraw(self) -> None:
@@ -133,6 +132,20 @@ class Run:
 
     # -------------------------------------------------------------------------------------- reading
 
+    def configuration(self) -> Any:
+        """Read ``config.yaml``; None if its content is no YAML.
+
+        Raises:
+            FileNotFoundError: there is none.
+            UserError: it cannot be read now.
+        """
+        with reading(self.config_file):
+            content = self.config_file.read_bytes()
+        try:  # plain YAML: OmegaConf would resolve a stranger's interpolations
+            return yaml.safe_load(content.decode())
+        except (ValueError, yaml.YAMLError, RecursionError):
+            return None
+
     @property
     def status(self) -> str:
         """``finished``, ``failed``, ``running`` or ``waiting``."""
@@ -145,33 +158,41 @@ class Run:
         return "waiting"
 
     def result(self) -> dict[str, Any] | None:
-        """Read the result; None if it is missing, damaged or another run's.
+        """Read the result; None if it is missing, cut or another run's.
 
         The result's configuration must have the hash in the folder's name. In a folder with another
         name, it must be the one in ``config.yaml``.
+
+        Raises:
+            UserError: the file cannot be read now.
         """
         named = HASHED.fullmatch(self.directory.name)
         try:
-            result = json.loads(self.result_file.read_bytes())
-            own = (
-                named[1] if named else config_digest(yaml.safe_load(self.config_file.read_bytes()))
-            )
+            with reading(self.result_file):
+                result = json.loads(self.result_file.read_bytes())
+            own = named[1] if named else config_digest(self.configuration())
             return result if config_digest(result["configuration"]) == own else None
-        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError, RecursionError):
+        except UserError:
+            raise
+        except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def failure(self) -> str:
         """Read the last line of ``error.log``, where a traceback has the reason."""
-        if not self.error_file.is_file():
+        try:
+            with reading(self.error_file):
+                text = self.error_file.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
             return ""
-        lines = self.error_file.read_text(encoding="utf-8", errors="replace").split("\n")
+        lines = text.split("\n")
         return next((line for line in reversed(lines) if line.strip()), "")
 
     def metrics(self) -> list[dict[str, Any]]:
         """Read every complete line of ``metrics.jsonl``."""
         try:
-            lines = self.metrics_file.read_bytes().splitlines(keepends=True)
-        except OSError:
+            with reading(self.metrics_file):
+                lines = self.metrics_file.read_bytes().splitlines(keepends=True)
+        except FileNotFoundError:
             return []
         rows = []
         for line in lines:
@@ -185,6 +206,17 @@ class Run:
         """The finished share of ``steps``, from 0 to 1."""
         metrics = self.metrics()
         return min(max(metrics[-1]["step"], 0), steps) / steps if metrics else 0.0
+
+
+def differing_key(one: Any, other: Any, key: str = "") -> tuple[str, Any, Any] | None:
+    """Find the first key with two values in two configurations, and the values."""
+    if not (isinstance(one, dict) and isinstance(other, dict)):
+        return None if one == other else (key or "all", one, other)
+    for name in sorted({*one, *other}, key=lambda name: (name not in ("kind", "name"), str(name))):
+        found = differing_key(one.get(name), other.get(name), f"{key}.{name}".lstrip("."))
+        if found:
+            return found
+    return None
 
 
 def identity(config: DictConfig) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from wawa_transformer.common.schema import UserError, first_line, warn
+from wawa_transformer.data.load import digest_of, parts_of
 from wawa_transformer.data.text import build_task
 from wawa_transformer.decode.strategies import Greedy, build_strategy
 from wawa_transformer.decode.translation import hypotheses, read
@@ -21,8 +22,7 @@ from wawa_transformer.run.device import take_device
 from wawa_transformer.run.imports import import_modules, modules_digest
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.schema import Config
-from wawa_transformer.train.checkpoint import Damaged, average, load_tokenizer
-from wawa_transformer.train.checkpoint import load as load_state
+from wawa_transformer.train import checkpoint
 
 
 def load_model(run: Run, which: str = "last", device: torch.device | None = None) -> Trained:
@@ -31,12 +31,16 @@ def load_model(run: Run, which: str = "last", device: torch.device | None = None
     ``which`` is ``last``, ``best``, ``previous``, or ``average`` (of the weights kept).
     """
     path = run.checkpoint("last" if which == "average" else which)
-    state = load_state(path)
-    tokenizer = load_tokenizer(path, state)
+    own = run.configuration()
+    state = checkpoint.load_own(run, path, own)
+    tokenizer = checkpoint.load_tokenizer(path, state)
+    check_data_of(run, path, state)
     try:
+        if "${" in repr(state["config"]):  # not in what a run has written
+            raise UserError("it refers to other keys or to the environment")
         config = cast(DictConfig, OmegaConf.merge(OmegaConf.structured(Config), state["config"]))
-    except OmegaConfBaseException as error:
-        raise Damaged(f"{path} is damaged: its configuration says {first_line(error)}.") from None
+    except (UserError, OmegaConfBaseException) as error:
+        raise refused(path, error) from None
     import_modules(config.imports)
     if (found := modules_digest(config.imports)) != config.import_digest:
         warn(
@@ -47,14 +51,35 @@ def load_model(run: Run, which: str = "last", device: torch.device | None = None
         check_model(config)
         build_task(config)
     except (UserError, OmegaConfBaseException) as error:
-        raise Damaged(f"{path} is damaged: its configuration says {first_line(error)}.") from None
-    model = build_model(config, tokenizer)
-    try:
-        model.load_state_dict(average(run) if which == "average" else state["model"])
-    except (RuntimeError, TypeError):  # the latter: shapes that cannot be added
-        raise Damaged(f"{path} is damaged: its weights do not fit its configuration.") from None
+        raise refused(path, error) from None
+    with checkpoint.fitting(path, state):
+        weights = checkpoint.average(run, own) if which == "average" else state["model"]
+        model = build_model(config, tokenizer)
+        checkpoint.load_weights(model, weights)
     model.trained_sizes = state.get("trained_sizes", model.trained_sizes)  # older ones have none
     return Trained(model.to(device or "cpu").eval(), tokenizer, config)
+
+
+def refused(path: Path, error: Exception) -> UserError:
+    """Make the error for a checkpoint whose configuration cannot be used."""
+    said = first_line(error)
+    return UserError(f"{path} cannot be used, since its configuration is refused: {said}.")
+
+
+def check_data_of(run: Run, path: Path, state: dict[str, Any]) -> None:
+    """Refuse a checkpoint of other data than the run's result or the checkpoint's vocabulary."""
+    data, result = state.get("data"), run.result()
+    if result and result.get("data") != data:
+        raise UserError(
+            f"{path} was trained on data {data}, and the result in its folder on "
+            f"{result.get('data')}: one of them is another run's; put the run's own file back."
+        )
+    vocabulary = digest_of(state["tokenizer"].encode())
+    if data and parts_of(data)["vocabulary"] != vocabulary:
+        raise UserError(
+            f"{path} was trained on data {data}, and holds another vocabulary, {vocabulary}; put "
+            f"the run's own checkpoint back."
+        )
 
 
 class Trained(NamedTuple):
@@ -106,7 +131,7 @@ def load(run: str | Path, checkpoint: str = "last") -> Trained:
 
 def data_of(run: Run) -> str | None:
     """Read the digest of the data that a run was trained on, of its last checkpoint or result."""
-    return (run.result() or load_state(run.checkpoint("last"))).get("data")
+    return (run.result() or checkpoint.load(run.checkpoint("last"))).get("data")
 
 
 def open_trained(config: DictConfig) -> tuple[Run, Transformer, Tokenizer, DictConfig]:

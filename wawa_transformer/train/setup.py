@@ -2,7 +2,6 @@
 
 import math
 import os
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,24 +88,25 @@ def start_run(config: DictConfig, run: Run) -> TrainState:
 
 def restore(config: DictConfig, run: Run) -> TrainState:
     """Restore the last intact checkpoint, or start anew without any."""
-    paths = [path for which in ("last", "previous") if (path := run.checkpoint(which)).exists()]
+    last, previous = run.checkpoint("last"), run.checkpoint("previous")
     damage: checkpoint.Damaged | None = None
-    for path in paths:
+    for path in (last, previous):
         try:
             state = build_state(config, run, path)
+        except checkpoint.Missing:
+            continue
         except checkpoint.Damaged as error:
             damage = damage or error
             continue
         if damage:
-            aside = paths[0].with_suffix(".damaged")
+            aside = last.with_suffix(".damaged")
             warn(
-                f"warning: {paths[0]} is damaged, and now called {aside.name}; the run goes on "
-                f"from {path}, step {state.step}."
+                f"warning: {last} is damaged, and now called {aside.name}; the run goes on from "
+                f"{path}, step {state.step}."
             )
             # The intact one takes its place: a run at its last step writes no other.
-            shutil.rmtree(aside, ignore_errors=True)
-            paths[0].replace(aside)
-            path.replace(paths[0])
+            checkpoint.duplicate(last, aside)
+            checkpoint.duplicate(previous, last)
         return state
     if damage:
         raise damage
@@ -116,7 +116,7 @@ def restore(config: DictConfig, run: Run) -> TrainState:
 def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
     """Build the state of step 0, or of the checkpoint at ``path``."""
     trainer = config.trainer
-    saved = checkpoint.load(path) if path else None
+    saved = checkpoint.load_own(run, path, identity(config)) if path else None
     if saved and (before := len(saved["rng"])) != distributed.world_size():  # a state for each
         raise UserError(
             f"{run.directory} was begun by {before} processes, and this is one of "
@@ -159,14 +159,9 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
         dynamic = None if trainer.pad_to_multiple_of == 1 else False
         model.compile(dynamic=dynamic, mode=trainer.compile_mode)
     state = TrainState(config, run, data, device, model, optimizer)
-    if saved:
-        try:
+    if saved and path:
+        with checkpoint.fitting(path, saved):
             restore_state(state, saved)
-        except Exception:  # torch raises many kinds for tensors that do not fit
-            raise checkpoint.Damaged(
-                f"{path} is damaged: it does not fit its run; delete the run's folder "
-                f"{run.directory}, and give the same command to train again."
-            ) from None
     return state
 
 
@@ -198,10 +193,8 @@ def count_shapes(examples: Examples, trainer: TrainerConfig) -> int:
 
 
 def restore_state(state: TrainState, saved: dict[str, Any]) -> None:
-    """Restore what :func:`save_state` saved; any exception means another run."""
-    if saved["config"] != identity(state.config):
-        raise ValueError("another configuration")
-    state.model.load_state_dict(saved["model"])
+    """Restore what :func:`save_state` saved; many exceptions mean another model."""
+    checkpoint.load_weights(state.model, saved["model"])
     state.optimizer.load_state_dict(saved["optimizer"])
 
     def own(random: Tensor) -> Tensor:
@@ -239,7 +232,7 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
     The step alone gives the position in the data. After a validation the weights are also kept for
     averaging, and as the best if it ``improved``.
     """
-    if not checkpoint.is_finite(state.model.state_dict()):
+    if not checkpoint.is_finite(state.model):
         check_finite(state, largest_weight=math.nan)
     random = distributed.gather(torch.get_rng_state())  # (world_size, …)
     on_device = distributed.gather(random_module(state.device).get_rng_state())
@@ -259,7 +252,7 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
             "code": code_digest(),
         }
         if validated and state.trainer.keep_checkpoints:
-            checkpoint.keep(state.run, state.step, weights, state.trainer.keep_checkpoints)
+            checkpoint.keep(state.run, saved, state.trainer.keep_checkpoints)
         if improved:
             checkpoint.save(state.run.checkpoint("best"), saved)
         checkpoint.save(state.run.checkpoint("last"), saved)
