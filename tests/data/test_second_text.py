@@ -1,0 +1,68 @@
+"""A text in another script goes the whole path: names of emoji, English to Chinese."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import run_script
+
+from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.run.run_dir import Run
+
+DATA = CONFIG_DIR.parent / "data"
+SMALL = (
+    "task=text", f"task.data_dir={DATA}", "task.vocab_size=600", "task.test_size=40",
+    "task.max_tokens=20", "task.length_bin=2", "model.d_model=32", "trainer.steps=25", "trainer.warmup=5",
+    "trainer.lr=0.01", "trainer.batch_tokens=512", "trainer.device=cpu", "progress=false",
+    "pictures=false",
+)  # fmt: skip
+
+
+def files_of(folder: Path) -> list[Run]:
+    return [Run.at(path.parent) for path in sorted(folder.rglob("result.json"))]
+
+
+def test_chinese_names_are_trained_compared_scored_and_translated(tmp_path: Path) -> None:
+    """Each score is that of sacreBLEU's command, with its tokeniser for Chinese."""
+    study = "study.pe=[sinusoidal,none]", "study.seeds=[0]", f"output_dir={tmp_path}", "workers=1"
+    done = run_script("compare.py", *SMALL, "task.source=emoji.en-zh.tsv.gz", *study)
+    assert done.returncode == 0, done.stderr
+    runs = files_of(tmp_path)
+    assert len(runs) == 2
+    for run in runs:
+        result = run.result()
+        assert result is not None
+        translation, left = result["translation"], result["left_out"]["test"]
+        assert left["blank"] == 0 and result["test"]["examples"] + left["too_long"] == 40
+        command = [sys.executable, "-m", "sacrebleu", str(run.references_file), "-b", "-w", "4"]
+        command += ["-i", str(run.translations_file), "-tok", "zh"]
+        printed = subprocess.run(command, capture_output=True, text=True).stdout
+        assert f"{translation['bleu']:.4f}" == printed.strip()
+        assert "tok:zh" in translation["signature"]
+        lengths = {row["length"] for row in result["by_length"]}
+        assert len(lengths) > 1, "English words"
+    assert "tok:zh" in next(tmp_path.rglob("report.md")).read_text("utf-8")
+    directory = runs[0].directory
+    done = run_script("evaluate.py", f"run={directory}", "trainer.device=cpu")
+    assert re.search(r"^BLEU [\d.]+ .*tok:zh", done.stdout, flags=re.M), done.stderr
+    asked = f"run={directory}", "trainer.device=cpu", "decode.bleu_tokenize=char"
+    assert "tok:char" in run_script("evaluate.py", *asked).stdout
+    asked = f"run={directory}", "trainer.device=cpu"
+    lines = run_script("translate.py", *asked, stdin="\ufeffred heart\n\nblue circle\n")
+    assert lines.stdout.count("\n") == 3 and lines.stdout.split("\n")[1] == ""
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_emoji_are_read_both_ways(reverse: bool, tmp_path: Path) -> None:
+    """A column has a number; the length of emoji and of Chinese is counted in characters."""
+    columns = ("task.source_column=2", "task.target_column=1") if reverse else ()
+    given = (*SMALL, "trainer.steps=2", "trainer.warmup=1", f"run_dir={tmp_path}/run", *columns)
+    done = run_script("train.py", *given, "task.source=emoji.emoji-en.tsv.gz")
+    assert done.returncode == 0, done.stderr
+    first = "open curly bracket → {" if reverse else "{ → open curly bracket"
+    assert f"first pair: {first}\n" in done.stderr
+    result = Run.at(tmp_path / "run").result()
+    # A name of an emoji has 3.1 words on average, and an emoji is one: too few for BLEU.
+    assert result is not None and result["translation"]["answer"] == "exact_match"
