@@ -1,10 +1,12 @@
 """Write the pages that quote measurements:  python scripts/dev/docs.py
 
-Templates are in scripts/dev/templates. docs/claims.md also needs docs/claims.yaml. docs/findings.md
-also needs the question, answer and certainty that the templates of all findings set. The Chinese
-pages come from the files that have zh-CN in their names. A test fails when a page is stale.
+Templates are in scripts/dev/templates; words.jinja has the wording that several pages share.
+docs/claims.md also needs docs/claims.yaml. docs/findings.md also needs the question, answer and
+certainty that the templates of all findings set. The Chinese pages come from the files that have
+zh-CN in their names. A test fails when a page is stale.
 """
 
+import functools
 import json
 import math
 from pathlib import Path
@@ -12,290 +14,229 @@ from typing import Any
 
 import evidence
 import jinja2
-import pandas as pd
 import yaml
 from evidence import BENCHMARKS
 
-from wawa_transformer.lab.answers import VERDICTS as VERDICTS_OF_PAIRS
-from wawa_transformer.lab.judging import over_sentences
-from wawa_transformer.lab.language import (
-    LANGUAGES,
-    Words,
-    encoding_name,
-    joined,
-    listed,
-    say,
-    speaking,
-)
-from wawa_transformer.lab.rules import verdicts
+from wawa_transformer.lab import claims, scores
+from wawa_transformer.lab.pages import Text, name_of, tr
+from wawa_transformer.lab.scores import SCORES, Estimate
 
 DOCS = BENCHMARKS.parent / "docs"
 TEMPLATES = Path(__file__).with_name("templates")
 CLAIMS = yaml.safe_load((DOCS / "claims.yaml").read_text(encoding="utf-8"))
 CHINESE = yaml.safe_load((DOCS / "claims.zh-CN.yaml").read_text(encoding="utf-8"))
+VERDICTS = ("holds", "restricted", "fails", "open")  # on a claim of docs/claims.yaml
+OUTCOMES = ("supported", "refuted", "unclear")  # of a study's rule
+ENDS = {"en": ".md", "zh": ".zh-CN.md"}  # of a page's name, in each language
 FLOOR = 0.5  # exact match below which the best encoding is not recommended
-VERDICTS = {
-    "holds": Words("holds", "成立"),
-    "restricted": Words("holds with a restriction", "有条件成立"),
-    "fails": Words("does not hold", "不成立"),
-    "open": Words("open", "未定"),
-}
-HEADINGS = {
-    "corrected": Words("**What is true.**", "**正确的说法。**"),
-    "measured": Words("**What we measured.**", "**测量。**"),
-    "changed": Words("**Earlier verdict.**", "**改判。**"),
-}
 
 
-def em(study: str, task: str, pe: str, **part: Any) -> str:
-    """Format exact match at the trained lengths.
+def readable(study: str, task: str, score: str, *encodings: str) -> bool:
+    """True unless the score is about longer lengths, and the trained ones are not learned."""
+    return not SCORES[score].unseen or evidence.learned(study, task, *encodings)
 
-    ``unseen=True`` takes the longer lengths, with a dash if the trained lengths are not learned.
-    """
-    if part.get("unseen") and not evidence.learned(study, task, pe):
+
+def number(value: Estimate, score: str, sign: str = "") -> str:
+    """Format an estimate with the digits of a score."""
+    return f"{value:{sign}z.{SCORES[score].digits}f}"
+
+
+def em(study: str, task: str, pe: str, score: str = "exact_match", sources: str = "new") -> str:
+    """Format a score's mean; a dash for longer lengths if the trained ones are not learned."""
+    if not readable(study, task, score, pe):
         return "–"
-    return f"{evidence.mean(evidence.exact_match(study, task, pe, **part)):.3f}"
+    return number(evidence.mean(study, task, pe, score, sources), score)
 
 
-def middle(study: str, task: str, pe: str, **part: Any) -> str:
-    """Format the median over seeds, where :func:`em` gives the mean."""
-    return f"{pd.Series(evidence.exact_match(study, task, pe, **part)).median():.3f}"
+def median(study: str, task: str, pe: str, score: str) -> str:
+    """Format a score's median over seeds, where :func:`em` gives the mean."""
+    return f"{evidence.seeds(study, task, pe, score).median():.{SCORES[score].digits}f}"
 
 
-def diff(study: str, task: str, a: str, b: str, of: int = 1, **part: Any) -> str:
-    """Format the paired difference a − b in exact match; see :func:`between`."""
-    return between((study, task, a), (study, task, b), of, **part)
+def diff(study: str, task: str, a: str, b: str, score: str = "exact_match") -> str:
+    """Format the paired difference a − b with its 95% interval.
+
+    If the rule of the study compares the pair in this score, the difference is followed by p,
+    corrected for all comparisons of the rule.
+    """
+    gap = number(evidence.gap(study, task, a, b, score), score, "+")
+    p = evidence.corrected(study, task, a, b, score)
+    return gap if p is None or math.isnan(p) else f"{gap}, {p_value(p)}"
+
+
+def p_value(p: float) -> str:
+    """Format a p with two digits."""
+    return "p < 0.0001" if p < 0.0001 else f"p {p:.2g}"
 
 
 Cell = tuple[str, str, str]  # study, task, encoding
 
 
-def between(first: Cell, second: Cell, of: int = 1, **part: Any) -> str:
-    """Format the difference in exact match between two cells, paired by seed.
-
-    The interval is corrected for ``of`` comparisons.
-    """
-    one, other = (evidence.exact_match(*each, **part) for each in (first, second))
-    return f"{evidence.difference(one, other, of):+z.3f}"
+def between(first: Cell, second: Cell, score: str = "exact_match") -> str:
+    """Format the difference between two cells of different studies or tasks, paired by seed."""
+    one, other = (evidence.seeds(*cell, score) for cell in (first, second))
+    return number(scores.difference(one, other), score, "+")
 
 
 def interaction(studies: tuple[str, str], task: str, a: str, b: str) -> str:
-    """Format how the difference a − b changes between two studies.
-
-    The value is a − b in exact match in the first study minus a − b in the second, paired by seed.
-    """
-    gaps = []
-    for study in studies:
-        first, second = (evidence.exact_match(study, task, pe) for pe in (a, b))
-        gaps.append({seed: first[seed] - second[seed] for seed in first})
-    return f"{evidence.difference(gaps[0], gaps[1]):z.3f}"
+    """Format how the difference a − b in exact match falls from one study to another."""
+    gaps = [
+        scores.gaps(evidence.seeds(study, task, a), evidence.seeds(study, task, b))
+        for study in studies
+    ]
+    return number(scores.difference(*gaps), "exact_match")
 
 
-def ceiling(study: str, task: str, of: str | None = None) -> str:
-    """Format the ceiling without positions, with its sampling interval."""
-    return f"{evidence.ceiling(study, task, of):.3f}"
+def ceiling(study: str, task: str, sources: str = "new") -> str:
+    """Format the ceiling without positions, with the chance of the test splits."""
+    found = scores.ceiling(evidence.study(study), task, sources)
+    return number(found, "exact_match") if found else "–"
 
 
-def chosen(study: str, task: str, pe: str) -> str:
-    """Format the learning rate and the warmup that tuning chose."""
-    (found,) = (each["chosen"][pe] for each in evidence.rates(study) if each["name"] == task)
-    return f"{found.lr:g}, {found.warmup}"
+def change(study: str, task: str, pe: str, to: str, score: str = "exact_match") -> str:
+    """Format the means of two encodings, and their difference as in :func:`diff`."""
+    if not readable(study, task, score, pe, to):
+        return "–"
+    form = f".{SCORES[score].digits}f"
+    before, after = (evidence.mean(study, task, each, score).mean for each in (pe, to))
+    return f"{before:{form}} → {after:{form}} ({diff(study, task, to, pe, score)})"
 
 
-def orders(study: str, task: str) -> str:
-    """Say whether a shared learning rate changes each pair's order."""
-    (found,) = (each["orders"] for each in evidence.rates(study) if each["name"] == task)
-    return say(" ", "").join(found)
+def chosen(study: str, task: str, pe: str) -> scores.Point:
+    """Get the learning rate and the warmup that tuning chose."""
+    return scores.best_points(evidence.study(study).tuning)[task, pe]
 
 
-def bleu(pe: str, study: str = "multi30k") -> str:
+def orders(study: str, task: str) -> list[Text]:
+    """Say at how many points of the tuning each encoding of a pair is better."""
+    tried = evidence.study(study).tuning.query("task == @task")
+    pairs = [*evidence.combinations(evidence.encodings(study, task), 2)]
+    return [
+        Text("rates_order", {"a": name_of(a), "b": name_of(b), **counts})
+        for a, b, counts in scores.orders_of(tried, pairs, "exact_match")
+    ]
+
+
+def bleu(pe: str, study: str = "multi30k") -> list[str]:
     """Format each seed's greedy BLEU on Multi30k."""
-    values = evidence.bleu(study, "multi30k", pe)
-    return say(" and ", " 和 ").join(f"{value:.1f}" for _, value in sorted(values.items()))
+    return [f"{value:.1f}" for value in evidence.seeds(study, "multi30k", pe, "bleu")]
 
 
-def bleu_gaps(first: tuple[str, str], second: tuple[str, str]) -> str:
+def bleu_gaps(first: tuple[str, str], second: tuple[str, str]) -> list[str]:
     """Format each seed's BLEU difference between two cells (study, encoding)."""
-    one, other = (evidence.bleu(study, "multi30k", pe) for study, pe in (first, second))
-    return say(" and ", " 和 ").join(f"{one[seed] - other[seed]:+.2f}" for seed in sorted(one))
-
-
-def reach(study: str, task: str, pe: str) -> str:
-    """Format the mean of the reach over seeds.
-
-    The reach is the longest length up to which exact match is at least one half.
-    """
-    if not evidence.learned(study, task, pe):
-        return "–"
-    return f"{evidence.mean(evidence.reaches(study, task, pe)):.1f}"
-
-
-def every_reach(study: str, task: str, pe: str) -> str:
-    """Format each seed's reach, in ascending order."""
-    values = evidence.reaches(study, task, pe).values()
-    return ", ".join(f"{length:.0f}" for length in sorted(values))
-
-
-def seeds_to(study: str, task: str, pe: str, length: int) -> str:
-    """Say how many seeds reach a length."""
-    values = evidence.reaches(study, task, pe).values()
-    good = sum(each >= length for each in values)
-    return say(f"{good} of {len(values)}", f"{len(values)} 个中 {good} 个")
-
-
-def change(study: str, task: str, pe: str, to: str, of: int, in_reach: bool = False) -> str:
-    """Format the means of two encodings and their paired difference.
-
-    The interval is corrected for ``of`` comparisons. ``in_reach`` takes the reach, not exact match.
-    """
-    if in_reach and not (evidence.learned(study, task, pe) and evidence.learned(study, task, to)):
-        return "–"
-    read = evidence.reaches if in_reach else evidence.exact_match
-    before, after = (read(study, task, each) for each in (pe, to))
-    means = [f"{evidence.mean(v).mean:.{1 if in_reach else 3}f}" for v in (before, after)]
-    gap, form = evidence.difference(after, before, of), "+z.1f" if in_reach else "+z.3f"
-    shown = f"{gap:{form}}"
-    if gap.every_seed_equal:
-        shown = f"{gap.mean:{form}}" + say(" in every seed", "，每个种子都是")
-    return f"{' → '.join(means)} ({shown})"
-
-
-def judged(study: str, task: str, kinds: tuple[str, ...]) -> str:
-    """Group encodings by the verdict on positions in cross-attention."""
-    found = evidence.judged(study, task, [(f"{pe}_cross", pe) for pe in kinds])
-    parts = []
-    for verdict, words in VERDICTS_OF_PAIRS.items():
-        if named := [pe.removesuffix("_cross") for pe, said in found.items() if said == verdict]:
-            parts.append(say(f"{words}: ", f"{words}：") + listed(named))
-    return joined(parts)
-
-
-def outcome(study: str) -> str:
-    """State the claim of the study's rule, then the verdict."""
-    rule = evidence.rule_of(study)
-    assert rule is not None
-    verdict = verdicts(evidence.outcomes(study))
-    return say(f"the claim “{rule.claim}” is {verdict}.", f"“{rule.claim}”：{verdict}。")
-
-
-def loss(study: str, task: str, pe: str) -> str:
-    """Format NLL in nats per token at the trained lengths."""
-    return f"{evidence.mean(evidence.nll(study, task, pe)):.3f}"
-
-
-def loss_diff(study_a: str, study_b: str, task: str, pe: str) -> str:
-    """Format the paired difference of one encoding's NLL between two studies."""
-    first, second = (evidence.nll(study, task, pe) for study in (study_a, study_b))
-    return f"{evidence.difference(first, second):+z.3f}"
-
-
-def loss_by_length(study: str, task: str, a: str, b: str, least: int) -> str:
-    """Write table rows: length, NLL of ``b``, and ``a`` minus ``b``.
-
-    The difference is given for each seed. Lengths have at least ``least`` test examples.
-    """
-    of_a, of_b = (evidence.nll_by_length(study, task, pe, least) for pe in (a, b))
-    lines = []
-    for length, before in of_b.items():
-        gaps = ", ".join(f"{of_a[length][seed] - before[seed]:+.3f}" for seed in sorted(before))
-        lines.append(f"| {length} | {evidence.mean(before).mean:.3f} | {gaps} |")
-    return "\n".join(lines)
-
-
-def by_length(study: str, task: str, encodings: tuple[str, ...], least: int) -> str:
-    """Write table rows: length, and each encoding's BLEU and NLL.
-
-    The values are means over seeds. Lengths have at least ``least`` test examples.
-    """
-    bleus = evidence.bleu_by_length(study)
-    nlls = {pe: evidence.nll_by_length(study, task, pe, least) for pe in encodings}
-
-    def cell(pe: str, n: int) -> str:
-        of = bleus[pe, n], nlls[pe][n]
-        means = [evidence.mean(values).mean for values in of]
-        return f"{means[0]:.1f} ({means[1]:.3f})"
-
-    return "\n".join(
-        f"| {n} | " + " | ".join(cell(pe, n) for pe in encodings) + " |" for n in nlls[encodings[0]]
-    )
+    one, other = (evidence.seeds(study, "multi30k", pe, "bleu") for study, pe in (first, second))
+    return [f"{value:+.2f}" for value in scores.gaps(one, other)]
 
 
 def apart(study: str, a: str, b: str) -> str:
-    """Format the BLEU difference a − b for each seed, with p.
+    """Format the BLEU difference a − b for each seed, with p of the paired test over sentences."""
+    tests = claims.sentence_tests(evidence.study(study), "multi30k", (a, b))
+    return ", ".join(f"{row.difference:+.2f} ({p_value(row.p)})" for row in tests.itertuples())
 
-    p is from the paired test over sentences.
+
+def more_test(study: str, pe: str, test: str) -> str:
+    """Format the BLEU difference on another test for each seed, with p as in :func:`apart`."""
+    rows = evidence.evaluated(study, "more_tests").query("pe == @pe and test == @test")
+    return ", ".join(f"{row.difference:+.1f} ({p_value(row.p)})" for row in rows.itertuples())
+
+
+def reaches(study: str, task: str, pe: str) -> list[int]:
+    """List each seed's reach, in ascending order."""
+    return sorted(evidence.seeds(study, task, pe, "reach").astype(int))
+
+
+def outcome(study: str) -> tuple[str, dict[str, dict[str, list[str]]]]:
+    """Decide a study's rule: the claim, and for each verdict the subjects of each task.
+
+    A subject is an encoding, or the first encoding of a pair.
     """
-    found = over_sentences(evidence.sentence_tests(study), (a, b))
-    return ", ".join(f"{gap:+.2f} (p {p:.4f})" for gap, p in found)
+    found, rule = evidence.found(study), claims.rule_of(evidence.study(study))
+    assert found is not None and rule is not None
+    groups: dict[str, dict[str, list[str]]] = {}
+    for each in claims.decide(rule, found):
+        case = each.case
+        subjects = groups.setdefault(each.verdict, {}).setdefault(case.task, [])
+        subjects += [case.pair[0] if case.pair else case.encoding]
+    return rule.claim, {word: groups[word] for word in OUTCOMES if word in groups}
 
 
-def on_more_tests(study: str) -> str:
-    """Write table rows: each encoding's BLEU difference on further tests.
-
-    A cell has one test's differences to the compared run, seed by seed.
-    """
-    found = evidence.more_tests(study)
-    tests = list(dict.fromkeys(test for _, test in found))
-    return "\n".join(
-        f"| {encoding_name(pe)} | "
-        + " | ".join(", ".join(f"{gap:+.1f} (p {p:.4f})" for gap, p in found[pe, t]) for t in tests)
-        + " |"
-        for pe in dict.fromkeys(pe for pe, _ in found)
-    )
+def judged(study: str, task: str, kinds: tuple[str, ...]) -> dict[str, list[str]]:
+    """Group encodings by the verdict of a study's rule on distances in cross-attention."""
+    found = evidence.found(study)
+    assert found is not None
+    groups: dict[str, list[str]] = {"better": [], "worse": [], "mixed": [], "no_difference": []}
+    for pe in kinds:
+        word = claims.verdict(found, task, (f"{pe}_cross", pe)) or "unread"
+        groups.setdefault("no_difference" if word == "unclear" else word, []).append(pe)
+    return {word: names for word, names in groups.items() if names}
 
 
-def steps(study: str, task: str, pe: str, level: float) -> str:
-    """Format the first validated step that reaches an exact match.
-
-    The value is the median over seeds.
-    """
-    median = pd.Series(evidence.steps_to(study, task, pe, level)).median()
-    return f"{median:.0f}" if median < float("inf") else say("never", "从未")
-
-
-def learners(study: str, task: str) -> str:
-    """Say which encodings learn the trained lengths to 0.95."""
+def learners(study: str, task: str) -> tuple[list[str], list[str]]:
+    """Divide the encodings into those that learn the trained lengths and the others."""
     every = evidence.encodings(study, task)
     able = [pe for pe in every if evidence.learned(study, task, pe)]
-    failed = [pe for pe in every if pe not in able]
-    of = say(f"{len(able)} of {len(every)}", f"{len(every)} 种中 {len(able)} 种")
-    if len(able) < len(failed):
-        return of + say(": ", "：") + listed(map(encoding_name, able))
-    return of + (
-        say("; not ", "；没学会的：") + listed(map(encoding_name, failed)) if failed else ""
+    return able, [pe for pe in every if pe not in able]
+
+
+def leader(study: str, task: str) -> dict[str, Any]:
+    """Find the best encoding beyond the trained lengths, and its lead over the next one.
+
+    The lead's p is corrected for all pairs of encodings that have learned the trained lengths.
+    """
+    best, *others = evidence.ranked(study, task)
+    found: dict[str, Any] = {"best": best, "value": em(study, task, best, "beyond")}
+    found["good"] = evidence.mean(study, task, best, "beyond").mean >= FLOOR
+    if others:
+        table = evidence.among_all(study, task, [best, *others], "beyond")
+        [row] = table[(table["a"] == best) & (table["b"] == others[0])].to_dict("records")
+        lead = number(evidence.gap(study, task, best, others[0], "beyond"), "beyond", "+")
+        p = row["corrected"]
+        found |= {"next": others[0], "ahead": row["word"] == "better"}
+        found["lead"] = lead if math.isnan(p) else f"{lead}, {p_value(p)}"
+    return found
+
+
+def loss_by_length(study: str, task: str, a: str, b: str, least: int) -> str:
+    """Write table rows: length, NLL of ``b``, and ``a`` minus ``b`` for each seed."""
+    of_a, of_b = (evidence.by_length(study, task, pe, "nll", least) for pe in (a, b))
+    return "\n".join(
+        f"| {length} | {before.mean():.3f} | "
+        + ", ".join(f"{gap:+.3f}" for gap in of_a.loc[length] - before)
+        + " |"
+        for length, before in of_b.iterrows()
     )
 
 
-def leader(study: str, task: str) -> str:
-    """Write table cells: the best encoding beyond the trained lengths.
+def bleu_by_length(study: str, task: str, encodings: tuple[str, ...], least: int) -> str:
+    """Write table rows: length, and each encoding's BLEU and NLL, means over seeds."""
+    tables = {
+        pe: [evidence.by_length(study, task, pe, column, least) for column in ("bleu", "nll")]
+        for pe in encodings
+    }
+    lengths = tables[encodings[0]][1].index
 
-    The cells are the encoding, its exact match, and its lead over the next encoding.
-    """
-    beyond = evidence.measured(study, task).values["beyond"]
-    values = {pe: v for pe, v in beyond.items() if evidence.learned(study, task, pe)}
-    first, *others = sorted(values, key=lambda pe: -evidence.mean(values[pe]).mean)
-    best, there = encoding_name(first), f"{evidence.mean(values[first]):.3f}"
-    if evidence.mean(values[first]).mean < FLOOR:
-        return say(f"no good one | {best}: {there} | –", f"都不行 | {best}：{there} | –")
-    if not others:
-        return f"{best} | {there} | {say('the only one', '只有它')}"
-    second = others[0]
-    lead = evidence.difference(values[first], values[second], math.comb(len(values), 2))
-    ahead = say("ahead: ", "领先：") if lead.excludes_zero else say("unclear: ", "未定：")
-    return f"{best} | {there} | {ahead}{encoding_name(second)}, {lead:+z.3f}"
+    def cell(pe: str, length: int) -> str:
+        score, nll = (table.loc[length].mean() for table in tables[pe])
+        return f"{score:.1f} ({nll:.3f})"
+
+    return "\n".join(
+        f"| {n} | " + " | ".join(cell(pe, n) for pe in encodings) + " |" for n in lengths
+    )
+
+
+def steps_to(study: str, task: str, pe: str, level: float) -> float:
+    """The first validated step with an exact match of ``level``, median over seeds, or inf."""
+    return float(evidence.steps_to(study, task, pe, level).median())
 
 
 def setting(study: str, task: str) -> str:
-    """Write table cells: lengths, seeds, layers and width.
-
-    Lengths are the trained lengths and the longest tested length.
-    """
-    table = evidence.table_of(BENCHMARKS / study / "results.csv")
-    table, model = table[table["task"] == task], evidence.config_of(study).model
-    lengths = table.loc[table["trained"].eq(True), "length"]
-    trained = f"{lengths.min()}–{lengths.max()} → {table['length'].max()}"
-    layers = f"{model.num_layers} + {model.num_layers}, {model.d_model}"
-    return f"{trained} | {table['seed'].nunique()} | {layers}"
+    """Write table cells: the trained and the longest tested length, seeds, layers and width."""
+    made = evidence.study(study)
+    rows = made.results.query("task == @task")
+    low, high = scores.trained_lengths(made, task) or (0, 0)
+    layers, width = (made.config["model"][key] for key in ("num_layers", "d_model"))
+    lengths = f"{low}–{high} → {rows['length'].max()}"
+    return f"{lengths} | {rows['seed'].nunique()} | {layers} + {layers}, {width}"
 
 
 def speed(name: str) -> str:
@@ -310,83 +251,89 @@ def checked(topic: str, name: str) -> str:
     return numbers[name]
 
 
-ENVIRONMENT = jinja2.Environment(
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-)
-# Templates may call every function above.
-ENVIRONMENT.globals |= {"named": encoding_name, **globals()}
+# ------------------------------------------------------------------------------------- the pages
 
 
-def claims() -> str:
-    """Write the page of claims and verdicts in the current language."""
-    topics = []
+@functools.cache
+def environment(language: str) -> jinja2.Environment:
+    """Make the templates' environment, with all functions above and the words of a language."""
+
+    def written(value: Any) -> Any:
+        if isinstance(value, list):
+            return ("" if language == "zh" else " ").join(map(written, value))
+        return tr(value, language) if isinstance(value, Text) else value
+
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, finalize=written,
+    )  # fmt: skip
+    made.filters["tr"] = written
+    made.globals |= {"named": name_of, "text": Text, **globals()}
+    words = made.get_template(f"words{ENDS[language].removesuffix('.md')}.jinja").module
+    made.globals |= {k: v for k, v in vars(words).items() if not k.startswith("_")}
+    return made
+
+
+def template(name: str, language: str) -> jinja2.Template:
+    """Load the template of a page in docs/."""
+    return environment(language).get_template(f"{name}{ENDS[language]}.jinja")
+
+
+def topics(language: str) -> list[dict[str, Any]]:
+    """List the topics of claims with their text in one language."""
+    texts = []
     for topic in CLAIMS["topics"]:
-        chinese = CHINESE["topics"][topic["topic"]]
+        said = topic if language == "en" else CHINESE["topics"][topic["topic"]]
+        first = 1 if language == "en" else 0  # the Chinese file has no numbers and no verdicts
         rows = [
-            (number, *(say(*both) for both in zip(said, translated, strict=True)), verdict)
-            for (number, *said, verdict), translated in zip(
-                topic["claims"], chinese["claims"], strict=True
-            )
+            (number, *words[first : first + 2], verdict)
+            for (number, *_, verdict), words in zip(topic["claims"], said["claims"], strict=True)
         ]
-        found = [
-            f"{heading} {ENVIRONMENT.from_string(words).render(topic.get('numbers', {}))}"
-            for key, heading in HEADINGS.items()
-            if (words := say(topic.get(key, ""), chinese.get(key, "")))
-        ]
-        title = say(topic["title"], chinese["title"])
-        topics.append(topic | {"title": title, "claims": rows, "found": found})
-    notes, chinese = CLAIMS["notes"], CHINESE["notes"]
-    verdicts = [verdict for topic in topics for *_, verdict in topic["claims"]]
-    return template(say("claims.md", "claims.zh-CN.md")).render(
-        topics=topics,
-        notes={name: say(notes[name], chinese[name]) for name in notes},
+        parts = {
+            key: environment(language).from_string(said[key]).render(topic.get("numbers", {}))
+            for key in ("corrected", "measured", "changed")
+            if key in said
+        }
+        texts.append(topic | {"title": said["title"], "claims": rows, "parts": parts})
+    return texts
+
+
+def claims_page(language: str) -> str:
+    """Write the page of claims and verdicts."""
+    verdicts = [verdict for topic in CLAIMS["topics"] for *_, verdict in topic["claims"]]
+    return template("claims", language).render(
+        topics=topics(language),
+        notes=(CLAIMS if language == "en" else CHINESE)["notes"],
         counts={key: verdicts.count(key) for key in VERDICTS},
-        verdicts=VERDICTS,
         count=len(verdicts),
     )
 
 
-def findings() -> dict[str, str]:
+def findings(language: str) -> dict[str, str]:
     """Write the page of each finding, and their summary."""
-    end, other = say(".md", ".zh-CN.md"), say(".zh-CN.md", ".md")
     written, rows = {}, []
-    for name in sorted({path.name.split(".")[0] for path in (TEMPLATES / "findings").glob("*")}):
-        body = template(f"findings/{name}{end}").make_module()
-        number, parts = int(name[:2]), vars(body)
-        question, answer, sure = parts["question"], parts["answer"], parts["sure"]
-        how = say("**How sure.** {}{}.", "**有多大把握。** {}{}。")
-        rows.append(f"| [{number}](findings/{name}{end}) | {question} | {answer} | {sure} |")
-        written[f"findings/{name}{end}"] = "\n\n".join(
-            (
-                f"# {number}. {question}",
-                say("[中文]", "[English]") + f"({name}{other}) · "
-                f"[{say('All findings', '全部发现')}](../findings{end}) · "
-                f"[{say('Glossary', '词汇表')}](../glossary{end})",
-                say("**Answer.** ", "**回答。** ") + answer,
-                how.format(sure[0].upper(), sure[1:]),
-                str(body).strip() + "\n",
-            )
-        )
-    summary = template(f"findings{end}").render(rows="\n".join(rows), count=len(rows))
-    return written | {f"findings{end}": summary}
-
-
-def template(name: str) -> jinja2.Template:
-    """Load the template of a page in docs/."""
-    return ENVIRONMENT.from_string((TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8"))
+    [other] = ENDS.keys() - {language}
+    for name in sorted({path.name.split(".")[0] for path in (TEMPLATES / "findings").iterdir()}):
+        body = template(f"findings/{name}", language).make_module()
+        parts: dict[str, Any] = vars(body)
+        page = f"findings/{name}{ENDS[language]}"
+        number = int(name[:2])
+        rows.append((number, page, parts["question"], parts["answer"], parts["sure"]))
+        written[page] = template("finding", language).render(
+            number=number, other=f"{name}{ENDS[other]}", body=str(body).strip(),
+            **{key: str(parts[key]) for key in ("question", "answer", "sure")},
+        )  # fmt: skip
+    summary = template("findings", language).render(rows=rows)
+    return written | {f"findings{ENDS[language]}": summary}
 
 
 def pages() -> dict[str, str]:
     """Write every page in both languages, by name."""
     written: dict[str, str] = {}
-    for language in LANGUAGES:
-        with speaking(language):
-            written |= {say("claims.md", "claims.zh-CN.md"): claims()} | findings()
-            name = say("which_encoding.md", "which_encoding.zh-CN.md")
-            written[name] = template(name).render()
+    for language, end in ENDS.items():
+        written |= {f"claims{end}": claims_page(language)} | findings(language)
+        name = f"which_encoding{end}"
+        written[name] = template("which_encoding", language).render()
     return written
 
 
