@@ -9,6 +9,7 @@ zh-CN in their names. A test fails when a page is stale.
 import functools
 import json
 import math
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import yaml
 from evidence import BENCHMARKS
 
 from wawa_transformer.lab import claims, scores
-from wawa_transformer.lab.pages import Text, name_of, tr
+from wawa_transformer.lab.language import in_both, speaking
 from wawa_transformer.lab.scores import SCORES, Estimate
 
 DOCS = BENCHMARKS.parent / "docs"
@@ -102,19 +103,29 @@ def change(study: str, task: str, pe: str, to: str, score: str = "exact_match") 
     return f"{before:{form}} → {after:{form}} ({diff(study, task, to, pe, score)})"
 
 
-def chosen(study: str, task: str, pe: str) -> scores.Point:
-    """Get the learning rate and the warmup that tuning chose."""
-    return scores.best_points(evidence.study(study).tuning)[task, pe]
+def chosen(study: str, task: str, pe: str) -> tuple[float, int]:
+    """Get the learning rate and the warmup that tuning chose, by the lowest mean NLL."""
+    tried = evidence.study(study).tuning.query("task == @task and pe == @pe")
+    return tried.groupby(["lr", "warmup"])["nll"].mean().idxmin()
 
 
-def orders(study: str, task: str) -> list[Text]:
-    """Say at how many points of the tuning each encoding of a pair is better."""
-    tried = evidence.study(study).tuning.query("task == @task")
-    pairs = [*evidence.combinations(evidence.encodings(study, task), 2)]
-    return [
-        Text("rates_order", {"a": name_of(a), "b": name_of(b), **counts})
-        for a, b, counts in scores.orders_of(tried, pairs, "exact_match")
-    ]
+def orders(study: str, task: str) -> list[tuple[str, str, int, int, int]]:
+    """Count at how many points of the tuning each encoding of a pair is better.
+
+    An item is the pair, how often its first and its second encoding are better by the paired 95%
+    interval over the tuning's seeds, and the number of points.
+    """
+    tried = evidence.study(study).tuning.query("task == @task").set_index("seed")
+    points = [rows for _, rows in tried.groupby(["lr", "warmup"])]
+    found = []
+    for a, b in combinations(evidence.encodings(study, task), 2):
+        gaps = [
+            scores.difference(*(rows.loc[rows["pe"] == pe, "exact_match"] for pe in (a, b)))
+            for rows in points
+        ]
+        first, second = sum(gap.low > 0 for gap in gaps), sum(gap.high < 0 for gap in gaps)
+        found.append((a, b, first, second, len(points)))
+    return found
 
 
 def bleu(pe: str, study: str = "multi30k") -> list[str]:
@@ -258,17 +269,15 @@ def checked(topic: str, name: str) -> str:
 def environment(language: str) -> jinja2.Environment:
     """Make the templates' environment, with all functions above and the words of a language."""
 
-    def written(value: Any) -> Any:
-        if isinstance(value, list):
-            return ("" if language == "zh" else " ").join(map(written, value))
-        return tr(value, language) if isinstance(value, Text) else value
+    def claim(text: str) -> str:
+        with speaking(language):
+            return str(in_both(text))
 
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, finalize=written,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    made.filters["tr"] = written
-    made.globals |= {"named": name_of, "text": Text, **globals()}
+    made.globals |= globals() | {"claim_in_words": claim}
     words = made.get_template(f"words{ENDS[language].removesuffix('.md')}.jinja").module
     made.globals |= {k: v for k, v in vars(words).items() if not k.startswith("_")}
     return made
