@@ -11,7 +11,7 @@ import json
 import math
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import evidence
 import jinja2
@@ -106,7 +106,7 @@ def change(study: str, task: str, pe: str, to: str, score: str = "exact_match") 
 def chosen(study: str, task: str, pe: str) -> tuple[float, int]:
     """Get the learning rate and the warmup that tuning chose, by the lowest mean NLL."""
     tried = evidence.study(study).tuning.query("task == @task and pe == @pe")
-    return tried.groupby(["lr", "warmup"])["nll"].mean().idxmin()
+    return cast(tuple[float, int], tried.groupby(["lr", "warmup"])["nll"].mean().idxmin())
 
 
 def orders(study: str, task: str) -> list[tuple[str, str, int, int, int]]:
@@ -142,13 +142,15 @@ def bleu_gaps(first: tuple[str, str], second: tuple[str, str]) -> list[str]:
 def apart(study: str, a: str, b: str) -> str:
     """Format the BLEU difference a − b for each seed, with p of the paired test over sentences."""
     tests = claims.sentence_tests(evidence.study(study), "multi30k", (a, b))
-    return ", ".join(f"{row.difference:+.2f} ({p_value(row.p)})" for row in tests.itertuples())
+    rows = zip(tests["difference"], tests["p"], strict=True)
+    return ", ".join(f"{gap:+.2f} ({p_value(p)})" for gap, p in rows)
 
 
 def more_test(study: str, pe: str, test: str) -> str:
     """Format the BLEU difference on another test for each seed, with p as in :func:`apart`."""
-    rows = evidence.evaluated(study, "more_tests").query("pe == @pe and test == @test")
-    return ", ".join(f"{row.difference:+.1f} ({p_value(row.p)})" for row in rows.itertuples())
+    tests = evidence.evaluated(study, "more_tests").query("pe == @pe and test == @test")
+    rows = zip(tests["difference"], tests["p"], strict=True)
+    return ", ".join(f"{gap:+.1f} ({p_value(p)})" for gap, p in rows)
 
 
 def reaches(study: str, task: str, pe: str) -> list[int]:
@@ -212,9 +214,9 @@ def loss_by_length(study: str, task: str, a: str, b: str, least: int) -> str:
     of_a, of_b = (evidence.by_length(study, task, pe, "nll", least) for pe in (a, b))
     return "\n".join(
         f"| {length} | {before.mean():.3f} | "
-        + ", ".join(f"{gap:+.3f}" for gap in of_a.loc[length] - before)
+        + ", ".join(f"{gap:+.3f}" for gap in after - before)
         + " |"
-        for length, before in of_b.iterrows()
+        for (length, before), (_, after) in zip(of_b.iterrows(), of_a.iterrows(), strict=True)
     )
 
 

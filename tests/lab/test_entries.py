@@ -6,6 +6,7 @@ import shlex
 
 import pandas as pd
 import pytest
+import yaml
 from conftest import SCRIPTS, configure
 from hydra import initialize_config_dir
 from omegaconf import DictConfig
@@ -92,10 +93,12 @@ def test_every_study_can_be_run_and_its_rule_decided(name: str) -> None:
     """A committed study composes the very runs of its table, by task, encoding and seed."""
     command = [f"study={name}"]
     if name in COMMITTED:
-        report = COMMITTED[name].with_name("report.md").read_text(encoding="utf-8")
-        command = shlex.split(report.split("## Run it again")[1].split("```")[1])[2:]
+        made = yaml.safe_load(COMMITTED[name].with_name("study.yaml").read_text(encoding="utf-8"))
+        command = shlex.split(made["command"])[2:]
     study = configure(*command)
     axes = studies.grid(study)
+    if name in COMMITTED:
+        assert axes["pe"] == made["study"]["pe"]
     jobs = {}
     for task in axes["task"]:
         one = configure(*command, f"task={task}")
