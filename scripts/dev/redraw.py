@@ -44,7 +44,7 @@ def main() -> None:
         (DOCS / "report.html").write_text(page, encoding="utf-8")
     write_explorer(DOCS / "explore.html")
     write_playground(DOCS / "playground.html", models(DOCS / "playground.html"))
-    sizes = {"report": "1000,900", "playground": "1400,1000", "explore": "1200,1080"}
+    sizes = {"report": "1000,900", "explore": "1200,1080"}
     for name, size in sizes.items():
         shoot((DOCS / f"{name}.html").as_uri() + "#lang=en", IMAGES / f"{name}.png", size)
     for lang, images in (("en", IMAGES), ("zh", IMAGES / "zh")):

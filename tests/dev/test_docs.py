@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -305,20 +305,42 @@ def test_the_lab_sheets_checks_tell_its_solutions_from_mistakes(
     assert [line[:7] for line in said.splitlines()] == ["right: "] * 5
 
 
+PAGES = ("*.md", "docs/**/*.md", "docs/*.html", "docs/*.ipynb", "data/*.md", "benchmarks/**/*.md")
+
+
+def links(page: Path) -> Iterator[tuple[str, str]]:
+    """Every link and picture of a page: the file, if any, and the heading in it."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix == ".html":  # without what its scripts make
+        text = re.sub(r"<script.*?</script>", "", text, flags=re.S)
+        found = re.findall(r'(?:src|href)="([^"#]*)', text)
+        yield from ((each, "") for each in found)
+    else:
+        yield from re.findall(r"\]\(([^)#\s]*)(?:#([^)]+))?\)", text)
+
+
 def test_every_link_leads_somewhere() -> None:
     """To a file that is there, and to a heading of the page, whose address GitHub forms so."""
-    parts = ("*.md", "docs/**/*.md", "data/*.md", "benchmarks/**/*.md")
-    for page in [path for part in parts for path in ROOT.glob(part)]:
-        text = page.read_text(encoding="utf-8")
-        for file, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", text):
-            if file.startswith("http"):
+    for page in [path for part in PAGES for path in ROOT.glob(part)]:
+        for file, anchor in links(page):
+            if re.match(r"https?:|data:|mailto:", file):
                 continue
             there = page.parent / file if file else page
             assert there.exists(), f"{page.name}: {file}"
-            if anchor:
+            if anchor and there.suffix == ".md":
                 headings = re.findall(r"^#+ (.*)$", there.read_text("utf-8"), flags=re.M)
                 anchors = [re.sub(r"[^\w\- ]", "", each.lower()) for each in headings]
                 assert anchor in [each.replace(" ", "-") for each in anchors], (page.name, anchor)
+
+
+def test_a_picture_is_committed_only_where_a_page_shows_it() -> None:
+    """Any other is drawn again by a command."""
+    listed = subprocess.run(
+        ["git", "ls-files", "*.png", "*.gif"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    pages = [path for part in PAGES for path in ROOT.glob(part)]
+    shown = {(page.parent / file).resolve() for page in pages for file, _ in links(page)}
+    assert [name for name in listed.stdout.split() if (ROOT / name).resolve() not in shown] == []
 
 
 def test_a_study_takes_as_long_as_the_page_says() -> None:
