@@ -158,6 +158,7 @@ def reaches(study: str, task: str, pe: str) -> list[int]:
     return sorted(evidence.seeds(study, task, pe, "reach").astype(int))
 
 
+@functools.cache  # for both languages
 def outcome(study: str) -> tuple[str, dict[str, dict[str, list[str]]]]:
     """Decide a study's rule: the claim, and for each verdict the subjects of each task.
 

@@ -31,9 +31,13 @@ def frame(name: str, sources: str = "new") -> pd.DataFrame:
 def found(name: str) -> Found | None:
     """Make the comparisons of a study's rule, with one correction for all of them."""
     rule = claims.rule_of(study(name))
-    return claims.find(study(name), rule) if rule else None
+    if rule is None:
+        return None
+    made = claims.compare(study(name), frame(name), rule.asked(), rule.measures)
+    return Found(study(name), frame(name), made, rule.measures)
 
 
+@functools.cache
 def seeds(
     name: str, task: str, pe: str, score: str = "exact_match", sources: str = "new"
 ) -> pd.Series:
@@ -70,6 +74,7 @@ def corrected(name: str, task: str, a: str, b: str, score: str) -> float | None:
     return p
 
 
+@functools.cache
 def learned(name: str, task: str, *encodings: str) -> bool:
     """True if all the encodings have learned the trained lengths.
 
