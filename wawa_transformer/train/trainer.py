@@ -30,7 +30,7 @@ from wawa_transformer.decode.translation import (
 from wawa_transformer.run import distributed
 from wawa_transformer.run.cli import compose, name_study, validate
 from wawa_transformer.run.config import given_settings
-from wawa_transformer.run.device import peak_memory, translate_device_errors
+from wawa_transformer.run.device import has_bf16, peak_memory, translate_device_errors
 from wawa_transformer.run.failure import sentence_of, whose
 from wawa_transformer.run.imports import import_modules
 from wawa_transformer.run.provenance import code_digest, provenance
@@ -95,6 +95,8 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
                     )
             return result
         state = start_run(config, run)
+        if main and not config.quiet and state.data.task.translates:
+            mention_bf16(state)
         tracker = Tracker(run, state.history, state.step, main)
         shown = main and config.progress and not config.quiet
         progress = tqdm(
@@ -207,6 +209,21 @@ def peak_flops(device: torch.device, bf16: bool) -> float:
         (a @ b)[0, 0].item()  # waits for a GPU
         best = min(best, time.perf_counter() - started)
     return 2 * size**3 / best
+
+
+def mention_bf16(state: TrainState) -> None:
+    """Say what ``trainer.bf16`` would gain on a processor that multiplies in bf16.
+
+    The key stays false on every processor, since results, and so the run's folder, depend on it.
+    """
+    if state.device.type != "cpu" or state.trainer.bf16 or not has_bf16():
+        return
+    gain = peak_flops(state.device, bf16=True) / peak_flops(state.device, bf16=False)
+    if gain > 1:
+        warn(
+            f"note: this processor multiplies matrices {gain:.1f} times as fast in bf16; to train "
+            f"with bf16, set trainer.bf16=true."
+        )
 
 
 def write_translations(run: Run, data: Data, found: list[Hypothesis]) -> dict[str, Any]:
