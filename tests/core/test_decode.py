@@ -20,16 +20,13 @@ V, LONGEST = 6, 4
 
 
 def model_of(name: str = "sinusoidal", seed: int = 0, vocab: int = V) -> Transformer:
-    """Build a small model in float64 that never chooses padding.
-
-    A chosen padding id would look like the padding after an end.
-    """
+    """Build a small model in float64 to which padding and BOS look most probable."""
     model = Transformer(vocab, vocab, 8, 2, 2, 16, **MODELS[name], seed=seed).double().eval()
     with torch.no_grad():
         # A more probable EOS lets some rows end before others.
         model.output.weight[EOS] *= 2
         model.output.weight[:, 0] = 0
-        model.output.weight[PAD, 0] = -1
+        model.output.weight[[PAD, BOS], 0] = 0.03
         model.decoder_norm.bias[0] = 100
     return model
 
@@ -63,6 +60,7 @@ def test_greedy_takes_the_most_probable_id_at_every_step(name: str, seed: int) -
         prefix = [BOS]
         while len(prefix) <= 9 and prefix[-1] != EOS:
             logits = model(src[None], torch.tensor([prefix]))
+            logits[..., [PAD, BOS]] = -torch.inf
             prefix.append(int(logits[0, -1].argmax()))
         assert row == prefix[1:] + [PAD] * (len(row) - len(prefix) + 1)
         lengths.add(len(prefix))
@@ -76,7 +74,8 @@ def test_greedy_takes_the_most_probable_id_at_every_step(name: str, seed: int) -
 
 def every_hypothesis() -> list[tuple[int, ...]]:
     """List all hypotheses: ended, or of the greatest length."""
-    rows = itertools.product([word for word in range(V) if word != PAD], repeat=LONGEST)
+    words = [word for word in range(V) if word not in (PAD, BOS)]
+    rows = itertools.product(words, repeat=LONGEST)
     return sorted({row[: row.index(EOS) + 1] if EOS in row else row for row in rows})
 
 
@@ -129,6 +128,7 @@ def test_sampling_draws_from_the_distribution(temperature: float, top: int | Non
     source = SRC[:1].expand(many, -1)
     ids, scores = Sample(temperature=temperature, top=top)(model, source, 1)
     logits = model(SRC[:1], torch.tensor([[BOS]]))[0, 0]
+    logits[[PAD, BOS]] = -torch.inf
     if top:
         logits = logits.masked_fill(logits < logits.topk(top).values[-1], -torch.inf)
     p = (logits / temperature).softmax(dim=-1)

@@ -1,6 +1,7 @@
 """Tests of where an encoding acts: attentions, layers, tied sides, an instance for each layer."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -210,9 +211,10 @@ def test_scores_are_divided_by_the_heads_width(piece: int, registry: None) -> No
     ]
     whole = plain(SRC, TGT[:1, :4].expand(3, -1))
     torch.testing.assert_close(torch.cat(pieces, dim=1), whole, rtol=0, atol=1e-12)
-    for module in wide.modules():
-        module.keep_weights = True
-    torch.testing.assert_close(wide(SRC, TGT), expected, rtol=0, atol=1e-12)
+    at = replace(wide.batch_positions(SRC), maps=[])
+    memory = wide.encode(SRC, positions=at)
+    found = wide.decode(TGT, memory, cross_mask=padding_mask(SRC), positions=at)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 def test_a_table_on_one_side_limits_the_length(registry: None) -> None:

@@ -6,8 +6,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from wawa_transformer.common.limits import UserError
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.model.masks import padding_mask
+from wawa_transformer.model.modes import evaluating
 from wawa_transformer.model.transformer import Transformer
 
 
@@ -20,7 +22,20 @@ def greedy(model: Transformer, source: Tensor, max_length: int | Tensor) -> Tens
     return generate(model, source, max_length, scored=False)[0]
 
 
-@torch.no_grad()
+def most_probable(logits: Tensor) -> Tensor:
+    """The id of the largest of ``logits (…,V)``, never padding or BOS: ``(…)``."""
+    return logits[..., EOS:].argmax(dim=-1) + EOS  # PAD and BOS are the ids below EOS
+
+
+def limits_of(source: Tensor, max_length: int | Tensor) -> tuple[Tensor, int]:
+    """The limit of every row ``(B,)``, and the largest; 0 without rows."""
+    limits = torch.as_tensor(max_length, device=source.device)
+    if limits.numel() and int(limits.min()) < 1:
+        raise UserError(f"max_length={int(limits.min())} must be at least 1.")
+    limits = limits.expand(len(source))  # (B,)
+    return limits, int(limits.max()) if len(source) else 0
+
+
 def generate(
     model: Transformer,
     source: Tensor,
@@ -35,37 +50,34 @@ def generate(
     of earlier positions. Rows that have ended leave the batch. Returns the ids, and if ``scored``,
     their log-probability ``(B,)`` in nats.
     """
-    was_training = model.training
-    model.eval()
-    positions = model.batch_positions(source)
-    cross_mask, cache = padding_mask(source), model.new_cache()
-    memory = model.encode(source, positions=positions)
-    limits = torch.as_tensor(max_length, device=source.device).expand(len(source))  # (B,)
-    longest = int(limits.max())
-    out = torch.full_like(source[:, :1], PAD).repeat(1, longest)  # (B,longest)
-    rows = torch.arange(len(source), device=source.device)  # (R,): still in the batch
-    last = torch.full_like(source[:, :1], BOS)  # (R,1)
-    ended = torch.zeros_like(rows, dtype=torch.bool)
-    scores = torch.zeros_like(rows, dtype=memory.dtype)  # (B,)
-    for step in range(longest):
-        logits = model.decode(last, memory, None, cross_mask, cache, positions)  # (R,1,V)
-        last = choose(logits, rows) if choose else logits.argmax(dim=-1)  # (R,1)
-        last = last.masked_fill(ended[:, None], PAD)
-        if scored:
-            log_p = logits.gather(-1, last[..., None])[..., 0] - logits.logsumexp(dim=-1)  # (R,1)
-            scores[rows] += log_p[:, 0].masked_fill(ended, 0)
-        out[rows, step] = last[:, 0]
-        ended |= (last[:, 0] == EOS) | (step + 1 == limits[rows])
-        finished = int(ended.sum())  # the only number per step that waits for a GPU
-        if finished == len(ended):
-            out = out[:, : step + 1]
-            break
-        if finished * 8 > len(ended):  # not for each row, since the cache is copied
-            going = ~ended
-            rows, ended, last = rows[going], ended[going], last[going]
-            memory, cross_mask = memory[going], cross_mask[going]
-            positions = positions.keep(going)
-            for each in itertools.chain(*cache):
-                each.keep(going)
-    model.train(was_training)
-    return out, scores
+    with evaluating(model):
+        limits, longest = limits_of(source, max_length)
+        positions = model.batch_positions(source)
+        cross_mask, cache = padding_mask(source), model.new_cache()
+        memory = model.encode(source, positions=positions)
+        out = torch.full_like(source[:, :1], PAD).repeat(1, longest)  # (B,longest)
+        rows = torch.arange(len(source), device=source.device)  # (R,): still in the batch
+        last = torch.full_like(source[:, :1], BOS)  # (R,1)
+        ended = torch.zeros_like(rows, dtype=torch.bool)
+        scores = torch.zeros_like(rows, dtype=memory.dtype)  # (B,)
+        for step in range(longest):
+            logits = model.decode(last, memory, None, cross_mask, cache, positions)  # (R,1,V)
+            last = choose(logits, rows) if choose else most_probable(logits)  # (R,1)
+            last = last.masked_fill(ended[:, None], PAD)
+            if scored:
+                log_p = logits.log_softmax(dim=-1).gather(-1, last[..., None])  # (R,1,1)
+                scores[rows] += log_p[:, 0, 0].masked_fill(ended, 0)
+            out[rows, step] = last[:, 0]
+            ended |= (last[:, 0] == EOS) | (step + 1 == limits[rows])
+            finished = int(ended.sum())  # the only number per step that waits for a GPU
+            if finished == len(ended):
+                out = out[:, : step + 1]
+                break
+            if finished * 8 > len(ended):  # not for each row, since the cache is copied
+                going = ~ended
+                rows, ended, last = rows[going], ended[going], last[going]
+                memory, cross_mask = memory[going], cross_mask[going]
+                positions = positions.keep(going)
+                for each in itertools.chain(*cache):
+                    each.keep(going)
+        return out, scores

@@ -11,8 +11,9 @@ from torch import Tensor
 from wawa_transformer.common.schema import check, choose, setting, typed
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
-from wawa_transformer.decode.greedy import generate
+from wawa_transformer.decode.greedy import generate, limits_of, most_probable
 from wawa_transformer.model.masks import padding_mask
+from wawa_transformer.model.modes import evaluating
 from wawa_transformer.model.transformer import Transformer
 
 TOKENIZERS = (
@@ -90,6 +91,7 @@ class Sample(DecodingStrategy):
         ]
 
         def draw(logits: Tensor, rows: Tensor) -> Tensor:
+            logits = without_special(logits)
             if self.top is not None and self.top < logits.size(-1):
                 least = logits.topk(self.top).values[..., -1:]
                 logits = logits.masked_fill(logits < least, -torch.inf)
@@ -97,7 +99,7 @@ class Sample(DecodingStrategy):
             noise = torch.empty_like(logits)  # (R,1,V)
             for each, row in zip(noise, rows.tolist(), strict=True):
                 each.exponential_(generator=random[row])
-            return (logits / self.temperature - noise.log()).argmax(dim=-1)
+            return most_probable(logits / self.temperature - noise.log())
 
         return draw
 
@@ -119,7 +121,6 @@ class Beam(DecodingStrategy):
     def width(self) -> int:
         return self.size
 
-    @torch.no_grad()
     def __call__(
         self,
         model: Transformer,
@@ -127,13 +128,19 @@ class Beam(DecodingStrategy):
         max_length: int | Tensor,
         indices: Sequence[int] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        was_training = model.training
-        model.eval()
+        with evaluating(model):
+            return self.search(model, source, max_length)
+
+    def search(
+        self, model: Transformer, source: Tensor, max_length: int | Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Search with a model in evaluation mode."""
         size, rows = self.size, len(source)
-        limits = torch.as_tensor(max_length, device=source.device).expand(rows)  # (B,)
-        longest = int(limits.max())
+        limits, longest = limits_of(source, max_length)
         best_ids = source.new_full((rows, size, longest), PAD)  # of those that have ended
-        best = torch.full_like(best_ids[..., 0], -torch.inf, dtype=model.output.weight.dtype)
+        best = best_ids.new_full((rows, size), -torch.inf, dtype=model.output.weight.dtype)
+        if not rows:
+            return best_ids, best
 
         positions = model.batch_positions(source)
         memory = model.encode(source, positions=positions)
@@ -148,7 +155,7 @@ class Beam(DecodingStrategy):
         running[:, 0] = 0  # at first all K prefixes are equal
         for step in range(longest):
             logits = model.decode(last, memory, None, cross_mask, cache, positions)  # (R*K,1,V)
-            step_log = F.log_softmax(logits[:, 0], dim=-1)  # (R*K,V)
+            step_log = without_special(F.log_softmax(logits[:, 0], dim=-1))  # (R*K,V)
             total = (running.flatten()[:, None] + step_log).view(len(going), -1)  # (R,K*V)
             # 2K candidates suffice: at most K of them can end.
             top, flat = total.topk(min(2 * size, total.size(1)))  # (R,2K)
@@ -186,9 +193,13 @@ class Beam(DecodingStrategy):
                 last = last.view(-1, size)[searched].view(-1, 1)
                 memory, cross_mask = memory[stay], cross_mask[stay]
                 positions = positions.keep(stay)
-        model.train(was_training)
-        length = 1 + int((best_ids != PAD).flatten(0, 1).any(dim=0).nonzero().max())
+        length = int((best_ids != PAD).sum(dim=-1).max())
         return best_ids[..., :length], best
+
+
+def without_special(logits: Tensor) -> Tensor:
+    """``logits (…,V)`` with padding and BOS, the ids below EOS, at minus infinity."""
+    return logits.index_fill(-1, torch.arange(EOS, device=logits.device), -torch.inf)
 
 
 def take_sequences(ids: Tensor, chosen: Tensor) -> Tensor:

@@ -1,13 +1,14 @@
 """Multi-head attention (Vaswani et al. 2017, section 3.2)."""
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wawa_transformer.model.kv_cache import KeyValueCache
-from wawa_transformer.positional.base import Encoding, Positions
+from wawa_transformer.positional.base import NO_ENCODING, Encoding, Positions
 
 
 class AttentionPosition:
@@ -16,8 +17,10 @@ class AttentionPosition:
     Layers that share an encoding share this object, and its ``content_independent`` bias.
     """
 
-    def __init__(self, encoding: Encoding, query: Positions, key: Positions) -> None:
-        self.encoding, self.query, self.key = encoding, query, key
+    def __init__(
+        self, encoding: Encoding, query: Positions, key: Positions, maps: list[Tensor] | None = None
+    ) -> None:
+        self.encoding, self.query, self.key, self.maps = encoding, query, key, maps
         self.shared: tuple[Tensor | None, Tensor] | None = None  # a mask, and the bias with it
 
     def rotate(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,12 +50,19 @@ class AttentionPosition:
 
 
 def in_layers(
-    num_layers: int, encoding: Encoding | None, query: Positions, key: Positions
-) -> list[AttentionPosition | None]:
-    """An encoding's part in the attention of each layer; None where it does not act."""
-    every = [encoding.of_layer(i) if encoding else None for i in range(num_layers)]
-    parts = {each: AttentionPosition(each, query, key) for each in every if each}
-    return [parts.get(each) if each else None for each in every]
+    layers: int, encoding: Encoding | None, query: Positions, key: Positions, maps: Any = None
+) -> list[AttentionPosition]:
+    """An encoding's part in the attention of each layer; the weights are added to ``maps``."""
+    every = [(encoding and encoding.of_layer(i)) or NO_ENCODING for i in range(layers)]
+    parts = {each: AttentionPosition(each, query, key, maps) for each in every}
+    return [parts[each] for each in every]
+
+
+class StackedLinear(nn.Linear):
+    """A linear layer of which a call may ask for some outputs, ``first … last-1``."""
+
+    def forward(self, x: Tensor, first: int = 0, last: int | None = None) -> Tensor:
+        return F.linear(x, self.weight[first:last], self.bias[first:last])
 
 
 class MultiHeadAttention(nn.Module):
@@ -65,10 +75,8 @@ class MultiHeadAttention(nn.Module):
     def __init__(self, d_model: int, num_heads: int) -> None:
         super().__init__()
         self.d_model, self.num_heads = d_model, num_heads
-        self.in_proj = nn.Linear(d_model, 3 * d_model)
+        self.in_proj = StackedLinear(d_model, 3 * d_model)
         self.out_proj = nn.Linear(d_model, d_model)
-        self.keep_weights = False  # set to look at attention; slower, the same result
-        self.weights: Tensor | None = None  # (B,H,Q,K) of the last call, when kept
 
     def forward(
         self,
@@ -114,19 +122,21 @@ class MultiHeadAttention(nn.Module):
         """``softmax(q k^T / sqrt(Dh) + bias) v`` (equation 1); a query without keys gets zeros."""
         bias = mask if position is None else position.masked_bias(q, k, mask)
         scale = 1 / math.sqrt(v.size(-1))  # of Dh, which an encoding may have changed in q and k
-        if not self.keep_weights:
+        if position is None or position.maps is None:
             return F.scaled_dot_product_attention(q, k, v, bias, scale=scale)
         scores = q @ k.transpose(-2, -1) * scale  # (B,H,Q,K)
         if bias is not None and bias.dtype == torch.bool:
             scores = scores.masked_fill(~bias, float("-inf"))
         elif bias is not None:
             scores = scores + bias
-        self.weights = scores.softmax(dim=-1).nan_to_num(0.0)
-        return self.weights @ v
+        position.maps.append(scores.softmax(dim=-1).nan_to_num(0.0))  # slower, the same result
+        return position.maps[-1] @ v
 
     def project(self, x: Tensor, first: int, last: int) -> Tensor:
-        """Rows ``first … last-1`` of ``in_proj`` applied to ``x (B,S,D)``: ``(B,S,last-first)``."""
-        return F.linear(x, self.in_proj.weight[first:last], self.in_proj.bias[first:last])
+        """Outputs ``first … last-1`` of ``in_proj`` for ``x (B,S,D)``: ``(B,S,last-first)``."""
+        # Another module in its place, as an adapter's, gives all outputs.
+        stacked = isinstance(self.in_proj, StackedLinear)
+        return self.in_proj(x, first, last) if stacked else self.in_proj(x)[..., first:last]
 
     def split_heads(self, x: Tensor, parts: int) -> list[Tensor]:
         """``(B,S,parts*D)`` as ``parts`` tensors ``(B,H,S,Dh)``."""

@@ -74,8 +74,8 @@ class DecoderLayer(nn.Module):
         memory: Tensor,
         mask: Tensor | None,
         cross_mask: Tensor | None,
-        position: AttentionPosition | None,
-        cross_position: AttentionPosition | None = None,
+        position: AttentionPosition,
+        cross_position: AttentionPosition,
         cache: tuple[KeyValueCache | None, KeyValueCache | None] = (None, None),
     ) -> Tensor:
         x = self.residuals[0](x, self.self_attention, None, mask, position, cache[0])

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from wawa_transformer.common.limits import UserError
 from wawa_transformer.common.special_ids import PAD
 
 
@@ -21,6 +22,33 @@ def encoder_mask(ids: Tensor, kind: str) -> Tensor:
     """What the encoder's queries may see of ``ids (B,S)``; ``(B,1,1,S)``, causal ``(B,1,S,S)``."""
     mask = padding_mask(ids)
     return mask if kind == "full" else mask & causal_mask(ids.size(1), device=ids.device)
+
+
+def check_ids(name: str, ids: Tensor, vocab_size: int) -> None:
+    """Refuse ids that are no matrix of whole numbers ``0 … vocab_size-1``.
+
+    The numbers are read on a CPU alone. A GPU would have to be waited for, and refuses them itself.
+    """
+    if ids.ndim != 2 or ids.is_floating_point():
+        raise UserError(
+            f"{name} is {ids.dtype} of shape {tuple(ids.shape)}; it must be ids (batch, sequence), "
+            f"and one sequence is given as {name}[None]."
+        )
+    if ids.device.type != "cpu" or not ids.numel() or torch.compiler.is_compiling():
+        return
+    low, high = (int(end) for end in ids.aminmax())
+    if low < 0 or high >= vocab_size:
+        raise UserError(
+            f"{name} holds the id {low if low < 0 else high}, and ids are 0 … {vocab_size - 1}; "
+            f"padding is id {PAD}: replace -100 by {name}.masked_fill({name} == -100, {PAD})."
+        )
+
+
+def check_targets(targets: Tensor, vocab_size: int, label_smoothing: float) -> None:
+    """Refuse targets that are no ids, and a share of smoothing that is no share."""
+    check_ids("targets", targets, vocab_size)
+    if not 0 <= label_smoothing < 1:
+        raise UserError(f"label_smoothing={label_smoothing} must be at least 0 and less than 1.")
 
 
 def check_mask(name: str, mask: Tensor, shape: tuple[int, int, int, int]) -> Tensor:

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from wawa_transformer.common import limits
+from wawa_transformer.model import masks
 from wawa_transformer.model.attention import in_layers
 from wawa_transformer.model.init import draws_from, initialise
 from wawa_transformer.model.kv_cache import KeyValueCache
 from wawa_transformer.model.layers import DecoderLayer, EncoderLayer
 from wawa_transformer.model.loss import loss_and_nll
-from wawa_transformer.model.masks import causal_mask, check_mask, encoder_mask, padding_mask
+from wawa_transformer.model.masks import causal_mask, encoder_mask, padding_mask
 from wawa_transformer.positional import Placement, build_encodings
 from wawa_transformer.positional.base import Encoding, EncodingContext, Positions
 from wawa_transformer.positional.position_ids import BatchPositions, PositionIds
@@ -41,9 +42,8 @@ class Transformer(nn.Module):
             two models share the values of shared parameters. Without: torch's global generator.
 
     Raises:
-        ValueError: ``d_model`` not divisible by ``num_heads``, a size or ``dropout`` outside its
-            limits, unequal tied vocabularies, an unknown name, a setting the encoding refuses, an
-            encoding without a part for cross-attention, position ids that would have no effect.
+        ValueError: a size outside its limits, an unknown name, what the encoding refuses, and what
+            would have no effect.
     """
 
     # In training: ids of the longest source and target, and the largest ratio of target to source.
@@ -129,18 +129,22 @@ class Transformer(nn.Module):
         *,
         targets: Tensor | None = None,
         label_smoothing: float = 0.0,
+        drawn: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Logits ``(B,T,V)`` for source ids ``src (B,S)`` and target prefix ``tgt (B,T)``.
 
         Masks are boolean, or 0 and 1 of any type: True or 1 = may attend. They broadcast to
         ``(B,H,query,key)``. By default they follow from padding (id 0) and causality.
         :meth:`encode` and :meth:`decode` take the same. With ``targets (B,T)`` the result is
-        their loss and NLL in nats, summed over real tokens, instead of the logits.
+        their loss and NLL in nats, summed over real tokens, instead of the logits. ``drawn`` is
+        a draw of random positions, by default a new one in training.
 
         Raises:
-            ValueError: a mask of another shape, or with other values.
+            ValueError: a mask, ids or ``label_smoothing`` outside its limits.
         """
-        positions = self.batch_positions(src)
+        if targets is not None:
+            masks.check_targets(targets, self.output.out_features, label_smoothing)
+        positions = self.batch_positions(src, drawn)
         memory = self.encode(src, src_mask, positions)
         cross_mask = padding_mask(src) if cross_mask is None else cross_mask
         logits = self.decode(tgt, memory, tgt_mask, cross_mask, positions=positions)
@@ -150,11 +154,13 @@ class Transformer(nn.Module):
         self, src: Tensor, src_mask: Tensor | None = None, positions: BatchPositions | None = None
     ) -> Tensor:
         """The encoder's output ``memory (B,S,D)`` for ``src (B,S)``."""
-        at = (positions or self.batch_positions(src)).source
+        positions = positions or self.batch_positions(src)
+        at = positions.source
         mask = self.checked_mask("src_mask", src_mask, src, src.size(1))
         mask = encoder_mask(src, self.encoder_mask) if mask is None else mask
         x = self.embed(src, self.src_embedding, self.src_position, at)  # (B,S,D)
-        for i, position in enumerate(in_layers(self.num_layers, self.src_position, at, at)):
+        parts = in_layers(self.num_layers, self.src_position, at, at, positions.maps)
+        for i, position in enumerate(parts):
             x = self.encoder_layers[i % len(self.encoder_layers)](x, mask, position)
         return self.encoder_norm(x)
 
@@ -177,6 +183,8 @@ class Transformer(nn.Module):
         Raises:
             ValueError: no ``positions`` where they depend on the source's ids, or on a draw.
         """
+        if cache is None:
+            masks.check_ids("tgt", tgt, self.tgt_embedding.num_embeddings)
         offset = 0 if cache is None else len(cache[0][0])
         length = offset + tgt.size(1)
         if positions is None:
@@ -190,9 +198,10 @@ class Transformer(nn.Module):
         elif tgt_mask is None and tgt.size(1) > 1:  # a single new token may see all before it
             tgt_mask = causal_mask(tgt.size(1), offset, tgt.device)  # (T,offset+T)
         x = self.embed(tgt, self.tgt_embedding, self.tgt_position, query)  # (B,T,D)
-        own = in_layers(self.num_layers, self.tgt_position, query, key)
-        cross = in_layers(self.num_layers, self.cross_position, query, positions.source)
-        for i in range(self.num_layers):
+        layers, source, maps = self.num_layers, positions.source, positions.maps
+        own = in_layers(layers, self.tgt_position, query, key, maps)
+        cross = in_layers(layers, self.cross_position, query, source, maps)
+        for i in range(layers):
             layer = self.decoder_layers[i % len(self.decoder_layers)]
             layer_cache = (None, None) if cache is None else cache[i]
             x = layer(x, memory, tgt_mask, cross_mask, own[i], cross[i], layer_cache)
@@ -205,16 +214,17 @@ class Transformer(nn.Module):
         x = encoding(embedding(ids) * math.sqrt(self.d_model), positions)
         return x * self.d_model**-0.5 if self.position_down else x
 
-    def batch_positions(self, src: Tensor) -> BatchPositions:
+    def batch_positions(self, src: Tensor, drawn: Tensor | None = None) -> BatchPositions:
         """The positions of ``src (B,S)`` and its target; in training these may be random."""
-        return self.position_ids(src, self.training, self.num_heads)
+        masks.check_ids("src", src, self.src_embedding.num_embeddings)
+        return self.position_ids(src, self.training, self.num_heads, drawn)
 
     def checked_mask(
         self, name: str, mask: Tensor | None, queries: Tensor, keys: int
     ) -> Tensor | None:
         """A caller's mask for ``queries (B,Q)`` and K keys, as booleans of four dimensions."""
         shape = (queries.size(0), self.num_heads, queries.size(1), keys)
-        return None if mask is None else check_mask(name, mask, shape)
+        return None if mask is None else masks.check_mask(name, mask, shape)
 
     def new_cache(self) -> list[tuple[KeyValueCache, KeyValueCache]]:
         """An empty cache for :meth:`decode`: self- and cross-attention of each layer."""

@@ -93,9 +93,6 @@ class Encoding(nn.Module):
     ``configs/pe/NAME.yaml`` is checked against their names and types. ``__init__`` checks values
     before it makes a tensor, so that a construction under ``torch.device("meta")`` checks the
     settings and takes no memory.
-
-    One instance serves all layers of an encoder, a decoder or cross-attention, unless
-    ``per_layer``.
     """
 
     kind = ""  # its name in the registry
@@ -161,6 +158,9 @@ class NoEncoding(Encoding, kind="none"):
     """No positions at all: the ablation that shows what they do."""
 
     uses_positions = False
+
+
+NO_ENCODING = NoEncoding(EncodingContext(d_model=1))  # in an attention where no other one acts
 
 
 class AbsoluteEncoding(Encoding):

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from wawa_transformer.common.limits import MAX_POSITIONS, UserError, check_choice, check_number
+from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.common.special_ids import PAD, UNK
 from wawa_transformer.positional.base import Encoding, Positions, consecutive
 
@@ -26,6 +27,7 @@ class BatchPositions:
     source: Positions
     first: Callable[[int], Positions]  # the positions of the first n tokens of a target
     before: Tensor | None = None  # (B,1,1), source tokens that the target counts on from
+    maps: list[Tensor] | None = None  # receives attention weights (B,H,Q,K), to look at them
 
     def target(self, offset: int, length: int) -> Positions:
         """Positions of target tokens ``offset … offset+length-1``."""
@@ -183,14 +185,33 @@ class PositionIds:
             )
         return self(torch.ones(1, length, dtype=torch.int64, device=device), training=False)
 
-    def __call__(self, source: Tensor, training: bool, num_heads: int = 1) -> BatchPositions:
-        """Assign positions to source ids ``source (B,S)``; random in ``training``."""
+    def draw(self, *names: int) -> Tensor | None:
+        """Draw a shift ``()`` or an order ``(random_positions,)``; None if nothing is random.
+
+        The draw follows from ``names``, as a seed and a step; without any it is torch's next one.
+        """
+        generator = None
+        if names and (self.max_shift or self.random_positions):
+            generator = torch.Generator().manual_seed(seed_for(names[0], "positions", *names[1:]))
+        if self.max_shift:
+            return torch.randint(self.max_shift + 1, (), generator=generator)
+        if self.random_positions:
+            return torch.randperm(self.random_positions, generator=generator)
+        return None
+
+    def __call__(
+        self, source: Tensor, training: bool, num_heads: int = 1, drawn: Tensor | None = None
+    ) -> BatchPositions:
+        """Assign positions to source ids ``source (B,S)``; random in ``training``.
+
+        ``drawn`` is what :meth:`draw` returned, by default a new draw.
+        """
         device = source.device
+        if not training or drawn is None:
+            drawn = self.draw() if training else None
         max_shift = self.max_shift if training else 0
-        shift = to_device(torch.randint(max_shift + 1, ()), device) if max_shift else None
-        order = (
-            torch.randperm(self.random_positions) if training and self.random_positions else None
-        )
+        shift = to_device(drawn, device) if drawn is not None and max_shift else None
+        order = None if max_shift else drawn
 
         def first(length: int) -> Positions:
             self.check_length(length)

@@ -8,11 +8,14 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from datasets import Dataset
+from torch import Tensor
 
 from wawa_transformer.common.special_ids import EOS, PAD
 from wawa_transformer.data.batching import batch_indices, collate
 from wawa_transformer.data.load import Examples
 from wawa_transformer.data.tasks import Task
+from wawa_transformer.decode.greedy import most_probable
+from wawa_transformer.model.modes import evaluating
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run import distributed
 
@@ -81,7 +84,6 @@ METRICS = (
 SHOWN = tuple(metric for metric in METRICS if metric.shown)
 
 
-@torch.no_grad()
 def evaluate(model: Transformer, examples: Examples) -> Scores:
     """Teacher-forced ``nll`` (nats), ``tokens`` and ``correct`` tokens of each example, ``(N,)``.
 
@@ -91,25 +93,26 @@ def evaluate(model: Transformer, examples: Examples) -> Scores:
     it tells a wrong end from a wrong symbol.
     """
     device = next(model.parameters()).device
-    was_training = model.training
-    model.eval()
     out = {key: np.zeros(len(examples.source)) for key in COUNTS}
     budget = max(BATCH_TOKENS, examples.sizes.max())
     order = list(batch_indices(examples.sizes, budget, seed=0, epoch=0, bucket=True))
-    for indices in order[distributed.rank() :: distributed.world_size()]:
-        batch = collate(examples, indices).to(device)
-        # Not compiled: these batches have shapes of their own.
-        logits = model.forward(batch.source, batch.target_in).float()  # type: ignore[union-attr]  # (B,T,V)
-        real = batch.target_out != PAD  # (B,T)
-        nll = F.cross_entropy(logits.transpose(1, 2), batch.target_out, reduction="none")  # (B,T)
-        correct = (logits.argmax(dim=-1) == batch.target_out) & real
-        out["nll"][indices] = (nll * real).sum(dim=1).cpu().numpy()
-        out["tokens"][indices] = real.sum(dim=1).cpu().numpy()
-        out["correct"][indices] = correct.sum(dim=1).cpu().numpy()
-        logits[..., EOS] = -torch.inf
-        unended = (logits.argmax(dim=-1) == batch.target_out) & real  # never right at EOS
-        out["oracle"][indices] = unended.sum(dim=1).cpu().numpy()
-    model.train(was_training)
+    with evaluating(model):
+        for indices in order[distributed.rank() :: distributed.world_size()]:
+            batch = collate(examples, indices).to(device)
+            # Not compiled: these batches have shapes of their own.
+            logits = model.forward(batch.source, batch.target_in)
+            assert isinstance(logits, Tensor)
+            logits = logits.float()  # (B,T,V)
+            real = batch.target_out != PAD  # (B,T)
+            by_class = logits.transpose(1, 2)  # (B,V,T)
+            nll = F.cross_entropy(by_class, batch.target_out, reduction="none")  # (B,T)
+            correct = (most_probable(logits) == batch.target_out) & real
+            out["nll"][indices] = (nll * real).sum(dim=1).cpu().numpy()
+            out["tokens"][indices] = real.sum(dim=1).cpu().numpy()
+            out["correct"][indices] = correct.sum(dim=1).cpu().numpy()
+            logits[..., EOS] = -torch.inf
+            unended = (most_probable(logits) == batch.target_out) & real  # never right at EOS
+            out["oracle"][indices] = unended.sum(dim=1).cpu().numpy()
     return {
         key: distributed.all_reduce_sum(torch.from_numpy(column)).numpy()
         for key, column in out.items()

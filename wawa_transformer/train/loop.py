@@ -31,15 +31,23 @@ def train_step(state: TrainState, batches: list[Batch]) -> tuple[Tensor, Tensor,
     # The loss is a mean over the target tokens of all batches, not a mean of means.
     tokens = sum(batch.target_tokens for batch in batches)
     loss_and_nll = torch.zeros(2, device=device)
-    for batch in batches:
+    for i, batch in enumerate(batches):
         # DDP exchanges gradients once a step: this is what its no_sync() sets.
         state.parallel_model.require_backward_grad_sync = batch is batches[-1]
         source, target_in, targets = batch.shard(state.rank, state.world_size).to(device)
         # The causal mask suffices: target padding is always on the right.
         mask = causal_mask(target_in.size(1), device=device)
+        # Random positions move no dropout mask, and are the same in every process and resumed run.
+        drawn = state.model.position_ids.draw(state.config.seed, state.step, i)
         with torch.autocast(device.type, torch.bfloat16, enabled=trainer.bf16):
             loss, nll = state.parallel_model(
-                source, target_in, tgt_mask=mask, targets=targets, label_smoothing=smoothing
+                source,
+                target_in,
+                None,
+                mask,
+                targets=targets,
+                label_smoothing=smoothing,
+                drawn=drawn,
             )
         # DDP averages gradients over processes, and the loss is their sum.
         (loss * state.world_size / tokens).backward()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -20,7 +21,8 @@ from wawa_transformer.common.special_ids import BOS
 from wawa_transformer.data.batching import collate
 from wawa_transformer.data.load import Examples
 from wawa_transformer.decode.translation import SAMPLES, one_line, translate
-from wawa_transformer.model.layers import DecoderLayer, EncoderLayer
+from wawa_transformer.model.masks import padding_mask
+from wawa_transformer.model.modes import evaluating
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.evaluation import METRICS, SHOWN
@@ -91,28 +93,19 @@ class Tracker:
             add_scalar(self.writer, f"{name}/{split}", value, step)
 
 
-@torch.no_grad()
 def attention_maps(model: Transformer, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
-    """Get the last layers' attention ``(H,Q,K)`` on one pair, ``(1,S)`` and ``(1,T)``."""
-    encoder = cast(EncoderLayer, model.encoder_layers[-1])
-    decoder = cast(DecoderLayer, model.decoder_layers[-1])
-    watched = {
-        "encoder": encoder.self_attention,
-        "decoder": decoder.self_attention,
-        "cross": decoder.cross_attention,
-    }
-    was_training = model.training
-    model.eval()
-    for attention in watched.values():
-        attention.keep_weights = True
-    model(source, target_in)
-    maps = {}
-    for name, attention in watched.items():
-        assert attention.weights is not None
-        maps[name] = attention.weights[0]
-        attention.keep_weights, attention.weights = False, None
-    model.train(was_training)
-    return maps
+    """Get the last layers' attention ``(H,Q,K)`` on one pair, ``(1,S)`` and ``(1,T)``.
+
+    The keys are ``encoder``, ``decoder`` and ``cross``. Several threads may ask at once.
+    """
+    maps: list[Tensor] = []
+    with evaluating(model):
+        at, mask = replace(model.batch_positions(source), maps=maps), padding_mask(source)
+        memory = model.encode(source, positions=at)
+        model.decode(target_in, memory, cross_mask=mask, positions=at)
+    # The encoder's layers come first; each decoder layer adds its own and cross-attention.
+    last = {"encoder": maps[model.num_layers - 1], "decoder": maps[-2], "cross": maps[-1]}
+    return {name: weights[0] for name, weights in last.items()}
 
 
 def cross_attention(

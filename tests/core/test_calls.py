@@ -1,0 +1,216 @@
+"""Tests of the model's calls: modes, threads, refused ids, hooks, random positions."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from core.helpers import FF, HEADS, D, V, padded_ids, small_model
+from torch import Tensor, nn
+
+from wawa_transformer import Transformer
+from wawa_transformer.common.special_ids import BOS, EOS, PAD
+from wawa_transformer.data.batching import Batch
+from wawa_transformer.decode.greedy import greedy, most_probable
+from wawa_transformer.decode.strategies import Beam, Greedy, Sample
+from wawa_transformer.model.masks import padding_mask
+from wawa_transformer.positional.position_ids import PositionIds
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train import evaluation
+from wawa_transformer.train.loop import batch_stream, train_step
+from wawa_transformer.train.setup import build_state
+from wawa_transformer.train.tracking import attention_maps
+
+SRC, TGT = padded_ids(3, 7, 0), padded_ids(3, 5, 1)
+SPECIAL = [PAD, BOS]
+
+
+def begun(config: Any) -> Any:
+    """Build the state of a run at step 0, without a folder."""
+    return build_state(config, Run.of(config), None)
+
+
+@pytest.mark.parametrize("what", ["greedy", "beam", "sample", "evaluate", "maps"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_evaluation_leaves_every_modules_mode(what: str, fails: bool, tiny) -> None:
+    """A module keeps its mode through decoding, evaluation and maps, also if these fail."""
+    state = begun(tiny("model.dropout=0.1"))
+    model, examples = state.model.train(), state.data.validation
+    model.encoder_layers[0].residuals.eval()
+    before = [module.training for module in model.modules()]
+    source, target = examples.source.padded([0, 1]), examples.target.padded([0, 1])
+    model.decoder_norm.register_forward_hook(lambda *_: 1 / 0 if fails else None)
+    calls: Any = {
+        "greedy": lambda: greedy(model, source, 3),
+        "beam": lambda: Beam(size=2)(model, source, 3),
+        "sample": lambda: Sample()(model, source, 3),
+        "evaluate": lambda: evaluation.evaluate(model, examples),
+        "maps": lambda: attention_maps(model, source[:1], target[:1]),
+    }
+    try:
+        calls[what]()
+    except ZeroDivisionError:
+        assert fails
+    assert [module.training for module in model.modules()] == before
+
+
+def test_threads_get_the_maps_of_their_own_text() -> None:
+    """Six threads that ask at once get what each would get alone."""
+    model = small_model("shaw_cross")
+    pairs = [(padded_ids(1, 3 + n, n), padded_ids(1, 2 + n, n)) for n in range(6)]
+    expected = [attention_maps(model, *pair) for pair in pairs]
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(lambda pair: attention_maps(model, *pair), pairs * 10))
+    for maps, wanted in zip(found, expected * 10, strict=True):
+        for name, weights in wanted.items():
+            assert torch.equal(maps[name], weights)
+
+
+@pytest.mark.parametrize(
+    ("name", "ids", "message"),
+    [
+        ("targets", [[4, -100]], "targets holds the id -100, .* padding is id 0: replace -100"),
+        ("targets", [[4, V]], f"targets holds the id {V}, and ids are 0 … {V - 1}"),
+        ("src", [[4, -1]], "src holds the id -1"),
+        ("tgt", [[4, 10**9]], "tgt holds the id 1000000000"),
+        ("src", [4, 5], r"src is torch.int64 of shape \(2,\); .* given as src\[None\]"),
+        ("tgt", [[4.0, 5.0]], "tgt is torch.float32"),
+        ("targets", [4, 5], r"targets is torch.int64 of shape \(2,\)"),
+    ],
+)
+def test_ids_outside_the_vocabulary_are_refused(name: str, ids: Any, message: str) -> None:
+    """The sentence has the argument, the id and the limit, and what to do with -100."""
+    given = {"src": torch.tensor([[4, 5]]), "tgt": torch.tensor([[1, 4]])}
+    given |= {"targets": torch.tensor([[4, 2]])} | {name: torch.tensor(ids)}
+    model = small_model()
+    with pytest.raises(ValueError, match=f"^{message}"):
+        model(given["src"], given["tgt"], targets=given["targets"])
+    if name == "src":
+        for method in (Greedy(), Beam(size=2), Sample()):
+            with pytest.raises(ValueError, match=f"^{message}"):
+                method(model, given["src"], 3)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, 1.5, float("nan")])
+def test_a_share_of_smoothing_outside_its_limits_is_refused(share: float) -> None:
+    """A share from 0 on and below 1 is label smoothing; no other number is."""
+    with pytest.raises(ValueError, match="^label_smoothing=.* must be at least 0 and less than 1"):
+        small_model()(SRC, TGT, targets=TGT, label_smoothing=share)
+
+
+@pytest.mark.parametrize("method", [Greedy(), Beam(size=3), Sample()])
+def test_a_batch_without_rows_has_no_output(method: Any) -> None:
+    """An empty batch is answered with no rows, and a limit below 1 is refused."""
+    ids, scores = method(small_model(), torch.ones(0, 4, dtype=torch.int64), 5)
+    assert len(ids) == len(scores) == 0
+    for limit in (0, torch.tensor([3, 0, 2])):
+        with pytest.raises(ValueError, match="^max_length=0 must be at least 1"):
+            method(small_model(), SRC, limit)
+
+
+@pytest.mark.parametrize("method", [Greedy(), Beam(size=1), Beam(size=4), Sample(), Sample(top=1)])
+def test_padding_and_the_first_token_are_never_chosen(method: Any) -> None:
+    """They are not chosen even where they are by far the most probable."""
+    model = small_model()
+    with torch.no_grad():
+        model.output.weight[:, 0] = 0
+        model.output.weight[SPECIAL, 0] = 1
+        model.decoder_norm.bias[0] = 100
+    assert set(model(SRC, TGT).argmax(-1).flatten().tolist()) <= set(SPECIAL)
+    ids, _ = method(model, SRC, 6)
+    for row in ids.flatten(0, 1).tolist():
+        kept = row[: row.index(EOS) + 1] if EOS in row else row
+        assert not {*kept} & {*SPECIAL} and not any(row[len(kept) :])
+
+
+def test_the_argmax_of_an_evaluation_is_that_of_decoding(tiny) -> None:
+    """Evaluation does not count padding and BOS as answers, since no decoder gives them."""
+    state = begun(tiny())
+    with torch.no_grad():
+        state.model.output.weight[SPECIAL] = state.model.output.weight[4] * 2
+    examples = state.data.validation
+    scores = evaluation.evaluate(state.model, examples)
+    logits = torch.randn(2, 3, 9)
+    logits[..., SPECIAL] = 50
+    assert torch.equal(most_probable(logits), logits[..., 2:].argmax(-1) + 2)
+    for i, target in enumerate(examples.target):
+        out = greedy(state.model, examples.source.padded([i]), len(target) + 1)[0].tolist()
+        exact = scores["correct"][i] == scores["tokens"][i]
+        assert (out == target[1:].tolist()) == exact
+
+
+class Adapter(nn.Module):
+    """A linear layer with a product of two small matrices beside it (LoRA, Hu et al. 2021)."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base = base
+        self.down = nn.Linear(base.in_features, 2, bias=False, dtype=torch.float64)
+        self.up = nn.Linear(2, base.out_features, bias=False, dtype=torch.float64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base(x) + self.up(self.down(x))
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize("kind", ["self_attention", "cross_attention"])
+@pytest.mark.parametrize("part", ["in_proj", "out_proj"])
+def test_an_adapter_or_a_hook_on_a_projection_acts(side: str, kind: str, part: str) -> None:
+    """An adapter equals the sum of its weights, with a cache too, and a hook is called."""
+    if (side, kind) == ("encoder", "cross_attention"):
+        return
+    model, merged = (small_model("rotary_cross") for _ in range(2))
+    attention, other = (
+        getattr(getattr(each, f"{side}_layers")[1], kind) for each in (model, merged)
+    )
+    before, called = model(SRC, TGT), []
+    handle = getattr(attention, part).register_forward_hook(lambda *_: called.append(1))
+    model(SRC, TGT)
+    handle.remove()
+    assert called
+    adapter = Adapter(getattr(attention, part))
+    setattr(attention, part, adapter)
+    getattr(other, part).weight.data += adapter.up.weight @ adapter.down.weight
+    expected = merged(SRC, TGT)
+    assert not torch.allclose(expected, before)
+    torch.testing.assert_close(model(SRC, TGT), expected)
+    memory, cache, mask = model.encode(SRC), model.new_cache(), padding_mask(SRC)
+    row = TGT[:1].expand(3, -1)
+    steps = [model.decode(row[:, i : i + 1], memory, None, mask, cache) for i in range(5)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), merged(SRC, row))
+
+
+def test_random_positions_move_no_dropout_mask(tiny) -> None:
+    """A run with random positions draws the same dropout masks as one without.
+
+    Its positions follow from the seed, the step and the batch alone, so that a resumed run and
+    every process draw the same.
+    """
+    streams, draws = [], []
+    for given in ((), ("pe.max_shift=9",), ("pe.random_positions=30", "pe.stride=1")):
+        state = begun(tiny("pe=sinusoidal", "model.dropout=0.1", *given))
+        for batches in (next(batch_stream(state.data.train, state.trainer, 0, 0)),) * 2:
+            train_step(state, batches)
+        streams.append(torch.get_rng_state())
+    assert torch.equal(streams[0], streams[1]) and torch.equal(streams[0], streams[2])
+    ids = PositionIds(max_shift=999)
+    for seed, step, batch in ((3, 0, 0), (3, 0, 1), (3, 1, 0), (4, 0, 0)):
+        torch.manual_seed(step)
+        draws.append(int(ids.draw(seed, step, batch)))  # type: ignore[arg-type]
+        torch.manual_seed(99)
+        assert int(ids.draw(seed, step, batch)) == draws[-1]  # type: ignore[arg-type]
+    assert len({*draws}) == 4
+    assert PositionIds().draw(3, 0, 0) is None
+
+
+def test_a_given_draw_is_the_one_that_is_used() -> None:
+    """The loss with a drawn shift is that of positions counted from the shift."""
+    arguments: Any = dict(pe="learned", position_ids=PositionIds(max_shift=5), dropout=0.0, seed=0)
+    model = Transformer(V, V, D, 1, HEADS, FF, **arguments).train()
+    moved = Transformer(V, V, D, 1, HEADS, FF, **{**arguments, "position_ids": None})
+    for side in ("src", "tgt"):
+        table = getattr(moved, f"{side}_position").table
+        table.data = table.data.roll(-3, dims=0)
+    batch = Batch(SRC, TGT, TGT)
+    found = model(batch.source, batch.target_in, drawn=torch.tensor(3))
+    assert torch.equal(found, moved(batch.source, batch.target_in))
