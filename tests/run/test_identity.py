@@ -6,16 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import evaluate
+import pandas as pd
 import pytest
 from conftest import SCRIPTS, TINY, configure, run_script, train_until_saved, trained
 from omegaconf import DictConfig
 
+from wawa_transformer.common import code as code_digests
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data import load, tasks
 from wawa_transformer.data.load import load_data
+from wawa_transformer.run import provenance
 from wawa_transformer.run.cli import CHECKS
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train import checkpoint
+from wawa_transformer.train import checkpoint, setup
 from wawa_transformer.train.trainer import train
 
 ROOT = SCRIPTS.parent
@@ -254,3 +257,133 @@ def test_the_digest_depends_on_all_that_was_loaded(monkeypatch: pytest.MonkeyPat
     ):  # fmt: skip
         parts = load.parts_of(load_data(configure(*TINY, override)).digest)
         assert [name for name in names if parts[name] != load.parts_of(whole)[name]] == others
+
+
+# ---------------------------------------------------------------------------- where and how it ran
+
+ELSEWHERE = [
+    "trainer.device=cuda", "trainer.threads=3", "trainer.log_every=7", "trainer.keep_checkpoints=2",
+    "trainer.deterministic=true", "trainer.check=false", "output_dir=other", "quiet=true",
+    "workers=5", "pictures=true", "progress=true",
+]  # fmt: skip
+OTHER = [
+    "trainer.lr=0.1", "trainer.eval_every=3", "trainer.patience=3", "trainer.bf16=true",
+    "trainer.pad_to_multiple_of=8", "trainer.batch_tokens=63", "model.dropout=0.2",
+    "task.symbols=9", "seed=4", "pe=alibi", "trainer.grad_accum_steps=2",
+]  # fmt: skip
+
+
+def test_place_and_logging_do_not_change_a_run() -> None:
+    """The hash of a run's folder; what can change a number changes it."""
+    own = Run.of(configure(*TINY)).directory.name
+    for key in ELSEWHERE:
+        assert Run.of(configure(*TINY, key)).directory.name == own, key
+    others = [Run.of(configure(*TINY, key)).directory.name for key in OTHER]
+    assert len({own, *others}) == len(OTHER) + 1
+
+
+def test_a_text_is_known_by_its_contents_and_not_by_its_folder(tmp_path: Path) -> None:
+    """Relative, absolute and under other names; another text or another use is another run."""
+    for name in ("a", "b", "c"):
+        write_pairs(tmp_path / name / "pairs.jsonl", PAIRS[: 30 + (name == "c")])
+    shutil.copy(tmp_path / "a" / "pairs.jsonl", tmp_path / "b" / "renamed.jsonl")
+
+    def folder(*overrides: str) -> str:
+        return Run.of(checked(*SMALL, *overrides)).directory.name
+
+    own = folder(f"task.data_dir={tmp_path}/a", "task.source=pairs.jsonl")
+    assert folder(f"task.data_dir={tmp_path}/b", "task.source=pairs.jsonl") == own
+    assert folder(f"task.source={tmp_path}/b/pairs.jsonl") == own
+    assert folder(f"task.source={tmp_path}/b/renamed.jsonl") == own
+    test = f"task.test_source={tmp_path}/a/pairs.jsonl"
+    others = [
+        folder(f"task.source={tmp_path}/c/pairs.jsonl"),
+        folder(f"task.source={tmp_path}/a/pairs.jsonl", test),
+        folder(
+            f"task.source={tmp_path}/a/pairs.jsonl",
+            "task.source_column=de",
+            "task.target_column=en",
+        ),
+    ]
+    assert len({own, *others}) == 4
+
+
+def test_the_code_of_a_run_is_what_it_does(tmp_path: Path) -> None:
+    """Comments, docstrings and layout do not count; every other change does."""
+    path, found = tmp_path / "code.py", []
+    for code in (
+        "def f(x):\n    return x + 1\n",
+        '"""A file."""\n# a comment\ndef f(x):\n    """Add one."""\n    return (x\n    + 1)\n',
+        "def f(x):\n    return x + 2\n", "def f(x):\n    return None\n", "def f(x):\n    return\n",
+        "def f(x, y=None):\n    return x + 1\n", "async def f(x):\n    return x + 1\n",
+    ):  # fmt: skip
+        path.write_text(code)
+        code_digests.statements.cache_clear()
+        found.append(code_digests.code_of(path))
+    assert found[0] == found[1] and len(set(found)) == len(found) - 1
+
+
+def test_the_code_of_other_encodings_and_tasks_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their files are not read, and their classes are left out of files that are."""
+    read: dict[str, set[str]] = {}
+    monkeypatch.setattr(
+        provenance, "code_of", lambda path, without: read.update({path.name: without}) or b""
+    )
+    for pe, cross, task, files in (
+        ("rotary", "none", "copy", {"rotary.py"}), ("rotary_mix", "none", "copy", {"rotary.py"}),
+        ("sinusoidal", "shaw", "scan", {"sinusoidal.py", "shaw.py", "scan.py"}),
+        ("none", "none", "text", {"text.py"}),
+        ("sinusoid_design", "none", "copy", {"sinusoid_designs.py", "sinusoidal.py"}),
+    ):  # fmt: skip
+        read.clear()
+        provenance.digest_for.__wrapped__(pe, cross, task)
+        kinds = {"rotary.py", "shaw.py", "t5.py", "cope.py", "scan.py", "text.py", "sinusoidal.py"}
+        assert {*read} & (kinds | files) == files, (pe, task)
+        assert {"base.py", "attention.py", "tasks.py", "loop.py", "position_ids.py"} <= {*read}
+        assert "report.py" not in read
+        assert ("Copy" in read["tasks.py"]) == (task != "copy") and "Task" not in read["tasks.py"]
+
+
+def test_a_run_of_two_versions_of_the_code_says_so(
+    tiny, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Stopped, and resumed by other code: its result names both, and is that of neither."""
+    config = tiny()
+    train_until_saved(config)
+    now = provenance.code_digest(config)
+    monkeypatch.setattr(setup, "code_digest", lambda config: "0123abcd")
+    assert train(config)["code"] == f"{now}+0123abcd"
+    assert "the code has changed since step 5" in capsys.readouterr().err
+
+
+def test_clones_in_other_folders_train_halves_of_one_study(tmp_path: Path) -> None:
+    """With other threads and logging; with both results copied, a third trains nothing."""
+    rooms = ("wawa_transformer", "configs", "scripts", "data")
+    leave = shutil.ignore_patterns("__pycache__")
+    study = [*SMALL[1:], "study.name=halves", "study.task=[text]", "study.seeds=[0]"]
+    study += ["study.rule=null", "study.pairs=[]"]
+    whole = tmp_path / "third" / "results" / "halves"
+    for clone, keys in (
+        ("first/deep", ["study.pe=[none]", "trainer.log_every=1"]),
+        ("second", ["study.pe=[learned]", "trainer.keep_checkpoints=1", "workers=1"]),
+        ("third", ["study.pe=[none,learned]", "workers=0", "trainer.threads=3"]),
+    ):
+        for room in rooms:
+            shutil.copytree(ROOT / room, tmp_path / clone / room, ignore=leave)
+        done = run_script(
+            str(tmp_path / clone / "scripts" / "compare.py"), *study, *keys,
+            f"output_dir={tmp_path / clone / 'results'}", folder=tmp_path / clone,
+            PYTHONPATH=str(tmp_path / clone),
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        if clone != "third":
+            shutil.copytree(tmp_path / clone / "results" / "halves", whole, dirs_exist_ok=True)
+    assert "2 runs in" in done.stdout and "0 to train" in done.stdout
+    table = pd.read_csv(whole / "results.csv")
+    assert {*table["pe"]} == {"none", "learned"}
+    results = [json.loads(path.read_text()) for path in whole.rglob("result.json")]
+    same = {(result["data"], json.dumps(result["configuration"]["task"])) for result in results}
+    assert len(same) == 1 and len(results) == 2
+    assert {result["place"]["trainer"]["log_every"] for result in results} == {1, 10}

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import json
 import os
 import re
 import unicodedata
@@ -19,7 +20,6 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 from datasets import Dataset, DatasetDict, load_dataset
-from datasets.fingerprint import Hasher
 from omegaconf import DictConfig
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
@@ -112,9 +112,13 @@ class TextTask(Task, kind="text"):
 
     def fingerprint(self) -> str | None:
         names = ("", "validation_", "test_")
-        files = [getattr(self, f"{name}{side}") for name in names for side in ("source", "target")]
-        paths = [self.folder / name for name in files if name]
-        return Hasher.hash(digest(paths)) if paths else None
+        keys = [f"{name}{side}" for name in names for side in ("source", "target")]
+        paths = {key: self.folder / name for key in keys if (name := getattr(self, key))}
+        if not paths:
+            return None
+        # What each file is for and how it is read, and not where it lies.
+        found = [[key, suffix_of(path.name), digest([path])] for key, path in paths.items()]
+        return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
 
     def dataset(self, seed: int) -> DatasetDict:
         if (self.source, self.target) == SAMPLE:

@@ -150,7 +150,9 @@ def fill(
     results = {run: run.result() for run in runs}
     missing = [run for run, result in results.items() if result is None]
     others = [
-        run for run, result in results.items() if result and result.get("code") != code_digest()
+        run
+        for run, result in results.items()
+        if result and result.get("code") != code_digest(jobs[run])
     ]
     check_data_of(results, jobs, others)
     runs_of = "1 run" if len(runs) == 1 else f"{len(runs)} runs"

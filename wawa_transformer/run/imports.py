@@ -1,6 +1,5 @@
 """Import a user's modules, which register encodings and tasks: ``import=my_module``."""
 
-import ast
 import hashlib
 import os
 import re
@@ -11,10 +10,10 @@ from pathlib import Path
 
 from hydra.core.config_store import ConfigStore
 
+from wawa_transformer.common.code import code_of
 from wawa_transformer.common.schema import CONFIG_DIR, UserError
 from wawa_transformer.run.failure import IMPORTED, MISTAKE
 
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -74,11 +73,7 @@ def modules_digest(names: Iterable[str]) -> str | None:
     files = [path for name in names for path in files_of(name)]
     digest = hashlib.sha256()
     for path in files:
-        tree = ast.parse(path.read_bytes())
-        for node in ast.walk(tree):
-            if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
-                node.body = node.body[1:]
-        digest.update(ast.dump(tree).encode())
+        digest.update(code_of(path))
     return digest.hexdigest()[:8] if files else None
 
 

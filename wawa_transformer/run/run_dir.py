@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, cast
@@ -16,6 +17,18 @@ from wawa_transformer.common.schema import UserError
 
 # These keys do not change what is computed, so they do not change the folder's name.
 NOT_IDENTITY = ("output_dir", "run_dir", "progress", "quiet", "pictures", "workers", "study")
+# These say where and how the same is computed, and how often it is logged. They are recorded.
+PLACE = {
+    "trainer": (
+        "device", "threads", "deterministic", "compile_mode", "check", "log_every",
+        "keep_checkpoints",
+    ),
+    # Of a task that has a digest of its files.
+    "task": (
+        "data_dir", "source", "target", "validation_source", "validation_target", "test_source",
+        "test_target",
+    ),
+}  # fmt: skip
 
 HASHED = re.compile(r"seed-?\d+-([0-9a-f]{8})")  # the name of a folder that Run.of has named
 
@@ -50,7 +63,7 @@ class Run:
             directory = Path(config.run_dir)
         else:
             study = Path(config.output_dir) / config.study.name / config.task.name / config.pe.name
-            directory = study / f"seed{config.seed}-{config_digest(identity(config))}"
+            directory = study / f"seed{config.seed}-{config_digest(config)}"
         return cls(config.task.name, config.pe.name, config.seed, directory)
 
     @classmethod
@@ -93,7 +106,7 @@ class Run:
         Raises:
             UserError: the directory holds another configuration.
         """
-        wanted, files = identity(config), {path.name for path in self.directory.iterdir()}
+        wanted, files = recorded(config), {path.name for path in self.directory.iterdir()}
         if self.config_file.name not in files:
             if config.run_dir and files - {LOCK, self.error_file.name}:
                 raise UserError(
@@ -101,7 +114,7 @@ class Run:
                 )
             content = OmegaConf.to_yaml(OmegaConf.create(wanted), sort_keys=True)
             write_atomically(self.config_file, content)
-        elif key := differing_key(self.configuration(), wanted):
+        elif key := differing_key(identity(self.configuration()), identity(wanted)):
             raise UserError(
                 f"{self.directory} holds another configuration: in its config.yaml {key[0]} is "
                 f"{key[1]} and here {key[2]}; leave run_dir out, or name an empty folder."
@@ -174,7 +187,9 @@ class Run:
             return result if config_digest(result["configuration"]) == own else None
         except UserError:
             raise
-        except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
+        except (
+            FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError,
+        ):  # fmt: skip
             return None
 
     def failure(self) -> str:
@@ -219,12 +234,33 @@ def differing_key(one: Any, other: Any, key: str = "") -> tuple[str, Any, Any] |
     return None
 
 
-def identity(config: DictConfig) -> dict[str, Any]:
-    """Select the keys that decide what a run computes."""
-    everything = OmegaConf.to_container(config, resolve=True)
-    return {key: value for key, value in everything.items() if key not in NOT_IDENTITY}  # type: ignore[union-attr, index, misc]
+def recorded(config: Any) -> dict[str, Any]:
+    """Select the keys of a configuration that a run's folder keeps."""
+    if OmegaConf.is_config(config):
+        config = OmegaConf.to_container(config, resolve=True)
+    return {key: value for key, value in (config or {}).items() if key not in NOT_IDENTITY}
 
 
-def config_digest(identity: dict[str, Any]) -> str:
-    """Hash a configuration to eight hexadecimal digits."""
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
+def identity(config: Any) -> dict[str, Any]:
+    """Select the keys that decide what a run computes, wherever it is computed."""
+    return {group: split_place(group, value)[0] for group, value in recorded(config).items()}
+
+
+def place(config: Any) -> dict[str, Any]:
+    """Select the keys that say where and how a run was computed, by group."""
+    return {group: split_place(group, config[group])[1] for group in PLACE}
+
+
+def split_place(group: str, settings: Any) -> tuple[Any, dict[str, Any]]:
+    """Split a group's settings into those of a run's identity and those of its place."""
+    if not isinstance(settings, Mapping) or (group == "task" and not settings.get("text_digest")):
+        return settings, {}
+    names = PLACE.get(group, ())
+    own = {key: value for key, value in settings.items() if key not in names}
+    return own, {key: value for key, value in settings.items() if key in names}
+
+
+def config_digest(config: Any) -> str:
+    """Hash a configuration's identity to eight hexadecimal digits."""
+    content = json.dumps(identity(config), sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:8]

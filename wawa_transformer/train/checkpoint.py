@@ -6,12 +6,13 @@ import io
 import pickle
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import tokenizers
 import torch
+from omegaconf import DictConfig
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
@@ -19,8 +20,7 @@ from wawa_transformer.common.files import cannot_read, reading, write_atomically
 from wawa_transformer.common.schema import UserError, first_line
 from wawa_transformer.data.tasks import read_tokenizer
 from wawa_transformer.run.failure import is_out_of_memory
-from wawa_transformer.run.provenance import code_digest
-from wawa_transformer.run.run_dir import Run, differing_key
+from wawa_transformer.run.run_dir import Run, differing_key, identity
 
 # The keys of every checkpoint. A file without some of them is damaged, whatever its checksum.
 COUNTERS = ("step", "seconds", "target_tokens", "best_nll", "best_step")
@@ -111,15 +111,17 @@ def load(path: Path, contents: tuple[str, ...] = CONTENTS) -> dict[str, Any]:
 
 
 def load_own(
-    run: Run, path: Path, config: dict[str, Any], contents: tuple[str, ...] = CONTENTS
+    run: Run, path: Path, config: Any, contents: tuple[str, ...] = CONTENTS
 ) -> dict[str, Any]:
-    """Read a checkpoint of the run with the identity ``config``.
+    """Read a checkpoint of the run with the configuration ``config``, of any machine.
 
     Raises:
         UserError: it is another run's, or as in :func:`load`.
     """
     state = load(path, contents)
-    if key := differing_key(state.get("config", config), config):
+    saved = state.get("config", config)  # weights kept by an older version have none
+    saved = identity(saved) if isinstance(saved, Mapping | DictConfig) else saved
+    if key := differing_key(saved, identity(config)):
         raise UserError(
             f"{path} is a checkpoint of another run than its folder's config.yaml: {key[0]} is "
             f"{key[1]} there and {key[2]} here; put the run's own checkpoint back, or set "
@@ -193,8 +195,8 @@ def fitting(path: Path, state: dict[str, Any]) -> Iterator[None]:
             raise cannot_read(path, error) from None
         raise UserError(
             f"{path} does not fit the model that this code builds ({first_line(error)}): code "
-            f"{state.get('code', 'unknown')} wrote it, and this is {code_digest()}; bring that "
-            f"code back, or set output_dir to another folder to train with this one."
+            f"{state.get('code', 'unknown')} wrote it; bring that code back, or set output_dir to "
+            f"another folder to train with this one."
         ) from None
 
 

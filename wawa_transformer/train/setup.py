@@ -20,7 +20,7 @@ from wawa_transformer.run import distributed
 from wawa_transformer.run.config import build_model, model_arguments
 from wawa_transformer.run.device import reset_peak_memory, set_precision, take_device
 from wawa_transformer.run.provenance import code_digest
-from wawa_transformer.run.run_dir import Run, identity
+from wawa_transformer.run.run_dir import Run, identity, recorded
 from wawa_transformer.run.schema import TrainerConfig
 from wawa_transformer.train import checkpoint
 from wawa_transformer.train.optim import adamw
@@ -40,6 +40,7 @@ class TrainState:
     step: int = 0
     seconds: float = 0.0
     target_tokens: int = 0
+    code: str = ""  # the digest of the code; of each version, if a resumed run has several
     best_nll: float = math.inf
     best_step: int = 0
 
@@ -116,7 +117,7 @@ def restore(config: DictConfig, run: Run) -> TrainState:
 def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
     """Build the state of step 0, or of the checkpoint at ``path``."""
     trainer = config.trainer
-    saved = checkpoint.load_own(run, path, identity(config)) if path else None
+    saved = checkpoint.load_own(run, path, config) if path else None
     if saved and (before := len(saved["rng"])) != distributed.world_size():  # a state for each
         raise UserError(
             f"{run.directory} was begun by {before} processes, and this is one of "
@@ -158,7 +159,7 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
         torch._dynamo.config.recompile_limit = max(8, count_shapes(data.train, trainer))
         dynamic = None if trainer.pad_to_multiple_of == 1 else False
         model.compile(dynamic=dynamic, mode=trainer.compile_mode)
-    state = TrainState(config, run, data, device, model, optimizer)
+    state = TrainState(config, run, data, device, model, optimizer, code=code_digest(config))
     if saved and path:
         with checkpoint.fitting(path, saved):
             restore_state(state, saved)
@@ -211,7 +212,10 @@ def restore_state(state: TrainState, saved: dict[str, Any]) -> None:
             f"warning: this run was trained on {before} and goes on on {kind}: its dropout masks "
             f"are drawn anew, and numbers differ in rounding."
         )
-    if state.rank == 0 and saved.get("code") != code_digest():
+    if saved.get("code") != state.code:
+        # Both have made this run: a result of one version of the code is another.
+        state.code = "+".join(dict.fromkeys([*str(saved.get("code")).split("+"), state.code]))
+    if state.rank == 0 and "+" in state.code:
         warn(
             f"warning: the code has changed since step {saved['step']} of this run; to train it "
             f"from the start, set output_dir to another folder."
@@ -247,9 +251,9 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
             "device_rng": {state.device.type: on_device},
             "tokenizer": state.data.tokenizer.to_str(),
             "data": state.data.digest,
-            "config": identity(state.config),
+            "config": recorded(state.config),
             "trained_sizes": state.model.trained_sizes,
-            "code": code_digest(),
+            "code": state.code,
         }
         if validated and state.trainer.keep_checkpoints:
             checkpoint.keep(state.run, saved, state.trainer.keep_checkpoints)

@@ -34,7 +34,7 @@ from wawa_transformer.run.device import has_bf16, peak_memory, translate_device_
 from wawa_transformer.run.failure import sentence_of, whose
 from wawa_transformer.run.imports import import_modules
 from wawa_transformer.run.provenance import code_digest, provenance
-from wawa_transformer.run.run_dir import Run, identity
+from wawa_transformer.run.run_dir import Run, identity, place, recorded
 from wawa_transformer.run.signals import GracefulStop
 from wawa_transformer.train import evaluation
 from wawa_transformer.train.loop import batch_stream, train_loop
@@ -76,7 +76,7 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
     """
     import_modules(config.imports)  # in a worker, nobody has
     run = Run.of(config)
-    code = code_digest()  # before training, while the files are those that this process runs
+    code = code_digest(config)  # before training, while the files are those that this process runs
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(GracefulStop())
         stack.enter_context(distributed.process_group(config.trainer.device))
@@ -171,6 +171,8 @@ def describe(state: TrainState) -> dict[str, Any]:
         "threads": trainer.threads,
         "processes": state.world_size,
         **provenance(state.device),
+        "code": state.code,
+        "place": place(recorded(config)),
         "data": state.data.digest,
         "configuration": identity(config),
         "finished": date.today().isoformat(),
