@@ -1,4 +1,4 @@
-# Each command sets up what it needs, once:  make compare   make check   make test
+# Each command sets up what it needs, once:  make check   make test
 PYTHON ?= python3
 # torch's build for the NVIDIA driver: CUDA 13 from driver 580 on, else CUDA 12. Without a card the
 # CPU build will do, a tenth of the download. TORCH_INDEX= takes PyPI's.
@@ -12,12 +12,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(if $(shell command -v uv 2>/dev/null),uv pip install --python $(BIN)/python,$(PIP) install) --quiet -c constraints.txt
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help compare check test lint types gpu tensorboard clean distclean
+.PHONY: help check test lint types clean distclean
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*##/ { printf "%-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-
-compare: .venv/installed ## the default study and its report; ARGS="study=multi30k" for another
-	$(BIN)/python scripts/compare.py $(ARGS)
 
 check: .venv/test ## the tests of the baseline, in a minute: what a fork keeps
 	$(PYTEST) tests/core $(ARGS)
@@ -31,21 +28,14 @@ lint: .venv/dev ## style
 types: .venv/dev ## mypy
 	$(BIN)/mypy
 
-gpu: $(if $(wildcard $(BIN)/pytest),,.venv/dev) ## all that a CUDA card can answer, into benchmarks/gpu/; goes on where it stopped
-	$(BIN)/python scripts/dev/gpu.py $(ARGS)
-
-LOGDIR ?= results/default/means
-tensorboard: .venv/installed ## the mean curves of the default study; LOGDIR=results for every run
-	@echo "open http://localhost:6006/?smoothing=0 (TensorBoard smooths curves unless told, and shows 0.97 for 1)"
-	$(BIN)/tensorboard --logdir $(LOGDIR)
-
 clean: ## remove caches, keep results and the environment
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
 
 distclean: clean ## remove the environment as well, keep results
 	rm -rf .venv
 
-# What a run and its report need.
+# What a run needs; the laboratory needs more.
+EXTRAS := $(if $(wildcard */lab),[lab,serve])
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 		{ echo "error: Python 3.11, 3.12 or 3.13 is needed; name one: make PYTHON=python3.12"; exit 1; }
@@ -54,10 +44,13 @@ distclean: clean ## remove the environment as well, keep results
 	@echo "installing into .venv, once: some minutes; $(if $(filter %/cpu,$(TORCH_INDEX)),1.5 to 1.7 GB on the disk with the CPU build of torch,several GB more with its CUDA build)"
 	$(PYTHON) -m venv .venv
 	$(PIP) install -c constraints.txt --retries 1 $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch
-	$(INSTALL) -e '.[lab,serve]'
+	$(INSTALL) -e '.$(EXTRAS)'
 	@touch $@
 
 # What tests, benchmarks and style need besides, when they are asked for.
 .venv/test .venv/dev: .venv/%: .venv/installed
 	$(INSTALL) -e '.[$*]'
 	@touch $@
+
+# The targets of the laboratory and of this project's own tools.
+-include $(dir $(firstword $(MAKEFILE_LIST)))scripts/dev/more.mk

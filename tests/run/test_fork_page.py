@@ -1,0 +1,54 @@
+"""The task, the loss and the decoder-only model of docs/fork.md run as they are printed."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import torch
+from conftest import SCRIPTS, TINY, run_script
+
+from wawa_transformer.run.run_dir import Run
+
+ROOT = SCRIPTS.parent
+PAGE = (ROOT / "docs" / "fork.md").read_text(encoding="utf-8")
+TASK, LOSS, MODEL = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+
+
+def test_the_pages_task_is_trained_by_its_command(tmp_path: Path) -> None:
+    (tmp_path / "my_module.py").write_text(TASK)
+    [first, _] = re.findall(r"python scripts/(.*)", PAGE)
+    done = run_script(*shlex.split(first), *TINY, folder=tmp_path, PYTHONPATH=str(ROOT))
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.glob("results/single/rotate/sinusoidal/seed0-*/result.json"))
+
+
+def test_the_pages_loss_changes_the_training(tmp_path: Path) -> None:
+    """In a copy of the package with and without it; what is logged stays the NLL."""
+    losses = []
+    for name in ("before", "after"):
+        copy = tmp_path / name
+        for part in ("wawa_transformer", "configs", "scripts"):
+            leave = shutil.ignore_patterns("__pycache__", "lab", "lesson", "study.py")
+            shutil.copytree(ROOT / part, copy / part, ignore=leave)
+        if name == "after":
+            path = copy / "wawa_transformer" / "model" / "loss.py"
+            head = path.read_text(encoding="utf-8").split("def loss_and_nll(")[0]
+            path.write_text(head + LOSS)
+        script = str(copy / "scripts" / "train.py")
+        done = run_script(script, *TINY, folder=copy, PYTHONPATH=str(copy))
+        assert done.returncode == 0, done.stderr
+        [result] = copy.rglob("result.json")
+        losses.append(Run.at(result.parent).metrics()[0]["loss"])
+    assert losses[1] < losses[0] * 0.99
+
+
+def test_the_pages_decoder_only_model_learns_and_sees_no_future() -> None:
+    names: dict = {}
+    exec(MODEL, names)
+    model = names["model"].eval()
+    assert float(names["loss"]) / int((names["targets"] != 0).sum()) < 0.1
+    ids = torch.randint(4, 14, (2, 8))
+    later = ids.clone()
+    later[:, 5:] = 4
+    torch.testing.assert_close(model(ids)[:, :5], model(later)[:, :5])
