@@ -15,6 +15,7 @@ from wawa_transformer.common import code as code_digests
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data import load, tasks
 from wawa_transformer.data.load import load_data
+from wawa_transformer.lab.results import check_comparable
 from wawa_transformer.run import provenance
 from wawa_transformer.run.cli import CHECKS
 from wawa_transformer.run.run_dir import Run
@@ -387,3 +388,20 @@ def test_clones_in_other_folders_train_halves_of_one_study(tmp_path: Path) -> No
     same = {(result["data"], json.dumps(result["configuration"]["task"])) for result in results}
     assert len(same) == 1 and len(results) == 2
     assert {result["place"]["trainer"]["log_every"] for result in results} == {1, 10}
+
+
+def test_runs_on_other_data_are_not_compared() -> None:
+    """One task and one seed: the sentence names both digests and both folders."""
+    results = [
+        {
+            "task": "copy",
+            "pe": pe,
+            "seed": seed,
+            "data": data,
+            "run": Run("copy", pe, seed, Path(pe)),
+        }
+        for pe, seed, data in (("none", 0, "a"), ("none", 1, "b"), ("t5", 0, "a"), ("t5", 1, "c"))
+    ]
+    check_comparable(results[:3])
+    with pytest.raises(UserError, match=r"copy with seed 1 .* b in none and c in t5: no report"):
+        check_comparable(results)

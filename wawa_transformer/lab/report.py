@@ -224,9 +224,16 @@ def _environment(results: Sequence[Result]) -> dict[str, str]:
         return {}
     dates = sorted(result["finished"] for result in results)
     versions = dict.fromkeys(name for result in results for name in result["versions"])
-    places = ("device", "cpu", "threads", "commit", "code")
+    places = ("device", "cpu", "threads", "commit")
+    # The code of an encoding does not count for the others: two values of one are two versions.
+    codes: dict[tuple[str, str], set[str]] = {}
+    for result in results:
+        codes.setdefault((result["task"], result["pe"]), set()).add(result.get("code", "unknown"))
+    several = any(len(each) > 1 for each in codes.values())
+    every = sorted(set().union(*codes.values()))
     return {
         **{name: distinct(result.get(name, "unknown") for result in results) for name in places},
+        "code": ("; " if several else ", ").join(every),
         "steps": distinct(result["steps"] for result in results),
         **{name: distinct(r["versions"].get(name) for r in results) for name in versions},
         "finished": dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}",

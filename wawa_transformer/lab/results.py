@@ -34,11 +34,22 @@ def distinct(values: Iterable[Any]) -> str:
 def check_comparable(results: Sequence[Result], tuned: Sequence[str] = ()) -> None:
     """Refuse runs that differ in more than encoding, task and seed.
 
-    All runs of one task must have the same task settings, and all runs of one encoding the same
-    encoding settings. The ``tuned`` keys of the trainer may differ between encodings and tasks.
+    All runs of one task must have the same task settings, all runs of one task and seed the same
+    data as loaded, and all runs of one encoding the same encoding settings. The ``tuned`` keys of
+    the trainer may differ between encodings and tasks.
     """
     sections: list[tuple[str, tuple[str, ...]]] = [("model", ()), ("trainer", ())]
     sections += [("task", ("task",)), ("pe", ("pe",)), ("trainer", ("task", "pe"))]
+    loaded: dict[Any, Result] = {}
+    for result in results:
+        first = loaded.setdefault((result["task"], result["seed"]), result)
+        if result.get("data") != first.get("data"):
+            raise UserError(
+                f"the runs of {result['task']} with seed {result['seed']} were trained on other "
+                f"data, {first.get('data')} in {first['run'].directory} and {result.get('data')} "
+                f"in {result['run'].directory}: no report compares them; give one of them another "
+                f"study.name."
+            )
     for section, of in sections:
         own = tuned if section == "trainer" and not of else ()
         seen: dict[Any, tuple[Result, Any]] = {}
