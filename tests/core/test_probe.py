@@ -1,0 +1,121 @@
+"""Tests of ``check_model`` on functions, as of any other library's model."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from core.helpers import FF, HEADS, LAYERS, D, V
+from torch import Tensor, nn
+
+from wawa_transformer import PositionalEncoding, Transformer, check_model
+from wawa_transformer.common.special_ids import BOS
+from wawa_transformer.model import check
+from wawa_transformer.model.masks import causal_mask, padding_mask
+from wawa_transformer.positional.base import consecutive
+
+
+def functions(mistake: str, pe: str = "sinusoidal") -> tuple[Any, Any]:
+    """Get logits and greedy decoding of a small model with one mistake, or with none."""
+    model = Transformer(V, V, D, LAYERS, HEADS, FF, dropout=0.1, pe=pe, seed=1).eval()
+    if mistake == "dropout":
+        model.train()
+    second = PositionalEncoding(D, dropout=0.0)
+
+    def encode(source: Tensor) -> tuple[Tensor, Tensor]:
+        mask = torch.ones_like(padding_mask(source)) if mistake == "padding" else None
+        memory = model.encode(source, mask)
+        if mistake == "rows":
+            memory = memory.roll(1, 0)
+        return memory, padding_mask(source)
+
+    def logits(source: Tensor, target: Tensor) -> Tensor:
+        if mistake == "two":  # a sinusoid beside distances
+            model.src_embedding.register_forward_hook(lambda _, x, y: second(y), always_call=True)
+        memory, mask = encode(source)
+        ahead = causal_mask(target.size(1), 1)[:, : target.size(1)] if mistake == "ahead" else None
+        return model.decode(target, memory, ahead, mask)
+
+    def generate(source: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+        memory, mask = encode(source)
+        cache, positions = model.new_cache(), model.batch_positions(source)
+        first = {
+            "zero": lambda n: consecutive(1, 0), "late": lambda n: consecutive(n, 1),
+            "width": lambda n: consecutive(n, source.size(1)),
+        }.get(mistake)  # fmt: skip
+        if mistake == "zero":
+            positions = replace(
+                positions, first=lambda n: replace(consecutive(n), ids=0 * consecutive(n).ids)
+            )
+        elif first:
+            positions = replace(positions, first=first)
+        last, ids, scores = torch.full((len(source), 1), BOS), [], []
+        for step in range(steps):
+            if mistake == "forget" and step == 1:
+                for own, _ in cache:
+                    own.k[:, :, 0] = 0  # type: ignore[index]
+            if mistake == "reordered" and step == 2:
+                for own, _ in cache:
+                    own.keep(torch.arange(len(source)).roll(1))
+            out = model.decode(last, memory, None, mask, cache, positions)
+            last = out[..., 2:].argmax(-1) + 2
+            ids.append(last)
+            scores.append(out)
+        return torch.cat(ids, 1), torch.cat(scores, 1)
+
+    return torch.no_grad()(logits), torch.no_grad()(generate)
+
+
+@pytest.mark.parametrize("pe", ["sinusoidal", "rotary"])
+def test_a_right_model_passes(pe: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two functions of a right model keep every promise, and the table is printed."""
+    report = check_model(*functions("", pe), vocab_size=V)
+    assert not report.broken and check.CACHED in {each.name for each in report}
+    assert capsys.readouterr().out.strip() == str(report)
+    logits, generate = functions("", pe)
+    assert not check_model(logits, lambda *given: generate(*given)[0], vocab_size=V).broken
+
+
+@pytest.mark.parametrize(
+    ("mistake", "name"),
+    [
+        ("zero", check.CACHED), ("forget", check.CACHED), ("late", check.CACHED),
+        ("width", check.CACHED), ("reordered", check.CACHED), ("ahead", check.FUTURE),
+        ("padding", check.PADDING), ("rows", check.ALONE), ("dropout", check.REPEATED),
+    ],
+)  # fmt: skip
+def test_a_mistake_of_another_model_is_found(mistake: str, name: str) -> None:
+    """The property that the mistake breaks is named, with a place and a size."""
+    report = check_model(*functions(mistake), vocab_size=V)
+    found = {each.name: each for each in report.broken}
+    assert name in found and found[name].where and found[name].change > 0
+    if name == check.CACHED:  # ids alone show it, too
+        logits, generate = functions(mistake)
+        ids = check_model(logits, lambda *given: generate(*given)[0], vocab_size=V)
+        assert name in {each.name for each in ids.broken}
+
+
+def test_padding_on_the_left_and_a_second_encoding_are_found() -> None:
+    """Sources padded on the left show positions that shift, and distances that are not alone."""
+    shifted = check_model(functions("")[0], vocab_size=V, padding="left")
+    assert check.PADDING in {each.name for each in shifted.broken}
+    assert not check_model(functions("", "rotary")[0], vocab_size=V, padding="left").broken
+    two = check_model(functions("two", "rotary")[0], vocab_size=V, padding="left")
+    assert check.PADDING in {each.name for each in two.broken}
+
+
+def test_torchs_transformer_passes() -> None:
+    """``torch.nn.Transformer`` with embeddings and the sinusoid keeps every promise."""
+    torch.manual_seed(0)
+    embed, position = nn.Embedding(V, D), PositionalEncoding(D, dropout=0.0)
+    peer, out = nn.Transformer(D, HEADS, 2, 2, FF, batch_first=True).eval(), nn.Linear(D, V)
+
+    def logits(source: Tensor, target: Tensor) -> Tensor:
+        hidden = peer(
+            position(embed(source)), position(embed(target)),
+            tgt_mask=~causal_mask(target.size(1)), src_key_padding_mask=source == 0,
+            memory_key_padding_mask=source == 0,
+        )  # fmt: skip
+        return out(hidden)
+
+    assert not check_model(logits, vocab_size=V).broken
