@@ -4,9 +4,7 @@ Pages with a template are written from the tables, and test_claims.py holds them
 function yields what its page must say, in English; test_docs.py holds the Chinese pages to it.
 """
 
-import json
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import evidence
 import pytest
@@ -28,11 +26,6 @@ def quoted_by(page: str) -> Callable[[Quotes], Quotes]:
         return quotes
 
     return register
-
-
-def results(name: str) -> dict[str, Any]:
-    """What the benchmark wrote."""
-    return json.loads((ROOT / "benchmarks" / name / "results.json").read_text(encoding="utf-8"))
 
 
 def mean(study: str, task: str, pe: str, score: str = "exact_match") -> str:
@@ -67,50 +60,6 @@ def answers() -> Iterator[str]:
     yield f"`shaw_cross` adds {min(gained):.1f}–{max(gained):.1f}"
     for pe in ("linear", "base100"):
         yield f"gain {evidence.gap('sinusoid_again', 'reverse', pe, 'sinusoidal'):.3f}"
-
-
-@quoted_by("docs/speed.md")
-def steps() -> Iterator[str]:
-    found, sides = results("model"), ("bf16", "torch", "x_transformers", "marian", "mkl", "plain")
-    for shape in "TSB":
-        ratios = [f"{found[f'{shape}_{side}_over_ours']:.2f}" for side in (*sides, "floor")]
-        yield " | ".join((f"| {found[f'{shape}_ours_milliseconds']:,.0f}", *ratios))
-    by_mkl = [found[f"{s}_torch_over_ours"] / found[f"{s}_mkl_over_ours"] for s in "TSB"]
-    yield "`torch.nn.Transformer` {:.2f}, {:.2f} and {:.2f}.".format(*by_mkl)
-
-
-@quoted_by("docs/speed.md")
-def decoding() -> Iterator[str]:
-    found = results("decoding")
-    for name, label in (("batch1", "1, greedy"), ("batch32", "32, greedy"), ("beam4", "beam of 4")):
-        cells = [f"{label} | {found[f'{name}_ours_milliseconds']:,.0f}"]
-        for side in ("marian", "ctranslate2", "plain"):
-            ratio = found.get(f"{name}_{side}_over_ours")
-            cells.append("–" if ratio is None else f"{ratio:.2f}")
-        yield " | ".join(cells)
-
-
-@quoted_by("docs/speed.md")
-def encodings() -> Iterator[str]:
-    """With the default study's sequences, and as the length grows."""
-    found, sizes = results("cost"), (64, 256, 1024, 2048, 4096)
-    over = {n.removesuffix("_over_sinusoidal"): r for n, r in found.items() if n.endswith("dal")}
-    ratios = [f"`{name}` {r:.2f}" for name, r in over.items() if not name.startswith("length")]
-    assert len(ratios) == 10
-    yield ", ".join(ratios)
-    took = (found[f"length_{size}_sinusoidal_milliseconds"] for size in sizes)
-    yield " | ".join(("| `sinusoidal`", *(f"{time:,.0f} ms" for time in took)))
-    names = {name.removeprefix("length_64_") for name in over if name.startswith("length_64_")}
-    for kind in {name.removesuffix("_cross") for name in names}:
-        both = [name for name in (kind, f"{kind}_cross") if name in names]
-        cells = (" / ".join(f"{over[f'length_{n}_{name}']:.1f}" for name in both) for n in sizes)
-        yield " | ".join((f"| `{kind}`", *cells))
-
-
-@quoted_by("docs/training.md")
-def bf16() -> Iterator[str]:
-    halved = sorted(results("model")[f"{shape}_bf16_over_ours"] for shape in "TSB")
-    yield f"{halved[0]:.2f} to {halved[-1]:.2f}"
 
 
 @quoted_by("docs/translation.md")
