@@ -1,0 +1,155 @@
+"""Published methods written from the tutorial alone: they pass the check, or are refused."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.model import check
+from wawa_transformer.model.check import check_encoding
+from wawa_transformer.positional.alibi import ALiBi
+from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext, Positions
+from wawa_transformer.positional.relative import RelativeEncoding
+from wawa_transformer.positional.rotary import Rotary
+
+SIZES: dict[str, Any] = {
+    "d_model": 32, "num_layers": 3, "num_heads": 4, "d_ff": 8, "dropout": 0.0,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def registry() -> Iterator[None]:
+    """Take a test's own encodings out of the registry again."""
+    before = dict(ENCODINGS)
+    yield
+    ENCODINGS.clear()
+    ENCODINGS.update(before)
+
+
+class PoPE(Encoding):
+    """Magnitudes and angles apart (arXiv 2509.10534): queries and keys of twice the width."""
+
+    relative = True
+
+    def turn(self, x: Tensor, positions: Positions, shift: Any = 0.0) -> Tensor:
+        width = x.size(-1)
+        rate = 10000.0 ** (-torch.arange(width, dtype=torch.float64) / width)
+        angle = positions.ids[..., None] * rate + shift  # (b,h,S,Dh)
+        size = nn.functional.softplus(x)
+        parts = (size * angle.cos().to(x.dtype), size * angle.sin().to(x.dtype))
+        return torch.cat(parts, dim=-1)
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.shift = nn.Parameter(torch.zeros(context.num_heads, 1, context.head_width))
+
+    def rotate(
+        self, q: Tensor, k: Tensor, query: Positions, key: Positions
+    ) -> tuple[Tensor, Tensor]:
+        return self.turn(q, query), self.turn(k, key, self.shift)
+
+
+class LayerGate(ALiBi):
+    """ALiBi behind a trained gate in each layer, which starts closed."""
+
+    per_layer = True
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.gate = nn.Parameter(torch.zeros(()))
+
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        return self.gate * super().bias(q, k, query, key)
+
+
+class LayerMix(Encoding):
+    """Rotary in the lower layers, ALiBi in the upper ones."""
+
+    per_layer, relative = True, True
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        assert context.layer is not None
+        self.lower = context.layer * 2 < context.num_layers
+        self.rotary, self.alibi = Rotary(context), ALiBi(context)
+
+    def rotate(
+        self, q: Tensor, k: Tensor, query: Positions, key: Positions
+    ) -> tuple[Tensor, Tensor]:
+        return self.rotary.rotate(q, k, query, key) if self.lower else (q, k)
+
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor | None:
+        return None if self.lower else self.alibi.bias(q, k, query, key)
+
+
+class Sandwich(RelativeEncoding):
+    """A sum of cosines of the distance (Chi et al. 2023)."""
+
+    content_independent = True
+
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        rate = 10000.0 ** (-torch.arange(8) / 8)
+        far = self.distances(query, key)[..., None]  # (b,h,Q,K,1)
+        return (far * rate).cos().sum(-1).to(q.dtype)
+
+
+class DAPE(ALiBi):
+    """A small network of the score and ALiBi's penalty (Zheng et al. 2024)."""
+
+    content_independent = False
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        heads = context.num_heads
+        self.net = nn.Sequential(nn.Linear(2 * heads, 8), nn.GELU(), nn.Linear(8, heads))
+
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        far = super().bias(q, k, query, key)
+        scores = q @ k.mT / self.context.head_width**0.5  # (B,H,Q,K)
+        both = torch.cat((scores, far.expand_as(scores)), dim=1).movedim(1, -1)
+        return far + self.net(both).movedim(-1, 1)
+
+
+class Convolution(Encoding):
+    """Positions from a convolution over neighbours."""
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.mix = nn.Conv1d(context.d_model, context.d_model, 3, padding=1)
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        return x + self.mix(x.mT).mT
+
+
+class LengthNormalised(Rotary):
+    """Positions divided by the batch's length (LARoPE, arXiv 2509.11084)."""
+
+    def turn(self, x: Tensor, positions: Positions) -> Tensor:
+        angle = (positions.ids / positions.end * 10)[..., None]  # (b,h,S,1)
+        even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)
+        turned = (even * angle.cos() - odd * angle.sin(), even * angle.sin() + odd * angle.cos())
+        return torch.stack(turned, dim=-1).flatten(-2)
+
+
+@pytest.mark.parametrize("cls", [PoPE, LayerGate, LayerMix, Sandwich, DAPE])
+@pytest.mark.parametrize("cross", ["none", "same"])
+def test_a_published_method_passes(cls: type[Encoding], cross: str) -> None:
+    """Written as the tutorial says, the method keeps every promise, in cross-attention too."""
+    ENCODINGS["own"] = cls
+    check_encoding({**SIZES, "pe": "own", "cross": cross}, 12)
+
+
+def test_rotary_without_every_other_layer_passes() -> None:
+    """Layers without positions take no class: a key leaves them out."""
+    check_encoding({**SIZES, "pe": "rotary", "layers": [0, 2]}, 12)
+
+
+@pytest.mark.parametrize("cls", [Convolution, LengthNormalised])
+def test_what_the_contract_does_not_carry_is_refused(cls: type[Encoding]) -> None:
+    """Other tokens' contents and a row's length are not given: the sentence says what breaks."""
+    ENCODINGS["own"] = cls
+    with pytest.raises(UserError, match=f"pe.kind=own breaks a promise, “{check.PADDING}”"):
+        check_encoding({**SIZES, "pe": "own"}, 12)
