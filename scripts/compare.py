@@ -1,8 +1,9 @@
 """Compare encodings with evidence:  python scripts/compare.py [study=default] [key=value]
 
-The script trains the study's unfinished runs side by side, then writes the report. A key of the
-configuration, such as model.d_model=128, applies to all runs. workers=0 trains nothing and reports
-the runs that are finished.
+The script trains the study's unfinished runs side by side, then writes the tables and the report. A
+key of the configuration, such as model.d_model=128, applies to all runs. workers=0 trains nothing
+and reports the runs that are finished. report=FOLDER writes the report of a folder again from its
+tables, without runs.
 """
 
 import contextlib
@@ -10,7 +11,9 @@ import os
 import shlex
 import sys
 import threading
+from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 import wawa_transformer.run.interrupt  # noqa: F401
 
@@ -35,24 +38,27 @@ def main(config: DictConfig) -> None:
     # Imported here, so that --help and command-line mistakes do not wait for torch.
     from wawa_transformer.lab import study as studies
     from wawa_transformer.lab import tuning
+    from wawa_transformer.lab.scores import best_points
 
     given = list(HydraConfig.get().overrides.task)
+    if config.report:
+        write_again(Path(config.report), given)
+        return
     overrides = studies.in_lists(given)
     if overrides != given:
         config = compose(overrides)
-    launcher = HydraConfig.get().runtime.choices["hydra/launcher"]
-    study = config.study
-    asked = f"{', '.join(study.pe)} on {', '.join(study.task)}"
+    choices = HydraConfig.get().runtime.choices
+    launcher, study = choices["hydra/launcher"], config.study
     # The next lines take a second, so the message comes first.
-    tell(f"study {study.name}: {asked}")
+    tell(f"study {study.name}: {', '.join(study.pe)} on {', '.join(study.task)}")
     jobs = studies.list_jobs(config, overrides)
     rule, unjudged = studies.rule_of(config, overrides, jobs)
     points = tuning.grid_points(config, overrides, launcher)
     trials = tuning.list_trials(config, jobs, points)
-    count = len(jobs) + sum(map(len, trials.values()))
-    minutes = study.minutes and study.minutes / count
-    if unjudged:
-        tell(unjudged)
+    minutes = studies.minutes_of_run(config, overrides, choices["study"])
+    command = shlex.join(["python", "scripts/compare.py", *sys.argv[1:]])
+    known = studies.study_config(config, jobs, command, unjudged)
+    studies.tell_rule(rule, unjudged, known)
 
     # Tiny models gain nothing from threads, and runs side by side would compete for cores.
     os.environ["OMP_NUM_THREADS"] = str(config.trainer.threads)
@@ -61,38 +67,50 @@ def main(config: DictConfig) -> None:
     report = "wawa_transformer.lab.report"
     threading.Thread(target=import_module, args=[report], daemon=True).start()
     with GracefulStop(), contextlib.ExitStack() as stack:
-        tried = []
+        tried = tuning.validation_rows({})
         for trial in trials.values():
             stack.enter_context(lock_directory(studies.folder_of(trial)))
             studies.fill(trial, config, overrides, launcher, minutes)
             studies.tell_unfinished(trial)
         if trials:
             tried = tuning.validation_rows(trials)
-            jobs = tuning.tuned(jobs, tuning.best_points(tried))
+            jobs = tuning.tuned(jobs, best_points(tried))
         if config.workers == 0 and not any(run.result() for run in jobs):
             raise UserError(
                 f"workers=0 reports what is there, and no run of study {study.name} is finished; "
                 f"leave workers out to train."
             )
-        directory = studies.folder_of(jobs)
-        stack.enter_context(lock_directory(directory))
+        folder = studies.folder_of(jobs)
+        stack.enter_context(lock_directory(folder))
         studies.fill(jobs, config, overrides, launcher, minutes)
 
-        print("writing the report", flush=True)
-        from wawa_transformer.lab.report import write_means, write_report
+        tell("writing the report")
+        from wawa_transformer.lab.collect import write_tables
+        from wawa_transformer.lab.means import write_means
 
-        command = shlex.join(["python", "scripts/compare.py", *sys.argv[1:]])
-        runs = list(jobs)
-        page = write_report(
-            directory, runs, study.name, command, study.question, study.pairs, rule, unjudged, tried
-        )
-        write_means(directory)
-    unfinished = studies.tell_unfinished(runs)
-    tell(f"report: {page}")
+        write_tables(folder, known, list(jobs), studies.tested_pairs(known, rule), tried)
+        write_means(folder)
+        write_again(folder)
+    unfinished = studies.tell_unfinished(jobs)
     if unfinished and config.workers != 0:
         raise UserError(
-            f"{unfinished} of {len(runs)} runs did not finish; the same command tries again."
+            f"{unfinished} of {len(jobs)} runs did not finish; the same command tries again."
         )
+
+
+def write_again(folder: Path, given: Sequence[str] = ()) -> None:
+    """Write the report of a folder from its tables, and print its answer."""
+    from wawa_transformer.lab.report import answer, write_report
+
+    if others := [each for each in given if not each.startswith("report=")]:
+        raise UserError(
+            f"report={folder} writes a page from tables, which {' '.join(others)} cannot change; "
+            f"leave it out."
+        )
+    page = write_report(folder)
+    for line in answer(folder).splitlines():
+        tell(line)
+    tell(f"report: {page}")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from wawa_transformer.data.load import load_data, tokenize_split
 from wawa_transformer.data.tasks import on_disk
 from wawa_transformer.data.text import TextTask, build_task
 from wawa_transformer.decode.translation import translate
-from wawa_transformer.lab.analysis import read_lines
+from wawa_transformer.lab.collect import read_lines
 from wawa_transformer.run.cli import CHECKS
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -31,15 +32,20 @@ def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
     assert first.returncode == 0, first.stderr
     assert first.stdout.startswith("study default: sinusoidal, learned on letters\n")
     assert "4 runs" in first.stdout and "4 to train" in first.stdout
-    why = "Not judged, since study.task=[letters] study.seeds=[0,1] study.pe=[sinusoidal,learned]"
+    why = "Not judged: study.task=[letters] study.seeds=[0,1] study.pe=[sinusoidal,learned]"
     assert f"{why} is not the study of the rule: study.rule.supported[0] asks for reverse" in (
         first.stdout
     )
     root = tmp_path / "default"
-    assert {"report.html", "report.md", "results.csv", "figures"} <= {
+    assert {"report.html", "report.md", "results.csv", "curves.csv", "study.yaml", "figures"} <= {
         p.name for p in root.iterdir()
     }
-    assert f"\n{why} is not" in (root / "report.md").read_text(encoding="utf-8")
+    assert why in (root / "report.md").read_text(encoding="utf-8")
+    # The terminal has the answer: what the study asks, the means, and where the page is.
+    said = first.stdout.split("writing the report\n")[1].splitlines()
+    assert said[0] == "What does the positional encoding do?"
+    assert any(line.startswith("sinusoidal  ") for line in said) and len(said) < 15
+    assert said[-1] == f"report: {root / 'report.html'}"
     table = pd.read_csv(root / "results.csv")
     assert len(table) == 4 * 6  # a row for each run and test length
     assert set(table.pe) == {"sinusoidal", "learned"} and set(table.seed) == {0, 1}
@@ -66,8 +72,19 @@ def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
     second = run_script(UNDRAWN, "compare.py", *study)
     assert second.returncode == 0 and "0 to train" in second.stdout
     assert "the code has changed since 1 of these runs finished" in second.stderr
-    assert "different conditions" in (root / "report.md").read_text(encoding="utf-8")
+    assert "made by different code (" in (root / "report.md").read_text(encoding="utf-8")
     assert {run: (run / "result.json").stat().st_mtime_ns for run in runs} == stamps
+
+    pages = [(root / name).read_text(encoding="utf-8") for name in ("report.md", "study.yaml")]
+    for run in runs:
+        shutil.rmtree(run)
+    again = run_script(UNDRAWN, "compare.py", f"report={root}")
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.splitlines() == said
+    written = [(root / name).read_text(encoding="utf-8") for name in ("report.md", "study.yaml")]
+    assert written == pages, "from the tables, without runs"
+    refused = run_script(UNDRAWN, "compare.py", f"report={root}", "seed=1")
+    assert refused.returncode == 1 and "which seed=1 cannot change; leave it out" in refused.stderr
 
     broken = run_script(UNDRAWN, "compare.py", *study, "study.pe=[learned]", "pe.max_len=4")
     assert broken.returncode == 1
@@ -94,6 +111,8 @@ def test_encodings_are_compared_on_a_text_of_ones_own(
     ]
     report = (tmp_path / "results" / "text" / "report.md").read_text(encoding="utf-8")
     assert "| encoding | text: BLEU |" in report
+    tests = pd.read_csv(tmp_path / "results" / "text" / "tests.csv")
+    assert tests[["a", "b", "seed"]].values.tolist() == [["learned", "none", s] for s in (0, 1)]
 
 
 TUNED = "study.tune.lr=[0.001,0.01] study.tune.seeds=[7,8] "

@@ -155,5 +155,5 @@ def test_a_run_whose_process_is_killed_is_tried_once_more_and_then_reported(tmp_
     calm = train(configure(*TINY, "pe=none", f"output_dir={tmp_path}/calm"))
     assert (run.result() or {})["by_length"] == calm["by_length"]
     report = (tmp_path / "default" / "report.md").read_text()
-    assert "1 of 2 runs are not in the numbers on this page" in report
-    assert "- letters, alibi, seed 0: failed" in report
+    assert "Not final: 1 runs are missing." in report
+    assert "Left out: letters, alibi, seed 0 (failed). its process was killed" in report

@@ -7,8 +7,8 @@ import runpy
 import sys
 from pathlib import Path
 
-from wawa_transformer.lab import report
+from wawa_transformer.lab import figures
 
-report.save = lambda *figure: "<svg></svg>"
+figures.save = lambda *figure: "<svg></svg>"
 sys.argv = [str(Path(__file__).parents[2] / "scripts" / sys.argv[1]), *sys.argv[2:]]
 runpy.run_path(sys.argv[0], run_name="__main__")

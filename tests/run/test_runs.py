@@ -17,6 +17,7 @@ from typing import Any
 
 import evaluate
 import export
+import pandas as pd
 import pytest
 import torch
 import yaml
@@ -30,7 +31,7 @@ from wawa_transformer.common.files import (
     write_atomically,
 )
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.lab import report
+from wawa_transformer.lab import collect, tables
 from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext, Positions
 from wawa_transformer.run import provenance
 from wawa_transformer.run.run_dir import Run
@@ -499,12 +500,11 @@ def test_a_folder_of_other_files_is_no_runs(tiny, tmp_path: Path) -> None:
 def test_tables_are_written_whole(
     done: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A report that is stopped leaves the old table or the new one."""
+    """A study that is stopped leaves the old table or the new one."""
     written: list[str] = []
-    monkeypatch.setattr(report, "write_atomically", lambda path, _: written.append(path.name))
-    monkeypatch.setattr(report, "save", lambda *given, **named: None)
-    report.write_report(tmp_path / "report", [done], "one", "command")
-    assert {*written} >= {"results.csv", "curves.csv"}
+    monkeypatch.setattr(tables, "write_atomically", lambda path, _: written.append(path.name))
+    collect.write_tables(tmp_path, {}, [done], [], pd.DataFrame())
+    assert {*written} >= {"results.csv", "curves.csv", "study.yaml"}
 
 
 def test_a_refused_run_leaves_no_folder(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from wawa_transformer.lab.tables import Study
 
 SIGNIFICANT = 1 - scores.CONFIDENCE
 AXES = ("task", "pair", "encoding")
+MANY = 4  # more encodings are compared with the sinusoid only
 Pair = tuple[str, str]
 Given = Mapping[str, Any]  # the keys of a condition in a study's YAML file
 
@@ -205,9 +206,10 @@ def within_training(found: Found, task: str, pe: str, given: Given) -> bool | No
 def reach_of(found: Found, task: str, pe: str) -> tuple[Estimate | None, int]:
     """The reach of an encoding that has learned the task, and the longest trained length."""
     reach, trained = found.mean("reach", task, pe), scores.trained_lengths(found.study, task)
-    if not scores.interpretable(found.frame, "reach", task, pe) or not trained or reach.n < 2:
+    known = trained and reach.n > 1 and math.isfinite(reach.mean)
+    if not known or not scores.interpretable(found.frame, "reach", task, pe):
         return None, 0
-    return reach, trained[1]
+    return reach, trained[1] if trained else 0
 
 
 def judged(found: Found, task: str, pair: Pair, *words: str, test: str = "differs") -> bool | None:
@@ -227,6 +229,19 @@ def above_floor(
 
 
 # --------------------------------------------------------------------------------- the comparisons
+
+
+def compared_pairs(encodings: Sequence[str], declared: Sequence[Sequence[str]]) -> list[Pair]:
+    """List the pairs that a study compares, first minus second: those it declares, or a default.
+
+    The default is all pairs. If there are more than four encodings and sinusoidal is among them,
+    the default is each other encoding with sinusoidal.
+    """
+    if declared:
+        return [(a, b) for a, b in declared if {a, b} <= set(encodings)]
+    if len(encodings) > MANY and "sinusoidal" in encodings:
+        return [(other, "sinusoidal") for other in encodings if other != "sinusoidal"]
+    return list(itertools.combinations(encodings, 2))
 
 
 def compare(
@@ -276,7 +291,7 @@ def one_test(
         seeds = sentence_tests(study, task, pair)
         signs = set(np.sign(seeds["difference"]))
         # With every seed: the largest p decides (the intersection-union test, Berger 1982).
-        largest = float(seeds["p"].max()) if len(signs) == 1 else 1.0
+        largest = float(seeds["p"].max()) if len(signs) < 2 else 1.0
         row |= {"n": len(seeds), "mean": float(seeds["difference"].mean()), "p": largest}
     return row
 
@@ -305,8 +320,8 @@ def word_of(row: Any) -> str:
     """The verdict of one test, a key of ``words.yaml``.
 
     ``better`` and ``worse`` are about the first encoding. The other words are ``alike``, ``small``
-    (a difference that does not matter), ``unclear``, ``unread`` (not interpreted), ``one_seed``,
-    ``equal`` (every seed gave the same difference, so there is no interval) and ``missing``.
+    (a difference that does not matter), ``no_difference`` (seen), ``unread`` (not interpreted),
+    ``one_seed``, ``equal`` (every seed gave the same difference) and ``missing``.
     """
     if not row["read"]:
         return "unread"
@@ -317,7 +332,7 @@ def word_of(row: Any) -> str:
     if math.isnan(row["corrected"]):
         return "equal"
     if not row["corrected"] < SIGNIFICANT:
-        return "unclear"
+        return "no_difference"
     if row["test"] == "alike":
         return "alike"
     if abs(row["mean"]) < row["size"]:
@@ -477,6 +492,80 @@ def find(study: Study, rule: Rule) -> Found:
 
 
 # ------------------------------------------------------------------------- reading and checking it
+
+
+def warnings(
+    rule: Rule, encodings: Mapping[str, Given], found: Found | None = None
+) -> list[tuple[str, dict[str, Any]]]:
+    """List the weaknesses of a rule, as keys of ``words.yaml`` with what fills them.
+
+    The number of comparisons comes first. ``encodings`` are the settings of each encoding. Before
+    the runs an equivalence needs a floor under its baseline; with ``found``, its margin is held
+    against what was measured.
+    """
+    said: list[tuple[str, dict[str, Any]]] = []
+    tests = [each for each in rule.asked() if each[0] != "sentences"]
+    made = len(tests) * len(rule.measures) + len(rule.asked()) - len(tests)
+    if made:
+        said.append(("rule_makes", {"n": made}))
+    for given in rule.supported:
+        if given["is"] != "alike":
+            continue
+        tasks, pairs = given["tasks"] or rule.tasks, named(given) or rule.pairs
+        for (a, b), (score, size) in itertools.product(pairs, rule.measures.items()):
+            margin = {"a": a, "b": b, "score": SCORES[score].label, "size": size}
+            if not SCORES[score].higher_is_better:
+                continue
+            if found:
+                means = {task: found.mean(score, task, b).mean for task in tasks}
+                low = [f"{task} ({mean:.3g})" for task, mean in means.items() if mean <= size]
+                if low:
+                    said.append(("rule_at_floor", margin | {"tasks": ", ".join(low)}))
+            elif not has_floor(rule, b, tasks, size):
+                said.append(("rule_no_floor", margin))
+    for a, b in dict.fromkeys(pair for _, _, pair in rule.asked()):
+        keys = differing(encodings[a], encodings[b])
+        if len(keys) > 1:
+            said.append(("rule_two_things", {"a": a, "b": b, "keys": ", ".join(keys)}))
+    return said
+
+
+def has_floor(rule: Rule, pe: str, tasks: Sequence[str], margin: float) -> bool:
+    """True if ``supported`` asks that an encoding reaches more than ``margin`` on these tasks."""
+    return any(
+        given["is"] == "at_least"
+        and pe in (given["encodings"] or rule.encodings)
+        and set(tasks) <= set(given["tasks"] or rule.tasks)
+        and given["value"] > margin
+        for given in rule.supported
+    )
+
+
+# These settings of an encoding do not belong to its class.
+SHARED = {
+    "cross": ("cross",),
+    "origin": ("origin",),
+    "max_shift": ("max_shift",),
+    "random positions": ("random_positions", "stride"),
+    "reset_token": ("reset_token",),
+    "where": ("where",),
+    "layers": ("layers",),
+    "tie_sides": ("tie_sides",),
+}
+
+
+def differing(a: Given, b: Given) -> list[str]:
+    """Name the things in which two encodings differ.
+
+    The class is one thing, with all of its settings. Of one class, every setting is a thing.
+    """
+    shared = set(itertools.chain.from_iterable(SHARED.values()))
+    own = sorted((a.keys() | b.keys()) - shared - {"name", "kind"})
+    apart = [key for key in own if a.get(key) != b.get(key)]
+    things = ["kind"] if a["kind"] != b["kind"] else apart
+    return things + [
+        thing for thing, keys in SHARED.items() if any(a.get(key) != b.get(key) for key in keys)
+    ]
 
 
 def rule_of(study: Study) -> Rule | None:

@@ -1,33 +1,106 @@
-"""HTML and Markdown pages from templates."""
+"""Words in two languages, and pages from templates."""
 
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import yaml
+from markupsafe import Markup
 
-from wawa_transformer.lab.language import encoding_name, say
+LANGUAGES = {"en": "English", "zh": "中文"}
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True)
+class Text:
+    """A key of ``words.yaml`` and what fills its places; an unknown key is its own text."""
+
+    key: str
+    fill: Mapping[str, Any] = field(default_factory=dict)
+
+
+@functools.cache
+def words() -> dict[str, list[str]]:
+    """Load ``words.yaml``: each key with its English and its Chinese."""
+    path = Path(__file__).with_name("words.yaml")
+    return dict(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+def tr(text: Any, language: str = "en") -> str:
+    """Write a text in one of ``LANGUAGES``; what is not a :class:`Text` stays as it is."""
+    if not isinstance(text, Text):
+        return str(text)
+    given = words().get(text.key, [text.key, text.key])[list(LANGUAGES).index(language)]
+    written = given.format(**{k: tr(v, language) for k, v in text.fill.items()})
+    # No space between two Chinese characters.
+    return re.sub(r"(?<=[\u4e00-\u9fff]) (?=[\u4e00-\u9fff])", "", written)
+
+
+def warning(key: str, fill: Mapping[str, Any]) -> Text:
+    """The text of a rule's weakness; what fills it may be words, too."""
+    return Text(
+        key, {name: Text(value) if name == "score" else value for name, value in fill.items()}
+    )
+
+
+def name_of(pe: str) -> Text | str:
+    """The name of an encoding on a page, without the folder in ``configs/pe``."""
+    return Text("no_encoding") if pe == "none" else pe.rpartition("/")[2]
+
+
+def translated(svg: str, language: str) -> Markup:
+    """Write the English texts of a picture in another language."""
+    for english, *others in words().values():
+        if language != "en" and "{" not in english:
+            svg = svg.replace(f">{escape(english)}<", f">{escape(others[0])}<")
+    return Markup(svg)
 
 
 def markdown_text(value: Any) -> Any:
-    """Escape ``<``, so that Markdown does not take the text for HTML."""
+    """Escape ``<``, so that Markdown does not take a text for HTML."""
     return value.replace("<", "&lt;") if isinstance(value, str) else value
 
 
-def render(name: str, templates: Path, **context: Any) -> str:
-    """Fill the template ``name``, in which ``say`` and ``named`` are available."""
+def render(
+    template: str,
+    /,
+    *,
+    language: str = "en",
+    form: str = "html",
+    templates: Path = TEMPLATES,
+    **context: Any,
+) -> str:
+    """Fill a template as HTML or Markdown (``md``), in one of ``LANGUAGES``.
+
+    In the template ``tr`` writes a :class:`Text`, ``text`` makes one, and ``named`` names an
+    encoding.
+    """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates),
-        autoescape=lambda name: name is not None and name.endswith(".html.jinja"),
+        autoescape=form == "html",
         # Markdown allows HTML, and a sentence of a corpus may contain "<script>".
-        finalize=markdown_text if name.endswith(".md.jinja") else None,
+        finalize=markdown_text if form == "md" else None,
         undefined=jinja2.StrictUndefined,
+        extensions=["jinja2.ext.do"],
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(say=say, named=encoding_name)
-    return environment.get_template(name).render(context)
+    environment.globals.update(
+        tr=lambda text: tr(text, language),
+        text=lambda key, **fill: Text(key, fill),
+        named=name_of,
+        language=language,
+        form=form,
+    )
+    return environment.get_template(template).render(context)
 
 
 def write_page(path: Path, templates: Path, **context: Any) -> None:
-    """Fill a page's own template, such as ``report.html.jinja`` for ``report.html``."""
-    path.write_text(render(f"{path.name}.jinja", templates, **context), encoding="utf-8")
+    """Fill a page's own template, such as ``explore.html.jinja`` for ``explore.html``."""
+    page = render(f"{path.name}.jinja", templates=templates, **context)
+    path.write_text(page, encoding="utf-8")

@@ -4,9 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
 from wawa_transformer.lab.intervals import estimate, paired_difference
 from wawa_transformer.lab.language import encoding_name, say
-from wawa_transformer.lab.tuning import Point, best_points
+from wawa_transformer.lab.scores import Point, best_points
 
 Rows = Sequence[Mapping[str, Any]]  # of tuning.csv
 
@@ -19,7 +21,7 @@ def rates_summary(
     A pair is ordered by exact match in validation. On the ``translated`` tasks, where exact match
     tells little, a pair is ordered by NLL.
     """
-    best = best_points(rows)
+    best = best_points(pd.DataFrame(rows))
     tasks = []
     for task in dict.fromkeys(row["task"] for row in rows):
         tried = [row for row in rows if row["task"] == task]

@@ -1,270 +1,509 @@
-"""The report of a study: one page with the answer first.
+"""The report of a study's folder: its cells, computed once from scores and claims.
 
-Everything is computed from the runs' files, so a report can be written again at any time, even if
-some runs are still training or have failed.
+:func:`write_report` reads a folder's tables and writes its pages. Words are keys of ``words.yaml``;
+only the templates turn them into sentences, once for each language.
 """
 
-import os
-import shutil
-from collections import Counter
+import math
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
-from urllib.parse import quote
+from typing import Any
 
 import pandas as pd
-from torch.utils.tensorboard import SummaryWriter
+import yaml
 
-from wawa_transformer.common.files import write_atomically
-from wawa_transformer.decode.significance import TRIALS
-from wawa_transformer.lab.analysis import task_summary, translations
-from wawa_transformer.lab.answers import highest, lead
-from wawa_transformer.lab.examples import examples
-from wawa_transformer.lab.intervals import estimate
-from wawa_transformer.lab.judging import LEARNED_IN_RANGE
-from wawa_transformer.lab.language import LANGUAGES, Words, in_both, say, speaking
-from wawa_transformer.lab.learning_curves import STILL, learning
-from wawa_transformer.lab.pages import render, write_page
-from wawa_transformer.lab.plots import encoding_styles, fonts, heading, panels, ranking, save
-from wawa_transformer.lab.rates import Rows, rates_summary
-from wawa_transformer.lab.results import (
-    Pairs,
-    Result,
-    check_comparable,
-    compared_pairs,
-    distinct,
-    rests_on_new,
+from wawa_transformer.common.files import make_directory, write_atomically
+from wawa_transformer.lab import claims, figures, scores
+from wawa_transformer.lab.claims import Found, Outcome, Pair, Rule
+from wawa_transformer.lab.pages import LANGUAGES, Text, name_of, render, tr, translated, warning
+from wawa_transformer.lab.scores import (
+    SCORES,
+    Estimate,
+    best_points,
+    by_point,
+    by_seed,
+    estimate,
+    orders_of,
 )
-from wawa_transformer.lab.rules import OUTCOMES, Rule
-from wawa_transformer.lab.run_tables import (
-    bleu_table,
-    curve_table,
-    length_table,
-    overall_table,
-    reach_table,
-)
-from wawa_transformer.lab.tuning import TUNED
-from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train.evaluation import SHOWN
-from wawa_transformer.train.tracking import add_scalar
+from wawa_transformer.lab.tables import RUN, Study, read_study
 
-STATUSES = {
-    "finished": Words("finished", "完成"),
-    "failed": Words("failed", "失败"),
-    "running": Words("running", "进行中"),
-    "waiting": Words("waiting", "未开始"),
-}
+LEAST_BLEU = 1  # below it no encoding translates
+LEAD = ("bleu", "ranking", "by_length")  # the picture under the first table is one of these
+ROWS_SAID = 10  # of the table in the terminal
 
 
-def write_report(
-    directory: Path,
-    runs: list[Run],
-    title: str,
-    command: str,
-    question: str = "",
-    pairs: Pairs = (),
-    rule: Rule | None = None,
-    unjudged: str = "",
-    tried: Rows = (),
-) -> Path:
-    """Write ``report.html``, ``report.md``, CSV files and ``figures/`` into ``directory``.
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table: its text, and the number by which the column is sorted."""
 
-    ``results.csv`` has a row for each run and test length, ``curves.csv`` for each run and
-    validation, ``bleu.csv`` for each run that translates. ``tuning.csv`` has the rows of ``tried``,
-    from which each encoding's learning rate was chosen.
+    text: Text | str
+    value: float | None = None
+    strong: bool = False
+    pe: str = ""  # the encoding that the cell names
 
-    ``command`` is the shell command that repeats the study, and ``question`` its question.
-    ``pairs`` are the compared encodings (see :func:`compared_pairs` for the default). ``rule``
-    decides the outcome, or ``unjudged`` says why there is no verdict. Unfinished runs are named on
-    the page and enter no number. Returns the path of ``report.html``.
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a page."""
+
+    caption: Text
+    heads: Sequence[Text | str]
+    rows: Sequence[Sequence[Cell]]
+    last: Sequence[Cell] = field(default_factory=list)  # a row that is not sorted
+
+
+def write_report(folder: Path) -> Path:
+    """Write ``report.md``, ``report.html`` and ``figures/`` from a folder's tables.
+
+    Returns the path of ``report.html``.
+
+    Raises:
+        UserError: as in :func:`~wawa_transformer.lab.tables.read_study`.
     """
-    if len({(run.task, run.pe, run.seed) for run in runs}) < len(runs):
-        raise ValueError("two runs share task, encoding and seed: report them as two studies")
-    (directory / "figures").mkdir(parents=True, exist_ok=True)
-    # Read once: a run that finishes meanwhile must not be listed as counted.
-    kept = {run: run.result() for run in runs}
-    finished = [run for run in runs if kept[run]]
-    results: list[Result] = [
-        {**result, "task": run.task, "pe": run.pe, "seed": run.seed, "run": run}
-        for run, result in kept.items()
-        if result
-    ]
-    check_comparable(results, TUNED if tried else ())
-    by_length = length_table(results)
-    write_atomically(directory / "results.csv", by_length.to_csv(index=False))
-
-    curves = curve_table(finished)
-    write_atomically(directory / "curves.csv", curves.to_csv(index=False))
-    if any(result["translation"] for result in results):
-        write_atomically(directory / "bleu.csv", bleu_table(results).to_csv(index=False))
-    if tried:
-        write_atomically(directory / "tuning.csv", pd.DataFrame(tried).to_csv(index=False))
-    by_task = {
-        task: [result for result in results if result["task"] == task]
-        for task in dict.fromkeys(run.task for run in finished)
+    study = read_study(folder)
+    frame = scores.scores(study)
+    page = page_of(study, frame)
+    make_directory(folder / "figures")
+    pictures = {
+        name: figures.save(draw(), folder / "figures" / f"{name}.png")
+        for name, draw in figures.pictures(study, frame).items()
     }
-    translated = {task: translations(those, pairs, rule) for task, those in by_task.items()}
-    texts = {result["task"] for result in results if result["train_max_length"] is None}
-    of_tasks = {task: [run for run in finished if run.task == task] for task in by_task}
-    asked = [examples(those) for task, those in of_tasks.items() if task not in texts]
-    training = learning(curves, texts)
-    styles = encoding_styles(run.pe for run in runs)
-    counts = sorted({*Counter((run.task, run.pe) for run in finished).values()} or {0})
-    environment = _environment(results)
-    facts = {
-        "title": title,
-        "command": command,
-        "rule": rule,
-        "outcome_words": OUTCOMES,
-        "unjudged": unjudged,
-        "answered": [found for found in asked if found],
-        "styles": styles,
-        "learning": training,
-        "texts": texts,
-        "still": STILL,
-        "runs": [
-            _run_entry(run, bool(kept[run]), directory)
-            | {"improving": bool(kept[run]) and run.seed in training[run.task, run.pe]["improving"]}
-            for run in runs
-        ],
-        "seeds": counts[0] if len(counts) == 1 else f"{counts[0]}–{counts[-1]}",
-        "metrics": [metric for metric in SHOWN if metric.name != "exact_match"],
-        "heading": heading,
-        "learned_in_range": LEARNED_IN_RANGE,
-        "randomisations": TRIALS,
-        "environment": environment,
-        "mixed": {name: value for name, value in environment.items() if "; " in value},
-    }
-    templates = Path(__file__).parent / "templates"
+    write_atomically(folder / "report.md", markdown(page))
+    path = folder / "report.html"
+    write_atomically(path, html(page, pictures))
+    return path
 
-    def write_in(language: str) -> str:
-        """Render the page in the current language; in English also write ``report.md``."""
-        pictures = draw(results, curves, directory / "figures")
-        tasks = [
-            task_summary(task, those, pairs, rule, translated[task])
-            for task, those in by_task.items()
-        ]
-        outcomes = rule.decide({task["name"]: task["measured"] for task in tasks}) if rule else []
-        words = {
-            "question": str(in_both(question)),
-            "lead": lead(tasks, rule, outcomes, len(runs) - len(finished)),
-            "highest": highest(tasks),
-            "outcomes": outcomes,
-            "tasks": tasks,
-            "rates": rates_summary(
-                tried,
-                compared_pairs(list(styles), pairs),
-                [task for task, found in translated.items() if found],
-            ),
-            "pictures": pictures,
-            "comparisons": sum(
-                row["difference"].n > 1 for task in tasks for row in task["differences"]
-            ),
-        }
-        context = facts | words
-        if language == "en":
-            write_page(directory / "report.md", templates, **context)
-        return render("report_body.html.jinja", templates, **context)
 
+def markdown(page: dict[str, Any]) -> str:
+    """Write a page as Markdown, in English, with the first pictures."""
+    shown = {name: "" for name in page["drawn"] if name in (page["lead_picture"], "attention")}
+    written = render("page.jinja", form="md", pictures=shown, **page)
+    return re.sub(r"\n{3,}", "\n\n", re.sub(r" +\n", "\n", written)).strip() + "\n"
+
+
+def html(page: dict[str, Any], pictures: dict[str, str]) -> str:
+    """Write a page as HTML, in every language."""
     bodies = {}
     for language in LANGUAGES:
-        with speaking(language), fonts():
-            bodies[language] = write_in(language)
-    page = directory / "report.html"
-    write_page(page, templates, title=title, languages=LANGUAGES, bodies=bodies)
-    return page
-
-
-def draw(results: Sequence[Result], curves: pd.DataFrame, folder: Path) -> dict[str, str]:
-    """Draw and save every picture; return the SVGs by name."""
-    styles = encoding_styles(result["pe"] for result in results)
-    generated = [result for result in results if result["train_max_length"] is not None]
-    texts = {result["task"] for result in results} - {result["task"] for result in generated}
-    pictures = {}
-    if results:
-        for name, frame, x, y in (
-            ("exact_match_by_length", length_table(results), "length", "exact_match"),
-            ("learning_exact_match", curves, "step", "exact_match"),
-            ("learning_nll", curves, "step", "nll"),
-        ):
-            figure = panels(frame, x, y, styles, texts)
-            pictures[name] = save(figure, folder, name)
-
-    at_trained = say("exact match at trained lengths", "训练过的长度上的完全匹配率")
-    if rests_on_new(generated):
-        at_trained += say(", new sources", "，新的源")
-    if generated and len(styles) > 4:  # more than four lines hide which is best
-        how_far = (
-            "reach: longest length with exact match ≥ ½",
-            "到达长度：完全匹配率 ≥ ½ 的最长长度",
+        shown = {name: translated(svg, language) for name, svg in pictures.items()}
+        bodies[language] = render(
+            "page.jinja", language=language, form="html", pictures=shown, **page
         )
-        ceiling = say("ceiling without positions", "没有位置时的上限")
-        longest = say("longest trained length", "训练过的最长长度")
-        for name, values, label, limit in (
-            ("ranking", overall_table(generated), at_trained, ceiling),
-            ("reach", reach_table(generated), say(*how_far), longest),
-        ):
-            if len(values):
-                figure = ranking(values, styles, label, limit)
-                pictures[name] = save(figure, folder, name)
-    return pictures
+    title = page["name"]
+    return render("report.html.jinja", bodies=bodies, languages=LANGUAGES, title=title)
 
 
-def _run_entry(run: Run, finished: bool, directory: Path) -> dict[str, Any]:
-    """Describe one run, with a relative link to its folder."""
-    status = "finished" if finished else run.status
-    path = Path(os.path.relpath(run.directory, directory)).as_posix()
-    entry = {"run": run, "status": status, "words": STATUSES[status], "path": path}
-    return entry | {"href": quote(path), "log": run.error_file.name, "error": run.failure()}
+def answer(folder: Path) -> str:
+    """Write a study's answer for a terminal: the verdict, and the first rows of a table."""
+    study = read_study(folder)
+    page = page_of(study, scores.scores(study))
+    table, said = page["summary"], [tr(page["question"]), tr(page["claim"]), *map(tr, page["lead"])]
+    rows = [[tr(cell.text) for cell in row] for row in table.rows[:ROWS_SAID]]
+    lines = [[tr(head) for head in table.heads], *rows] if rows else []
+    wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    said += ["  ".join(map(str.ljust, line, wide)).rstrip() for line in lines]
+    if left := len(table.rows) - len(rows):
+        said.append(tr(Text("more_rows", {"n": left})))
+    return "\n".join(line for line in said if line)
 
 
-def _environment(results: Sequence[Result]) -> dict[str, str]:
-    """List the devices, versions and dates of the runs."""
-    if not results:
-        return {}
-    dates = sorted(result["finished"] for result in results)
-    versions = dict.fromkeys(name for result in results for name in result["versions"])
-    places = ("device", "cpu", "threads", "commit")
-    # The code of an encoding does not count for the others: two values of one are two versions.
-    codes: dict[tuple[str, str], set[str]] = {}
-    for result in results:
-        codes.setdefault((result["task"], result["pe"]), set()).add(result.get("code", "unknown"))
-    several = any(len(each) > 1 for each in codes.values())
-    every = sorted(set().union(*codes.values()))
+def page_of(study: Study, frame: pd.DataFrame) -> dict[str, Any]:
+    """Compute everything that a page shows, in no language."""
+    rule = claims.rule_of(study)
+    found = compared(study, frame, rule)
+    outcomes = claims.decide(rule, found) if rule else []
+    config = study.config.get("study", {})
+    tasks, drawn = study.tasks, list(figures.pictures(study, frame))
     return {
-        **{name: distinct(result.get(name, "unknown") for result in results) for name in places},
-        "code": ("; " if several else ", ").join(every),
-        "steps": distinct(result["steps"] for result in results),
-        **{name: distinct(r["versions"].get(name) for r in results) for name in versions},
-        "finished": dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}",
+        "name": study.name,
+        "question": Text(config.get("question") or study.name),
+        "claim": Text("claim_of", {"claim": Text(rule.claim)}) if rule else "",
+        "lead": lead(study, found, outcomes),
+        "notices": notices(study, frame, found, rule),
+        "summary": summary_table(study, frame, rule),
+        "drawn": drawn,
+        "lead_picture": next((name for name in LEAD if name in drawn), ""),
+        "verdicts": verdict_table(outcomes) if rule else None,
+        "rule": written(study) if rule else "",
+        "comparisons": comparison_table(found),
+        "tests_made": int(found.comparisons["corrected"].notna().sum()),
+        "tasks": {task: score_table(study, frame, task) for task in tasks},
+        "sources": {task: sources(study, task) for task in tasks},
+        "answers": answer_tables(study),
+        "rates": rate_tables(study),
+        "translations": translation_tables(study),
+        "learning": learning_table(study),
+        "costs": cost_table(study),
+        "command": study.config.get("command", ""),
+        "made": study.config.get("made", {}),
+        "styles": figures.encoding_styles(study.encodings),
+        "notes": reading_notes(study, frame, rule),
     }
 
 
-def write_means(directory: Path) -> None:
-    """Log each encoding's mean over seeds for TensorBoard, in ``means/<encoding>``.
+def pairs_of(study: Study) -> list[Pair]:
+    """List the pairs that a report compares."""
+    return claims.compared_pairs(study.encodings, study.config.get("study", {}).get("pairs", []))
 
-    Reads ``curves.csv`` in ``directory``. Each metric has a group, and each task a chart
-    ``<metric>/validation/<task>`` with one line per encoding. The tab CUSTOM SCALARS adds the 95%
-    interval, cut at the bounds of the metric.
+
+def compared(study: Study, frame: pd.DataFrame, rule: Rule | None) -> Found:
+    """Make the tests of a study's rule; without a rule, those of its pairs on every task.
+
+    Without ``study.yaml`` nothing is tested, since nobody knows what the study compares.
     """
-    curves = pd.read_csv(directory / "curves.csv")
-    shutil.rmtree(directory / "means", ignore_errors=True)
-    # TensorBoard assigns colours in the order of writing. In CUSTOM SCALARS its first two colours
-    # are close to those of these two encodings in a report.
-    first = ["learned", "sinusoidal"]
-    for pe, of_encoding in sorted(curves.groupby("pe"), key=lambda each: each[0] not in first):
-        charts: dict[str, dict[str, Any]] = {}
-        name = "no_encoding" if pe == "none" else str(pe)
-        with SummaryWriter(directory / "means" / name) as writer:
-            for task, rows in of_encoding.groupby("task"):
-                for metric in SHOWN:
-                    tags = [f"{metric.name}/validation/{task}"]
-                    # The ends of a band have another prefix, so their charts are not on top.
-                    tags += [f"z_interval/{task}/{metric.name}_{end}" for end in ("low", "high")]
-                    charts.setdefault(str(task), {})[metric.name] = ["Margin", tags]
-                    for step, values in rows.groupby("step")[metric.name]:
-                        point = estimate(values)
-                        ends = point.within(metric.top) if point.n > 1 else (point.mean, point.mean)
-                        for tag, value in zip(tags, (point.mean, *ends), strict=True):
-                            add_scalar(writer, tag, value, cast(int, step))
-            writer.add_custom_scalars(charts)
+    if rule:
+        return claims.find(study, rule)
+    measures, asked = dict[str, float](), list[tuple[str, str, Pair]]()
+    for task in study.tasks if study.config else ():
+        text = scores.trained_lengths(study, task) is None
+        kinds = "sentences" if len(study.tests) and text else "differs"
+        asked += [(kinds, task, pair) for pair in pairs_of(study)]
+        measures |= {"nll" if text else "exact_match": 0.0}
+        measures |= {"beyond": 0.0} if scores.unseen_lengths(study, task) else {}
+    return Found(study, frame, claims.compare(study, frame, asked, measures), measures)
+
+
+def described(study: Study, found: Found) -> pd.DataFrame:
+    """Compute the differences of pairs that no verdict rests on, which get no p and no word."""
+    asked = [
+        ("differs", task, pair)
+        for task in study.tasks
+        for pair in pairs_of(study)
+        if scores.trained_lengths(study, task) and not len(found.of_pair("differs", task, pair))
+    ]
+    table = claims.compare(study, found.frame, asked, {"exact_match": 0.0, "beyond": 0.0})
+    table = table[table["n"] > 0]
+    return table.assign(corrected=math.nan, word="untested")
+
+
+def lead(study: Study, found: Found, outcomes: Sequence[Outcome]) -> list[Text]:
+    """The first sentences of a page: each verdict with its cases, and what is missing."""
+    if not study.config:
+        return [Text("no_config")]
+    said = []
+    if study.config.get("missing"):
+        said.append(Text("not_final", {"n": len(study.config["missing"])}))
+    for verdict in ("supported", "refuted", "unclear"):
+        cases = [each.case for each in outcomes if each.verdict == verdict]
+        if cases:
+            names = ", ".join(filter(None, map(case_name, cases)))
+            said.append(Text(f"{verdict}_for" if names else f"{verdict}_all", {"cases": names}))
+    if outcomes:
+        return said
+    if study.results.empty:
+        return [*said, Text("no_run")]
+    if len(study.encodings) < 2:
+        return [*said, Text("one_encoding")]
+    if study.results["seed"].nunique() < 2:
+        return [*said, Text("one_seed_answer")]
+    words = found.comparisons["word"].isin(["better", "worse"])
+    count = {"n": int(found.comparisons["corrected"].notna().sum()), "differ": int(words.sum())}
+    return [*said, Text("no_rule_answer" if count["n"] else "no_test_answer", count)]
+
+
+def case_name(case: claims.Case) -> str:
+    """Name a case: its pair or encoding, and its task."""
+    who = " − ".join(case.pair) if case.pair else case.encoding
+    return f"{who} ({case.task})" if who and case.task else who or case.task
+
+
+def notices(study: Study, frame: pd.DataFrame, found: Found, rule: Rule | None) -> list[Text]:
+    """What a reader must know before the first number: what is missing, mixed or weak."""
+    said = []
+    if why := study.config.get("unjudged"):
+        said.append(Text("unjudged", {"why": why}))
+    for run in study.config.get("missing", []):
+        said.append(Text("missing_run", {key: run[key] for key in (*RUN, "status", "why")}))
+    for column in ("code", "device"):
+        if column in study.results:
+            names = sorted(set(study.results[column].replace("", "unknown")))
+            if len(names) > 1:
+                said.append(Text(f"mixed_{column}", {"kinds": ", ".join(names)}))
+    mixed = {k: v for k, v in study.config.get("made", {}).items() if "; " in str(v)}
+    if mixed:
+        kinds = ", ".join(f"{key} {value}" for key, value in mixed.items())
+        said.append(Text("mixed_made", {"kinds": kinds}))
+    best = frame["bleu"].groupby(["task", "pe"]).mean().groupby("task").max()
+    said += [
+        Text("no_translation", {"task": task, "least": LEAST_BLEU})
+        for task, value in best.items()
+        if value < LEAST_BLEU
+    ]
+    if rule:
+        encodings = study.config["encodings"]
+        said += [warning(*each) for each in claims.warnings(rule, encodings, found)]
+    return said
+
+
+def sources(study: Study, task: str) -> list[Text]:
+    """Say which sources a task's scores count, and what a model without positions can reach."""
+    seen, new = scores.seen_share(study, task), scores.rests_on_new(study, task)
+    known = "seen_unknown" if math.isnan(seen) else "seen_left_out" if new else "seen_counted"
+    said = [Text(known, {"share": f"{seen:.1%}"}) if seen != 0 else Text("seen_none")]
+    if trained := scores.trained_lengths(study, task):
+        said.insert(0, Text("trained_on", {"first": trained[0], "last": trained[1]}))
+    if longer := scores.unseen_lengths(study, task):
+        said.insert(1, Text("tested_to", {"first": longer[0], "last": longer[1]}))
+    if most := scores.ceiling(study, task):
+        said.append(Text("ceiling_is", {"value": f"{most:.3f}"}))
+    return said
+
+
+def reading_notes(study: Study, frame: pd.DataFrame, rule: Rule | None) -> list[Text]:
+    """The notes on how to read the page, of which a page shows those that it needs."""
+    new = any(scores.rests_on_new(study, task) for task in study.tasks)
+    there = {
+        "note_interval": True,
+        "note_scores": True,
+        "note_new": new,
+        "note_unseen": frame["beyond"].notna().any(),
+        "note_scale": any("learned" in pe for pe in study.encodings),
+        "note_ceiling": any(scores.ceiling(study, task) for task in study.tasks),
+        "note_pairs": len(study.encodings) > 1,
+        "note_holm": len(study.encodings) > 1,
+        "note_rule": rule is not None,
+        "note_sentences": len(study.tests) > 0,
+        "note_curves": len(study.curves) > 0,
+    }
+    fill = {"learned": scores.LEARNED, "still": f"{scores.STILL:.0%}"}
+    return [Text(key, fill) for key, shown in there.items() if shown]
+
+
+def written(study: Study) -> str:
+    """Write the rule as in the study's YAML file."""
+    rule = {k: v for k, v in study.config["study"]["rule"].items() if k != "claim" and v}
+    return yaml.safe_dump(rule, sort_keys=False, default_flow_style=None, width=100).strip()
+
+
+def encoding(pe: str) -> Cell:
+    """A cell that names an encoding."""
+    return Cell(name_of(pe), pe=pe)
+
+
+def number(value: Any, form: str) -> Cell:
+    """A cell with a number, or a dash if the number is missing."""
+    missing = value is None or pd.isna(value)
+    return Cell("–", math.nan) if missing else Cell(f"{value:{form}}", float(value))
+
+
+def p_value(p: float) -> Cell:
+    """A cell with the p of a test."""
+    return Cell("< 0.0001", p) if p < 0.0001 else number(p, ".4f")
+
+
+def interval(value: Estimate, digits: int, strong: bool = False) -> Cell:
+    """A cell with a mean and its interval."""
+    return Cell(f"{value:z.{digits}f}", value.mean, strong)
+
+
+def first_score(frame: pd.DataFrame, task: str) -> str:
+    """The score of a task in the first table: BLEU for a translation, else exact match."""
+    of_task = frame[frame.index.get_level_values("task") == task]
+    return "bleu" if of_task["bleu"].notna().any() else "exact_match"
+
+
+def summary_table(study: Study, frame: pd.DataFrame, rule: Rule | None) -> Table:
+    """Each encoding's mean on every task; the best are marked.
+
+    Scores at unseen lengths stand beside exact match if the rule is about them.
+    """
+    heads: list[Text | str] = [Text("encoding")]
+    columns, most = [], [Cell(Text("ceiling"))]
+    for task in study.tasks:
+        limit = scores.ceiling(study, task)
+        for score in SCORES.values():
+            first = score.name == first_score(frame, task)
+            if not first and not (score.unseen and rule and score.name in rule.measures):
+                continue
+            means = {pe: estimate(by_seed(frame, task, pe, score.name)) for pe in study.encodings}
+            known = [each.mean for each in means.values() if not math.isnan(each.mean)]
+            best = (max if score.higher_is_better else min)(known, default=math.nan)
+            heads.append(Text("task_score", {"task": task, "score": Text(score.label)}))
+            columns.append(
+                {pe: interval(e, score.digits, e.mean == best) for pe, e in means.items()}
+            )
+            most.append(number(limit.mean if limit and first else None, ".3f"))
+    rows = [[encoding(pe), *(column[pe] for column in columns)] for pe in study.encodings]
+    counts = sorted(set(study.results.groupby(["task", "pe"])["seed"].nunique())) or [0]
+    shown = f"{counts[0]}–{counts[-1]}" if len(counts) > 1 else counts[0]
+    last = most if any(cell.text != "–" for cell in most[1:]) else []
+    return Table(Text("summary_caption", {"n": shown}), heads, rows, last)
+
+
+def verdict_table(outcomes: Sequence[Outcome]) -> Table:
+    """The verdict of every case, and how many checks of each condition hold."""
+    heads: list[Text | str] = [Text("case"), Text("verdict")]
+    for each in outcomes[0].answers:
+        given = {k: v for k, v in each.given.items() if v not in (None, [])}
+        asked = yaml.safe_dump(given, default_flow_style=True, sort_keys=False, width=1000)
+        heads.append(Text(f"{each.side}_if", {"condition": asked.strip()}))
+    rows = [
+        [
+            Cell(case_name(outcome.case) or Text("whole_study")),
+            Cell(Text(outcome.verdict), strong=True),
+            *(
+                Cell(Text("met" if a.met else "not_met", {"holds": a.holds, "of": a.checks}))
+                for a in outcome.answers
+            ),
+        ]
+        for outcome in outcomes
+    ]
+    return Table(Text("verdict_caption"), heads, rows)
+
+
+def comparison_table(found: Found) -> Table:
+    """Every comparison: the difference, its interval, the corrected p, and the word for it."""
+    heads = ["task", "pair", "measure", "seeds", "difference", "interval", "corrected_p", "verdict"]
+    parts = [found.comparisons, described(found.study, found)]
+    rows = []
+    for row in pd.concat([part for part in parts if len(part)] or parts[:1]).to_dict("records"):
+        score = SCORES[row["measure"]]
+        measure = Text(
+            f"test_{row['test']}", {"score": Text(score.label), "size": f"{row['size']:g}"}
+        )
+        form = f"+z.{score.digits}f"
+        span = {end: f"{row[end]:{form}}" for end in ("low", "high")}
+        pair = Text("minus", {"a": name_of(row["a"]), "b": name_of(row["b"])})
+        rows.append(
+            [
+                Cell(row["task"]), Cell(pair), Cell(measure), number(row["n"], "d"),
+                number(row["mean"], form), Cell("–" if pd.isna(row["low"]) else Text("span", span)),
+                p_value(row["corrected"]),
+                Cell(Text(row["word"]), strong=row["word"] in ("better", "worse", "alike")),
+            ]
+        )  # fmt: skip
+    return Table(Text("comparison_caption"), list(map(Text, heads)), rows)
+
+
+def score_table(study: Study, frame: pd.DataFrame, task: str) -> Table:
+    """Every score of a task: a column for each that has values."""
+    of_task = frame[frame.index.get_level_values("task") == task]
+    shown = [s for s in SCORES.values() if s.shown and of_task[s.name].notna().any()]
+    heads = [Text("encoding"), Text("seeds"), *(Text(score.label) for score in shown)]
+    longer = scores.unseen_lengths(study, task)
+    rows = []
+    for pe in study.encodings:
+        seeds = {score.name: by_seed(frame, task, pe, score.name) for score in shown}
+        cells = []
+        for score in shown:
+            cell = interval(estimate(seeds[score.name]), score.digits)
+            if not scores.interpretable(frame, score.name, task, pe):
+                cell = Cell(Text("unread_value", {"value": cell.text}), cell.value)
+            elif score.name == "reach" and longer and seeds["reach"].max() == longer[1]:
+                cell = Cell(Text("or_more", {"value": cell.text}), cell.value)
+            cells.append(cell)
+        count = max((len(values) for values in seeds.values()), default=0)
+        rows.append([encoding(pe), number(count, "d"), *cells])
+    return Table(Text("score_caption"), heads, rows)
+
+
+def answer_tables(study: Study) -> list[tuple[Text, list[Any]]]:
+    """The shown answers of each task: for each source, what every encoding answered."""
+    tables = []
+    for (task, seed), rows in study.answers.groupby(["task", "seed"], sort=False):
+        samples = [
+            (source, answers["target"].iloc[0], answers[["pe", "answer"]].to_dict("records"))
+            for source, answers in rows.groupby("source", sort=False)
+        ]
+        tables.append((Text("answers_of", {"task": task, "seed": seed}), samples))
+    return tables
+
+
+def rate_tables(study: Study) -> list[tuple[Table, list[Text]]]:
+    """The learning rates that were tried, and whether they decide the order of encodings."""
+    tables = []
+    for task, rows in study.tuning.groupby("task", sort=False):
+        best = {pe: point for (_, pe), point in best_points(rows).items()}
+        heads: list[Text | str] = [Text("learning_rate"), Text("warmup"), *map(name_of, best)]
+        lines = []
+        for point, tried in by_point(rows).items():
+            cells = [number(point.lr, "g"), number(point.warmup, "d")]
+            for pe, chosen in best.items():
+                nll = estimate(tried.loc[tried["pe"] == pe, "nll"])
+                cells.append(interval(nll, 4, point == chosen))
+            lines.append(cells)
+        text = str(task) in set(study.bleu["task"])
+        said = [
+            Text("rates_order", {"a": name_of(a), "b": name_of(b), **counts})
+            for a, b, counts in orders_of(rows, pairs_of(study), "nll" if text else "exact_match")
+        ]
+        edges = {rows["lr"].min(), rows["lr"].max()} if rows["lr"].nunique() > 1 else set()
+        if at_edge := [pe for pe, point in best.items() if point.lr in edges]:
+            said.append(Text("rates_edge", {"names": ", ".join(at_edge)}))
+        tables.append((Table(Text("rates_caption", {"task": task}), heads, lines), said))
+    return tables
+
+
+def translation_tables(study: Study) -> list[Table]:
+    """BLEU of every run, and the tests over test sentences."""
+    tables = []
+    for task, rows in study.bleu.groupby("task", sort=False):
+        heads: list[Text | str] = [Text("encoding"), Text("seed"), "BLEU", Text("interval"), "chrF"]
+        lines = [
+            [
+                encoding(row["pe"]), number(row["seed"], "d"), number(row["bleu"], ".2f"),
+                Cell(Text("span", {k: f"{row[f'bleu_{k}']:.2f}" for k in ("low", "high")})),
+                number(row["chrf"], ".2f"),
+            ]
+            for row in rows.to_dict("records")
+        ]  # fmt: skip
+        signature = "; ".join(dict.fromkeys(rows["signature"]))
+        caption = Text("bleu_caption", {"task": task, "signature": signature})
+        tables.append(Table(caption, heads, lines))
+        tests = study.tests[study.tests["task"] == task]
+        heads = [Text("seed"), Text("pair"), Text("difference"), "p"]
+        lines = [
+            [
+                number(row["seed"], "d"),
+                Cell(Text("minus", {"a": name_of(row["a"]), "b": name_of(row["b"])})),
+                number(row["difference"], "+.2f"),
+                Cell(Text("same_translations")) if pd.isna(row["p"]) else p_value(row["p"]),
+            ]
+            for row in tests.to_dict("records")
+        ]
+        if lines:
+            tables.append(Table(Text("sentences_caption", {"task": task}), heads, lines))
+    return tables
+
+
+def learning_table(study: Study) -> Table:
+    """How fast each encoding learns, and how many runs were still improving."""
+    heads = [Text("task"), Text("encoding"), Text("area"), Text("improving")]
+    rows = [
+        [
+            Cell(str(task)), encoding(str(pe)), interval(estimate(runs["area"]), 3),
+            Cell(f"{runs['improving'].sum()} / {len(runs)}", float(runs["improving"].mean())),
+        ]
+        for (task, pe), runs in scores.learning(study).groupby(["task", "pe"], sort=False)
+    ]  # fmt: skip
+    return Table(Text("learning_caption"), heads, rows)
+
+
+COSTS = {
+    "parameters": ",.0f", "flops_per_step": ".3g", "mfu": ".0%", "tokens_per_second": ",.0f",
+    "seconds": ".1f", "peak_memory_mb": ",.0f",
+}  # fmt: skip
+
+
+def cost_table(study: Study) -> Table:
+    """What the runs of each encoding cost, as medians over seeds."""
+    heads = [Text("task"), Text("encoding"), *map(Text, COSTS), Text("device"), Text("settings")]
+    rows = [
+        [
+            Cell(row["task"]), encoding(row["pe"]),
+            *(number(row.get(name), form) for name, form in COSTS.items()),
+            Cell(row.get("device", "")), Cell(settings(study, row["pe"])),
+        ]
+        for row in study.costs.to_dict("records")
+    ]  # fmt: skip
+    return Table(Text("cost_caption"), heads, rows)
+
+
+def settings(study: Study, pe: str) -> str:
+    """List the settings of an encoding, without those that are off."""
+    given = study.config.get("encodings", {}).get(pe, {})
+    off = (None, 0, "none", "start")
+    shown = {k: v for k, v in given.items() if k not in ("name", "kind") and v not in off}
+    return ", ".join(f"{key} {value}" for key, value in shown.items())

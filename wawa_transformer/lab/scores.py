@@ -6,7 +6,7 @@ rests on new sources, which training did not hold, if all runs of the task have 
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import cast
@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import betaincinv, ndtri, stdtr, stdtrit
 
+from wawa_transformer.common.schema import UserError
 from wawa_transformer.lab.tables import RUN, Study
 from wawa_transformer.train.evaluation import METRICS
 
@@ -29,7 +30,7 @@ class Score:
     """How a score is shown and read.
 
     ``unseen`` scores are about longer lengths than the trained ones. ``top`` is the largest
-    possible value.
+    possible value. Scores that are not ``shown`` have no column in a report.
     """
 
     name: str
@@ -38,17 +39,18 @@ class Score:
     top: float | None = None
     higher_is_better: bool = True
     unseen: bool = False
+    shown: bool = True
 
 
 # Every metric of the evaluation is a score, and so are these.
 SCORES = {
-    metric.name: Score(
-        metric.name, metric.heading, metric.digits, metric.top, metric.higher_is_better
-    )
-    for metric in METRICS
-} | {
     score.name: score
     for score in (
+        *(
+            Score(m.name, m.heading, m.digits, m.top, m.higher_is_better, shown=m.shown)
+            for m in METRICS
+        ),
+        Score("all_sources", "exact match, all sources", top=1),
         Score("beyond", "exact match, unseen lengths", top=1, unseen=True),
         Score("oracle", "exact match, unseen lengths, length given", top=1, unseen=True),
         Score("reach", "reach", digits=1, unseen=True),
@@ -178,6 +180,8 @@ def scores(study: Study, sources: str = "new") -> pd.DataFrame:
         chosen = rows[rows["trained"].eq(True)] if generated else rows
         ending = "_new" if sources == "new" and rests_on_new(study, str(task)) else ""
         part = pd.DataFrame({m.name: over_lengths(chosen, m.name, m.per, ending) for m in METRICS})
+        if ending:
+            part["all_sources"] = over_lengths(chosen, "exact_match", "examples")
         if generated:
             longer = rows[rows["length"] > rows.loc[rows["trained"].eq(True), "length"].max()]
             if len(longer):
@@ -309,7 +313,8 @@ def learning(study: Study) -> pd.DataFrame:
     trapezoidal rule. The index is (task, pe, seed).
     """
     rows = []
-    for run, curve in study.curves.sort_values("step").groupby(RUN, sort=False):
+    for run, curve in study.curves.groupby(RUN, sort=False):
+        curve = curve.sort_values("step")
         text = trained_lengths(study, str(run[0])) is None
         steps = curve["step"].to_numpy()
         values = curve["token_accuracy" if text else "exact_match"].to_numpy()
@@ -329,3 +334,65 @@ def still_improving(steps: np.ndarray, nll: np.ndarray) -> bool:
     if not early.any() or not fall > 0 or nll[-1] > nll.min():
         return False
     return bool(nll[early].min() - nll[-1] >= STILL * fall)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of the tuning grid: a learning rate and a warmup."""
+
+    lr: float
+    warmup: int
+
+    def __str__(self) -> str:
+        return f"lr {self.lr:g}, warmup {self.warmup}"
+
+
+def by_point(tried: pd.DataFrame) -> dict[Point, pd.DataFrame]:
+    """Split the rows of ``tuning.csv`` by the point of the grid."""
+    points = tried[["lr", "warmup"]].drop_duplicates().to_dict("records")
+    return {
+        Point(row["lr"], int(row["warmup"])): tried[
+            (tried["lr"] == row["lr"]) & (tried["warmup"] == row["warmup"])
+        ]
+        for row in points
+    }
+
+
+def best_points(tried: pd.DataFrame) -> dict[tuple[str, str], Point]:
+    """Choose the best point for each task and encoding from ``tuning.csv``.
+
+    The best point has the lowest mean NLL over seeds. A point with an unfinished seed is left out.
+
+    Raises:
+        UserError: there is no such point.
+    """
+    best = {}
+    for (task, pe), rows in tried.groupby(["task", "pe"], sort=False):
+        means = {point: fmean(runs["nll"]) for point, runs in by_point(rows).items()}
+        finished = {point: mean for point, mean in means.items() if math.isfinite(mean)}
+        if not finished:
+            raise UserError(
+                f"no point of study.tune was trained to its end by {pe} on {task} with every seed; "
+                f"see the runs named above, and change study.tune.lr or study.tune.warmup."
+            )
+        best[str(task), str(pe)] = min(finished, key=finished.__getitem__)
+    return best
+
+
+def orders_of(
+    tried: pd.DataFrame, pairs: Sequence[tuple[str, str]], metric: str
+) -> Iterator[tuple[str, str, dict[str, int]]]:
+    """Count the points at which each encoding of a pair is better, of one task's rows.
+
+    An encoding is better if the paired 95% interval over the tuning's seeds excludes zero. Yields
+    the pair, and how often the ``first`` and the ``second`` are better ``of`` how many points.
+    """
+    points = [rows.set_index("seed") for rows in by_point(tried).values()]
+    for a, b in pairs:
+        signs = []
+        for rows in points:
+            of_a, of_b = (rows.loc[rows["pe"] == pe, metric] for pe in (a, b))
+            gap = difference(of_a, of_b)
+            sign = 1 if SCORES[metric].higher_is_better else -1
+            signs.append(sign * math.copysign(1, gap.mean) if gap.p < 1 - CONFIDENCE else 0)
+        yield a, b, {"first": signs.count(1), "second": signs.count(-1), "of": len(signs)}

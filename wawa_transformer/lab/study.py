@@ -11,17 +11,27 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from wawa_transformer.common.files import CONFIG_DIR, make_directory
 from wawa_transformer.common.schema import UserError, check, tell, warn
 from wawa_transformer.data.load import load_data
 from wawa_transformer.data.text import build_task
+from wawa_transformer.lab.claims import (
+    Rule,
+    RuleMismatch,
+    compared_pairs,
+    not_trained,
+    read_rule,
+    validate_tasks,
+    warnings,
+)
 from wawa_transformer.lab.entries import entry_overrides
-from wawa_transformer.lab.rules import Misfit, Rule, not_trained
+from wawa_transformer.lab.pages import Text, tr, warning
 from wawa_transformer.lab.workers import default_workers, train_all
 from wawa_transformer.run.cli import compose, validate
 from wawa_transformer.run.device import automatic_device
@@ -145,7 +155,7 @@ def folder_of(jobs: Jobs) -> Path:
 def fill(
     jobs: Jobs, config: DictConfig, overrides: list[str], launcher: str, minutes: float | None
 ) -> None:
-    """Train the unfinished runs of a study, about ``minutes`` per run."""
+    """Train the unfinished runs of a study, about ``minutes`` per run on two cores."""
     directory, runs = folder_of(jobs), list(jobs)
     results = {run: run.result() for run in runs}
     missing = [run for run, result in results.items() if result is None]
@@ -157,8 +167,8 @@ def fill(
     check_data_of(results, jobs, others)
     runs_of = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     words = f"{runs_of} in {directory}, {len(missing)} to train"
-    if missing and minutes:
-        words += f", about {minutes * len(missing):.0f} minutes on two cores"
+    if missing and (left := minutes_left(runs, results, config, minutes)):
+        words += f", about {left:.0f} minutes" + ("" if any(results.values()) else " on two cores")
     tell(f"study {directory.name}: {words}")
     if others:
         warn(
@@ -201,6 +211,65 @@ def check_data_of(
             check_data(run, result.get("data"), load_data(jobs[run]))
 
 
+def minutes_left(
+    runs: Sequence[Run],
+    results: Mapping[Run, dict[str, Any] | None],
+    config: DictConfig,
+    minutes: float | None,
+) -> float | None:
+    """Estimate the minutes that the unfinished runs take; None if nothing is known.
+
+    An unfinished run takes as long as the finished runs of its task and encoding, else of its task,
+    else as all of them. Without a finished run it takes ``minutes``.
+    """
+    missing = [run for run in runs if results[run] is None]
+    measured = [(run, result["seconds"]) for run, result in results.items() if result]
+    if not measured:
+        return minutes and minutes * len(missing)
+    total = 0.0
+    for run in missing:
+        alike = (
+            [seconds for other, seconds in measured if (other.task, other.pe) == (run.task, run.pe)]
+            or [seconds for other, seconds in measured if other.task == run.task]
+            or [seconds for _, seconds in measured]
+        )
+        total += fmean(alike)
+    workers = config.workers or default_workers(config.trainer.device, config.trainer.threads)
+    return total / 60 / min(workers, len(missing))
+
+
+def minutes_of_run(config: DictConfig, overrides: Sequence[str], choice: str) -> float | None:
+    """The minutes on two cores that a run of the study takes, by ``study.minutes``.
+
+    ``study.minutes`` is about the grid in the study's file, the ``choice`` of the group study, and
+    not about the grid that ``overrides`` ask for.
+    """
+    if config.study.minutes is None:
+        return None
+    own = any(override.lstrip("+").startswith("study.minutes=") for override in overrides)
+    grid = config.study if own else compose([f"study={choice}"]).study
+    runs = len(grid.task) * len(grid.pe)
+    tried = len(grid.tune.lr or [0]) * len(grid.tune.warmup or [0]) * len(grid.tune.seeds)
+    return float(config.study.minutes) / (runs * (len(grid.seeds) + tried))
+
+
+def study_config(config: DictConfig, jobs: Jobs, command: str, unjudged: str) -> dict[str, Any]:
+    """The part of ``study.yaml`` that is known before the runs.
+
+    ``unjudged`` says why the rule of the study does not fit, and then there is no rule.
+    """
+    whole: Any = OmegaConf.to_container(config, resolve=True)
+    if unjudged:
+        whole["study"]["rule"] = None
+    parts: dict[str, dict[str, Any]] = {"tasks": {}, "encodings": {}}
+    for run, job in jobs.items():
+        parts["tasks"][run.task] = OmegaConf.to_container(job.task, resolve=True)
+        parts["encodings"][run.pe] = OmegaConf.to_container(job.pe, resolve=True)
+    kept = {key: whole[key] for key in ("study", "model", "trainer")}
+    why = {"unjudged": unjudged} if unjudged else {}
+    return {"command": command, **kept, **parts, **why}
+
+
 def tell_unfinished(runs: Iterable[Run]) -> int:
     """Print why each unfinished run failed, and return their number."""
     unfinished = [run for run in runs if run.status != "finished"]
@@ -224,17 +293,33 @@ def rule_of(config: DictConfig, overrides: list[str], jobs: Jobs) -> tuple[Rule 
         return None, ""
     tasks = {run.task: one for run, one in jobs.items()}
     encodings = list(dict.fromkeys(run.pe for run in jobs))
+    study: Any = OmegaConf.to_container(config.study)
     try:
-        rule = Rule.of(config.study, encodings, list(tasks), len(config.study.seeds))
-        rule.check_tasks({name: build_task(one) for name, one in tasks.items()})
-    except Misfit as misfit:
+        rule = read_rule(study, encodings, list(tasks))
+        validate_tasks(rule, {name: build_task(one) for name, one in tasks.items()})
+    except RuleMismatch as mismatch:
         keys = {override: override.split("=")[0].lstrip("+~") for override in overrides}
         grid = ("study.pe", "study.task", "study.seeds", "study.pairs")
         others = [override for override, key in keys.items() if key in grid]
         if not others or any(key.startswith("study.rule") for key in keys.values()):
-            raise UserError(f"{misfit} study.rule=null trains without a rule.") from None
-        return None, f"Not judged, since {' '.join(others)} is not the study of the rule: {misfit}"
+            raise UserError(f"{mismatch} study.rule=null trains without a rule.") from None
+        return None, f"{' '.join(others)} is not the study of the rule: {mismatch}"
     return rule, ""
+
+
+def tested_pairs(known: Mapping[str, Any], rule: Rule | None) -> list[tuple[str, str]]:
+    """List the pairs whose translations are tested: the study's, and those of its rule."""
+    pairs = compared_pairs(list(known["encodings"]), known["study"]["pairs"])
+    pairs += [pair for _, _, pair in rule.asked()] if rule else []
+    return list(dict.fromkeys(pairs))
+
+
+def tell_rule(rule: Rule | None, unjudged: str, known: Mapping[str, Any]) -> None:
+    """Print, before the runs, why there is no verdict, or the weaknesses of the rule."""
+    if unjudged:
+        tell(tr(Text("unjudged", {"why": unjudged})))
+    for key, fill in warnings(rule, known["encodings"]) if rule else ():
+        tell(("" if key == "rule_makes" else "warning: ") + tr(warning(key, fill)))
 
 
 def train_elsewhere(config: DictConfig, overrides: list[str], log: Path, view: View) -> None:

@@ -39,9 +39,13 @@ KEYS = {
     "attention": [*RUN, "query", "key"],
 }
 NEEDED = {"results": ["exact_match", "examples"], "tests": ["difference", "p"], "bleu": ["bleu"]}
-WHOLE = ("seed", "length", "step", "examples", "tokens", "examples_new", "tokens_new")
-WORDS = ("task", "pe", "a", "b", "source", "target", "answer", "signature", "device", "settings",
-         "code", "data", "trained", "chrf_signature", "check")  # fmt: skip
+WHOLE = (
+    "seed", "length", "step", "query", "key", "examples", "tokens", "examples_new", "tokens_new",
+)  # fmt: skip
+WORDS = (
+    "task", "pe", "a", "b", "source", "target", "answer", "signature", "chrf_signature", "device",
+    "code", "data", "trained", "query_token", "key_token", "check",
+)  # fmt: skip
 SHARES = {metric.name for metric in METRICS if metric.top == 1} | {"ceiling", "p"}
 
 
@@ -136,6 +140,7 @@ def read_study(folder: Path) -> Study:
     for name, table in tables.items():
         check_names(paths[name], table, config)
     check_lengths(paths["results"], tables["results"])
+    check_data(paths["results"], tables["results"])
     for name, table in tables.items():
         check_count(paths[name], table, config)
     return Study(folder, config, **tables)
@@ -283,3 +288,20 @@ def check_lengths(path: Path, results: pd.DataFrame) -> None:
                 f"{row['seed']} has at length {row['length']} {words} another encoding; rows were "
                 f"cut or edited."
             )
+
+
+def check_data(path: Path, results: pd.DataFrame) -> None:
+    """Refuse runs of one task and seed that were trained on different data."""
+    if "data" not in results:
+        return
+    known = results[results["data"] != ""]
+    other = known.groupby(["task", "seed"])["data"].transform("nunique") > 1
+    if other.any():
+        row = known[other].iloc[0]
+        mixed = known[(known["task"] == row["task"]) & (known["seed"] == row["seed"])]
+        line = first_line(mixed["data"] != row["data"])
+        raise UserError(
+            f"{path}, row {line}, column data: runs of {row['task']} seed {row['seed']} were "
+            f"trained on different data ({row['data']} and {mixed['data'][line]}), so no report "
+            f"compares them; train them on the same data."
+        )

@@ -11,29 +11,17 @@ import copy
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean
-from typing import Any
 
+import pandas as pd
 from omegaconf import DictConfig
 
 from wawa_transformer.common.schema import UserError, check
+from wawa_transformer.lab.scores import Point
 from wawa_transformer.lab.study import Jobs, with_seeds
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.schema import TrainerConfig
 
 TUNED = ("lr", "warmup")  # keys of trainer
-
-
-@dataclass(frozen=True)
-class Point:
-    """A point of the tuning grid: a learning rate and a warmup."""
-
-    lr: float
-    warmup: int
-
-    def __str__(self) -> str:
-        return f"lr {self.lr:g}, warmup {self.warmup}"
 
 
 def grid_points(config: DictConfig, overrides: Sequence[str], launcher: str) -> list[Point]:
@@ -98,8 +86,8 @@ def list_trials(config: DictConfig, jobs: Jobs, points: Iterable[Point]) -> dict
     return trials
 
 
-def validation_rows(trials: Mapping[Point, Jobs]) -> list[dict[str, Any]]:
-    """Build the rows of ``tuning.csv``: each run's validation at the last step.
+def validation_rows(trials: Mapping[Point, Jobs]) -> pd.DataFrame:
+    """Build ``tuning.csv``: each run's validation at the last step.
 
     The scores are NaN for a run that has not finished, for example because its loss diverged.
     """
@@ -111,32 +99,7 @@ def validation_rows(trials: Mapping[Point, Jobs]) -> list[dict[str, Any]]:
             row = {"task": run.task, "pe": run.pe, "lr": point.lr, "warmup": point.warmup}
             values = {name: scores.get(name, math.nan) for name in ("nll", "exact_match")}
             rows.append(row | {"seed": run.seed} | values)
-    return rows
-
-
-def best_points(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Point]:
-    """Choose the best point for each task and encoding.
-
-    The best point has the lowest mean NLL over seeds. A point with an unfinished seed is left out.
-
-    Raises:
-        UserError: there is no such point.
-    """
-    tried: dict[tuple[str, str], dict[Point, list[float]]] = {}
-    for row in rows:
-        points = tried.setdefault((row["task"], row["pe"]), {})
-        points.setdefault(Point(row["lr"], row["warmup"]), []).append(row["nll"])
-    best = {}
-    for (task, pe), points in tried.items():
-        means = {point: fmean(values) for point, values in points.items()}
-        finished = {point: mean for point, mean in means.items() if math.isfinite(mean)}
-        if not finished:
-            raise UserError(
-                f"no point of study.tune was trained to its end by {pe} on {task} with every seed; "
-                f"see the runs named above, and change study.tune.lr or study.tune.warmup."
-            )
-        best[task, pe] = min(finished, key=finished.__getitem__)
-    return best
+    return pd.DataFrame(rows)
 
 
 def tuned(jobs: Jobs, best: Mapping[tuple[str, str], Point]) -> Jobs:

@@ -15,9 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Arc, FancyBboxPatch
 from torch.nn.functional import layer_norm
 
-from wawa_transformer.lab.language import say, speaking
-from wawa_transformer.lab.pages import write_page
-from wawa_transformer.lab.plots import (
+from wawa_transformer.lab.figures import (
     BLACK,
     BLUE,
     GREEN,
@@ -27,6 +25,7 @@ from wawa_transformer.lab.plots import (
     cjk_font,
     encoding_styles,
 )
+from wawa_transformer.lab.pages import write_page
 from wawa_transformer.positional.alibi import ALiBi
 from wawa_transformer.positional.base import EncodingContext, consecutive
 from wawa_transformer.positional.rotary import Rotary
@@ -65,10 +64,10 @@ def draw_all(folder: Path, lang: str) -> list[Path]:
         rc |= {"font.family": [font], "axes.unicode_minus": False}
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    with speaking(lang), matplotlib.rc_context(rc):  # type: ignore[arg-type]
+    with matplotlib.rc_context(rc):  # type: ignore[arg-type]
         for name, draw in GALLERY.items():
             paths.append(folder / f"{name}.png")
-            draw(say).savefig(paths[-1], dpi=130)
+            draw(lambda en, zh: zh if lang == "zh" else en).savefig(paths[-1], dpi=130)
     return paths
 
 

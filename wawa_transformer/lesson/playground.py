@@ -17,8 +17,8 @@ from omegaconf import OmegaConf
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.tasks import SequenceTask
 from wawa_transformer.data.text import build_task
+from wawa_transformer.lab.figures import encoding_styles
 from wawa_transformer.lab.pages import write_page
-from wawa_transformer.lab.plots import encoding_styles
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.config import encoding_settings
 from wawa_transformer.run.run_dir import Run

@@ -16,7 +16,9 @@ from wawa_transformer.common.files import LOCK, reading, write_atomically
 from wawa_transformer.common.schema import UserError
 
 # These keys do not change what is computed, so they do not change the folder's name.
-NOT_IDENTITY = ("output_dir", "run_dir", "progress", "quiet", "pictures", "workers", "study")
+NOT_IDENTITY = (
+    "output_dir", "run_dir", "progress", "quiet", "pictures", "workers", "report", "study",
+)  # fmt: skip
 # These say where and how the same is computed, and how often it is logged. They are recorded.
 PLACE = {
     "trainer": (

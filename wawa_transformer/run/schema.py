@@ -113,6 +113,7 @@ class Config:
     pictures: bool = True  # in TensorBoard; a study draws those of its first seed
     # scripts/compare.py: runs side by side, cores / threads by default; 0: train nothing, report
     workers: int | None = setting(None, least=0, most=256)
+    report: str | None = None  # scripts/compare.py: write this folder's report again, without runs
 
 
 @dataclass

@@ -1,0 +1,550 @@
+"""A study's rule: supported, refuted or unclear from hand-made scores, or refused."""
+
+import functools
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from conftest import configure
+from omegaconf import OmegaConf
+from planted import about, frame_of, mirrored, results_of, rule, study_of
+
+from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.data.text import build_task
+from wawa_transformer.lab import claims, scores
+from wawa_transformer.lab.claims import CONDITIONS, Found, RuleMismatch
+from wawa_transformer.lab.study import rule_of
+from wawa_transformer.lab.tables import Study
+from wawa_transformer.run.run_dir import Run
+
+WORSE = {"is": "worse", "pairs": [["a", "b"]]}
+Scored = tuple[Study, pd.DataFrame]  # a study with its frame of scores
+
+
+def better(*pairs: str) -> dict[str, Any]:
+    """The condition, of pairs of one letter each."""
+    return {"is": "better", "floor": 0.0, "pairs": [list(pair) for pair in pairs]}
+
+
+BETTER = better("ab")
+
+
+def read(
+    supported: Any = (BETTER,),
+    refuted: Any = (WORSE,),
+    encodings: str = "abc",
+    tasks: str = "tu",
+    seeds: int = 5,
+    pairs: Any = (),
+    **more: Any,
+) -> claims.Rule:
+    given = rule(list(supported), list(refuted), **more)
+    study = {"rule": given, "pairs": list(pairs), "seeds": list(range(seeds))}
+    return claims.read_rule(study, list(encodings), list(tasks))
+
+
+def scored(tests: Any = (), ceiling: float = 1.0, **tasks: pd.DataFrame) -> Scored:
+    """A study of these frames, trained to length 10; ``ceiling`` has an error of 0.01 a split."""
+    frame = pd.concat([f.rename({"t": task}, level="task") for task, f in tasks.items()])
+    runs = {(str(task), str(pe)): lambda n, s: 1.0 for task, pe, _ in frame.index}
+    results = results_of(runs or {("t", "a"): lambda n, s: 1.0}, lengths=range(10, 12))
+    results["ceiling"], results["examples"] = ceiling, 1600
+    rows = pd.DataFrame(
+        [
+            {"task": "t", "seed": seed, "a": a, "b": b, "difference": gap, "p": p}
+            for seed, (a, b, gap, p) in enumerate(tests)
+        ],
+        columns=["task", "seed", "a", "b", "difference", "p"],
+    )
+    return study_of(results, tests=rows), frame
+
+
+def decide(given: claims.Rule, task: Scored) -> list[claims.Outcome]:
+    study, frame = task
+    compared = claims.compare(study, frame, given.asked(), given.measures)
+    return claims.decide(given, Found(study, frame, compared, given.measures))
+
+
+def verdicts(given: claims.Rule, task: Scored) -> list[str]:
+    return [outcome.verdict for outcome in decide(given, task)]
+
+
+def exact(**values: Any) -> Scored:
+    return scored(t=frame_of(exact_match=values))
+
+
+def both(t: Any, u: Any) -> Scored:
+    return scored(t=frame_of(exact_match=t), u=frame_of(exact_match=u))
+
+
+def reaching(reach: Any, learned: float = 1.0) -> Scored:
+    return scored(t=frame_of(exact_match={"a": about(learned, 0)}, reach={"a": reach}))
+
+
+def sentences(*tests: tuple[str, str, float, float | None]) -> Scored:
+    return scored(tests, t=frame_of(bleu=dict.fromkeys("abc", about(30.0))))
+
+
+def blind(mean: Any = None, ceiling: float = 0.2) -> Scored:
+    return scored(ceiling=ceiling, t=frame_of(exact_match={"a": mean} if mean else {"b": HIGH}))
+
+
+HIGH, LOW = about(0.9), mirrored(0.5)
+# For each condition: its settings, where it holds, where it does not, and where nothing tells.
+CASES: dict[str, tuple[dict[str, Any], list[Scored], list[Scored], list[Scored]]] = {
+    "better": (
+        {"floor": 0.0},
+        [exact(a=HIGH, b=LOW)],
+        [exact(a=LOW, b=HIGH), exact(a=HIGH, b=HIGH), exact(a=about(0.509, 1e-4), b=about(0.5, 0))],
+        [exact(a=HIGH), exact(a={0: 0.9}, b={0: 0.5}), exact(a=about(math.nan), b=LOW)],
+    ),
+    "worse": (
+        {},
+        [exact(a=LOW, b=HIGH)],
+        [exact(a=HIGH, b=LOW), exact(a=LOW, b=LOW)],
+        [exact(a={0: 0.5}, b={0: 0.9})],
+    ),
+    "differs": (
+        {},
+        [exact(a=LOW, b=HIGH), exact(a=HIGH, b=LOW)],
+        [exact(a=about(0.5), b=mirrored(0.51))],
+        [exact(b=HIGH)],
+    ),
+    "alike": (
+        {},
+        [exact(a=about(0.5, 0.001), b=mirrored(0.501, 0.001))],
+        [exact(a=about(0.5), b=mirrored(0.5)), exact(a=HIGH, b=HIGH)],
+        [exact(a={0: 0.5}, b={0: 0.5})],
+    ),
+    "at_least": (
+        {"value": 0.9},
+        [exact(a=about(0.9001, 0.1))],
+        [exact(a=about(0.8999, 0.0001))],
+        [exact(b=HIGH), exact(a=about(math.nan))],
+    ),
+    "at_least in seeds": (
+        {"value": 0.9, "seeds": 2},
+        [exact(a={0: 0.9, 1: 0.95, 2: 0.1})],
+        [exact(a={0: 0.99, 1: 0.89, 2: 0.89}), exact(a={0: 0.99})],
+        [exact(b=HIGH)],
+    ),
+    "above_ceiling": (
+        {},
+        [blind(about(0.209))],  # 0.2 + 1.96 · 0.01 / √5 = 0.2088
+        [blind(about(0.208))],
+        [blind(about(0.209), ceiling=1.0), blind()],
+    ),
+    "past_training": (
+        {},
+        [reaching(about(12, 0.5)), reaching(about(11, 0.0))],
+        [reaching(about(12, 1.5)), reaching(about(10.9, 0.1)), reaching(about(10, 0.0))],
+        [reaching(about(20), learned=0.94), reaching({0: 20})],
+    ),
+    "within_training": (
+        {},
+        [reaching(about(10, 3)), reaching(about(9, 0.0))],
+        [reaching(about(10.2, 3))],
+        [reaching(about(3), learned=0.94), reaching({})],
+    ),
+    "ahead": (
+        {"floor": 0.0},
+        [sentences(("a", "b", 1.0, 0.01), ("b", "a", -0.5, 0.02))],
+        [sentences(("a", "b", 1.0, 0.01), ("a", "b", 0.5, 0.06)),
+         sentences(("b", "a", 1.0, 0.01), ("b", "a", 0.5, 0.01)),
+         sentences(("a", "b", 1.0, 0.01), ("b", "a", 0.5, 0.01)),
+         sentences(("a", "b", 1.0, 0.01), ("a", "b", 0.5, None))],
+        [sentences(("a", "b", 1.0, 0.01)), sentences(("a", "c", 1.0, 0.01), ("a", "c", 1.0, 0.01))],
+    ),
+    "behind": (
+        {},
+        [sentences(("b", "a", 1.0, 0.01), ("a", "b", -0.5, 0.02))],
+        [sentences(("b", "a", 1.0, 0.01), ("b", "a", 0.5, 0.06)),
+         sentences(("a", "b", 1.0, 0.01), ("a", "b", 0.5, 0.01)),
+         sentences(("a", "b", -1.0, 0.01), ("a", "b", -0.5, None))],
+        [sentences(("b", "a", 1.0, 0.01)), sentences(("a", "c", 1.0, 0.01), ("a", "c", 1.0, 0.01))],
+    ),
+}  # fmt: skip
+
+
+def test_every_condition_has_cases() -> None:
+    assert {name.split()[0] for name in CASES} == CONDITIONS.keys()
+
+
+@pytest.mark.parametrize("kind", sorted(CASES))
+def test_each_condition_supports_refutes_and_leaves_unclear(kind: str) -> None:
+    """The same condition on either side, and its opposite; what cannot be told meets neither."""
+    settings, holds, fails, untold = CASES[kind]
+    kind = kind.split()[0]
+    of = {"pairs": [["a", "b"]]} if CONDITIONS[kind].of == "pair" else {"encodings": ["a"]}
+    condition = {"is": kind, **of, **settings}
+    measures: dict[str, Any] = {"reach": 1} if kind.endswith("training") else {"exact_match": 0.01}
+    never = {"is": "at_least", "encodings": ["a"], "value": 1e9}
+    if kind in ("ahead", "behind"):
+        measures, never = {}, {"is": "ahead", "floor": 0.0, "pairs": [["c", "a"]], "least": 1}
+    given = functools.partial(read, tasks="t", measures=measures)
+    supports = given(supported=[condition], refuted=[never])
+    refutes = given(supported=[never], refuted=[condition])
+    opposite = given(supported=[condition | {"most": 0}], refuted=[never])
+    for told, of_it, against, without in (
+        (holds, "supported", "refuted", "unclear"),
+        (fails, "unclear", "unclear", "supported"),
+        (untold, "unclear", "unclear", "unclear"),
+    ):
+        for task in told:
+            assert verdicts(supports, task) == [of_it], task[1]
+            assert verdicts(refutes, task) == [against], task[1]
+            assert verdicts(opposite, task) == [without], task[1]
+
+
+def test_refuted_comes_first_and_support_needs_every_condition() -> None:
+    same = read(supported=[BETTER], refuted=[BETTER | {"least": 1}])
+    good, bad = {"a": HIGH, "b": LOW}, {"a": LOW, "b": HIGH}
+    assert verdicts(same, both(good, good)) == ["refuted"]
+    given = read(supported=[BETTER, {"is": "at_least", "encodings": ["a"], "value": 0.8}])
+    assert verdicts(given, both(good, good)) == ["supported"]
+    assert verdicts(given, both(bad, bad)) == ["refuted"]
+    assert verdicts(given, both(good, bad)) == ["unclear"], "on every task"
+    less = {"a": about(0.7), "b": LOW}
+    [outcome] = decide(given, both(less, less))
+    assert outcome.verdict == "unclear"
+    assert [(each.met, each.holds, each.checks) for each in outcome.answers] == [
+        (True, 2, 2), (False, 0, 2), (False, 0, 2)
+    ]  # fmt: skip
+    assert verdicts(given, exact(a=HIGH, b=LOW)) == ["unclear"], "a task without a run"
+
+
+def test_conditions_are_counted() -> None:
+    """At least three of four pairs, none the other way; what is unknown may be either."""
+    pairs = [[x, "z"] for x in "abcd"]
+    given = read(
+        [{"is": "better", "floor": 0.0, "least": 3}, {"is": "worse", "most": 0}],
+        [{"is": "worse", "least": 3}],
+        "abcdz", "t", pairs=pairs,
+    )  # fmt: skip
+
+    def outcome(**means: float) -> str:
+        runs = {pe: about(mean) for pe, mean in means.items() if mean}
+        return verdicts(given, exact(**runs, z=mirrored(0.5)))[0]
+
+    assert outcome(a=0.9, b=0.9, c=0.9, d=0.5) == "supported"
+    assert outcome(a=0.9, b=0.9, c=0.5, d=0.5) == "unclear"
+    assert outcome(a=0.9, b=0.9, c=0.9, d=0.1) == "unclear", "one is worse"
+    assert outcome(a=0.9, b=0.9, c=0.9, d=0) == "unclear", "one may be worse"
+    assert outcome(a=0.9, b=0.1, c=0.1, d=0.1) == "refuted"
+
+
+def test_a_difference_must_be_as_large_as_what_matters() -> None:
+    """A mean exactly at the size counts, and one below it does not, however sure it is."""
+    for gap, word in ((0.25, "better"), (0.2499, "small")):
+        study, frame = exact(a=about(0.5 + gap, 2**-10), b=about(0.5, 2**-9))
+        asked = [("differs", "t", ("a", "b"))]
+        [row] = claims.compare(study, frame, asked, {"exact_match": 0.25}).to_dict("records")
+        assert row["word"] == word and row["corrected"] < 1e-4
+
+
+def test_one_correction_counts_every_test_that_a_verdict_rests_on() -> None:
+    """Over pairs, tasks and measures; not over pairs that are named and not compared."""
+    barely = {pe: about(0.525) for pe in "bcdefghijkl"} | {"a": about(0.5, 0.0)}
+    conditions = [{"is": "better", "floor": 0.0}], [{"is": "worse"}]
+    every = functools.partial(read, *conditions, each=["task", "pair"], against="a")
+    alone, many = every("ab", "t"), every("abcdefghijkl", "t")
+    assert verdicts(alone, exact(**barely)) == ["supported"]
+    assert verdicts(many, exact(**barely)) == ["unclear"] * 11
+    pair = {"a": barely["a"], "b": barely["b"]}
+    tasks = {task: frame_of(exact_match=pair) for task in "tuv"}  # p = 0.024
+    assert verdicts(every("ab", "tuv"), scored(**tasks)) == ["unclear"] * 3
+    assert verdicts(every("ab", "t"), scored(**tasks)) == ["supported"]
+    two = every("ab", "tu", measures={"exact_match": 0.01, "all_sources": 0.01})
+    frames = {task: frame_of(exact_match=pair, all_sources=pair) for task in "tu"}
+    assert verdicts(two, scored(**frames)) == ["unclear"] * 2
+    assert verdicts(every("ab", "tu"), scored(**frames)) == ["supported"] * 2
+    # Named in study.pairs, and no condition compares them.
+    worse = {"is": "worse", "pairs": [["b", "a"]]}
+    named = read([better("ba")], [worse], "abcdefghijkl", "t", pairs=[["c", "d"], ["e", "f"]])
+    assert len(named.asked()) == 1 and verdicts(named, exact(**barely)) == ["supported"]
+
+
+def test_a_pair_has_one_verdict_in_both_orders() -> None:
+    """One test, whose word turns round with the pair."""
+    given = read([better("ab")], [{"is": "worse", "pairs": [["b", "a"]]}], tasks="t")
+    study, frame = exact(a=HIGH, b=LOW)
+    compared = claims.compare(study, frame, given.asked(), given.measures)
+    assert len(compared) == 1
+    found = Found(study, frame, compared, given.measures)
+    assert claims.verdict(found, "t", ("a", "b")) == "better"
+    assert claims.verdict(found, "t", ("b", "a")) == "worse"
+    assert claims.verdict(found, "t", ("a", "c")) is None
+    assert decide(given, (study, frame))[0].verdict == "refuted"
+
+
+def test_a_pair_that_is_better_in_one_measure_and_worse_in_another_is_mixed() -> None:
+    """And where one of two measures is not read, the other decides."""
+    exact_match = {"a": about(0.97, 0.001), "b": mirrored(0.99, 0.001)}
+    measures = {"exact_match": 0.01, "beyond": 0.01}
+    asked = [("differs", "t", ("a", "b")), ("alike", "t", ("a", "b"))]
+    for low, word in ((0.0, "mixed"), (0.1, "worse")):
+        learned = {pe: {s: v - low for s, v in seeds.items()} for pe, seeds in exact_match.items()}
+        study, frame = scored(t=frame_of(exact_match=learned, beyond={"a": HIGH, "b": LOW}))
+        compared = claims.compare(study, frame, asked, measures)
+        found = Found(study, frame, compared, measures)
+        assert claims.verdict(found, "t", ("a", "b")) == word
+        unread = compared[compared["word"] == "unread"]
+        assert len(unread) == (2 if low else 0) and unread["corrected"].isna().all()
+    held = CONDITIONS["alike"].holds(found, "t", ("a", "b"), {})
+    assert held is None, "what is not read is not alike"
+
+
+def test_lower_is_better_for_a_loss() -> None:
+    study, frame = scored(t=frame_of(nll={"a": about(1.0), "b": mirrored(2.0)}))
+    compared = claims.compare(study, frame, [("differs", "t", ("a", "b"))], {"nll": 0.0})
+    assert compared["word"].tolist() == ["better"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "word"),
+    [
+        ({}, HIGH, "missing"),
+        ({0: 1.0}, {0: 0.5}, "one_seed"),
+        ({0: 0.3, 1: 0.2}, {0: 0.3, 1: 0.2}, "equal"),
+        ({0: 0.3, 1: 0.2}, {0: 0.2, 1: 0.1}, "equal"),
+        (about(math.nan), HIGH, "missing"),
+        (HIGH, mirrored(0.91), "no_difference"),
+    ],
+)
+def test_a_comparison_that_shows_nothing_says_why(a: Any, b: Any, word: str) -> None:
+    study, frame = exact(a=a, b=b)
+    compared = claims.compare(study, frame, [("differs", "t", ("a", "b"))], {"exact_match": 0.0})
+    assert compared["word"].tolist() == [word]
+
+
+def test_each_judges_tasks_pairs_and_encodings_by_themselves() -> None:
+    conditions = [{"is": "better", "floor": 0.0}], [{"is": "worse"}]
+    given = read(*conditions, pairs=[["a", "c"], ["b", "c"]], each=["task", "pair"])
+    outcomes = decide(
+        given, both({"a": HIGH, "b": LOW, "c": LOW}, {"a": LOW, "b": HIGH, "c": HIGH})
+    )
+    assert [(o.case.pair, o.case.task, o.verdict) for o in outcomes] == [
+        (("a", "c"), "t", "supported"), (("b", "c"), "t", "unclear"),
+        (("a", "c"), "u", "refuted"), (("b", "c"), "u", "unclear"),
+    ]  # fmt: skip
+    at_least = {"is": "at_least", "value": 0.8}
+    encodings = read([at_least], [at_least | {"most": 0}], each=["encoding"], tasks="t")
+    found = decide(encodings, exact(a=HIGH, b=LOW, c=about(0.8)))
+    assert [(o.case.encoding, o.verdict) for o in found] == [
+        ("a", "supported"), ("b", "refuted"), ("c", "supported")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence", "misfit"),
+    [
+        ({"supported": []}, "study.rule.supported is empty; a claim needs what would", False),
+        ({"measures": {}}, "study.rule.measures is empty; name what is compared", False),
+        ({"measures": {"exact": 0.1}}, "study.rule.measures=exact does not exist", False),
+        ({"measures": {"nll": -1}}, "must be at least 0 and finite", False),
+        ({"each": ["seed"]}, "study.rule.each=seed does not exist", False),
+        ({"each": ["pair"]}, "study.rule is of every pair, and each of its conditions", False),
+        ({"against": "c", "pairs": [["a", "b"]]}, "both say what is compared", False),
+        ({"supported": [{"is": "bettter"}]}, "is=bettter does not exist; choose one of", False),
+        ({"supported": [BETTER | {"leest": 1}]}, "[0].leest does not exist (did you mean", False),
+        ({"supported": [BETTER | {"least": "x"}]}, "study.rule.supported[0].least", False),
+        ({"supported": [better("ab", "ba")]}, "names one pair twice", False),
+        ({"supported": [better("aa")]}, "holds a pair that is not two encodings", False),
+        ({"supported": [{"is": "past_training"}]}, "asks for reach; name it in", False),
+        ({"supported": [{"is": "at_least"}]}, "value is not given; say at least what", False),
+        (
+            {"supported": [{"is": "alike", "pairs": [["a", "b"]]}], "measures": {"exact_match": 0}},
+            "asks for differences smaller than what matters",
+            False,
+        ),
+        ({"each": ["task"], "supported": [BETTER | {"tasks": ["t"]}]}, "names its tasks", False),
+        ({"supported": [better("ax")]}, "asks for x, which is not trained", True),
+        ({"against": "x", "supported": [{"is": "better"}]}, "asks for x, which is not", True),
+        ({"supported": [{"is": "better"}]}, "compares pairs, and there are none", True),
+        ({"supported": [BETTER | {"least": 3}]}, "is asked 2 times, so that least=3", True),
+        ({"supported": [{"is": "at_least", "value": 1, "seeds": 9}]}, "seeds=9, and study.", True),
+        ({"seeds": 1}, "study.seeds names fewer than two", True),
+    ],
+)
+def test_a_rule_that_cannot_be_decided_is_refused(
+    change: dict[str, Any], sentence: str, misfit: bool
+) -> None:
+    """Or does not fit its grid, which another grid would."""
+    with pytest.raises(UserError) as refused:
+        read(**change)
+    assert sentence in str(refused.value) and isinstance(refused.value, RuleMismatch) == misfit
+
+
+def test_praise_needs_a_floor() -> None:
+    """Of the condition, of another one for the same encoding, or of what is measured."""
+    pair = {"pairs": [["a", "b"]]}
+    praise, floor = {"is": "better", **pair}, {"is": "at_least", "value": 0.95}
+    translated = {"refuted": [{"is": "behind", **pair}], "measures": {}}
+    for supported, more in (
+        ([praise], {"measures": {"exact_match": 0.01, "reach": 1.0}}),
+        ([praise, floor | {"encodings": ["b"]}], {}),
+        ([{"is": "ahead", **pair}], translated),
+    ):
+        with pytest.raises(UserError, match="praises by comparison alone.* give it a floor"):
+            read(supported, **more)
+    for supported, more in (
+        ([praise, floor | {"encodings": ["a"]}], {}),
+        ([praise], {"measures": {"beyond": 0.01}}),  # read where the trained are learned
+        ([{"is": "ahead", "floor": 30, **pair}], translated),
+        ([{"is": "differs", **pair}], {}),  # no praise
+    ):
+        read(supported, **more)
+    given = read([praise | {"floor": 0.95}], tasks="t")
+    for mean, verdict in ((0.227, "unclear"), (0.96, "supported")):
+        assert verdicts(given, exact(a=about(mean, 0.001), b=mirrored(0.016, 0.001))) == [verdict]
+
+
+ALIKE = {"is": "alike", "pairs": [["a", "b"]]}
+
+
+def test_a_rule_says_how_many_comparisons_it_makes() -> None:
+    """Each pair on each task in each measure, once for a difference and once for equivalence."""
+    settings = {pe: {"kind": pe} for pe in "abc"}
+    for supported, measures, count in (
+        ([better("ab")], {"exact_match": 0.01}, 2),
+        ([better("ab", "ac")], {"exact_match": 0.01, "reach": 1.0}, 8),
+        ([ALIKE], {"exact_match": 0.01}, 4),
+    ):
+        given = read(supported, [WORSE], measures=measures)
+        assert claims.warnings(given, settings)[0] == ("rule_makes", {"n": count})
+
+
+def test_a_rule_whose_equivalence_cannot_fail_is_warned_about() -> None:
+    """A margin as large as the baseline: before the runs if nothing asks for more, and after."""
+    settings = {pe: {"kind": pe} for pe in "abc"}
+    floor = {"is": "at_least", "encodings": ["b"], "value": 0.2}
+    measures = {"exact_match": 0.1}
+
+    def keys(given: claims.Rule, found: Found | None = None) -> list[str]:
+        return [key for key, _ in claims.warnings(given, settings, found)]
+
+    weak = read([ALIKE], [WORSE], tasks="t", measures=measures)
+    assert keys(weak) == ["rule_makes", "rule_no_floor"]
+    assert keys(read([ALIKE, floor], [WORSE], measures=measures)) == ["rule_makes"]
+    for less in ({"value": 0.1}, {"encodings": ["a"]}, {"tasks": ["t"]}):
+        again = read([ALIKE, floor | less], [WORSE], measures=measures)
+        assert "rule_no_floor" in keys(again), less
+    for mean, said in ((0.05, ["rule_at_floor"]), (0.1, ["rule_at_floor"]), (0.3, [])):
+        study, frame = exact(a=about(mean, 0.001), b=about(mean, 0.0))
+        compared = claims.compare(study, frame, weak.asked(), measures)
+        assert keys(weak, Found(study, frame, compared, measures)) == ["rule_makes", *said]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "things"),
+    [
+        ({"kind": "t5"}, {"kind": "t5", "cross": "same"}, []),
+        ({"kind": "t5", "num_buckets": 8}, {"kind": "alibi", "slopes": 2}, []),
+        ({"kind": "t5", "stride": 1}, {"kind": "t5", "stride": 3, "random_positions": 40}, []),
+        ({"kind": "t5"}, {"kind": "alibi", "cross": "same"}, ["kind", "cross"]),
+        ({"kind": "t5", "clip": 1}, {"kind": "t5", "clip": 2, "origin": "end"}, ["clip", "origin"]),
+        ({"kind": "t5", "a": 1, "b": 2}, {"kind": "t5", "a": 2, "b": 1}, ["a", "b"]),
+    ],
+)
+def test_arms_that_differ_in_more_than_one_thing_are_named(a: Any, b: Any, things: Any) -> None:
+    given = read(tasks="t")
+    said = [fill for key, fill in claims.warnings(given, {"a": a, "b": b}) if "two" in key]
+    assert [each["keys"] for each in said] == ([", ".join(things)] if things else [])
+
+
+@pytest.mark.parametrize(
+    ("condition", "lacking", "measures"),
+    [
+        ({"is": "above_ceiling", "encodings": ["a"]}, "a ceiling without positions on sort", {}),
+        ({"is": "past_training", "encodings": ["a"]}, "reach on short", {"reach": 1}),
+        ({"is": "ahead", "floor": 0.0, "pairs": [["a", "b"]]}, "translations on", {}),
+        (BETTER, "BLEU on", {"bleu": 0}),
+        (BETTER, "exact match, unseen lengths on short", {"beyond": 0}),
+    ],
+)
+def test_a_task_has_what_is_asked_of_it(
+    condition: dict[str, Any], lacking: str, measures: dict[str, Any]
+) -> None:
+    """A ceiling, longer tests, translations; where the condition names tasks, of these alone."""
+    tasks = {
+        "letters": build_task(configure("task=letters")),
+        "short": build_task(configure("task=letters", "task.test_max_length=10")),
+        "sort": build_task(configure("task=sort")),
+        "text": build_task(configure("task=multi30k")),
+    }
+
+    def check(condition: dict[str, Any], *names: str) -> None:
+        given = rule([condition], [condition | {"most": 0}], measures=measures)
+        study = {"rule": given, "pairs": [], "seeds": [0, 1]}
+        claims.validate_tasks(claims.read_rule(study, list("ab"), list(names)), tasks)
+
+    with pytest.raises(RuleMismatch, match=f"asks for {lacking}.*, which has none"):
+        check(condition, "short", "sort")
+    has = "text" if condition["is"] == "ahead" or "bleu" in measures else "letters"
+    check(condition | {"tasks": [has]}, has, "sort")
+
+
+def test_default_pairs_are_all_or_those_with_the_sinusoid() -> None:
+    """Declared pairs come first; a pair that is not trained is left out."""
+    four, five = ["sinusoidal", "b", "c", "d"], ["a", "b", "sinusoidal", "c", "d"]
+    assert len(claims.compared_pairs(four, [])) == 6
+    assert claims.compared_pairs(five, []) == [(pe, "sinusoidal") for pe in "abcd"]
+    assert len(claims.compared_pairs(list("abcde"), [])) == 10
+    assert claims.compared_pairs(five, [["a", "b"], ["a", "x"]]) == [("a", "b")]
+
+
+STUDIES = sorted(path.stem for path in (CONFIG_DIR / "study").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_every_study_has_a_rule_that_can_be_decided(study: str) -> None:
+    """Names of encodings and tasks, pairs and conditions fit; the tasks have what is asked."""
+    config = configure(f"study={study}")
+    if config.study.rule is None:
+        assert study in ("dropout", "board")  # one compares two studies, one is a table
+        return
+    from wawa_transformer.lab.entries import entry_overrides
+
+    encodings = [configure(*entry_overrides(pe)).pe.name for pe in config.study.pe]
+    tasks = {
+        name: build_task(configure(f"study={study}", f"task={name}")) for name in config.study.task
+    }
+    plain: Any = OmegaConf.to_container(config.study)
+    given = claims.read_rule(plain, encodings, list(tasks))
+    claims.validate_tasks(given, tasks)
+    assert not given.claim.endswith(".")
+    nothing = decide(given, (study_of(results_of({})), scores.scores(study_of(results_of({})))))
+    assert {outcome.verdict for outcome in nothing} == {"unclear"}, "no run, no verdict"
+
+
+def test_another_grid_than_the_rules_goes_unjudged_if_the_command_line_asks_for_it() -> None:
+    """Else a rule that does not fit is refused; and so is one that the command line gives."""
+    config = configure("study=lookup")
+    one = configure("study=lookup", "task=nth", "pe=none")
+    jobs = {Run.of(one): one}
+    grid = ["study.task=[nth]", "study.pe=[none]"]
+    why = "asks for sinusoidal, which is not trained; the study has none."
+    assert rule_of(config, [*grid, "model.d_model=32"], jobs) == (
+        None,
+        f"{' '.join(grid)} is not the study of the rule: study.rule.supported[0] {why}",
+    )
+    for overrides in (["study=lookup"], [*grid, "study.rule.claim=x"]):
+        with pytest.raises(UserError, match=f"{why} study.rule=null trains without a rule"):
+            rule_of(config, overrides, jobs)
+    config.study.rule = None
+    assert rule_of(config, [], jobs) == (None, "")
+
+
+def test_conditions_read_the_rule_of_a_folder(tmp_path: Path) -> None:
+    """The rule in study.yaml, on the tables beside it."""
+    from planted import write_folder
+
+    values = {("copy", "a"): lambda n, s: 0.9 + s / 100, ("copy", "b"): lambda n, s: 0.5 - s / 90}
+    folder = write_folder(tmp_path, results_of(values), rule=rule([BETTER], [WORSE]))
+    from wawa_transformer.lab.tables import read_study
+
+    [outcome] = claims.outcomes(read_study(folder))
+    assert outcome.verdict == "supported"

@@ -1,0 +1,123 @@
+"""The tables of a study hold what its runs have measured, and refuse runs that were made unlike."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from conftest import TINY, configure
+
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.special_ids import EOS
+from wawa_transformer.decode.greedy import greedy
+from wawa_transformer.lab import collect
+from wawa_transformer.lab.collect import check_comparable, write_tables
+from wawa_transformer.lab.study import study_config
+from wawa_transformer.lab.tables import read_study
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train.load import load_model
+from wawa_transformer.train.trainer import train
+
+NOT_TUNED = pd.DataFrame()
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[Run, Any]:
+    """Three trained runs of one task; a seed that one encoding lacks."""
+    folder, jobs = tmp_path_factory.mktemp("runs"), {}
+    for pe, seed in (("none", 0), ("none", 1), ("learned", 1)):
+        given = ["task=reverse", f"pe={pe}", f"seed={seed}", f"output_dir={folder}"]
+        config = configure(*TINY, *given, "study.seeds=[0,1]", "study.rule=null")
+        train(config)
+        jobs[Run.of(config)] = config
+    return jobs
+
+
+def test_tables_hold_what_the_runs_measured(jobs: dict[Run, Any], tmp_path: Path) -> None:
+    """Row by row against result.json; a run that is missing is named, and enters no number."""
+    config = next(iter(jobs.values()))
+    lost = Run("reverse", "learned", 0, tmp_path / "lost")
+    lost.fail("it was cold")
+    write_tables(tmp_path, study_config(config, jobs, "compare", ""), [*jobs, lost], [], NOT_TUNED)
+    study = read_study(tmp_path)
+    assert len(study.results) == 3 * 6
+    for run in jobs:
+        kept = run.result() or {}
+        rows = study.results[(study.results["pe"] == run.pe) & (study.results["seed"] == run.seed)]
+        for row, measured in zip(rows.to_dict("records"), kept["by_length"], strict=True):
+            for name in ("length", "exact_match", "nll", "tokens", "examples"):
+                assert row[name] == pytest.approx(measured[name]), name
+            assert row["examples_new"] == measured["new"]["examples"]
+            assert (row["code"], row["device"]) == (kept["code"], "cpu")
+            assert row["trained"] == (row["length"] <= 4)
+        steps = [row["step"] for row in run.metrics() if row["split"] == "validation"]
+        curve = study.curves[(study.curves["pe"] == run.pe) & (study.curves["seed"] == run.seed)]
+        assert curve["step"].tolist() == steps
+    assert study.config["missing"] == [
+        {"task": "reverse", "pe": "learned", "seed": 0, "status": "failed", "why": "it was cold"}
+    ]
+    assert study.costs["parameters"].gt(0).all() and len(study.costs) == 2
+
+
+def test_shown_answers_are_those_of_the_weights(
+    jobs: dict[Run, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Against decoding by hand; a seed that one encoding lacks is not taken."""
+    results = [{**(run.result() or {}), "run": run} for run in jobs]
+    shown = collect.shown_answers(results)
+    answers = shown["answers"]
+    assert set(answers["seed"]) == {1} and set(answers["length"]) == {2, 4}  # 7 is past the test
+    for run in list(jobs)[1:]:
+        model, tokenizer, config = load_model(run)
+        for row in answers[answers["pe"] == run.pe].to_dict("records"):
+            ids = torch.tensor([[*tokenizer.encode(row["source"]).ids, EOS]])
+            assert row["answer"] == tokenizer.decode(greedy(model, ids, 20)[0].tolist())
+            assert row["target"].split() == row["source"].split()[::-1]
+        looked = shown["attention"][shown["attention"]["pe"] == run.pe]
+        sums = looked.groupby("query")["weight"].sum()
+        assert sums.to_numpy() == pytest.approx(1, abs=1e-3)
+        keys = looked[looked["query"] == 0].sort_values("key")["key_token"]
+        assert keys.tolist()[:-1] == answers.loc[answers["length"] == 4, "source"].iloc[0].split()
+    weights = list(jobs)[2].checkpoint("last")
+    kept = weights.read_bytes()
+    weights.write_bytes(b"damaged")
+    assert set(collect.shown_answers(results)["answers"]["pe"]) == {"none"}
+    assert "is damaged" in capsys.readouterr().err
+    weights.write_bytes(kept)
+
+
+def test_translations_are_tested_pair_by_pair(tmp_path: Path) -> None:
+    """Reversed sentences are told from right ones, and equal ones from nothing."""
+    right = [f"a man rides the red bike {i}" for i in range(30)]
+    results = []
+    for pe, lines, bleu in (("a", right, 90.0), ("b", right, 90.0), ("c", None, 20.0)):
+        run = Run("text", pe, 0, tmp_path / pe)
+        run.directory.mkdir()
+        said = lines or [" ".join(line.split()[::-1]) for line in right]
+        run.translations_file.write_text("\n".join(said) + "\n", encoding="utf-8")
+        run.references_file.write_text("\n".join(right) + "\n", encoding="utf-8")
+        result = {"task": "text", "pe": pe, "seed": 0, "run": run}
+        results.append(result | {"translation": {"bleu": bleu}})
+    table = collect.test_table(results, [("a", "b"), ("a", "c"), ("c", "a"), ("a", "x")])
+    found = table.set_index(["a", "b"])
+    assert list(found.index) == [("a", "b"), ("a", "c")]
+    assert found.loc[("a", "c"), "difference"] == 70 and found.loc[("a", "c"), "p"] < 0.01
+    assert pd.isna(found.loc[("a", "b"), "p"])
+
+
+def test_runs_may_differ_in_what_is_compared_and_tuned_and_in_nothing_else() -> None:
+    """An encoding's own rate on a task, the same for its seeds; one clip for all."""
+
+    def result(pe: str, seed: int, task: str = "copy", longest: int = 9, **trainer: float) -> Any:
+        configuration = {"trainer": {"lr": 0.1} | trainer, "task": {"max_length": longest}}
+        run = Run(task, pe, seed, Path(f"{pe}{seed}"))
+        return {"task": task, "pe": pe, "seed": seed, "run": run, "configuration": configuration}
+
+    own = result("b", 0, lr=0.2)
+    check_comparable([result("a", 0), result("a", 1), own, result("a", 0, "sort", 20)], ["lr"])
+    for other in (result("b", 0, clip=2.0), result("a", 1, lr=0.2), result("b", 0, longest=11)):
+        with pytest.raises(UserError, match="the runs differ in t"):
+            check_comparable([result("a", 0), other], ["lr"])
+    with pytest.raises(UserError, match=r"differ in trainer.lr, 0.1 in .*a0 and 0.2 in .*b0"):
+        check_comparable([result("a", 0), own])

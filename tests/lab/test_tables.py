@@ -1,0 +1,161 @@
+"""A study's tables are read as they were written, and a damaged one is refused by its place."""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from planted import results_of, write_folder
+
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.lab.report import write_report
+from wawa_transformer.lab.tables import read_study, write_config
+
+GOOD = results_of({("copy", "a"): lambda n, s: 0.9, ("copy", "b"): lambda n, s: 0.5 + s / 10})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_folder(tmp_path / "study", GOOD)
+
+
+def rewrite(path: Path, row: int, column: str, cell: str, seal: bool = False) -> None:
+    """Change one cell of a row in the file (the head is row 1); ``seal`` drops the checksums."""
+    head, *rows = [line.split(",") for line in path.read_text(encoding="utf-8").splitlines()]
+    rows[row - 2][head.index(column)] = cell
+    if seal:
+        head, rows = head[:-1], [each[:-1] for each in rows]
+    path.write_text("\n".join(map(",".join, [head, *rows])) + "\n", encoding="utf-8")
+
+
+def test_tables_come_back_as_they_were_written(folder: Path) -> None:
+    study = read_study(folder)
+    pd.testing.assert_frame_equal(
+        study.results.reset_index(drop=True)[list(GOOD)], GOOD, check_dtype=False
+    )
+    assert study.name == "planted" and study.tasks == ["copy"] and study.encodings == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "cell"),
+    [
+        (2, "exact_match", "1.01"),
+        (9, "exact_match", "ninety"),
+        (30, "token_accuracy", "-0.1"),
+        (41, "nll", "0.1.2"),
+        (7, "seed", "0.5"),
+        (8, "length", ""),
+        (12, "examples", "many"),
+        (12, "ceiling", "2"),
+        (15, "pe", "c"),
+        (15, "task", "sort"),
+        (15, "seed", "9"),
+    ],
+)
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_wrong_cell_is_named_by_file_row_and_column(
+    folder: Path, row: int, column: str, cell: str, sealed: bool
+) -> None:
+    """With checksums or without them, as in a table from elsewhere."""
+    rewrite(folder / "results.csv", row, column, cell, sealed)
+    named = column if sealed or column not in ("pe", "task") and cell != "9" else "check"
+    with pytest.raises(UserError, match=rf"results.csv, row {row}, column {named}: "):
+        read_study(folder)
+
+
+@pytest.mark.parametrize("table", ["results", "curves"])
+@pytest.mark.parametrize("column", ["exact_match", "nll", "token_accuracy"])
+def test_a_number_changed_by_hand_is_noticed(folder: Path, table: str, column: str) -> None:
+    """Even if the new number could have been measured."""
+    rewrite(folder / f"{table}.csv", 4, column, "0.75")
+    with pytest.raises(UserError, match=rf"{table}.csv, row 4, column check: the row was edited"):
+        read_study(folder)
+
+
+def test_a_table_that_was_cut_is_refused(folder: Path) -> None:
+    """In a row, within a run, at a run's end, and of a table that no other run could tell."""
+    path = folder / "results.csv"
+    whole = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    for part, sentence in (
+        (whole[:50] + [whole[50][:20] + "\n"], r"row 51: \d+ cells under \d+ columns"),
+        (whole[:50] + whole[51:], r"row \d+, column examples: copy b seed 2 has at length 10"),
+        (whole[:-3], r"row \d+, column examples: copy a seed 4 has at length 18"),
+        (whole[:-20], r"row 181, every column: the table ends with 180 rows, and study.yaml"),
+        ([], "needs one column task"),
+    ):
+        path.write_text("".join(part), encoding="utf-8")
+        with pytest.raises(UserError, match=sentence):
+            read_study(folder)
+    path.write_text("".join(whole), encoding="utf-8")
+    read_study(folder)
+    curves = folder / "curves.csv"
+    curves.write_text("".join(curves.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(UserError, match="curves.csv, row 20, every column: .* 19 rows"):
+        read_study(folder)
+
+
+def test_rows_of_two_machines_are_merged_if_equal_and_refused_otherwise(folder: Path) -> None:
+    path = folder / "results.csv"
+    head, *rows = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join([head, *rows, *rows[40:60]]), encoding="utf-8")
+    assert len(read_study(folder).results) == len(rows)
+    other = write_folder(folder.parent / "other", GOOD.assign(nll=GOOD["nll"] + 0.01))
+    theirs = (other / "results.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join([head, *rows, theirs[41]]), encoding="utf-8")
+    with pytest.raises(UserError, match="rows 42 and 202, column nll: 0.12.* and 0.13"):
+        read_study(folder)
+
+
+def test_a_table_of_another_study_is_refused(folder: Path) -> None:
+    other = write_folder(folder.parent / "other", GOOD.replace({"b": "c"}))
+    (folder / "results.csv").write_bytes((other / "results.csv").read_bytes())
+    with pytest.raises(UserError, match="column pe: c is not in study.yaml, which has a, b"):
+        read_study(folder)
+
+
+def test_runs_of_a_task_and_seed_share_their_test_and_their_data(folder: Path) -> None:
+    """Else a difference between encodings would be one of sources."""
+    some = (GOOD["pe"] == "b") & (GOOD["seed"] == 1)
+    shorter = GOOD.assign(examples=GOOD["examples"].where(~some, 100))
+    write_folder(folder, shorter)
+    with pytest.raises(UserError, match="column examples: copy a seed 1 has at length 1 other ex"):
+        read_study(folder)
+    data = pd.Series("0123abcd", index=GOOD.index)
+    write_folder(folder, GOOD.assign(data=data))
+    read_study(folder)
+    write_folder(folder, GOOD.assign(data=data.where(~some, "4567abcd")))
+    with pytest.raises(UserError, match="column data: runs of copy seed 1 were trained on diff"):
+        read_study(folder)
+
+
+def test_a_folder_without_study_yaml_shows_tables_and_says_why_there_is_no_verdict(
+    folder: Path,
+) -> None:
+    (folder / "study.yaml").unlink()
+    page = write_report(folder).with_name("report.md").read_text(encoding="utf-8")
+    assert "This folder has no study.yaml." in page and "without a verdict" in page
+    assert "| a | **0.900** |" in page and "| not tested |" in page
+    assert "## Verdict" not in page
+
+
+@pytest.mark.parametrize("content", ["study: [", "study: {}", "", "- 1", "study: {seeds: []}"])
+def test_a_damaged_study_yaml_is_refused(folder: Path, content: str) -> None:
+    (folder / "study.yaml").write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match="is not a study's configuration"):
+        read_study(folder)
+
+
+def test_a_folder_that_is_no_study_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no results.csv; name the folder of a study"):
+        read_study(tmp_path)
+
+
+def test_words_of_any_kind_come_back(tmp_path: Path) -> None:
+    """Commas, quotes and line breaks in a text; an encoding called none, nan or NA."""
+    results = results_of({("copy", pe): lambda n, s: 1.0 for pe in ("none", "nan", "NA")})
+    study = read_study(write_folder(tmp_path, results))
+    assert study.encodings == ["none", "nan", "NA"]
+    config = yaml.safe_load((tmp_path / "study.yaml").read_text())
+    write_config(tmp_path / "study.yaml", config)
+    assert re.search(r"seeds: \[0, 1, 2, 3, 4\]", (tmp_path / "study.yaml").read_text())

@@ -1,0 +1,276 @@
+"""The tables of a study, collected from the files of its runs."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from sacrebleu.metrics import BLEU
+
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.data.text import build_task
+from wawa_transformer.decode.significance import paired_randomisation
+from wawa_transformer.lab.tables import KEYS, RUN, write_config, write_table
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train.evaluation import METRICS, SHOWN
+from wawa_transformer.train.load import load_model
+
+Result = dict[str, Any]  # the contents of one result.json, with task, pe, seed and run
+PAST = 3  # one shown answer is this many symbols longer than the longest trained length
+METRIC_NAMES = [metric.name for metric in METRICS]
+COSTS = ("parameters", "flops_per_step", "mfu", "tokens_per_second", "seconds", "peak_memory_mb")
+
+
+def write_tables(
+    folder: Path,
+    config: Mapping[str, Any],
+    runs: Sequence[Run],
+    pairs: Sequence[tuple[str, str]],
+    tried: pd.DataFrame,
+) -> None:
+    """Write a study's tables and ``study.yaml`` into ``folder``.
+
+    ``config`` is the study's configuration, ``pairs`` are the pairs of encodings whose translations
+    are tested, and ``tried`` is the table of tuning, empty without tuning. Unfinished runs enter no
+    table, and are named in ``study.yaml``.
+
+    Raises:
+        UserError: the runs cannot be compared.
+    """
+    # Read once: a run that finishes meanwhile must not be listed as missing.
+    kept = {run: run.result() for run in runs}
+    results = [
+        {**result, "task": run.task, "pe": run.pe, "seed": run.seed, "run": run}
+        for run, result in kept.items()
+        if result
+    ]
+    check_comparable(results, ("lr", "warmup") if len(tried) else ())
+    tables = {
+        "results": length_table(results),
+        "curves": curve_table([result["run"] for result in results]),
+        "bleu": bleu_table(results),
+        "tests": test_table(results, pairs),
+        "tuning": tried,
+        "costs": cost_table(results),
+        **shown_answers(results),
+    }
+    for name, table in tables.items():
+        path = folder / f"{name}.csv"
+        if len(table) or name in ("results", "curves"):
+            write_table(path, table)
+        else:
+            path.unlink(missing_ok=True)
+    missing = [
+        {"task": run.task, "pe": run.pe, "seed": run.seed, "status": run.status}
+        | {"why": run.failure()}
+        for run, result in kept.items()
+        if not result
+    ]
+    rows = {name: len(table) for name, table in tables.items() if len(table)}
+    more = {"made": made(results), "missing": missing, "rows": rows}
+    write_config(folder / "study.yaml", {**config, **more})
+
+
+def check_comparable(results: Sequence[Result], tuned: Sequence[str] = ()) -> None:
+    """Refuse runs that differ in more than encoding, task and seed.
+
+    All runs of one task must have the same task settings, and all runs of one encoding the same
+    encoding settings. The ``tuned`` keys of the trainer may differ between encodings and tasks.
+    """
+    sections: list[tuple[str, tuple[str, ...]]] = [("model", ()), ("trainer", ())]
+    sections += [("task", ("task",)), ("pe", ("pe",)), ("trainer", ("task", "pe"))]
+    for section, of in sections:
+        own = tuned if section == "trainer" and not of else ()
+        seen: dict[Any, tuple[Result, Any]] = {}
+        for result in results:
+            given = result.get("configuration", {}).get(section, {})
+            alike = tuple(result[name] for name in of)
+            first, expected = seen.setdefault(alike, (result, given))
+            for key in {*given, *expected}.difference(own):
+                if given.get(key) != expected.get(key):
+                    raise UserError(
+                        f"the runs differ in {section}.{key}, {expected.get(key)} in "
+                        f"{first['run'].directory} and {given.get(key)} in "
+                        f"{result['run'].directory}: no report compares them; give one of them "
+                        f"another study.name."
+                    )
+
+
+def names(result: Result) -> dict[str, Any]:
+    """Select the columns that identify a run."""
+    return {column: result[column] for column in RUN}
+
+
+def length_table(results: Sequence[Result]) -> pd.DataFrame:
+    """Build ``results.csv``: one row for each run and test length.
+
+    Columns that end in ``_new`` count only sources that were not in training. ``device``, ``code``
+    and ``data`` say where, by which code and on which data a run was made.
+    """
+    rows = [
+        names(result)
+        | row
+        | {"trained": was_trained(row["length"], result)}
+        | {f"{name}_new": value for name, value in row.get("new", {}).items()}
+        | {column: result.get(column) for column in ("device", "code", "data")}
+        for result in results
+        for row in result["by_length"]
+    ]
+    columns = [*KEYS["results"], *METRIC_NAMES, "examples", "tokens", "ceiling", "trained"]
+    columns += [f"{name}_new" for name in ("examples", "tokens", *METRIC_NAMES, "ceiling")]
+    return pd.DataFrame(rows, columns=[*columns, "device", "code", "data"])
+
+
+def was_trained(length: int, result: Result) -> bool | None:
+    """True if the length is in training's range; None for a text."""
+    if result["train_max_length"] is None:
+        return None
+    return bool(result["train_min_length"] <= length <= result["train_max_length"])
+
+
+def curve_table(runs: Iterable[Run]) -> pd.DataFrame:
+    """Build ``curves.csv``: one row for each run and validation."""
+    rows = [
+        {"task": run.task, "pe": run.pe, "seed": run.seed} | row
+        for run in runs
+        for row in run.metrics()
+        if row["split"] == "validation"
+    ]
+    return pd.DataFrame(rows, columns=[*KEYS["curves"], *(metric.name for metric in SHOWN)])
+
+
+def bleu_table(results: Sequence[Result]) -> pd.DataFrame:
+    """Build ``bleu.csv``: the scores of each run that translates."""
+    columns = ["bleu", "bleu_low", "bleu_high", "chrf", "signature", "chrf_signature"]
+    rows = [
+        names(result) | {column: result["translation"].get(column) for column in columns}
+        for result in results
+        if result["translation"]
+    ]
+    return pd.DataFrame(rows, columns=[*RUN, *columns])
+
+
+def test_table(results: Sequence[Result], pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
+    """Build ``tests.csv``: each pair's difference in BLEU under each seed, and its p.
+
+    Equal translations have no p.
+    """
+    translated = {(r["task"], r["seed"], r["pe"]): r for r in results if r["translation"]}
+    hypotheses = {key: read_lines(r["run"].translations_file) for key, r in translated.items()}
+    once = {frozenset(pair): pair for pair in reversed(pairs)}
+    rows = []
+    for task, seed in dict.fromkeys(key[:2] for key in translated):
+        for a, b in reversed(once.values()):
+            keys = [(task, seed, pe) for pe in (a, b)]
+            if not all(key in translated for key in keys):
+                continue
+            first, second = (hypotheses[key] for key in keys)
+            p = None
+            if first != second:
+                references = read_lines(translated[keys[0]]["run"].references_file)
+                p = paired_randomisation(first, second, references, BLEU())
+            bleu = [translated[key]["translation"]["bleu"] for key in keys]
+            row = {"task": task, "seed": seed, "a": a, "b": b}
+            rows.append(row | {"difference": bleu[0] - bleu[1], "p": p})
+    return pd.DataFrame(rows, columns=[*KEYS["tests"], "difference", "p"])
+
+
+def read_lines(path: Path) -> list[str]:
+    """Read one sentence per line."""
+    # str.splitlines would also split at U+2028.
+    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+def cost_table(results: Sequence[Result]) -> pd.DataFrame:
+    """Build ``costs.csv``: what the runs of each task and encoding cost, medians over seeds."""
+    rows = pd.DataFrame(
+        [names(r) | {name: r.get(name) for name in (*COSTS, "device")} for r in results],
+        columns=[*RUN, *COSTS, "device"],
+    )
+    rows[list(COSTS)] = rows[list(COSTS)].astype(float)
+    groups = rows.groupby(["task", "pe"], sort=False)
+    table = groups[list(COSTS)].median().join(groups["device"].agg(distinct))
+    return table.reset_index()
+
+
+def distinct(values: Iterable[Any]) -> str:
+    """List the different values, separated by semicolons."""
+    return "; ".join(str(value) for value in dict.fromkeys(values))
+
+
+def made(results: Sequence[Result]) -> dict[str, str]:
+    """List the devices, versions and dates of the runs."""
+    if not results:
+        return {}
+    dates = sorted(result["finished"] for result in results)
+    versions = dict.fromkeys(name for result in results for name in result["versions"])
+    places = ("device", "cpu", "threads", "commit", "code")
+    return {
+        **{name: distinct(result.get(name, "unknown") for result in results) for name in places},
+        **{name: distinct(r["versions"].get(name) for r in results) for name in versions},
+        "finished": dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}",
+    }
+
+
+def shown_answers(results: Sequence[Result]) -> dict[str, pd.DataFrame]:
+    """Build ``answers.csv`` and ``attention.csv``: what every encoding answers to a few sources.
+
+    The models are those of the first seed for which every encoding of a task has weights. A text's
+    answers are the samples that its runs have kept, without attention.
+    """
+    answers: list[dict[str, Any]] = []
+    attention: list[dict[str, Any]] = []
+    for task in dict.fromkeys(result["task"] for result in results):
+        of_task = [result for result in results if result["task"] == task]
+        seeds = pd.DataFrame(map(names, of_task)).groupby("seed")["pe"].nunique()
+        for result in of_task:
+            if result["seed"] != seeds.idxmax():
+                continue
+            if result["translation"]:
+                answers += [
+                    names(result)
+                    | {"length": len(sample["source"].split()), "source": sample["source"]}
+                    | {"target": sample["reference"], "answer": sample["hypothesis"]}
+                    for sample in result["translation"]["samples"]
+                ]
+                continue
+            try:
+                said, looked = generated_answers(result)
+            except UserError as error:
+                print(f"warning: no answers of {result['run']}: {error}", file=sys.stderr)
+                continue
+            answers, attention = answers + said, attention + looked
+    columns = ["length", "target", "answer"], ["query_token", "key_token", "weight"]
+    return {
+        "answers": pd.DataFrame(answers, columns=[*KEYS["answers"], *columns[0]]),
+        "attention": pd.DataFrame(attention, columns=[*KEYS["attention"], *columns[1]]),
+    }
+
+
+def generated_answers(result: Result) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Let the model of a generated task answer the test's first sources of three lengths.
+
+    The lengths are half the longest trained length, the longest, and ``PAST`` more. The attention
+    is the last layer's from the answer to the source of the longest trained length, averaged over
+    heads.
+    """
+    trained = load_model(result["run"])
+    task = build_task(trained.config)
+    test = task.test(result["seed"])["test"]
+    longest = result["train_max_length"]
+    first = {length: row for row, length in reversed(list(enumerate(test["length"])))}
+    rows = [first[n] for n in (longest // 2, longest, longest + PAST) if n in first]
+    shown = test.select(rows).to_list()
+    given = trained.translate([row["source"] for row in shown])
+    said = [
+        names(result) | row | {"answer": answer} for row, answer in zip(shown, given, strict=True)
+    ]
+    weights, answer, source = trained.attention(test[first[longest]]["source"])
+    looked = [
+        names(result) | {"query": q, "key": k, "weight": round(float(weight), 4)}
+        | {"query_token": answer[q], "key_token": source[k]}
+        for q, row in enumerate(weights.mean(dim=0))  # (T,S)
+        for k, weight in enumerate(row)
+    ]  # fmt: skip
+    return said, looked

@@ -1,0 +1,359 @@
+"""The report's pictures: one panel per task, one look per encoding."""
+
+import contextlib
+import io
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib import font_manager
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from wawa_transformer.lab import scores
+from wawa_transformer.lab.pages import Text, name_of, tr
+from wawa_transformer.lab.scores import SCORES, by_seed, estimate
+from wawa_transformer.lab.tables import Study
+
+# Every encoding has the same colour and marker in all pictures and pages. Colour-blind readers can
+# distinguish the first eight colours: Okabe & Ito, "Color Universal Design" (2008).
+BLUE, ORANGE, BLACK, VERMILION, GREEN, PINK, SKY, YELLOW = MAIN_COLOURS = (
+    "#0072B2", "#E69F00", "#000000", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#A89400",
+)  # fmt: skip
+MORE_COLOURS = (
+    "#8470D8", "#A0703C", "#44AA99", "#CC6677", "#AA4499", "#6B8E23", "#5F7F9F", "#C2A26B",
+    "#C44E52", "#98BF64", "#B07AA1", "#8C8680",
+)  # fmt: skip
+MARKERS = "osX^Dv*Pd<hp>"
+ENCODINGS = (
+    "sinusoidal", "learned", "none", "rotary", "alibi", "t5", "shaw", "transformer_xl",
+    "kerple", "fire", "cope", "randomized", "shifted", "coupled",
+    "linear", "exponential", "textbook", "fairseq", "divided", "base100", "base1e6",
+    "concatenated", "permuted", "rising", "fast_half", "slow_half",
+)  # fmt: skip
+VARIANT_DASHES = ("--", ":", "-.")
+GREY = "#808080"  # visible on a white page and on a dark page
+CEILING = "#D02090"
+CJK_FONTS = (
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "Source Han Sans CN",
+    "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "PingFang SC", "Heiti SC", "Hiragino Sans GB",
+    "Microsoft YaHei", "SimHei", "Arial Unicode MS",
+)  # fmt: skip
+# What the length of a task counts, by its kind; for other tasks it is the sequence length.
+LENGTHS = {"scan": "axis_actions", "addition": "axis_digits"}
+MANY = 4  # with more encodings, lines hide which is best, so a ranking is drawn too
+
+
+def encoding_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Choose each encoding's colour, marker and dash, as keyword arguments of ``Axes.plot``.
+
+    A variant such as ``t5_cross`` has the colour of its original, and its own dash and marker,
+    which is hollow. Your own encodings come after the project's, in alphabetical order.
+    """
+    short = {name: name.rpartition("/")[2] for name in names}
+    original = {
+        name: max(filter(end.startswith, ENCODINGS), key=len, default=end)
+        for name, end in short.items()
+    }
+    order = [*ENCODINGS, *sorted({*original.values()}.difference(ENCODINGS))]
+    variants = sorted(name for name in short if short[name] != original[name])
+    styles = {}
+    for name, first in original.items():
+        place = order.index(first)
+        more = MORE_COLOURS[place % len(MORE_COLOURS)]
+        colour = MAIN_COLOURS[place] if place < len(MAIN_COLOURS) else more
+        look: dict[str, Any] = {"color": colour, "linestyle": "-"}
+        twins = [each for each in variants if original[each] == first]
+        if name in twins:
+            twin = twins.index(name)
+            look |= {"linestyle": VARIANT_DASHES[twin % len(VARIANT_DASHES)], "fillstyle": "none"}
+            place += 1 + twin
+        styles[name] = look | {"marker": MARKERS[place % len(MARKERS)]}
+    return styles
+
+
+def pictures(study: Study, frame: pd.DataFrame) -> dict[str, Callable[[], Figure]]:
+    """List the pictures that a study's tables allow, each with the function that draws it."""
+    styles = encoding_styles(study.encodings)
+    trained = {task: scores.trained_lengths(study, task) for task in study.tasks}
+    generated = {task: lengths[1] for task, lengths in trained.items() if lengths}
+    found: dict[str, Callable[[], Figure]] = {}
+    if len(study.bleu):
+        found["bleu"] = lambda: bleu(study, styles)
+    if generated and len(styles) > MANY:
+        most = {task: scores.ceiling(study, task) for task in generated}
+        limits = {task: each.mean for task, each in most.items() if each}
+        tops: dict[str, float] = dict.fromkeys(generated, 1.0)
+        found["ranking"] = lambda: ranking(frame, styles, "exact_match", tops, limits)
+        tested = {
+            task: longer[1]
+            for task in generated
+            if (longer := scores.unseen_lengths(study, task)) and any_learned(study, frame, task)
+        }
+        if tested:
+            found["reach"] = lambda: ranking(frame, styles, "reach", tested, generated)
+    if generated:
+        rows = by_length(study, list(generated))
+        found["by_length"] = lambda: panels(study, rows, "length", styles)
+    if len(study.attention):
+        found["attention"] = lambda: attention(study.attention)
+    if len(study.curves):
+        found["learning"] = lambda: panels(study, study.curves, "step", styles)
+        found["nll"] = lambda: panels(study, study.curves, "step", styles, "nll")
+    return found
+
+
+def any_learned(study: Study, frame: pd.DataFrame, task: str) -> bool:
+    """True if an encoding has learned a task, so that its reach can be interpreted."""
+    return any(scores.interpretable(frame, "reach", task, pe) for pe in study.encodings)
+
+
+def by_length(study: Study, tasks: list[str]) -> pd.DataFrame:
+    """Select what is drawn by length: at trained lengths the sources that the scores rest on."""
+    parts = []
+    for task in tasks:
+        rows = study.results[study.results["task"] == task].copy()
+        if scores.rests_on_new(study, task):
+            seen = rows["trained"].eq(True)
+            for column in ("exact_match", "ceiling"):
+                rows.loc[seen, column] = rows.loc[seen, f"{column}_new"]
+        parts.append(rows)
+    return pd.concat(parts)
+
+
+def panels(
+    study: Study,
+    frame: pd.DataFrame,
+    x: str,
+    styles: Mapping[str, dict[str, Any]],
+    y: str = "exact_match",
+) -> Figure:
+    """Plot each encoding's curve over seeds, one panel per task.
+
+    A curve is the mean of ``y`` against ``x`` with a 95% band. A text shows token accuracy instead
+    of exact match, which is near 0 for whole sentences. Bands are cut at the bounds of the metric,
+    in the pictures only.
+    """
+    tasks = [task for task in study.tasks if task in set(frame["task"])]
+    columns, lines = arrangement(len(tasks))
+    figure, legend = Figure(layout="constrained"), dict[str, Any]()
+    for place, task in enumerate(tasks, start=1):
+        axes = figure.add_subplot(lines, columns, place)
+        rows = frame[frame["task"] == task]
+        text = scores.trained_lengths(study, task) is None
+        column = "token_accuracy" if text and y == "exact_match" else y
+        top = SCORES[column].top
+        for order, pe in enumerate(styles):
+            groups = rows[rows["pe"] == pe].dropna(subset=column).groupby(x)[column]
+            points: dict[Any, scores.Estimate] = {at: estimate(values) for at, values in groups}
+            # Later lines are thinner, so that overlapping lines all stay visible.
+            width = 1.2 + 2.2 * (1 - order / max(1, len(styles) - 1))
+            look = styles[pe] | {"linewidth": width, "markersize": 3 + 1.5 * width}
+            # A hundred markers would hide the dash.
+            every = 1 if len(points) <= 40 else len(points) // 10
+            means = [point.mean for point in points.values()]
+            axes.plot(list(points), means, markevery=every, **look)
+            legend[pe] = Line2D([], [], label=tr(name_of(pe)), **look)
+            ends = [point.within(top) for point in points.values()]
+            low, high = zip(*ends, strict=True) if ends else ((), ())
+            axes.fill_between(list(points), low, high, color=look["color"], alpha=0.2, linewidth=0)
+        if x == "length":
+            legend |= draw_limits(axes, rows)
+        kind = study.config.get("tasks", {}).get(task, {}).get("kind", task)
+        label = Text("axis_step" if x == "step" else LENGTHS.get(kind, "axis_length"))
+        axes.set(title=task, xlabel=tr(label), ylabel=tr(Text(SCORES[column].label)))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+        axes.set_ylim(*((0, None) if top is None else (-0.03 * top, 1.03 * top)))
+        plain(axes)
+    per_line = max(3, 2 * columns)
+    height = 3.1 * lines + 0.25 * math.ceil(len(legend) / per_line)
+    figure.set_size_inches(max(6, 3.9 * columns + 0.6), height)
+    handles = list(legend.values())
+    figure.legend(handles=handles, loc="outside lower center", ncols=per_line, frameon=False)
+    return figure
+
+
+def plain(axes: Any) -> None:
+    """Draw a faint grid, and no frame at the top and on the right."""
+    axes.grid(color=GREY, alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def arrangement(tasks: int) -> tuple[int, int]:
+    """Choose the number of columns and of lines for the panels."""
+    columns = 2 if tasks == 4 else min(3, tasks)
+    return columns, math.ceil(tasks / columns)
+
+
+def draw_limits(axes: Any, rows: pd.DataFrame) -> dict[str, Any]:
+    """Draw the longest trained length, the unseen lengths and the ceiling."""
+    legend: dict[str, Any] = {}
+    tested, trained = rows["length"], rows.loc[rows["trained"].eq(True), "length"]
+    left, right = tested.min() - 0.5, tested.max() + 0.5
+    axes.axvline(trained.max(), color=GREY, linewidth=1.2)
+    longest = tr(Text("longest_trained"))
+    legend["trained"] = Line2D([], [], color=GREY, linewidth=1.2, label=longest)
+    for start, end in ((left, trained.min()), (trained.max(), right)):
+        if end - start > 0.5:
+            axes.axvspan(start, end, color=GREY, alpha=0.15, linewidth=0)
+            legend["unseen"] = Patch(color=GREY, alpha=0.15, label=tr(Text("unseen_lengths")))
+    if "ceiling" in rows and rows["ceiling"].lt(1).any():
+        ceiling = rows.dropna(subset="ceiling").groupby("length")["ceiling"].mean()
+        look: dict[str, Any] = {"color": CEILING, "linewidth": 1.8, "linestyle": (0, (3, 2))}
+        # Drawn above the line of a model that reaches the ceiling.
+        axes.plot(ceiling.index, ceiling, zorder=3, **look)
+        legend["ceiling"] = Line2D([], [], label=tr(Text("ceiling")), **look)
+    axes.set_xlim(left, right)
+    return legend
+
+
+def ranking(
+    frame: pd.DataFrame,
+    styles: Mapping[str, dict[str, Any]],
+    score: str,
+    tops: Mapping[str, float],
+    limits: Mapping[str, float],
+) -> Figure:
+    """Plot a ranking of the encodings by one score, one panel per task of ``tops``.
+
+    Each encoding has a dot per seed, its mean and its 95% interval. The best is on top. ``tops``
+    has each task's largest value, and ``limits`` the place of a line below it. The scale of a share
+    is stretched towards 1: the distance from 0.9 to 0.99 is nearly that from 0 to 0.9.
+    """
+    tasks = list(tops)
+    columns, lines = arrangement(len(tasks))
+    there = {task: [pe for pe in styles if len(by_seed(frame, task, pe, score))] for task in tasks}
+    rows_of = max(map(len, there.values()))
+    size = (max(7, 4.6 * columns + 0.4), (0.26 * rows_of + 1) * lines + 0.3)
+    figure, legend = Figure(figsize=size, layout="constrained"), dict[str, Any]()
+    share = SCORES[score].top == 1
+    for panel, task in enumerate(tasks, start=1):
+        axes = figure.add_subplot(lines, columns, panel)
+        most = tops[task]
+        read = {pe: scores.interpretable(frame, score, task, pe) for pe in there[task]}
+        means = {pe: estimate(by_seed(frame, task, pe, score)) for pe in there[task]}
+        order = sorted(there[task], key=lambda pe: (read[pe], means[pe].mean))
+        for place, pe in enumerate(order):
+            if not read[pe]:
+                said = tr(Text("not_learned"))
+                axes.text(0.98 * most, place, said, va="center", ha="right", color=GREY, size=8)
+                continue
+            seeds, colour = by_seed(frame, task, pe, score), styles[pe]["color"]
+            axes.plot(seeds, [place] * len(seeds), "o", color=colour, alpha=0.35, markersize=4)
+            axes.plot(means[pe].within(most), [place, place], color=colour, linewidth=2)
+            axes.plot(means[pe].mean, place, "|", color=colour, markersize=11, markeredgewidth=2.5)
+        if limits.get(task, most) < most:
+            look: dict[str, Any] = {"color": GREY}
+            if share:
+                look = {"color": CEILING, "linestyle": (0, (3, 2))}
+            label = tr(Text("ceiling" if share else "longest_trained"))
+            legend[label] = axes.axvline(limits[task], zorder=0, label=label, **look)
+        if not share:
+            tested = tr(Text("longest_tested"))
+            legend[tested] = axes.axvline(most, linestyle=":", label=tested, color=GREY)
+        axes.set_yticks(range(len(order)), [tr(name_of(pe)) for pe in order])
+        axes.set_ylim(len(order) - 0.5 - rows_of, len(order) - 0.5)  # equal spacing in all panels
+        if share:
+            axes.set_xscale("function", functions=(nines, from_nines))
+            axes.set_xticks([0, 0.5, 0.9, 0.99, 1], ["0", ".5", ".9", ".99", "1"])
+            axes.set_xlim(-0.06, from_nines(nines(1) + 0.06))
+        else:
+            axes.set_xlim(-0.03 * most, 1.03 * most)
+        axes.set_xlabel(tr(Text("axis_trained" if share else "axis_reach")))
+        axes.set_title(task)
+        plain(axes)
+    handles = list(legend.values())
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+def nines(share: Any) -> Any:
+    """Count the leading nines of a share, at most 2.5."""
+    return -np.log10(np.maximum(1.003 - np.asarray(share, dtype=float), 1e-9))
+
+
+def from_nines(count: Any) -> Any:
+    """Invert :func:`nines`."""
+    return 1.003 - 10 ** -np.asarray(count, dtype=float)
+
+
+def bleu(study: Study, styles: Mapping[str, dict[str, Any]]) -> Figure:
+    """Plot BLEU of every run with its 95% interval over test sentences, one panel per task."""
+    tasks = list(dict.fromkeys(study.bleu["task"]))
+    columns, lines = arrangement(len(tasks))
+    rows_of = study.bleu.groupby("task").size().max()
+    size = (max(7, 4.6 * columns + 0.4), (0.2 * rows_of + 1.1) * lines)
+    figure = Figure(figsize=size, layout="constrained")
+    for panel, task in enumerate(tasks, start=1):
+        axes = figure.add_subplot(lines, columns, panel)
+        rows = study.bleu[study.bleu["task"] == task]
+        order = rows.groupby("pe")["bleu"].mean().sort_values().index
+        for place, pe in enumerate(order):
+            runs = rows[rows["pe"] == pe].sort_values("seed")
+            at = place + np.linspace(0.17, -0.17, len(runs)) if len(runs) > 1 else [place]
+            ends = [runs["bleu"] - runs["bleu_low"], runs["bleu_high"] - runs["bleu"]]
+            axes.errorbar(runs["bleu"], at, xerr=ends, fmt="o", color=styles[pe]["color"])
+        axes.set_yticks(range(len(order)), [tr(name_of(pe)) for pe in order])
+        axes.set(title=task, xlabel=tr(Text("axis_bleu")))
+        plain(axes)
+    return figure
+
+
+def attention(table: pd.DataFrame) -> Figure:
+    """Draw where each answer looks in its source: a row of panels per task, one per encoding."""
+    tasks, encodings = (list(dict.fromkeys(table[name])) for name in ("task", "pe"))
+    size = (2.6 * len(encodings) + 0.6, 2.7 * len(tasks) + 0.2)
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(len(tasks), len(encodings), squeeze=False)
+    for (i, task), (j, pe) in ((a, b) for a in enumerate(tasks) for b in enumerate(encodings)):
+        rows, axes = table[(table["task"] == task) & (table["pe"] == pe)], grid[i][j]
+        if not len(rows):
+            axes.set_visible(False)
+            continue
+        weights = rows.pivot(index="query", columns="key", values="weight")
+        axes.imshow(weights, cmap="Blues", vmin=0, vmax=1)
+        answer = rows.drop_duplicates("query").sort_values("query")["query_token"]
+        source = rows.drop_duplicates("key").sort_values("key")["key_token"]
+        axes.set_xticks(range(len(source)), source, fontsize=7)
+        axes.set_yticks(range(len(answer)), answer, fontsize=7)
+        axes.set_title(f"{task}: {tr(name_of(pe))}", fontsize=9)
+        if i == len(tasks) - 1:
+            axes.set_xlabel(tr(Text("axis_source")))
+        if j == 0:
+            axes.set_ylabel(tr(Text("axis_answer")))
+    return figure
+
+
+def save(figure: Figure, path: Path) -> str:
+    """Write a picture as PNG, and return it as SVG.
+
+    Black in the SVG becomes the page's text colour.
+    """
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    figure.set_layout_engine("none")  # its places stay, and are not computed again
+    buffer = io.StringIO()
+    # Text stays text. A fixed salt makes the same report give the same bytes.
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": path.stem}):
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :].replace("#000000", "currentColor")
+    return re.sub(r' id="[\w.]+_\d+"', "", svg)  # ids such as axes_1 repeat in every picture
+
+
+def cjk_font() -> str | None:
+    """Find an installed font with Chinese characters."""
+    manager = font_manager.fontManager
+    # matplotlib caches a list of fonts at its first run, so look for fonts installed since.
+    for path in set(font_manager.findSystemFonts()) - {font.fname for font in manager.ttflist}:
+        with contextlib.suppress(OSError, RuntimeError):  # a file that is not a readable font
+            manager.addfont(path)
+    installed = {font.name for font in manager.ttflist}
+    return next((name for name in CJK_FONTS if name in installed), None)
