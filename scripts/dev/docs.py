@@ -19,7 +19,7 @@ import yaml
 from evidence import BENCHMARKS
 
 from wawa_transformer.lab import claims, scores
-from wawa_transformer.lab.language import in_both, speaking
+from wawa_transformer.lab.pages import Text, tr
 from wawa_transformer.lab.scores import SCORES, Estimate
 
 DOCS = BENCHMARKS.parent / "docs"
@@ -273,8 +273,7 @@ def environment(language: str) -> jinja2.Environment:
     """Make the templates' environment, with all functions above and the words of a language."""
 
     def claim(text: str) -> str:
-        with speaking(language):
-            return str(in_both(text))
+        return tr(Text(text), language)
 
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined,

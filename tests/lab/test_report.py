@@ -315,14 +315,14 @@ def test_pictures_say_what_they_show() -> None:
     for kind, label in (("scan", "number of actions"), ("addition", "number of digits")):
         results = results_of({(kind, pe): lambda n, s: 0.9 for pe in "ab"}, seeds=range(2))
         study = study_of(results)
-        figure = figures.pictures(study, scores.scores(study))["by_length"]()
+        figure = figures.pictures(study, scores.scores(study))["exact_match_by_length"]()
         assert figure.axes[0].get_xlabel() == label
     names = ["sinusoidal", "t5", "t5_cross", "shaw", "shaw_cross", "rotary", "rotary_cross", "mine"]
     looks = [(s["color"], s["marker"]) for s in figures.encoding_styles(names).values()]
     assert len(set(looks)) == len(names)
     texts = captions({"a": 90.0, "c": 20.0})
     drawn = figures.pictures(texts, scores.scores(texts))
-    assert "by_length" not in drawn and "bleu" in drawn
+    assert "exact_match_by_length" not in drawn and "bleu" in drawn
     assert drawn["bleu"]().axes[0].get_xlabel() == "BLEU"
 
 

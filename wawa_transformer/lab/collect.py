@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from sacrebleu.metrics import BLEU
 
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.text import build_task
 from wawa_transformer.decode.significance import paired_randomisation
+from wawa_transformer.decode.translation import bleu_metric
 from wawa_transformer.lab.tables import KEYS, RUN, write_config, write_table
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.evaluation import METRICS, SHOWN
@@ -69,6 +69,7 @@ def write_tables(
     ]
     rows = {name: len(table) for name, table in tables.items() if len(table)}
     more = {"made": made(results), "missing": missing, "rows": rows}
+    more["left_out"] = {r["task"]: r["left_out"] for r in results if r.get("left_out")}
     write_config(folder / "study.yaml", {**config, **more})
 
 
@@ -141,8 +142,13 @@ def curve_table(runs: Iterable[Run]) -> pd.DataFrame:
 
 
 def bleu_table(results: Sequence[Result]) -> pd.DataFrame:
-    """Build ``bleu.csv``: the scores of each run that translates."""
+    """Build ``bleu.csv``: the scores of each run that translates.
+
+    ``answer`` names the score that answers, ``reached_limit`` and ``altered`` count outputs that a
+    step after the model may have spoilt.
+    """
     columns = ["bleu", "bleu_low", "bleu_high", "chrf", "signature", "chrf_signature"]
+    columns += ["answer", "reached_limit", "altered"]
     rows = [
         names(result) | {column: result["translation"].get(column) for column in columns}
         for result in results
@@ -169,7 +175,7 @@ def test_table(results: Sequence[Result], pairs: Sequence[tuple[str, str]]) -> p
             p = None
             if first != second:
                 references = read_lines(translated[keys[0]]["run"].references_file)
-                p = paired_randomisation(first, second, references, BLEU())
+                p = paired_randomisation(first, second, references, bleu_metric(references))
             bleu = [translated[key]["translation"]["bleu"] for key in keys]
             row = {"task": task, "seed": seed, "a": a, "b": b}
             rows.append(row | {"difference": bleu[0] - bleu[1], "p": p})

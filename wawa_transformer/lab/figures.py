@@ -101,12 +101,12 @@ def pictures(study: Study, frame: pd.DataFrame) -> dict[str, Callable[[], Figure
             found["reach"] = lambda: ranking(frame, styles, "reach", tested, generated)
     if generated:
         rows = by_length(study, list(generated))
-        found["by_length"] = lambda: panels(study, rows, "length", styles)
+        found["exact_match_by_length"] = lambda: panels(study, rows, "length", styles)
     if len(study.attention):
         found["attention"] = lambda: attention(study.attention)
     if len(study.curves):
-        found["learning"] = lambda: panels(study, study.curves, "step", styles)
-        found["nll"] = lambda: panels(study, study.curves, "step", styles, "nll")
+        found["learning_exact_match"] = lambda: panels(study, study.curves, "step", styles)
+        found["learning_nll"] = lambda: panels(study, study.curves, "step", styles, "nll")
     return found
 
 

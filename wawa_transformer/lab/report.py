@@ -30,7 +30,7 @@ from wawa_transformer.lab.scores import (
 from wawa_transformer.lab.tables import RUN, Study, read_study
 
 LEAST_BLEU = 1  # below it no encoding translates
-LEAD = ("bleu", "ranking", "by_length")  # the picture under the first table is one of these
+LEAD = ("bleu", "ranking", "exact_match_by_length")  # the picture under the first table is one of these
 ROWS_SAID = 10  # of the table in the terminal
 
 
@@ -157,10 +157,9 @@ def compared(study: Study, frame: pd.DataFrame, rule: Rule | None) -> Found:
         return claims.find(study, rule)
     measures, asked = dict[str, float](), list[tuple[str, str, Pair]]()
     for task in study.tasks if study.config else ():
-        text = scores.trained_lengths(study, task) is None
-        kinds = "sentences" if len(study.tests) and text else "differs"
-        asked += [(kinds, task, pair) for pair in pairs_of(study)]
-        measures |= {"nll" if text else "exact_match": 0.0}
+        kind = "sentences" if first_score(study, task) == "bleu" else "differs"
+        asked += [(kind, task, pair) for pair in pairs_of(study)]
+        measures |= {"exact_match": 0.0} if kind == "differs" else {}
         measures |= {"beyond": 0.0} if scores.unseen_lengths(study, task) else {}
     return Found(study, frame, claims.compare(study, frame, asked, measures), measures)
 
@@ -225,15 +224,31 @@ def notices(study: Study, frame: pd.DataFrame, found: Found, rule: Rule | None) 
     if mixed:
         kinds = ", ".join(f"{key} {value}" for key, value in mixed.items())
         said.append(Text("mixed_made", {"kinds": kinds}))
-    best = frame["bleu"].groupby(["task", "pe"]).mean().groupby("task").max()
-    said += [
-        Text("no_translation", {"task": task, "least": LEAST_BLEU})
-        for task, value in best.items()
-        if value < LEAST_BLEU
-    ]
+    for task in study.tasks:
+        said += spoilt(study, frame, task)
     if rule:
         encodings = study.config["encodings"]
         said += [warning(*each) for each in claims.warnings(rule, encodings, found)]
+    return said
+
+
+def spoilt(study: Study, frame: pd.DataFrame, task: str) -> list[Text]:
+    """What a text's scores leave out, or cannot show."""
+    said = []
+    for split, left in study.config.get("left_out", {}).get(task, {}).items():
+        if any(left.values()):
+            said.append(Text("left_pairs", {"task": task, "split": split, **left}))
+    runs = study.bleu[study.bleu["task"] == task]
+    for column in ("reached_limit", "altered"):
+        if column in runs and (count := runs[column].sum()):
+            said.append(Text(column, {"task": task, "n": f"{count:.0f}", "runs": len(runs)}))
+    if not len(runs):
+        return said
+    if first_score(study, task) == "exact_match":
+        return [*said, Text("exact_match_answers", {"task": task})]
+    means = [estimate(by_seed(frame, task, pe, "bleu")).mean for pe in study.encodings]
+    if max(means) < LEAST_BLEU:
+        said.append(Text("no_translation", {"task": task, "least": LEAST_BLEU}))
     return said
 
 
@@ -298,10 +313,14 @@ def interval(value: Estimate, digits: int, strong: bool = False) -> Cell:
     return Cell(f"{value:z.{digits}f}", value.mean, strong)
 
 
-def first_score(frame: pd.DataFrame, task: str) -> str:
-    """The score of a task in the first table: BLEU for a translation, else exact match."""
-    of_task = frame[frame.index.get_level_values("task") == task]
-    return "bleu" if of_task["bleu"].notna().any() else "exact_match"
+def first_score(study: Study, task: str) -> str:
+    """The score that answers a task's question: BLEU for a translation, else exact match.
+
+    Exact match answers for a text of words, and where references are too short for BLEU.
+    """
+    runs = study.bleu[study.bleu["task"] == task]
+    by_words = "answer" in runs and (runs["answer"] == "exact_match").any()
+    return "bleu" if len(runs) and not by_words else "exact_match"
 
 
 def summary_table(study: Study, frame: pd.DataFrame, rule: Rule | None) -> Table:
@@ -314,7 +333,7 @@ def summary_table(study: Study, frame: pd.DataFrame, rule: Rule | None) -> Table
     for task in study.tasks:
         limit = scores.ceiling(study, task)
         for score in SCORES.values():
-            first = score.name == first_score(frame, task)
+            first = score.name == first_score(study, task)
             if not first and not (score.unseen and rule and score.name in rule.measures):
                 continue
             means = {pe: estimate(by_seed(frame, task, pe, score.name)) for pe in study.encodings}
