@@ -76,9 +76,20 @@ def write_tables(
 def check_comparable(results: Sequence[Result], tuned: Sequence[str] = ()) -> None:
     """Refuse runs that differ in more than encoding, task and seed.
 
-    All runs of one task must have the same task settings, and all runs of one encoding the same
-    encoding settings. The ``tuned`` keys of the trainer may differ between encodings and tasks.
+    All runs of one task must have the same task settings, all runs of one task and seed the same
+    data as loaded, and all runs of one encoding the same encoding settings. The ``tuned`` keys of
+    the trainer may differ between encodings and tasks.
     """
+    loaded: dict[Any, Result] = {}
+    for result in results:
+        first = loaded.setdefault((result["task"], result["seed"]), result)
+        if result.get("data") != first.get("data"):
+            raise UserError(
+                f"the runs of {result['task']} with seed {result['seed']} were trained on other "
+                f"data, {first.get('data')} in {first['run'].directory} and {result.get('data')} "
+                f"in {result['run'].directory}: no report compares them; give one of them another "
+                f"study.name."
+            )
     sections: list[tuple[str, tuple[str, ...]]] = [("model", ()), ("trainer", ())]
     sections += [("task", ("task",)), ("pe", ("pe",)), ("trainer", ("task", "pe"))]
     for section, of in sections:
@@ -211,10 +222,11 @@ def made(results: Sequence[Result]) -> dict[str, str]:
         return {}
     dates = sorted(result["finished"] for result in results)
     versions = dict.fromkeys(name for result in results for name in result["versions"])
-    places = ("device", "cpu", "threads", "commit", "code")
+    places = ("device", "cpu", "threads", "commit")
     return {
         **{name: distinct(result.get(name, "unknown") for result in results) for name in places},
         **{name: distinct(r["versions"].get(name) for r in results) for name in versions},
+        "code": ", ".join(sorted({str(result.get("code")) for result in results})),
         "finished": dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}",
     }
 

@@ -30,7 +30,11 @@ from wawa_transformer.lab.scores import (
 from wawa_transformer.lab.tables import RUN, Study, read_study
 
 LEAST_BLEU = 1  # below it no encoding translates
-LEAD = ("bleu", "ranking", "exact_match_by_length")  # the picture under the first table is one of these
+LEAD = (
+    "bleu",
+    "ranking",
+    "exact_match_by_length",
+)  # the picture under the first table is one of these
 ROWS_SAID = 10  # of the table in the terminal
 
 
@@ -217,9 +221,13 @@ def notices(study: Study, frame: pd.DataFrame, found: Found, rule: Rule | None) 
         said.append(Text("missing_run", {key: run[key] for key in (*RUN, "status", "why")}))
     for column in ("code", "device"):
         if column in study.results:
-            names = sorted(set(study.results[column].replace("", "unknown")))
-            if len(names) > 1:
-                said.append(Text(f"mixed_{column}", {"kinds": ", ".join(names)}))
+            known = study.results[study.results[column].notna()].replace({column: {"": "unknown"}})
+            # The code of an encoding does not count for the others.
+            groups = known.groupby(["task", "pe"])[column] if column == "code" else None
+            several = (groups.nunique() if groups else pd.Series([known[column].nunique()])).gt(1)
+            if several.any():
+                kinds = ", ".join(sorted(set(known[column])))
+                said.append(Text(f"mixed_{column}", {"kinds": kinds}))
     mixed = {k: v for k, v in study.config.get("made", {}).items() if "; " in str(v)}
     if mixed:
         kinds = ", ".join(f"{key} {value}" for key, value in mixed.items())
