@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 from conftest import SCRIPTS, TINY, configure, run_script, train_until_saved, trained
 from omegaconf import DictConfig
-from wawa_transformer.lab.results import check_comparable
 
 from wawa_transformer.common import code as code_digests
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data import load, tasks
 from wawa_transformer.data.load import load_data
+from wawa_transformer.lab.collect import check_comparable
 from wawa_transformer.run import provenance
 from wawa_transformer.run.cli import CHECKS
 from wawa_transformer.run.run_dir import Run

@@ -68,7 +68,7 @@ class TuneConfig:
 
 @dataclass
 class RuleConfig:
-    """The rule for a study's verdict, written before the runs (``lab/rules.py``)."""
+    """The rule for a study's verdict, written before the runs (``lab/claims.py``)."""
 
     claim: str = ""
     each: list[str] = field(default_factory=list)  # judged separately: task, pair, encoding
