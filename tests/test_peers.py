@@ -10,7 +10,7 @@ from speed import peers
 from x_transformers.x_transformers import CoPE, RelativePositionBias
 
 from wawa_transformer import Transformer, check_model
-from wawa_transformer.common.special_ids import EOS
+from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.strategies import Beam
 from wawa_transformer.positional import build_encoding
@@ -81,7 +81,7 @@ def test_marians_beam(penalty: float) -> None:
     found = theirs.generate(
         input_ids=SOURCE, attention_mask=SOURCE != 0, max_new_tokens=12, do_sample=False,
         num_beams=4, num_return_sequences=4, length_penalty=penalty, early_stopping=False,
-        return_dict_in_generate=True, output_scores=True,
+        return_dict_in_generate=True, output_scores=True, suppress_tokens=[PAD, BOS],
     )  # fmt: skip
     ids, scores = Beam(size=4, length_penalty=penalty)(ours, SOURCE, 12)
     expected = found.sequences[:, 1:].view(len(SOURCE), 4, -1)

@@ -121,9 +121,8 @@ def test_the_tutorial_does_what_it_says(shell: Callable[[str], str], tmp_path: P
     report = (study / "report.md").read_text(encoding="utf-8")
     assert re.search(r"^\| learned_slopes \| 3 \|", report, flags=re.M)
     assert "can reach at most" in report  # the ceiling without positions
-    assert re.search(
-        r"^\*\*(Supported|Refuted|Unclear): trained slopes carry pos", report, flags=re.M
-    )
+    assert re.search(r"^Claim: trained slopes carry pos", report, flags=re.M)
+    assert re.search(r"^\*\*(Supported|Refuted|Unclear)", report, flags=re.M)
     assert "| NLL, nats per token | perplexity |" in report
     for table in ("results.csv", "curves.csv"):
         rows = pd.read_csv(study / table)

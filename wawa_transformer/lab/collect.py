@@ -1,13 +1,12 @@
 """The tables of a study, collected from the files of its runs."""
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.schema import UserError, warn
 from wawa_transformer.data.text import build_task
 from wawa_transformer.decode.significance import paired_randomisation
 from wawa_transformer.decode.translation import bleu_metric
@@ -256,7 +255,7 @@ def shown_answers(results: Sequence[Result]) -> dict[str, pd.DataFrame]:
             try:
                 said, looked = generated_answers(result)
             except UserError as error:
-                print(f"warning: no answers of {result['run']}: {error}", file=sys.stderr)
+                warn(f"warning: no answers of {result['run']}: {error}")
                 continue
             answers, attention = answers + said, attention + looked
     columns = ["length", "target", "answer"], ["query_token", "key_token", "weight"]
