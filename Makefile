@@ -35,7 +35,9 @@ distclean: clean ## remove the environment as well, keep results
 	rm -rf .venv
 
 # What a run needs; the laboratory needs more.
-EXTRAS := $(if $(wildcard */lab),[lab,serve])
+# A comma would end an argument of $(if).
+COMMA := ,
+EXTRAS := $(if $(wildcard */lab),[lab$(COMMA)serve])
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 		{ echo "error: Python 3.11, 3.12 or 3.13 is needed; name one: make PYTHON=python3.12"; exit 1; }
