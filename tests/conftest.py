@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -279,3 +279,12 @@ def browser() -> Callable[..., str]:
         return done.stdout
 
     return open_page
+
+
+@pytest.fixture
+def registry() -> Iterator[None]:
+    """Take a test's own encodings out of the registry again."""
+    before = dict(ENCODINGS)
+    yield
+    ENCODINGS.clear()
+    ENCODINGS.update(before)

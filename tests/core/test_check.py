@@ -1,6 +1,5 @@
 """Tests of the check that every encoding must pass before training."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +39,7 @@ FILES = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def registry() -> Iterator[None]:
-    """Take a test's own encodings out of the registry again."""
-    before = dict(ENCODINGS)
-    yield
-    ENCODINGS.clear()
-    ENCODINGS.update(before)
+pytestmark = pytest.mark.usefixtures("registry")
 
 
 # ------------------------------------------------------------------------ what is right passes

@@ -1,6 +1,5 @@
 """Published methods written from the tutorial alone: they pass the check, or are refused."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,13 +19,7 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def registry() -> Iterator[None]:
-    """Take a test's own encodings out of the registry again."""
-    before = dict(ENCODINGS)
-    yield
-    ENCODINGS.clear()
-    ENCODINGS.update(before)
+pytestmark = pytest.mark.usefixtures("registry")
 
 
 class PoPE(Encoding):
