@@ -226,8 +226,8 @@ class PositionIds:
                 ids = ids + (shift * (ids > 0) if self.origin == "abacus" else shift)
             return Positions(ids[None, None], max_shift + end)
 
-        # A source of digits alone has the ids 1 … S.
-        positions = first(source.size(1) + (self.origin == "abacus"))
+        # A source of digits alone has the ids 1 … S. torch 2.11 cannot compile length + bool.
+        positions = first(source.size(1) + int(self.origin == "abacus"))
         if self.length_decides:
             return BatchPositions(positions, first)
         if self.origin == "continued":
