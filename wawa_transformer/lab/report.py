@@ -16,6 +16,7 @@ import yaml
 
 from wawa_transformer.common.files import make_directory, write_atomically
 from wawa_transformer.lab import claims, figures, scores
+from wawa_transformer.lab.board import UNSEEN, Board, board
 from wawa_transformer.lab.claims import Found, Outcome, Pair, Rule
 from wawa_transformer.lab.pages import LANGUAGES, Text, name_of, render, tr, translated, warning
 from wawa_transformer.lab.scores import (
@@ -103,12 +104,15 @@ def answer(folder: Path) -> str:
     """Write a study's answer for a terminal: the verdict, and the first rows of a table."""
     study = read_study(folder)
     page = page_of(study, scores.scores(study))
-    table, said = page["summary"], [tr(page["question"]), tr(page["claim"]), *map(tr, page["lead"])]
-    rows = [[tr(cell.text) for cell in row] for row in table.rows[:ROWS_SAID]]
-    lines = [[tr(head) for head in table.heads], *rows] if rows else []
+    said = [tr(page["question"]), tr(page["claim"]), *map(tr, page["lead"])]
+    table = page["board"] or page["summary"]
+    rows = [[tr(cell.text) for cell in row] for row in table.rows]
+    # A board is shown whole, so that an encoding's row stands among the others.
+    shown = rows if page["board"] else rows[:ROWS_SAID]
+    lines = [[tr(head) for head in table.heads], *shown] if rows else []
     wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
     said += ["  ".join(map(str.ljust, line, wide)).rstrip() for line in lines]
-    if left := len(table.rows) - len(rows):
+    if left := len(rows) - len(shown):
         said.append(tr(Text("more_rows", {"n": left})))
     return "\n".join(line for line in said if line)
 
@@ -120,12 +124,14 @@ def page_of(study: Study, frame: pd.DataFrame) -> dict[str, Any]:
     outcomes = claims.decide(rule, found) if rule else []
     config = study.config.get("study", {})
     tasks, drawn = study.tasks, list(figures.pictures(study, frame))
+    beside = board(study, frame)
     return {
         "name": study.name,
         "question": Text(config.get("question") or study.name),
         "claim": Text("claim_of", {"claim": Text(rule.claim)}) if rule else "",
-        "lead": lead(study, found, outcomes),
+        "lead": (placed(beside) if beside else []) or lead(study, found, outcomes),
         "notices": notices(study, frame, found, rule),
+        "board": board_table(beside) if beside and beside.rows else None,
         "summary": summary_table(study, frame, rule),
         "drawn": drawn,
         "lead_picture": next((name for name in LEAD if name in drawn), ""),
@@ -142,7 +148,8 @@ def page_of(study: Study, frame: pd.DataFrame) -> dict[str, Any]:
         "costs": cost_table(study),
         "command": study.config.get("command", ""),
         "made": study.config.get("made", {}),
-        "styles": figures.encoding_styles(study.encodings),
+        "styles": figures.encoding_styles(beside.encodings if beside else ())
+        | figures.encoding_styles(study.encodings),
         "notes": reading_notes(study, frame, rule),
     }
 
@@ -357,6 +364,46 @@ def summary_table(study: Study, frame: pd.DataFrame, rule: Rule | None) -> Table
     shown = f"{counts[0]}–{counts[-1]}" if len(counts) > 1 else counts[0]
     last = most if any(cell.text != "–" for cell in most[1:]) else []
     return Table(Text("summary_caption", {"n": shown}), heads, rows, last)
+
+
+def placed(beside: Board) -> list[Text]:
+    """Say where each encoding of the study stands among the committed rows, or why it does not."""
+    if not beside.rows:
+        return [Text(*beside.why)]
+    [best] = [row for row in beside.rows if row.gap is None]
+    named = {"n": len(beside.rows), "best": name_of(best.pe)}
+    return [
+        Text("board_place", named | {"pe": name_of(row.pe), "place": place,
+             "total": f"{row.total:z.3f}", "gap": f"{row.gap:+z.3f}"})
+        for place, row in enumerate(beside.rows, start=1)
+        if row.own
+    ] or [Text("board_best", named | {"total": f"{best.total:z.3f}"})]  # fmt: skip
+
+
+def board_table(beside: Board) -> Table:
+    """The committed rows and those of the study, each with the digest of the setting."""
+    tasks = beside.rows[0].tasks
+    heads: list[Text | str] = [Text("encoding"), Text("setting"), *tasks]
+    heads += [Text("total"), Text("minus_best")]
+    rows = [
+        [
+            Cell(Text("this_study", {"pe": name_of(row.pe)}), strong=True)
+            if row.own else encoding(row.pe),
+            Cell(beside.setting),
+            *(
+                Cell(
+                    Text("trained_unseen", {"trained": f"{trained.mean:.3f}",
+                         "unseen": f"{unseen.mean:.3f}"}), unseen.mean
+                )
+                for trained, unseen in row.tasks.values()
+            ),
+            interval(row.total, 3, strong=row.own),
+            Cell("–") if row.gap is None else Cell(f"{row.gap:+z.3f}", row.gap.mean),
+        ]
+        for row in beside.rows
+    ]  # fmt: skip
+    fill = {"seeds": max(row.total.n for row in beside.rows), "unseen": f"{UNSEEN:.0%}"}
+    return Table(Text("board_caption", fill), heads, rows)
 
 
 def verdict_table(outcomes: Sequence[Outcome]) -> Table:

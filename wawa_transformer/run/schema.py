@@ -92,6 +92,7 @@ class StudyConfig:
     tune: TuneConfig = field(default_factory=TuneConfig)  # a learning rate for each encoding
     rule: RuleConfig | None = None
     minutes: float | None = setting(None, above=0)  # on two cores; printed at the start
+    beside: str | None = None  # a study's folder in this project, whose rows the report shows too
 
 
 @dataclass

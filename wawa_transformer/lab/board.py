@@ -1,0 +1,128 @@
+"""An encoding's row beside the committed rows of one fixed setting (``study.beside``).
+
+The setting is everything but the encodings: tasks, model, trainer and seeds. Rows of another
+setting, or of runs on other data, are not compared.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.lab import scores
+from wawa_transformer.lab.scores import Estimate, by_seed, estimate
+from wawa_transformer.lab.tables import Study, read_study
+from wawa_transformer.run.run_dir import differing_key, identity
+from wawa_transformer.run.schema import ModelConfig, TrainerConfig
+
+UNSEEN = 0.75  # the weight of the unseen lengths in a total, as 30 of the 40 lengths are unseen
+
+
+@dataclass(frozen=True)
+class Row:
+    """An encoding's scores: a total, its difference to the best committed one, and each task's."""
+
+    pe: str
+    own: bool  # of this study, and not of the committed one
+    total: Estimate
+    gap: Estimate | None  # paired by seed; None for the best committed row itself
+    tasks: Mapping[str, tuple[Estimate, Estimate]]  # exact match at trained and at unseen lengths
+
+
+@dataclass(frozen=True)
+class Board:
+    """The rows with the digest of their setting, the best total first.
+
+    Without rows, ``why`` is the reason: a key of ``words.yaml`` with what fills it.
+    """
+
+    setting: str
+    rows: list[Row] = field(default_factory=list)
+    why: tuple[str, dict[str, str]] = ("", {})
+
+    @property
+    def encodings(self) -> list[str]:
+        """The encodings that have a row."""
+        return list(dict.fromkeys(row.pe for row in self.rows))
+
+
+def board(study: Study, frame: pd.DataFrame) -> Board | None:
+    """Put a study's encodings beside those of ``study.beside``; None without that key.
+
+    ``frame`` holds the study's scores.
+
+    Raises:
+        UserError: the folder of ``study.beside`` is no study, or its tables are damaged.
+    """
+    beside = study.config.get("study", {}).get("beside")
+    if beside is None:
+        return None
+    own, folder = setting_of(study), CONFIG_DIR.parent / beside
+    if not (folder / "results.csv").is_file():
+        return Board(digest(own), why=("board_missing", {"folder": beside}))
+    theirs = study if folder.samefile(study.folder) else read_study(folder)
+    fill = {"folder": beside, "own": digest(own), "theirs": digest(setting_of(theirs))}
+    if found := differing_key(own, setting_of(theirs)):
+        return Board(digest(own), why=("board_other_setting", fill | {"key": found[0]}))
+    if on_other_data(study, theirs):
+        return Board(digest(own), why=("board_other_data", fill))
+    committed = scores.scores(theirs)
+    rows = rows_of(theirs, committed, committed, own=False)
+    rows += rows_of(study, frame, committed, own=True) if theirs is not study else []
+    return Board(digest(own), sorted(rows, key=lambda row: -row.total.mean))
+
+
+def setting_of(study: Study) -> dict[str, Any]:
+    """Select what the runs of a study have in common, wherever they ran.
+
+    A key that an older study does not have had the default.
+    """
+    given = study.config
+    model = dataclasses.asdict(ModelConfig()) | given["model"]
+    trainer = identity({"trainer": dataclasses.asdict(TrainerConfig()) | given["trainer"]})
+    return {"tasks": given["tasks"], "model": model, "seeds": given["study"]["seeds"], **trainer}
+
+
+def digest(setting: Mapping[str, Any]) -> str:
+    """Hash a setting to eight hexadecimal digits."""
+    return hashlib.sha256(json.dumps(setting, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def on_other_data(one: Study, other: Study) -> bool:
+    """True if runs of one task and seed were made on different data in two studies."""
+    digests = [study.results.groupby(["task", "seed"])["data"].first() for study in (one, other)]
+    first, second = digests[0].align(digests[1], join="inner")
+    return bool(first.ne(second).any())
+
+
+def totals(frame: pd.DataFrame) -> pd.Series:
+    """Average exact match over tasks, by encoding and seed; a seed needs every task.
+
+    Trained lengths have the weight 1 − ``UNSEEN``, and rest on new sources.
+    """
+    share = (1 - UNSEEN) * frame["exact_match"] + UNSEEN * frame["beyond"]
+    return share.unstack("task").mean(axis="columns", skipna=False).dropna()
+
+
+def rows_of(study: Study, frame: pd.DataFrame, committed: pd.DataFrame, own: bool) -> list[Row]:
+    """Build the rows of a study's encodings; each has a run of every task and one seed or more."""
+    known, found = totals(committed), totals(frame)
+    best = str(known.groupby("pe").mean().idxmax())
+    rows = []
+    for pe in (each for each in study.encodings if each in found.index):
+        tasks = {
+            task: (
+                estimate(by_seed(frame, task, pe, "exact_match")),
+                estimate(by_seed(frame, task, pe, "beyond")),
+            )
+            for task in study.tasks
+        }
+        is_best = pe == best and not own
+        gap = None if is_best else scores.difference(found.xs(pe), known.xs(best))
+        rows.append(Row(pe, own, estimate(found.xs(pe)), gap, tasks))
+    return rows
