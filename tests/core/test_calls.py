@@ -121,6 +121,8 @@ def test_padding_and_the_first_token_are_never_chosen(method: Any) -> None:
     for row in ids.flatten(0, 1).tolist():
         kept = row[: row.index(EOS) + 1] if EOS in row else row
         assert not {*kept} & {*SPECIAL} and not any(row[len(kept) :])
+    likeliest, _ = Greedy()(model, SRC, 6)
+    assert torch.equal(Sample(top=1)(model, SRC, 6)[0], likeliest)
 
 
 def test_the_argmax_of_an_evaluation_is_that_of_decoding(tiny) -> None:

@@ -319,6 +319,30 @@ def test_a_mistake_of_the_cache_is_found(
     assert check.CACHED in {each.name for each in report.broken}
 
 
+@pytest.mark.parametrize("name", ["none", "sinusoidal", "shaw_cross", "rotary_cross_continued"])
+@pytest.mark.parametrize("mistake", ["rows", "ahead"])
+def test_a_mistake_in_the_model_is_not_blamed_on_the_encoding(
+    name: str, mistake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sentence names the model's folder where no encoding is needed for the mistake."""
+    if mistake == "rows":
+        cls: Any = type(tiny_model({**SIZES, "pe": "none"}).new_cache()[0][0])
+        append = cls.append
+        monkeypatch.setattr(cls, "append", lambda self, k, v: append(self, k.roll(1, 0), v))
+    else:
+        forward = Transformer.decode
+        monkeypatch.setattr(
+            Transformer,
+            "decode",
+            lambda self, *given: forward(self, *given) + given[0].float().mean(-1)[:, None, None],
+        )
+    with pytest.raises(
+        UserError, match=r"with pe=none: the cause is in the model \(.*model\)"
+    ) as it:
+        check_encoding({**SIZES, **MODELS[name]}, 12)
+    assert "positional" not in str(it.value)
+
+
 @pytest.mark.parametrize(
     ("method", "wrong", "said"),
     [

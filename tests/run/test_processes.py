@@ -142,6 +142,30 @@ def test_ranks_of_other_configurations_do_not_train_one_run(tmp_path: Path) -> N
     assert not list(tmp_path.rglob("checkpoints")) and not list(tmp_path.rglob("result.json"))
 
 
+def test_ranks_that_read_other_data_do_not_train_one_run(tmp_path: Path) -> None:
+    """Machines may hold another text under one name; the rank says so and the run ends."""
+    configs = {}
+    for rank, last in (("0", "z"), ("1", "Z")):
+        folder = tmp_path / rank
+        folder.mkdir()
+        lines = [f"a {word}\tb {word}" for word in "abcdefghijklmnopqrstuvwxy" * 3 + last]
+        (folder / "a.tsv").write_text("\n".join(lines) + "\n", "utf-8")
+        configs[rank] = configure(
+            "task=text", f"task.data_dir={folder}", "task.source=a.tsv", "task.words=true",
+            *(each for each in TINY if not each.startswith("task.")), f"output_dir={tmp_path}/runs",
+        )  # fmt: skip
+
+    def work() -> None:
+        rank, load_data = os.environ["RANK"], setup.load_data
+        setup.load_data = lambda config: load_data(configs[rank])
+        said = ("another process of this run", r"process 1 has data (\S+), the main process (?!\1)")
+        with pytest.raises(UserError, match=said[int(rank)]):
+            train(configs["0"])
+
+    in_two_processes(work)
+    assert not list(tmp_path.rglob("checkpoints")) and not list(tmp_path.rglob("result.json"))
+
+
 @given(rows=st.integers(1, 9), world=st.integers(1, 5))
 def test_the_rows_of_a_batch_are_dealt_out(rows: int, world: int) -> None:
     """Each to one process; who gets none has a row to run and nothing to learn from it."""

@@ -479,14 +479,22 @@ def check_encoding(arguments: dict[str, Any], length: int) -> Report:
         UserError: a promise that they break, where, and by how much.
     """
     report = Probe(tiny_model(arguments), length=length).report()
+    if not report.broken:
+        return report
+    each = report.broken[0]
     kinds = [arguments["pe"], arguments.get("cross", "none")]
     used = {kind: ENCODINGS[kind] for kind in kinds if kind not in ("none", "same")}
-    for each in report.broken:
-        classes = [f"{cls.__name__} ({inspect.getfile(cls)})" for cls in used.values()]
-        raise UserError(
-            f"pe.kind={' with pe.cross='.join(used)} breaks a promise, “{each.name}”: in a tiny "
-            f"model a logit changes by {each.change:.2g} at {each.where}. In "
-            f"{' or '.join(classes)}: {REMEDIES[each.name]}. trainer.check=false trains it all the "
-            f"same."
-        )
-    return report
+    classes = [f"{cls.__name__} ({inspect.getfile(cls)})" for cls in used.values()]
+    cause = f"In {' or '.join(classes)}: {REMEDIES.get(each.name, '')}."
+    # A model without positions that breaks the same promise is itself the cause.
+    settings = ("pe_settings", "cross", "where", "layers", "tie_sides", "position_ids")
+    bare = {key: value for key, value in arguments.items() if key not in settings}
+    without = Probe(tiny_model({**bare, "pe": "none"}), length=length).report()
+    if each.name in {one.name for one in without.broken}:
+        folder = inspect.getfile(Transformer).rpartition("/")[0]
+        cause = f"So it is with pe=none: the cause is in the model ({folder}), not in an encoding."
+    raise UserError(
+        f"pe.kind={' with pe.cross='.join(used) or 'none'} breaks a promise, “{each.name}”: in a "
+        f"tiny model a logit changes by {each.change:.2g} at {each.where}. {cause} "
+        f"trainer.check=false trains it all the same."
+    )

@@ -79,6 +79,7 @@ def start_run(config: DictConfig, run: Run) -> TrainState:
     try:
         with distributed.main_first():  # it fills caches, and puts damaged checkpoints aside
             state = restore(config, run)
+        check_ranks(state.data)
     except BaseException:
         if distributed.is_main():
             run.withdraw()  # leave no empty folder behind
@@ -164,6 +165,20 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
         with checkpoint.fitting(path, saved):
             restore_state(state, saved)
     return state
+
+
+def check_ranks(data: Data) -> None:
+    """Refuse to train on other data than the main process.
+
+    Raises:
+        UserError: this process has read or tokenised other data.
+    """
+    main = distributed.broadcast_object(lambda: data.digest)
+    if main != data.digest:
+        raise UserError(
+            f"process {distributed.rank()} has data {data.digest}, the main process {main}; put "
+            f"the same text, code and packages on every machine (task.data_dir names the folder)."
+        )
 
 
 def check_data(run: Run, before: str | None, data: Data) -> None:
