@@ -5,20 +5,25 @@ without an installation can ask small models and look inside. The page needs no 
 """
 
 import base64
+import itertools
 import json
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from matplotlib.colors import to_hex
 from omegaconf import OmegaConf
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.schema import CONFIG_DIR, UserError
 from wawa_transformer.data.tasks import SequenceTask
 from wawa_transformer.data.text import build_task
 from wawa_transformer.lab.figures import encoding_styles
 from wawa_transformer.lab.pages import write_page
+from wawa_transformer.lab.scores import by_seed, estimate, scores
+from wawa_transformer.lab.tables import read_study
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.config import encoding_settings
 from wawa_transformer.run.run_dir import Run
@@ -34,6 +39,11 @@ READS = {
     "t5": ("num_buckets", "max_distance"),
 }
 POSITIONS = 41  # of the longest answer that the page asks for, plus BOS
+LEARNERS = ("sinusoidal", "learned", "none", "rotary", "shaw", "shaw_cross")  # that the page trains
+STUDIES = ("page", "default")  # whose settings the page trains
+BENCHMARKS = CONFIG_DIR.parent / "benchmarks"
+TEMPLATES = Path(__file__).parent / "templates"
+WORKER = ("random", "tasks", "trainer", "worker")  # the scripts of the page's worker, in this order
 MOST = 200_000  # the largest number of parameters of a model in the page
 
 
@@ -126,12 +136,62 @@ def models(page: Path) -> list[dict[str, Any]]:
     return json.loads(found[1])
 
 
+def published(folder: Path) -> dict[str, Any]:
+    """Read a study's tables as the page draws them: by task and encoding, means over the seeds.
+
+    ``exact`` and ``nll`` have a row (step, mean, low, high) for each validation, ``byLength`` a row
+    (length, mean, low, high); the ends are those of the 95% interval. ``trained`` is exact match on
+    new sources of trained lengths: its mean, half its interval, and the value of each seed.
+    """
+    study = read_study(folder)
+    frame = scores(study)
+    found: dict[str, Any] = {}
+    for task, pe in itertools.product(study.tasks, study.encodings):
+        curves, results = (
+            table[table["task"].eq(task) & table["pe"].eq(pe)]
+            for table in (study.curves, study.results)
+        )
+        values = by_seed(frame, task, pe, "exact_match")
+        mean = estimate(values)
+        found.setdefault(task, {})[pe] = {
+            "exact": means(curves, "step", "exact_match"),
+            "nll": means(curves, "step", "nll"),
+            "byLength": means(results, "length", "exact_match"),
+            "trained": {
+                "mean": mean.mean,
+                "spread": None if math.isnan(mean.half_width) else mean.half_width,
+                "values": {int(seed): value for seed, value in values.items()},
+            },
+        }
+    return found
+
+
+def means(rows: pd.DataFrame, by: str, score: str) -> list[list[float]]:
+    """The mean of ``score`` over seeds and its 95% interval, for each value of ``by``."""
+    points = []
+    for x, group in rows.groupby(by):
+        mean = estimate(group[score])
+        ends = mean.within(1 if score == "exact_match" else None)
+        points.append([int(x), *(round(value, 4) for value in (mean.mean, *ends))])
+    return points
+
+
 def write_playground(path: Path, runs: Iterable[dict[str, Any]]) -> None:
-    """Write ``playground.html``, the page of :func:`portable` runs, as one file."""
+    """Write ``playground.html``, the page of :func:`portable` runs, as one file.
+
+    The page also trains. It draws the intervals of the ``STUDIES`` under the reader's curve.
+    """
     tasks, kinds = list(TASKS), list(READS)
     runs = sorted(runs, key=lambda run: (tasks.index(run["task"]), kinds.index(run["kind"])))
-    styles = encoding_styles(run["pe"] for run in runs)
+    styles = encoding_styles({*(run["pe"] for run in runs), *LEARNERS})
     colours = {name: to_hex(style["color"]) for name, style in styles.items()}
     # Black is invisible on a dark page.
     colours = {name: "currentColor" if c == "#000000" else c for name, c in colours.items()}
-    write_page(path, Path(__file__).parent / "templates", runs=runs, colours=colours)
+    write_page(
+        path,
+        TEMPLATES,
+        runs=runs,
+        colours=colours,
+        published={name: published(BENCHMARKS / name) for name in STUDIES},
+        worker=[f"{script}.js" for script in WORKER],
+    )

@@ -1,0 +1,198 @@
+"""The trainer of the page, held against torch: gradients, steps, starting values and data."""
+
+import base64
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import configure, said
+
+from wawa_transformer.data.batching import batch_indices
+from wawa_transformer.data.load import load_data
+from wawa_transformer.lesson import playground
+from wawa_transformer.model.transformer import Transformer
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train.loop import batch_stream, train_step
+from wawa_transformer.train.setup import build_state
+
+TEMPLATES = Path(playground.__file__).parent / "templates"
+TRAINER = [(TEMPLATES / f"{name}.js").read_text("utf-8") for name in playground.WORKER]
+# Every encoding that the page trains, as arguments of Transformer.
+ENCODINGS: dict[str, dict[str, Any]] = {
+    "sinusoidal": {"pe": "sinusoidal"},
+    "learned": {"pe": "learned", "pe_settings": {"max_len": 64}},
+    "none": {"pe": "none"},
+    "rotary": {"pe": "rotary"},
+    "shaw": {"pe": "shaw", "pe_settings": {"max_distance": 8}},
+    "shaw_cross": {"pe": "shaw", "pe_settings": {"max_distance": 8}, "cross": "same"},
+}
+HELPERS = """
+const read = text => new Float32Array(Uint8Array.from(atob(text), c => c.charCodeAt(0)).buffer);
+const write = ({ buffer, byteOffset, byteLength }) => btoa(Array.from(
+  new Uint8Array(buffer, byteOffset, byteLength), byte => String.fromCharCode(byte)).join(""));
+"""
+PAGE = {"width": 32, "heads": 2, "inner": 128, "layers": 1, "rate": 5e-3, "steps": 500}
+PAGE |= {"warmup": 100, "budget": 352, "longest": 10}
+
+
+@pytest.fixture
+def compute(tmp_path: Path, browser: Callable[..., str]) -> Callable[..., Any]:
+    """Run the trainer in a browser: ``compute(script, data)``, what the script returns."""
+
+    def run(script: str, data: Any) -> Any:
+        note = f"document.body.dataset.said = JSON.stringify((data => {{ {script} }})"
+        scripts = [*TRAINER, HELPERS, f"{note}({json.dumps(data)}));"]
+        page = tmp_path / "trainer.html"
+        tags = "".join(f"<script>{each}</script>" for each in scripts)
+        page.write_text(f"<!DOCTYPE html><meta charset=utf-8><body>{tags}", encoding="utf-8")
+        return said(browser(page.as_uri()))
+
+    return run
+
+
+def encoded(tensor: torch.Tensor) -> str:
+    return base64.b64encode(tensor.detach().numpy().astype("<f4").tobytes()).decode()
+
+
+def decoded(text: str) -> torch.Tensor:
+    return torch.from_numpy(np.frombuffer(base64.b64decode(text), "<f4").copy())
+
+
+GRADIENTS = """
+  return Object.entries(data.weights).map(([encoding, weights]) => {
+    const model = new Transformer({ ...data.sizes, encoding }), { parameters } = model;
+    for (const [name, rows, columns] of parameters.shapes) {
+      parameters.part(name, 0, rows * columns).value.set(read(weights[name]));
+    }
+    const { loss, gradient } = crossEntropy(model.forward(collate(data.examples)), data.targets);
+    model.backward(gradient);
+    const gradients = parameters.shapes.map(([name, rows, columns]) =>
+      [name, write(parameters.part(name, 0, rows * columns).grad)]);
+    return { loss, gradients: Object.fromEntries(gradients) };
+  });
+"""
+
+
+def test_every_gradient_of_every_encoding_is_that_of_torch(compute: Callable[..., Any]) -> None:
+    """Two layers, sequences of lengths 1 to 20, and weights that leave nothing at zero."""
+    random = np.random.default_rng(0)
+    rows = [
+        [[*random.integers(4, 14, size=n).tolist(), 2] for n in (source, target)]
+        for source, target in ((1, 1), (20, 3), (2, 17), (9, 9), (5, 6))
+    ]
+    source, target = (
+        torch.nn.utils.rnn.pad_sequence([torch.tensor(row[side]) for row in rows], True)
+        for side in (0, 1)
+    )
+    target_in = torch.nn.functional.pad(target, (1, -1), value=1)
+    models = {
+        name: Transformer(14, 14, 16, 2, 2, 24, 0.0, seed=1, **arguments)
+        for name, arguments in ENCODINGS.items()
+    }
+    expected = []
+    for model in models.values():
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.4)
+        loss, _ = model(source, target_in, targets=target)
+        (loss / (target != 0).sum()).backward()
+        expected.append((loss.item() / int((target != 0).sum()), model))
+    data = {
+        "sizes": {"width": 16, "heads": 2, "inner": 24, "layers": 2, "words": 14},
+        "examples": rows,
+        "targets": [id for _, target in rows for id in target],
+        "weights": {
+            name: {key: encoded(value) for key, value in model.state_dict().items()}
+            for name, model in models.items()
+        },
+    }
+    for found, (loss, model) in zip(compute(GRADIENTS, data), expected, strict=True):
+        assert found["loss"] == pytest.approx(loss, abs=1e-5)
+        assert set(found["gradients"]) == {name for name, _ in model.named_parameters()}
+        for name, parameter in model.named_parameters():
+            assert parameter.grad is not None and parameter.grad.abs().max() > 1e-4, name
+            gradient = decoded(found["gradients"][name]).view_as(parameter)
+            assert (gradient - parameter.grad).abs().max() < 1e-5, (model.src_position, name)
+
+
+STEPS = """
+  return data.encodings.map(encoding => {
+    const training = new Training({ ...data.setting, encodings: [encoding] });
+    return Array.from({ length: 20 }, () => training.advance()[0]);
+  });
+"""
+
+
+def test_twenty_steps_give_the_losses_of_train_step(
+    compute: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The page's seed 3 has the package's data, batches and start, and trains as train_step."""
+    setting = PAGE | {"task": "reverse", "seed": 3}
+    losses = compute(STEPS, {"setting": setting, "encodings": list(ENCODINGS)})
+    for name, found in zip(ENCODINGS, losses, strict=True):
+        config = configure(
+            "study=page", "task=reverse", f"pe={name}", "seed=3", f"output_dir={tmp_path}"
+        )
+        state = build_state(config, Run.of(config), None)
+        batches = batch_stream(state.data.train, state.trainer, config.seed, 0)
+        expected = [train_step(state, next(batches))[0].item() for _ in range(20)]
+        assert found == pytest.approx(expected, abs=1e-4), name
+
+
+START = """
+  const training = new Training(data.setting), { train, validation, test } = training.data;
+  return {
+    splits: { train: train.slice(-50), validation: validation.slice(-50), test: test.slice(-50) },
+    words: training.words,
+    batches: Array.from({ length: 600 }, () => training.batches.next().value).slice(-2),
+    weights: training.models.map(({ parameters }) => Object.fromEntries(parameters.shapes.map(
+      ([name, rows, columns]) => [name, write(parameters.part(name, 0, rows * columns).value)]))),
+  };
+"""
+
+
+@pytest.mark.parametrize(("task", "seed", "longest"), [("letters", 7, 3), ("sort", 123456, 12)])
+def test_data_batches_and_starting_values_are_those_of_the_package(
+    task: str, seed: int, longest: int, compute: Callable[..., Any]
+) -> None:
+    """Compared are the last ones, which no generator reaches if an earlier draw is another."""
+    setting = PAGE | {"task": task, "seed": seed, "longest": longest, "encodings": list(ENCODINGS)}
+    found = compute(START, {"setting": setting})
+    given = [f"task={task}", f"seed={seed}", f"task.max_length={longest}", "study=page"]
+    data = load_data(configure(*given))
+    words = [data.tokenizer.id_to_token(id) for id in range(data.tokenizer.get_vocab_size())]
+    assert found["words"] == words
+    for split in ("train", "validation", "test"):
+        examples = getattr(data, split)
+        last = range(len(examples.source) - 50, len(examples.source))
+        pairs = [[side[i].tolist() for side in (examples.source, examples.target)] for i in last]
+        assert found["splits"][split] == [[source, target[1:]] for source, target in pairs], split
+    epochs = (batch_indices(data.train.sizes, 352, seed, epoch, False) for epoch in range(9))
+    batches = itertools.chain.from_iterable(epochs)
+    assert found["batches"] == list(itertools.islice(batches, 598, 600))
+    for (name, arguments), weights in zip(ENCODINGS.items(), found["weights"], strict=True):
+        model = Transformer(len(words), len(words), 32, 1, 2, 128, seed=seed, **arguments)
+        state = model.state_dict()
+        assert set(weights) == set(state)
+        for key, value in state.items():
+            torch.testing.assert_close(decoded(weights[key]).view_as(value), value, msg=name)
+
+
+def test_the_pages_default_setting_is_the_study(compute: Callable[..., Any]) -> None:
+    """Sizes, rates and steps of the page's two settings are those of the package's studies."""
+    for name, setting in compute("return STUDIES;", {}).items():
+        config = configure(f"study={name}")
+        model, trainer, task = config.model, config.trainer, config.task
+        expected = {
+            "width": model.d_model, "heads": model.num_heads, "inner": model.d_ff,
+            "layers": model.num_layers, "rate": trainer.lr, "steps": trainer.steps,
+            "warmup": trainer.warmup, "budget": trainer.batch_tokens, "every": trainer.eval_every,
+            "longest": task.max_length,
+        }  # fmt: skip
+        assert setting == expected, name
+        assert (model.dropout, model.norm, model.tie_embeddings) == (0, "pre", False)
+        assert (trainer.weight_decay, trainer.grad_clip, trainer.schedule) == (0.01, 1, "linear")
