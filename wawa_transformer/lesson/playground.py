@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 from matplotlib.colors import to_hex
@@ -160,7 +160,7 @@ def published(folder: Path) -> dict[str, Any]:
             "trained": {
                 "mean": mean.mean,
                 "spread": None if math.isnan(mean.half_width) else mean.half_width,
-                "values": {int(seed): value for seed, value in values.items()},
+                "values": dict(zip(values.index.tolist(), values.tolist(), strict=True)),
             },
         }
     return found
@@ -172,7 +172,7 @@ def means(rows: pd.DataFrame, by: str, score: str) -> list[list[float]]:
     for x, group in rows.groupby(by):
         mean = estimate(group[score])
         ends = mean.within(1 if score == "exact_match" else None)
-        points.append([int(x), *(round(value, 4) for value in (mean.mean, *ends))])
+        points.append([int(cast(int, x)), *(round(value, 4) for value in (mean.mean, *ends))])
     return points
 
 
@@ -182,6 +182,8 @@ def write_playground(path: Path, runs: Iterable[dict[str, Any]]) -> None:
     The page also trains. It draws the intervals of the ``STUDIES`` under the reader's curve.
     """
     tasks, kinds = list(TASKS), list(READS)
+    # An installed package has no tables of studies: its page has no intervals.
+    folders = [BENCHMARKS / name for name in STUDIES]
     runs = sorted(runs, key=lambda run: (tasks.index(run["task"]), kinds.index(run["kind"])))
     styles = encoding_styles({*(run["pe"] for run in runs), *LEARNERS})
     colours = {name: to_hex(style["color"]) for name, style in styles.items()}
@@ -192,6 +194,6 @@ def write_playground(path: Path, runs: Iterable[dict[str, Any]]) -> None:
         TEMPLATES,
         runs=runs,
         colours=colours,
-        published={name: published(BENCHMARKS / name) for name in STUDIES},
+        published={path.name: published(path) for path in folders if path.exists()},
         worker=[f"{script}.js" for script in WORKER],
     )

@@ -1,5 +1,5 @@
 // The part of the page that trains: settings, the worker, curves over the published intervals, and a last sentence.
-const LIMITS = { lines: 200, side: 40, symbols: 200, rate: 10 };
+const LIMITS = { lines: 200, side: 40, symbols: 200 };
 const PUBLISHED = JSON.parse($("published").textContent); // study, task, encoding: means over seeds, with intervals
 
 Object.assign(WORDS.en, {
@@ -15,8 +15,8 @@ Object.assign(WORDS.en, {
   lossChart: "Loss", lossNote: "nats per symbol: thin of each batch, thick of new sequences.", exactChart: "Exact match", exactNote: "Share of {count} validation sequences without any mistake.", ownExactNote: "Share of {count} held-out lines without any mistake.", fewExactNote: "Share of your lines without any mistake; below 5 lines none is held out.",
   lengthChart: "Exact match by length", lengthNote: "Ten sequences of each length, at the end 200. Grey: longer than any in training.", step: "step", loss: "loss",
   band: "dashed: mean of {seeds} published seeds; band: its 95% interval", yours: "yours, seed {seed}", theirs: "package, seed {seed}", mean: "package, {seeds} seeds: mean and 95% interval", range: "lowest to highest seed", equal: "{mean}, all seeds equal",
-  tableNote: "Exact match at the end, on sequences of trained lengths that training did not hold.", probe: "Ask the two models, at any step", probeNote: "Their answers, and where the answer (rows) looks at the source (columns), in every head. “{right}” is underlined where it is wrong.", probeLabel: "your input", notYet: "train first: the models answer from the first test on, at step {every}.",
-  badRate: "Learning rate “{value}” is not a number above 0 and at most {most}.", badSeed: "Seed “{value}” is not a whole number from 0 to {most}.",
+  tableNote: "Exact match at the end, on sequences of trained lengths that training did not hold.", probe: "Ask the two models, at any step", probeNote: "Their answers, and where the answer (rows) looks at the source (columns), in every head. Symbols that differ from the right answer are underlined.", probeLabel: "your input", notYet: "train first: the models answer from the first test on, at step {every}.",
+  badRate: "Learning rate “{value}” is not a number above 0.", badSeed: "Seed “{value}” is not a whole number from 0 to {most}.",
   noLines: "Paste at least one line: a source, a tab, and its target.", manyLines: "{n} lines are more than the {most} that fit here; remove some.", noTab: "Line {line} has no tab between its source and its target.", manyTabs: "Line {line} has {n} tabs; one tab separates source and target.", noSource: "Line {line} has a tab without a source before it.", noTarget: "Line {line} has a tab without a target after it.", longSide: "Line {line} has {n} symbols on one side; at most {most} fit.", manySymbols: "{n} different symbols are more than the {most} of the vocabulary; try characters, or fewer lines.",
   noWorker: "This browser does not let a page from a file train in the background ({why}). Try another browser; the trained models above still run.", broken: "Training stopped: {why}. The trained models above still run.",
   lost: "Training stopped at step {step}: the loss of {pe} is no longer a number. The learning rate {rate} is too high; try {lower}.",
@@ -36,8 +36,8 @@ Object.assign(WORDS.zh, {
   lossChart: "损失", lossNote: "每个符号的 nat 数：细线是每一批，粗线是新序列。", exactChart: "完全匹配率", exactNote: "{count} 个验证序列中一个符号都不错的比例。", ownExactNote: "{count} 行没有参加训练的数据中，一个符号都不错的比例。", fewExactNote: "你的各行中一个符号都不错的比例；不足 5 行时不留验证数据。",
   lengthChart: "各长度的完全匹配率", lengthNote: "每个长度 10 个序列，结束时 200 个。灰色部分比训练时的序列都长。", step: "步", loss: "损失",
   band: "虚线：公布的 {seeds} 个种子的平均；色带：平均值的 95% 置信区间", yours: "你的，种子 {seed}", theirs: "本项目，种子 {seed}", mean: "本项目 {seeds} 个种子：平均与 95% 置信区间", range: "最低到最高的种子", equal: "{mean}，各种子相同",
-  tableNote: "训练结束时的完全匹配率：长度在训练范围之内、但训练数据里没有的序列。", probe: "随时向这两个模型提问", probeNote: "两个模型的答案，以及每个头里答案（行）看源序列（列）的哪里。不同于“{right}”的符号带下划线。", probeLabel: "你的输入", notYet: "请先训练：从第 {every} 步的第一次测试起，模型就能回答。",
-  badRate: "学习率“{value}”不是大于 0、不超过 {most} 的数。", badSeed: "种子“{value}”不是 0 到 {most} 的整数。",
+  tableNote: "训练结束时的完全匹配率：长度在训练范围之内、但训练数据里没有的序列。", probe: "随时向这两个模型提问", probeNote: "两个模型的答案，以及每个头里答案（行）看源序列（列）的哪里。与正确答案不同的符号带下划线。", probeLabel: "你的输入", notYet: "请先训练：从第 {every} 步的第一次测试起，模型就能回答。",
+  badRate: "学习率“{value}”不是大于 0 的数。", badSeed: "种子“{value}”不是 0 到 {most} 的整数。",
   noLines: "请至少粘贴一行：源序列、制表符、目标序列。", manyLines: "共 {n} 行，超过这里能用的 {most} 行；请删去一些。", noTab: "第 {line} 行的源序列与目标序列之间没有制表符。", manyTabs: "第 {line} 行有 {n} 个制表符；源序列与目标序列之间只能有一个。", noSource: "第 {line} 行的制表符前没有源序列。", noTarget: "第 {line} 行的制表符后没有目标序列。", longSide: "第 {line} 行有一侧是 {n} 个符号；至多 {most} 个。", manySymbols: "共有 {n} 种符号，超过词表的 {most} 种；可以改用字符，或减少行数。",
   noWorker: "这个浏览器不让从文件打开的网页在后台训练（{why}）。请换一个浏览器；上面训练好的模型仍然可用。", broken: "训练停止：{why}。上面训练好的模型仍然可用。",
   lost: "训练在第 {step} 步停止：{pe} 的损失已经不是数。学习率 {rate} 太高，请试 {lower}。",
@@ -72,7 +72,7 @@ function ownPairs() {
 // The setting that the form holds, or a sentence that says why it cannot be trained.
 function settingOf() {
   const rate = numberOf(state.rate), seed = numberOf(state.seed), study = STUDIES[state.size];
-  if (!(rate > 0 && rate <= LIMITS.rate)) return { problem: say("badRate", { value: state.rate, most: LIMITS.rate }) };
+  if (!(rate > 0 && rate < Infinity)) return { problem: say("badRate", { value: state.rate }) };
   if (!Number.isSafeInteger(seed) || seed < 0) return { problem: say("badSeed", { value: state.seed, most: Number.MAX_SAFE_INTEGER }) };
   const setting = { ...study, task: state.learn, encodings: [state.a, state.b], rate, seed, longest: Number(state.n) };
   if (state.learn !== "own") return { setting };
@@ -254,7 +254,7 @@ function showProgress() {
 
 function showTraining() {
   const { setting: given, problem } = settingOf(), setting = course?.setting ?? given, { running, ended } = course ?? {};
-  $("press").textContent = say(!course || ended ? "start" : running ? "pause" : "goOn");
+  $("press").textContent = say(!worker || ended ? "start" : running ? "pause" : "goOn");
   $("press").disabled = $("oneStep").disabled = Boolean(problem);
   $("again").disabled = !course;
   $("own").hidden = state.learn !== "own";
