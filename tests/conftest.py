@@ -76,7 +76,7 @@ POSITION_IDS = {
     "end": {"origin": "end"},
     "both": {"origin": "both"},
     "shifted": {"max_shift": 9, "origin": "end"},
-    "random": {"random_positions": 40, "stride": 3},
+    "random": {"random_positions": 40},
     "reset": {"reset_token": RESET},
     "end_reset": {"reset_token": RESET, "origin": "end"},
     "both_reset": {"reset_token": RESET, "origin": "both"},

@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -149,3 +150,37 @@ def test_addition_adds(reversed_digits: bool, width: int) -> None:
         assert int("".join(first)) + int("".join(second)) == int("".join(total))
     with pytest.raises(UserError, match=r"task.width=10 has no room .* set it to 0 or to 11 or"):
         TASKS["addition"](width=10, test_max_length=10)
+
+
+@pytest.mark.parametrize("reversed_digits", [False, True])
+def test_uneven_addition_adds_numbers_of_independent_lengths(reversed_digits: bool) -> None:
+    """No number begins with a zero, and the longer one has ``length`` digits.
+
+    Of two lengths from 2 to 4 each of the nine pairs is as frequent in training. In the test it is
+    as frequent as the other pairs with the same longer length.
+    """
+    sizes: dict[str, Any] = dict(
+        min_length=2, max_length=4, test_max_length=4, train_size=9000, test_per_length=3000
+    )
+    task = TASKS["addition_uneven"](**sizes, reversed_digits=reversed_digits)
+    step = -1 if reversed_digits else 1
+    of_train, of_test = {2: 9, 3: 9, 4: 9}, {2: 3, 3: 3 * 3, 4: 3 * 5}
+    for split, one_in in (("train", of_train), ("test", of_test)):
+        pairs: Counter[tuple[int, int]] = Counter()
+        rows = task.dataset(0)[split]
+        for row in rows:
+            first, second = ("".join(part.split()[::step]) for part in row["source"].split(" + "))
+            total = "".join(row["target"].split()[::step])
+            assert [first, second, total] == [str(int(n)) for n in (first, second, total)]
+            assert int(first) + int(second) == int(total)
+            assert row["length"] == max(len(first), len(second))
+            pairs[len(first), len(second)] += 1
+        assert len(pairs) == 9
+        for pair, count in pairs.items():
+            assert count == pytest.approx(len(rows) / one_in[max(pair)], rel=0.15), pair
+
+
+def test_uneven_addition_knows_zero() -> None:
+    """A number of one digit may be 0, whose sum has no zero in front."""
+    rows = TASKS["addition_uneven"](**{**SMALL, "max_length": 1}).dataset(0)
+    assert ("0 + 0", "0") in set(zip(rows["train"]["source"], rows["train"]["target"], strict=True))

@@ -102,11 +102,11 @@ def test_keys_of_every_encoding_reach_the_model() -> None:
     """What serves cross-attention, where positions are counted from, layers that are shared."""
     model = build_model(configure("pe=t5", "model.num_layers=3", "model.share_layers=true"), WORDS)
     assert model.cross_position is None and len(model.encoder_layers) == 1
-    given = ("pe=t5", "pe.cross=same", "pe.origin=end", "pe.random_positions=90", "pe.stride=2")
+    given = ("pe=t5", "pe.cross=same", "pe.origin=end", "pe.random_positions=90")
     model = build_model(configure(*given), WORDS)
     assert model.cross_position.kind == "t5"
     assert model.cross_position.table.shape == (16, 4)  # 16 buckets, as the file says
-    assert model.position_ids == PositionIds(origin="end", random_positions=90, stride=2)
+    assert model.position_ids == PositionIds(origin="end", random_positions=90)
     other = build_model(configure("pe=learned", "pe.cross=shaw", "pe.max_shift=4"), WORDS)
     assert other.cross_position.kind == "shaw" and other.position_ids == PositionIds(max_shift=4)
 

@@ -121,6 +121,10 @@ class GeneratedTask(Task):
             if getattr(self, key) < least:
                 raise UserError(f"task.{key}={getattr(self, key)} must be at least {least}.")
 
+    def draw_lengths(self, size: int, random: np.random.Generator) -> np.ndarray:
+        """Draw the lengths of ``size`` examples for training: ``(size,)``."""
+        return random.integers(self.min_length, self.max_length + 1, size=size)
+
     def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
         """Draw the words of one source and of its target."""
         raise NotImplementedError
@@ -148,7 +152,7 @@ class GeneratedTask(Task):
             lengths = np.repeat(every_length, self.test_per_length)
         else:
             size = self.train_size if name == "train" else self.validation_size
-            lengths = random.integers(self.min_length, self.max_length + 1, size=size)
+            lengths = self.draw_lengths(size, random)
         pairs = (self.example(length, random) for length in lengths.tolist())
         return parallel(pairs, lengths.tolist())
 
@@ -276,10 +280,11 @@ class Nth(SequenceTask, kind="nth"):
 class Addition(GeneratedTask, kind="addition"):
     """Add two numbers of ``length`` digits; the sum has ``length + 1``.
 
-    Example: ``3 4 + 0 8`` → ``0 4 2``. With ``reversed_digits`` every number begins with its ones,
-    so that each digit of the sum depends only on digits already read (Lee et al. 2023). With a
-    ``width`` all three numbers are padded to that many digits with zeros, so that each power of ten
-    has a fixed place (Ontañón et al. 2022: 12).
+    Example: ``3 4 + 0 8`` → ``0 4 2``. Zeros fill numbers up to these lengths. With
+    ``reversed_digits`` every number begins with its ones, so that each digit of the sum depends
+    only on digits already read (Lee et al. 2023). With a ``width`` all three numbers are padded to
+    that many digits with zeros, so that each power of ten has a fixed place (Ontañón et al. 2022:
+    12).
     """
 
     reversed_digits: bool = False
@@ -303,6 +308,41 @@ class Addition(GeneratedTask, kind="addition"):
 
     def vocabulary(self) -> Iterable[str]:
         return [*map(str, range(10)), "+"]
+
+
+@dataclass
+class UnevenAddition(GeneratedTask, kind="addition_uneven"):
+    """Add two numbers whose lengths are independent; no number begins with a zero.
+
+    Both lengths are uniform in ``min_length … max_length``, and ``length`` is the longer one's. A
+    test has the same two lengths for a given longer one. Example: ``9 7 + 8`` → ``1 0 5``. With
+    ``reversed_digits`` every number begins with its ones.
+    """
+
+    reversed_digits: bool = False
+
+    def draw_lengths(self, size: int, random: np.random.Generator) -> np.ndarray:
+        both = random.integers(self.min_length, self.max_length + 1, size=(2, size))
+        return both.max(axis=0)
+
+    def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
+        # Of two lengths, each uniform from min_length on, of which the longer one is ``length``.
+        shorter = length - self.min_length
+        which = int(random.integers(-shorter, shorter + 1))
+        lengths = (length, length - which) if which >= 0 else (length + which, length)
+        numbers = [number_of_length(each, random) for each in lengths]
+        first, second, total = map(str, (*numbers, sum(numbers)))
+        step = -1 if self.reversed_digits else 1
+        return [*first[::step], "+", *second[::step]], list(total[::step])
+
+    def vocabulary(self) -> Iterable[str]:
+        return [*map(str, range(10)), "+"]
+
+
+def number_of_length(length: int, random: np.random.Generator) -> int:
+    """Draw a number of so many digits, the first one no zero; 0 has one digit."""
+    first = random.integers(length > 1, 10)
+    return int("".join(map(str, [first, *random.integers(10, size=length - 1)])))
 
 
 def order_blind_ceiling(

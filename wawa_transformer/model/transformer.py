@@ -188,7 +188,7 @@ class Transformer(nn.Module):
         offset = 0 if cache is None else len(cache[0][0])
         length = offset + tgt.size(1)
         if positions is None:
-            positions = self.position_ids.of_length(memory.size(1), self.training, memory.device)
+            positions = self.position_ids.of_length(memory.size(1), memory.device)
         query = positions.target(offset, tgt.size(1))
         key = query if offset == 0 else positions.target(0, length)
         cross_mask = self.checked_mask("cross_mask", cross_mask, tgt, memory.size(1))

@@ -1,8 +1,12 @@
 """Position ids: the numbers that tokens get as positions, whatever the encoding.
 
-By default source and target each count 0, 1, 2, … from their own beginning. Training may shift both
-by the same random amount, or thin them out at random. The source's length is known, so the source
-may also be counted from its end.
+By default source and target each count 0, 1, 2, … from their own beginning. Both may be shifted by
+the same random amount, or thinned out at random. The source's length is known, so the source may
+also be counted from its end.
+
+Evaluation draws too, since a model is tested on the positions it was trained with (Ruoss et al.
+2023). There each source decides its own draw by its ids, so that neither padding nor other rows
+change it, and decoding step by step sees the same positions.
 """
 
 from __future__ import annotations
@@ -40,10 +44,13 @@ class BatchPositions:
 
     def keep(self, rows: Tensor) -> BatchPositions:
         """The positions of the rows where ``rows (B,)`` is True."""
-        source, before = self.source, self.before
-        if source.ids.size(0) > 1:  # else the same for every row
-            source = Positions(source.ids[rows], source.end)
-        return BatchPositions(source, self.first, None if before is None else before[rows])
+
+        def of(positions: Positions) -> Positions:
+            ids = positions.ids
+            return positions if len(ids) == 1 else Positions(ids[rows], positions.end)  # 1: shared
+
+        before = None if self.before is None else self.before[rows]
+        return BatchPositions(of(self.source), lambda length: of(self.first(length)), before)
 
 
 @dataclass
@@ -58,14 +65,15 @@ class PositionIds:
             from its start, and the target on from the source's end, as in one sequence. ``abacus``:
             digits of each number from 1; any other token has id 0, which no shift moves (McLeish et
             al. 2024, section 3).
-        max_shift: every training batch starts at a random position, uniform in ``0 … max_shift``,
-            in source and target alike (SHAPE, Kiyono et al. 2021, section 3). Evaluation starts
-            at 0.
-        random_positions: in training, ids are random but keep their order: as many as the sequence
-            is long, drawn from ``0 … random_positions-1`` without replacement, one draw a batch
-            (Ruoss et al. 2023, section 3). The paper also draws in evaluation; here evaluation
-            takes every ``stride``-th position, since a draw that depends on the length would change
-            with padding, and could not be decoded step by step.
+        max_shift: source and target start at one random position, in training one for each batch,
+            uniform in ``0 … max_shift`` (SHAPE, Kiyono et al. 2021, section 3). In evaluation each
+            source has its own start, uniform over those that let it end at ``max_shift`` or before;
+            a longer source starts at 0.
+        random_positions: ids are random but keep their order: as many as the source is long, drawn
+            from ``0 … random_positions-1`` without replacement (Ruoss et al. 2023, section 3). In
+            training all rows of a batch take theirs from one random order of all ids. The target's
+            n-th id is that of the source's n-th. A longer target goes on with the unused ids after
+            its last, then with those before it.
         reset_token: an id of the source after which counting starts again, as for the second of two
             numbers to add: position coupling (Cho et al. 2024, section 3), which knows the task.
 
@@ -76,7 +84,6 @@ class PositionIds:
     origin: str = "start"
     max_shift: int = 0
     random_positions: int = 0
-    stride: int = 1
     reset_token: int | None = None
 
     ORIGINS: ClassVar = ("start", "end", "both", "continued", "abacus")
@@ -85,18 +92,11 @@ class PositionIds:
         check_choice("pe.origin", self.origin, self.ORIGINS)
         check_number("pe.max_shift", self.max_shift, 0, MAX_POSITIONS)
         check_number("pe.random_positions", self.random_positions, 0, MAX_POSITIONS)
-        check_number("pe.stride", self.stride, 1, MAX_POSITIONS)
         if self.max_shift and self.random_positions:
             raise UserError(
                 f"pe.max_shift={self.max_shift} and pe.random_positions={self.random_positions} "
                 "exclude each other; set one of them to 0."
             )
-        if self.stride > max(1, self.random_positions):
-            raise UserError(
-                f"pe.stride={self.stride} must be 1 without pe.random_positions, and at most that "
-                "with it."
-            )
-
         anew = self.random_positions or self.reset_token is not None
         if self.origin == "continued" and anew:
             raise UserError(
@@ -118,8 +118,8 @@ class PositionIds:
         ]
         if not used:
             raise UserError(
-                f"{named} uses no positions, so that pe.origin, pe.max_shift, pe.random_positions, "
-                "pe.stride and pe.reset_token have no effect; leave them at their defaults."
+                f"{named} uses no positions, so that pe.origin, pe.max_shift, pe.random_positions "
+                "and pe.reset_token have no effect; leave them at their defaults."
             )
         of_source = self.origin != "start" or self.reset_token is not None
         if of_source and cross is None and not encoder.uses_positions:
@@ -152,33 +152,32 @@ class PositionIds:
 
     @property
     def length_decides(self) -> bool:
-        """True if in evaluation the ids depend only on the source's length."""
-        return self.origin == "start" and self.reset_token is None
+        """True if the ids depend only on the source's length."""
+        drawn = self.max_shift or self.random_positions
+        return self.origin == "start" and self.reset_token is None and not drawn
 
     def reach(self, length: int) -> int:
         """The number of positions a sequence of ``length`` takes, gaps included."""
-        last = (length - (self.origin != "abacus")) * self.stride
-        return max(self.random_positions, last + 1) + self.max_shift
+        return max(self.random_positions, length + (self.origin == "abacus") + self.max_shift)
 
     def longest(self, positions: int | None) -> int | None:
         """The longest sequence that ``positions`` of an encoding can serve; None: any."""
         if self.random_positions:
-            return (self.random_positions - 1) // self.stride + 1
+            return self.random_positions
         return None if positions is None else positions - self.max_shift
 
     def check_length(self, longest: int) -> None:
         """Raise :class:`UserError` if ``longest`` tokens do not all have a position."""
-        needed = (longest - 1) * self.stride + 1
-        if self.random_positions and needed > self.random_positions:
+        if 0 < self.random_positions < longest:
             raise UserError(
                 f"a sequence of {longest} positions does not fit "
-                f"pe.random_positions={self.random_positions} with pe.stride={self.stride}; set "
-                f"pe.random_positions={needed} or more."
+                f"pe.random_positions={self.random_positions}; set pe.random_positions={longest} "
+                f"or more."
             )
 
-    def of_length(self, length: int, training: bool, device: torch.device) -> BatchPositions:
+    def of_length(self, length: int, device: torch.device) -> BatchPositions:
         """Assign positions from the source's length alone."""
-        if not self.length_decides or training and (self.max_shift or self.random_positions):
+        if not self.length_decides:
             raise ValueError(
                 "decode() needs positions=model.batch_positions(src), and encode() the same one: "
                 "the positions depend on more of the source than its length"
@@ -202,42 +201,78 @@ class PositionIds:
     def __call__(
         self, source: Tensor, training: bool, num_heads: int = 1, drawn: Tensor | None = None
     ) -> BatchPositions:
-        """Assign positions to source ids ``source (B,S)``; random in ``training``.
+        """Assign positions to source ids ``source (B,S)``, of which 0 is padding.
 
-        ``drawn`` is what :meth:`draw` returned, by default a new draw.
+        ``drawn`` is what :meth:`draw` returned, by default a new draw. Evaluation ignores it.
         """
         device = source.device
-        if not training or drawn is None:
-            drawn = self.draw() if training else None
-        max_shift = self.max_shift if training else 0
-        shift = to_device(drawn, device) if drawn is not None and max_shift else None
-        order = None if max_shift else drawn
+        if training and drawn is None:
+            drawn = self.draw()
+        counts = {"end": from_end, "abacus": in_number}
+        wanted = ["start", "end"] if self.origin == "both" else [self.origin]
+        index = torch.stack(
+            [counts.get(name, from_start)(source, self.reset_token) for name in wanted], dim=1
+        )  # (B,1,S), or (B,2,S) for both
+        own = drawn if training else number_of(source)  # () or (R,); in evaluation (B,)
+        if self.max_shift or self.random_positions:
+            assert own is not None
+            own = to_device(own, device)
+            taken = ((index + 1) * (source != PAD)[:, None]).amax(dim=(1, 2))  # (B,)
+            if self.max_shift:
+                starts = (self.max_shift + 2 - taken).clamp(min=1)  # (B,)
+                shift = (own.expand(1) if training else own % starts)[:, None, None]
+            else:
+                order = self.ids_in_order(own, taken, training)[:, None]  # (B,1,R)
 
         def first(length: int) -> Positions:
             self.check_length(length)
-            if order is not None:
-                drawn = order[:length].sort().values
-                return Positions(to_device(drawn, device)[None, None], self.random_positions)
-            if shift is None and self.stride == 1:
+            if self.random_positions:
+                return Positions(order[..., :length], self.random_positions)
+            if not self.max_shift:
                 return consecutive(length, device=device)
-            end = max(0, (length - 1) * self.stride + 1)
-            ids = torch.arange(0, end, self.stride, device=device)
-            if shift is not None:
-                ids = ids + (shift * (ids > 0) if self.origin == "abacus" else shift)
-            return Positions(ids[None, None], max_shift + end)
+            ids = torch.arange(length, device=device)[None, None]  # (1,1,T)
+            moved = shift * (ids > 0) if self.origin == "abacus" else shift
+            return Positions(ids + moved, self.max_shift + length)  # (1 or B,1,T)
 
         # A source of digits alone has the ids 1 … S. torch 2.11 cannot compile length + bool.
         positions = first(source.size(1) + int(self.origin == "abacus"))
-        if self.length_decides:
-            return BatchPositions(positions, first)
         if self.origin == "continued":
             return BatchPositions(positions, first, (source != PAD).sum(1)[:, None, None])
-        counts = {"start": from_start, "end": from_end, "abacus": in_number}
-        wanted = ["start", "end"] if self.origin == "both" else [self.origin]
-        index = torch.stack([counts[name](source, self.reset_token) for name in wanted], dim=1)
+        if self.origin == "start" and self.reset_token is None:
+            return BatchPositions(positions, first)
         if self.origin == "both":  # (B,2,S) -> (B,H,S): start, end, start, …
             index = index[:, torch.arange(num_heads, device=device) % 2]
-        return BatchPositions(Positions(positions.ids[0, 0][index], positions.end), first)
+        ids = positions.ids.expand(*index.shape[:2], -1).gather(2, index)  # (B,1 or H,S)
+        return BatchPositions(Positions(ids, positions.end), first)
+
+    def ids_in_order(self, own: Tensor, taken: Tensor, training: bool) -> Tensor:
+        """The ids of each row's 1st, 2nd, … token, for R random positions: ``(B,R)``.
+
+        ``own (R,)`` is a random order, or in evaluation ``(B,)`` a number for each row. The first
+        ``taken (B,)`` ids of the order come first, sorted.
+        """
+        ids = torch.arange(self.random_positions, device=own.device)  # (R,)
+        order = own[None] if training else scrambled(own[:, None] + ids).argsort(dim=1)
+        chosen = order.argsort(dim=1) < taken[:, None]  # (B,R)
+        last = (ids * chosen).amax(dim=1, keepdim=True)  # (B,1)
+        later = torch.where(ids > last, 1, 2)
+        return (ids + self.random_positions * later.masked_fill(chosen, 0)).argsort(dim=1)
+
+
+def number_of(source: Tensor) -> Tensor:
+    """A number for each row of ids ``source (B,S)``, which padding does not change: ``(B,)``."""
+    place = torch.arange(1, source.size(1) + 1, device=source.device)
+    return scrambled((source * scrambled(place)).sum(dim=1))
+
+
+def scrambled(numbers: Tensor) -> Tensor:
+    """Turn int64 numbers into ones that look random, in ``0 … 2^63-1``, each by itself.
+
+    The same on every device, unlike torch's generators.
+    """
+    for factor in (0x3C79AC492BA7B653, 0x1C69B3F74AC4AE35):  # odd; products wrap around
+        numbers = (numbers ^ (numbers >> 32)) * factor
+    return (numbers ^ (numbers >> 29)) & 0x7FFFFFFFFFFFFFFF
 
 
 def to_device(drawn: Tensor, device: torch.device) -> Tensor:
