@@ -54,6 +54,10 @@ def test_tables_hold_what_the_runs_measured(jobs: dict[Run, Any], tmp_path: Path
         steps = [row["step"] for row in run.metrics() if row["split"] == "validation"]
         curve = study.curves[(study.curves["pe"] == run.pe) & (study.curves["seed"] == run.seed)]
         assert curve["step"].tolist() == steps
+        trained = [(row["step"], row["nll"]) for row in run.metrics() if "grad_norm" in row]
+        for before, step, nll in zip([0, *steps], steps, curve["train_nll"], strict=False):
+            logged = [value for at, value in trained if before < at <= step]
+            assert nll == pytest.approx(sum(logged) / len(logged))
     assert study.config["missing"] == [
         {"task": "reverse", "pe": "learned", "seed": 0, "status": "failed", "why": "it was cold"}
     ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from planted import config_of, results_of, rule, study_of, text_results, write_folder
+from planted import config_of, curves_of, results_of, rule, study_of, text_results, write_folder
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from wawa_transformer.lab import figures, report, scores
@@ -229,6 +229,17 @@ def test_runs_that_were_not_made_alike_are_named_at_the_top() -> None:
     study = study_of(RESULTS)
     study.config["made"]["torch"] = "2.13.0; 2.12.0"  # type: ignore[index]
     assert "different conditions" in markdown(study) and "torch 2.13.0; 2.12.0" in markdown(study)
+
+
+def test_validation_that_is_harder_than_training_is_named_at_the_top() -> None:
+    """With the encoding and both numbers; nothing where training is as hard."""
+    curves = curves_of(RESULTS).assign(nll=0.25, train_nll=0.25)
+    for pe, named in (("none", True), ("another", False)):
+        curves["nll"] += 0.5 * (curves["pe"] == pe)
+        first = markdown(study_of(RESULTS, curves=curves)).split("| encoding |")[0]
+        sentence = "no encoding: at the same lengths, NLL is 0.750 in validation and 0.250"
+        assert (sentence in first) == named
+        curves["nll"] = 0.25
 
 
 def captions(encodings: dict[str, float], seeds: int = 2, p: float | None = 0.0001) -> Any:

@@ -129,6 +129,7 @@ def test_scores_are_those_of_counting() -> None:
     assert of_a["exact_match"] == pytest.approx(np.average(trained / 20, weights=trained))
     assert of_a["nll"] == pytest.approx(np.average(trained / 4, weights=trained))
     assert of_a["beyond"] == pytest.approx(np.mean(longer / 20))
+    assert of_a["just_beyond"] == pytest.approx(np.mean(longer[:5] / 20))  # 11 to 1.5 times 10
     assert of_a["reach"] == 0 and frame.loc[("copy", "b", 1), "reach"] == 15
     assert of_a["oracle"] == 1.0 and math.isnan(of_a["bleu"])
 
@@ -253,6 +254,24 @@ def test_the_area_is_the_mean_of_a_curve_over_training() -> None:
     assert found.loc[("copy", "a", 0), "improving"]
     alone = scores.learning(study_of(results, curves=curves[curves["step"] == 50]))
     assert alone["area"].eq(0.5).all() and not alone["improving"].any()
+
+
+@pytest.mark.parametrize(("validation", "harder"), [(0.3, True), (0.22, False), (0.1, False)])
+def test_validation_that_is_harder_than_training_is_found(validation: float, harder: bool) -> None:
+    """By the mean NLL of the last fifth of all runs, where training had 0.2; not for a text."""
+    alike = {("copy", pe): lambda n, s: 1.0 for pe in "ab"}
+    results = pd.concat([results_of(alike), text_results("ab")])  # type: ignore[arg-type]
+    early, late = (curves_of(results).query("step == @step") for step in (50, 100))
+    early = early.assign(nll=9.0, train_nll=0.0)
+    late = late.assign(nll=0.2, train_nll=0.2 + (late["seed"] - 2) / 10)
+    late["nll"] = (late["train_nll"] - 0.2 + validation).where(late["pe"] == "b", late["nll"])
+    study = study_of(results, curves=pd.concat([early, late]))
+    found = scores.harder_validation(study, "copy")
+    assert list(found) == ["b"] * harder and not scores.harder_validation(study, "text")
+    if harder:
+        assert found["b"] == pytest.approx((validation, 0.2))
+    older = study.curves.drop(columns="train_nll")  # tables from before it was kept
+    assert not scores.harder_validation(study_of(results, curves=older), "copy")
 
 
 def tried(*values: tuple[str, float, int, float]) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -141,14 +142,22 @@ def was_trained(length: int, result: Result) -> bool | None:
 
 
 def curve_table(runs: Iterable[Run]) -> pd.DataFrame:
-    """Build ``curves.csv``: one row for each run and validation."""
-    rows = [
-        {"task": run.task, "pe": run.pe, "seed": run.seed} | row
-        for run in runs
-        for row in run.metrics()
-        if row["split"] == "validation"
-    ]
-    return pd.DataFrame(rows, columns=[*KEYS["curves"], *(metric.name for metric in SHOWN)])
+    """Build ``curves.csv``: one row for each run and validation.
+
+    ``train_nll`` is the mean of the training NLL that was logged since the validation before.
+    """
+    rows = []
+    for run in runs:
+        logged: list[float] = []
+        for row in run.metrics():
+            if row["split"] == "train" and "nll" in row:
+                logged.append(row["nll"])
+            if row["split"] == "validation":
+                known = {"train_nll": fmean(logged)} if logged else {}
+                rows.append({"task": run.task, "pe": run.pe, "seed": run.seed} | row | known)
+                logged = []
+    columns = [*KEYS["curves"], *(metric.name for metric in SHOWN), "train_nll"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def bleu_table(results: Sequence[Result]) -> pd.DataFrame:

@@ -241,6 +241,9 @@ def notices(study: Study, frame: pd.DataFrame, found: Found, rule: Rule | None) 
         said.append(Text("mixed_made", {"kinds": kinds}))
     for task in study.tasks:
         said += spoilt(study, frame, task)
+        for pe, (validation, training) in scores.harder_validation(study, task).items():
+            nll = {"validation": f"{validation:.3f}", "training": f"{training:.3f}"}
+            said.append(Text("harder_validation", {"task": task, "pe": name_of(pe), **nll}))
     if rule:
         encodings = study.config["encodings"]
         said += [warning(*each) for each in claims.warnings(rule, encodings, found)]

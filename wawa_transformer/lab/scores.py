@@ -20,8 +20,10 @@ from wawa_transformer.lab.tables import RUN, Study
 from wawa_transformer.train.evaluation import METRICS
 
 CONFIDENCE = 0.95
+NEAR = 1.5  # times the longest trained length: where the lengths just beyond it end
 REACHED = 0.5  # the exact match at which a length counts as reached
 LEARNED = 0.95  # with a lower exact match at trained lengths, longer ones are not interpreted
+HARDER = 0.05  # nats per token; validation is harder than training by more than this
 STILL = 0.05  # a run still improves if its last fifth brought this share of the total fall in NLL
 
 
@@ -52,6 +54,7 @@ SCORES = {
         ),
         Score("all_sources", "exact match, all sources", top=1),
         Score("beyond", "exact match, unseen lengths", top=1, unseen=True),
+        Score("just_beyond", "exact match, first unseen lengths", top=1, unseen=True, shown=False),
         Score("oracle", "exact match, unseen lengths, length given", top=1, unseen=True),
         Score("reach", "reach", digits=1, unseen=True),
         Score("bleu", "BLEU", digits=2, top=100),
@@ -183,10 +186,13 @@ def scores(study: Study, sources: str = "new") -> pd.DataFrame:
         if ending:
             part["all_sources"] = over_lengths(chosen, "exact_match", "examples")
         if generated:
-            longer = rows[rows["length"] > rows.loc[rows["trained"].eq(True), "length"].max()]
+            longest = rows.loc[rows["trained"].eq(True), "length"].max()
+            longer = rows[rows["length"] > longest]
             if len(longer):
                 # Each length counts once.
                 part["beyond"] = longer.groupby(RUN)["exact_match"].mean()
+                near = longer[longer["length"] <= NEAR * longest]
+                part["just_beyond"] = near.groupby(RUN)["exact_match"].mean()
                 part["reach"] = rows.groupby(RUN)[["length", "exact_match"]].apply(reach)
                 if "oracle_exact_match" in longer:
                     part["oracle"] = longer.groupby(RUN)["oracle_exact_match"].mean()
@@ -334,6 +340,24 @@ def still_improving(steps: np.ndarray, nll: np.ndarray) -> bool:
     if not early.any() or not fall > 0 or nll[-1] > nll.min():
         return False
     return bool(nll[early].min() - nll[-1] >= STILL * fall)
+
+
+def harder_validation(study: Study, task: str) -> dict[str, tuple[float, float]]:
+    """Find the encodings whose validation is harder than their training at equal lengths.
+
+    For each, the mean NLL of validation and of training over runs and the last fifth of training,
+    which differ by more than ``HARDER``. A text has other lengths and sentences, so it has none.
+    """
+    found = dict[str, tuple[float, float]]()
+    if "train_nll" not in study.curves or trained_lengths(study, task) is None:
+        return found
+    curves = study.curves[study.curves["task"] == task].dropna(subset=["train_nll", "nll"])
+    late = curves[curves["step"] > 0.8 * curves.groupby(RUN)["step"].transform("max")]
+    for pe, rows in late.groupby("pe", sort=False):
+        validation, training = float(rows["nll"].mean()), float(rows["train_nll"].mean())
+        if validation - training > HARDER:
+            found[str(pe)] = validation, training
+    return found
 
 
 @dataclass(frozen=True)

@@ -214,8 +214,8 @@ class PositionIds:
             [counts.get(name, from_start)(source, self.reset_token) for name in wanted], dim=1
         )  # (B,1,S), or (B,2,S) for both
         own = drawn if training else number_of(source)  # () or (R,); in evaluation (B,)
-        if self.max_shift or self.random_positions:
-            assert own is not None
+        shift = order = None
+        if own is not None and (self.max_shift or self.random_positions):
             own = to_device(own, device)
             taken = ((index + 1) * (source != PAD)[:, None]).amax(dim=(1, 2))  # (B,)
             if self.max_shift:
@@ -226,9 +226,9 @@ class PositionIds:
 
         def first(length: int) -> Positions:
             self.check_length(length)
-            if self.random_positions:
+            if order is not None:
                 return Positions(order[..., :length], self.random_positions)
-            if not self.max_shift:
+            if shift is None:
                 return consecutive(length, device=device)
             ids = torch.arange(length, device=device)[None, None]  # (1,1,T)
             moved = shift * (ids > 0) if self.origin == "abacus" else shift
