@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import evidence
 import jinja2
+import pandas as pd
 import yaml
 from evidence import BENCHMARKS
 
@@ -172,6 +173,27 @@ def outcome(study: str) -> tuple[str, dict[str, dict[str, list[str]]]]:
         subjects = groups.setdefault(each.verdict, {}).setdefault(case.task, [])
         subjects += [case.pair[0] if case.pair else case.encoding]
     return rule.claim, {word: groups[word] for word in OUTCOMES if word in groups}
+
+
+def lost_to_correction(study: str) -> tuple[int, dict[str, list[str]]]:
+    """Name the supported cases whose reach is not past training if corrected for all cases.
+
+    Returns the number of supported cases, and the lost encodings of each task. The p is that of a
+    t-test of reach against the longest trained length (Holm, over the cases that are interpreted).
+    Seeds of equal reach have no p, and stay.
+    """
+    made, p = evidence.study(study), {}
+    for task in made.tasks:
+        longest = (scores.trained_lengths(made, task) or (0, 0))[1]
+        for pe in learners(study, task)[0]:
+            p[task, pe] = scores.estimate(evidence.seeds(study, task, pe, "reach") - longest).p
+    corrected = scores.holm(pd.Series(p))
+    supported = outcome(study)[1]["supported"]
+    lost = {
+        task: [pe for pe in encodings if corrected[task, pe] >= claims.SIGNIFICANT]
+        for task, encodings in supported.items()
+    }
+    return sum(map(len, supported.values())), {task: pes for task, pes in lost.items() if pes}
 
 
 def judged(study: str, task: str, kinds: tuple[str, ...]) -> dict[str, list[str]]:

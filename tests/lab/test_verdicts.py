@@ -245,6 +245,33 @@ def test_a_difference_must_be_as_large_as_what_matters() -> None:
         assert row["word"] == word and row["corrected"] < 1e-4
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "size"),
+    [(0.3, 0.2, 0.1), (0.9, 0.8, 0.1), (0.95, 0.9, 0.05), (0.57, 0.56, 0.01), (1.1, 1.0, 0.1)],
+)
+def test_rounding_does_not_decide_at_the_size_that_counts(
+    first: float, second: float, size: float
+) -> None:
+    """In floats 0.3 − 0.2 is below 0.1; the difference counts, and one that is smaller does not."""
+    for less, word in ((0.0, "better"), (1e-6, "small")):
+        study, frame = exact(a=about(first - less, 1e-5), b=about(second, 2e-5))
+        asked = [("differs", "t", ("a", "b"))]
+        [row] = claims.compare(study, frame, asked, {"exact_match": size}).to_dict("records")
+        assert row["word"] == word and row["corrected"] < 1e-4
+    # The same holds for a floor, for a value to be reached, and for reach past the trained length.
+    sums = about(first - second, 1e-5)
+    for given in ({"is": "at_least", "value": size}, {"is": "better", "floor": size}):
+        given |= {"pairs": [["a", "b"]]} if "floor" in given else {"encodings": ["a"]}
+        never = {"is": "at_least", "encodings": ["a"], "value": 1e9}
+        held = read([given], [never], tasks="t")
+        assert verdicts(held, exact(a=sums, b=mirrored(-1.0))) == ["supported"], given
+    far = {seed: value - second + 10 for seed, value in about(first, 1e-5).items()}
+    past = [{"is": "past_training", "encodings": ["a"]}]
+    within = [{"is": "within_training", "encodings": ["a"]}]
+    held = read(past, within, tasks="t", measures={"reach": size})
+    assert verdicts(held, reaching(far)) == ["supported"]
+
+
 def test_one_correction_counts_every_test_that_a_verdict_rests_on() -> None:
     """Over pairs, tasks and measures; not over pairs that are named and not compared."""
     barely = {pe: about(0.525) for pe in "bcdefghijkl"} | {"a": about(0.5, 0.0)}
@@ -504,7 +531,8 @@ def test_every_study_has_a_rule_that_can_be_decided(study: str) -> None:
     """Names of encodings and tasks, pairs and conditions fit; the tasks have what is asked."""
     config = configure(f"study={study}")
     if config.study.rule is None:
-        assert study == "dropout"  # it compares two studies, which no rule of one can
+        # dropout compares two studies, and board shows rows; no rule of one study can.
+        assert study in ("dropout", "board")
         return
     from wawa_transformer.lab.entries import entry_overrides
 

@@ -21,7 +21,7 @@ import pandas as pd
 from wawa_transformer.common.schema import UserError, choose, typed
 from wawa_transformer.data.tasks import Task
 from wawa_transformer.lab import scores
-from wawa_transformer.lab.scores import SCORES, Estimate
+from wawa_transformer.lab.scores import SCORES, Estimate, reaches
 from wawa_transformer.lab.tables import Study
 
 SIGNIFICANT = 1 - scores.CONFIDENCE
@@ -163,13 +163,14 @@ def at_least(found: Found, task: str, pe: str, given: Given) -> bool | None:
     """The mean is at least ``value`` in every measure; with ``seeds``, so many seeds are."""
     if given.get("seeds") is not None:
         values = [scores.by_seed(found.frame, task, pe, name) for name in found.measures]
-        good = pd.concat([each >= given["value"] for each in values], axis=1).all(axis=1)
-        return bool(good.sum() >= given["seeds"]) if len(good) else None
+        worst = pd.concat(values, axis="columns").min(axis="columns", skipna=False)
+        good = sum(reaches(each, given["value"]) for each in worst)
+        return good >= given["seeds"] if len(worst) else None
     means = [found.mean(name, task, pe).mean for name in found.measures]
     read = all(scores.interpretable(found.frame, name, task, pe) for name in found.measures)
     if not read or not all(map(math.isfinite, means)):
         return None
-    return all(mean >= given["value"] for mean in means)
+    return all(reaches(mean, given["value"]) for mean in means)
 
 
 @condition("above_ceiling", of="encoding", needs=has_ceiling, lacking="a ceiling without positions")
@@ -193,7 +194,8 @@ def past_training(found: Found, task: str, pe: str, given: Given) -> bool | None
     reach, longest = reach_of(found, task, pe)
     if reach is None:
         return None
-    return reach.within(None)[0] > longest and reach.mean >= longest + found.measures["reach"]
+    ahead = reaches(reach.mean, longest + found.measures["reach"])
+    return reach.within(None)[0] > longest and ahead
 
 
 @condition("within_training", of="encoding", needs=has_longer_tests, lacking="reach")
@@ -225,7 +227,7 @@ def above_floor(
     if given.get("floor") is None:
         return there
     mean = found.mean(score, task, pair[0]).mean
-    return (there and mean >= given["floor"]) if math.isfinite(mean) else None
+    return (there and reaches(mean, given["floor"])) if math.isfinite(mean) else None
 
 
 # --------------------------------------------------------------------------------- the comparisons
@@ -335,7 +337,7 @@ def word_of(row: Any) -> str:
         return "no_difference"
     if row["test"] == "alike":
         return "alike"
-    if abs(row["mean"]) < row["size"]:
+    if not reaches(abs(row["mean"]), row["size"]):
         return "small"
     return "better" if (row["mean"] > 0) == SCORES[row["measure"]].higher_is_better else "worse"
 
@@ -518,7 +520,9 @@ def warnings(
                 continue
             if found:
                 means = {task: found.mean(score, task, b).mean for task in tasks}
-                low = [f"{task} ({mean:.3g})" for task, mean in means.items() if mean <= size]
+                low = [
+                    f"{task} ({mean:.3g})" for task, mean in means.items() if reaches(size, mean)
+                ]
                 if low:
                     said.append(("rule_at_floor", margin | {"tasks": ", ".join(low)}))
             elif not has_floor(rule, b, tasks, size):
