@@ -3,6 +3,7 @@
 import base64
 import itertools
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import torch
 from conftest import configure, said
 
+from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.data.batching import batch_indices
 from wawa_transformer.data.load import load_data
 from wawa_transformer.lesson import playground
@@ -180,6 +182,28 @@ def test_data_batches_and_starting_values_are_those_of_the_package(
         assert set(weights) == set(state)
         for key, value in state.items():
             torch.testing.assert_close(decoded(weights[key]).view_as(value), value, msg=name)
+
+
+@pytest.mark.parametrize("page", ["trainer.md", "trainer.zh-CN.md"])
+def test_the_chapter_quotes_the_file(page: str) -> None:
+    """Every line of JavaScript in the chapter stands in trainer.js, and so does its length."""
+    text = (CONFIG_DIR.parent / "docs" / page).read_text(encoding="utf-8")
+    lines = (TEMPLATES / "trainer.js").read_text(encoding="utf-8").splitlines()
+    quoted = "".join(re.findall(r"^```js\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    assert quoted and {line.strip() for line in quoted.splitlines()} <= {
+        line.strip() for line in lines
+    }
+    assert f" {len(lines)} " in text and len(lines) <= 600
+
+
+def test_the_trainers_test_never_chooses_padding_or_bos(compute: Callable[..., Any]) -> None:
+    """As the package's: an answer is right if its logits are the largest from EOS on."""
+    script = """
+      const forward = ({ targetOut }) => Float32Array.from(
+        targetOut.flatMap(id => [9, 8, ...[2, 3, 4].map(word => Number(word === id))]));
+      return evaluate({ forward }, [[[4, 2], [4, 3, 2]], [[2], [2]]]).right;
+    """
+    assert compute(script, {}) == [True, True]
 
 
 def test_the_pages_default_setting_is_the_study(compute: Callable[..., Any]) -> None:

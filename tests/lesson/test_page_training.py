@@ -60,7 +60,7 @@ def test_two_models_train_over_the_published_interval(page: Page) -> None:
     assert page.read("document.querySelectorAll('#exactChart .ribbon').length") == 2
     said = page.read("textOf('seen')")
     assert said.startswith("After 20 steps sinusoidal answers 0.") and "; neither passed" in said
-    assert "Seed 0 of the page has the data" in page.read("textOf('publishedNote')")
+    assert "Your seed 0 has the same data" in page.read("textOf('publishedNote')")
     page.read('click("lang")')
     assert page.read("textOf('seen')").startswith("训练 20 步后，")
     page.read('click("lang")')

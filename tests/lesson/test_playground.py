@@ -122,6 +122,19 @@ def test_the_page_knows_the_right_answers(page: Path, browser: Callable[..., str
         assert found["right"][name] == task.target([int(word) for word in words])
 
 
+def test_padding_and_bos_are_never_answered(page: Path, browser: Callable[..., str]) -> None:
+    """Also where their logits are the largest, as after a training that went wrong."""
+    script = """
+      const [model] = MODELS, kept = model.decode, word = model.words[4];
+      const logits = i => i ? [9, 8, 7, 0, 0] : [9, 8, 0, 0, 7];
+      model.decode = ids => ids.map((_, i) => model.words.map((_, id) => logits(i)[id] ?? 0));
+      const found = [model.answer(["3"], 9).join() === word, model.isRight(["3"], [word])];
+      model.decode = kept;
+      return found;
+    """
+    assert said(browser(asking(page, script).as_uri())) == [True, True]
+
+
 USE = """
 <script>
 addEventListener("load", () => setTimeout(() => {

@@ -183,7 +183,8 @@ def write_playground(path: Path, runs: Iterable[dict[str, Any]]) -> None:
     """
     tasks, kinds = list(TASKS), list(READS)
     # An installed package has no tables of studies: its page has no intervals.
-    folders = [BENCHMARKS / name for name in STUDIES]
+    tables = [BENCHMARKS / name / "results.csv" for name in STUDIES]
+    folders = [table.parent for table in tables if table.exists()]
     runs = sorted(runs, key=lambda run: (tasks.index(run["task"]), kinds.index(run["kind"])))
     styles = encoding_styles({*(run["pe"] for run in runs), *LEARNERS})
     colours = {name: to_hex(style["color"]) for name, style in styles.items()}
@@ -194,6 +195,6 @@ def write_playground(path: Path, runs: Iterable[dict[str, Any]]) -> None:
         TEMPLATES,
         runs=runs,
         colours=colours,
-        published={path.name: published(path) for path in folders if path.exists()},
+        published={path.name: published(path) for path in folders},
         worker=[f"{script}.js" for script in WORKER],
     )

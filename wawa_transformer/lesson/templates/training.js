@@ -9,10 +9,10 @@ Object.assign(WORDS.en, {
   pageSize: "width 32, 2 heads", defaultSize: "width 64, 4 heads (default study)", alphabet: "symbols", words: "words", characters: "characters",
   shaw: "Shaw", shaw_cross: "Shaw, also in cross-attention", rotary: "rotary (RoPE)", sinusoidal: "sinusoidal", learned: "learned",
   ownLabel: "up to {lines} lines of source, tab, target", start: "▶ train", pause: "❚❚ pause", goOn: "▶ go on", oneStep: "one step", again: "start again", link: "link to this setting",
-  at: "step {step} of {steps}, {seconds} s", isPublished: "This is study={study} of the package. Seed {seed} of the page has the data, the batches and the starting values of seed {seed} of the package.",
+  at: "step {step} of {steps}, {seconds} s", isPublished: "This setting is study={study} of the package, whose means are under your curves. Your seed {seed} has the same data, batches and starting values as seed {seed} of the package.",
   notPublished: "This setting has no published interval: {why}.", ownWhy: "the pairs are your own", lengthWhy: "the published runs train on 1 to {n} symbols", rateWhy: "the published learning rate is {rate}", encodingWhy: "the package has no ten seeds of {pe} at this size",
   command: "The same run in the package: {command}",
-  lossChart: "Loss", lossNote: "nats per symbol: thin of each batch, thick of new sequences.", exactChart: "Exact match", exactNote: "Share of {count} validation sequences without any mistake.", ownExactNote: "Share of {count} held-out lines without any mistake.", fewExactNote: "Share of your lines without any mistake; below 5 lines none is held out.",
+  lossChart: "Loss", lossNote: "Nats per symbol. Thin line: each batch; thick line: validation sequences.", exactChart: "Exact match", exactNote: "Share of {count} validation sequences without any mistake.", ownExactNote: "Share of {count} held-out lines without any mistake.", fewExactNote: "Share of your lines without any mistake; below 5 lines none is held out.",
   lengthChart: "Exact match by length", lengthNote: "Ten sequences of each length, at the end 200. Grey: longer than any in training.", step: "step", loss: "loss",
   band: "dashed: mean of {seeds} published seeds; band: its 95% interval", yours: "yours, seed {seed}", theirs: "package, seed {seed}", mean: "package, {seeds} seeds: mean and 95% interval", range: "lowest to highest seed", equal: "{mean}, all seeds equal",
   tableNote: "Exact match at the end, on sequences of trained lengths that training did not hold.", probe: "Ask the two models, at any step", probeNote: "Their answers, and where the answer (rows) looks at the source (columns), in every head. Symbols that differ from the right answer are underlined.", probeLabel: "your input", notYet: "train first: the models answer from the first test on, at step {every}.",
@@ -21,7 +21,7 @@ Object.assign(WORDS.en, {
   noWorker: "This browser does not let a page from a file train in the background ({why}). Try another browser; the trained models above still run.", broken: "Training stopped: {why}. The trained models above still run.",
   lost: "Training stopped at step {step}: the loss of {pe} is no longer a number. The learning rate {rate} is too high; try {lower}.",
   ending: "After {steps} steps {pe} answers {share} and {pe2} {share2} of {what} exactly; {first}{beyond}.", newTrained: "the new sequences of 1 to {n} symbols", oldTrained: "the sequences of 1 to {n} symbols", heldOut: "the held-out lines", ownLines: "your lines", and: " and ",
-  firstBoth: "{one} passed 0.9 first, at step {step}, before {other} at step {later}", firstTie: "both passed 0.9 at the test of step {step}", firstOne: "only {one} passed 0.9, at step {step}", firstNone: "neither passed 0.9 in validation", beyond: "; of sequences longer than any in training, {pe} answers {share} and {pe2} {share2}", emptyOwn: "type at least one symbol of your pairs.",
+  firstBoth: "{one} passed 0.9 first, at step {step}, before {other} at step {later}", firstTie: "both passed 0.9 at the test of step {step}", firstOne: "only {one} passed 0.9, at step {step}", firstNone: "neither passed 0.9 in validation", beyond: "; of sequences longer than any in training, {pe} answers {share} and {pe2} {share2}", needed: " This is what an encoding is for: without one, every order of the same symbols looks the same to the model.", emptyOwn: "type at least one symbol of your pairs.",
 });
 Object.assign(WORDS.zh, {
   train: "自己训练两个模型", toTraining: "自己训练两个模型 ↓", toAsking: "↑ 回到训练好的模型",
@@ -30,10 +30,10 @@ Object.assign(WORDS.zh, {
   pageSize: "宽 32，2 个头", defaultSize: "宽 64，4 个头（默认实验）", alphabet: "符号是", words: "词", characters: "字符",
   shaw: "Shaw", shaw_cross: "Shaw，交叉注意力也用", rotary: "旋转（RoPE）", sinusoidal: "正弦", learned: "学习",
   ownLabel: "至多 {lines} 行，每行是源序列、制表符、目标序列", start: "▶ 训练", pause: "❚❚ 暂停", goOn: "▶ 继续", oneStep: "走一步", again: "重新开始", link: "这组设置的链接",
-  at: "第 {step} 步，共 {steps} 步，{seconds} 秒", isPublished: "这就是本项目的 study={study}。网页的种子 {seed} 与本项目的种子 {seed} 有同样的数据、同样的批次和同样的初始值。",
+  at: "第 {step} 步，共 {steps} 步，{seconds} 秒", isPublished: "这组设置就是本项目的 study={study}，它的平均值画在你的曲线下面。你的种子 {seed} 与本项目的种子 {seed} 有同样的数据、批次和初始值。",
   notPublished: "这组设置没有公布的区间：{why}。", ownWhy: "数据是你自己的", lengthWhy: "公布的实验训练长度是 1 到 {n}", rateWhy: "公布的实验学习率是 {rate}", encodingWhy: "本项目没有用这种大小的模型为 {pe} 训练多个种子",
   command: "在本项目里训练同一个模型：{command}",
-  lossChart: "损失", lossNote: "每个符号的 nat 数：细线是每一批，粗线是新序列。", exactChart: "完全匹配率", exactNote: "{count} 个验证序列中一个符号都不错的比例。", ownExactNote: "{count} 行没有参加训练的数据中，一个符号都不错的比例。", fewExactNote: "你的各行中一个符号都不错的比例；不足 5 行时不留验证数据。",
+  lossChart: "损失", lossNote: "单位是 nat，按每个符号平均。细线：每一批；粗线：验证序列。", exactChart: "完全匹配率", exactNote: "{count} 个验证序列中一个符号都不错的比例。", ownExactNote: "{count} 行没有参加训练的数据中，一个符号都不错的比例。", fewExactNote: "你的各行中一个符号都不错的比例；不足 5 行时不留验证数据。",
   lengthChart: "各长度的完全匹配率", lengthNote: "每个长度 10 个序列，结束时 200 个。灰色部分比训练时的序列都长。", step: "步", loss: "损失",
   band: "虚线：公布的 {seeds} 个种子的平均；色带：平均值的 95% 置信区间", yours: "你的，种子 {seed}", theirs: "本项目，种子 {seed}", mean: "本项目 {seeds} 个种子：平均与 95% 置信区间", range: "最低到最高的种子", equal: "{mean}，各种子相同",
   tableNote: "训练结束时的完全匹配率：长度在训练范围之内、但训练数据里没有的序列。", probe: "随时向这两个模型提问", probeNote: "两个模型的答案，以及每个头里答案（行）看源序列（列）的哪里。与正确答案不同的符号带下划线。", probeLabel: "你的输入", notYet: "请先训练：从第 {every} 步的第一次测试起，模型就能回答。",
@@ -42,7 +42,7 @@ Object.assign(WORDS.zh, {
   noWorker: "这个浏览器不让从文件打开的网页在后台训练（{why}）。请换一个浏览器；上面训练好的模型仍然可用。", broken: "训练停止：{why}。上面训练好的模型仍然可用。",
   lost: "训练在第 {step} 步停止：{pe} 的损失已经不是数。学习率 {rate} 太高，请试 {lower}。",
   ending: "训练 {steps} 步后，在{what}中，{pe}答对 {share}，{pe2}答对 {share2}；{first}{beyond}。", newTrained: "1 到 {n} 个符号的新序列", oldTrained: "1 到 {n} 个符号的序列", heldOut: "没有参加训练的各行", ownLines: "你的各行", and: "、",
-  firstBoth: "{one}先超过 0.9，在第 {step} 步，{other}在第 {later} 步", firstTie: "两者都在第 {step} 步的测试中超过 0.9", firstOne: "只有{one}超过 0.9，在第 {step} 步", firstNone: "验证中两者都没有超过 0.9", beyond: "；比训练时更长的序列，{pe}答对 {share}，{pe2}答对 {share2}", emptyOwn: "请至少输入一个你的数据里有的符号。",
+  firstBoth: "{one}先超过 0.9，在第 {step} 步，{other}在第 {later} 步", firstTie: "两者都在第 {step} 步的测试中超过 0.9", firstOne: "只有{one}超过 0.9，在第 {step} 步", firstNone: "验证中两者都没有超过 0.9", beyond: "；比训练时更长的序列，{pe}答对 {share}，{pe2}答对 {share2}", needed: "位置编码的用处就在这里：没有它，同样的符号无论怎样排列，在模型看来都一样。", emptyOwn: "请至少输入一个你的数据里有的符号。",
 });
 
 let worker = null, course = null; // course: what a training has shown so far
@@ -244,7 +244,9 @@ function ending({ setting, scores }) {
     : passed[other] === Infinity ? say("firstOne", { one: names[one], step }) : say("firstBoth", { one: names[one], other: names[other], step, later: passed[other] });
   const both = shares => ({ pe: names[0], share: percent(shares[0]), pe2: names[1], share2: percent(shares[1]) });
   const beyond = pairs ? "" : say("beyond", both(last.map(each => each.beyond)));
-  return say("ending", { steps, what, first, beyond, ...both(shares) });
+  // On a task of order the model without positions stays behind for one reason, and only then is it named.
+  const blind = encodings.indexOf("none"), needed = !pairs && setting.task !== "sort" && blind >= 0 && shares[1 - blind] > 0.5 + shares[blind];
+  return say("ending", { steps, what, first, beyond, ...both(shares) }) + (needed ? say("needed") : "");
 }
 
 function showProgress() {

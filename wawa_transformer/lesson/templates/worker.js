@@ -85,8 +85,8 @@ function evaluate(model, examples) {
   for (let from = 0; from < examples.length; from += 50) {
     const batch = collate(examples.slice(from, from + 50)), logits = model.forward(batch), { targetOut, targetStarts } = batch;
     const words = logits.length / targetOut.length, hit = targetOut.map((id, i) => {
-      let best = 0;
-      for (let w = 1; w < words; w++) if (logits[i * words + w] > logits[i * words + best]) best = w;
+      let best = EOS; // padding and BOS, the ids below, are never chosen
+      for (let w = EOS + 1; w < words; w++) if (logits[i * words + w] > logits[i * words + best]) best = w;
       return best === id;
     });
     for (let b = 0; b + 1 < targetStarts.length; b++) right.push(hit.slice(targetStarts[b], targetStarts[b + 1]).every(Boolean));
