@@ -19,13 +19,13 @@ from wawa_transformer.train.load import load_model
 @script("export")
 def main(config: DictConfig) -> None:
     run = Run.at(Path(config.run))
-    model, tokenizer, trained = load_model(run, config.checkpoint)
+    model, tokenizer, _ = load_model(run, config.checkpoint)
     directory = Path(config.directory or run.directory / config.format)
     if config.format == "ctranslate2":
         words = [tokenizer.id_to_token(id) or "" for id in range(tokenizer.get_vocab_size())]
         to_ctranslate2(model, words, directory)
     else:
-        to_safetensors(model, tokenizer, trained, directory)
+        to_safetensors(model, tokenizer, directory)
     tell(f"{config.format}: {directory}")
 
 

@@ -27,7 +27,6 @@ from tqdm import tqdm
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.positional.base import ENCODINGS
-from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.cli import CHECKS, compose
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import Stopped
@@ -91,25 +90,25 @@ MODELS: dict[str, dict[str, Any]] = {
     "none_shaw": {"pe": "none", "cross": "shaw"},
     "none_causal": {"pe": "none", "encoder_mask": "causal"},
     **{
-        f"{kind}_{name}": {"pe": kind, "position_ids": PositionIds(**ids)}
+        f"{kind}_{name}": {"pe": kind, **ids}
         for kind in ABSOLUTE
         for name, ids in POSITION_IDS.items()
         if kind == "sinusoidal" or name in ("both_reset", "random")
     },
     **{
         f"{kind}_cross_both": {
-            "pe": kind, "cross": "same", "position_ids": PositionIds(origin="both")
+            "pe": kind, "cross": "same", "origin": "both"
         }
         for kind in RELATIVE
     },
     **{
-        f"{kind}_random": {"pe": kind, "position_ids": PositionIds(**POSITION_IDS["random"])}
+        f"{kind}_random": {"pe": kind, **POSITION_IDS["random"]}
         for kind in RELATIVE
     },
-    "shaw_cross_end": {"pe": "shaw", "cross": "same", "position_ids": PositionIds(origin="end")},
-    "rotary_reset": {"pe": "rotary", "position_ids": PositionIds(**POSITION_IDS["reset"])},
+    "shaw_cross_end": {"pe": "shaw", "cross": "same", "origin": "end"},
+    "rotary_reset": {"pe": "rotary", **POSITION_IDS["reset"]},
     "rotary_cross_continued": {
-        "pe": "rotary", "cross": "same", "position_ids": PositionIds(origin="continued")
+        "pe": "rotary", "cross": "same", "origin": "continued"
     },
 }  # fmt: skip
 

@@ -1,5 +1,7 @@
 """What a compiler and a device that is not here show of the model: graphs, and waiting."""
 
+from typing import Any
+
 import pytest
 import torch
 from conftest import MODELS, RESET
@@ -13,7 +15,6 @@ from torch.utils._pytree import tree_map_only
 from wawa_transformer import Transformer
 from wawa_transformer.model.masks import causal_mask, padding_mask
 from wawa_transformer.positional.base import ENCODINGS
-from wawa_transformer.positional.position_ids import PositionIds
 
 # Each encoding in every place it has, and each kind of position ids once.
 COMPILED = [
@@ -41,10 +42,10 @@ def test_compilation_takes_the_model_whole_and_settles(
     """
     torch._dynamo.reset()
     counters.clear()
-    ids = PositionIds(origin="end", reset_token=RESET) if pe == "sinusoidal" else PositionIds()
+    ids: Any = {"origin": "end", "reset_token": RESET} if pe == "sinusoidal" else {}
     model, compiled = (
         Transformer(
-            V, V, D, 1, HEADS, FF, dropout=0.0, seed=0, pe=pe, cross=cross, position_ids=ids
+            V, V, D, 1, HEADS, FF, dropout=0.0, seed=0, pe=pe, cross=cross, **ids
         ).train()
         for _ in range(2)
     )  # fmt: skip

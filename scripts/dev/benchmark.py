@@ -24,6 +24,7 @@ from wawa_transformer.run.cli import register, script
 from wawa_transformer.run.config import check_device
 from wawa_transformer.run.device import take_device
 from wawa_transformer.run.provenance import processor
+from wawa_transformer.run.schema import DEVICES
 
 # Each part is a module of speed/. Peers and compilers take seconds to import, so a part is imported
 # only when it is measured.
@@ -34,16 +35,16 @@ PARTS = ("table", "model", "decoding", "cost")
 class Machine:
     """The machine that the benchmark runs on."""
 
-    device: str = "auto"
-    threads: int = setting(1, least=1, most=256)
+    device: str = setting("auto", DEVICES)
+    threads: int = setting(1, "processor threads", least=1, most=256)
 
 
 @dataclass
 class BenchmarkConfig:
     """The keys of scripts/dev/benchmark.py."""
 
-    parts: list[str] = field(default_factory=lambda: list(PARTS))
-    output_dir: str = "results/benchmark"
+    parts: list[str] = setting(list(PARTS), f"any of {', '.join(PARTS)}")
+    output_dir: str = setting("results/benchmark", "where the results go, a folder for each part")
     trainer: Machine = field(default_factory=Machine)
 
 

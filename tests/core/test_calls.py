@@ -207,9 +207,9 @@ def test_random_positions_move_no_dropout_mask(tiny) -> None:
 
 def test_a_given_draw_is_the_one_that_is_used() -> None:
     """The loss with a drawn shift is that of positions counted from the shift."""
-    arguments: Any = dict(pe="learned", position_ids=PositionIds(max_shift=5), dropout=0.0, seed=0)
+    arguments: Any = dict(pe="learned", max_shift=5, dropout=0.0, seed=0)
     model = Transformer(V, V, D, 1, HEADS, FF, **arguments).train()
-    moved = Transformer(V, V, D, 1, HEADS, FF, **{**arguments, "position_ids": None})
+    moved = Transformer(V, V, D, 1, HEADS, FF, **{**arguments, "max_shift": 0})
     for side in ("src", "tgt"):
         table = getattr(moved, f"{side}_position").table
         table.data = table.data.roll(-3, dims=0)

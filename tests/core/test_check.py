@@ -15,6 +15,7 @@ from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.text import build_task
 from wawa_transformer.model import check
 from wawa_transformer.model.check import check_encoding, tiny_model
+from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.positional.alibi import ALiBi
 from wawa_transformer.positional.base import (
     ENCODINGS,
@@ -26,13 +27,20 @@ from wawa_transformer.positional.base import (
 from wawa_transformer.positional.learned import LearnedEncoding
 from wawa_transformer.positional.relative import RelativeEncoding
 from wawa_transformer.positional.rotary import Rotary
-from wawa_transformer.run.config import model_arguments
+from wawa_transformer.run.config import transformer_config
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.trainer import train
 
 SIZES: dict[str, Any] = {
     "d_model": 24, "num_layers": 1, "num_heads": 3, "d_ff": 8, "dropout": 0.0,
 }  # fmt: skip
+
+
+def shape(given: dict[str, Any]) -> TransformerConfig:
+    """A small model with an encoding's arguments."""
+    return TransformerConfig(9, 9, **{**SIZES, **given})
+
+
 FILES = [
     str(path.relative_to(CONFIG_DIR / "pe").with_suffix(""))
     for path in sorted((CONFIG_DIR / "pe").rglob("*.yaml"))
@@ -52,7 +60,7 @@ def test_every_encoding_keeps_its_promises(name: str) -> None:
         (1, {}), (2, {"norm": "post", "embedding_scale": "position_down"}),
         (5, {"share_layers": True, "num_layers": 3}), (40, {"encoder_mask": "causal"}),
     ):  # fmt: skip
-        check_encoding({**SIZES, **MODELS[name], **more}, length)
+        check_encoding(shape({**MODELS[name], **more}), length)
 
 
 @pytest.mark.parametrize("pe", FILES)
@@ -60,7 +68,7 @@ def test_every_file_of_encodings_passes(pe: str) -> None:
     """The settings of no file are refused, with the model and the task of a run."""
     config = configure(f"pe={pe}", "task=addition_reversed", "model.num_layers=2")
     tokenizer = build_task(config).tokenizer({})  # type: ignore[arg-type]
-    check_encoding(model_arguments(config, tokenizer), 12)
+    check_encoding(transformer_config(config, tokenizer), 12)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +89,7 @@ def test_settings_at_their_edge_are_not_refused(
 ) -> None:
     """A table of one row, one head, or an encoding in one place alone passes."""
     for length in (1, 4):
-        check_encoding({**SIZES, "pe": pe, "pe_settings": settings, **more}, length)
+        check_encoding(shape({"pe": pe, "pe_settings": settings, **more}), length)
 
 
 def test_encodings_that_need_the_real_sizes_are_checked_at_these() -> None:
@@ -107,8 +115,8 @@ def test_encodings_that_need_the_real_sizes_are_checked_at_these() -> None:
             return -self.slopes.log().exp()[:, None, None] * self.distances(query, key).abs()
 
     for length in (1, 3, 5):
-        check_encoding({**SIZES, "pe": "strict"}, length)
-    check_encoding({**SIZES, "num_heads": 6, "num_layers": 4, "pe": "sixfold"}, 9)
+        check_encoding(shape({"pe": "strict"}), length)
+    check_encoding(shape({"num_heads": 6, "num_layers": 4, "pe": "sixfold"}), 9)
 
 
 def test_order_and_meeting_are_told_and_are_no_promise(capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,7 +132,7 @@ def test_order_and_meeting_are_told_and_are_no_promise(capsys: pytest.CaptureFix
         "key": {"pe": "rotary", "cross": "rotary_key"},
         "shaw": {"pe": "shaw", "where": ["cross"]},
     }.items():  # fmt: skip
-        report = check_model(tiny_model({**SIZES, **given}))
+        report = check_model(tiny_model(shape({**given})))
         assert not report.broken
         found = {each.name: each.holds for each in report}
         told[name] = found[check.ORDER], found[check.MEET]
@@ -275,7 +283,7 @@ def test_a_mistake_is_found_and_named(cls: type[Encoding], names: set[str]) -> N
     """
     kind = cls.__name__.lower()
     ENCODINGS[kind] = cls
-    arguments = {**SIZES, "pe": kind}
+    arguments = shape({"pe": kind})
     report = check.Probe(tiny_model(arguments), length=60).report()
     assert names <= {each.name for each in report.broken}, str(report)
     torch.manual_seed(0)
@@ -294,7 +302,7 @@ def test_a_mistake_of_the_cache_is_found(
     name: str, mistake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cache may lose a row's place, a position, its first token, or mix rows."""
-    cache = check.Transformer.new_cache(tiny_model({**SIZES, "pe": "none"}))[0][0]
+    cache = check.Transformer.new_cache(tiny_model(shape({"pe": "none"})))[0][0]
     cls: Any = type(cache)
     seen, append = cls.seen, cls.append
     if mistake == "keep":
@@ -310,7 +318,7 @@ def test_a_mistake_of_the_cache_is_found(
         monkeypatch.setattr(cls, "seen", forgetful)
     else:
         monkeypatch.setattr(cls, "append", lambda self, k, v: append(self, k.roll(1, 0), v))
-    model = tiny_model({**SIZES, **MODELS[name]})
+    model = tiny_model(shape({**MODELS[name]}))
     try:
         report = check_model(model)
     except RuntimeError:  # rows that do not fit each other
@@ -356,7 +364,7 @@ def test_a_tensor_of_another_shape_is_refused(method: str, wrong: Any, said: str
     """The sentence has the class, the method, the shape and what it must be."""
     ENCODINGS["wrong"] = type("Wrong", (Encoding,), {method: wrong})
     with pytest.raises(UserError, match=f"Wrong.{said}"):
-        check_encoding({**SIZES, "pe": "wrong"}, 6)
+        check_encoding(shape({"pe": "wrong"}), 6)
 
 
 def test_every_run_is_checked_before_its_first_step(tiny) -> None:
@@ -386,6 +394,6 @@ def test_the_check_leaves_modes_and_random_numbers_alone() -> None:
     expected = torch.rand(3)
     torch.manual_seed(0)
     check_model(model)
-    tiny_model({**SIZES, "pe": "kerple"})
+    tiny_model(shape({"pe": "kerple"}))
     assert torch.equal(torch.rand(3), expected)
     assert [module.training for module in model.modules()] == modes

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.model import check
 from wawa_transformer.model.check import check_encoding
+from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.positional.alibi import ALiBi
 from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext, Positions
 from wawa_transformer.positional.relative import RelativeEncoding
@@ -132,12 +133,12 @@ class LengthNormalised(Rotary):
 def test_a_published_method_passes(cls: type[Encoding], cross: str) -> None:
     """Written as the tutorial says, the method keeps every promise, in cross-attention too."""
     ENCODINGS["own"] = cls
-    check_encoding({**SIZES, "pe": "own", "cross": cross}, 12)
+    check_encoding(TransformerConfig(9, 9, **SIZES, pe="own", cross=cross), 12)
 
 
 def test_rotary_without_every_other_layer_passes() -> None:
     """Layers without positions take no class: a key leaves them out."""
-    check_encoding({**SIZES, "pe": "rotary", "layers": [0, 2]}, 12)
+    check_encoding(TransformerConfig(9, 9, **SIZES, pe="rotary", layers=[0, 2]), 12)
 
 
 @pytest.mark.parametrize("cls", [Convolution, LengthNormalised])
@@ -145,4 +146,4 @@ def test_what_the_contract_does_not_carry_is_refused(cls: type[Encoding]) -> Non
     """Other tokens' contents and a row's length are not given: the sentence says what breaks."""
     ENCODINGS["own"] = cls
     with pytest.raises(UserError, match=f"pe.kind=own breaks a promise, “{check.PADDING}”"):
-        check_encoding({**SIZES, "pe": "own"}, 12)
+        check_encoding(TransformerConfig(9, 9, **SIZES, pe="own"), 12)

@@ -1,7 +1,9 @@
 """Tests of the model against ``torch.nn.Transformer``, of its symmetries and its loss."""
 
+import inspect
 import itertools
-from dataclasses import replace
+import re
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import pytest
@@ -13,9 +15,12 @@ from torch import Tensor, nn
 from wawa_transformer import PositionalEncoding, Transformer
 from wawa_transformer.data.load import load_data
 from wawa_transformer.model.attention import AttentionPosition
+from wawa_transformer.model.config import PLACEMENT, POSITIONS, TransformerConfig
 from wawa_transformer.model.layers import ResidualConnection
 from wawa_transformer.model.loss import loss_and_nll
 from wawa_transformer.model.masks import causal_mask, padding_mask
+from wawa_transformer.positional import Placement
+from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.config import build_model
 from wawa_transformer.train.tracking import attention_maps
 
@@ -307,7 +312,8 @@ def test_dropout_acts_on_what_a_sublayer_gives(norm: str) -> None:
     The post-norm formula is ``norm(x + dropout(f(x)))``. Both sides of the comparison have the same
     draw.
     """
-    residual, sublayer = ResidualConnection(8, 0.5, norm).train(), nn.Linear(8, 8)
+    config = TransformerConfig(V, V, d_model=8, dropout=0.5, norm=norm)
+    residual, sublayer = ResidualConnection(config).train(), nn.Linear(8, 8)
     x, layer_norm = torch.arange(48.0).view(2, 3, 8).sin(), nn.LayerNorm(8)
 
     def drop(y: Tensor) -> Tensor:
@@ -377,3 +383,49 @@ def test_impossible_arguments_are_named(changes: dict[str, Any], message: str) -
     arguments = {"src_vocab_size": V, "tgt_vocab_size": V, "d_model": D, "num_heads": HEADS}
     with pytest.raises(ValueError, match=message):
         Transformer(**{**arguments, **changes})
+
+
+def test_a_configuration_makes_the_model_that_its_values_make() -> None:
+    """The same weights; values beside a configuration replace its own; help shows all of them."""
+    values: dict[str, Any] = {"dropout": 0.0, "pe": "shaw", "cross": "same", "origin": "end"}
+    config = TransformerConfig(V, V, D, 2, HEADS, 24, seed=3, **values)
+    models = [
+        Transformer(config), Transformer(V, V, D, 2, HEADS, 24, seed=3, **values),
+        Transformer(TransformerConfig(V, V, num_layers=1), **asdict(config)),
+    ]  # fmt: skip
+    for model in models:
+        assert model.config == config and model.position_ids == PositionIds(origin="end")
+        for name, weights in models[0].state_dict().items():
+            assert torch.equal(model.state_dict()[name], weights)
+    assert Transformer(config, pe="none").config.cross == "same"
+    shown = inspect.signature(Transformer).parameters
+    assert [*shown] == [each.name for each in fields(TransformerConfig)]
+    paper = {"d_model": 512, "num_layers": 6, "num_heads": 8, "d_ff": 2048, "dropout": 0.1}
+    assert {name: shown[name].default for name in paper} == paper
+
+
+def test_position_keys_change_nothing_by_default() -> None:
+    """What a configuration leaves out is what the classes that use it leave out."""
+    assert PositionIds(**TransformerConfig(V, V).values(POSITIONS)) == PositionIds()
+    assert {*POSITIONS} == {each.name for each in fields(PositionIds)}
+    assert {*PLACEMENT} == {each.name for each in fields(Placement)}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("d_model", 0, "d_model=0 must be at least 1 and at most 65536"),
+        ("num_layers", 2.0, "num_layers=2.0 must be a whole number"),
+        ("num_layers", 257, "num_layers=257 must be at least 1 and at most 256"),
+        ("dropout", 1.0, "dropout=1.0 must be at least 0 and less than 1"),
+        ("encoder_mask", "half", "encoder_mask=half does not exist; choose one of full, causal"),
+        ("origin", "middle", "pe.origin=middle does not exist; choose one of start, end, both"),
+        ("max_shift", -1, "pe.max_shift=-1 must be at least 0 and at most 1000000"),
+        ("random_positions", 1.5, "pe.random_positions=1.5 must be a whole number"),
+        ("seed", 2**63, f"seed={2**63} must be at least"),
+    ],
+)
+def test_a_configuration_is_checked_when_it_is_made(name: str, value: Any, said: str) -> None:
+    """Before any model is built, with the value, the limit and the key."""
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
+        TransformerConfig(V, V, **{name: value})

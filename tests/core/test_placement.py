@@ -15,7 +15,6 @@ from wawa_transformer.model.attention import AttentionPosition
 from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext, Positions
 from wawa_transformer.positional.learned import LearnedEncoding
-from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.positional.relative import RelativeEncoding
 from wawa_transformer.run.config import build_model
 from wawa_transformer.train.loop import batch_stream, train_step
@@ -257,11 +256,11 @@ def test_a_table_on_one_side_limits_the_length(registry: None) -> None:
         ({"pe": "rotary", "tie_sides": True}, "pe.tie_sides=true .*pe.kind=rotary has none"),
         ({"pe": "t5", "tie_sides": True, "where": ["encoder", "cross"]}, "pe.tie_sides=true"),
         (
-            {"pe": "shaw", "where": ["decoder"], "position_ids": PositionIds(reset_token=4)},
+            {"pe": "shaw", "where": ["decoder"], "reset_token": 4},
             "pe.origin=start and pe.reset_token=4 are about the source",
         ),
         (
-            {"pe": "learned", "where": ["decoder"], "position_ids": PositionIds(origin="both")},
+            {"pe": "learned", "where": ["decoder"], "origin": "both"},
             "pe.origin=both and pe.reset_token=None are about the source",
         ),
     ],

@@ -1,5 +1,6 @@
 """Tests of position ids: origins, random draws, and shared draws."""
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -43,8 +44,7 @@ def parts(row: list[int], reset: bool) -> list[list[int]]:
 
 def build(kind: str, cross: str = "none", num_heads: int = 2, **given: Any) -> Transformer:
     """Build a model that has an encoding, one of cross-attention, and position ids."""
-    ids = PositionIds(**given)
-    return Transformer(9, 9, 8, 1, num_heads, 8, pe=kind, cross=cross, position_ids=ids)
+    return Transformer(9, 9, 8, 1, num_heads, 8, pe=kind, cross=cross, **given)
 
 
 @settings(max_examples=150)
@@ -255,7 +255,7 @@ def test_decoding_asks_for_what_it_cannot_know() -> None:
         (PositionIds(origin="end"), False), (PositionIds(reset_token=RESET), False), (shift, True),
         (shift, False), (PositionIds(random_positions=9), False),
     ):  # fmt: skip
-        model = Transformer(9, 9, 8, 1, 2, 8, dropout=0.0, position_ids=position_ids)
+        model = Transformer(9, 9, 8, 1, 2, 8, dropout=0.0, **asdict(position_ids))
         positions = model.train(training).batch_positions(src)
         memory = model.encode(src, positions=positions)
         with pytest.raises(ValueError, match=r"decode\(\) needs positions=model.batch_positions"):

@@ -17,10 +17,10 @@ from wawa_transformer.data.text import build_task
 from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
-from wawa_transformer.run.cli import SCHEMAS, check_use, name_study, validate
+from wawa_transformer.run.cli import check_use, name_study, validate
 from wawa_transformer.run.config import build_model
 from wawa_transformer.run.device import total_memory
-from wawa_transformer.run.overrides import class_keys, known_keys
+from wawa_transformer.run.overrides import SCHEMAS, class_keys, known_keys
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.schema import TranslateConfig
 

@@ -1,5 +1,7 @@
 """What is handed to other programs gives the same there."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import ctranslate2
@@ -15,7 +17,9 @@ from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.translation import read
+from wawa_transformer.model.weights import read_model
 from wawa_transformer.run.export import from_safetensors, to_ctranslate2
+from wawa_transformer.train import checkpoint
 from wawa_transformer.train.load import load_model
 
 DATA = CONFIG_DIR.parent / "data"
@@ -133,3 +137,68 @@ def test_what_ctranslate2_has_no_place_for_is_refused(
             Transformer(9, 9, 8, 1, 2, 16, **settings), list("abcdefghi"), tmp_path / "o"
         )
     assert not (tmp_path / "o").exists()
+
+
+LIBRARIES = "hydra omegaconf datasets tokenizers yaml pandas filelock tensorboard sacrebleu"
+READ = """
+import sys
+sys.modules.update(dict.fromkeys({absent!r}.split()))
+import torch
+from wawa_transformer.model.weights import read_model
+model = read_model({path!r})
+source = torch.arange(4, 12).view(2, 4)
+torch.save((model(source, source), model.trained_sizes, model.training), {out!r})
+"""
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("pe=shaw_cross", "pe.origin=both", "model.norm=post"),
+        ("pe=coupled", "task=addition_reversed", "model.tie_embeddings=true"),
+        ("pe=none", "pe.cross=t5", "model.share_layers=true", "model.num_layers=2"),
+    ],
+)
+def test_weights_are_read_where_hydra_and_datasets_are_missing(
+    settings: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a run's folder, a checkpoint, kept weights and an export: the logits of ``load``."""
+    run = trained(tmp_path, *TINY, *settings, "trainer.keep_checkpoints=1")
+    script(monkeypatch, f"run={run.directory}", f"directory={tmp_path}/out")
+    model, _, _ = load_model(run)
+    source = torch.arange(4, 12).view(2, 4)
+    expected = model(source, source)
+    [kept] = run.kept()
+    for path in (run.directory, run.checkpoint("last"), kept, tmp_path / "out"):
+        # An export needs safetensors, which needs numpy.
+        absent = LIBRARIES if path == tmp_path / "out" else f"{LIBRARIES} numpy safetensors"
+        code = READ.format(absent=absent, path=str(path), out=str(tmp_path / "logits.pt"))
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        logits, sizes, training = torch.load(tmp_path / "logits.pt")
+        assert torch.equal(logits, expected) and not training
+        assert path == kept or sizes == model.trained_sizes
+
+
+def test_a_place_without_a_model_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    """An empty folder, a missing file, and a checkpoint that is older than the key."""
+    for path in (tmp_path, tmp_path / "none.pt"):
+        with pytest.raises(UserError, match="holds no model; name a run's folder"):
+            read_model(path)
+    torch.save({"model": {}}, tmp_path / "old.pt")
+    with pytest.raises(UserError, match="does not hold the shape of its model"):
+        read_model(tmp_path / "old.pt")
+
+
+def test_an_older_checkpoint_gets_its_shape_from_its_configuration(tmp_path: Path) -> None:
+    """Checkpoints had no shape of their own."""
+    run = trained(tmp_path, *TINY, "pe=learned", "pe.max_shift=3")
+    expected = load_model(run).model
+    state = checkpoint.load(run.checkpoint("last"))
+    shape = state.pop("transformer")
+    assert shape["pe_settings"]["max_len"] == 256 and shape["max_shift"] == 3
+    checkpoint.save(run.checkpoint("last"), state)
+    again = load_model(run).model
+    assert again.config == expected.config
+    source = torch.arange(4, 12).view(2, 4)
+    assert torch.equal(again(source, source), expected(source, source))

@@ -1,18 +1,15 @@
-"""Limits of settings, and checks that answer another value with one sentence."""
+"""Declare settings with their limits and help, and answer another value with one sentence."""
 
 import math
 import sys
 from collections.abc import Iterable
+from dataclasses import Field, field
 from numbers import Integral
+from typing import Any
 
 MAX_POSITIONS = 1_000_000  # in a table; also distances and buckets. At width 512: 2 GB
 MAX_WIDTH = 65_536  # several times the widest models there are
 MAX_VOCAB_SIZE, MAX_LAYERS = 1_000_000, 256
-# Choices of the model.
-NORMS = ("pre", "post")
-ACTIVATIONS = ("relu", "gelu")
-EMBEDDING_SCALES = ("token_up", "position_down")
-ENCODER_MASKS = ("full", "causal")
 
 
 class UserError(ValueError):
@@ -35,6 +32,42 @@ def tell(sentence: str) -> None:
 def warn(sentence: str) -> None:
     """Print a warning or a note to standard error."""
     print(printable(sentence), file=sys.stderr)
+
+
+def setting(default: Any, help: str = "", **limits: float) -> Any:
+    """Declare a field with its help and its limits: ``least``, ``above``, ``below``, ``most``."""
+    declared = {"help": help, "limits": limits}
+    if isinstance(default, list):
+        return field(default_factory=default.copy, metadata=declared)
+    return field(default=default, metadata=declared)
+
+
+def choice(*choices: str, help: str = "") -> Any:
+    """Declare a field with a fixed set of values; the first is the default."""
+    return field(default=choices[0], metadata={"help": help, "choices": choices})
+
+
+# How each limit is said and tested; NaN passes none of them.
+LIMITS = {
+    "least": ("at least", lambda value, limit: value >= limit),
+    "above": ("greater than", lambda value, limit: value > limit),
+    "below": ("less than", lambda value, limit: value < limit),
+    "most": ("at most", lambda value, limit: value <= limit),
+}
+
+
+def check_field(each: Field[Any], value: Any, prefix: str = "") -> None:
+    """Refuse a value outside the limits or choices of a field; None passes."""
+    choices, limits = each.metadata.get("choices"), each.metadata.get("limits", {})
+    if value is None:  # OmegaConf lets it pass only where the schema does
+        return
+    if choices:
+        check_choice(f"{prefix}{each.name}", value, choices)
+    if limits and each.type in (int, int | None) and not isinstance(value, Integral):
+        raise UserError(f"{prefix}{each.name}={value} must be a whole number.")
+    if not all(LIMITS[name][1](value, limit) for name, limit in limits.items()):
+        words = " and ".join(f"{LIMITS[name][0]} {limit}" for name, limit in limits.items())
+        raise UserError(f"{prefix}{each.name}={value} must be {words}.")
 
 
 def check_choice(name: str, given: str, choices: Iterable[str]) -> None:

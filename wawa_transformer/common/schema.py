@@ -5,7 +5,6 @@ import difflib
 import functools
 import inspect
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,24 +14,16 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from wawa_transformer.common.limits import UserError as UserError
-from wawa_transformer.common.limits import check_choice
+from wawa_transformer.common.limits import check_choice, check_field
+from wawa_transformer.common.limits import choice as choice
 from wawa_transformer.common.limits import printable as printable
+from wawa_transformer.common.limits import setting as setting
 from wawa_transformer.common.limits import tell as tell
 from wawa_transformer.common.limits import warn as warn
 
 # A checkout has configs/ and scripts/ beside the package, a wheel inside it.
 PACKAGE = Path(__file__).resolve().parents[1]
 CONFIG_DIR = (PACKAGE if (PACKAGE / "configs").is_dir() else PACKAGE.parent) / "configs"
-
-
-def setting(default: Any, **limits: float) -> Any:
-    """Declare a field with limits: ``least``, ``above``, ``below``, ``most``."""
-    return field(default=default, metadata={"limits": limits})
-
-
-def choice(*choices: str) -> Any:
-    """Declare a field with a fixed set of values; the first is the default."""
-    return field(default=choices[0], metadata={"choices": choices})
 
 
 def check(schema: type, values: Any, prefix: str = "") -> None:
@@ -44,14 +35,7 @@ def check(schema: type, values: Any, prefix: str = "") -> None:
         if dataclasses.is_dataclass(each.default_factory):
             check(each.default_factory, value, f"{prefix}{each.name}.")
             continue
-        choices, limits = each.metadata.get("choices"), each.metadata.get("limits", {})
-        if value is None:  # OmegaConf lets it pass only where the schema does
-            continue
-        if choices:
-            check_choice(f"{prefix}{each.name}", value, choices)
-        if not all(LIMITS[name][1](value, limit) for name, limit in limits.items()):
-            words = " and ".join(f"{LIMITS[name][0]} {limit}" for name, limit in limits.items())
-            raise UserError(f"{prefix}{each.name}={value} must be {words}.")
+        check_field(each, value, prefix)
 
 
 def check_known(
@@ -95,15 +79,6 @@ def schema_of(cls: type, exclude: tuple[str, ...] = ()) -> type:
     parameters = inspect.signature(cls, eval_str=True).parameters.values()
     own = [(p.name, p.annotation, p.default) for p in parameters if p.name not in exclude]
     return dataclasses.make_dataclass(cls.__name__, own)
-
-
-# How each limit is said and tested; NaN passes none of them.
-LIMITS = {
-    "least": ("at least", lambda value, limit: value >= limit),
-    "above": ("greater than", lambda value, limit: value > limit),
-    "below": ("less than", lambda value, limit: value < limit),
-    "most": ("at most", lambda value, limit: value <= limit),
-}
 
 
 def typed(

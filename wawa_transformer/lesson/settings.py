@@ -10,28 +10,28 @@ from wawa_transformer.run.cli import register
 class WalkthroughConfig:
     """The keys of ``scripts/walkthrough.py``, the printed lesson."""
 
-    lang: str = choice("auto", "en", "zh")  # auto: the shell's language
-    d_model: int = setting(8, least=1)
-    max_len: int = setting(10, least=1)
-    dropout: float = setting(0.1, least=0, below=1)
-    step: int | None = setting(None, least=1, most=7)  # None: all steps
-    all_digits: bool = False  # numbers in torch's own format
+    lang: str = choice("auto", "en", "zh", help="the language; auto: the shell's")
+    d_model: int = setting(8, "width of the table", least=1)
+    max_len: int = setting(10, "positions in the table", least=1)
+    dropout: float = setting(0.1, "dropout of step 7", least=0, below=1)
+    step: int | None = setting(None, "one step of the lesson; by default all", least=1, most=7)
+    all_digits: bool = setting(False, "true prints numbers as torch does unasked")
 
 
 @dataclass
 class FiguresConfig:
     """The keys of ``scripts/figures.py``, the pictures of the lesson."""
 
-    lang: str = choice("both", "en", "zh")
-    output_dir: str = "results/figures"
+    lang: str = choice("both", "en", "zh", help="the language of the pictures")
+    output_dir: str = setting("results/figures", "where the pictures go")
 
 
 @dataclass
 class PlaygroundConfig:
     """The keys of ``scripts/playground.py``, trained models in one page."""
 
-    folder: str = ""  # a study's folder
-    output_dir: str = "results/figures"
+    folder: str = setting("", "the folder of a study of small models, one seed")
+    output_dir: str = setting("results/figures", "where playground.html goes")
 
 
 register("walkthrough", WalkthroughConfig)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from wawa_transformer.common.limits import UserError, check_choice, check_number
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
+from wawa_transformer.model.config import MODEL, TransformerConfig
 from wawa_transformer.model.init import draws_from
 from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.model.modes import evaluating
@@ -442,27 +443,24 @@ def attention_scores(
     return product if bias is None else product + bias
 
 
-def tiny_model(arguments: dict[str, Any]) -> Transformer:
-    """A small model with the encoding of ``Transformer(**arguments)``, moved off its start.
+def tiny_model(config: TransformerConfig) -> Transformer:
+    """A small model with the encoding of ``config``, moved off its start.
 
     It has the same settings and head width, and less of everything else.
     """
-    given = {**arguments, "src_vocab_size": 16, "tgt_vocab_size": 16, "d_ff": 16, "seed": 0}
-    given["dropout"] = max(arguments["dropout"], 0.1)  # a promise is about dropout, too
-    ids = arguments.get("position_ids")
-    if ids is not None and ids.reset_token is not None:
-        given["position_ids"] = dataclasses.replace(ids, reset_token=5)
-    heads = min(2, arguments["num_heads"])
-    less: dict[str, Any] = {
-        "num_heads": heads, "d_model": heads * arguments["d_model"] // arguments["num_heads"]
-    }  # fmt: skip
-    if arguments.get("layers") is None and not ENCODINGS[arguments["pe"]].per_layer:
-        less["num_layers"] = min(2, arguments["num_layers"])
+    given: dict[str, Any] = dict.fromkeys(("src_vocab_size", "tgt_vocab_size", "d_ff"), 16)
+    given["dropout"] = max(config.dropout, 0.1)  # a promise is about dropout, too
+    given["reset_token"] = None if config.reset_token is None else 5
+    config = dataclasses.replace(config, **given, seed=0)
+    heads = min(2, config.num_heads)
+    less = {"num_heads": heads, "d_model": heads * config.d_model // config.num_heads}
+    if config.layers is None and not ENCODINGS[config.pe].per_layer:
+        less["num_layers"] = min(2, config.num_layers)
     with draws_from(0):  # which leaves torch's own random numbers alone
         try:
-            model = Transformer(**{**given, **less})
+            model = Transformer(config, **less)
         except UserError:  # an encoding that needs the real sizes
-            model = Transformer(**given)
+            model = Transformer(config)
     random = torch.Generator().manual_seed(0)
     with torch.no_grad():  # some start at zero, where a mistake does not show
         for each in model.encodings():
@@ -472,24 +470,24 @@ def tiny_model(arguments: dict[str, Any]) -> Transformer:
     return model
 
 
-def check_encoding(arguments: dict[str, Any], length: int) -> Report:
-    """Check the encodings of ``Transformer(**arguments)`` in a tiny model.
+def check_encoding(config: TransformerConfig, length: int) -> Report:
+    """Check the encodings of ``config`` in a tiny model.
 
     Raises:
         UserError: a promise that they break, where, and by how much.
     """
-    report = Probe(tiny_model(arguments), length=length).report()
+    report = Probe(tiny_model(config), length=length).report()
     if not report.broken:
         return report
     each = report.broken[0]
-    kinds = [arguments["pe"], arguments.get("cross", "none")]
-    used = {kind: ENCODINGS[kind] for kind in kinds if kind not in ("none", "same")}
+    kinds = [kind for kind in (config.pe, config.cross) if kind not in ("none", "same")]
+    used = {kind: ENCODINGS[kind] for kind in kinds}
     classes = [f"{cls.__name__} ({inspect.getfile(cls)})" for cls in used.values()]
     cause = f"In {' or '.join(classes)}: {REMEDIES.get(each.name, '')}."
     # A model without positions that breaks the same promise is itself the cause.
-    settings = ("pe_settings", "cross", "where", "layers", "tie_sides", "position_ids")
-    bare = {key: value for key, value in arguments.items() if key not in settings}
-    without = Probe(tiny_model({**bare, "pe": "none"}), length=length).report()
+    sizes = config.values(("src_vocab_size", "tgt_vocab_size", *MODEL))
+    bare = tiny_model(TransformerConfig(**sizes, pe="none"))
+    without = Probe(bare, length=length).report()
     if each.name in {one.name for one in without.broken}:
         folder = inspect.getfile(Transformer).rpartition("/")[0]
         cause = f"So it is with pe=none: the cause is in the model ({folder}), not in an encoding."

@@ -5,17 +5,18 @@ from typing import Any
 from torch import Tensor, nn
 
 from wawa_transformer.model.attention import AttentionPosition, MultiHeadAttention
+from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.model.kv_cache import KeyValueCache
 
 
 class FeedForward(nn.Module):
     """``max(0, x W1 + b1) W2 + b2`` at each position (section 3.3), or gelu in place of relu."""
 
-    def __init__(self, d_model: int, d_ff: int, activation: str) -> None:
+    def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.inner = nn.Linear(d_model, d_ff)
-        self.outer = nn.Linear(d_ff, d_model)
-        self.activation = nn.GELU() if activation == "gelu" else nn.ReLU()
+        self.inner = nn.Linear(config.d_model, config.d_ff)
+        self.outer = nn.Linear(config.d_ff, config.d_model)
+        self.activation = nn.GELU() if config.activation == "gelu" else nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
         return self.outer(self.activation(self.inner(x)))
@@ -28,11 +29,11 @@ class ResidualConnection(nn.Module):
     which trains without a careful warmup (Xiong et al. 2020).
     """
 
-    def __init__(self, d_model: int, dropout: float, norm: str) -> None:
+    def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
-        self.pre = norm == "pre"
+        self.norm = nn.LayerNorm(config.d_model)
+        self.dropout = nn.Dropout(config.dropout)
+        self.pre = config.norm == "pre"
 
     def forward(self, x: Tensor, sublayer: nn.Module, *args: Any) -> Tensor:
         if self.pre:
@@ -43,13 +44,11 @@ class ResidualConnection(nn.Module):
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward."""
 
-    def __init__(
-        self, d_model: int, num_heads: int, d_ff: int, dropout: float, norm: str, activation: str
-    ) -> None:
+    def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention(d_model, num_heads)
-        self.feed_forward = FeedForward(d_model, d_ff, activation)
-        self.residuals = nn.ModuleList(ResidualConnection(d_model, dropout, norm) for _ in range(2))
+        self.self_attention = MultiHeadAttention(config.d_model, config.num_heads)
+        self.feed_forward = FeedForward(config)
+        self.residuals = nn.ModuleList(ResidualConnection(config) for _ in range(2))
 
     def forward(self, x: Tensor, mask: Tensor | None, position: AttentionPosition | None) -> Tensor:
         x = self.residuals[0](x, self.self_attention, None, mask, position)
@@ -59,14 +58,12 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """Causal self-attention, cross-attention to the source, then feed-forward."""
 
-    def __init__(
-        self, d_model: int, num_heads: int, d_ff: int, dropout: float, norm: str, activation: str
-    ) -> None:
+    def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention(d_model, num_heads)
-        self.cross_attention = MultiHeadAttention(d_model, num_heads)
-        self.feed_forward = FeedForward(d_model, d_ff, activation)
-        self.residuals = nn.ModuleList(ResidualConnection(d_model, dropout, norm) for _ in range(3))
+        self.self_attention = MultiHeadAttention(config.d_model, config.num_heads)
+        self.cross_attention = MultiHeadAttention(config.d_model, config.num_heads)
+        self.feed_forward = FeedForward(config)
+        self.residuals = nn.ModuleList(ResidualConnection(config) for _ in range(3))
 
     def forward(
         self,

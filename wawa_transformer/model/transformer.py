@@ -1,14 +1,16 @@
 """The encoder-decoder Transformer of Vaswani et al. 2017, figure 1."""
 
+import functools
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from wawa_transformer.common import limits
 from wawa_transformer.model import masks
 from wawa_transformer.model.attention import in_layers
+from wawa_transformer.model.config import PLACEMENT, POSITIONS, TransformerConfig
 from wawa_transformer.model.init import draws_from, initialise
 from wawa_transformer.model.kv_cache import KeyValueCache
 from wawa_transformer.model.layers import DecoderLayer, EncoderLayer
@@ -19,27 +21,36 @@ from wawa_transformer.positional.base import Encoding, EncodingContext, Position
 from wawa_transformer.positional.position_ids import BatchPositions, PositionIds
 
 
+def positions_of(
+    config: TransformerConfig,
+) -> tuple[tuple[Encoding, Encoding, Encoding | None], PositionIds]:
+    """Build the encodings of encoder, decoder and cross-attention, and the position ids.
+
+    Raises:
+        ValueError: what an encoding refuses, and a setting that would have no effect.
+    """
+    context = EncodingContext(
+        config.d_model, config.num_heads, config.dropout, num_layers=config.num_layers
+    )
+    placement, ids = Placement(**config.values(PLACEMENT)), PositionIds(**config.values(POSITIONS))
+    encodings = build_encodings(config.pe, context, config.pe_settings, placement)
+    ids.check(config.pe, *encodings, config.num_heads)
+    return encodings, ids
+
+
+def config_of(*values: Any, **settings: Any) -> TransformerConfig:
+    """Make a configuration of values, or of another one with other ``settings``."""
+    if len(values) == 1 and isinstance(values[0], TransformerConfig):
+        return replace(values[0], **settings)
+    return TransformerConfig(*values, **settings)
+
+
 class Transformer(nn.Module):
     """Source ids to target logits.
 
     Args:
-        src_vocab_size, tgt_vocab_size: number of ids on each side; id 0 is padding.
-        d_model, num_layers, num_heads, d_ff, dropout: the paper's N, h, d_ff, P_drop (table 3);
-            ``num_layers`` encoder layers and as many decoder layers.
-        norm: ``pre`` (with a final norm in encoder and decoder) or ``post``.
-        activation: ``relu`` or ``gelu``.
-        embedding_scale: ``token_up`` multiplies token embeddings by sqrt(D) (section 3.4);
-            ``position_down`` divides what the encoding adds instead (Csordás et al. 2021).
-        tie_embeddings: one matrix for both embeddings, of equal vocabularies, and the output.
-        share_layers: one layer for all of a stack (Universal Transformer, Dehghani et al. 2019).
-        encoder_mask: ``full``, or ``causal``: a source token sees none after it, as in a decoder.
-        pe: the positional encoding, a key of ``positional.base.ENCODINGS``; ``pe_settings`` are its
-            own keyword arguments. Encoder and decoder own one each.
-        cross, where, layers, tie_sides: where the encoding acts, and whether source and target
-            share it; see :class:`~wawa_transformer.positional.placement.Placement`.
-        position_ids: the ids that tokens get as positions; by default 0, 1, 2, …
-        seed: starting values. Each parameter is drawn from a generator seeded by (seed, name), so
-            two models share the values of shared parameters. Without: torch's global generator.
+        values: a :class:`TransformerConfig`, or its first values, as ``Transformer(9, 9)``.
+        settings: further values by name, as ``d_model=64``; they replace those of a configuration.
 
     Raises:
         ValueError: a size outside its limits, an unknown name, what the encoding refuses, and what
@@ -50,72 +61,35 @@ class Transformer(nn.Module):
     # Decoding stops at twice what these suggest.
     trained_sizes: tuple[int, int, float] = (1, 1, 1.0)
 
-    def __init__(
-        self,
-        src_vocab_size: int,
-        tgt_vocab_size: int,
-        d_model: int = 512,
-        num_layers: int = 6,
-        num_heads: int = 8,
-        d_ff: int = 2048,
-        dropout: float = 0.1,
-        *,
-        norm: str = "pre",
-        activation: str = "relu",
-        tie_embeddings: bool = False,
-        embedding_scale: str = "token_up",
-        share_layers: bool = False,
-        encoder_mask: str = "full",
-        pe: str = "sinusoidal",
-        pe_settings: dict[str, Any] | None = None,
-        cross: str = "none",
-        where: list[str] | None = None,
-        layers: list[int] | None = None,
-        tie_sides: bool = False,
-        position_ids: PositionIds | None = None,
-        seed: int | None = None,
-    ) -> None:
+    # For help() and editors, which show the arguments of the configuration.
+    @functools.wraps(TransformerConfig.__init__, assigned=(), updated=())  # type: ignore[misc]
+    def __init__(self, *values: Any, **settings: Any) -> None:
         super().__init__()
-        limits.check_number("src_vocab_size", src_vocab_size, 1, limits.MAX_VOCAB_SIZE)
-        limits.check_number("tgt_vocab_size", tgt_vocab_size, 1, limits.MAX_VOCAB_SIZE)
-        limits.check_number("num_layers", num_layers, 1, limits.MAX_LAYERS)
-        limits.check_number("d_ff", d_ff, 1, limits.MAX_WIDTH)
-        context = EncodingContext(d_model, num_heads, dropout, num_layers=num_layers)
-        limits.check_choice("norm", norm, limits.NORMS)
-        limits.check_choice("activation", activation, limits.ACTIVATIONS)
-        limits.check_choice("embedding_scale", embedding_scale, limits.EMBEDDING_SCALES)
-        limits.check_choice("encoder_mask", encoder_mask, limits.ENCODER_MASKS)
-        if tie_embeddings and src_vocab_size != tgt_vocab_size:
-            raise limits.UserError(
-                f"tie_embeddings needs equal vocabularies, got src_vocab_size={src_vocab_size} "
-                f"and tgt_vocab_size={tgt_vocab_size}."
-            )
-        seed = int(torch.randint(2**62, (), device="cpu")) if seed is None else seed
-        self.d_model, self.num_heads, self.num_layers = d_model, num_heads, num_layers
-        self.position_down = embedding_scale == "position_down"
-        self.encoder_mask = encoder_mask
+        config = self.config = config_of(*values, **settings)
+        self.d_model, self.num_heads = config.d_model, config.num_heads
+        self.num_layers = config.num_layers
+        self.position_down = config.embedding_scale == "position_down"
+        self.encoder_mask = config.encoder_mask
+        seed = int(torch.randint(2**62, (), device="cpu")) if config.seed is None else config.seed
 
-        self.tgt_embedding = nn.Embedding(tgt_vocab_size, d_model)
-        self.src_embedding = (
-            self.tgt_embedding if tie_embeddings else nn.Embedding(src_vocab_size, d_model)
-        )
-        placement = Placement(cross, where, layers, tie_sides)
+        self.tgt_embedding = nn.Embedding(config.tgt_vocab_size, config.d_model)
+        self.src_embedding = self.tgt_embedding
+        if not config.tie_embeddings:
+            self.src_embedding = nn.Embedding(config.src_vocab_size, config.d_model)
         with draws_from(seed):  # for a module inside an encoding that draws its own start
-            encodings = build_encodings(pe, context, pe_settings, placement)
+            encodings, self.position_ids = positions_of(config)
         self.src_position, self.tgt_position, self.cross_position = encodings
-        self.position_ids = position_ids or PositionIds()
-        self.position_ids.check(pe, *encodings, num_heads)
 
-        shape = (d_model, num_heads, d_ff, dropout, norm, activation)
-        own = range(1 if share_layers else num_layers)
-        self.encoder_layers = nn.ModuleList(EncoderLayer(*shape) for _ in own)
-        self.decoder_layers = nn.ModuleList(DecoderLayer(*shape) for _ in own)
+        own = range(1 if config.share_layers else config.num_layers)
+        self.encoder_layers = nn.ModuleList(EncoderLayer(config) for _ in own)
+        self.decoder_layers = nn.ModuleList(DecoderLayer(config) for _ in own)
         # Pre-norm layers leave the residual stream unnormalised, so each stack ends on a norm.
-        self.encoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
+        pre = config.norm == "pre"
+        self.encoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
 
-        self.output = nn.Linear(d_model, tgt_vocab_size, bias=False)
-        if tie_embeddings:
+        self.output = nn.Linear(config.d_model, config.tgt_vocab_size, bias=False)
+        if config.tie_embeddings:
             self.output.weight = self.tgt_embedding.weight
         initialise(self, seed)
 

@@ -38,10 +38,10 @@ class Placement:
         ValueError: a name that does not exist, or two settings that contradict each other.
     """
 
-    cross: str = "none"
-    where: list[str] | None = None
-    layers: list[int] | None = None
-    tie_sides: bool = False
+    cross: str
+    where: list[str] | None
+    layers: list[int] | None
+    tie_sides: bool
 
     def __post_init__(self) -> None:
         if self.where is None:
@@ -92,8 +92,8 @@ def build_encoding(
 def build_encodings(
     kind: str,
     context: EncodingContext,
-    settings: dict[str, Any] | None = None,
-    placement: Placement | None = None,
+    settings: dict[str, Any] | None,
+    placement: Placement,
 ) -> tuple[Encoding, Encoding, Encoding | None]:
     """The encodings of encoder, decoder and cross-attention.
 
@@ -104,7 +104,6 @@ def build_encodings(
         ValueError: a name that does not exist, a setting that the encoding refuses, a placement
             that the model does not have or that would have no effect.
     """
-    placement = placement or Placement()
     check_choice("pe", kind, ENCODINGS)
     kinds = {role: kind if placement.acts(role) else "none" for role in ROLES}
     if placement.cross not in ("none", "same"):

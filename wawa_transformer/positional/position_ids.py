@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from wawa_transformer.common.limits import MAX_POSITIONS, UserError, check_choice, check_number
+from wawa_transformer.common.limits import UserError
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.common.special_ids import PAD, UNK
 from wawa_transformer.positional.base import Encoding, Positions, consecutive
@@ -86,12 +85,7 @@ class PositionIds:
     random_positions: int = 0
     reset_token: int | None = None
 
-    ORIGINS: ClassVar = ("start", "end", "both", "continued", "abacus")
-
     def __post_init__(self) -> None:
-        check_choice("pe.origin", self.origin, self.ORIGINS)
-        check_number("pe.max_shift", self.max_shift, 0, MAX_POSITIONS)
-        check_number("pe.random_positions", self.random_positions, 0, MAX_POSITIONS)
         if self.max_shift and self.random_positions:
             raise UserError(
                 f"pe.max_shift={self.max_shift} and pe.random_positions={self.random_positions} "

@@ -25,21 +25,20 @@ from hydra.core.utils import JobRuntime
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from hydra.version import VersionBase
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError, check, first_line, nearest, warn
+from wawa_transformer.run import help as help  # of --help
 from wawa_transformer.run import signals
 from wawa_transformer.run.config_files import check_files, yaml_mistake
 from wawa_transformer.run.failure import is_marked, sentence_of, whose
 from wawa_transformer.run.imports import import_modules, modules_digest
 from wawa_transformer.run.overrides import (
     CHECKS,
-    SCHEMAS,
     TRAINED,
     choices,
-    fields,
     read_overrides,
     register,
     unknown_key,
@@ -80,18 +79,6 @@ def validate(config: DictConfig) -> None:
 register("config", Config, validate)
 for name, schema in TRAINED.items():
     register(name, schema, functools.partial(check_use, schema))
-
-
-def words(config_name: str) -> str:
-    """List the settings with fixed choices, for ``--help``."""
-    return "\n".join(
-        f"{key}: {', '.join(each.metadata['choices'])}"
-        for key, each in fields(SCHEMAS[config_name])
-        if "choices" in each.metadata
-    )
-
-
-OmegaConf.register_new_resolver("words", words, replace=True)
 
 
 def script(

@@ -9,13 +9,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from tokenizers import Tokenizer
 
-from wawa_transformer.common.schema import UserError, check, choose, first_line, names_of, typed
-from wawa_transformer.model.transformer import Transformer
-from wawa_transformer.positional import Placement, build_encodings
+from wawa_transformer.common.schema import UserError, check, choose, first_line, typed
+from wawa_transformer.model.config import TransformerConfig
+from wawa_transformer.model.transformer import Transformer, positions_of
 from wawa_transformer.positional.base import ENCODINGS, EncodingContext
-from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.device import total_memory
-from wawa_transformer.run.schema import Config
+from wawa_transformer.run.schema import Config, PeConfig
 
 # Names become folders, and ".." or "/" would lead out of output_dir.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
@@ -48,7 +47,7 @@ def check_schema(config: DictConfig) -> None:
 def check_model(config: DictConfig) -> None:
     """Check the schema, the relations between fields, and the encoding's settings."""
     check_schema(config)
-    model, trainer = config.model, config.trainer
+    trainer = config.trainer
     if trainer.compile_mode != "default" and not (
         trainer.compile and trainer.grad_accum_steps == 1
     ):
@@ -57,29 +56,30 @@ def check_model(config: DictConfig) -> None:
             f"trainer.compile_mode={trainer.compile_mode} needs trainer.compile=true and "
             f"trainer.grad_accum_steps=1; set these, or trainer.compile_mode=default."
         )
+    shape = transformer_config(config)
+    check_memory(config, shape)
+    numbers = [each for each in (shape.pe_settings or {}).values() if isinstance(each, int)]
+    # The meta device takes no memory, but importing it takes a second (torch's compiler).
+    with torch.device("meta" if max(numbers, default=0) > 10_000 else "cpu"):
+        positions_of(shape)
+
+
+def check_memory(config: DictConfig, shape: TransformerConfig) -> None:
+    """Refuse a model that is larger than the machine before it is built."""
     # A layer pair has three attentions of four matrices and two feed-forwards of two matrices.
-    parameters = model.num_layers * (12 * model.d_model**2 + 4 * model.d_model * model.d_ff)
+    parameters = shape.num_layers * (12 * shape.d_model**2 + 4 * shape.d_model * shape.d_ff)
     # Two embeddings and the output layer, or one matrix for all three.
     vocab_size = config.task.get("vocab_size")
     of_text = f"task.vocab_size={vocab_size}, " if isinstance(vocab_size, int) else ""
     if of_text:
-        parameters += vocab_size * model.d_model * (1 if model.tie_embeddings else 3)
-    needed, there = 16 * parameters, total_memory(trainer.device)
+        parameters += vocab_size * shape.d_model * (1 if shape.tie_embeddings else 3)
+    needed, there = 16 * parameters, total_memory(config.trainer.device)
     if needed > there:
         raise UserError(
-            f"{of_text}model.num_layers={model.num_layers}, model.d_model={model.d_model} and "
-            f"model.d_ff={model.d_ff} make {parameters:,} parameters, which need "
+            f"{of_text}model.num_layers={shape.num_layers}, model.d_model={shape.d_model} and "
+            f"model.d_ff={shape.d_ff} make {parameters:,} parameters, which need "
             f"{needed / 1e9:,.0f} GB to train; there are {there / 1e9:,.0f}: lower one."
         )
-    settings = encoding_settings(config)
-    largest = max([0, *(value for value in settings.values() if isinstance(value, int))])
-    # The meta device takes no memory, but importing it takes a second (torch's compiler).
-    with torch.device("meta" if largest > 10_000 else "cpu"):
-        context = EncodingContext(
-            model.d_model, model.num_heads, model.dropout, num_layers=model.num_layers
-        )
-        encodings = build_encodings(config.pe.kind, context, settings, Placement(**place(config)))
-        position_ids(config).check(config.pe.kind, *encodings, model.num_heads)
 
 
 def check_device(name: str) -> None:
@@ -90,33 +90,51 @@ def check_device(name: str) -> None:
         )
 
 
-def build_model(config: DictConfig, tokenizer: Tokenizer) -> Transformer:
-    """Build the model; source and target share one vocabulary."""
-    return Transformer(**model_arguments(config, tokenizer))
-
-
-def model_arguments(config: DictConfig, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Get the arguments of a run's ``Transformer``."""
-    return {
-        "src_vocab_size": tokenizer.get_vocab_size(),
-        "tgt_vocab_size": tokenizer.get_vocab_size(),
-        **config.model,
-        "pe": config.pe.kind,
-        "pe_settings": encoding_settings(config),
-        **place(config),
-        "position_ids": position_ids(config, tokenizer),
-        "seed": config.seed,
-    }
-
-
 # Arguments that the model passes to an encoding; they are not settings.
 CONTEXT_ARGUMENTS = ("context", *(each.name for each in dataclasses.fields(EncodingContext)))
 # The keys of pe that every encoding has, with their defaults.
-PE_KEYS = {
-    each.name: each.default
-    for schema in (Placement, PositionIds)
-    for each in dataclasses.fields(schema)
-}
+PE_KEYS = {each.name: each.default for each in dataclasses.fields(PeConfig)}
+
+
+def transformer_config(config: DictConfig, tokenizer: Tokenizer | None = None) -> TransformerConfig:
+    """Get a run's :class:`TransformerConfig`; source and target share one vocabulary.
+
+    Without a tokenizer the vocabulary has one word, which is enough to check the other keys.
+    """
+    words = tokenizer.get_vocab_size() if tokenizer else 1
+    given = {key: value for key, value in config.pe.items() if key in PE_KEYS}
+    word = given.pop("reset_token", None)
+    return TransformerConfig(
+        words,
+        words,
+        **config.model,
+        pe=config.pe.kind,
+        pe_settings=encoding_settings(config),
+        **{**typed(PeConfig, given, "pe"), "reset_token": reset_token(word, tokenizer)},
+        seed=config.seed,
+    )
+
+
+def build_model(config: DictConfig, tokenizer: Tokenizer) -> Transformer:
+    """Build the model of a run."""
+    return Transformer(transformer_config(config, tokenizer))
+
+
+def reset_token(word: Any, tokenizer: Tokenizer | None) -> int | None:
+    """Find the id of the word ``pe.reset_token``.
+
+    Raises:
+        UserError: it is not in the vocabulary.
+    """
+    if word is None or tokenizer is None:
+        return None if word is None else 0
+    found: int | None = tokenizer.token_to_id(str(word))
+    if found is None:
+        raise UserError(
+            f"pe.reset_token={word} is no word of this task's vocabulary, so that counting "
+            f"would never start again; choose one of its words, as + is of task=addition."
+        )
+    return found
 
 
 def given_settings(config: DictConfig) -> dict[str, Any]:
@@ -133,24 +151,3 @@ def encoding_settings(config: DictConfig) -> dict[str, Any]:
     cls = choose(ENCODINGS, config.pe.kind, "pe.kind")
     own = {key: value for key, value in config.pe.items() if key not in ("kind", "name", *PE_KEYS)}
     return typed(cls, own, "pe", ENCODINGS, exclude=CONTEXT_ARGUMENTS, beside=PE_KEYS)
-
-
-def place(config: DictConfig) -> dict[str, Any]:
-    """Select the keys of ``pe`` that say where the encoding acts."""
-    given = {key: config.pe[key] for key in names_of(Placement) if key in config.pe}
-    return typed(Placement, given, "pe")
-
-
-def position_ids(config: DictConfig, tokenizer: Tokenizer | None = None) -> PositionIds:
-    """Build the position ids; the word ``pe.reset_token`` becomes an id."""
-    given = {key: config.pe[key] for key in names_of(PositionIds) if key in config.pe}
-    word = given.pop("reset_token", None)
-    reset_token = None
-    if word is not None:
-        reset_token = tokenizer.token_to_id(str(word)) if tokenizer else 0
-        if reset_token is None:
-            raise UserError(
-                f"pe.reset_token={word} is no word of this task's vocabulary, so that counting "
-                f"would never start again; choose one of its words, as + is of task=addition."
-            )
-    return PositionIds(**{**typed(PositionIds, given, "pe"), "reset_token": reset_token})

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from omegaconf import DictConfig, OmegaConf
-from safetensors.torch import load_model, save_model
+from safetensors.torch import save_model
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -17,28 +16,17 @@ from wawa_transformer.common.special_ids import BOS, EOS
 from wawa_transformer.data.tasks import read_tokenizer
 from wawa_transformer.model.layers import EncoderLayer, ResidualConnection
 from wawa_transformer.model.transformer import Transformer
+from wawa_transformer.model.weights import read_model
 from wawa_transformer.positional.base import AbsoluteEncoding, consecutive
 from wawa_transformer.positional.position_ids import PositionIds
-from wawa_transformer.run.config import encoding_settings, place, position_ids
 
 POSITIONS = 1024  # in the exported table
 UNLIKELY = -1e4  # added to a logit; float16 holds it, too
 
 
-def to_safetensors(
-    model: Transformer, tokenizer: Tokenizer, config: DictConfig, directory: Path
-) -> None:
-    """Write ``model.safetensors``, ``tokenizer.json``, and the arguments in ``config.json``."""
-    arguments = {
-        "src_vocab_size": model.src_embedding.num_embeddings,
-        "tgt_vocab_size": model.tgt_embedding.num_embeddings,
-        **OmegaConf.to_container(config.model),  # type: ignore[dict-item]
-        "pe": config.pe.kind,
-        "pe_settings": encoding_settings(config),
-        **place(config),
-        "position_ids": dataclasses.asdict(position_ids(config, tokenizer)),
-        "trained_sizes": model.trained_sizes,
-    }
+def to_safetensors(model: Transformer, tokenizer: Tokenizer, directory: Path) -> None:
+    """Write ``model.safetensors``, ``tokenizer.json``, and its configuration in ``config.json``."""
+    arguments = {**dataclasses.asdict(model.config), "trained_sizes": model.trained_sizes}
     make_directory(directory)
     save_model(model, str(directory / "model.safetensors"))
     write_atomically(directory / "config.json", json.dumps(arguments, indent=1) + "\n")
@@ -48,14 +36,9 @@ def to_safetensors(
 
 
 def from_safetensors(directory: str | Path) -> tuple[Transformer, Tokenizer]:
-    """Load a model that :func:`to_safetensors` wrote."""
-    directory = Path(directory)
-    arguments = json.loads((directory / "config.json").read_text("utf-8"))
-    trained_sizes = arguments.pop("trained_sizes", Transformer.trained_sizes)
-    model = Transformer(**{**arguments, "position_ids": PositionIds(**arguments["position_ids"])})
-    model.trained_sizes = tuple(trained_sizes)
-    load_model(model, str(directory / "model.safetensors"))
-    return model.eval(), read_tokenizer((directory / "tokenizer.json").read_text("utf-8"))
+    """Load a model that :func:`to_safetensors` wrote, and its tokenizer."""
+    tokenizer = read_tokenizer((Path(directory) / "tokenizer.json").read_text("utf-8"))
+    return read_model(directory), tokenizer
 
 
 def to_ctranslate2(model: Transformer, words: list[str], directory: Path) -> None:

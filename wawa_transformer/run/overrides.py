@@ -23,7 +23,13 @@ from wawa_transformer.common.schema import (
     nearest,
     schema_of,
 )
-from wawa_transformer.run.schema import EvaluateConfig, ExportConfig, ServeConfig, TranslateConfig
+from wawa_transformer.run.schema import (
+    EvaluateConfig,
+    ExportConfig,
+    PeConfig,
+    ServeConfig,
+    TranslateConfig,
+)
 
 # The schema of each script's file in configs/, and the function that checks its values.
 SCHEMAS: dict[str, type] = {}
@@ -47,7 +53,7 @@ def register(
     node = OmegaConf.structured(schema)
     for each in dataclasses.fields(schema):
         if each.default is MISSING:  # its keys depend on the class that its kind names
-            node[each.name] = {}
+            node[each.name] = dataclasses.asdict(PeConfig()) if each.name == "pe" else {}
             OmegaConf.set_struct(node[each.name], False)
     ConfigStore.instance().store(name=f"{config_name}_schema", node=node)
 

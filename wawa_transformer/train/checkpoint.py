@@ -63,7 +63,7 @@ def duplicate(path: Path, to: Path) -> None:
 def keep(run: Run, state: dict[str, Any], count: int) -> None:
     """Keep the weights of a checkpoint, and delete all but the newest ``count``."""
     path = run.checkpoint(f"step{state['step']:010}")
-    save(path, {key: state[key] for key in (*WEIGHTS, "config")})
+    save(path, {key: state[key] for key in (*WEIGHTS, "transformer", "config")})
     for path in run.kept()[:-count]:
         path.unlink()
 

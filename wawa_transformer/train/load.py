@@ -16,8 +16,9 @@ from wawa_transformer.data.load import digest_of, parts_of
 from wawa_transformer.data.text import build_task
 from wawa_transformer.decode.strategies import Greedy, build_strategy
 from wawa_transformer.decode.translation import hypotheses, read
+from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.model.transformer import Transformer
-from wawa_transformer.run.config import build_model, check_model
+from wawa_transformer.run.config import check_memory, check_schema, transformer_config
 from wawa_transformer.run.device import take_device
 from wawa_transformer.run.imports import import_modules, modules_digest
 from wawa_transformer.run.run_dir import Run
@@ -48,16 +49,25 @@ def load_model(run: Run, which: str = "last", device: torch.device | None = None
             f"was trained (digest {config.import_digest} then, {found} now)"
         )
     try:  # before anything is built: an altered configuration may ask for any amount of memory
-        check_model(config)
+        check_schema(config)
         build_task(config)
+        shape = shape_of(state, config, tokenizer)
+        check_memory(config, shape)
     except (UserError, OmegaConfBaseException) as error:
         raise refused(path, error) from None
     with checkpoint.fitting(path, state):
         weights = checkpoint.average(run, own) if which == "average" else state["model"]
-        model = build_model(config, tokenizer)
+        model = Transformer(shape)
         checkpoint.load_weights(model, weights)
     model.trained_sizes = state.get("trained_sizes", model.trained_sizes)  # older ones have none
     return Trained(model.to(device or "cpu").eval(), tokenizer, config)
+
+
+def shape_of(state: dict[str, Any], config: DictConfig, tokenizer: Tokenizer) -> TransformerConfig:
+    """Get the shape of a checkpoint's model; an older checkpoint has its configuration alone."""
+    if saved := state.get("transformer"):
+        return TransformerConfig(**saved)
+    return transformer_config(config, tokenizer)
 
 
 def refused(path: Path, error: Exception) -> UserError:

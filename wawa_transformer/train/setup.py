@@ -2,7 +2,7 @@
 
 import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from wawa_transformer.data.load import Data, Examples, load_data, parts_of
 from wawa_transformer.model.check import check_encoding
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run import distributed
-from wawa_transformer.run.config import build_model, model_arguments
+from wawa_transformer.run.config import build_model
 from wawa_transformer.run.device import reset_peak_memory, set_precision, take_device
 from wawa_transformer.run.provenance import code_digest
 from wawa_transformer.run.run_dir import Run, identity, recorded
@@ -142,7 +142,7 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
     longest = int(max(each.max() for each in sizes))
     model.check_length(longest)
     if trainer.check:
-        check_encoding(model_arguments(config, data.tokenizer), longest)
+        check_encoding(model.config, longest)
     farthest = int(data.train.sizes.max()) - 1
     reach = max(each.max_distance for each in model.encodings())
     if reach > farthest and distributed.is_main():
@@ -261,6 +261,7 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
             **{name: getattr(state, name) for name in checkpoint.COUNTERS},
             "metrics": state.history,
             "model": weights,
+            "transformer": asdict(state.model.config),
             "optimizer": state.optimizer.state_dict(),
             "rng": random,
             "device_rng": {state.device.type: on_device},

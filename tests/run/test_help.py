@@ -1,0 +1,66 @@
+"""``--help`` is printed from the schema and from the files in ``configs/``."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import run_script
+
+from wawa_transformer.common.schema import CONFIG_DIR
+from wawa_transformer.model.config import MODEL, PLACEMENT, POSITIONS, TransformerConfig
+from wawa_transformer.run import help
+from wawa_transformer.run.help import help_text
+from wawa_transformer.run.overrides import TRAINED, fields
+from wawa_transformer.run.schema import Config
+
+
+@pytest.mark.parametrize(("name", "schema"), [("config", Config), *TRAINED.items()])
+def test_every_key_of_a_schema_has_one_line_with_its_limits(name: str, schema: type) -> None:
+    lines = help_text(name).splitlines()
+    for key, each in fields(schema):
+        if key in ("pe", "task", "decode", "import_digest"):
+            continue  # of a class that its kind names; computed
+        [line] = [
+            line for line in lines if line.startswith(f"{key.replace('imports', 'import')}: ")
+        ]
+        assert len(line.split(": ", 1)[1]) > 10
+        for value in (*each.metadata["limits"].values(),) if "limits" in each.metadata else ():
+            assert f" {value}" in line
+        assert all(choice in line for choice in each.metadata.get("choices", ()))
+
+
+def test_a_key_of_the_model_is_declared_once() -> None:
+    """Its help, its limits and, where no file sets it, its default are those of the dataclass."""
+    lines = help_text("config").splitlines()
+    for each in dataclasses.fields(TransformerConfig):
+        group = "model." if each.name in MODEL else "pe." * (each.name in PLACEMENT + POSITIONS)
+        if group:
+            [line] = [line for line in lines if line.startswith(f"{group}{each.name}: ")]
+            assert each.metadata["help"] in line
+    text = (CONFIG_DIR / "config.yaml").read_text(encoding="utf-8")
+    for key in ("d_model", "max_shift", "batch_tokens", "tie_sides"):
+        assert key not in text
+
+
+def test_each_encoding_has_a_line_in_the_help_that_is_printed() -> None:
+    """The first comment of its file, without the command."""
+    done = run_script("train.py", "--help")
+    assert done.returncode == 0, done.stderr
+    for path in sorted((CONFIG_DIR / "pe").glob("*.yaml")):
+        [line] = [line for line in done.stdout.splitlines() if line.split()[:1] == [path.stem]]
+        said = line.removeprefix(path.stem).strip()
+        assert said and "python" not in said
+        assert f"# {said}" in path.read_text(encoding="utf-8")
+    assert "dropout: 0.0" in done.stdout  # everything as it would be used
+
+
+def test_without_the_laboratory_the_help_knows_no_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "study.seeds" in help_text("config") and "workers: " in help_text("config")
+    monkeypatch.setattr(help, "CONFIG_DIR", tmp_path / "configs")
+    shutil.copytree(CONFIG_DIR, tmp_path / "configs")
+    alone = help_text("config")
+    assert "study" not in alone and "workers: " not in alone and "report: " not in alone
+    assert "trainer.steps: " in alone and "rotary " in alone

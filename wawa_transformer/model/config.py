@@ -1,0 +1,108 @@
+"""What decides a Transformer: the default, the limits and the help of every key.
+
+This file needs no library, so that the command line can read it for ``--help``.
+"""
+
+import dataclasses
+from dataclasses import KW_ONLY, MISSING, dataclass, field
+from typing import Any
+
+from wawa_transformer.common.limits import (
+    MAX_LAYERS,
+    MAX_POSITIONS,
+    MAX_VOCAB_SIZE,
+    MAX_WIDTH,
+    UserError,
+    check_field,
+    choice,
+    setting,
+)
+
+# The keys of the command line that begin with ``model.``, and with ``pe.`` for every encoding.
+MODEL = (
+    "d_model", "num_layers", "num_heads", "d_ff", "dropout", "norm", "activation", "tie_embeddings",
+    "embedding_scale", "share_layers", "encoder_mask",
+)  # fmt: skip
+PLACEMENT = ("cross", "where", "layers", "tie_sides")
+POSITIONS = ("origin", "max_shift", "random_positions", "reset_token")
+
+
+@dataclass
+class TransformerConfig:
+    """All that decides a Transformer but its weights.
+
+    Id 0 of both vocabularies is padding. ``d_model``, ``num_layers``, ``num_heads``, ``d_ff`` and
+    ``dropout`` are the paper's d_model, N, h, d_ff and P_drop (table 3). ``embedding_scale`` is of
+    section 3.4 or of Csordás et al. 2021, section 3; ``share_layers`` makes a Universal Transformer
+    (Dehghani et al. 2019). ``pe`` is a key of ``positional.base.ENCODINGS``, and ``pe_settings``
+    are keyword arguments of its class. ``reset_token`` is an id.
+
+    Raises:
+        ValueError: a value outside its limits, or a word that is no choice.
+    """
+
+    src_vocab_size: int = setting(MISSING, "ids of the source", least=1, most=MAX_VOCAB_SIZE)
+    tgt_vocab_size: int = setting(MISSING, "ids of the target", least=1, most=MAX_VOCAB_SIZE)
+    d_model: int = setting(512, "width of the embeddings", least=1, most=MAX_WIDTH)
+    num_layers: int = setting(6, "layers of encoder and of decoder", least=1, most=MAX_LAYERS)
+    num_heads: int = setting(8, "attention heads, which share the width", least=1, most=MAX_WIDTH)
+    d_ff: int = setting(2048, "inner width of feed-forward layers", least=1, most=MAX_WIDTH)
+    dropout: float = setting(0.1, "share of a sublayer zeroed in training", least=0, below=1)
+    _: KW_ONLY
+    norm: str = choice("pre", "post", help="layer norm before each sublayer, or after it")
+    activation: str = choice("relu", "gelu", help="activation of the feed-forward layers")
+    tie_embeddings: bool = setting(False, "one matrix for both embeddings and the output")
+    embedding_scale: str = choice(
+        "token_up",
+        "position_down",
+        help="embeddings times sqrt(d_model), or positions divided",
+    )
+    share_layers: bool = setting(False, "all layers of a stack share one layer's weights")
+    encoder_mask: str = choice("full", "causal", help="causal hides what follows a source token")
+    pe: str = setting("sinusoidal", "the positional encoding; encoder and decoder own one each")
+    pe_settings: dict[str, Any] | None = setting(None, "the encoding's own settings")
+    cross: str = setting("none", "encoding of cross-attention: none, same, or a relative encoding")
+    where: list[str] | None = setting(
+        None,
+        "attentions it acts in, of [encoder,decoder,cross]; null: follow pe.cross",
+    )
+    layers: list[int] | None = setting(None, "the layers it acts in, as [0,2]; null: all layers")
+    tie_sides: bool = setting(False, "source and target share the encoding's trained numbers")
+    origin: str = choice(
+        "start", "end", "both", "continued", "abacus", help="where counting starts in the source"
+    )
+    max_shift: int = setting(
+        0, "positions start at a random one up to this number", least=0, most=MAX_POSITIONS
+    )
+    random_positions: int = setting(
+        0, "positions are drawn below this number; 0: never", least=0, most=MAX_POSITIONS
+    )
+    reset_token: int | None = setting(None, "a word after which counting starts again")
+    seed: int | None = setting(
+        None, "starting values follow from (seed, parameter's name); null: from torch's generator",
+        least=-(2**63), most=2**63 - 1,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        for each in dataclasses.fields(self):
+            of_pe = each.name in PLACEMENT + POSITIONS
+            check_field(each, getattr(self, each.name), "pe." if of_pe else "")
+        if self.tie_embeddings and self.src_vocab_size != self.tgt_vocab_size:
+            raise UserError(
+                f"tie_embeddings needs equal vocabularies, got src_vocab_size="
+                f"{self.src_vocab_size} and tgt_vocab_size={self.tgt_vocab_size}."
+            )
+
+    def values(self, names: tuple[str, ...]) -> dict[str, Any]:
+        """Get the values of some keys."""
+        return {name: getattr(self, name) for name in names}
+
+
+def part(name: str, keys: tuple[str, ...]) -> type:
+    """Make a dataclass called ``name`` of some keys of :class:`TransformerConfig`."""
+    own = [
+        (each.name, each.type, field(default=each.default, metadata=each.metadata))
+        for each in dataclasses.fields(TransformerConfig)
+        if each.name in keys
+    ]
+    return dataclasses.make_dataclass(name, own)

@@ -1,0 +1,53 @@
+"""Read a trained model with torch alone, without Hydra, datasets and tokenizers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from wawa_transformer.common.limits import UserError
+from wawa_transformer.model.config import POSITIONS, TransformerConfig
+from wawa_transformer.model.transformer import Transformer
+
+
+def read_model(path: str | Path) -> Transformer:
+    """Read the model of a run's folder, of a checkpoint or of an export, in evaluation mode.
+
+    An export needs safetensors besides. A run with ``import=`` needs its modules imported before.
+
+    Raises:
+        UserError: there is no model, or a checkpoint is older than the shape it should hold.
+    """
+    path = Path(path)
+    if (path / "config.json").is_file():
+        return read_export(path)
+    file = path / "checkpoints" / "last.pt" if path.is_dir() else path
+    if not file.is_file():
+        raise UserError(
+            f"{path} holds no model; name a run's folder, a checkpoint or an export's folder."
+        )
+    state = torch.load(file, map_location="cpu", weights_only=True)
+    if "transformer" not in state:
+        raise UserError(
+            f"{file} does not hold the shape of its model, as a checkpoint of today's code does; "
+            f"read it with wawa_transformer.load({str(path)!r})."
+        )
+    model = Transformer(TransformerConfig(**state["transformer"]))
+    model.load_state_dict(state["model"])
+    model.trained_sizes = tuple(state.get("trained_sizes", model.trained_sizes))
+    return model.eval()
+
+
+def read_export(directory: Path) -> Transformer:
+    """Read ``config.json`` and ``model.safetensors``."""
+    from safetensors.torch import load_model
+
+    given: dict[str, Any] = json.loads((directory / "config.json").read_text("utf-8"))
+    trained_sizes = given.pop("trained_sizes", Transformer.trained_sizes)
+    older = given.pop("position_ids", {})  # where an older version wrote them
+    given |= {key: value for key, value in older.items() if key in POSITIONS}
+    model = Transformer(TransformerConfig(**given))
+    load_model(model, str(directory / "model.safetensors"))
+    model.trained_sizes = tuple(trained_sizes)
+    return model.eval()
