@@ -318,7 +318,7 @@ def test_a_mistake_of_the_cache_is_found(
         monkeypatch.setattr(cls, "seen", forgetful)
     else:
         monkeypatch.setattr(cls, "append", lambda self, k, v: append(self, k.roll(1, 0), v))
-    model = tiny_model(shape({**MODELS[name]}))
+    model = tiny_model(shape(MODELS[name]))
     try:
         report = check_model(model)
     except RuntimeError:  # rows that do not fit each other
@@ -334,7 +334,7 @@ def test_a_mistake_in_the_model_is_not_blamed_on_the_encoding(
 ) -> None:
     """The sentence names the model's folder where no encoding is needed for the mistake."""
     if mistake == "rows":
-        cls: Any = type(tiny_model({**SIZES, "pe": "none"}).new_cache()[0][0])
+        cls: Any = type(tiny_model(shape({"pe": "none"})).new_cache()[0][0])
         append = cls.append
         monkeypatch.setattr(cls, "append", lambda self, k, v: append(self, k.roll(1, 0), v))
     else:
@@ -347,7 +347,7 @@ def test_a_mistake_in_the_model_is_not_blamed_on_the_encoding(
     with pytest.raises(
         UserError, match=r"with pe=none: the cause is in the model \(.*model\)"
     ) as it:
-        check_encoding({**SIZES, **MODELS[name]}, 12)
+        check_encoding(shape(MODELS[name]), 12)
     assert "positional" not in str(it.value)
 
 

@@ -103,7 +103,7 @@ class StudyConfig:
     tune: TuneConfig = field(default_factory=TuneConfig)
     rule: RuleConfig | None = setting(None, "the rule for the verdict; null: no verdict")
     minutes: float | None = setting(None, "expected minutes on two cores", above=0)
-    beside: str | None = setting(None, "a committed study of the same setting, to stand beside this")
+    beside: str | None = setting(None, "a committed study whose rows stand beside this one's")
 
 
 @dataclass
