@@ -397,7 +397,7 @@ def test_a_configuration_makes_the_model_that_its_values_make() -> None:
         assert model.config == config and model.position_ids == PositionIds(origin="end")
         for name, weights in models[0].state_dict().items():
             assert torch.equal(model.state_dict()[name], weights)
-    assert Transformer(config, pe="none").config.cross == "same"
+    assert Transformer(config, pe="t5").config.cross == "same"
     shown = inspect.signature(Transformer).parameters
     assert [*shown] == [each.name for each in fields(TransformerConfig)]
     paper = {"d_model": 512, "num_layers": 6, "num_heads": 8, "d_ff": 2048, "dropout": 0.1}

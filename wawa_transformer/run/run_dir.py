@@ -23,7 +23,7 @@ NOT_IDENTITY = (
 PLACE = {
     "trainer": (
         "device", "threads", "deterministic", "compile_mode", "check", "log_every",
-        "keep_checkpoints",
+        "keep_checkpoints", "init_from",
     ),
     # Of a task that has a digest of its files.
     "task": (
@@ -240,7 +240,10 @@ def recorded(config: Any) -> dict[str, Any]:
     """Select the keys of a configuration that a run's folder keeps."""
     if OmegaConf.is_config(config):
         config = OmegaConf.to_container(config, resolve=True)
-    return {key: value for key, value in (config or {}).items() if key not in NOT_IDENTITY}
+    kept = {key: value for key, value in (config or {}).items() if key not in NOT_IDENTITY}
+    if kept.get("init_digest") is None:  # of a run that starts anew, as all did before this key
+        kept.pop("init_digest", None)
+    return kept
 
 
 def identity(config: Any) -> dict[str, Any]:

@@ -37,6 +37,9 @@ class TrainerConfig:
         "linear", "cosine", "inverse_sqrt", "constant", help="the learning rate after the warmup"
     )
     weight_decay: float = setting(0.01, "weight decay of AdamW", least=0)
+    init_from: str | None = setting(
+        None, "a run whose weights training starts from, where names and shapes match"
+    )
     grad_clip: float = setting(1.0, "the largest norm of the gradient over all parameters", above=0)
     label_smoothing: float = setting(
         0.0, "share of the target's probability spread over all words", least=0, below=1
@@ -120,6 +123,8 @@ class Config:
     )
     # Computed, so that other code of a user's modules makes another run.
     import_digest: str | None = None
+    # Computed, so that a start from other weights makes another run.
+    init_digest: str | None = None
     progress: bool = setting(True, "false hides the progress bar")
     quiet: bool = setting(False, "true prints nothing")
     pictures: bool = setting(True, "false draws no pictures into TensorBoard")

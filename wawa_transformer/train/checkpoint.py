@@ -1,14 +1,11 @@
-"""Checkpoints: atomic writes, and reads that check the file."""
+"""Checkpoints: atomic writes, averages, and checks against the run; ``run/saved.py`` reads."""
 
 import contextlib
-import errno
 import io
-import pickle
 import shutil
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import tokenizers
 import torch
@@ -16,24 +13,17 @@ from omegaconf import DictConfig
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from wawa_transformer.common.files import cannot_read, reading, write_atomically
+from wawa_transformer.common.files import cannot_read, write_atomically
 from wawa_transformer.common.schema import UserError, first_line
 from wawa_transformer.data.tasks import read_tokenizer
 from wawa_transformer.run.failure import is_out_of_memory
 from wawa_transformer.run.run_dir import Run, differing_key, identity
-
-# The keys of every checkpoint. A file without some of them is damaged, whatever its checksum.
-COUNTERS = ("step", "seconds", "target_tokens", "best_nll", "best_step")
-CONTENTS = (*COUNTERS, "metrics", "model", "optimizer", "rng", "device_rng", "tokenizer", "config")
-WEIGHTS = ("step", "model")  # the keys of weights kept for averaging
-
-
-class Damaged(UserError):
-    """A checkpoint whose checksum, format or keys prove that it is not what was saved."""
-
-
-class Missing(UserError):
-    """A checkpoint that does not exist."""
+from wawa_transformer.run.saved import CONTENTS as CONTENTS
+from wawa_transformer.run.saved import COUNTERS as COUNTERS
+from wawa_transformer.run.saved import WEIGHTS as WEIGHTS
+from wawa_transformer.run.saved import Damaged as Damaged
+from wawa_transformer.run.saved import Missing as Missing
+from wawa_transformer.run.saved import load as load
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
@@ -85,31 +75,6 @@ def average(run: Run, config: dict[str, Any]) -> dict[str, Tensor]:
     return {n: w / len(paths) if w.is_floating_point() else w for n, w in total.items()}
 
 
-def load(path: Path, contents: tuple[str, ...] = CONTENTS) -> dict[str, Any]:
-    """Read a checkpoint onto the CPU.
-
-    Raises:
-        Damaged: its checksum or format is wrong, or it does not hold ``contents``.
-        Missing: there is none.
-        UserError: it cannot be read now.
-    """
-    try:
-        with reading(path), path.open("rb") as file:
-            state, why = read_file(path, file)
-    except FileNotFoundError:
-        raise Missing(
-            f"{path} does not exist; train the run first, or choose another checkpoint."
-        ) from None
-    if not why and (missing := [key for key in contents if key not in state]):
-        why = f"it holds no {missing[0]}"
-    if why:
-        raise Damaged(
-            f"{path} is damaged: {why}; choose another checkpoint, or train the run again with "
-            f"output_dir set to another folder."
-        )
-    return state
-
-
 def load_own(
     run: Run, path: Path, config: Any, contents: tuple[str, ...] = CONTENTS
 ) -> dict[str, Any]:
@@ -128,39 +93,6 @@ def load_own(
             f"output_dir to another folder to train."
         )
     return state
-
-
-def read_file(path: Path, file: IO[bytes]) -> tuple[dict[str, Any], str]:
-    """Read the zip archive that ``torch.save`` wrote; also say what damage is proven.
-
-    Raises:
-        OSError, MemoryError, UserError: it cannot be read now, which proves nothing.
-    """
-    altered = "its file is cut or altered"
-    try:
-        with zipfile.ZipFile(file) as archive:
-            if archive.testzip() is not None:  # the CRC-32 of each tensor
-                return {}, "its checksum is wrong"
-    except MemoryError:
-        raise
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # an altered offset before the file's begin
-            raise
-        return {}, altered
-    except Exception:  # altered headers raise any of a dozen errors
-        return {}, altered
-    file.seek(0)
-    try:
-        state = torch.load(file, map_location="cpu", weights_only=True)
-    except (OSError, MemoryError):
-        raise
-    except (pickle.UnpicklingError, EOFError):
-        return {}, "it is no checkpoint"
-    except Exception as error:
-        if "PytorchStreamReader" in str(error):  # the reader of the zip archive
-            return {}, altered
-        raise cannot_read(path, error) from None  # torch has no class for a lack of memory
-    return (state, "") if isinstance(state, dict) else ({}, "it is no checkpoint")
 
 
 def is_finite(model: nn.Module) -> bool:

@@ -24,6 +24,7 @@ from wawa_transformer.run.run_dir import Run, identity, recorded
 from wawa_transformer.run.schema import TrainerConfig
 from wawa_transformer.train import checkpoint
 from wawa_transformer.train.optim import adamw
+from wawa_transformer.train.transfer import start_from
 
 
 @dataclass
@@ -43,6 +44,7 @@ class TrainState:
     code: str = ""  # the digest of the code; of each version, if a resumed run has several
     best_nll: float = math.inf
     best_step: int = 0
+    init: dict[str, Any] | None = None  # what came from trainer.init_from
 
     def __post_init__(self) -> None:
         # Plain values and lists are faster: a step reads a dozen settings, and walking the module
@@ -164,6 +166,8 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
     if saved and path:
         with checkpoint.fitting(path, saved):
             restore_state(state, saved)
+    elif trainer.init_from:
+        state.init = start_from(trainer.init_from, config.init_digest, model, data.tokenizer)
     return state
 
 
@@ -237,6 +241,7 @@ def restore_state(state: TrainState, saved: dict[str, Any]) -> None:
         )
     for name in checkpoint.COUNTERS:
         setattr(state, name, saved[name])
+    state.init = saved.get("init")
     state.history = [row for row in saved["metrics"] if row["step"] <= state.step]
 
 
@@ -270,6 +275,7 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
             "config": recorded(state.config),
             "trained_sizes": state.model.trained_sizes,
             "code": state.code,
+            "init": state.init,
         }
         if validated and state.trainer.keep_checkpoints:
             checkpoint.keep(state.run, saved, state.trainer.keep_checkpoints)

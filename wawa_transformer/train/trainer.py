@@ -40,6 +40,7 @@ from wawa_transformer.train import evaluation
 from wawa_transformer.train.loop import batch_stream, train_loop
 from wawa_transformer.train.setup import TrainState, check_data, claim_run, start_run
 from wawa_transformer.train.tracking import Tracker, show
+from wawa_transformer.train.transfer import transfer_line
 
 TRAINING = threading.RLock()  # torch has one random state for the whole process
 
@@ -95,6 +96,8 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
                     )
             return result
         state = start_run(config, run)
+        if main and not config.quiet and state.init:
+            tell(transfer_line(config.trainer.init_from, state.init))
         if main and not config.quiet and state.data.task.translates:
             mention_bf16(state)
         tracker = Tracker(run, state.history, state.step, main)
@@ -172,6 +175,7 @@ def describe(state: TrainState) -> dict[str, Any]:
         "processes": state.world_size,
         **provenance(state.device),
         "code": state.code,
+        "init": state.init,
         "place": place(recorded(config)),
         "data": state.data.digest,
         "configuration": identity(config),

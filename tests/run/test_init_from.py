@@ -1,0 +1,225 @@
+"""``trainer.init_from``: a run starts from another run's weights, where names and shapes match."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import TINY, answer, assert_same_bits, configure, train_until_saved, trained
+from omegaconf import DictConfig
+from torch import Tensor
+
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.run.cli import CHECKS
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train import checkpoint
+from wawa_transformer.train.load import load_model
+from wawa_transformer.train.setup import build_state
+from wawa_transformer.train.trainer import train
+
+
+def checked(*overrides: str) -> DictConfig:
+    """Compose a configuration as a script does, with the digest of the source's weights."""
+    config = configure(*TINY, *overrides)
+    CHECKS["config"](config)
+    return config
+
+
+def begun(*overrides: str) -> Any:
+    """The state of a run before its first step."""
+    config = checked(*overrides)
+    return build_state(config, Run.of(config), None)
+
+
+def weights(run: Run) -> dict[str, Tensor]:
+    return checkpoint.load(run.checkpoint("last"))["model"]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A trained run, with a table of positions."""
+    return trained(tmp_path_factory.mktemp("source"), *TINY, "pe=learned")
+
+
+def test_a_curriculum_starts_from_every_weight_and_its_result_says_so(
+    source: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Longer sources, the same model; without steps that move it, it is the source's."""
+    longer = ["pe=learned", "task.max_length=9", f"trainer.init_from={source.directory}"]
+    start = begun(*longer).model.state_dict()
+    assert all(torch.equal(start[name], value) for name, value in weights(source).items())
+    result = train(checked(*longer, f"output_dir={tmp_path}"))
+    said = capsys.readouterr().out
+    assert f"{len(start)} of {len(start)} tensors start from {source.directory}" in said
+    assert result["init"] == {"matched": len(start), "new": [], "left": [], "words": None}
+    assert result["place"]["trainer"]["init_from"] == str(source.directory)
+    alone = train(checked(*longer[:2], f"output_dir={tmp_path}"))
+    assert alone["init"] is None and alone["by_length"] != result["by_length"]
+
+
+@pytest.mark.parametrize(
+    ("given", "new", "left"),
+    [
+        (["pe=none"], [], ["src_position.table", "tgt_position.table"]),
+        (["pe=shaw"], [], []),
+        (["pe=none", "pe.cross=t5"], ["cross_position.table"], ["src_position.table"]),
+        (["pe=learned", "pe.max_len=40"], ["src_position.table"], ["tgt_position.table"]),
+        (["pe=learned", "model.num_layers=2"], ["encoder_layers.1.feed_forward.inner.bias"], []),
+    ],
+)
+def test_what_another_encoding_has_starts_anew_and_is_named(
+    given: list[str], new: list[str], left: list[str], source: Run
+) -> None:
+    """Dropped positions, other ones, a shorter table, another layer; all else is the source's."""
+    state = begun(*given, f"trainer.init_from={source.directory}")
+    found, before, own = state.init, weights(source), state.model.state_dict()
+    fresh = begun(*given).model.state_dict()
+    assert {*new} <= {*found["new"]} and {*left} <= {*found["left"]}
+    assert found["matched"] + len(found["new"]) == len(own)
+    for name, value in own.items():
+        assert torch.equal(value, fresh[name] if name in found["new"] else before[name]), name
+        assert (name in found["new"]) == (name not in before or before[name].shape != value.shape)
+    assert {*found["left"]} == {n for n in before if n not in own or n in found["new"]}
+
+
+def test_words_that_both_vocabularies_have_keep_their_rows(tmp_path: Path) -> None:
+    """By the word and not by the id, in the embeddings and in the output."""
+    first = trained(tmp_path, *TINY, "task=copy", "task.symbols=6")
+    state = begun("task=copy", "task.symbols=11", f"trainer.init_from={first.directory}")
+    model, tokenizer, _ = load_model(first)
+    words, own = tokenizer.get_vocab(), state.data.tokenizer.get_vocab()
+    fresh = begun("task=copy", "task.symbols=11").model
+    for part in ("src_embedding", "tgt_embedding", "output"):
+        now, before, anew = (getattr(each, part).weight for each in (state.model, model, fresh))
+        for word, id in own.items():
+            expected = before[words[word]] if word in words else anew[id]
+            assert torch.equal(now[id], expected), (part, word)
+    assert state.init["words"] == [10, 15] and state.init["new"] == []
+
+
+def test_equal_ids_of_other_words_are_not_taken_for_equal(tmp_path: Path) -> None:
+    """Two tasks with as many words: letters has numbers and letters, the other task numbers."""
+    first = trained(tmp_path, *TINY, "task=letters", "task.symbols=5")
+    state = begun("task=copy", "task.symbols=10", f"trainer.init_from={first.directory}")
+    model, tokenizer, _ = load_model(first)
+    assert tokenizer.get_vocab_size() == state.data.tokenizer.get_vocab_size() == 14
+    both = tokenizer.get_vocab().keys() & state.data.tokenizer.get_vocab().keys()
+    assert state.init["words"] == [len(both), 14] and len(both) < 14
+    for word in both:
+        before = model.src_embedding.weight[tokenizer.token_to_id(word)]
+        id = state.data.tokenizer.token_to_id(word)
+        assert torch.equal(state.model.src_embedding.weight[id], before)
+
+
+def test_a_run_is_known_by_the_weights_it_starts_from_and_not_by_their_folder(
+    source: Run, tmp_path: Path
+) -> None:
+    """The same weights elsewhere are the same run; other weights there, another run."""
+    copy = shutil.copytree(source.directory, tmp_path / "elsewhere")
+
+    def folder(*overrides: str) -> str:
+        return Run.of(checked("pe=none", *overrides)).directory.name
+
+    own = folder(f"trainer.init_from={source.directory}")
+    assert own == folder(f"trainer.init_from={copy}")
+    assert own == folder(f"trainer.init_from={source.checkpoint('last')}")
+    assert own != folder() == Run.of(configure(*TINY, "pe=none")).directory.name
+    state = checkpoint.load(source.checkpoint("last"))
+    state["model"]["output.weight"] = state["model"]["output.weight"] + 1e-6
+    checkpoint.save(copy / "checkpoints" / "last.pt", state)
+    assert own != folder(f"trainer.init_from={copy}")
+    # Equal weights with other moments and counters are equal weights.
+    state = checkpoint.load(source.checkpoint("last")) | {"step": 3, "metrics": []}
+    checkpoint.save(copy / "checkpoints" / "last.pt", state)
+    assert own == folder(f"trainer.init_from={copy}")
+
+
+def test_a_stopped_run_goes_on_without_the_run_it_started_from(
+    source: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From its own checkpoint, bit for bit; the digest in its config.yaml names it."""
+    copy = shutil.copytree(source.directory, tmp_path / "source")
+    given = ["pe=none", f"trainer.init_from={copy}"]
+    whole = checked(*given, f"output_dir={tmp_path}/whole")
+    expected = train(whole)
+    stopped = checked(*given, f"output_dir={tmp_path}/stopped")
+    train_until_saved(stopped)
+    shutil.rmtree(copy)
+    said = answer(*TINY, *given)
+    assert (
+        said.startswith(f"trainer.init_from={copy} is no run with weights") and "init_dig" in said
+    )
+    digest = Run.of(stopped).configuration()["init_digest"]
+    capsys.readouterr()
+    again = checked(*given, f"init_digest={digest}", f"output_dir={tmp_path}/stopped")
+    result = train(again)
+    assert result["by_length"] == expected["by_length"] and result["init"] == expected["init"]
+    assert_same_bits(Run.of(again), Run.of(whole))
+    with pytest.raises(UserError, match="is no run with weights"):  # nothing to go on from
+        train(checked(*given, f"init_digest={digest}", f"output_dir={tmp_path}/new"))
+    assert not (tmp_path / "new" / "single").exists()
+
+
+def test_weights_that_change_after_the_command_are_refused(source: Run, tmp_path: Path) -> None:
+    """A source that is still training would give a run that is not what its folder says."""
+    copy = shutil.copytree(source.directory, tmp_path / "source")
+    config = checked("pe=none", f"trainer.init_from={copy}", f"output_dir={tmp_path}/o")
+    state = checkpoint.load(copy / "checkpoints" / "last.pt")
+    state["model"]["encoder_norm.bias"] += 1
+    checkpoint.save(copy / "checkpoints" / "last.pt", state)
+    with pytest.raises(UserError, match=r"had weights with digest \w{8} when .* and has \w{8} now"):
+        train(config)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["model.d_model=32"], ": tgt_embedding.weight 14x16 there and 14x32 here, "),
+        (["model.d_ff=48"], ": encoder_layers.0.feed_forward.inner.weight 32x16 there and 48x16"),
+        (["model.tie_embeddings=true"], "has different weights src_embedding.weight and "),
+        (["init_digest=01234567"], "and init_digest=01234567; leave init_digest out"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused_with_names_and_sizes(
+    given: list[str], said: str, source: Run, tmp_path: Path
+) -> None:
+    """In one sentence; nothing is left behind."""
+    start = [*given, f"trainer.init_from={source.directory}", f"output_dir={tmp_path}/o"]
+    with pytest.raises(UserError) as refused:
+        train(checked(*start))
+    sentence = str(refused.value)
+    assert said in sentence and sentence.startswith(f"trainer.init_from={source.directory} ")
+    if " there and " in said:
+        assert sentence.count(" there and ") == 3 and " more; give " in sentence
+    assert not (tmp_path / "o" / "single").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("nowhere", None, "is no run with weights: there is no "),
+        ("", None, "is no run with weights"),
+        ("last.pt", b"", "last.pt is damaged"),
+        ("last.pt", b"PK no archive", "last.pt is damaged"),
+        ("last.pt", {"step": 1}, "it holds no model"),
+        ("last.pt", {"step": 1, "model": [1]}, "holds no weights of a model"),
+        ("last.pt", {"step": 1, "model": {"w": torch.ones(2)}}, "has nothing that this model has"),
+    ],
+)
+def test_what_is_no_run_of_this_program_is_refused(
+    name: str, content: Any, said: str, tmp_path: Path
+) -> None:
+    """A missing folder, an unreadable file, another program's weights."""
+    if isinstance(content, bytes):
+        (tmp_path / name).write_bytes(content)
+    elif content:
+        torch.save(content, tmp_path / name)
+    given = ["pe=none", f"trainer.init_from={tmp_path / name}", f"output_dir={tmp_path}/o"]
+    with pytest.raises(UserError) as refused:
+        train(checked(*given))
+    assert said in str(refused.value) and str(refused.value).endswith(".")
+
+
+def test_a_digest_alone_has_no_effect_and_is_refused() -> None:
+    assert answer("init_digest=01234567").startswith("init_digest=01234567 has no effect without")

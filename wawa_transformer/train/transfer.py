@@ -1,0 +1,138 @@
+"""Start a run from another run's weights, ``trainer.init_from``."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from wawa_transformer.common.schema import UserError, first_line
+from wawa_transformer.data.tasks import read_tokenizer
+from wawa_transformer.model.transformer import Transformer
+from wawa_transformer.run.saved import load_source, weights_digest
+from wawa_transformer.train.checkpoint import load_weights
+
+# Tensors with a row for each word, and the rooms whose tensors depend on the encoding.
+BY_WORD = ("src_embedding.weight", "tgt_embedding.weight", "output.weight")
+POSITIONS = ("src_position.", "tgt_position.", "cross_position.")
+SHOWN = 3  # names in a line
+
+
+def start_from(
+    place: str, digest: str | None, model: Transformer, tokenizer: Tokenizer
+) -> dict[str, Any]:
+    """Copy the weights of the run ``place`` into ``model`` where names and shapes match.
+
+    If the vocabularies differ, a word that both have keeps its row. What the encoding trains may
+    have another shape, and starts anew. Returns the ``matched`` names' number, the names that are
+    ``new``, those that were ``left`` out of the source, and the ``words`` that both have.
+
+    Raises:
+        UserError: there are no such weights, they changed since the command began, a layer has
+            another shape, or nothing matches.
+    """
+    source = load_source(place)
+    if (found := weights_digest(source["model"])) != digest:
+        raise UserError(
+            f"trainer.init_from={place} had weights with digest {digest} when this command began, "
+            f"and has {found} now; wait until that run has finished, and give the command again."
+        )
+    given, own = source["model"], model.state_dict()
+    rows = shared_rows(source, tokenizer)
+    chosen: dict[str, Tensor] = {}
+    other: list[str] = []
+    for name in own.keys() & given.keys():
+        value = given[name]
+        if rows is not None and name in BY_WORD and value.shape[1:] == own[name].shape[1:]:
+            chosen[name] = own[name].clone()
+            chosen[name][rows[0]] = value[rows[1]].to(own[name])
+        elif value.shape == own[name].shape:
+            chosen[name] = value
+        else:
+            other.append(name)
+    refuse_shapes(place, [name for name in own if name in other], given, own)
+    new = [name for name in own if name not in chosen]
+    if not chosen:
+        raise UserError(
+            f"trainer.init_from={place} has nothing that this model has: {listed(new)} are not in "
+            f"it; name a run of this program's Transformer."
+        )
+    refuse_shared(place, chosen, own)
+    try:
+        load_weights(model, {**own, **chosen})
+    except (ValueError, RuntimeError) as error:
+        raise UserError(
+            f"trainer.init_from={place} has weights that cannot be used ({first_line(error)}); "
+            f"name another run."
+        ) from None
+    return {
+        "matched": len(chosen),
+        "new": new,
+        "left": [name for name in given if name not in chosen],
+        "words": None if rows is None else [len(rows[0]), tokenizer.get_vocab_size()],
+    }
+
+
+def shared_rows(source: dict[str, Any], tokenizer: Tokenizer) -> tuple[Tensor, Tensor] | None:
+    """Find the ids of the words that both vocabularies have, here and in the source.
+
+    None if the vocabularies are equal, or the source's is not known.
+    """
+    if "tokenizer" not in source:
+        return None
+    before, now = read_tokenizer(source["tokenizer"]).get_vocab(), tokenizer.get_vocab()
+    if before == now:
+        return None
+    both = sorted(now.keys() & before.keys())
+    return torch.tensor([now[word] for word in both]), torch.tensor([before[word] for word in both])
+
+
+def refuse_shapes(
+    place: str, other: Sequence[str], given: dict[str, Tensor], own: dict[str, Tensor]
+) -> None:
+    """Refuse layers of another shape; an encoding's tensors may have one."""
+    wrong = [name for name in other if not name.startswith(POSITIONS)]
+    if wrong:
+        sizes = [f"{name} {size(given[name])} there and {size(own[name])} here" for name in wrong]
+        more = f", and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+        raise UserError(
+            f"trainer.init_from={place} has other shapes: {', '.join(sizes[:SHOWN])}{more}; give "
+            f"model.d_model, model.d_ff and task.vocab_size the values of that run."
+        )
+
+
+def size(weights: Tensor) -> str:
+    """Write a shape as 64x256."""
+    return "x".join(map(str, weights.shape)) or "1"
+
+
+def refuse_shared(place: str, chosen: dict[str, Tensor], own: dict[str, Tensor]) -> None:
+    """Refuse two different tensors for one that the model shares under two names."""
+    first: dict[int, str] = {}
+    for name, value in chosen.items():
+        other = first.setdefault(own[name].data_ptr(), name)
+        if not torch.equal(value, chosen[other]):
+            raise UserError(
+                f"trainer.init_from={place} has different weights {other} and {name}, and here "
+                f"they are one; set model.tie_embeddings and pe.tie_sides as in that run."
+            )
+
+
+def listed(names: Sequence[str]) -> str:
+    """List the first names, and count the others."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{more}"
+
+
+def transfer_line(place: str, found: dict[str, Any]) -> str:
+    """Say in one line what came from another run and what did not."""
+    said = [
+        f"{found['matched']} of {found['matched'] + len(found['new'])} tensors start from {place}"
+    ]
+    if found["words"]:
+        said.append(f"{found['words'][0]} of {found['words'][1]} words are in its vocabulary")
+    for key, words in (("new", "not in it"), ("left", "left out of it")):
+        if found[key]:
+            said.append(f"{words}: {listed(found[key])}")
+    return "; ".join(said)
