@@ -1,5 +1,7 @@
 """The tables of a study hold what its runs have measured, and refuse runs that were made unlike."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +127,44 @@ def test_runs_may_differ_in_what_is_compared_and_tuned_and_in_nothing_else() -> 
             check_comparable([result("a", 0), other], ["lr"])
     with pytest.raises(UserError, match=r"differ in trainer.lr, 0.1 in .*a0 and 0.2 in .*b0"):
         check_comparable([result("a", 0), own])
+
+
+@pytest.mark.parametrize("name", ["result.json~", "result (1).json", "{}.other/result.json"])
+def test_two_results_of_one_run_are_named_and_not_averaged(
+    name: str, jobs: dict[Run, Any], tmp_path: Path
+) -> None:
+    """As copies of two machines' folders leave them; equal scores are no conflict."""
+    config = next(iter(jobs.values()))
+    merged = [Run(run.task, run.pe, run.seed, copied(run, tmp_path)) for run in jobs]
+
+    def write() -> None:
+        folder = tmp_path / "report"
+        folder.mkdir(exist_ok=True)
+        write_tables(folder, study_config(config, jobs, "compare", ""), merged, [], NOT_TUNED)
+
+    run = merged[2]
+    folder = run.directory.parent if "/" in name else run.directory
+    second = folder / name.format(run.directory.name)
+    second.parent.mkdir(exist_ok=True)
+    result: Any = run.result()
+    elsewhere = {"device": "Card", "cpu": "Chip", "code": "0123abcd", "finished": "2026-01-02"}
+    second.write_text(json.dumps(result | elsewhere))
+    write()
+    test = result["test"] | {"exact_match": 0.123}
+    second.write_text(json.dumps(result | elsewhere | {"test": test}))
+    with pytest.raises(UserError) as refused:
+        write()
+    said = str(refused.value)
+    assert said.startswith(f"{run} has two results: exact_match is {result['test']['exact_match']}")
+    assert f"and 0.123 in {second} (device Card, cpu Chip, code 0123abcd, finished 2026-01" in said
+    assert f"(device cpu, cpu {result['cpu']}, code {result['code']}, " in said
+    other = result["configuration"] | {"seed": 7}
+    second.write_text(json.dumps(result | {"test": test, "configuration": other}))
+    write()  # a result of another run, which reports nothing here
+    second.write_text("no result")
+    write()
+
+
+def copied(run: Run, folder: Path) -> Path:
+    """Copy a run's folder below another folder."""
+    return shutil.copytree(run.directory, folder.joinpath(*run.directory.parts[-4:]))

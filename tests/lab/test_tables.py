@@ -107,6 +107,27 @@ def test_rows_of_two_machines_are_merged_if_equal_and_refused_otherwise(folder: 
         read_study(folder)
 
 
+@pytest.mark.parametrize("column", ["exact_match", "nll", "token_accuracy"])
+def test_two_values_of_one_run_are_named_with_their_origin(folder: Path, column: str) -> None:
+    """Values that are equal, made on two devices, are read once."""
+    here, there = (
+        write_folder(folder.parent / name, GOOD.assign(device=name, code="ab", data="d", **more))
+        for name, more in (("cpu", {}), ("card", {column: GOOD[column] * 0.75}))
+    )
+    head, *rows = (here / "results.csv").read_text("utf-8").splitlines(keepends=True)
+    same = write_folder(folder.parent / "same", GOOD.assign(device="card", code="ef", data="d"))
+    theirs = (same / "results.csv").read_text("utf-8").splitlines(keepends=True)
+    (here / "results.csv").write_text("".join([head, *rows, *theirs[1:9]]), "utf-8")
+    assert len(read_study(here).results) == len(rows)
+    theirs = (there / "results.csv").read_text("utf-8").splitlines(keepends=True)
+    (here / "results.csv").write_text("".join([head, *rows, *theirs[1:9]]), "utf-8")
+    value = GOOD[column][0]
+    with pytest.raises(UserError) as refused:
+        read_study(here)
+    said = f"column {column}: {value} (device cpu, code ab) and {value * 0.75} (device card, code"
+    assert said in str(refused.value) and "no report averages them" in str(refused.value)
+
+
 def test_a_table_of_another_study_is_refused(folder: Path) -> None:
     other = write_folder(folder.parent / "other", GOOD.replace({"b": "c"}))
     (folder / "results.csv").write_bytes((other / "results.csv").read_bytes())

@@ -46,7 +46,7 @@ def test_a_curriculum_starts_from_every_weight_and_its_result_says_so(
     source: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Longer sources, the same model; without steps that move it, it is the source's."""
-    longer = ["pe=learned", "task.max_length=9", f"trainer.init_from={source.directory}"]
+    longer = ["pe=learned", "task.max_length=6", f"trainer.init_from={source.directory}"]
     start = begun(*longer).model.state_dict()
     assert all(torch.equal(start[name], value) for name, value in weights(source).items())
     result = train(checked(*longer, f"output_dir={tmp_path}"))
@@ -175,7 +175,7 @@ def test_weights_that_change_after_the_command_are_refused(source: Run, tmp_path
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["model.d_model=32"], ": tgt_embedding.weight 14x16 there and 14x32 here, "),
+        (["model.d_model=32"], ": tgt_embedding.weight 24x16 there and 24x32 here, "),
         (["model.d_ff=48"], ": encoder_layers.0.feed_forward.inner.weight 32x16 there and 48x16"),
         (["model.tie_embeddings=true"], "has different weights src_embedding.weight and "),
         (["init_digest=01234567"], "and init_digest=01234567; leave init_digest out"),

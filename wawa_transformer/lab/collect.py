@@ -1,5 +1,7 @@
 """The tables of a study, collected from the files of its runs."""
 
+import glob
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -12,7 +14,7 @@ from wawa_transformer.data.text import build_task
 from wawa_transformer.decode.significance import paired_randomisation
 from wawa_transformer.decode.translation import bleu_metric
 from wawa_transformer.lab.tables import KEYS, RUN, write_config, write_table
-from wawa_transformer.run.run_dir import Run
+from wawa_transformer.run.run_dir import Run, config_digest, differing_key
 from wawa_transformer.train.evaluation import METRICS, SHOWN
 from wawa_transformer.train.load import load_model
 
@@ -45,6 +47,8 @@ def write_tables(
         for run, result in kept.items()
         if result
     ]
+    for result in results:
+        check_once(result)
     check_comparable(results, ("lr", "warmup") if len(tried) else ())
     tables = {
         "results": length_table(results),
@@ -71,6 +75,39 @@ def write_tables(
     more = {"made": made(results), "missing": missing, "rows": rows}
     more["left_out"] = {r["task"]: r["left_out"] for r in results if r.get("left_out")}
     write_config(folder / "study.yaml", {**config, **more})
+
+
+def check_once(result: Result) -> None:
+    """Refuse a run that has a second result with other scores, as two merged folders have.
+
+    A second result is what a copy leaves beside the first: ``result.json~`` or ``result (1).json``
+    in the run's folder, or the folder a second time, with more at the end of its name.
+
+    Raises:
+        UserError: both values, and where each was made.
+    """
+    run = result["run"]
+    for path in sorted(run.directory.parent.glob(f"{glob.escape(run.directory.name)}*/result*")):
+        try:
+            other = json.loads(path.read_bytes())
+            same = config_digest(other["configuration"]) == config_digest(result["configuration"])
+            shared = result["test"].keys() & other["test"].keys()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            continue  # no result
+        one, two = ({name: each["test"][name] for name in shared} for each in (result, other))
+        if same and (found := differing_key(one, two)):
+            raise UserError(
+                f"{run} has two results: {found[0]} is {found[1]} in {run.result_file} "
+                f"({origin(result)}) and {found[2]} in {path} ({origin(other)}); no report "
+                f"averages them, so put one of the two into another folder."
+            )
+
+
+def origin(result: Mapping[str, Any]) -> str:
+    """Say where a result was made: device, processor, code, version of torch, and day."""
+    torch = result.get("versions", {}).get("torch", "unknown")
+    known = {name: result.get(name, "unknown") for name in ("device", "cpu", "code", "finished")}
+    return ", ".join([*(f"{name} {value}" for name, value in known.items()), f"torch {torch}"])
 
 
 def check_comparable(results: Sequence[Result], tuned: Sequence[str] = ()) -> None:

@@ -46,6 +46,7 @@ WORDS = (
     "task", "pe", "a", "b", "source", "target", "answer", "signature", "chrf_signature", "device",
     "code", "data", "trained", "query_token", "key_token", "check",
 )  # fmt: skip
+ORIGIN = ("device", "code")  # where and by which code a row was made
 SHARES = {metric.name for metric in METRICS if metric.top == 1} | {"ceiling", "p"}
 
 
@@ -229,18 +230,23 @@ def check_rows(path: Path, head: list[str], rows: list[list[str]]) -> None:
 
 
 def without_repeats(path: Path, table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Merge equal rows; refuse different rows with the same keys."""
-    once = table.drop_duplicates()
+    """Merge rows that are equal but for their origin; refuse two values for the same keys."""
+    origin = [column for column in ORIGIN if column in table]
+    once = table.drop_duplicates(subset=[*table.columns.difference(origin)])
     again = once.duplicated(keys)
     if again.any():
         line = first_line(again)
         same = once[once[keys].eq(once.loc[line, keys]).all(axis="columns")]
         one, other = (same.iloc[place].fillna("") for place in (0, 1))
-        column = first_line(one.ne(other))
+        column = first_line(one.drop(origin).ne(other.drop(origin)))
+        values = [
+            f"{row[column]}" + f" ({', '.join(f'{c} {row[c]}' for c in origin)})" * bool(origin)
+            for row in (one, other)
+        ]
         raise UserError(
-            f"{path}, rows {same.index[0]} and {line}, column {column}: {one[column]} and "
-            f"{other[column]} for the same {', '.join(f'{key} {one[key]}' for key in keys)}; keep "
-            f"one of them."
+            f"{path}, rows {same.index[0]} and {line}, column {column}: {' and '.join(values)} for "
+            f"the same {', '.join(f'{key} {one[key]}' for key in keys)}; no report averages them, "
+            f"so put one of them into another folder."
         )
     return once
 
