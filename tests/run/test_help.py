@@ -1,15 +1,20 @@
 """``--help`` is printed from the schema and from the files in ``configs/``."""
 
+import argparse
 import dataclasses
+import runpy
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import run_script
+from conftest import SCRIPTS, run_script
+from hydra._internal.utils import get_args_parser
 
 from wawa_transformer.common.schema import CONFIG_DIR
 from wawa_transformer.model.config import MODEL, PLACEMENT, POSITIONS, TransformerConfig
 from wawa_transformer.run import help
+from wawa_transformer.run.cli import lazy_help
 from wawa_transformer.run.help import help_text
 from wawa_transformer.run.overrides import TRAINED, fields
 from wawa_transformer.run.schema import Config
@@ -19,7 +24,7 @@ from wawa_transformer.run.schema import Config
 def test_every_key_of_a_schema_has_one_line_with_its_limits(name: str, schema: type) -> None:
     lines = help_text(name).splitlines()
     for key, each in fields(schema):
-        if key in ("pe", "task", "decode", "import_digest"):
+        if key in ("pe", "task", "decode", "import_digest", "init_digest"):
             continue  # of a class that its kind names; computed
         [line] = [
             line for line in lines if line.startswith(f"{key.replace('imports', 'import')}: ")
@@ -64,3 +69,45 @@ def test_without_the_laboratory_the_help_knows_no_study(
     alone = help_text("config")
     assert "study" not in alone and "workers: " not in alone and "report: " not in alone
     assert "trainer.steps: " in alone and "rotary " in alone
+
+
+@pytest.fixture
+def python_3_14(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let argparse format each help when an option is added, as Python 3.14 does."""
+    add = argparse.ArgumentParser.add_argument
+
+    def check_help(self: argparse.ArgumentParser, action: argparse.Action) -> None:
+        if action.help:
+            try:
+                if "%" in action.help:
+                    self._get_formatter()._expand_help(action)
+            except (ValueError, TypeError, KeyError) as error:
+                raise ValueError("badly formed help string") from error
+
+    def add_argument(self: argparse.ArgumentParser, *names: str, **given: Any) -> argparse.Action:
+        action = add(self, *names, **given)
+        self._check_help(action)  # type: ignore[attr-defined]
+        return action
+
+    monkeypatch.setattr(argparse.ArgumentParser, "_check_help", check_help, raising=False)
+    monkeypatch.setattr(argparse.ArgumentParser, "add_argument", add_argument)
+
+
+def test_a_script_starts_where_argparse_checks_the_help(
+    python_3_14: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Hydra's own parser fails there; help, a mistake and a check of argparse's are as always."""
+    with pytest.raises(ValueError, match="badly formed help string"):
+        get_args_parser()
+    check = argparse.ArgumentParser._check_help  # type: ignore[attr-defined]
+    for arguments, said in ((["--help"], "trainer.steps: "), (["seed=x"], "seed: Value 'x'")):
+        monkeypatch.setattr("sys.argv", ["train.py", *arguments])
+        sentence = ""
+        try:
+            runpy.run_path(str(SCRIPTS / "train.py"), run_name="__main__")
+        except SystemExit as ended:
+            sentence = str(ended.code)
+        assert said in capsys.readouterr().out + sentence
+        assert argparse.ArgumentParser._check_help is check  # type: ignore[attr-defined]
+    with lazy_help(), pytest.raises(ValueError, match="badly formed"):
+        argparse.ArgumentParser().add_argument("--x", help="100 %")

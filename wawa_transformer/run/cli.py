@@ -97,8 +97,11 @@ def script(
     """
 
     def decorate(task: Callable[[DictConfig], Any]) -> Callable[[], None]:
+        parsing = contextlib.ExitStack()
+
         @functools.wraps(task)
         def checked(config: DictConfig) -> Any:
+            parsing.close()  # argparse is again as it was
             with exit_on_error():  # inside, before Hydra prints an exception
                 from wawa_transformer.run import distributed
 
@@ -134,12 +137,35 @@ def script(
                 overrides, places = check_command(overrides, config_name, sweep, folders)
                 sys.argv[1:] = [*flags, *overrides]
                 stopping = jobs_taken_back() if sweep else contextlib.nullcontext()
-                with stopping, explained(config_name, places):
+                with parsing, stopping, explained(config_name, places):
+                    parsing.enter_context(lazy_help())
                     run(checked)()
 
         return main
 
     return decorate
+
+
+@contextlib.contextmanager
+def lazy_help() -> Iterator[None]:
+    """Let Hydra 1.3 give argparse a help that is no text, which Python 3.14 refuses.
+
+    From 3.14 on argparse formats each help when an option is added (hydra#3121).
+    """
+    check = getattr(argparse.ArgumentParser, "_check_help", None)
+    if check is None:
+        yield
+        return
+
+    def check_text(parser: argparse.ArgumentParser, action: argparse.Action) -> None:
+        if isinstance(action.help, str):
+            check(parser, action)
+
+    argparse.ArgumentParser._check_help = check_text  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        argparse.ArgumentParser._check_help = check  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager

@@ -42,7 +42,7 @@ def start_from(
     rows = shared_rows(source, tokenizer)
     chosen: dict[str, Tensor] = {}
     other: list[str] = []
-    for name in own.keys() & given.keys():
+    for name in (name for name in own if name in given):
         value = given[name]
         if rows is not None and name in BY_WORD and value.shape[1:] == own[name].shape[1:]:
             chosen[name] = own[name].clone()
