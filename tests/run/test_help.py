@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import pickle
 import runpy
 import shutil
 from pathlib import Path
@@ -14,10 +15,10 @@ from hydra._internal.utils import get_args_parser
 from wawa_transformer.common.schema import CONFIG_DIR
 from wawa_transformer.model.config import MODEL, PLACEMENT, POSITIONS, TransformerConfig
 from wawa_transformer.run import help
-from wawa_transformer.run.cli import lazy_help
+from wawa_transformer.run.cli import compose, lazy_help, script
 from wawa_transformer.run.help import help_text
 from wawa_transformer.run.overrides import TRAINED, fields
-from wawa_transformer.run.schema import Config
+from wawa_transformer.run.schema import Config, PeConfig
 
 
 @pytest.mark.parametrize(("name", "schema"), [("config", Config), *TRAINED.items()])
@@ -46,6 +47,13 @@ def test_a_key_of_the_model_is_declared_once() -> None:
     text = (CONFIG_DIR / "config.yaml").read_text(encoding="utf-8")
     for key in ("d_model", "max_shift", "batch_tokens", "tie_sides"):
         assert key not in text
+
+
+def test_a_configuration_reaches_another_process() -> None:
+    """The parts of the dataclass are found by their module, as a study's workers need."""
+    config = compose(["model.d_model=32"])
+    assert pickle.loads(pickle.dumps(config)) == config
+    assert pickle.loads(pickle.dumps(PeConfig(cross="same"))).cross == "same"
 
 
 def test_each_encoding_has_a_line_in_the_help_that_is_printed() -> None:
@@ -109,5 +117,11 @@ def test_a_script_starts_where_argparse_checks_the_help(
             sentence = str(ended.code)
         assert said in capsys.readouterr().out + sentence
         assert argparse.ArgumentParser._check_help is check  # type: ignore[attr-defined]
+    monkeypatch.setattr("sys.argv", ["train.py"])
+    during: list[Any] = []
+    script(checks=lambda config: None)(
+        lambda config: during.append(argparse.ArgumentParser._check_help)  # type: ignore[attr-defined]
+    )()
+    assert during == [check]
     with lazy_help(), pytest.raises(ValueError, match="badly formed"):
         argparse.ArgumentParser().add_argument("--x", help="100 %")

@@ -96,7 +96,7 @@ def test_a_script_that_uses_a_run_has_no_traceback_without_memory(
     tmp_path: Path, call_script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = trained(tmp_path, *TINY)
-    monkeypatch.setattr("wawa_transformer.train.load.build_model", lambda *_: torch.empty(2**50))
+    monkeypatch.setattr("wawa_transformer.train.load.Transformer", lambda _: torch.empty(2**50))
     status, said = call_script("translate.py", f"run={run.directory}", "trainer.device=cpu")
     assert status == 1 and said.startswith("error: ") and "Traceback" not in said
     assert "the memory" in said and "delete" not in said

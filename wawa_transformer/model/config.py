@@ -98,11 +98,12 @@ class TransformerConfig:
         return {name: getattr(self, name) for name in names}
 
 
-def part(name: str, keys: tuple[str, ...]) -> type:
-    """Make a dataclass called ``name`` of some keys of :class:`TransformerConfig`."""
+def part(name: str, keys: tuple[str, ...], module: str) -> type:
+    """Make a dataclass ``name`` of ``module`` of some keys of :class:`TransformerConfig`."""
     own = [
         (each.name, each.type, field(default=each.default, metadata=each.metadata))
         for each in dataclasses.fields(TransformerConfig)
         if each.name in keys
     ]
-    return dataclasses.make_dataclass(name, own)
+    # Its module, so that other processes find it.
+    return dataclasses.make_dataclass(name, own, namespace={"__module__": module})

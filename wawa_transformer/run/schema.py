@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     class PeConfig(TransformerConfig): ...
 
 else:
-    ModelConfig = part("ModelConfig", MODEL)
-    PeConfig = part("PeConfig", PLACEMENT + POSITIONS)  # beside the settings of an encoding
+    ModelConfig = part("ModelConfig", MODEL, __name__)
+    # Beside the settings of an encoding.
+    PeConfig = part("PeConfig", PLACEMENT + POSITIONS, __name__)
 
 DEVICES = "auto, cpu, cuda, cuda:1, mps; auto takes a GPU if there is one"
 

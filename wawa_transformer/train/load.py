@@ -16,7 +16,6 @@ from wawa_transformer.data.load import digest_of, parts_of
 from wawa_transformer.data.text import build_task
 from wawa_transformer.decode.strategies import Greedy, build_strategy
 from wawa_transformer.decode.translation import hypotheses, read
-from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run.config import check_memory, check_schema, transformer_config
 from wawa_transformer.run.device import take_device
@@ -48,26 +47,20 @@ def load_model(run: Run, which: str = "last", device: torch.device | None = None
             f"warning: the code of {', '.join(config.imports)} has changed since {run.directory} "
             f"was trained (digest {config.import_digest} then, {found} now)"
         )
-    try:  # before anything is built: an altered configuration may ask for any amount of memory
-        check_schema(config)
-        build_task(config)
-        shape = shape_of(state, config, tokenizer)
-        check_memory(config, shape)
-    except (UserError, OmegaConfBaseException) as error:
-        raise refused(path, error) from None
     with checkpoint.fitting(path, state):
+        try:
+            check_schema(config)
+            build_task(config)
+            shape = transformer_config(config, tokenizer)
+            # Before it is built: an altered configuration may ask for any amount of memory.
+            check_memory(config, shape)
+            model = Transformer(shape)
+        except (UserError, OmegaConfBaseException) as error:
+            raise refused(path, error) from None
         weights = checkpoint.average(run, own) if which == "average" else state["model"]
-        model = Transformer(shape)
         checkpoint.load_weights(model, weights)
     model.trained_sizes = state.get("trained_sizes", model.trained_sizes)  # older ones have none
     return Trained(model.to(device or "cpu").eval(), tokenizer, config)
-
-
-def shape_of(state: dict[str, Any], config: DictConfig, tokenizer: Tokenizer) -> TransformerConfig:
-    """Get the shape of a checkpoint's model; an older checkpoint has its configuration alone."""
-    if saved := state.get("transformer"):
-        return TransformerConfig(**saved)
-    return transformer_config(config, tokenizer)
 
 
 def refused(path: Path, error: Exception) -> UserError:
