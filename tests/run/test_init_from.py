@@ -83,19 +83,26 @@ def test_what_another_encoding_has_starts_anew_and_is_named(
     assert {*found["left"]} == {n for n in before if n not in own or n in found["new"]}
 
 
-def test_words_that_both_vocabularies_have_keep_their_rows(tmp_path: Path) -> None:
-    """By the word and not by the id, in the embeddings and in the output."""
-    first = trained(tmp_path, *TINY, "task=copy", "task.symbols=6")
-    state = begun("task=copy", "task.symbols=11", f"trainer.init_from={first.directory}")
+@pytest.mark.parametrize(
+    ("task", "before", "now", "words"),
+    [("copy", 6, 11, [10, 15]), ("letters", 5, 9, [14, 22]), ("letters", 9, 5, [14, 14])],
+)
+def test_words_that_both_vocabularies_have_keep_their_rows(
+    task: str, before: int, now: int, words: list[int], tmp_path: Path
+) -> None:
+    """By the word and not by the id, in the embeddings and in the output: A is no fixed id."""
+    first = trained(tmp_path, *TINY, f"task={task}", f"task.symbols={before}")
+    given = [f"task={task}", f"task.symbols={now}"]
+    state, fresh = begun(*given, f"trainer.init_from={first.directory}"), begun(*given).model
     model, tokenizer, _ = load_model(first)
-    words, own = tokenizer.get_vocab(), state.data.tokenizer.get_vocab()
-    fresh = begun("task=copy", "task.symbols=11").model
+    old, own = tokenizer.get_vocab(), state.data.tokenizer.get_vocab()
+    assert task == "copy" or old["A"] != own["A"]
     for part in ("src_embedding", "tgt_embedding", "output"):
-        now, before, anew = (getattr(each, part).weight for each in (state.model, model, fresh))
+        found, kept, anew = (getattr(each, part).weight for each in (state.model, model, fresh))
         for word, id in own.items():
-            expected = before[words[word]] if word in words else anew[id]
-            assert torch.equal(now[id], expected), (part, word)
-    assert state.init["words"] == [10, 15] and state.init["new"] == []
+            expected = kept[old[word]] if word in old else anew[id]
+            assert torch.equal(found[id], expected), (part, word)
+    assert state.init["words"] == words and state.init["new"] == []
 
 
 def test_equal_ids_of_other_words_are_not_taken_for_equal(tmp_path: Path) -> None:
