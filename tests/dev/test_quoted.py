@@ -62,6 +62,67 @@ def answers() -> Iterator[str]:
         yield f"gain {evidence.gap('sinusoid_again', 'reverse', pe, 'sinusoidal'):.3f}"
 
 
+@quoted_by("docs/cross_attention.md")
+def published_choices() -> Iterator[str]:
+    columns = ("exact_match", "just_beyond", "beyond")
+    arms = {
+        "cross": ("t5", "t5_cross", "shaw", "shaw_cross"),
+        "cross_rotation": (
+            "rotary", "rotary_query", "rotary_cross", "rotary_continued"
+        ),
+    }  # fmt: skip
+    for study, names in arms.items():
+        for pe in names:
+            yield " | ".join([f"`{pe}`", *(mean(study, "copy", pe, each) for each in columns)])
+    yield f"right on {mean('cross', 'copy', 'alibi_cross')} of copies at trained lengths, " + (
+        f"{mean('cross', 'copy', 'alibi')} without"
+    )
+    shaw, cross = (
+        evidence.mean("cross", "copy", pe, "reach").mean for pe in ("shaw", "shaw_cross")
+    )
+    yield f"reach {shaw:.0f} → {cross:.0f} symbols with `shaw_cross`"
+    ends = ("shaw_cross", "shaw_cross_end")
+    one, other = (evidence.mean("origin", "reverse", pe, "reach").mean for pe in ends)
+    yield f"(`pe.origin=end`) reach {one:.0f} → {other:.0f}"
+    harm = evidence.gap("scan_cross", "scan", "transformer_xl_cross", "transformer_xl", "beyond")
+    yield f"longer commands −{-harm.mean:.3f} ± {harm.half_width:.3f}"
+
+
+@quoted_by("docs/answers/tensor2tensor-1333.md")
+def with_vectors() -> Iterator[str]:
+    alone, cross = (mean("cross", "copy", pe, "beyond") for pe in ("shaw", "shaw_cross"))
+    yield f"symbols is {alone} with distances in self-attention alone and {cross} with"
+
+
+@quoted_by("docs/answers/opennmt-py-2599.md")
+def in_translation_too() -> Iterator[str]:
+    alone, cross = (mean("cross", "copy", pe, "beyond") for pe in ("shaw", "shaw_cross"))
+    yield f"goes from {alone} to {cross} exact match"
+
+
+@quoted_by("docs/answers/x-transformers-229.md")
+def with_a_bias() -> Iterator[str]:
+    alone, cross = (mean("cross", "copy", pe, "just_beyond") for pe in ("t5", "t5_cross"))
+    yield f"with {cross} exact match after training on 1–10, against {alone} without"
+
+
+@quoted_by("docs/answers/attention_with_linear_biases-5.md")
+def with_linear_biases() -> Iterator[str]:
+    alone, cross = (mean("cross", "copy", pe) for pe in ("alibi", "alibi_cross"))
+    yield f"from {alone} to {cross} (five seeds)"
+
+
+@quoted_by("docs/answers/hunyuandit-66.md")
+def of_rotated_queries() -> Iterator[str]:
+    words = ("nothing rotated", "queries alone", "both")
+    arms = ("rotary", "rotary_query", "rotary_cross")
+    for pe, said in zip(arms, words, strict=True):
+        yield f"{mean('cross_rotation', 'copy', pe, 'beyond')} with {said}"
+    yield f"({mean('cross_rotation', 'copy', 'rotary_query')} and " + (
+        f"{mean('cross_rotation', 'copy', 'rotary')}, equivalent"
+    )
+
+
 @quoted_by("docs/translation.md")
 def the_published_model() -> Iterator[str]:
     table = evidence.evaluated("multi30k_wu", "scores")
