@@ -1,17 +1,20 @@
-"""Write the pages that quote measurements:  python scripts/dev/docs.py
+"""Write the pages of docs/ that are computed:  python scripts/dev/docs.py
 
 Templates are in scripts/dev/templates; words.jinja has the wording that several pages share.
 docs/claims.md also needs docs/claims.yaml. docs/findings.md also needs the question, answer and
 certainty that the templates of all findings set. The Chinese pages come from the files that have
-zh-CN in their names. A test fails when a page is stale.
+zh-CN in their names. A test fails when a page is stale. The script also writes report.html, the
+report of the default study; explore.html; and playground.html, with the models that the page holds
+already. docs/images/ has pictures of scripts/figures.py, and screenshots of pages.
 """
 
 import functools
 import json
 import math
+from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import evidence
 import jinja2
@@ -19,9 +22,11 @@ import pandas as pd
 import yaml
 from evidence import BENCHMARKS
 
-from wawa_transformer.lab import claims, scores
+from wawa_transformer.lab import claims, figures, report, scores
 from wawa_transformer.lab.pages import Text, tr
 from wawa_transformer.lab.scores import SCORES, Estimate
+from wawa_transformer.lesson.pictures import write_explorer
+from wawa_transformer.lesson.playground import models, write_playground
 
 DOCS = BENCHMARKS.parent / "docs"
 TEMPLATES = Path(__file__).with_name("templates")
@@ -105,28 +110,17 @@ def change(study: str, task: str, pe: str, to: str, score: str = "exact_match") 
 
 
 def chosen(study: str, task: str, pe: str) -> tuple[float, int]:
-    """Get the learning rate and the warmup that tuning chose, by the lowest mean NLL."""
-    tried = evidence.study(study).tuning.query("task == @task and pe == @pe")
-    return cast(tuple[float, int], tried.groupby(["lr", "warmup"])["nll"].mean().idxmin())
+    """Get the learning rate and the warmup that tuning chose."""
+    point = scores.best_points(evidence.study(study).tuning)[task, pe]
+    return point.lr, point.warmup
 
 
-def orders(study: str, task: str) -> list[tuple[str, str, int, int, int]]:
-    """Count at how many points of the tuning each encoding of a pair is better.
-
-    An item is the pair, how often its first and its second encoding are better by the paired 95%
-    interval over the tuning's seeds, and the number of points.
-    """
-    tried = evidence.study(study).tuning.query("task == @task").set_index("seed")
-    points = [rows for _, rows in tried.groupby(["lr", "warmup"])]
-    found = []
-    for a, b in combinations(evidence.encodings(study, task), 2):
-        gaps = [
-            scores.difference(*(rows.loc[rows["pe"] == pe, "exact_match"] for pe in (a, b)))
-            for rows in points
-        ]
-        first, second = sum(gap.low > 0 for gap in gaps), sum(gap.high < 0 for gap in gaps)
-        found.append((a, b, first, second, len(points)))
-    return found
+def orders(study: str, task: str) -> Iterator[tuple[str, str, dict[str, int]]]:
+    """Count at how many points of the tuning each encoding of a pair is better."""
+    tried = evidence.study(study).tuning.query("task == @task")
+    return scores.orders_of(
+        tried, list(combinations(evidence.encodings(study, task), 2)), "exact_match"
+    )
 
 
 def bleu(pe: str, study: str = "multi30k") -> list[str]:
@@ -367,10 +361,20 @@ def pages() -> dict[str, str]:
         written |= {f"claims{end}": claims_page(language)} | findings(language)
         name = f"which_encoding{end}"
         written[name] = template("which_encoding", language).render()
-    return written
+    return written | {"report.html": default_report()}
+
+
+def default_report() -> str:
+    """Write the report of the default study in both languages."""
+    made, frame = evidence.study("default"), evidence.frame("default")
+    drawn = figures.pictures(made, frame).items()
+    pictures = {name: figures.save(draw(), name) for name, draw in drawn}
+    return report.html(report.page_of(made, frame), pictures)
 
 
 if __name__ == "__main__":
     for name, page in pages().items():
         (DOCS / name).write_text(page, encoding="utf-8")
         print(DOCS / name)
+    write_explorer(DOCS / "explore.html")
+    write_playground(DOCS / "playground.html", models(DOCS / "playground.html"))

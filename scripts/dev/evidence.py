@@ -31,10 +31,7 @@ def frame(name: str, sources: str = "new") -> pd.DataFrame:
 def found(name: str) -> Found | None:
     """Make the comparisons of a study's rule, with one correction for all of them."""
     rule = claims.rule_of(study(name))
-    if rule is None:
-        return None
-    made = claims.compare(study(name), frame(name), rule.asked(), rule.measures)
-    return Found(study(name), frame(name), made, rule.measures)
+    return claims.find(study(name), frame(name), rule) if rule else None
 
 
 @functools.cache

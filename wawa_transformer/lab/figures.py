@@ -331,16 +331,17 @@ def attention(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def save(figure: Figure, path: Path) -> str:
-    """Write a picture as PNG, and return it as SVG.
+def save(figure: Figure, name: str, png: Path | None = None) -> str:
+    """Return a picture as SVG, and write it as PNG if ``png`` is given.
 
     Black in the SVG becomes the page's text colour.
     """
-    figure.savefig(path, dpi=110, metadata={"Software": None})
-    figure.set_layout_engine("none")  # its places stay, and are not computed again
+    if png:
+        figure.savefig(png, dpi=110, metadata={"Software": None})
+        figure.set_layout_engine("none")  # its places stay, and are not computed again
     buffer = io.StringIO()
     # Text stays text. A fixed salt makes the same report give the same bytes.
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": path.stem}):
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     svg = buffer.getvalue()

@@ -35,7 +35,9 @@ def tr(text: Any, language: str = "en") -> str:
     """Write a text in one of ``LANGUAGES``; what is not a :class:`Text` stays as it is."""
     if not isinstance(text, Text):
         return str(text)
-    given = words().get(text.key, [text.key, text.key])[list(LANGUAGES).index(language)]
+    if text.key not in words():
+        return text.key  # its braces are its own
+    given = words()[text.key][list(LANGUAGES).index(language)]
     written = given.format(**{k: tr(v, language) for k, v in text.fill.items()})
     # No space between two Chinese characters.
     return re.sub(r"(?<=[\u4e00-\u9fff]) (?=[\u4e00-\u9fff])", "", written)

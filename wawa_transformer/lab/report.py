@@ -71,8 +71,13 @@ def write_report(folder: Path) -> Path:
     frame = scores.scores(study)
     page = page_of(study, frame)
     make_directory(folder / "figures")
+    # A folder that has pictures keeps those: in a repository, the ones that a page shows.
+    there = {path.stem for path in (folder / "figures").glob("*.png")}
+    kept = there.union(in_markdown(page)) if there else page["drawn"]
     pictures = {
-        name: figures.save(draw(), folder / "figures" / f"{name}.png")
+        name: figures.save(
+            draw(), name, folder / "figures" / f"{name}.png" if name in kept else None
+        )
         for name, draw in figures.pictures(study, frame).items()
     }
     write_atomically(folder / "report.md", markdown(page))
@@ -83,9 +88,14 @@ def write_report(folder: Path) -> Path:
 
 def markdown(page: dict[str, Any]) -> str:
     """Write a page as Markdown, in English, with the first pictures."""
-    shown = {name: "" for name in page["drawn"] if name in (page["lead_picture"], "attention")}
+    shown = dict.fromkeys(in_markdown(page), "")
     written = render("page.jinja", form="md", pictures=shown, **page)
     return re.sub(r"\n{3,}", "\n\n", re.sub(r" +\n", "\n", written)).strip() + "\n"
+
+
+def in_markdown(page: dict[str, Any]) -> list[str]:
+    """Name the pictures that ``report.md`` shows."""
+    return [name for name in page["drawn"] if name in (page["lead_picture"], "attention")]
 
 
 def html(page: dict[str, Any], pictures: dict[str, str]) -> str:
@@ -136,6 +146,7 @@ def page_of(study: Study, frame: pd.DataFrame) -> dict[str, Any]:
         "drawn": drawn,
         "lead_picture": next((name for name in LEAD if name in drawn), ""),
         "verdicts": verdict_table(outcomes) if rule else None,
+        "shares": share_table(found, rule) if rule else None,
         "rule": written(study) if rule else "",
         "comparisons": comparison_table(found),
         "tests_made": int(found.comparisons["corrected"].notna().sum()),
@@ -165,7 +176,7 @@ def compared(study: Study, frame: pd.DataFrame, rule: Rule | None) -> Found:
     Without ``study.yaml`` nothing is tested, since nobody knows what the study compares.
     """
     if rule:
-        return claims.find(study, rule)
+        return claims.find(study, frame, rule)
     measures, asked = dict[str, float](), list[tuple[str, str, Pair]]()
     for task in study.tasks if study.config else ():
         kind = "sentences" if first_score(study, task) == "bleu" else "differs"
@@ -331,6 +342,13 @@ def interval(value: Estimate, digits: int, strong: bool = False) -> Cell:
     return Cell(f"{value:z.{digits}f}", value.mean, strong)
 
 
+def share(count: int, n: int) -> Cell:
+    """A cell with a share of seeds and its exact binomial interval."""
+    found = scores.share(count, n)
+    ends = {"low": f"{found.low:.2f}", "high": f"{found.high:.2f}"}
+    return Cell(Text("share", {"count": count, "n": n, **ends}), found.mean)
+
+
 def first_score(study: Study, task: str) -> str:
     """The score that answers a task's question: BLEU for a translation, else exact match.
 
@@ -428,6 +446,29 @@ def verdict_table(outcomes: Sequence[Outcome]) -> Table:
         for outcome in outcomes
     ]
     return Table(Text("verdict_caption"), heads, rows)
+
+
+def share_table(found: Found, rule: Rule) -> Table:
+    """How many seeds reach the value of a condition that counts seeds."""
+    asked = {
+        (task, pe, given["value"]): None
+        for given in rule.conditions
+        if given.get("seeds") is not None
+        for task in given["tasks"] or rule.tasks
+        for pe in given["encodings"] or rule.encodings
+    }
+    measures = Text(", ".join(SCORES[name].label for name in rule.measures))
+    rows = [
+        [
+            Cell(task),
+            encoding(pe),
+            Cell(Text("at_least", {"score": measures, "value": f"{value:g}"})),
+            share(*claims.seeds_reaching(found, task, pe, value)),
+        ]
+        for task, pe, value in asked
+    ]
+    heads = ["task", "encoding", "measure", "share_of_seeds"]
+    return Table(Text("share_caption"), list(map(Text, heads)), rows)
 
 
 def comparison_table(found: Found) -> Table:
@@ -551,7 +592,7 @@ def learning_table(study: Study) -> Table:
     rows = [
         [
             Cell(str(task)), encoding(str(pe)), interval(estimate(runs["area"]), 3),
-            Cell(f"{runs['improving'].sum()} / {len(runs)}", float(runs["improving"].mean())),
+            share(int(runs["improving"].sum()), len(runs)),
         ]
         for (task, pe), runs in scores.learning(study).groupby(["task", "pe"], sort=False)
     ]  # fmt: skip
