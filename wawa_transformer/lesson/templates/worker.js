@@ -135,7 +135,8 @@ class Training {
     return this.models.map(model => {
       const validation = evaluate(model, data.validation), test = evaluate(model, asked.map(i => data.test[i])).right;
       const some = chosen => share(test.filter((_, n) => chosen(lengths[asked[n]], asked[n])));
-      const trained = some((length, i) => length <= longest && isNew[i]) ?? some(length => length <= longest);
+      // Of at most three symbols nearly all sequences occur in training, so all of them count.
+      const trained = some((length, i) => length <= longest && (isNew[i] || longest <= 3));
       return {
         exact: share(validation.right), nll: validation.nll, trained, beyond: some(length => length > longest),
         byLength: data.test.length ? Array.from({ length: LONGEST }, (_, n) => some(length => length === n + 1)) : [],
