@@ -365,3 +365,29 @@ def test_a_mistake_of_ours_asks_for_a_report(
     with pytest.raises(TypeError) as caught:
         runpy.run_path(str(SCRIPTS / "train.py"), run_name="__main__")
     assert caught.value.__notes__ == [failure.OURS]
+
+
+@pytest.mark.parametrize(
+    ("script", "given", "wanted"),
+    [
+        ("train.py", ["--pe", "learned"], "--pe learned is no option here; write pe=learned."),
+        ("train.py", ["-seed=3"], "-seed=3 is no option here; write seed=3."),
+        (
+            "train.py",
+            ["--model.d-ff", "8"],
+            "--model.d-ff 8 is no option here; write model.d_ff=8.",
+        ),
+        ("compare.py", ["--study"], "--study is no option here; write study=…."),
+        (
+            "evaluate.py",
+            ["run=x", "--decode=beam"],
+            "--decode=beam is no option here; write decode=",
+        ),
+    ],
+)
+def test_a_key_with_dashes_is_told_how_it_is_written(
+    script: str, given: list[str], wanted: str, call_script
+) -> None:
+    """Options of other programs begin with dashes, and keys here do not."""
+    status, said = call_script(script, *given)
+    assert status == 1 and wanted in said and "Traceback" not in said

@@ -6,8 +6,10 @@ Modules that need torch are imported inside functions, so that ``--help`` and mi
 import argparse
 import atexit
 import contextlib
+import dataclasses
 import functools
 import gc
+import itertools
 import os
 import re
 import sys
@@ -37,6 +39,7 @@ from wawa_transformer.run.failure import is_marked, sentence_of, whose
 from wawa_transformer.run.imports import import_modules, modules_digest
 from wawa_transformer.run.overrides import (
     CHECKS,
+    SCHEMAS,
     TRAINED,
     choices,
     read_overrides,
@@ -131,6 +134,7 @@ def script(
                     raise UserError(
                         "-m makes many runs of scripts/train.py; give this command once for each."
                     )
+                refuse_dashes(sys.argv[1:], config_name)
                 overrides = [each for each in sys.argv[1:] if is_override(each)]
                 flags = [each for each in sys.argv[1:] if not is_override(each)]
                 folders = folders_of(sys.argv[1:])
@@ -192,6 +196,22 @@ def cancel_jobs() -> None:
         job.cancel(check=False)
     if jobs:
         warn(f"{len(jobs)} jobs taken back")
+
+
+def refuse_dashes(arguments: Sequence[str], config_name: str) -> None:
+    """Refuse a key that is written as an option, as ``--pe learned``.
+
+    Raises:
+        UserError: how the key is written here.
+    """
+    keys = {each.name for each in dataclasses.fields(SCHEMAS[config_name])} - {"run"}
+    for argument, after in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
+        name, equals, value = argument.lstrip("-").partition("=")
+        key = name.replace("-", "_")
+        if argument.startswith("-") and key.partition(".")[0] in keys:
+            given = argument if equals or not after else f"{argument} {after}"
+            wanted = f"{key}={value if equals else after or '…'}"
+            raise UserError(f"{given} is no option here; write {wanted}.")
 
 
 def is_override(argument: str) -> bool:
