@@ -43,7 +43,9 @@ def main(config: DictConfig) -> float:
         return result["validation"]["nll"] if result else math.inf
     talks = not config.quiet and is_main()
     if talks:
-        tell(f"run: {run.directory}")
+        # The folder's name puzzles whoever has read of the default study alone.
+        alone = " (single: part of no study)" if config.study.name == "single" else ""
+        tell(f"run: {run.directory}{alone}")
     result = train(config)
     if talks:
         scores = result["test"]  # of a run that may be older than a metric
