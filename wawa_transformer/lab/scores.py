@@ -324,9 +324,10 @@ def learning(study: Study) -> pd.DataFrame:
     trapezoidal rule. The index is (task, pe, seed).
     """
     rows = []
+    texts = {task for task in study.curves["task"].unique() if not trained_lengths(study, task)}
     for run, curve in study.curves.groupby(RUN, sort=False):
         curve = curve.sort_values("step")
-        text = trained_lengths(study, str(run[0])) is None
+        text = run[0] in texts
         steps = curve["step"].to_numpy()
         values = curve["token_accuracy" if text else "exact_match"].to_numpy()
         area = np.trapezoid(values, steps) / np.ptp(steps) if np.ptp(steps) else values[-1]
