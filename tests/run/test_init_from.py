@@ -17,6 +17,7 @@ from wawa_transformer.train import checkpoint
 from wawa_transformer.train.load import load_model
 from wawa_transformer.train.setup import build_state
 from wawa_transformer.train.trainer import train
+from wawa_transformer.train.transfer import transfer_line
 
 
 def checked(*overrides: str) -> DictConfig:
@@ -52,7 +53,8 @@ def test_a_curriculum_starts_from_every_weight_and_its_result_says_so(
     result = train(checked(*longer, f"output_dir={tmp_path}"))
     said = capsys.readouterr().out
     assert f"{len(start)} of {len(start)} tensors start from {source.directory}" in said
-    assert result["init"] == {"matched": len(start), "new": [], "left": [], "words": None}
+    nothing = {"new": [], "left": [], "shapes": {}, "words": None}
+    assert result["init"] == {"matched": len(start), **nothing}
     assert result["place"]["trainer"]["init_from"] == str(source.directory)
     alone = train(checked(*longer[:2], f"output_dir={tmp_path}"))
     assert alone["init"] is None and alone["by_length"] != result["by_length"]
@@ -81,6 +83,13 @@ def test_what_another_encoding_has_starts_anew_and_is_named(
         assert torch.equal(value, fresh[name] if name in found["new"] else before[name]), name
         assert (name in found["new"]) == (name not in before or before[name].shape != value.shape)
     assert {*found["left"]} == {n for n in before if n not in own or n in found["new"]}
+    line = transfer_line("RUN", found)
+    assert "\n" not in line and f" of {len(own)} tensors start from RUN" in line
+    for label, names in (("start anew: ", found["new"]), ("left out: ", found["left"])):
+        assert (label in line) == bool(names)
+        assert all(name in line.split(label)[1] for name in names[:3])
+    if "pe.max_len=40" in given:
+        assert "src_position.table (256x16 there, 40x16 here)" in line
 
 
 @pytest.mark.parametrize(

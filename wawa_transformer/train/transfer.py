@@ -25,8 +25,9 @@ def start_from(
     """Copy the weights of the run ``place`` into ``model`` where names and shapes match.
 
     If the vocabularies differ, a word that both have keeps its row. What the encoding trains may
-    have another shape, and starts anew. Returns the ``matched`` names' number, the names that are
-    ``new``, those that were ``left`` out of the source, and the ``words`` that both have.
+    have another shape, and starts anew. Returns the number of names ``matched``; the names that are
+    ``new``, with ``shapes`` where the source has others; the names ``left`` out of the source;
+    and how many ``words`` both have, of how many here.
 
     Raises:
         UserError: there are no such weights, they changed since the command began, a layer has
@@ -69,6 +70,7 @@ def start_from(
     return {
         "matched": len(chosen),
         "new": new,
+        "shapes": {name: f"{size(given[name])} there, {size(own[name])} here" for name in other},
         "left": [name for name in given if name not in chosen],
         "words": None if rows is None else [len(rows[0]), tokenizer.get_vocab_size()],
     }
@@ -132,7 +134,8 @@ def transfer_line(place: str, found: dict[str, Any]) -> str:
     ]
     if found["words"]:
         said.append(f"{found['words'][0]} of {found['words'][1]} words are in its vocabulary")
-    for key, words in (("new", "not in it"), ("left", "left out of it")):
+    shapes = {name: f"{name} ({sizes})" for name, sizes in found["shapes"].items()}
+    for key, words in (("new", "start anew"), ("left", "left out")):
         if found[key]:
-            said.append(f"{words}: {listed(found[key])}")
+            said.append(f"{words}: {listed([shapes.get(name, name) for name in found[key]])}")
     return "; ".join(said)
