@@ -22,7 +22,7 @@ import pandas as pd
 import yaml
 from evidence import BENCHMARKS
 
-from wawa_transformer.lab import claims, figures, report, scores
+from wawa_transformer.lab import claims, figures, report, rules, scores
 from wawa_transformer.lab.pages import Text, tr
 from wawa_transformer.lab.scores import SCORES, Estimate
 from wawa_transformer.lesson.pictures import write_explorer
@@ -159,7 +159,7 @@ def outcome(study: str) -> tuple[str, dict[str, dict[str, list[str]]]]:
 
     A subject is an encoding, or the first encoding of a pair.
     """
-    found, rule = evidence.found(study), claims.rule_of(evidence.study(study))
+    found, rule = evidence.found(study), rules.rule_of(evidence.study(study))
     assert found is not None and rule is not None
     groups: dict[str, dict[str, list[str]]] = {}
     for each in claims.decide(rule, found):

@@ -7,7 +7,7 @@ from itertools import combinations
 import pandas as pd
 
 from wawa_transformer.common.files import CONFIG_DIR
-from wawa_transformer.lab import claims, scores, tables
+from wawa_transformer.lab import claims, rules, scores, tables
 from wawa_transformer.lab.claims import Found
 from wawa_transformer.lab.scores import Estimate, estimate
 from wawa_transformer.lab.tables import Study
@@ -30,7 +30,7 @@ def frame(name: str, sources: str = "new") -> pd.DataFrame:
 @functools.cache
 def found(name: str) -> Found | None:
     """Make the comparisons of a study's rule, with one correction for all of them."""
-    rule = claims.rule_of(study(name))
+    rule = rules.rule_of(study(name))
     return claims.find(study(name), frame(name), rule) if rule else None
 
 

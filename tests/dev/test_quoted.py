@@ -11,7 +11,7 @@ import pytest
 from conftest import SCRIPTS
 
 from wawa_transformer import Transformer
-from wawa_transformer.lab import claims, scores
+from wawa_transformer.lab import claims, rules, scores
 
 ROOT = SCRIPTS.parent
 Quotes = Callable[[], Iterator[str]]
@@ -196,7 +196,7 @@ STUDIES = {path.parent.name for path in (ROOT / "benchmarks").glob("*/report.md"
 def test_no_outcome_depends_on_what_was_chosen_later(study: str) -> None:
     """Without floors and sizes verdicts are the same, but for ``alike``, which needs a size."""
     tables = evidence.study(study)
-    rule = claims.rule_of(tables)
+    rule = rules.rule_of(tables)
     assert rule is not None
 
     def decided() -> list[str]:

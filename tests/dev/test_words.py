@@ -10,7 +10,7 @@ import torch
 
 from wawa_transformer import Transformer
 from wawa_transformer.common.special_ids import EOS
-from wawa_transformer.lab import claims
+from wawa_transformer.lab import rules
 from wawa_transformer.positional.base import Encoding, Positions
 from wawa_transformer.positional.sinusoid_designs import SinusoidDesign
 
@@ -116,7 +116,7 @@ def test_who_quotes_the_gain_of_a_study_quotes_its_loss(page: str) -> None:
     found = [
         (study, each.case.task, each.verdict)
         for study in ("ontanon", "ontanon_addition")
-        for each in claims.outcomes(evidence.study(study))
+        for each in rules.outcomes(evidence.study(study))
     ]
     assert sorted(found) == [
         ("ontanon", "duplicate", "unclear"),

@@ -10,7 +10,7 @@ import pytest
 from planted import config_of, curves_of, results_of, rule, study_of, text_results, write_folder
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from wawa_transformer.lab import figures, report, scores
+from wawa_transformer.lab import cells, figures, report, scores
 from wawa_transformer.lab.means import write_means
 from wawa_transformer.lab.pages import LANGUAGES, Text, tr, words
 from wawa_transformer.lab.tables import read_study, write_config, write_table
@@ -314,7 +314,7 @@ def test_the_first_table_marks_the_best() -> None:
     """By the means of the scores."""
     frame = scores.scores(study_of(RESULTS))
     means = frame.groupby(["task", "pe"])["exact_match"].mean()
-    table = report.summary_table(study_of(RESULTS), frame, None)
+    table = cells.summary_table(study_of(RESULTS), frame, None)
     for row in table.rows:
         for task, cell in zip(("copy", "sort"), row[1:], strict=True):
             assert cell.strong == (means[task, row[0].pe] == means[task].max())

@@ -14,8 +14,9 @@ from planted import about, frame_of, mirrored, results_of, rule, study_of
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.text import build_task
-from wawa_transformer.lab import claims, scores
-from wawa_transformer.lab.claims import CONDITIONS, Found, RuleMismatch
+from wawa_transformer.lab import claims, rules, scores
+from wawa_transformer.lab.claims import CONDITIONS, Found
+from wawa_transformer.lab.rules import RuleMismatch
 from wawa_transformer.lab.study import rule_of
 from wawa_transformer.lab.tables import Study
 from wawa_transformer.run.run_dir import Run
@@ -43,7 +44,7 @@ def read(
 ) -> claims.Rule:
     given = rule(list(supported), list(refuted), **more)
     study = {"rule": given, "pairs": list(pairs), "seeds": list(range(seeds))}
-    return claims.read_rule(study, list(encodings), list(tasks))
+    return rules.read_rule(study, list(encodings), list(tasks))
 
 
 def scored(tests: Any = (), ceiling: float = 1.0, **tasks: pd.DataFrame) -> Scored:
@@ -441,7 +442,7 @@ def test_a_rule_says_how_many_comparisons_it_makes() -> None:
         ([ALIKE], {"exact_match": 0.01}, 4),
     ):
         given = read(supported, [WORSE], measures=measures)
-        assert claims.warnings(given, settings)[0] == ("rule_makes", {"n": count})
+        assert rules.warnings(given, settings)[0] == ("rule_makes", {"n": count})
 
 
 def test_a_rule_whose_equivalence_cannot_fail_is_warned_about() -> None:
@@ -451,7 +452,7 @@ def test_a_rule_whose_equivalence_cannot_fail_is_warned_about() -> None:
     measures = {"exact_match": 0.1}
 
     def keys(given: claims.Rule, found: Found | None = None) -> list[str]:
-        return [key for key, _ in claims.warnings(given, settings, found)]
+        return [key for key, _ in rules.warnings(given, settings, found)]
 
     weak = read([ALIKE], [WORSE], tasks="t", measures=measures)
     assert keys(weak) == ["rule_makes", "rule_no_floor"]
@@ -478,7 +479,7 @@ def test_a_rule_whose_equivalence_cannot_fail_is_warned_about() -> None:
 )
 def test_arms_that_differ_in_more_than_one_thing_are_named(a: Any, b: Any, things: Any) -> None:
     given = read(tasks="t")
-    said = [fill for key, fill in claims.warnings(given, {"a": a, "b": b}) if "two" in key]
+    said = [fill for key, fill in rules.warnings(given, {"a": a, "b": b}) if "two" in key]
     assert [each["keys"] for each in said] == ([", ".join(things)] if things else [])
 
 
@@ -506,7 +507,7 @@ def test_a_task_has_what_is_asked_of_it(
     def check(condition: dict[str, Any], *names: str) -> None:
         given = rule([condition], [condition | {"most": 0}], measures=measures)
         study = {"rule": given, "pairs": [], "seeds": [0, 1]}
-        claims.validate_tasks(claims.read_rule(study, list("ab"), list(names)), tasks)
+        rules.validate_tasks(rules.read_rule(study, list("ab"), list(names)), tasks)
 
     with pytest.raises(RuleMismatch, match=f"asks for {lacking}.*, which has none"):
         check(condition, "short", "sort")
@@ -541,8 +542,8 @@ def test_every_study_has_a_rule_that_can_be_decided(study: str) -> None:
         name: build_task(configure(f"study={study}", f"task={name}")) for name in config.study.task
     }
     plain: Any = OmegaConf.to_container(config.study)
-    given = claims.read_rule(plain, encodings, list(tasks))
-    claims.validate_tasks(given, tasks)
+    given = rules.read_rule(plain, encodings, list(tasks))
+    rules.validate_tasks(given, tasks)
     assert not given.claim.endswith(".")
     nothing = decide(given, (study_of(results_of({})), scores.scores(study_of(results_of({})))))
     assert {outcome.verdict for outcome in nothing} == {"unclear"}, "no run, no verdict"
@@ -574,5 +575,5 @@ def test_conditions_read_the_rule_of_a_folder(tmp_path: Path) -> None:
     folder = write_folder(tmp_path, results_of(values), rule=rule([BETTER], [WORSE]))
     from wawa_transformer.lab.tables import read_study
 
-    [outcome] = claims.outcomes(read_study(folder))
+    [outcome] = rules.outcomes(read_study(folder))
     assert outcome.verdict == "supported"

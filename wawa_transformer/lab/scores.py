@@ -256,6 +256,16 @@ def by_seed(frame: pd.DataFrame, task: str, pe: str, score: str) -> pd.Series:
     return values if values.notna().any() else values[:0]
 
 
+def first_score(study: Study, task: str) -> str:
+    """The score that answers a task's question: BLEU for a translation, else exact match.
+
+    Exact match answers for a text of words, and where references are too short for BLEU.
+    """
+    runs = study.bleu[study.bleu["task"] == task]
+    by_words = "answer" in runs and (runs["answer"] == "exact_match").any()
+    return "bleu" if len(runs) and not by_words else "exact_match"
+
+
 def interpretable(frame: pd.DataFrame, score: str, task: str, *encodings: str) -> bool:
     """True unless the score is about longer lengths and an encoding has not learned the task."""
     learned = (

@@ -21,17 +21,16 @@ from wawa_transformer.common.files import CONFIG_DIR, make_directory
 from wawa_transformer.common.schema import UserError, check, tell, warn
 from wawa_transformer.data.load import load_data
 from wawa_transformer.data.text import build_task
-from wawa_transformer.lab.claims import (
-    Rule,
+from wawa_transformer.lab.claims import Rule, compared_pairs
+from wawa_transformer.lab.entries import entry_overrides
+from wawa_transformer.lab.pages import Text, tr, warning
+from wawa_transformer.lab.rules import (
     RuleMismatch,
-    compared_pairs,
     not_trained,
     read_rule,
     validate_tasks,
     warnings,
 )
-from wawa_transformer.lab.entries import entry_overrides
-from wawa_transformer.lab.pages import Text, tr, warning
 from wawa_transformer.lab.workers import default_workers, train_all
 from wawa_transformer.run.cli import compose, validate
 from wawa_transformer.run.device import automatic_device

@@ -81,7 +81,7 @@ class TuneConfig:
 
 @dataclass
 class RuleConfig:
-    """The rule for a study's verdict, written before the runs (``lab/claims.py``)."""
+    """The rule for a study's verdict, written before the runs (``lab/rules.py``)."""
 
     claim: str = setting("", "the claim in one sentence")
     each: list[str] = setting([], "what is judged separately: task, pair, encoding")

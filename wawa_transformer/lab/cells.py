@@ -1,0 +1,333 @@
+"""The tables of a report: each cell is a text in no language, and the number that sorts it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from wawa_transformer.lab import claims, scores
+from wawa_transformer.lab.board import UNSEEN, Board
+from wawa_transformer.lab.claims import Found, Outcome, Pair, Rule
+from wawa_transformer.lab.pages import Text, name_of
+from wawa_transformer.lab.scores import (
+    SCORES,
+    Estimate,
+    best_points,
+    by_point,
+    by_seed,
+    estimate,
+    first_score,
+    orders_of,
+)
+from wawa_transformer.lab.tables import Study
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table: its text, and the number by which the column is sorted."""
+
+    text: Text | str
+    value: float | None = None
+    strong: bool = False
+    pe: str = ""  # the encoding that the cell names
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a page."""
+
+    caption: Text
+    heads: Sequence[Text | str]
+    rows: Sequence[Sequence[Cell]]
+    last: Sequence[Cell] = field(default_factory=list)  # a row that is not sorted
+
+
+def encoding(pe: str) -> Cell:
+    """A cell that names an encoding."""
+    return Cell(name_of(pe), pe=pe)
+
+
+def number(value: Any, form: str) -> Cell:
+    """A cell with a number, or a dash if the number is missing."""
+    missing = value is None or pd.isna(value)
+    return Cell("–", math.nan) if missing else Cell(f"{value:{form}}", float(value))
+
+
+def p_value(p: float) -> Cell:
+    """A cell with the p of a test."""
+    return Cell("< 0.0001", p) if p < 0.0001 else number(p, ".4f")
+
+
+def interval(value: Estimate, digits: int, strong: bool = False) -> Cell:
+    """A cell with a mean and its interval."""
+    return Cell(f"{value:z.{digits}f}", value.mean, strong)
+
+
+def share(count: int, n: int) -> Cell:
+    """A cell with a share of seeds and its exact binomial interval."""
+    found = scores.share(count, n)
+    ends = {"low": f"{found.low:.2f}", "high": f"{found.high:.2f}"}
+    return Cell(Text("share", {"count": count, "n": n, **ends}), found.mean)
+
+
+def case_name(case: claims.Case) -> str:
+    """Name a case: its pair or encoding, and its task."""
+    who = " − ".join(case.pair) if case.pair else case.encoding
+    return f"{who} ({case.task})" if who and case.task else who or case.task
+
+
+def summary_table(study: Study, frame: pd.DataFrame, rule: Rule | None) -> Table:
+    """Each encoding's mean on every task; the best are marked.
+
+    Scores at unseen lengths stand beside exact match if the rule is about them.
+    """
+    heads: list[Text | str] = [Text("encoding")]
+    columns, most = [], [Cell(Text("ceiling"))]
+    for task in study.tasks:
+        limit = scores.ceiling(study, task)
+        for score in SCORES.values():
+            first = score.name == first_score(study, task)
+            if not first and not (score.unseen and rule and score.name in rule.measures):
+                continue
+            means = {pe: estimate(by_seed(frame, task, pe, score.name)) for pe in study.encodings}
+            known = [each.mean for each in means.values() if not math.isnan(each.mean)]
+            best = (max if score.higher_is_better else min)(known, default=math.nan)
+            heads.append(Text("task_score", {"task": task, "score": Text(score.label)}))
+            columns.append(
+                {pe: interval(e, score.digits, e.mean == best) for pe, e in means.items()}
+            )
+            most.append(number(limit.mean if limit and first else None, ".3f"))
+    rows = [[encoding(pe), *(column[pe] for column in columns)] for pe in study.encodings]
+    counts = sorted(set(study.results.groupby(["task", "pe"])["seed"].nunique())) or [0]
+    shown = f"{counts[0]}–{counts[-1]}" if len(counts) > 1 else counts[0]
+    last = most if any(cell.text != "–" for cell in most[1:]) else []
+    return Table(Text("summary_caption", {"n": shown}), heads, rows, last)
+
+
+def board_table(beside: Board) -> Table:
+    """The committed rows and those of the study, each with the digest of the setting."""
+    tasks = beside.rows[0].tasks
+    heads: list[Text | str] = [Text("encoding"), Text("setting"), *tasks]
+    heads += [Text("total"), Text("minus_best")]
+    rows = [
+        [
+            Cell(Text("this_study", {"pe": name_of(row.pe)}), strong=True)
+            if row.own else encoding(row.pe),
+            Cell(beside.setting),
+            *(
+                Cell(
+                    Text("trained_unseen", {"trained": f"{trained.mean:.3f}",
+                         "unseen": f"{unseen.mean:.3f}"}), unseen.mean
+                )
+                for trained, unseen in row.tasks.values()
+            ),
+            interval(row.total, 3, strong=row.own),
+            Cell("–") if row.gap is None else Cell(f"{row.gap:+z.3f}", row.gap.mean),
+        ]
+        for row in beside.rows
+    ]  # fmt: skip
+    fill = {"seeds": max(row.total.n for row in beside.rows), "unseen": f"{UNSEEN:.0%}"}
+    return Table(Text("board_caption", fill), heads, rows)
+
+
+def verdict_table(outcomes: Sequence[Outcome]) -> Table:
+    """The verdict of every case, and how many checks of each condition hold."""
+    heads: list[Text | str] = [Text("case"), Text("verdict")]
+    for each in outcomes[0].answers:
+        given = {k: v for k, v in each.given.items() if v not in (None, [])}
+        asked = yaml.safe_dump(given, default_flow_style=True, sort_keys=False, width=1000)
+        heads.append(Text(f"{each.side}_if", {"condition": asked.strip()}))
+    rows = [
+        [
+            Cell(case_name(outcome.case) or Text("whole_study")),
+            Cell(Text(outcome.verdict), strong=True),
+            *(
+                Cell(Text("met" if a.met else "not_met", {"holds": a.holds, "of": a.checks}))
+                for a in outcome.answers
+            ),
+        ]
+        for outcome in outcomes
+    ]
+    return Table(Text("verdict_caption"), heads, rows)
+
+
+def share_table(found: Found, rule: Rule) -> Table:
+    """How many seeds reach the value of a condition that counts seeds."""
+    asked = {
+        (task, pe, given["value"]): None
+        for given in rule.conditions
+        if given.get("seeds") is not None
+        for task in given["tasks"] or rule.tasks
+        for pe in given["encodings"] or rule.encodings
+    }
+    measures = Text(", ".join(SCORES[name].label for name in rule.measures))
+    rows = [
+        [
+            Cell(task),
+            encoding(pe),
+            Cell(Text("at_least", {"score": measures, "value": f"{value:g}"})),
+            share(*claims.seeds_reaching(found, task, pe, value)),
+        ]
+        for task, pe, value in asked
+    ]
+    heads = ["task", "encoding", "measure", "share_of_seeds"]
+    return Table(Text("share_caption"), list(map(Text, heads)), rows)
+
+
+def comparison_table(found: Found, others: pd.DataFrame) -> Table:
+    """Every comparison: the difference, its interval, the corrected p, and the word for it."""
+    heads = ["task", "pair", "measure", "seeds", "difference", "interval", "corrected_p", "verdict"]
+    parts = [found.comparisons, others]
+    rows = []
+    for row in pd.concat([part for part in parts if len(part)] or parts[:1]).to_dict("records"):
+        score = SCORES[row["measure"]]
+        measure = Text(
+            f"test_{row['test']}", {"score": Text(score.label), "size": f"{row['size']:g}"}
+        )
+        form = f"+z.{score.digits}f"
+        span = {end: f"{row[end]:{form}}" for end in ("low", "high")}
+        pair = Text("minus", {"a": name_of(row["a"]), "b": name_of(row["b"])})
+        rows.append(
+            [
+                Cell(row["task"]), Cell(pair), Cell(measure), number(row["n"], "d"),
+                number(row["mean"], form), Cell("–" if pd.isna(row["low"]) else Text("span", span)),
+                p_value(row["corrected"]),
+                Cell(Text(row["word"]), strong=row["word"] in ("better", "worse", "alike")),
+            ]
+        )  # fmt: skip
+    return Table(Text("comparison_caption"), list(map(Text, heads)), rows)
+
+
+def score_table(study: Study, frame: pd.DataFrame, task: str) -> Table:
+    """Every score of a task: a column for each that has values."""
+    of_task = frame[frame.index.get_level_values("task") == task]
+    shown = [s for s in SCORES.values() if s.shown and of_task[s.name].notna().any()]
+    heads = [Text("encoding"), Text("seeds"), *(Text(score.label) for score in shown)]
+    longer = scores.unseen_lengths(study, task)
+    rows = []
+    for pe in study.encodings:
+        seeds = {score.name: by_seed(frame, task, pe, score.name) for score in shown}
+        cells = []
+        for score in shown:
+            cell = interval(estimate(seeds[score.name]), score.digits)
+            if not scores.interpretable(frame, score.name, task, pe):
+                cell = Cell(Text("unread_value", {"value": cell.text}), cell.value)
+            elif score.name == "reach" and longer and seeds["reach"].max() == longer[1]:
+                cell = Cell(Text("or_more", {"value": cell.text}), cell.value)
+            cells.append(cell)
+        count = max((len(values) for values in seeds.values()), default=0)
+        rows.append([encoding(pe), number(count, "d"), *cells])
+    return Table(Text("score_caption"), heads, rows)
+
+
+def answer_tables(study: Study) -> list[tuple[Text, list[Any]]]:
+    """The shown answers of each task: for each source, what every encoding answered."""
+    tables = []
+    for (task, seed), rows in study.answers.groupby(["task", "seed"], sort=False):
+        samples = [
+            (source, answers["target"].iloc[0], answers[["pe", "answer"]].to_dict("records"))
+            for source, answers in rows.groupby("source", sort=False)
+        ]
+        tables.append((Text("answers_of", {"task": task, "seed": seed}), samples))
+    return tables
+
+
+def rate_tables(study: Study, pairs: Sequence[Pair]) -> list[tuple[Table, list[Text]]]:
+    """The learning rates that were tried, and whether they decide the order of encodings."""
+    tables = []
+    for task, rows in study.tuning.groupby("task", sort=False):
+        best = {pe: point for (_, pe), point in best_points(rows).items()}
+        heads: list[Text | str] = [Text("learning_rate"), Text("warmup"), *map(name_of, best)]
+        lines = []
+        for point, tried in by_point(rows).items():
+            cells = [number(point.lr, "g"), number(point.warmup, "d")]
+            for pe, chosen in best.items():
+                nll = estimate(tried.loc[tried["pe"] == pe, "nll"])
+                cells.append(interval(nll, 4, point == chosen))
+            lines.append(cells)
+        text = str(task) in set(study.bleu["task"])
+        said = [
+            Text("rates_order", {"a": name_of(a), "b": name_of(b), **counts})
+            for a, b, counts in orders_of(rows, pairs, "nll" if text else "exact_match")
+        ]
+        edges = {rows["lr"].min(), rows["lr"].max()} if rows["lr"].nunique() > 1 else set()
+        if at_edge := [pe for pe, point in best.items() if point.lr in edges]:
+            said.append(Text("rates_edge", {"names": ", ".join(at_edge)}))
+        tables.append((Table(Text("rates_caption", {"task": task}), heads, lines), said))
+    return tables
+
+
+def translation_tables(study: Study) -> list[Table]:
+    """BLEU of every run, and the tests over test sentences."""
+    tables = []
+    for task, rows in study.bleu.groupby("task", sort=False):
+        heads: list[Text | str] = [Text("encoding"), Text("seed"), "BLEU", Text("interval"), "chrF"]
+        lines = [
+            [
+                encoding(row["pe"]), number(row["seed"], "d"), number(row["bleu"], ".2f"),
+                Cell(Text("span", {k: f"{row[f'bleu_{k}']:.2f}" for k in ("low", "high")})),
+                number(row["chrf"], ".2f"),
+            ]
+            for row in rows.to_dict("records")
+        ]  # fmt: skip
+        signature = "; ".join(dict.fromkeys(rows["signature"]))
+        caption = Text("bleu_caption", {"task": task, "signature": signature})
+        tables.append(Table(caption, heads, lines))
+        tests = study.tests[study.tests["task"] == task]
+        heads = [Text("seed"), Text("pair"), Text("difference"), "p"]
+        lines = [
+            [
+                number(row["seed"], "d"),
+                Cell(Text("minus", {"a": name_of(row["a"]), "b": name_of(row["b"])})),
+                number(row["difference"], "+.2f"),
+                Cell(Text("same_translations")) if pd.isna(row["p"]) else p_value(row["p"]),
+            ]
+            for row in tests.to_dict("records")
+        ]
+        if lines:
+            tables.append(Table(Text("sentences_caption", {"task": task}), heads, lines))
+    return tables
+
+
+def learning_table(study: Study) -> Table:
+    """How fast each encoding learns, and how many runs were still improving."""
+    heads = [Text("task"), Text("encoding"), Text("area"), Text("improving")]
+    rows = [
+        [
+            Cell(str(task)), encoding(str(pe)), interval(estimate(runs["area"]), 3),
+            share(int(runs["improving"].sum()), len(runs)),
+        ]
+        for (task, pe), runs in scores.learning(study).groupby(["task", "pe"], sort=False)
+    ]  # fmt: skip
+    return Table(Text("learning_caption"), heads, rows)
+
+
+COSTS = {
+    "parameters": ",.0f", "flops_per_step": ".3g", "mfu": ".0%", "tokens_per_second": ",.0f",
+    "seconds": ".1f", "peak_memory_mb": ",.0f",
+}  # fmt: skip
+
+
+def cost_table(study: Study) -> Table:
+    """What the runs of each encoding cost, as medians over seeds."""
+    heads = [Text("task"), Text("encoding"), *map(Text, COSTS), Text("device"), Text("settings")]
+    rows = [
+        [
+            Cell(row["task"]), encoding(row["pe"]),
+            *(number(row.get(name), form) for name, form in COSTS.items()),
+            Cell(row.get("device", "")), Cell(settings(study, row["pe"])),
+        ]
+        for row in study.costs.to_dict("records")
+    ]  # fmt: skip
+    return Table(Text("cost_caption"), heads, rows)
+
+
+def settings(study: Study, pe: str) -> str:
+    """List the settings of an encoding, without those that are off."""
+    given = study.config.get("encodings", {}).get(pe, {})
+    off = (None, 0, "none", "start")
+    shown = {k: v for k, v in given.items() if k not in ("name", "kind") and v not in off}
+    return ", ".join(f"{key} {value}" for key, value in shown.items())

@@ -1,0 +1,325 @@
+"""A study's rule is read from its YAML file, and checked before the runs.
+
+A rule that cannot be decided is refused. What weakens a rule without making it undecidable is said
+before the runs and in the report.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import field, make_dataclass
+from typing import Any
+
+from wawa_transformer.common.schema import UserError, choose, typed
+from wawa_transformer.data.tasks import Task
+from wawa_transformer.lab import scores
+from wawa_transformer.lab.claims import (
+    CONDITIONS,
+    Found,
+    Given,
+    Outcome,
+    Rule,
+    bounds,
+    decide,
+    find,
+    has_longer_tests,
+)
+from wawa_transformer.lab.scores import SCORES, reaches
+from wawa_transformer.lab.tables import Study
+
+AXES = ("task", "pair", "encoding")
+
+
+class RuleMismatch(UserError):
+    """The rule does not fit this grid of encodings, tasks and seeds."""
+
+
+def outcomes(study: Study) -> list[Outcome]:
+    """Decide the rule of a study; empty without a rule."""
+    rule = rule_of(study)
+    return decide(rule, find(study, scores.scores(study), rule)) if rule else []
+
+
+def rule_of(study: Study) -> Rule | None:
+    """Read the rule in a study's ``study.yaml``, or None."""
+    config = study.config.get("study", {})
+    if not config.get("rule"):
+        return None
+    return read_rule(config, list(study.config["encodings"]), list(study.config["tasks"]))
+
+
+def read_rule(study: Given, encodings: Sequence[str], tasks: Sequence[str]) -> Rule:
+    """Build and check the rule of a study's configuration.
+
+    Raises:
+        RuleMismatch: the rule names an encoding or a task that is not trained, compares pairs that
+            do not exist, or needs more seeds than the study has.
+        UserError: the rule cannot be decided on any grid.
+    """
+    given = study["rule"]
+    for word in given["each"]:
+        choose(dict.fromkeys(AXES), word, "study.rule.each")
+    for name, relevant in given["measures"].items():
+        choose(SCORES, name, "study.rule.measures")
+        if not 0 <= relevant < math.inf:
+            raise UserError(
+                f"study.rule.measures.{name}={relevant} must be at least 0 and finite: the "
+                f"smallest difference that matters."
+            )
+    sides = {}
+    for side in ("supported", "refuted"):
+        sides[side] = [
+            build(entry, f"study.rule.{side}[{i}]") for i, entry in enumerate(given[side])
+        ]
+        if not sides[side]:
+            raise UserError(
+                f"study.rule.{side} is empty; a claim needs what would make it {side}: a "
+                f"condition, {{is: better}} for one."
+            )
+    against, pairs = given["against"], [(a, b) for a, b in study["pairs"]]
+    if against is not None:
+        if pairs:
+            raise UserError(
+                f"study.rule.against={against} and study.pairs both say what is compared; leave "
+                f"one out."
+            )
+        if against not in encodings:
+            raise RuleMismatch(not_trained("study.rule.against", [against], encodings))
+        pairs = [(pe, against) for pe in encodings if pe != against]
+    claim = given["claim"].strip().rstrip(".")
+    rule = Rule(claim, given["each"], given["measures"], **sides,
+                tasks=tasks, encodings=encodings, pairs=pairs)  # fmt: skip
+    validate_rule(rule, against, len(study["seeds"]))
+    return rule
+
+
+def build(entry: Given, key: str) -> dict[str, Any]:
+    """Check the keys of a condition, and fill in those that are not given."""
+    name = str(dict(entry).get("is"))
+    kind = choose(CONDITIONS, name, f"{key}.is")
+    subjects = {"pairs": list[list[str]]} if kind.of == "pair" else {"encodings": list[str]}
+    lists: list[Any] = [
+        (word, of, field(default_factory=list))
+        for word, of in {**subjects, "tasks": list[str]}.items()
+    ]
+    single = {"least": int, "most": int, **kind.keys}
+    schema = make_dataclass(name, [*lists, *((k, of | None, None) for k, of in single.items())])
+    return {"is": name, **typed(schema, {k: v for k, v in entry.items() if k != "is"}, key)}
+
+
+def validate_rule(rule: Rule, against: str | None, seeds: int) -> None:
+    """Refuse a rule that cannot be decided."""
+    places = [
+        (f"study.rule.{side}[{i}]", given)
+        for side in ("supported", "refuted")
+        for i, given in enumerate(getattr(rule, side))
+    ]
+    own = {CONDITIONS[given["is"]].of for _, given in places if not named(given)}
+    for word in {*rule.each, *(["pair"] if against else [])} - {"task"} - own:
+        raise UserError(
+            f"study.rule is of every {word}, and each of its conditions names its own; leave "
+            f"study.rule.each or study.rule.against out."
+        )
+    if "pair" in own and not rule.pairs:
+        raise RuleMismatch(
+            "study.rule compares pairs, and there are none; name them in study.pairs, or name "
+            "study.rule.against."
+        )
+    if not rule.measures and any(uses_measures(given) for _, given in places):
+        raise UserError(
+            f"study.rule.measures is empty; name what is compared, of {', '.join(SCORES)}, and the "
+            f"smallest difference that matters: {{exact_match: 0.01}}."
+        )
+    for key, given in places:
+        validate_condition(rule, key, given)
+    if seeds < 2:
+        raise RuleMismatch(
+            "study.rule asks for intervals over seeds, and study.seeds names fewer than two."
+        )
+    for key, given in places:
+        if (given.get("seeds") or 0) > seeds:
+            raise RuleMismatch(
+                f"{key}.seeds={given['seeds']}, and study.seeds names {seeds}; lower it."
+            )
+    validate_floors(rule)
+
+
+def named(given: Given) -> list[Any]:
+    """The pairs or encodings that a condition names; empty for those of the study."""
+    return list(given.get("pairs") or given.get("encodings") or [])
+
+
+def uses_measures(given: Given) -> bool:
+    """True if a condition reads the measures of its rule."""
+    return CONDITIONS[given["is"]].test in ("differs", "alike") or given["is"] == "at_least"
+
+
+def validate_condition(rule: Rule, key: str, given: Given) -> None:
+    """Refuse unknown names, and a condition that is always or never met."""
+    axis, subjects = CONDITIONS[given["is"]].of, named(given)
+    pairs = subjects if axis == "pair" else []
+    if any(len(pair) != 2 or len(set(pair)) != 2 for pair in pairs):
+        raise UserError(f"{key}.pairs holds a pair that is not two encodings: [t5, none].")
+    encodings = list(itertools.chain(*pairs)) if pairs else subjects
+    alike_named = [frozenset(pair) for pair in pairs] if pairs else subjects
+    for word, names in (("task", given["tasks"]), (axis, alike_named)):
+        if names and word in rule.each or len(set(names)) < len(names):
+            raise UserError(
+                f"{key} names one {word} twice, or it names its {word}s where study.rule.each "
+                f"judges every {word} by itself; leave one out."
+            )
+    for names, known in ((given["tasks"], rule.tasks), (encodings, rule.encodings)):
+        if missing := sorted(set(names) - set(known)):
+            raise RuleMismatch(not_trained(key, missing, known))
+    if given["is"] == "alike" and not all(rule.measures.values()):
+        raise UserError(
+            f"{key} asks for differences smaller than what matters, and by study.rule.measures any "
+            f"difference does; give each measure a size above 0."
+        )
+    if given["is"] == "at_least" and not math.isfinite(given["value"] or math.nan):
+        raise UserError(f"{key}.value is not given; say at least what.")
+    if given["is"].endswith("_training") and "reach" not in rule.measures:
+        raise UserError(f"{key} asks for reach; name it in study.rule.measures.")
+    case = rule.cases()[0]
+    times = len(given["tasks"] or case.tasks) * len(case.subjects(given))
+    least, most = bounds(given, times)
+    if not 0 <= least <= most <= times or (least, most) == (0, times):
+        raise RuleMismatch(
+            f"{key} is asked {times} times, so that least={given['least']} and "
+            f"most={given['most']} are met always or never; choose others."
+        )
+
+
+def validate_floors(rule: Rule) -> None:
+    """Refuse a rule that praises an encoding by comparison alone."""
+    # These measures are interpreted only if the trained lengths are learned.
+    learned = bool(rule.measures) and all(SCORES[name].unseen for name in rule.measures)
+    for i, given in enumerate(rule.supported):
+        praise = CONDITIONS[given["is"]].floor
+        if not praise or given["floor"] is not None or given["most"] == 0:
+            continue
+        if not (uses_measures(given) and learned) and not any(
+            is_floor(rule, other, given) for other in rule.supported
+        ):
+            raise UserError(
+                f"study.rule.supported[{i}] praises by comparison alone, and what is better than "
+                f"something bad may be bad: give it a floor, or add an at_least."
+            )
+
+
+def is_floor(rule: Rule, other: Given, praise: Given) -> bool:
+    """True if ``other`` sets a minimum for every praised encoding."""
+    if other["is"] not in ("at_least", "past_training"):
+        return False
+    praised = {a for a, _ in named(praise) or rule.pairs}
+    tasks = set(praise["tasks"] or rule.tasks)
+    return praised <= set(named(other) or rule.encodings) and tasks <= set(
+        other["tasks"] or rule.tasks
+    )
+
+
+def validate_tasks(rule: Rule, tasks: Mapping[str, Task]) -> None:
+    """Refuse a condition on a task that lacks what the condition needs."""
+    for given in rule.conditions:
+        for name in given["tasks"] or rule.tasks:
+            if lacking := lacks(tasks[name], given, rule.measures):
+                raise RuleMismatch(
+                    f"study.rule asks for {lacking} on {name}, which has none; name the tasks of "
+                    f"that condition, or leave this one out."
+                )
+
+
+def lacks(task: Task, given: Given, measures: Mapping[str, float]) -> str:
+    """Name what a condition needs and a task lacks, if anything."""
+    kind = CONDITIONS[given["is"]]
+    if not kind.needs(task):
+        return kind.lacking
+    for name in measures if uses_measures(given) else ():
+        needed = has_longer_tests(task) if SCORES[name].unseen else True
+        if not needed or (name in ("bleu", "chrf") and not task.translates):
+            return SCORES[name].label
+    return ""
+
+
+def not_trained(key: str, missing: Sequence[str], known: Sequence[str]) -> str:
+    """The error message for names that are not in the grid."""
+    return (
+        f"{key} asks for {', '.join(missing)}, which is not trained; the study has "
+        f"{', '.join(known)}."
+    )
+
+
+def warnings(
+    rule: Rule, encodings: Mapping[str, Given], found: Found | None = None
+) -> list[tuple[str, dict[str, Any]]]:
+    """List the weaknesses of a rule, as keys of ``words.yaml`` with what fills them.
+
+    The number of comparisons comes first. ``encodings`` are the settings of each encoding. Before
+    the runs an equivalence needs a floor under its baseline; with ``found``, its margin is held
+    against what was measured.
+    """
+    said: list[tuple[str, dict[str, Any]]] = []
+    tests = [each for each in rule.asked() if each[0] != "sentences"]
+    made = len(tests) * len(rule.measures) + len(rule.asked()) - len(tests)
+    if made:
+        said.append(("rule_makes", {"n": made}))
+    for given in rule.supported:
+        if given["is"] != "alike":
+            continue
+        tasks, pairs = given["tasks"] or rule.tasks, named(given) or rule.pairs
+        for (a, b), (score, size) in itertools.product(pairs, rule.measures.items()):
+            margin = {"a": a, "b": b, "score": SCORES[score].label, "size": size}
+            if not SCORES[score].higher_is_better:
+                continue
+            if found:
+                means = {task: found.mean(score, task, b).mean for task in tasks}
+                low = [
+                    f"{task} ({mean:.3g})" for task, mean in means.items() if reaches(size, mean)
+                ]
+                if low:
+                    said.append(("rule_at_floor", margin | {"tasks": ", ".join(low)}))
+            elif not has_floor(rule, b, tasks, size):
+                said.append(("rule_no_floor", margin))
+    for a, b in dict.fromkeys(pair for _, _, pair in rule.asked()):
+        keys = differing(encodings[a], encodings[b])
+        if len(keys) > 1:
+            said.append(("rule_two_things", {"a": a, "b": b, "keys": ", ".join(keys)}))
+    return said
+
+
+def has_floor(rule: Rule, pe: str, tasks: Sequence[str], margin: float) -> bool:
+    """True if ``supported`` asks that an encoding reaches more than ``margin`` on these tasks."""
+    return any(
+        given["is"] == "at_least"
+        and pe in (given["encodings"] or rule.encodings)
+        and set(tasks) <= set(given["tasks"] or rule.tasks)
+        and given["value"] > margin
+        for given in rule.supported
+    )
+
+
+# These settings of an encoding do not belong to its class.
+SHARED = {
+    "cross": ("cross",),
+    "origin": ("origin",),
+    "max_shift": ("max_shift",),
+    "random positions": ("random_positions", "stride"),
+    "reset_token": ("reset_token",),
+    "where": ("where",),
+    "layers": ("layers",),
+    "tie_sides": ("tie_sides",),
+}
+
+
+def differing(a: Given, b: Given) -> list[str]:
+    """Name the things in which two encodings differ.
+
+    The class is one thing, with all of its settings. Of one class, every setting is a thing.
+    """
+    shared = set(itertools.chain.from_iterable(SHARED.values()))
+    own = sorted((a.keys() | b.keys()) - shared - {"name", "kind"})
+    apart = [key for key in own if a.get(key) != b.get(key)]
+    things = ["kind"] if a["kind"] != b["kind"] else apart
+    return things + [
+        thing for thing, keys in SHARED.items() if any(a.get(key) != b.get(key) for key in keys)
+    ]
