@@ -66,6 +66,18 @@ def test_two_models_train_over_the_published_interval(page: Page) -> None:
     page.read('click("lang")')
     assert page.read("document.querySelectorAll('#probed table').length") == 8  # four heads each
     assert not page.read("document.documentElement.scrollWidth > innerWidth")
+    page.read("""
+      for (const model of course.models) {  // that never ends
+        model.decode = (ids, ...others) => {
+          Model.prototype.decode.call(model, ids, ...others);
+          return ids.map(() => [0, 0, 0, 1]);
+        };
+      }
+      enter("probe", "3 1");
+    """)
+    cut = page.read("[...document.querySelectorAll('#probed > div > p')].map(p => p.innerText)")
+    assert [len(each.split("[UNK]")) for each in cut] == [6, 6]
+    assert all(each.endswith("…") for each in cut)
 
 
 def test_the_link_holds_the_setting_and_other_settings_have_no_interval(page: Page) -> None:

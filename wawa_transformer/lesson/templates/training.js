@@ -303,11 +303,14 @@ function showProbe() {
     const row = make("p", box, say("wanted") + " ");
     symbols(row, wanted);
   }
+  // A model that has not learned to end is cut off.
+  const most = 3 + (own ? Math.max(...course.setting.pairs.map(([, target]) => target.length)) : words.length);
   models.forEach(model => {
-    const around = make("div", box), answer = model.answer(words, LIMITS.side + 10), seen = [];
+    const around = make("div", box), answer = model.answer(words, most), seen = [];
     const row = make("p", around);
     name(row, model);
     symbols(row, answer, wanted ?? answer);
+    if (answer.length === most) make("span", row, " …");
     model.decode([BOS, ...answer.map(word => model.ids.get(word))], model.encode(model.source(words)), seen);
     const { heads } = seen.filter(each => each.name.endsWith("cross_attention")).at(-1);
     const maps = make("div", make("div", around, "", { class: "scroll", tabindex: 0 }), "", { class: "maps" });
