@@ -12,7 +12,7 @@ from torch import Tensor
 
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.run.cli import CHECKS
-from wawa_transformer.run.run_dir import Run
+from wawa_transformer.run.run_dir import Run, identity
 from wawa_transformer.train import checkpoint
 from wawa_transformer.train.load import load_model
 from wawa_transformer.train.setup import build_state
@@ -141,6 +141,8 @@ def test_a_run_is_known_by_the_weights_it_starts_from_and_not_by_their_folder(
     assert own == folder(f"trainer.init_from={copy}")
     assert own == folder(f"trainer.init_from={source.checkpoint('last')}")
     assert own != folder() == Run.of(configure(*TINY, "pe=none")).directory.name
+    # So that the runs of before this key are found again.
+    assert "init_digest" not in identity(configure(*TINY))
     state = checkpoint.load(source.checkpoint("last"))
     state["model"]["output.weight"] = state["model"]["output.weight"] + 1e-6
     checkpoint.save(copy / "checkpoints" / "last.pt", state)

@@ -55,7 +55,7 @@ class TransformerConfig:
     embedding_scale: str = choice(
         "token_up",
         "position_down",
-        help="embeddings times sqrt(d_model), or positions divided",
+        help="embeddings times sqrt(d_model), or positions divided by it",
     )
     share_layers: bool = setting(False, "all layers of a stack share one layer's weights")
     encoder_mask: str = choice("full", "causal", help="causal hides what follows a source token")
@@ -64,7 +64,8 @@ class TransformerConfig:
     cross: str = setting("none", "encoding of cross-attention: none, same, or a relative encoding")
     where: list[str] | None = setting(
         None,
-        "attentions it acts in, of [encoder,decoder,cross]; null: follow pe.cross",
+        "attentions in which it acts, of [encoder,decoder,cross]; null: encoder and decoder, and "
+        "cross with pe.cross=same",
     )
     layers: list[int] | None = setting(None, "the layers it acts in, as [0,2]; null: all layers")
     tie_sides: bool = setting(False, "source and target share the encoding's trained numbers")
