@@ -39,8 +39,8 @@ distclean: clean ## remove the environment as well, keep results
 COMMA := ,
 EXTRAS := $(if $(wildcard */lab),[lab$(COMMA)serve])
 .venv/installed: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
-		{ echo "error: Python 3.11, 3.12 or 3.13 is needed; name one: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' || \
+		{ echo "error: Python 3.11 to 3.14 is needed; name one: make PYTHON=python3.12"; exit 1; }
 	@[ "$$(uname -sm)" != "Darwin x86_64" ] || \
 		{ echo "error: torch has had no build for Intel Macs since 2.3; take Linux, WSL or a Mac with Apple silicon"; exit 1; }
 	@echo "installing into .venv, once: some minutes; $(if $(filter %/cpu,$(TORCH_INDEX)),1.5 to 1.7 GB on the disk with the CPU build of torch,several GB more with its CUDA build)"
