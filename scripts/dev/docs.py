@@ -288,14 +288,14 @@ def checked(topic: str, name: str) -> str:
 def environment(language: str) -> jinja2.Environment:
     """Make the templates' environment, with all functions above and the words of a language."""
 
-    def claim(text: str) -> str:
-        return tr(Text(text), language)
+    def in_words(key: str) -> str:
+        return tr(Text(key), language)
 
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    made.globals |= globals() | {"claim_in_words": claim}
+    made.globals |= globals() | {"in_words": in_words}
     words = made.get_template(f"words{ENDS[language].removesuffix('.md')}.jinja").module
     made.globals |= {k: v for k, v in vars(words).items() if not k.startswith("_")}
     return made

@@ -139,7 +139,8 @@ def verdict_table(outcomes: Sequence[Outcome]) -> Table:
     for each in outcomes[0].answers:
         given = {k: v for k, v in each.given.items() if v not in (None, [])}
         asked = yaml.safe_dump(given, default_flow_style=True, sort_keys=False, width=1000)
-        heads.append(Text(f"{each.side}_if", {"condition": asked.strip()}))
+        fill = {"verdict": Text(each.side), "condition": asked.strip()}
+        heads.append(Text(f"{each.side}_if", fill))
     rows = [
         [
             Cell(case_name(outcome.case) or Text("whole_study")),

@@ -60,7 +60,9 @@ class Kind:
     ``holds(found, task, subject, given)`` returns None if its numbers are missing; such a check
     never helps to meet a condition. ``of`` is the kind of subject, pair or encoding. ``test`` names
     the comparison of a pair. ``floor`` is the score that the key ``floor`` is about: a condition
-    with a floor praises a pair's first encoding.
+    with a floor praises a pair's first encoding. ``reads`` names what the rule's measures must
+    have: ``any`` measure, or the one that the condition is about. ``sets_floor`` is True if the
+    condition asks an encoding for a minimum.
     """
 
     holds: Callable[[Found, str, Any, Given], bool | None]
@@ -69,6 +71,8 @@ class Kind:
     test: str = ""
     floor: str = ""
     needs: Callable[[Task], bool] = lambda task: True
+    reads: str = ""
+    sets_floor: bool = False
     lacking: str = ""  # what a task lacks that does not have what the condition needs
 
 
@@ -98,26 +102,28 @@ def has_ceiling(task: Task) -> bool:
     return bool(ceilings) and None not in ceilings and any(c < 1 for c in ceilings if c is not None)
 
 
-@condition("better", of="pair", keys={"floor": float}, test="differs", floor="exact_match")
+@condition(
+    "better", of="pair", keys={"floor": float}, test="differs", floor="exact_match", reads="any"
+)
 def better(found: Found, task: str, pair: Pair, given: Given) -> bool | None:
     """The first encoding is better, and its mean exact match reaches ``floor``."""
     there = judged(found, task, pair, "better")
     return above_floor(found, task, pair, given, there, "exact_match")
 
 
-@condition("worse", of="pair", test="differs")
+@condition("worse", of="pair", test="differs", reads="any")
 def worse(found: Found, task: str, pair: Pair, given: Given) -> bool | None:
     """The first encoding is worse."""
     return judged(found, task, pair, "worse")
 
 
-@condition("differs", of="pair", test="differs")
+@condition("differs", of="pair", test="differs", reads="any")
 def differs(found: Found, task: str, pair: Pair, given: Given) -> bool | None:
     """The first encoding is better, worse, or better in one measure and worse in another."""
     return judged(found, task, pair, "better", "worse", "mixed")
 
 
-@condition("alike", of="pair", test="alike")
+@condition("alike", of="pair", test="alike", reads="any")
 def alike(found: Found, task: str, pair: Pair, given: Given) -> bool | None:
     """In every measure the difference is smaller than what matters, by a test of equivalence.
 
@@ -152,7 +158,9 @@ def behind(found: Found, task: str, pair: Pair, given: Given) -> bool | None:
     return judged(found, task, pair, "worse", test="sentences")
 
 
-@condition("at_least", of="encoding", keys={"value": float, "seeds": int})
+@condition(
+    "at_least", of="encoding", keys={"value": float, "seeds": int}, reads="any", sets_floor=True
+)
 def at_least(found: Found, task: str, pe: str, given: Given) -> bool | None:
     """The mean is at least ``value`` in every measure; with ``seeds``, so many seeds are."""
     if given.get("seeds") is not None:
@@ -183,7 +191,10 @@ def above_ceiling(found: Found, task: str, pe: str, given: Given) -> bool | None
     return mean.mean > most.mean + chance
 
 
-@condition("past_training", of="encoding", needs=has_longer_tests, lacking="reach")
+@condition(
+    "past_training", of="encoding", needs=has_longer_tests, lacking="reach", reads="reach",
+    sets_floor=True,
+)  # fmt: skip
 def past_training(found: Found, task: str, pe: str, given: Given) -> bool | None:
     """Reach is beyond the longest trained length.
 
@@ -197,7 +208,7 @@ def past_training(found: Found, task: str, pe: str, given: Given) -> bool | None
     return reach.within(None)[0] > longest and ahead
 
 
-@condition("within_training", of="encoding", needs=has_longer_tests, lacking="reach")
+@condition("within_training", of="encoding", needs=has_longer_tests, lacking="reach", reads="reach")
 def within_training(found: Found, task: str, pe: str, given: Given) -> bool | None:
     """Mean reach is at most the longest trained length."""
     reach, longest = reach_of(found, task, pe)

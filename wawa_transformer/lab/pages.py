@@ -43,6 +43,11 @@ def tr(text: Any, language: str = "en") -> str:
     return re.sub(r"(?<=[\u4e00-\u9fff]) (?=[\u4e00-\u9fff])", "", written)
 
 
+def sentence(words: str) -> str:
+    """Begin with a capital letter, as a sentence does that starts with the word of a verdict."""
+    return words[:1].upper() + words[1:]
+
+
 def warning(key: str, fill: Mapping[str, Any]) -> Text:
     """The text of a rule's weakness; what fills it may be words, too."""
     return Text(
@@ -96,6 +101,7 @@ def render(
         tr=lambda text: tr(text, language),
         text=lambda key, **fill: Text(key, fill),
         named=name_of,
+        sentence=sentence,
         language=language,
         form=form,
     )

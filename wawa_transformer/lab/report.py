@@ -31,7 +31,16 @@ from wawa_transformer.lab.cells import (
     verdict_table,
 )
 from wawa_transformer.lab.claims import Found, Outcome, Pair, Rule
-from wawa_transformer.lab.pages import LANGUAGES, Text, name_of, render, tr, translated, warning
+from wawa_transformer.lab.pages import (
+    LANGUAGES,
+    Text,
+    name_of,
+    render,
+    sentence,
+    tr,
+    translated,
+    warning,
+)
 from wawa_transformer.lab.scores import by_seed, estimate
 from wawa_transformer.lab.tables import RUN, Study, read_study
 
@@ -99,7 +108,7 @@ def answer(folder: Path) -> str:
     """Write a study's answer for a terminal: the verdict, and the first rows of a table."""
     study = read_study(folder)
     page = page_of(study, scores.scores(study))
-    said = [tr(page["question"]), tr(page["claim"]), *map(tr, page["lead"])]
+    said = [tr(page["question"]), tr(page["claim"]), *(sentence(tr(t)) for t in page["lead"])]
     table = page["board"] or page["summary"]
     rows = [[tr(cell.text) for cell in row] for row in table.rows]
     # A board is shown whole, so that an encoding's row stands among the others.
@@ -195,7 +204,8 @@ def lead(study: Study, found: Found, outcomes: Sequence[Outcome]) -> list[Text]:
         cases = [each.case for each in outcomes if each.verdict == verdict]
         if cases:
             names = ", ".join(filter(None, map(case_name, cases)))
-            said.append(Text(f"{verdict}_for" if names else f"{verdict}_all", {"cases": names}))
+            fill = {"verdict": Text(verdict), "cases": names}
+            said.append(Text("verdict_for" if names else "verdict_all", fill))
     if outcomes:
         return said
     if study.results.empty:

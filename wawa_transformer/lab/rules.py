@@ -150,8 +150,8 @@ def named(given: Given) -> list[Any]:
 
 
 def uses_measures(given: Given) -> bool:
-    """True if a condition reads the measures of its rule."""
-    return CONDITIONS[given["is"]].test in ("differs", "alike") or given["is"] == "at_least"
+    """True if a condition reads the measures of its rule, whichever they are."""
+    return CONDITIONS[given["is"]].reads == "any"
 
 
 def validate_condition(rule: Rule, key: str, given: Given) -> None:
@@ -178,8 +178,9 @@ def validate_condition(rule: Rule, key: str, given: Given) -> None:
         )
     if given["is"] == "at_least" and not math.isfinite(given["value"] or math.nan):
         raise UserError(f"{key}.value is not given; say at least what.")
-    if given["is"].endswith("_training") and "reach" not in rule.measures:
-        raise UserError(f"{key} asks for reach; name it in study.rule.measures.")
+    needed = CONDITIONS[given["is"]].reads
+    if needed not in ("", "any", *rule.measures):
+        raise UserError(f"{key} asks for {needed}; name it in study.rule.measures.")
     case = rule.cases()[0]
     times = len(given["tasks"] or case.tasks) * len(case.subjects(given))
     least, most = bounds(given, times)
@@ -209,7 +210,7 @@ def validate_floors(rule: Rule) -> None:
 
 def is_floor(rule: Rule, other: Given, praise: Given) -> bool:
     """True if ``other`` sets a minimum for every praised encoding."""
-    if other["is"] not in ("at_least", "past_training"):
+    if not CONDITIONS[other["is"]].sets_floor:
         return False
     praised = {a for a, _ in named(praise) or rule.pairs}
     tasks = set(praise["tasks"] or rule.tasks)
