@@ -168,6 +168,8 @@ def test_a_results_folder_that_cannot_be_made(tmp_path: Path) -> None:
         ),
         ("seed=" + "9" * 5000, "Exceeds the limit (4300 digits)"),
         ("pe=rope", "pe=rope does not exist (did you mean rotary?)"),
+        ("pe=" + "long" * 300, "long does not exist; choose one of abacus, alibi"),
+        ("trainer.init_from=" + "long" * 300, "cannot be read now (File name too long)"),
         ("seed=abc", "seed: Value 'abc'"),
         ("+foo=1", "foo does not exist"),
         ("trainer.learning_rate=1", "learning_rate does not exist; --help lists every key"),

@@ -1,5 +1,6 @@
 """Check the YAML files that a command line chooses, and find the line of a mistake in them."""
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -52,7 +53,9 @@ def files_of(
 
     With each comes the key that its content belongs to, and the content.
     """
-    found = [path for each in folders if (path := each / group / f"{name}.yaml").is_file()]
+    # os.path.isfile says no to a name that is too long, where Path.is_file raises.
+    found = [each / group / f"{name}.yaml" for each in folders]
+    found = [path for path in found if os.path.isfile(path)]
     if not found:
         return
     path = found[0]
