@@ -123,7 +123,7 @@ def read_overrides(
     found: dict[str, Override] = {}
     for text in arguments:
         override = parse(text)
-        if override.key_or_group == "import":  # no name that Python allows in a schema
+        if override.key_or_group in ("import", "imports"):  # the former is no name in Python
             override = imports_override(override)
             text = str(override.input_line)
         key = override.key_or_group
