@@ -153,6 +153,13 @@ def reaches(study: str, task: str, pe: str) -> list[int]:
     return sorted(evidence.seeds(study, task, pe, "reach").astype(int))
 
 
+def share_of(study: str, task: str, pe: str, length: int) -> str:
+    """Format the exact 95% interval of the share of seeds that reach a length."""
+    all_seeds = reaches(study, task, pe)
+    found = scores.share(sum(each >= length for each in all_seeds), len(all_seeds))
+    return f"{found.low:.3f}–{found.high:.3f}"
+
+
 @functools.cache  # for both languages
 def outcome(study: str) -> tuple[str, dict[str, dict[str, list[str]]]]:
     """Decide a study's rule: the claim, and for each verdict the subjects of each task.

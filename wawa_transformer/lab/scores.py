@@ -23,7 +23,7 @@ CONFIDENCE = 0.95
 NEAR = 1.5  # times the longest trained length: where the lengths just beyond it end
 REACHED = 0.5  # the exact match at which a length counts as reached
 LEARNED = 0.95  # with a lower exact match at trained lengths, longer ones are not interpreted
-HARDER = 0.05  # nats per token; validation is harder than training by more than this
+HARDER = 0.02  # nats per token: validation is harder than training by more, and twice as hard
 STILL = 0.05  # a run still improves if its last fifth brought this share of the total fall in NLL
 
 
@@ -362,7 +362,8 @@ def harder_validation(study: Study, task: str) -> dict[str, tuple[float, float]]
     """Find the encodings whose validation is harder than their training at equal lengths.
 
     For each, the mean NLL of validation and of training over runs and the last fifth of training,
-    which differ by more than ``HARDER``. A text has other lengths and sentences, so it has none.
+    of which the first is at least twice the second, and larger by more than ``HARDER``. A text has
+    other lengths and sentences, so it has none.
     """
     found = dict[str, tuple[float, float]]()
     if "train_nll" not in study.curves or trained_lengths(study, task) is None:
@@ -371,7 +372,7 @@ def harder_validation(study: Study, task: str) -> dict[str, tuple[float, float]]
     late = curves[curves["step"] > 0.8 * curves.groupby(RUN)["step"].transform("max")]
     for pe, rows in late.groupby("pe", sort=False):
         validation, training = float(rows["nll"].mean()), float(rows["train_nll"].mean())
-        if validation - training > HARDER:
+        if validation - training > HARDER and validation >= 2 * training:
             found[str(pe)] = validation, training
     return found
 

@@ -10,7 +10,8 @@ from wawa_transformer.positional.relative import RelativeEncoding
 class ALiBi(RelativeEncoding, kind="alibi"):
     """Attention with linear biases (Press et al. 2022, section 3): ``-slope · |distance|``.
 
-    In the decoder the mask leaves only the past. The encoder's bias is symmetric: a token sees how
+    The paper has decoders alone, and its code adds the same bias but for a constant in each row. In
+    the decoder the mask leaves only the past. The encoder's bias is symmetric: a token sees how
     far another one is and not on which side. With ``directed`` the slopes of keys to the right of
     a query are in reverse order, so that head 1 looks to the right and the last head to the left.
     Cross-attention is always directed.

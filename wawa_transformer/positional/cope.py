@@ -16,9 +16,10 @@ class CoPE(Encoding, kind="cope"):
     query attends to it: ``p = Σ sigmoid(q·k / sqrt(Dh))``, the key included. The score gains
     ``q · e[p]``, interpolated between trained vectors; a p beyond the last one takes the last one.
     The gates need the scores before any mask or bias, which no fused kernel returns, so the scores
-    are computed twice. The paper has decoders alone. Here the encoder counts keys to the right from
-    the query to the key, with vectors of their own. Cross-attention is not served: no key lies
-    between a target's query and a source's key.
+    are computed twice. Differs from the paper: its code divides ``q · e[p]`` by sqrt(Dh), too,
+    unless told otherwise; each of its layers has vectors of its own; it has decoders alone. Here
+    the encoder counts keys to the right from the query to the key, with other vectors.
+    Cross-attention is not served: no key lies between a target's query and a source's key.
     """
 
     uses_positions = False

@@ -10,6 +10,9 @@ from wawa_transformer.positional.base import AbsoluteEncoding, GeneratorFor, Pos
 class LearnedEncoding(AbsoluteEncoding, kind="learned"):
     """A trained vector for each position (Gehring et al. 2017, section 3.1).
 
+    Differs from the paper, whose network is convolutional: token embeddings are scaled by sqrt(D)
+    before the sum.
+
     Args:
         d_model: width D of the embeddings.
         max_len: number of positions in the table; a longer input raises an error.

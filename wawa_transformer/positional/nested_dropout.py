@@ -11,9 +11,10 @@ class NestedSinusoid(PositionalEncoding, kind="sinusoidal_nested"):
     """The sinusoid with nested dropout (Rippel et al. 2014): low dimensions matter most.
 
     In training each example keeps its first k dimensions of the sum, k uniform in ``1 … D``, and
-    loses the others. This orders the embedding's dimensions by importance; the paper's encoding
-    does not. k is drawn from the stream of dropout's masks: under one seed a run and the sinusoid's
-    share their data and starting values, and not their masks.
+    loses the others. This orders the embedding's dimensions by importance. Differs from the paper:
+    it is about the codes of autoencoders and knows no positions, and its k is geometric. k is drawn
+    from the stream of dropout's masks: under one seed a run and the sinusoid's share their data and
+    starting values, and not their masks.
     """
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:

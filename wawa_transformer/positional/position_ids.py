@@ -67,12 +67,14 @@ class PositionIds:
         max_shift: source and target start at one random position, in training one for each batch,
             uniform in ``0 … max_shift`` (SHAPE, Kiyono et al. 2021, section 3). In evaluation each
             source has its own start, uniform over those that let it end at ``max_shift`` or before;
-            a longer source starts at 0.
+            a longer source starts at 0. The authors' code draws for each sequence, source and
+            target apart, and tests at the fixed start ``max_shift``.
         random_positions: ids are random but keep their order: as many as the source is long, drawn
             from ``0 … random_positions-1`` without replacement (Ruoss et al. 2023, section 3). In
             training all rows of a batch take theirs from one random order of all ids. The target's
             n-th id is that of the source's n-th. A longer target goes on with the unused ids after
-            its last, then with those before it.
+            its last, then with those before it. The authors draw once a batch, in tests too, up to
+            2,048 for sequences of 40, and have an encoder alone.
         reset_token: an id of the source after which counting starts again, as for the second of two
             numbers to add: position coupling (Cho et al. 2024, section 3), which knows the task.
 

@@ -12,7 +12,9 @@ class Rotary(Encoding, kind="rotary"):
     """Rotary position embedding (Su et al. 2021, equation 34).
 
     Dimensions 2i and 2i+1 of every query and key are rotated by ``position · base^(-2i/Dh)``, so
-    that the product of a query and a key depends on the distance alone.
+    that the product of a query and a key depends on the distance alone. The paper has encoders and
+    decoders alone, so that cross-attention is ours. Some models, such as Llama, turn dimensions i
+    and i + Dh/2 together, which is the same but for the order of dimensions.
 
     Args:
         base: as in the sinusoid.

@@ -11,9 +11,10 @@ from wawa_transformer.positional.relative import RelativeEncoding, gather_bias
 class ShawRelative(RelativeEncoding, kind="shaw"):
     """A trained key for each distance up to ``max_distance`` (Shaw et al. 2018, equation 4).
 
-    The score gains ``q · a(clip(distance)) / sqrt(Dh)``. The paper's relative values are left out:
-    it found that they cost nothing to remove (table 3). One table serves all heads, as in the
-    paper, and all layers of a stack, where the paper has one for each layer.
+    The score gains ``q · a(clip(distance)) / sqrt(Dh)``. Differs from the paper: its relative
+    values are left out, since it found that they cost nothing to remove (table 3); one table serves
+    all heads and layers of a stack, where the paper's base model has one for each layer and head,
+    and its big model one for each layer; ``cross`` acts in cross-attention too, the paper does not.
     """
 
     def __init__(self, context: EncodingContext, max_distance: int = 16) -> None:

@@ -35,6 +35,9 @@ class PositionalEncoding(AbsoluteEncoding, kind="sinusoidal"):
         PE(pos, 2i) = \sin(pos / 10000^{2i/d_{model}}), \quad
         PE(pos, 2i+1) = \cos(pos / 10000^{2i/d_{model}})
 
+    The paper's own code (tensor2tensor) has all sines before all cosines, and frequencies down to
+    1/10000: see :class:`SinusoidDesign`.
+
     Args:
         d_model: width D of the embeddings; odd widths end on a sine.
         max_len: number of positions in the table at first; a longer input grows the table, since a

@@ -14,8 +14,9 @@ class TransformerXL(RelativeEncoding, kind="transformer_xl"):
 
     The score is ``(q+u) · k + (q+v) · W R(distance)``, over sqrt(Dh): R is the sinusoid of query
     minus key position, W a trained matrix, u and v a trained vector for each head. ``rotate`` adds
-    u to the queries, and the bias is the rest. W serves all layers of a stack; the paper has one
-    for each layer.
+    u to the queries, and the bias is the rest. Differs from the paper: W serves all layers of a
+    stack, where the paper has one for each layer; distances may have either sign, since an encoder
+    sees both sides; no earlier segment is remembered.
     """
 
     def __init__(self, context: EncodingContext, base: float = 10000.0) -> None:
