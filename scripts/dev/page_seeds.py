@@ -4,7 +4,7 @@ The script runs the worker of docs/playground.html in Node, for the page's defau
 sinusoidal and no encoding, study=page. benchmarks/page/in_the_page.csv gets exact match at the last
 step on new sources of trained lengths, on longer ones, and on the validation split. Rows that the
 file holds are kept. Then the script prints the means beside those of the package's runs with the
-same seeds, and their paired differences. A seed takes half a minute of one core.
+same seeds, and their paired differences. A seed takes 45 seconds of one core beside other work.
 """
 
 import csv
