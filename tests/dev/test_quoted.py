@@ -89,6 +89,11 @@ def published_choices() -> Iterator[str]:
     yield f"longer commands −{-harm.mean:.3f} ± {harm.half_width:.3f}"
 
 
+@quoted_by("docs/lab_sheet.md")
+def the_sixth_exercise() -> Iterator[str]:
+    yield f"{mean('cross', 'copy', 'alibi_cross')}, and {mean('cross', 'copy', 'alibi')} without"
+
+
 @quoted_by("docs/answers/tensor2tensor-1333.md")
 def with_vectors() -> Iterator[str]:
     alone, cross = (mean("cross", "copy", pe, "beyond") for pe in ("shaw", "shaw_cross"))
