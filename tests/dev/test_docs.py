@@ -266,8 +266,9 @@ def test_a_chapter_has_the_same_numbers_in_both_languages(page: str) -> None:
     for name in (f"{page}.md", f"{page}.zh-CN.md"):
         text = (ROOT / "docs" / name).read_text(encoding="utf-8")
         text = re.sub(r"(\d{4}) 年 \d+ 月 (\d+) 日", r"\2 … \1", text)  # months have a name
-        # Chinese counts in ten thousands: 260 万 is 2.6 million.
-        text = re.sub(r"(\d+) 万", lambda each: f"{int(each[1]) / 100:g}", text)
+        # Chinese counts in 10^4 and 10^8: 260 万 is 2.6 million, and 1.5 亿 is 150 million.
+        text = re.sub(r"([\d.]+) 万", lambda each: f"{float(each[1]) / 100:g}", text)
+        text = re.sub(r"([\d.]+) 亿", lambda each: f"{float(each[1]) * 100:g}", text)
         numbers.append(sorted(re.findall(r"\d+", re.sub(r"\]\([^)]*\)", "", text))))
     assert numbers[0] == numbers[1]
 

@@ -68,7 +68,7 @@ def test_an_encoding_is_placed_by_its_total_and_paired_with_the_best(
     report.write_report(folder)
     page = (folder / "report.md").read_text(encoding="utf-8")
     said = report.answer(folder)
-    place = f"mine: place 2 of 4, total {mine.total:z.3f}; {mine.gap:+z.3f} from t5"
+    place = f"The encoding mine: place 2 of 4, total {mine.total:z.3f}; {mine.gap:+z.3f} from t5"
     assert f"**{place}" in page and place in said
     for row in made.rows:
         name = {"none": "no encoding", "mine": "mine (this study)"}.get(row.pe, row.pe)

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from wawa_transformer.common.limits import UserError
@@ -202,6 +204,11 @@ class PositionIds:
         ``drawn`` is what :meth:`draw` returned, by default a new draw. Evaluation ignores it.
         """
         device = source.device
+        if self.length_decides:
+            self.check_length(source.size(1))
+            return BatchPositions(
+                consecutive(source.size(1), device=device), partial(consecutive, device=device)
+            )
         if training and drawn is None:
             drawn = self.draw()
         counts = {"end": from_end, "abacus": in_number}
@@ -213,7 +220,8 @@ class PositionIds:
         shift = order = None
         if own is not None and (self.max_shift or self.random_positions):
             own = to_device(own, device)
-            taken = ((index + 1) * (source != PAD)[:, None]).amax(dim=(1, 2))  # (B,)
+            used = (index + 1) * (source != PAD)[:, None]  # (B,1 or 2,S)
+            taken = F.pad(used, (1, 0)).amax(dim=(1, 2))  # (B,); 0 for a source without ids
             if self.max_shift:
                 starts = (self.max_shift + 2 - taken).clamp(min=1)  # (B,)
                 shift = (own.expand(1) if training else own % starts)[:, None, None]

@@ -86,6 +86,15 @@ for name, schema in TRAINED.items():
     register(name, schema, functools.partial(check_use, schema))
 
 
+# Open while Hydra parses. A launcher pickles a script's function, and cannot pickle this.
+PARSING = contextlib.ExitStack()
+
+
+def end_parsing() -> None:
+    """Make argparse what it was before Hydra parsed."""
+    PARSING.close()
+
+
 def script(
     config_name: str = "config",
     several: bool = False,
@@ -100,11 +109,9 @@ def script(
     """
 
     def decorate(task: Callable[[DictConfig], Any]) -> Callable[[], None]:
-        parsing = contextlib.ExitStack()
-
         @functools.wraps(task)
         def checked(config: DictConfig) -> Any:
-            parsing.close()  # argparse is again as it was
+            end_parsing()
             with exit_on_error():  # inside, before Hydra prints an exception
                 from wawa_transformer.run import distributed
 
@@ -141,8 +148,8 @@ def script(
                 overrides, places = check_command(overrides, config_name, sweep, folders)
                 sys.argv[1:] = [*flags, *overrides]
                 stopping = jobs_taken_back() if sweep else contextlib.nullcontext()
-                with parsing, stopping, explained(config_name, places):
-                    parsing.enter_context(lazy_help())
+                with PARSING, stopping, explained(config_name, places):
+                    PARSING.enter_context(lazy_help())
                     run(checked)()
 
         return main

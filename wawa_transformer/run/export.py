@@ -21,7 +21,6 @@ from wawa_transformer.positional.base import AbsoluteEncoding, consecutive
 from wawa_transformer.positional.position_ids import PositionIds
 
 POSITIONS = 1024  # in the exported table
-UNLIKELY = -1e4  # added to a logit; float16 holds it, too
 
 
 def to_safetensors(model: Transformer, tokenizer: Tokenizer, directory: Path) -> None:
@@ -101,10 +100,6 @@ def to_ctranslate2(model: Transformer, words: list[str], directory: Path) -> Non
             for to_norm, residual in zip(norms, of.residuals, strict=True):
                 copy_norm(to_norm, residual.norm)
     copy(spec.decoder.projection, model.output)
-    # As in our decoding, padding and BOS, the ids below EOS, are never chosen.
-    spec.decoder.projection.bias = (
-        torch.zeros(len(words)).index_fill(0, torch.arange(EOS), UNLIKELY).numpy()
-    )
     spec.register_source_vocabulary(words)
     spec.register_target_vocabulary(words)
     special = {"bos_token": BOS, "eos_token": EOS, "decoder_start_token": BOS}
