@@ -1,6 +1,5 @@
 """Tests of where an encoding acts: attentions, layers, tied sides, an instance for each layer."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from wawa_transformer import Transformer
 from wawa_transformer.model.attention import AttentionPosition
 from wawa_transformer.model.masks import padding_mask
-from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext, Positions
+from wawa_transformer.positional.base import Encoding, EncodingContext, Positions
 from wawa_transformer.positional.learned import LearnedEncoding
 from wawa_transformer.positional.relative import RelativeEncoding
 from wawa_transformer.run.config import build_model
@@ -21,15 +20,6 @@ from wawa_transformer.train.loop import batch_stream, train_step
 from wawa_transformer.train.setup import build_state
 
 SRC, TGT = padded_ids(3, 7, 0), padded_ids(3, 5, 1)
-
-
-@pytest.fixture
-def registry() -> Iterator[None]:
-    """Take a test's own encodings out of the registry again."""
-    before = dict(ENCODINGS)
-    yield
-    ENCODINGS.clear()
-    ENCODINGS.update(before)
 
 
 def own_encodings() -> None:

@@ -33,6 +33,11 @@ def mean(study: str, task: str, pe: str, score: str = "exact_match") -> str:
     return f"{evidence.mean(study, task, pe, score):.3f}"
 
 
+def with_and_without(pe: str, score: str = "exact_match") -> tuple[str, str]:
+    """A score on copy without distances in cross-attention, and with them."""
+    return mean("cross", "copy", pe, score), mean("cross", "copy", f"{pe}_cross", score)
+
+
 def reach(study: str, pe: str) -> str:
     return f"{evidence.mean(study, 'copy', pe, 'reach').mean:.1f}"
 
@@ -91,30 +96,31 @@ def published_choices() -> Iterator[str]:
 
 @quoted_by("docs/lab_sheet.md")
 def the_sixth_exercise() -> Iterator[str]:
-    yield f"{mean('cross', 'copy', 'alibi_cross')}, and {mean('cross', 'copy', 'alibi')} without"
+    alone, cross = with_and_without("alibi")
+    yield f"{cross}, and {alone} without"
 
 
 @quoted_by("docs/answers/tensor2tensor-1333.md")
 def with_vectors() -> Iterator[str]:
-    alone, cross = (mean("cross", "copy", pe, "beyond") for pe in ("shaw", "shaw_cross"))
+    alone, cross = with_and_without("shaw", "beyond")
     yield f"symbols is {alone} with distances in self-attention alone and {cross} with"
 
 
 @quoted_by("docs/answers/opennmt-py-2599.md")
 def in_translation_too() -> Iterator[str]:
-    alone, cross = (mean("cross", "copy", pe, "beyond") for pe in ("shaw", "shaw_cross"))
+    alone, cross = with_and_without("shaw", "beyond")
     yield f"goes from {alone} to {cross} exact match"
 
 
 @quoted_by("docs/answers/x-transformers-229.md")
 def with_a_bias() -> Iterator[str]:
-    alone, cross = (mean("cross", "copy", pe, "just_beyond") for pe in ("t5", "t5_cross"))
+    alone, cross = with_and_without("t5", "just_beyond")
     yield f"with {cross} exact match after training on 1–10, against {alone} without"
 
 
 @quoted_by("docs/answers/attention_with_linear_biases-5.md")
 def with_linear_biases() -> Iterator[str]:
-    alone, cross = (mean("cross", "copy", pe) for pe in ("alibi", "alibi_cross"))
+    alone, cross = with_and_without("alibi")
     yield f"from {alone} to {cross} (five seeds)"
 
 

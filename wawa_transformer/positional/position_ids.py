@@ -209,17 +209,19 @@ class PositionIds:
             return BatchPositions(
                 consecutive(source.size(1), device=device), partial(consecutive, device=device)
             )
-        if training and drawn is None:
+        if not training:
+            drawn = None
+        elif drawn is None:
             drawn = self.draw()
         counts = {"end": from_end, "abacus": in_number}
         wanted = ["start", "end"] if self.origin == "both" else [self.origin]
         index = torch.stack(
             [counts.get(name, from_start)(source, self.reset_token) for name in wanted], dim=1
         )  # (B,1,S), or (B,2,S) for both
-        own = drawn if training else number_of(source)  # () or (R,); in evaluation (B,)
         shift = order = None
-        if own is not None and (self.max_shift or self.random_positions):
-            own = to_device(own, device)
+        if self.max_shift or self.random_positions:
+            # () or (R,); in evaluation (B,)
+            own = number_of(source) if drawn is None else to_device(drawn, device)
             used = (index + 1) * (source != PAD)[:, None]  # (B,1 or 2,S)
             taken = F.pad(used, (1, 0)).amax(dim=(1, 2))  # (B,); 0 for a source without ids
             if self.max_shift:
