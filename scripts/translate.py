@@ -13,13 +13,11 @@ from pathlib import Path
 import wawa_transformer.run.interrupt  # noqa: F401
 
 from omegaconf import DictConfig
-from tokenizers import Tokenizer
 
 from wawa_transformer.common.files import make_directory
 from wawa_transformer.common.schema import UserError, warn
 from wawa_transformer.decode.strategies import build_strategy
-from wawa_transformer.decode.translation import hypotheses, read, unknown
-from wawa_transformer.model.transformer import Transformer
+from wawa_transformer.decode.translation import answers, read
 from wawa_transformer.run.cli import script
 from wawa_transformer.train.load import open_trained
 from wawa_transformer.train.tracking import attention_picture, cross_attention
@@ -46,7 +44,7 @@ def arriving(source: int) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def readable(line: bytes, model: Transformer, tokenizer: Tokenizer) -> str:
+def readable(line: bytes) -> str:
     """Decode a line.
 
     Raises:
@@ -55,11 +53,9 @@ def readable(line: bytes, model: Transformer, tokenizer: Tokenizer) -> str:
     if len(line) > LONGEST:
         raise UserError(f"more than {LONGEST:,} bytes; cut it into sentences")
     try:
-        text = line.decode().removeprefix("\ufeff").rstrip("\r")
+        return line.decode().removeprefix("\ufeff").rstrip("\r")
     except UnicodeDecodeError:
         raise UserError("not UTF-8; convert it first") from None
-    model.check_length(int(read(tokenizer, [text]).sizes[0]))
-    return text
 
 
 @script("translate")
@@ -76,27 +72,15 @@ def main(config: DictConfig) -> None:
         texts, number = [], before
         for number, line in enumerate(lines, before + 1):
             try:
-                texts.append(readable(line, model, tokenizer))
+                texts.append(readable(line))
             except UserError as error:
                 texts.append("")
                 warn(f"warning: line {number}: left empty: {error}")
-        full = [text for text in texts if text.strip()]
-        found = iter(hypotheses(model, tokenizer, read(tokenizer, full), method))
-        for number, text in enumerate(texts, before + 1):
-            name = f"warning: line {number}:"
-            if strange := unknown(tokenizer, text):
-                warn(f"{name} unknown: {' '.join(strange)}")
-            # A blank line stays blank.
-            if not text.strip():
+        found = answers(model, tokenizer, texts, method, before + 1)
+        for number, (text, every) in enumerate(zip(texts, found, strict=True), before + 1):
+            if not every:  # a blank line stays blank
                 print(flush=True)
                 continue
-            every = next(found)
-            size, trained = int(read(tokenizer, [text]).sizes[0]), model.trained_sizes[0]
-            if size > trained > 1:
-                warn(f"{name} {size} tokens, and the longest source in training has {trained}")
-            if every[0].cut:
-                length = len(every[0].ids)
-                warn(f"{name} cut after {length} tokens; decode.max_length sets the limit")
             if picture:
                 looked = cross_attention(model, tokenizer, read(tokenizer, [text])[0], every[0].ids)
                 make_directory(Path(picture).parent)

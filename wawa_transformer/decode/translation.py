@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from wawa_transformer.common.schema import UserError, first_line
+from wawa_transformer.common.schema import UserError, first_line, warn
 from wawa_transformer.common.special_ids import EOS, PAD, UNK
 from wawa_transformer.data.batching import batch_indices
 from wawa_transformer.data.load import Examples, RaggedSequences
@@ -64,6 +64,41 @@ def hypotheses(
                 for text, score, each in zip(texts, marks, ids, strict=True)
             ]
     return out
+
+
+def answers(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    lines: Sequence[str],
+    method: DecodingStrategy,
+    first: int = 1,
+) -> list[list[Hypothesis]]:
+    """Decode each line as if alone; a blank or too long one has no hypothesis.
+
+    Standard error names the lines, counted from ``first``, that are too long, hold words outside
+    the vocabulary, are longer than any source in training, or have an answer that was cut.
+    """
+    sources, trained = read(tokenizer, lines), model.trained_sizes[0]
+    asked = []
+    for i, line in enumerate(lines):
+        try:
+            if line.strip():
+                model.check_length(int(sources.sizes[i]))
+                asked.append(i)
+        except UserError as error:
+            warn(f"warning: line {i + first}: left empty: {error}")
+    found: list[list[Hypothesis]] = [[] for _ in lines]
+    full = sources.chosen(np.array(asked, dtype=np.int64))
+    for i, every in zip(asked, hypotheses(model, tokenizer, full, method), strict=True):
+        found[i], name = every, f"warning: line {i + first}:"
+        if strange := unknown(tokenizer, lines[i]):
+            warn(f"{name} unknown: {' '.join(strange)}")
+        if (size := int(sources.sizes[i])) > trained > 1:
+            warn(f"{name} {size} tokens, and the longest source in training has {trained}")
+        if every[0].cut:
+            length = len(every[0].ids)
+            warn(f"{name} cut after {length} tokens; decode.max_length sets the limit")
+    return found
 
 
 def output_limits(model: Transformer, sizes: np.ndarray, method: DecodingStrategy) -> np.ndarray:

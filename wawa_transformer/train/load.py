@@ -15,7 +15,7 @@ from wawa_transformer.common.schema import UserError, first_line, warn
 from wawa_transformer.data.load import digest_of, parts_of
 from wawa_transformer.data.text import build_task
 from wawa_transformer.decode.strategies import Greedy, build_strategy
-from wawa_transformer.decode.translation import hypotheses, read
+from wawa_transformer.decode.translation import answers, hypotheses, read
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run.config import check_memory, check_schema, transformer_config
 from wawa_transformer.run.device import take_device
@@ -99,17 +99,17 @@ class Trained(NamedTuple):
     def translate(self, texts: list[str], decode: str = "greedy", **settings: Any) -> list[str]:
         """Decode the best answer to each text; ``settings`` belong to ``decode``, as ``size=5``.
 
+        A text that is blank, or too long for the encoding, gets an empty answer; as in
+        scripts/translate.py, standard error names what a reader must know.
+
         Raises:
-            UserError: an unknown way of decoding or setting, or a text too long for the encoding.
+            UserError: an unknown way of decoding or setting.
         """
         if isinstance(texts, str):
             raise UserError(f"translate({texts!r}) must be given a list of texts.")
         method = build_strategy(OmegaConf.create({"decode": {"kind": decode, **settings}}))
-        sources = read(self.tokenizer, texts)
-        found = hypotheses(self.model, self.tokenizer, sources, method)
-        pairs = zip(texts, found, strict=True)
-        # As scripts/translate.py, which answers a blank line with a blank line.
-        return [best.text if text.strip() else "" for text, (best, *_) in pairs]
+        found = answers(self.model, self.tokenizer, texts, method)
+        return [every[0].text if every else "" for every in found]
 
     def attention(self, text: str) -> tuple[Tensor, list[str], list[str]]:
         """Get the last layer's cross-attention ``(H,T,S)``, and the T and S tokens.
