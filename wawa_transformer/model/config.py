@@ -106,5 +106,6 @@ def part(name: str, keys: tuple[str, ...], module: str) -> type:
         for each in dataclasses.fields(TransformerConfig)
         if each.name in keys
     ]
-    # Its module, so that other processes find it.
-    return dataclasses.make_dataclass(name, own, namespace={"__module__": module})
+    made = dataclasses.make_dataclass(name, own)
+    made.__module__ = module  # where other processes find it; Python 3.12 would set its own guess
+    return made
