@@ -259,6 +259,12 @@ CHAPTERS = sorted(
 ) + ["../README"]
 
 
+def millions(thousands: str) -> str:
+    """``200,000`` as 0.2; numbers below 10,000 stay, since Chinese writes them in digits."""
+    number = int(thousands.replace(",", ""))
+    return f"{number / 1e6:g}" if number >= 10_000 else thousands
+
+
 @pytest.mark.parametrize("page", CHAPTERS)
 def test_a_chapter_has_the_same_numbers_in_both_languages(page: str) -> None:
     """A number that was changed on one page alone is a wrong one."""
@@ -266,7 +272,8 @@ def test_a_chapter_has_the_same_numbers_in_both_languages(page: str) -> None:
     for name in (f"{page}.md", f"{page}.zh-CN.md"):
         text = (ROOT / "docs" / name).read_text(encoding="utf-8")
         text = re.sub(r"(\d{4}) 年 \d+ 月 (\d+) 日", r"\2 … \1", text)  # months have a name
-        # Chinese counts in 10^4 and 10^8: 260 万 is 2.6 million, and 1.5 亿 is 150 million.
+        # Chinese counts in 10^4 and 10^8: 260 万 is 2.6 million, 20 万 is 200,000.
+        text = re.sub(r"\d[\d,]+,000\b", lambda each: millions(each[0]), text)
         text = re.sub(r"([\d.]+) 万", lambda each: f"{float(each[1]) / 100:g}", text)
         text = re.sub(r"([\d.]+) 亿", lambda each: f"{float(each[1]) * 100:g}", text)
         numbers.append(sorted(re.findall(r"\d+", re.sub(r"\]\([^)]*\)", "", text))))

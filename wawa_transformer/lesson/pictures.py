@@ -125,21 +125,27 @@ def spacings(t: Words) -> Figure:
 
 @picture
 def similarity(t: Words) -> Figure:
-    """Draw cosine similarity against distance, and mark the first rebound."""
-    figure, [axes] = canvas(8, 3.8)
+    """Draw cosine similarity against distance, and the first rise of a narrow model enlarged."""
+    figure, [far, near] = canvas(10, 3.8, columns=2)
     distance = torch.arange(0, 201, dtype=torch.float64)
-    for d, colour in ((64, ORANGE), (512, BLUE)):
-        w = frequencies(d)[0]
-        values = torch.cos(distance[:, None] * w).mean(dim=1)
-        rise = int((values.diff() > 0).nonzero()[0])
-        words = t(f"first rise after {rise}", f"首次回升在 {rise} 之后")
-        axes.plot(values, color=colour, label=f"d_model = {d}: {words}")
-        axes.plot(rise, values[rise], "v", color=colour, markersize=9)
-    axes.set_xlabel(t("distance between two positions", "两个位置的距离"))
-    axes.set_ylabel(t("cosine similarity", "余弦相似度"))
-    axes.set_title(t("Similarity depends on distance alone, and does not fall steadily",
-                     "相似度只取决于距离，但并非一路下降"))  # fmt: skip
-    axes.legend(frameon=False)
+    for d, colour in ((512, BLUE), (64, ORANGE)):
+        values = torch.cos(distance[:, None] * frequencies(d)[0]).mean(dim=1)
+        far.plot(values, color=colour, label=f"d_model = {d}")
+    rise = int((values.diff() > 0).nonzero()[0])
+    near.plot(range(4, 9), values[4:9], "o-", color=colour)
+    for k in (rise, rise + 1):
+        near.annotate(f"{values[k]:.4f}", (k, values[k]), (0, -18), textcoords="offset points",
+                      ha="center")  # fmt: skip
+    near.set_xticks(range(4, 9))
+    near.margins(y=0.2)
+    far.set_title(t("It depends on the distance alone", "只取决于距离"))
+    words = t(f"d_model = 64: it rises from {rise} to {rise + 1}",
+              f"d_model = 64：从 {rise} 到 {rise + 1} 回升")  # fmt: skip
+    near.set_title(words)
+    for axes in (far, near):
+        axes.set_xlabel(t("distance between two positions", "两个位置的距离"))
+        axes.set_ylabel(t("cosine similarity", "余弦相似度"))
+    far.legend(frameon=False)
     return figure
 
 
@@ -159,7 +165,10 @@ def attempts(t: Words) -> Figure:
         panels,
         (
             t("the integer,\nafter a layer norm", "整数，\n层归一化之后"),
-            t("0 to 1\n(length 48, below it 24)", "0 到 1\n（长度 48，下半为 24）"),
+            t(
+                "0 to 1, in a text of 48 words\n(below: of 24 words)",
+                "0 到 1，文本有 48 个词\n（左下：24 个词）",
+            ),
             t("binary digits", "二进制"),
             t("the sinusoid", "正弦"),
             t("learned, before training", "可学习的表，训练之前"),
@@ -171,15 +180,16 @@ def attempts(t: Words) -> Figure:
         largest = float(apart.max())
         # Below 1e-3 the distances are rounding errors, which must not be scaled up.
         apart = apart / (largest if largest > 1e-3 else 1.0)
-        # The lower triangle of the second panel shows a text half as long.
+        # The lower triangle of the second panel shows a text half as long, which has no later row.
         if axes is panels[1]:
-            half = (position[:, None] - position).abs() / 23
-            apart = torch.where(position[:, None] > position, half.clamp(max=1.0), apart)
+            half = (position[:, None] - position) / 23
+            apart = torch.where(position[:, None] > position, half, apart)
+            apart[24:, :] = torch.where(position[24:, None] > position, torch.nan, apart[24:, :])
         image = axes.imshow(apart, cmap="cividis", vmin=0, vmax=1)
         axes.set_title(name)
         axes.set_xlabel(t("position", "位置"))
     panels[0].set_ylabel(t("position", "位置"))
-    words = t("distance, of the largest", "距离，与最大者之比")
+    words = t("distance of two vectors (1: the largest)", "两个向量的距离（1：最大的）")
     figure.colorbar(image, ax=panels, label=words, shrink=0.8)
     return figure
 
@@ -199,14 +209,14 @@ def scores(t: Words) -> Figure:
     for axes, name, values in zip(
         panels,
         (
-            t("rotary: two equal vectors,\nscore 4 at distance 0",
-              "rotary：两个相同向量，\n距离为 0 时分数为 4"),
-            t("ALiBi: head 4 of 8,\n−1/16 for each position",
-              "ALiBi：8 个头的第 4 个，\n每个位置 −1/16"),
-            t("T5: a number for each of 32 buckets,\nhere drawn at random",
-              "T5：32 个桶各一个数，\n这里随机抽取"),
-            t("Shaw: a number for each distance to 8,\nhere of one random query",
-              "Shaw：到 8 为止每个距离一个数，\n这里取一个随机的查询"),
+            t("rotary: score minus 4, the score\nof the same two vectors at distance 0",
+              "rotary：分数减 4，即同样\n两个向量距离为 0 时的分数"),
+            t("ALiBi: the fourth of 8 heads,\n−1/16 for each position between",
+              "ALiBi：8 个头的第 4 个，\n每隔一个位置 −1/16"),
+            t("T5: one number for each of 32 buckets,\nrandom, as before training",
+              "T5：32 个桶各一个数，\n随机的，如同训练之前"),
+            t("Shaw: one number for each distance\nup to 8, random",
+              "Shaw：到 8 为止，\n每个距离一个随机的数"),
         ),
         (turned @ turned.T / 8 - 4, penalty, drawn[bucket], drawn[8 + distance.clamp(-8, 8)]),
         strict=True,
@@ -301,7 +311,7 @@ def rotation(t: Words) -> Figure:
 
     A pair turns by k times its frequency.
     """
-    figure, panels = canvas(10, 3.5, columns=3)
+    figure, panels = canvas(10, 3.2, columns=3)
     start, shift = 2, 5
     for axes, pair in zip(panels, (0, 4, 8), strict=True):
         w = float(frequencies(64)[0][pair])
