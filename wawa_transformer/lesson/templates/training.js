@@ -41,7 +41,7 @@ Object.assign(WORDS.zh, {
   noLines: "请至少粘贴一行：源序列、制表符、目标序列。", manyLines: "共 {n} 行，超过这里能用的 {most} 行；请删去一些。", noTab: "第 {line} 行的源序列与目标序列之间没有制表符。", manyTabs: "第 {line} 行有 {n} 个制表符；源序列与目标序列之间只能有一个。", noSource: "第 {line} 行的制表符前没有源序列。", noTarget: "第 {line} 行的制表符后没有目标序列。", longSide: "第 {line} 行有一侧是 {n} 个符号；至多 {most} 个。", manySymbols: "共有 {n} 种符号，超过词表的 {most} 种；可以改用字符，或减少行数。",
   noWorker: "这个浏览器不让从文件打开的网页在后台训练（{why}）。请换一个浏览器；上面训练好的模型仍然可用。", broken: "训练停止：{why}。上面训练好的模型仍然可用。",
   lost: "训练在第 {step} 步停止：{pe} 的损失已经不是数。学习率 {rate} 太高，请试 {lower}。",
-  ending: "训练 {steps} 步后，在{what}中，{pe}答对 {share}，{pe2}答对 {share2}；{first}{beyond}。", newTrained: "1 到 {n} 个符号的新序列", oldTrained: "1 到 {n} 个符号的序列", heldOut: "没有参加训练的各行", ownLines: "你的各行", and: "、",
+  ending: "训练 {steps} 步后，{what}中，{pe}答对 {share}，{pe2}答对 {share2}；{first}{beyond}。", newTrained: "1 到 {n} 个符号的新序列", oldTrained: "1 到 {n} 个符号的序列", heldOut: "没有参加训练的各行", ownLines: "你的各行", and: "、",
   firstBoth: "{one}先超过 0.9，在第 {step} 步，{other}在第 {later} 步", firstTie: "两者都在第 {step} 步的测试中超过 0.9", firstOne: "只有{one}超过 0.9，在第 {step} 步", firstNone: "验证中两者都没有超过 0.9", beyond: "；比训练时更长的序列，{pe}答对 {share}，{pe2}答对 {share2}", needed: "位置编码的用处就在这里：没有它，同样的符号无论怎样排列，在模型看来都一样。", emptyOwn: "请至少输入一个你的数据里有的符号。",
 });
 
