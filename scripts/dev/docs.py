@@ -373,10 +373,9 @@ def pages() -> dict[str, str]:
 
 def default_report() -> str:
     """Write the report of the default study in both languages."""
-    made, frame = evidence.study("default"), evidence.frame("default")
-    drawn = figures.pictures(made, frame).items()
-    pictures = {name: figures.save(draw(), name) for name, draw in drawn}
-    return report.html(report.page_of(made, frame), pictures)
+    made = evidence.scored("default")
+    pictures = {name: figures.save(draw(), name) for name, draw in figures.pictures(made).items()}
+    return report.html(report.page_of(made), pictures)
 
 
 if __name__ == "__main__":

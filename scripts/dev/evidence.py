@@ -9,7 +9,7 @@ import pandas as pd
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.lab import claims, rules, scores, tables
 from wawa_transformer.lab.claims import Found
-from wawa_transformer.lab.scores import Estimate, estimate
+from wawa_transformer.lab.scores import Estimate, Scores, estimate
 from wawa_transformer.lab.tables import Study
 
 BENCHMARKS = CONFIG_DIR.parent / "benchmarks"
@@ -22,16 +22,16 @@ def study(name: str) -> Study:
 
 
 @functools.cache
-def frame(name: str, sources: str = "new") -> pd.DataFrame:
+def scored(name: str, sources: str = "new") -> Scores:
     """Compute the scores of a committed study."""
-    return scores.scores(study(name), sources)
+    return scores.score_study(study(name), sources)
 
 
 @functools.cache
 def found(name: str) -> Found | None:
     """Make the comparisons of a study's rule, with one correction for all of them."""
     rule = rules.rule_of(study(name))
-    return claims.find(study(name), frame(name), rule) if rule else None
+    return claims.find(scored(name), rule) if rule else None
 
 
 @functools.cache
@@ -43,7 +43,7 @@ def seeds(
     Raises:
         ValueError: the study has no such numbers.
     """
-    values = scores.by_seed(frame(name, sources), task, pe, score)
+    values = scored(name, sources).seeds(task, pe, score)
     if values.empty:
         raise ValueError(f"{name} has no {score} on {task} with {pe}")
     return values
@@ -77,7 +77,7 @@ def learned(name: str, task: str, *encodings: str) -> bool:
 
     Otherwise results at longer lengths say nothing.
     """
-    return scores.interpretable(frame(name), "beyond", task, *encodings)
+    return scored(name).interpretable("beyond", task, *encodings)
 
 
 def encodings(name: str, task: str) -> list[str]:
@@ -95,7 +95,7 @@ def ranked(name: str, task: str) -> list[str]:
 def among_all(name: str, task: str, pairs_of: Iterable[str], score: str) -> pd.DataFrame:
     """Compare every two of some encodings in one score, with a correction for all of them."""
     asked = [("differs", task, pair) for pair in combinations(pairs_of, 2)]
-    return claims.compare(study(name), frame(name), asked, {score: 0.0})
+    return claims.compare(scored(name), asked, {score: 0.0})
 
 
 def steps_to(name: str, task: str, pe: str, level: float) -> pd.Series:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import lab_sheet
 import numpy as np
 import pandas as pd
 import pytest
@@ -281,37 +282,57 @@ def test_a_chapter_has_the_same_numbers_in_both_languages(page: str) -> None:
 
 
 def test_the_lab_sheets_checks_tell_its_solutions_from_mistakes(
-    shell: Callable[[str], str], tmp_path: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The folded commands, in a copy of the project; exercise 5 measures a trained model."""
-    for name in ("pyproject.toml", "tests/conftest.py", "tests/chromium.py", "tests/warm.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, tmp_path / name)
-    shutil.copytree(ROOT / "tests" / "core", tmp_path / "tests" / "core")
+    """The folded answers; exercise 2 breaks a copy, exercise 5 measures a trained model."""
     folded, chinese = (
         [re.findall(r"^```(?:bash|python)\n(.*?)^```$", part, flags=re.M | re.S)
          for part in re.findall(r"<details>.*?</details>", (ROOT / page).read_text("utf-8"), re.S)]
         for page in ("docs/lab_sheet.md", "docs/lab_sheet.zh-CN.md")
     )  # fmt: skip
     assert folded == chinese
-    study, alibi = tmp_path / "results" / "lab_sheet" / "reverse", tmp_path / "my_alibi.py"
+
+    def check(answer: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["lab_sheet.py", *answer.split()])
+        try:
+            lab_sheet.main()
+        except SystemExit as wrong:
+            return str(wrong)
+        return capsys.readouterr().out
+
+    for name in ("pyproject.toml", "tests/conftest.py", "tests/chromium.py", "tests/warm.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copytree(ROOT / "tests" / "core", tmp_path / "tests" / "core")
+    copy_project(tmp_path)
+    monkeypatch.setattr(lab_sheet, "CONFIG_DIR", tmp_path / "configs")
+    monkeypatch.chdir(tmp_path)
+    study, alibi = lab_sheet.STUDY, Path("my_alibi.py")
     train(configure("task=reverse", f"run_dir={study / 'sinusoidal' / 'seed0-a'}", "quiet=true"))
     for pe, score in {"divided": 0.999, "slow_half": 0.016, "none": 0.013}.items():
         (study / pe / "seed0-a").mkdir(parents=True)
         result = {"pe": pe, "test": {"new": {"exact_match": score}}}
         (study / pe / "seed0-a" / "result.json").write_text(json.dumps(result), encoding="utf-8")
     alibi.write_text(folded[2][0].replace("-slopes", "slopes"), encoding="utf-8")
-    mistakes = ["1 1.28", "2", "3 my_alibi.py", "4 sinusoidal slow_half", "5 0 8 56"]
-    hints = ["divide by", "buffer passes", "head 1 of 2", "slow_half 0.016", "the mean in place"]
-    said = shell("\n".join(f"! python scripts/lab_sheet.py {each} 2>&1" for each in mistakes))
-    for line, hint in zip(said.splitlines(), hints, strict=True):
-        assert line.startswith("wrong: ") and hint in line
+    with monkeypatch.context() as unbroken:
+        both = "".join(
+            f"PASSED tests/core/test_positional.py::{test}\n"
+            for test in (lab_sheet.TABLE, lab_sheet.BUFFER)
+        )
+        done = subprocess.CompletedProcess("pytest", 0, both)
+        unbroken.setattr(lab_sheet.subprocess, "run", lambda *command, **how: done)
+        assert "wrong: " in (said := check("2")) and "buffer passes" in said
+    for mistake, hint in (
+        ("1 1.28", "divide by"),
+        ("3 my_alibi.py", "head 1 of 2"),
+        ("4 sinusoidal slow_half", "slow_half 0.016"),
+        ("5 0 8 56", "the mean in place"),
+    ):
+        assert (said := check(mistake)).startswith("wrong: ") and hint in said
     alibi.write_text(folded[2][0], encoding="utf-8")
-    said = shell(
-        f"git() {{ cp {ROOT}/$2 $2; }}\n"
-        + "\n".join(each for part in folded for each in part if "scripts/" in each or "git" in each)
-    )
-    assert [line[:7] for line in said.splitlines()] == ["right: "] * 5
+    subprocess.run(folded[1][0].splitlines()[0], shell=True, check=True)
+    answers = re.findall(r"scripts/lab_sheet.py (.+)", "".join(sum(folded, [])))
+    assert [check(answer)[:7] for answer in answers] == ["right: "] * 5
 
 
 PAGES = ("*.md", "docs/**/*.md", "docs/*.html", "docs/*.ipynb", "data/*.md", "benchmarks/**/*.md")

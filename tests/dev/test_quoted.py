@@ -11,7 +11,7 @@ import pytest
 from conftest import SCRIPTS
 
 from wawa_transformer import Transformer
-from wawa_transformer.lab import claims, rules, scores
+from wawa_transformer.lab import claims, scores
 
 ROOT = SCRIPTS.parent
 Quotes = Callable[[], Iterator[str]]
@@ -197,37 +197,3 @@ def test_a_page_quotes_what_was_measured(name: str) -> None:
     text = " ".join((ROOT / name.split()[0]).read_text(encoding="utf-8").split())
     missing = [said for said in QUOTES[name]() if said not in text]
     assert not missing
-
-
-WITHOUT_RULE = {
-    "dropout",
-    "no_dropout",
-    "far",
-    "multi30k_wu",
-    "randomized_sort",
-}  # one encoding, or other pairs
-SIZED_BEFORE = {"cross_rotation_tasks", "cross_rotation_again"}  # by a size, named before the runs
-STUDIES = {path.parent.name for path in (ROOT / "benchmarks").glob("*/report.md")}
-
-
-@pytest.mark.parametrize("study", sorted(STUDIES - WITHOUT_RULE - SIZED_BEFORE))
-def test_no_outcome_depends_on_what_was_chosen_later(study: str) -> None:
-    """Without floors and sizes verdicts are the same, but for ``alike``, which needs a size."""
-    tables = evidence.study(study)
-    rule = rules.rule_of(tables)
-    assert rule is not None
-
-    def decided() -> list[str]:
-        found = claims.find(tables, evidence.frame(study), rule)
-        return [each.verdict for each in claims.decide(rule, found)]
-
-    said = decided()
-    assert {given.get("floor") for given in rule.supported} <= {None, scores.LEARNED, 30}
-    rule.supported = [{**given, "floor": None} if "floor" in given else given
-                      for given in rule.supported]  # fmt: skip
-    assert decided() == said
-    rule.measures = dict.fromkeys(rule.measures, 0.0)
-    for conditions, word in ((rule.refuted, "refuted"), (rule.supported, "supported")):
-        if any(given["is"] == "alike" for given in conditions):
-            said = ["unclear" if verdict == word else verdict for verdict in said]
-    assert decided() == said

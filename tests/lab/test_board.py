@@ -34,8 +34,7 @@ def folder_of(path: Path, results: pd.DataFrame, beside: Path, **trainer: Any) -
 
 
 def board_of(folder: Path) -> boards.Board:
-    study = read_study(folder)
-    made = boards.board(study, scores.scores(study))
+    made = boards.board(scores.score_study(read_study(folder)))
     assert made is not None
     return made
 
@@ -119,7 +118,7 @@ def test_other_data_and_a_missing_folder_are_said(committed: Path, tmp_path: Pat
     folder_of(tmp_path / "mine", results, tmp_path / "nowhere")
     assert "There are no rows in" in report.answer(tmp_path / "mine")
     study = read_study(write_folder(tmp_path / "plain", results))
-    assert boards.board(study, scores.scores(study)) is None
+    assert boards.board(scores.score_study(study)) is None
 
 
 def test_a_name_of_the_committed_rows_has_two_rows(committed: Path, tmp_path: Path) -> None:

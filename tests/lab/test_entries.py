@@ -10,9 +10,11 @@ import yaml
 from conftest import SCRIPTS, configure
 from hydra import initialize_config_dir
 from omegaconf import DictConfig
+from planted import results_of, study_of
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
+from wawa_transformer.lab import claims, scores
 from wawa_transformer.lab import study as studies
 from wawa_transformer.lab.entries import entry_overrides
 from wawa_transformer.run.config import NAME, check_model
@@ -90,7 +92,10 @@ def encoding(entry: str) -> DictConfig:
 
 @pytest.mark.parametrize("name", sorted({*COMMITTED, *FILES}))
 def test_every_study_can_be_run_and_its_rule_decided(name: str) -> None:
-    """A committed study composes the very runs of its table, by task, encoding and seed."""
+    """A committed study composes the very runs of its table, by task, encoding and seed.
+
+    Its rule fits its grid, and decides nothing before a run has finished.
+    """
     command = [f"study={name}"]
     if name in COMMITTED:
         made = yaml.safe_load(COMMITTED[name].with_name("study.yaml").read_text(encoding="utf-8"))
@@ -112,4 +117,9 @@ def test_every_study_can_be_run_and_its_rule_decided(name: str) -> None:
         table = pd.read_csv(COMMITTED[name])
         ran = set(table[["task", "pe", "seed"]].itertuples(index=False, name=None))
         assert {(run.task, run.pe, seed) for run in jobs for seed in axes["seed"]} == ran
-    studies.rule_of(study, command, jobs)  # refuses a rule that does not fit its file
+    rule, unjudged = studies.rule_of(study, command, jobs)
+    assert not unjudged and (rule or name in {*COMMITTED, "board"})
+    nothing = study_of(results_of({}))
+    if rule:
+        found = claims.find(scores.score_study(nothing), rule)
+        assert {each.verdict for each in claims.decide(rule, found)} == {"unclear"}

@@ -38,7 +38,7 @@ RULE = rule([BETTER], [{"is": "worse", "pairs": [["sinusoidal", "none"]]}], each
 
 
 def markdown(study: Any) -> str:
-    return report.markdown(report.page_of(study, scores.scores(study)))
+    return report.markdown(report.page_of(scores.score_study(study)))
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +159,7 @@ def test_a_comparison_has_one_p_and_one_word_everywhere(folder: Path) -> None:
     )
     assert other.endswith("| – | not tested |")
     study = read_study(folder)
-    found = report.compared(study, scores.scores(study), None)
+    found = report.compared(scores.score_study(study), None)
     assert len(found.comparisons) == 2 * 3 * 2 and found.comparisons["corrected"].notna().any()
 
 
@@ -312,9 +312,9 @@ def test_a_metric_of_ones_own_reaches_the_report_by_its_name(
 
 def test_the_first_table_marks_the_best() -> None:
     """By the means of the scores."""
-    frame = scores.scores(study_of(RESULTS))
-    means = frame.groupby(["task", "pe"])["exact_match"].mean()
-    table = cells.summary_table(study_of(RESULTS), frame, None)
+    made = scores.score_study(study_of(RESULTS))
+    means = made.frame.groupby(["task", "pe"])["exact_match"].mean()
+    table = cells.summary_table(made, None)
     for row in table.rows:
         for task, cell in zip(("copy", "sort"), row[1:], strict=True):
             assert cell.strong == (means[task, row[0].pe] == means[task].max())
@@ -326,13 +326,13 @@ def test_pictures_say_what_they_show() -> None:
     for kind, label in (("scan", "number of actions"), ("addition", "number of digits")):
         results = results_of({(kind, pe): lambda n, s: 0.9 for pe in "ab"}, seeds=range(2))
         study = study_of(results)
-        figure = figures.pictures(study, scores.scores(study))["exact_match_by_length"]()
+        figure = figures.pictures(scores.score_study(study))["exact_match_by_length"]()
         assert figure.axes[0].get_xlabel() == label
     names = ["sinusoidal", "t5", "t5_cross", "shaw", "shaw_cross", "rotary", "rotary_cross", "mine"]
     looks = [(s["color"], s["marker"]) for s in figures.encoding_styles(names).values()]
     assert len(set(looks)) == len(names)
     texts = captions({"a": 90.0, "c": 20.0})
-    drawn = figures.pictures(texts, scores.scores(texts))
+    drawn = figures.pictures(scores.score_study(texts))
     assert "exact_match_by_length" not in drawn and "bleu" in drawn
     assert drawn["bleu"]().axes[0].get_xlabel() == "BLEU"
 

@@ -123,7 +123,7 @@ def test_scores_are_those_of_counting() -> None:
     results["examples"] = results["length"] * 10
     results["tokens"] = results["examples"] * 7
     results["nll"] = results["length"] / 4
-    frame = scores.scores(study_of(results))
+    frame = scores.score_study(study_of(results)).frame
     trained, longer = np.arange(1, 11), np.arange(11, 21)
     of_a = frame.loc[("copy", "a", 0)]
     assert of_a["exact_match"] == pytest.approx(np.average(trained / 20, weights=trained))
@@ -144,23 +144,25 @@ def test_scores_rest_on_new_sources_if_every_run_has_counted_some() -> None:
         nll_new=1.0, oracle_exact_match_new=0.1, ceiling_new=0.3,
     )  # fmt: skip
     study = study_of(counted)
-    frame = scores.scores(study)
+    frame = scores.score_study(study).frame
     assert frame.loc[("copy", "b", 3), "exact_match"] == pytest.approx(0.45)
     assert frame.loc[("copy", "b", 3), "all_sources"] == pytest.approx(0.9)
     assert frame.loc[("copy", "b", 3), "nll"] == 1.0
     assert frame.loc[("copy", "b", 3), "beyond"] == pytest.approx(0.9)
-    assert scores.scores(study, "all").loc[("copy", "b", 3), "exact_match"] == pytest.approx(0.9)
+    every = scores.score_study(study, "all").frame
+    assert every.loc[("copy", "b", 3), "exact_match"] == pytest.approx(0.9)
     assert scores.seen_share(study, "copy") == pytest.approx(450 / 2000)
     none = (counted["pe"] == "a") & (counted["seed"] == 0)
     study = study_of(counted.assign(examples_new=counted["examples_new"].where(~none, 0)))
     assert not scores.rests_on_new(study, "copy")
-    assert scores.scores(study).loc[("copy", "b", 3), "exact_match"] == pytest.approx(0.9)
+    every = scores.score_study(study).frame
+    assert every.loc[("copy", "b", 3), "exact_match"] == pytest.approx(0.9)
 
 
 def test_a_text_counts_its_whole_test() -> None:
     bleu = pd.DataFrame({"task": "text", "pe": list("ab"), "seed": 0, "bleu": [30.0, 20.0]})
     study = study_of(text_results("ab"), bleu=bleu)
-    frame = scores.scores(study)
+    frame = scores.score_study(study).frame
     assert frame["exact_match"].eq(0.1).all() and frame["beyond"].isna().all()
     assert frame.loc[("text", "a", 0), "bleu"] == 30.0
     assert scores.trained_lengths(study, "text") is None
@@ -172,20 +174,21 @@ def test_a_value_that_is_not_finite_is_never_averaged_away() -> None:
     results = results_of(WORSE_FAR)
     bad = (results["pe"] == "a") & (results["seed"] == 2) & (results["length"] == 4)
     results["nll"] = results["nll"].where(~bad)
-    frame = scores.scores(study_of(results))
-    assert math.isnan(frame.loc[("copy", "a", 2), "nll"])
-    found = estimate(scores.by_seed(frame, "copy", "a", "nll"))
+    made = scores.score_study(study_of(results))
+    assert math.isnan(made.frame.loc[("copy", "a", 2), "nll"])
+    found = made.mean("copy", "a", "nll")
     assert math.isnan(found.mean) and found.n == 5
-    assert estimate(scores.by_seed(frame, "copy", "b", "nll")).mean > 0
+    assert made.mean("copy", "b", "nll").mean > 0
 
 
 def test_longer_lengths_are_interpreted_only_if_the_trained_ones_are_learned() -> None:
     """By the mean over seeds."""
     frame = frame_of(exact_match={"a": {0: 0.94, 1: 0.97}, "b": {0: 0.90, 1: 0.99}})
-    assert scores.interpretable(frame, "reach", "t", "a")
-    assert not scores.interpretable(frame, "reach", "t", "b")
-    assert not scores.interpretable(frame, "beyond", "t", "a", "b")
-    assert scores.interpretable(frame, "exact_match", "t", "b")
+    made = scores.Scores(study_of(results_of({})), frame)
+    assert made.interpretable("reach", "t", "a")
+    assert not made.interpretable("reach", "t", "b")
+    assert not made.interpretable("beyond", "t", "a", "b")
+    assert made.interpretable("exact_match", "t", "b")
 
 
 def test_the_ceiling_is_an_expectation_and_a_split_a_sample_of_it() -> None:

@@ -8,21 +8,18 @@ from typing import Any
 import pandas as pd
 import pytest
 from conftest import configure
-from omegaconf import OmegaConf
 from planted import about, frame_of, mirrored, results_of, rule, study_of
 
-from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.text import build_task
-from wawa_transformer.lab import claims, rules, scores
+from wawa_transformer.lab import claims, rules
 from wawa_transformer.lab.claims import CONDITIONS, Found
 from wawa_transformer.lab.rules import RuleMismatch
+from wawa_transformer.lab.scores import Scores
 from wawa_transformer.lab.study import rule_of
-from wawa_transformer.lab.tables import Study
 from wawa_transformer.run.run_dir import Run
 
 WORSE = {"is": "worse", "pairs": [["a", "b"]]}
-Scored = tuple[Study, pd.DataFrame]  # a study with its frame of scores
 
 
 def better(*pairs: str) -> dict[str, Any]:
@@ -47,7 +44,7 @@ def read(
     return rules.read_rule(study, list(encodings), list(tasks))
 
 
-def scored(tests: Any = (), ceiling: float = 1.0, **tasks: pd.DataFrame) -> Scored:
+def scored(tests: Any = (), ceiling: float = 1.0, **tasks: pd.DataFrame) -> Scores:
     """A study of these frames, trained to length 10; ``ceiling`` has an error of 0.01 a split."""
     frame = pd.concat([f.rename({"t": task}, level="task") for task, f in tasks.items()])
     runs = {(str(task), str(pe)): lambda n, s: 1.0 for task, pe, _ in frame.index}
@@ -60,42 +57,40 @@ def scored(tests: Any = (), ceiling: float = 1.0, **tasks: pd.DataFrame) -> Scor
         ],
         columns=["task", "seed", "a", "b", "difference", "p"],
     )
-    return study_of(results, tests=rows), frame
+    return Scores(study_of(results, tests=rows), frame)
 
 
-def decide(given: claims.Rule, task: Scored) -> list[claims.Outcome]:
-    study, frame = task
-    compared = claims.compare(study, frame, given.asked(), given.measures)
-    return claims.decide(given, Found(study, frame, compared, given.measures))
+def decide(given: claims.Rule, task: Scores) -> list[claims.Outcome]:
+    return claims.decide(given, claims.find(task, given))
 
 
-def verdicts(given: claims.Rule, task: Scored) -> list[str]:
+def verdicts(given: claims.Rule, task: Scores) -> list[str]:
     return [outcome.verdict for outcome in decide(given, task)]
 
 
-def exact(**values: Any) -> Scored:
+def exact(**values: Any) -> Scores:
     return scored(t=frame_of(exact_match=values))
 
 
-def both(t: Any, u: Any) -> Scored:
+def both(t: Any, u: Any) -> Scores:
     return scored(t=frame_of(exact_match=t), u=frame_of(exact_match=u))
 
 
-def reaching(reach: Any, learned: float = 1.0) -> Scored:
+def reaching(reach: Any, learned: float = 1.0) -> Scores:
     return scored(t=frame_of(exact_match={"a": about(learned, 0)}, reach={"a": reach}))
 
 
-def sentences(*tests: tuple[str, str, float, float | None]) -> Scored:
+def sentences(*tests: tuple[str, str, float, float | None]) -> Scores:
     return scored(tests, t=frame_of(bleu=dict.fromkeys("abc", about(30.0))))
 
 
-def blind(mean: Any = None, ceiling: float = 0.2) -> Scored:
+def blind(mean: Any = None, ceiling: float = 0.2) -> Scores:
     return scored(ceiling=ceiling, t=frame_of(exact_match={"a": mean} if mean else {"b": HIGH}))
 
 
 HIGH, LOW = about(0.9), mirrored(0.5)
 # For each condition: its settings, where it holds, where it does not, and where nothing tells.
-CASES: dict[str, tuple[dict[str, Any], list[Scored], list[Scored], list[Scored]]] = {
+CASES: dict[str, tuple[dict[str, Any], list[Scores], list[Scores], list[Scores]]] = {
     "better": (
         {"floor": 0.0},
         [exact(a=HIGH, b=LOW)],
@@ -195,9 +190,9 @@ def test_each_condition_supports_refutes_and_leaves_unclear(kind: str) -> None:
         (untold, "unclear", "unclear", "unclear"),
     ):
         for task in told:
-            assert verdicts(supports, task) == [of_it], task[1]
-            assert verdicts(refutes, task) == [against], task[1]
-            assert verdicts(opposite, task) == [without], task[1]
+            assert verdicts(supports, task) == [of_it], task.frame
+            assert verdicts(refutes, task) == [against], task.frame
+            assert verdicts(opposite, task) == [without], task.frame
 
 
 def test_refuted_comes_first_and_support_needs_every_condition() -> None:
@@ -240,9 +235,9 @@ def test_conditions_are_counted() -> None:
 def test_a_difference_must_be_as_large_as_what_matters() -> None:
     """A mean exactly at the size counts, and one below it does not, however sure it is."""
     for gap, word in ((0.25, "better"), (0.2499, "small")):
-        study, frame = exact(a=about(0.5 + gap, 2**-10), b=about(0.5, 2**-9))
+        made = exact(a=about(0.5 + gap, 2**-10), b=about(0.5, 2**-9))
         asked = [("differs", "t", ("a", "b"))]
-        [row] = claims.compare(study, frame, asked, {"exact_match": 0.25}).to_dict("records")
+        [row] = claims.compare(made, asked, {"exact_match": 0.25}).to_dict("records")
         assert row["word"] == word and row["corrected"] < 1e-4
 
 
@@ -255,9 +250,9 @@ def test_rounding_does_not_decide_at_the_size_that_counts(
 ) -> None:
     """In floats 0.3 − 0.2 is below 0.1; the difference counts, and one that is smaller does not."""
     for less, word in ((0.0, "better"), (1e-6, "small")):
-        study, frame = exact(a=about(first - less, 1e-5), b=about(second, 2e-5))
+        made = exact(a=about(first - less, 1e-5), b=about(second, 2e-5))
         asked = [("differs", "t", ("a", "b"))]
-        [row] = claims.compare(study, frame, asked, {"exact_match": size}).to_dict("records")
+        [row] = claims.compare(made, asked, {"exact_match": size}).to_dict("records")
         assert row["word"] == word and row["corrected"] < 1e-4
     # The same holds for a floor, for a value to be reached, and for reach past the trained length.
     sums = about(first - second, 1e-5)
@@ -298,14 +293,14 @@ def test_one_correction_counts_every_test_that_a_verdict_rests_on() -> None:
 def test_a_pair_has_one_verdict_in_both_orders() -> None:
     """One test, whose word turns round with the pair."""
     given = read([better("ab")], [{"is": "worse", "pairs": [["b", "a"]]}], tasks="t")
-    study, frame = exact(a=HIGH, b=LOW)
-    compared = claims.compare(study, frame, given.asked(), given.measures)
+    made = exact(a=HIGH, b=LOW)
+    compared = claims.compare(made, given.asked(), given.measures)
     assert len(compared) == 1
-    found = Found(study, frame, compared, given.measures)
+    found = Found(made, compared, given.measures)
     assert claims.verdict(found, "t", ("a", "b")) == "better"
     assert claims.verdict(found, "t", ("b", "a")) == "worse"
     assert claims.verdict(found, "t", ("a", "c")) is None
-    assert decide(given, (study, frame))[0].verdict == "refuted"
+    assert decide(given, made)[0].verdict == "refuted"
 
 
 def test_a_pair_that_is_better_in_one_measure_and_worse_in_another_is_mixed() -> None:
@@ -315,9 +310,9 @@ def test_a_pair_that_is_better_in_one_measure_and_worse_in_another_is_mixed() ->
     asked = [("differs", "t", ("a", "b")), ("alike", "t", ("a", "b"))]
     for low, word in ((0.0, "mixed"), (0.1, "worse")):
         learned = {pe: {s: v - low for s, v in seeds.items()} for pe, seeds in exact_match.items()}
-        study, frame = scored(t=frame_of(exact_match=learned, beyond={"a": HIGH, "b": LOW}))
-        compared = claims.compare(study, frame, asked, measures)
-        found = Found(study, frame, compared, measures)
+        made = scored(t=frame_of(exact_match=learned, beyond={"a": HIGH, "b": LOW}))
+        compared = claims.compare(made, asked, measures)
+        found = Found(made, compared, measures)
         assert claims.verdict(found, "t", ("a", "b")) == word
         unread = compared[compared["word"] == "unread"]
         assert len(unread) == (2 if low else 0) and unread["corrected"].isna().all()
@@ -326,8 +321,8 @@ def test_a_pair_that_is_better_in_one_measure_and_worse_in_another_is_mixed() ->
 
 
 def test_lower_is_better_for_a_loss() -> None:
-    study, frame = scored(t=frame_of(nll={"a": about(1.0), "b": mirrored(2.0)}))
-    compared = claims.compare(study, frame, [("differs", "t", ("a", "b"))], {"nll": 0.0})
+    made = scored(t=frame_of(nll={"a": about(1.0), "b": mirrored(2.0)}))
+    compared = claims.compare(made, [("differs", "t", ("a", "b"))], {"nll": 0.0})
     assert compared["word"].tolist() == ["better"]
 
 
@@ -343,8 +338,8 @@ def test_lower_is_better_for_a_loss() -> None:
     ],
 )
 def test_a_comparison_that_shows_nothing_says_why(a: Any, b: Any, word: str) -> None:
-    study, frame = exact(a=a, b=b)
-    compared = claims.compare(study, frame, [("differs", "t", ("a", "b"))], {"exact_match": 0.0})
+    made = exact(a=a, b=b)
+    compared = claims.compare(made, [("differs", "t", ("a", "b"))], {"exact_match": 0.0})
     assert compared["word"].tolist() == [word]
 
 
@@ -461,9 +456,9 @@ def test_a_rule_whose_equivalence_cannot_fail_is_warned_about() -> None:
         again = read([ALIKE, floor | less], [WORSE], measures=measures)
         assert "rule_no_floor" in keys(again), less
     for mean, said in ((0.05, ["rule_at_floor"]), (0.1, ["rule_at_floor"]), (0.3, [])):
-        study, frame = exact(a=about(mean, 0.001), b=about(mean, 0.0))
-        compared = claims.compare(study, frame, weak.asked(), measures)
-        assert keys(weak, Found(study, frame, compared, measures)) == ["rule_makes", *said]
+        made = exact(a=about(mean, 0.001), b=about(mean, 0.0))
+        compared = claims.compare(made, weak.asked(), measures)
+        assert keys(weak, Found(made, compared, measures)) == ["rule_makes", *said]
 
 
 @pytest.mark.parametrize(
@@ -522,31 +517,6 @@ def test_default_pairs_are_all_or_those_with_the_sinusoid() -> None:
     assert claims.compared_pairs(five, []) == [(pe, "sinusoidal") for pe in "abcd"]
     assert len(claims.compared_pairs(list("abcde"), [])) == 10
     assert claims.compared_pairs(five, [["a", "b"], ["a", "x"]]) == [("a", "b")]
-
-
-STUDIES = sorted(path.stem for path in (CONFIG_DIR / "study").glob("*.yaml"))
-
-
-@pytest.mark.parametrize("study", STUDIES)
-def test_every_study_has_a_rule_that_can_be_decided(study: str) -> None:
-    """Names of encodings and tasks, pairs and conditions fit; the tasks have what is asked."""
-    config = configure(f"study={study}")
-    if config.study.rule is None:
-        # dropout compares two studies, and board shows rows; no rule of one study can.
-        assert study in ("dropout", "board")
-        return
-    from wawa_transformer.lab.entries import entry_overrides
-
-    encodings = [configure(*entry_overrides(pe)).pe.name for pe in config.study.pe]
-    tasks = {
-        name: build_task(configure(f"study={study}", f"task={name}")) for name in config.study.task
-    }
-    plain: Any = OmegaConf.to_container(config.study)
-    given = rules.read_rule(plain, encodings, list(tasks))
-    rules.validate_tasks(given, tasks)
-    assert not given.claim.endswith(".")
-    nothing = decide(given, (study_of(results_of({})), scores.scores(study_of(results_of({})))))
-    assert {outcome.verdict for outcome in nothing} == {"unclear"}, "no run, no verdict"
 
 
 def test_another_grid_than_the_rules_goes_unjudged_if_the_command_line_asks_for_it() -> None:

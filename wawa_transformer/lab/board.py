@@ -15,7 +15,7 @@ import pandas as pd
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.lab import scores
-from wawa_transformer.lab.scores import Estimate, by_seed, estimate
+from wawa_transformer.lab.scores import Estimate, Scores, estimate
 from wawa_transformer.lab.tables import Study, read_study
 from wawa_transformer.run.run_dir import differing_key, identity
 from wawa_transformer.run.schema import ModelConfig, TrainerConfig
@@ -51,14 +51,13 @@ class Board:
         return list(dict.fromkeys(row.pe for row in self.rows))
 
 
-def board(study: Study, frame: pd.DataFrame) -> Board | None:
+def board(made: Scores) -> Board | None:
     """Put a study's encodings beside those of ``study.beside``; None without that key.
-
-    ``frame`` holds the study's scores.
 
     Raises:
         UserError: the folder of ``study.beside`` is no study, or its tables are damaged.
     """
+    study = made.study
     beside = study.config.get("study", {}).get("beside")
     if beside is None:
         return None
@@ -71,9 +70,9 @@ def board(study: Study, frame: pd.DataFrame) -> Board | None:
         return Board(digest(own), why=("board_other_setting", fill | {"key": found[0]}))
     if on_other_data(study, theirs):
         return Board(digest(own), why=("board_other_data", fill))
-    committed = scores.scores(theirs)
-    rows = rows_of(theirs, committed, committed, own=False)
-    rows += rows_of(study, frame, committed, own=True) if theirs is not study else []
+    committed = scores.score_study(theirs)
+    rows = rows_of(committed, committed, own=False)
+    rows += rows_of(made, committed, own=True) if theirs is not study else []
     return Board(digest(own), sorted(rows, key=lambda row: -row.total.mean))
 
 
@@ -100,27 +99,24 @@ def on_other_data(one: Study, other: Study) -> bool:
     return bool(first.ne(second).any())
 
 
-def totals(frame: pd.DataFrame) -> pd.Series:
+def totals(made: Scores) -> pd.Series:
     """Average exact match over tasks, by encoding and seed; a seed needs every task.
 
     Trained lengths have the weight 1 − ``UNSEEN``, and rest on new sources.
     """
-    share = (1 - UNSEEN) * frame["exact_match"] + UNSEEN * frame["beyond"]
+    share = (1 - UNSEEN) * made.frame["exact_match"] + UNSEEN * made.frame["beyond"]
     return share.unstack("task").mean(axis="columns", skipna=False).dropna()
 
 
-def rows_of(study: Study, frame: pd.DataFrame, committed: pd.DataFrame, own: bool) -> list[Row]:
+def rows_of(made: Scores, committed: Scores, own: bool) -> list[Row]:
     """Build the rows of a study's encodings; each has a run of every task and one seed or more."""
-    known, found = totals(committed), totals(frame)
+    known, found = totals(committed), totals(made)
     best = str(known.groupby("pe").mean().idxmax())
     rows = []
-    for pe in (each for each in study.encodings if each in found.index):
+    for pe in (each for each in made.study.encodings if each in found.index):
         tasks = {
-            task: (
-                estimate(by_seed(frame, task, pe, "exact_match")),
-                estimate(by_seed(frame, task, pe, "beyond")),
-            )
-            for task in study.tasks
+            task: (made.mean(task, pe, "exact_match"), made.mean(task, pe, "beyond"))
+            for task in made.study.tasks
         }
         is_best = pe == best and not own
         gap = None if is_best else scores.difference(found.xs(pe), known.xs(best))

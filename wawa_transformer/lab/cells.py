@@ -15,14 +15,14 @@ from wawa_transformer.lab.pages import Text, name_of
 from wawa_transformer.lab.scores import (
     SCORES,
     Estimate,
+    Scores,
     best_points,
     by_point,
-    by_seed,
     estimate,
     first_score,
     orders_of,
 )
-from wawa_transformer.lab.tables import Study
+from wawa_transformer.lab.tables import Study, of_task
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,12 @@ def case_name(case: claims.Case) -> str:
     return f"{who} ({case.task})" if who and case.task else who or case.task
 
 
-def summary_table(study: Study, frame: pd.DataFrame, rule: Rule | None) -> Table:
+def summary_table(made: Scores, rule: Rule | None) -> Table:
     """Each encoding's mean on every task; the best are marked.
 
     Scores at unseen lengths stand beside exact match if the rule is about them.
     """
+    study = made.study
     heads: list[Text | str] = [Text("encoding")]
     columns, most = [], [Cell(Text("ceiling"))]
     for task in study.tasks:
@@ -92,7 +93,7 @@ def summary_table(study: Study, frame: pd.DataFrame, rule: Rule | None) -> Table
             first = score.name == first_score(study, task)
             if not first and not (score.unseen and rule and score.name in rule.measures):
                 continue
-            means = {pe: estimate(by_seed(frame, task, pe, score.name)) for pe in study.encodings}
+            means = {pe: made.mean(task, pe, score.name) for pe in study.encodings}
             known = [each.mean for each in means.values() if not math.isnan(each.mean)]
             best = (max if score.higher_is_better else min)(known, default=math.nan)
             heads.append(Text("task_score", {"task": task, "score": Text(score.label)}))
@@ -202,19 +203,19 @@ def comparison_table(found: Found, others: pd.DataFrame) -> Table:
     return Table(Text("comparison_caption"), list(map(Text, heads)), rows)
 
 
-def score_table(study: Study, frame: pd.DataFrame, task: str) -> Table:
+def score_table(made: Scores, task: str) -> Table:
     """Every score of a task: a column for each that has values."""
-    of_task = frame[frame.index.get_level_values("task") == task]
-    shown = [s for s in SCORES.values() if s.shown and of_task[s.name].notna().any()]
+    study, frame = made.study, made.frame.xs(task)
+    shown = [s for s in SCORES.values() if s.shown and frame[s.name].notna().any()]
     heads = [Text("encoding"), Text("seeds"), *(Text(score.label) for score in shown)]
     longer = scores.unseen_lengths(study, task)
     rows = []
     for pe in study.encodings:
-        seeds = {score.name: by_seed(frame, task, pe, score.name) for score in shown}
+        seeds = {score.name: made.seeds(task, pe, score.name) for score in shown}
         cells = []
         for score in shown:
             cell = interval(estimate(seeds[score.name]), score.digits)
-            if not scores.interpretable(frame, score.name, task, pe):
+            if not made.interpretable(score.name, task, pe):
                 cell = Cell(Text("unread_value", {"value": cell.text}), cell.value)
             elif score.name == "reach" and longer and seeds["reach"].max() == longer[1]:
                 cell = Cell(Text("or_more", {"value": cell.text}), cell.value)
@@ -277,7 +278,7 @@ def translation_tables(study: Study) -> list[Table]:
         signature = "; ".join(dict.fromkeys(rows["signature"]))
         caption = Text("bleu_caption", {"task": task, "signature": signature})
         tables.append(Table(caption, heads, lines))
-        tests = study.tests[study.tests["task"] == task]
+        tests = of_task(study.tests, str(task))
         heads = [Text("seed"), Text("pair"), Text("difference"), "p"]
         lines = [
             [

@@ -9,6 +9,7 @@ All tests that the verdicts of a study rest on, over pairs, tasks and measures, 
 together (Holm), and every verdict on a pair follows from the corrected p.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +21,8 @@ import pandas as pd
 
 from wawa_transformer.data.tasks import Task
 from wawa_transformer.lab import scores
-from wawa_transformer.lab.scores import SCORES, Estimate, reaches
-from wawa_transformer.lab.tables import Study
+from wawa_transformer.lab.scores import SCORES, Estimate, Scores, reaches
+from wawa_transformer.lab.tables import Study, of_task
 
 SIGNIFICANT = 1 - scores.CONFIDENCE
 MANY = 4  # more encodings are compared with the sinusoid only
@@ -33,21 +34,21 @@ Given = Mapping[str, Any]  # the keys of a condition in a study's YAML file
 class Found:
     """What conditions read: a study's scores, and the comparisons that its rule makes."""
 
-    study: Study
-    frame: pd.DataFrame  # of scores.scores
+    scores: Scores
     comparisons: pd.DataFrame  # of compare
     measures: Mapping[str, float]  # each with the smallest difference that matters
 
-    def mean(self, score: str, task: str, pe: str) -> Estimate:
-        """The mean of a score over the seeds of one encoding."""
-        return scores.estimate(scores.by_seed(self.frame, task, pe, score))
-
     def of_pair(self, test: str, task: str, pair: Pair) -> pd.DataFrame:
         """Select the comparisons of one pair, the pair's first encoding first."""
-        rows = self.comparisons
-        rows = rows[(rows["test"] == test) & (rows["task"] == task)]
-        same = rows[(rows["a"] == pair[0]) & (rows["b"] == pair[1])]
-        return same if len(same) else turned(rows[(rows["a"] == pair[1]) & (rows["b"] == pair[0])])
+        rows = self.by_pair.get((test, task, frozenset(pair)), self.comparisons[:0])
+        return turned(rows) if rows["a"].eq(pair[1]).any() else rows
+
+    @functools.cached_property
+    def by_pair(self) -> dict[Any, pd.DataFrame]:
+        """The comparisons of each test, task and pair, in the order in which they were asked."""
+        table = self.comparisons
+        pairs = [frozenset(pair) for pair in zip(table["a"], table["b"], strict=True)]
+        return dict(list(table.groupby([table["test"], table["task"], pairs], sort=False)))
 
 
 # ---------------------------------------------------------------------------------- the conditions
@@ -102,25 +103,33 @@ def has_ceiling(task: Task) -> bool:
     return bool(ceilings) and None not in ceilings and any(c < 1 for c in ceilings if c is not None)
 
 
-@condition(
-    "better", of="pair", keys={"floor": float}, test="differs", floor="exact_match", reads="any"
-)
-def better(found: Found, task: str, pair: Pair, given: Given) -> bool | None:
-    """The first encoding is better, and its mean exact match reaches ``floor``."""
-    there = judged(found, task, pair, "better")
-    return above_floor(found, task, pair, given, there, "exact_match")
+def pair_condition(
+    name: str, *words: str, test: str = "differs", floor: str = "", **more: Any
+) -> None:
+    """Register a condition that holds where the verdict on a pair is one of ``words``.
+
+    ``floor`` is the score of which the first encoding's mean must reach the key ``floor``.
+    """
+
+    def holds(found: Found, task: str, pair: Pair, given: Given) -> bool | None:
+        word = verdict(found, task, pair, test)
+        met = None if word is None else word in words
+        if given.get("floor") is None:
+            return met
+        mean = found.scores.mean(task, pair[0], floor).mean
+        return (met and reaches(mean, given["floor"])) if math.isfinite(mean) else None
+
+    keys = {"floor": float} if floor else None
+    condition(name, of="pair", keys=keys, test=test, floor=floor, **more)(holds)
 
 
-@condition("worse", of="pair", test="differs", reads="any")
-def worse(found: Found, task: str, pair: Pair, given: Given) -> bool | None:
-    """The first encoding is worse."""
-    return judged(found, task, pair, "worse")
-
-
-@condition("differs", of="pair", test="differs", reads="any")
-def differs(found: Found, task: str, pair: Pair, given: Given) -> bool | None:
-    """The first encoding is better, worse, or better in one measure and worse in another."""
-    return judged(found, task, pair, "better", "worse", "mixed")
+TRANSLATES: dict[str, Any] = {"needs": lambda task: task.translates, "lacking": "translations"}
+pair_condition("better", "better", floor="exact_match", reads="any")
+pair_condition("worse", "worse", reads="any")
+pair_condition("differs", "better", "worse", "mixed", reads="any")
+# By the tests over sentences, in which every seed must give the same direction.
+pair_condition("ahead", "better", test="sentences", floor="bleu", **TRANSLATES)
+pair_condition("behind", "worse", test="sentences", **TRANSLATES)
 
 
 @condition("alike", of="pair", test="alike", reads="any")
@@ -137,28 +146,6 @@ def alike(found: Found, task: str, pair: Pair, given: Given) -> bool | None:
 
 
 @condition(
-    "ahead", of="pair", keys={"floor": float}, test="sentences", floor="bleu",
-    needs=lambda task: task.translates, lacking="translations",
-)  # fmt: skip
-def ahead(found: Found, task: str, pair: Pair, given: Given) -> bool | None:
-    """The first encoding translates better by the test over sentences, and BLEU reaches ``floor``.
-
-    Every seed must give the same direction.
-    """
-    there = judged(found, task, pair, "better", test="sentences")
-    return above_floor(found, task, pair, given, there, "bleu")
-
-
-@condition(
-    "behind", of="pair", test="sentences",
-    needs=lambda task: task.translates, lacking="translations",
-)  # fmt: skip
-def behind(found: Found, task: str, pair: Pair, given: Given) -> bool | None:
-    """The second encoding translates better by the test over sentences."""
-    return judged(found, task, pair, "worse", test="sentences")
-
-
-@condition(
     "at_least", of="encoding", keys={"value": float, "seeds": int}, reads="any", sets_floor=True
 )
 def at_least(found: Found, task: str, pe: str, given: Given) -> bool | None:
@@ -166,8 +153,8 @@ def at_least(found: Found, task: str, pe: str, given: Given) -> bool | None:
     if given.get("seeds") is not None:
         count, seeds = seeds_reaching(found, task, pe, given["value"])
         return count >= given["seeds"] if seeds else None
-    means = [found.mean(name, task, pe).mean for name in found.measures]
-    read = all(scores.interpretable(found.frame, name, task, pe) for name in found.measures)
+    means = [found.scores.mean(task, pe, name).mean for name in found.measures]
+    read = all(found.scores.interpretable(name, task, pe) for name in found.measures)
     if not read or not all(map(math.isfinite, means)):
         return None
     return all(reaches(mean, given["value"]) for mean in means)
@@ -175,7 +162,7 @@ def at_least(found: Found, task: str, pe: str, given: Given) -> bool | None:
 
 def seeds_reaching(found: Found, task: str, pe: str, value: float) -> tuple[int, int]:
     """Count an encoding's seeds that reach ``value`` in every measure, and all of its seeds."""
-    values = [scores.by_seed(found.frame, task, pe, name) for name in found.measures]
+    values = [found.scores.seeds(task, pe, name) for name in found.measures]
     worst = pd.concat(values, axis="columns").min(axis="columns", skipna=False)
     return sum(reaches(each, value) for each in worst), len(worst)
 
@@ -183,7 +170,10 @@ def seeds_reaching(found: Found, task: str, pe: str, value: float) -> tuple[int,
 @condition("above_ceiling", of="encoding", needs=has_ceiling, lacking="a ceiling without positions")
 def above_ceiling(found: Found, task: str, pe: str, given: Given) -> bool | None:
     """Mean exact match exceeds the ceiling without positions beyond chance."""
-    mean, most = found.mean("exact_match", task, pe), scores.ceiling(found.study, task)
+    mean, most = (
+        found.scores.mean(task, pe, "exact_match"),
+        scores.ceiling(found.scores.study, task),
+    )
     if most is None or not math.isfinite(mean.mean):
         return None
     # The chance is that of as many test splits as the encoding has seeds.
@@ -217,27 +207,14 @@ def within_training(found: Found, task: str, pe: str, given: Given) -> bool | No
 
 def reach_of(found: Found, task: str, pe: str) -> tuple[Estimate | None, int]:
     """The reach of an encoding that has learned the task, and the longest trained length."""
-    reach, trained = found.mean("reach", task, pe), scores.trained_lengths(found.study, task)
+    reach, trained = (
+        found.scores.mean(task, pe, "reach"),
+        scores.trained_lengths(found.scores.study, task),
+    )
     known = trained and reach.n > 1 and math.isfinite(reach.mean)
-    if not known or not scores.interpretable(found.frame, "reach", task, pe):
+    if not known or not found.scores.interpretable("reach", task, pe):
         return None, 0
     return reach, trained[1] if trained else 0
-
-
-def judged(found: Found, task: str, pair: Pair, *words: str, test: str = "differs") -> bool | None:
-    """True if the verdict on a pair is one of ``words``; None if unknown."""
-    word = verdict(found, task, pair, test)
-    return None if word is None else word in words
-
-
-def above_floor(
-    found: Found, task: str, pair: Pair, given: Given, there: bool | None, score: str
-) -> bool | None:
-    """Require of a praised encoding that its mean reaches the floor, if there is one."""
-    if given.get("floor") is None:
-        return there
-    mean = found.mean(score, task, pair[0]).mean
-    return (there and reaches(mean, given["floor"])) if math.isfinite(mean) else None
 
 
 # --------------------------------------------------------------------------------- the comparisons
@@ -257,8 +234,7 @@ def compared_pairs(encodings: Sequence[str], declared: Sequence[Sequence[str]]) 
 
 
 def compare(
-    study: Study,
-    frame: pd.DataFrame,
+    made: Scores,
     asked: Sequence[tuple[str, str, Pair]],
     measures: Mapping[str, float],
 ) -> pd.DataFrame:
@@ -274,7 +250,7 @@ def compare(
     for test, task, pair in asked:
         for measure in ["bleu"] if test == "sentences" else measures:
             key = (test, task, frozenset(pair), measure)
-            rows.setdefault(key, one_test(study, frame, test, task, pair, measure, measures))
+            rows.setdefault(key, one_test(made, test, task, pair, measure, measures))
     columns = ["test", "task", "a", "b", "measure", "mean", "low", "high", "n", "size", "p", "read"]
     table = pd.DataFrame(list(rows.values()), columns=columns)
     table["corrected"] = scores.holm(table["p"].where(table["read"]).astype(float))
@@ -283,8 +259,7 @@ def compare(
 
 
 def one_test(
-    study: Study,
-    frame: pd.DataFrame,
+    made: Scores,
     test: str,
     task: str,
     pair: Pair,
@@ -292,15 +267,15 @@ def one_test(
     measures: Mapping[str, float],
 ) -> dict[str, Any]:
     """Make one test of a pair, and return its row without the correction."""
-    a, b = (scores.by_seed(frame, task, pe, measure) for pe in pair)
+    a, b = (made.seeds(task, pe, measure) for pe in pair)
     gap, size = scores.difference(a, b), measures.get(measure, 0.0)
     row = {"test": test, "task": task, "a": pair[0], "b": pair[1], "measure": measure, "p": gap.p}
     row |= {"mean": gap.mean, "low": gap.low, "high": gap.high, "n": gap.n, "size": size}
-    row["read"] = scores.interpretable(frame, measure, task, *pair)
+    row["read"] = made.interpretable(measure, task, *pair)
     if test == "alike":
         row["p"] = scores.equivalence(a, b, size)
     if test == "sentences":
-        seeds = sentence_tests(study, task, pair)
+        seeds = sentence_tests(made.study, task, pair)
         signs = set(np.sign(seeds["difference"]))
         # With every seed: the largest p decides (the intersection-union test, Berger 1982).
         largest = float(seeds["p"].max()) if len(signs) < 2 else 1.0
@@ -310,22 +285,22 @@ def one_test(
 
 def sentence_tests(study: Study, task: str, pair: Pair) -> pd.DataFrame:
     """Select a pair's tests over test sentences, one for each seed: difference in BLEU, and p."""
-    tests = study.tests[study.tests["task"] == task]
-    same = tests[(tests["a"] == pair[0]) & (tests["b"] == pair[1])]
-    other = tests[(tests["a"] == pair[1]) & (tests["b"] == pair[0])]
-    turned_round = other.assign(difference=-other["difference"].astype(float))
-    both = pd.concat([part for part in (same, turned_round) if len(part)] or [same])
+    tests = of_task(study.tests, task)
+    same, other = (tests[tests["a"].eq(a) & tests["b"].eq(b)] for a, b in (pair, pair[::-1]))
+    both = [rows for rows in (same, turned(other)) if len(rows)]
+    tests = pd.concat(both or [same])
     # Equal translations have no p: no swap changes anything.
-    return both.assign(p=both["p"].astype(float).fillna(1.0)).sort_values("seed")
+    return tests.assign(p=tests["p"].astype(float).fillna(1.0)).sort_values("seed")
 
 
 def turned(rows: pd.DataFrame) -> pd.DataFrame:
     """Turn comparisons round: second minus first."""
-    words = rows["word"].replace({"better": "worse", "worse": "better"})
-    return rows.assign(
-        a=rows["b"], b=rows["a"], mean=-rows["mean"], low=-rows["high"], high=-rows["low"],
-        word=words,
-    )  # fmt: skip
+    rows = rows.rename(columns={"a": "b", "b": "a", "low": "high", "high": "low"})
+    signed = rows.columns.intersection(["mean", "low", "high", "difference"])
+    rows[signed] = -rows[signed].astype(float)
+    if "word" in rows:
+        rows["word"] = rows["word"].replace({"better": "worse", "worse": "better"})
+    return rows
 
 
 def word_of(row: Any) -> str:
@@ -427,18 +402,16 @@ class Rule:
 
     def cases(self) -> list[Case]:
         """Split the grid into cases, each with a verdict of its own."""
-        tasks = [[task] for task in self.tasks] if "task" in self.each else [self.tasks]
-        pairs = [[pair] for pair in self.pairs] if "pair" in self.each else [self.pairs]
-        encodings = [[pe] for pe in self.encodings] if "encoding" in self.each else [self.encodings]
-        return [
-            Case(
-                *parts,
-                task=parts[0][0] if "task" in self.each else "",
-                pair=parts[1][0] if "pair" in self.each else None,
-                encoding=parts[2][0] if "encoding" in self.each else "",
-            )
-            for parts in itertools.product(tasks, pairs, encodings)
+        axes: dict[str, Any] = {"task": self.tasks, "pair": self.pairs, "encoding": self.encodings}
+        parts = [
+            [[name] for name in names] if axis in self.each else [names]
+            for axis, names in axes.items()
         ]
+        return [
+            Case(*chosen, **{axis: part[0] for axis, part in zip(axes, chosen, strict=True)
+                             if axis in self.each})
+            for chosen in itertools.product(*parts)
+        ]  # fmt: skip
 
     def asked(self) -> list[tuple[str, str, Pair]]:
         """List the tests that the verdicts rest on: each with its task and pair."""
@@ -490,7 +463,6 @@ def bounds(given: Given, times: int) -> tuple[int, int]:
     )
 
 
-def find(study: Study, frame: pd.DataFrame, rule: Rule) -> Found:
-    """Make the comparisons that a rule rests on, from the study's scores."""
-    compared = compare(study, frame, rule.asked(), rule.measures)
-    return Found(study, frame, compared, rule.measures)
+def find(made: Scores, rule: Rule) -> Found:
+    """Make the comparisons that a rule rests on."""
+    return Found(made, compare(made, rule.asked(), rule.measures), rule.measures)

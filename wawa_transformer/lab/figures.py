@@ -19,8 +19,8 @@ from matplotlib.ticker import MaxNLocator
 
 from wawa_transformer.lab import scores
 from wawa_transformer.lab.pages import Text, name_of, tr
-from wawa_transformer.lab.scores import SCORES, by_seed, estimate
-from wawa_transformer.lab.tables import Study
+from wawa_transformer.lab.scores import SCORES, Scores, estimate
+from wawa_transformer.lab.tables import Study, of_task
 
 # Every encoding has the same colour and marker in all pictures and pages. Colour-blind readers can
 # distinguish the first eight colours: Okabe & Ito, "Color Universal Design" (2008).
@@ -79,8 +79,9 @@ def encoding_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     return styles
 
 
-def pictures(study: Study, frame: pd.DataFrame) -> dict[str, Callable[[], Figure]]:
+def pictures(made: Scores) -> dict[str, Callable[[], Figure]]:
     """List the pictures that a study's tables allow, each with the function that draws it."""
+    study = made.study
     styles = encoding_styles(study.encodings)
     trained = {task: scores.trained_lengths(study, task) for task in study.tasks}
     generated = {task: lengths[1] for task, lengths in trained.items() if lengths}
@@ -91,14 +92,14 @@ def pictures(study: Study, frame: pd.DataFrame) -> dict[str, Callable[[], Figure
         most = {task: scores.ceiling(study, task) for task in generated}
         limits = {task: each.mean for task, each in most.items() if each}
         tops: dict[str, float] = dict.fromkeys(generated, 1.0)
-        found["ranking"] = lambda: ranking(frame, styles, "exact_match", tops, limits)
+        found["ranking"] = lambda: ranking(made, styles, "exact_match", tops, limits)
         tested = {
             task: longer[1]
             for task in generated
-            if (longer := scores.unseen_lengths(study, task)) and any_learned(study, frame, task)
+            if (longer := scores.unseen_lengths(study, task)) and any_learned(made, task)
         }
         if tested:
-            found["reach"] = lambda: ranking(frame, styles, "reach", tested, generated)
+            found["reach"] = lambda: ranking(made, styles, "reach", tested, generated)
     if generated:
         rows = by_length(study, list(generated))
         found["exact_match_by_length"] = lambda: panels(study, rows, "length", styles)
@@ -110,16 +111,16 @@ def pictures(study: Study, frame: pd.DataFrame) -> dict[str, Callable[[], Figure
     return found
 
 
-def any_learned(study: Study, frame: pd.DataFrame, task: str) -> bool:
+def any_learned(made: Scores, task: str) -> bool:
     """True if an encoding has learned a task, so that its reach can be interpreted."""
-    return any(scores.interpretable(frame, "reach", task, pe) for pe in study.encodings)
+    return any(made.interpretable("reach", task, pe) for pe in made.study.encodings)
 
 
 def by_length(study: Study, tasks: list[str]) -> pd.DataFrame:
     """Select what is drawn by length: at trained lengths the sources that the scores rest on."""
     parts = []
     for task in tasks:
-        rows = study.results[study.results["task"] == task].copy()
+        rows = of_task(study.results, task).copy()
         if scores.rests_on_new(study, task):
             seen = rows["trained"].eq(True)
             for column in ("exact_match", "ceiling"):
@@ -215,7 +216,7 @@ def draw_limits(axes: Any, rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def ranking(
-    frame: pd.DataFrame,
+    made: Scores,
     styles: Mapping[str, dict[str, Any]],
     score: str,
     tops: Mapping[str, float],
@@ -229,7 +230,7 @@ def ranking(
     """
     tasks = list(tops)
     columns, lines = arrangement(len(tasks))
-    there = {task: [pe for pe in styles if len(by_seed(frame, task, pe, score))] for task in tasks}
+    there = {task: [pe for pe in styles if len(made.seeds(task, pe, score))] for task in tasks}
     rows_of = max(map(len, there.values()))
     size = (max(7, 4.6 * columns + 0.4), (0.26 * rows_of + 1) * lines + 0.3)
     figure, legend = Figure(figsize=size, layout="constrained"), dict[str, Any]()
@@ -237,15 +238,15 @@ def ranking(
     for panel, task in enumerate(tasks, start=1):
         axes = figure.add_subplot(lines, columns, panel)
         most = tops[task]
-        read = {pe: scores.interpretable(frame, score, task, pe) for pe in there[task]}
-        means = {pe: estimate(by_seed(frame, task, pe, score)) for pe in there[task]}
+        read = {pe: made.interpretable(score, task, pe) for pe in there[task]}
+        means = {pe: made.mean(task, pe, score) for pe in there[task]}
         order = sorted(there[task], key=lambda pe: (read[pe], means[pe].mean))
         for place, pe in enumerate(order):
             if not read[pe]:
                 said = tr(Text("not_learned"))
                 axes.text(0.98 * most, place, said, va="center", ha="right", color=GREY, size=8)
                 continue
-            seeds, colour = by_seed(frame, task, pe, score), styles[pe]["color"]
+            seeds, colour = made.seeds(task, pe, score), styles[pe]["color"]
             axes.plot(seeds, [place] * len(seeds), "o", color=colour, alpha=0.35, markersize=4)
             axes.plot(means[pe].within(most), [place, place], color=colour, linewidth=2)
             axes.plot(means[pe].mean, place, "|", color=colour, markersize=11, markeredgewidth=2.5)
@@ -293,7 +294,7 @@ def bleu(study: Study, styles: Mapping[str, dict[str, Any]]) -> Figure:
     figure = Figure(figsize=size, layout="constrained")
     for panel, task in enumerate(tasks, start=1):
         axes = figure.add_subplot(lines, columns, panel)
-        rows = study.bleu[study.bleu["task"] == task]
+        rows = of_task(study.bleu, task)
         order = rows.groupby("pe")["bleu"].mean().sort_values().index
         for place, pe in enumerate(order):
             runs = rows[rows["pe"] == pe].sort_values("seed")

@@ -27,8 +27,8 @@ class Text:
 @functools.cache
 def words() -> dict[str, list[str]]:
     """Load ``words.yaml``: each key with its English and its Chinese."""
-    path = Path(__file__).with_name("words.yaml")
-    return dict(yaml.safe_load(path.read_text(encoding="utf-8")))
+    given = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text(encoding="utf-8"))
+    return {key: [key, said] if isinstance(said, str) else said for key, said in given.items()}
 
 
 def tr(text: Any, language: str = "en") -> str:

@@ -41,8 +41,8 @@ from wawa_transformer.lab.pages import (
     translated,
     warning,
 )
-from wawa_transformer.lab.scores import by_seed, estimate
-from wawa_transformer.lab.tables import RUN, Study, read_study
+from wawa_transformer.lab.scores import Scores
+from wawa_transformer.lab.tables import RUN, Study, of_task, read_study
 
 LEAST_BLEU = 1  # below it no encoding translates
 LEAD = (
@@ -61,9 +61,8 @@ def write_report(folder: Path) -> Path:
     Raises:
         UserError: as in :func:`~wawa_transformer.lab.tables.read_study`.
     """
-    study = read_study(folder)
-    frame = scores.scores(study)
-    page = page_of(study, frame)
+    made = scores.score_study(read_study(folder))
+    page = page_of(made)
     make_directory(folder / "figures")
     # A folder that has pictures keeps those: in a repository, the ones that a page shows.
     there = {path.stem for path in (folder / "figures").glob("*.png")}
@@ -72,7 +71,7 @@ def write_report(folder: Path) -> Path:
         name: figures.save(
             draw(), name, folder / "figures" / f"{name}.png" if name in kept else None
         )
-        for name, draw in figures.pictures(study, frame).items()
+        for name, draw in figures.pictures(made).items()
     }
     write_atomically(folder / "report.md", markdown(page))
     path = folder / "report.html"
@@ -106,8 +105,7 @@ def html(page: dict[str, Any], pictures: dict[str, str]) -> str:
 
 def answer(folder: Path) -> str:
     """Write a study's answer for a terminal: the verdict, and the first rows of a table."""
-    study = read_study(folder)
-    page = page_of(study, scores.scores(study))
+    page = page_of(scores.score_study(read_study(folder)))
     said = [tr(page["question"]), tr(page["claim"]), *(sentence(tr(t)) for t in page["lead"])]
     table = page["board"] or page["summary"]
     rows = [[tr(cell.text) for cell in row] for row in table.rows]
@@ -121,30 +119,31 @@ def answer(folder: Path) -> str:
     return "\n".join(line for line in said if line)
 
 
-def page_of(study: Study, frame: pd.DataFrame) -> dict[str, Any]:
+def page_of(made: Scores) -> dict[str, Any]:
     """Compute everything that a page shows, in no language."""
+    study = made.study
     rule = rules.rule_of(study)
-    found = compared(study, frame, rule)
+    found = compared(made, rule)
     outcomes = claims.decide(rule, found) if rule else []
     config = study.config.get("study", {})
-    tasks, drawn = study.tasks, list(figures.pictures(study, frame))
-    beside = board(study, frame)
+    tasks, drawn = study.tasks, list(figures.pictures(made))
+    beside = board(made)
     return {
         "name": study.name,
         "question": Text(config.get("question") or study.name),
         "claim": Text("claim_of", {"claim": Text(rule.claim)}) if rule else "",
-        "lead": (placed(beside) if beside else []) or lead(study, found, outcomes),
-        "notices": notices(study, frame, found, rule),
+        "lead": (placed(beside) if beside else []) or headline(found, outcomes),
+        "notices": notices(found, rule),
         "board": board_table(beside) if beside and beside.rows else None,
-        "summary": summary_table(study, frame, rule),
+        "summary": summary_table(made, rule),
         "drawn": drawn,
         "lead_picture": next((name for name in LEAD if name in drawn), ""),
         "verdicts": verdict_table(outcomes) if rule else None,
         "shares": share_table(found, rule) if rule else None,
         "rule": written(study) if rule else "",
-        "comparisons": comparison_table(found, described(study, found)),
+        "comparisons": comparison_table(found, described(found)),
         "tests_made": int(found.comparisons["corrected"].notna().sum()),
-        "tasks": {task: score_table(study, frame, task) for task in tasks},
+        "tasks": {task: score_table(made, task) for task in tasks},
         "sources": {task: sources(study, task) for task in tasks},
         "answers": answer_tables(study),
         "rates": rate_tables(study, pairs_of(study)),
@@ -155,7 +154,7 @@ def page_of(study: Study, frame: pd.DataFrame) -> dict[str, Any]:
         "made": study.config.get("made", {}),
         "styles": figures.encoding_styles(beside.encodings if beside else ())
         | figures.encoding_styles(study.encodings),
-        "notes": reading_notes(study, frame, rule),
+        "notes": reading_notes(made, rule),
     }
 
 
@@ -164,37 +163,40 @@ def pairs_of(study: Study) -> list[Pair]:
     return claims.compared_pairs(study.encodings, study.config.get("study", {}).get("pairs", []))
 
 
-def compared(study: Study, frame: pd.DataFrame, rule: Rule | None) -> Found:
+def compared(made: Scores, rule: Rule | None) -> Found:
     """Make the tests of a study's rule; without a rule, those of its pairs on every task.
 
     Without ``study.yaml`` nothing is tested, since nobody knows what the study compares.
     """
     if rule:
-        return claims.find(study, frame, rule)
+        return claims.find(made, rule)
+    study = made.study
     measures, asked = dict[str, float](), list[tuple[str, str, Pair]]()
     for task in study.tasks if study.config else ():
         kind = "sentences" if scores.first_score(study, task) == "bleu" else "differs"
         asked += [(kind, task, pair) for pair in pairs_of(study)]
         measures |= {"exact_match": 0.0} if kind == "differs" else {}
         measures |= {"beyond": 0.0} if scores.unseen_lengths(study, task) else {}
-    return Found(study, frame, claims.compare(study, frame, asked, measures), measures)
+    return Found(made, claims.compare(made, asked, measures), measures)
 
 
-def described(study: Study, found: Found) -> pd.DataFrame:
+def described(found: Found) -> pd.DataFrame:
     """Compute the differences of pairs that no verdict rests on, which get no p and no word."""
+    study = found.scores.study
     asked = [
         ("differs", task, pair)
         for task in study.tasks
         for pair in pairs_of(study)
         if scores.trained_lengths(study, task) and not len(found.of_pair("differs", task, pair))
     ]
-    table = claims.compare(study, found.frame, asked, {"exact_match": 0.0, "beyond": 0.0})
+    table = claims.compare(found.scores, asked, {"exact_match": 0.0, "beyond": 0.0})
     table = table[table["n"] > 0]
     return table.assign(corrected=math.nan, word="untested")
 
 
-def lead(study: Study, found: Found, outcomes: Sequence[Outcome]) -> list[Text]:
+def headline(found: Found, outcomes: Sequence[Outcome]) -> list[Text]:
     """The first sentences of a page: each verdict with its cases, and what is missing."""
+    study = found.scores.study
     if not study.config:
         return [Text("no_config")]
     said = []
@@ -219,9 +221,9 @@ def lead(study: Study, found: Found, outcomes: Sequence[Outcome]) -> list[Text]:
     return [*said, Text("no_rule_answer" if count["n"] else "no_test_answer", count)]
 
 
-def notices(study: Study, frame: pd.DataFrame, found: Found, rule: Rule | None) -> list[Text]:
+def notices(found: Found, rule: Rule | None) -> list[Text]:
     """What a reader must know before the first number: what is missing, mixed or weak."""
-    said = []
+    study, said = found.scores.study, []
     if why := study.config.get("unjudged"):
         said.append(Text("unjudged", {"why": why}))
     for run in study.config.get("missing", []):
@@ -240,7 +242,7 @@ def notices(study: Study, frame: pd.DataFrame, found: Found, rule: Rule | None) 
         kinds = ", ".join(f"{key} {value}" for key, value in mixed.items())
         said.append(Text("mixed_made", {"kinds": kinds}))
     for task in study.tasks:
-        said += spoilt(study, frame, task)
+        said += spoilt(found.scores, task)
         for pe, (validation, training) in scores.harder_validation(study, task).items():
             nll = {"validation": f"{validation:.3f}", "training": f"{training:.3f}"}
             said.append(Text("harder_validation", {"task": task, "pe": name_of(pe), **nll}))
@@ -250,13 +252,13 @@ def notices(study: Study, frame: pd.DataFrame, found: Found, rule: Rule | None) 
     return said
 
 
-def spoilt(study: Study, frame: pd.DataFrame, task: str) -> list[Text]:
+def spoilt(made: Scores, task: str) -> list[Text]:
     """What a text's scores leave out, or cannot show."""
-    said = []
+    study, said = made.study, []
     for split, left in study.config.get("left_out", {}).get(task, {}).items():
         if any(left.values()):
             said.append(Text("left_pairs", {"task": task, "split": split, **left}))
-    runs = study.bleu[study.bleu["task"] == task]
+    runs = of_task(study.bleu, task)
     for column in ("reached_limit", "altered"):
         if column in runs and (count := runs[column].sum()):
             said.append(Text(column, {"task": task, "n": f"{count:.0f}", "runs": len(runs)}))
@@ -264,7 +266,7 @@ def spoilt(study: Study, frame: pd.DataFrame, task: str) -> list[Text]:
         return said
     if scores.first_score(study, task) == "exact_match":
         return [*said, Text("exact_match_answers", {"task": task})]
-    means = [estimate(by_seed(frame, task, pe, "bleu")).mean for pe in study.encodings]
+    means = [made.mean(task, pe, "bleu").mean for pe in study.encodings]
     if max(means) < LEAST_BLEU:
         said.append(Text("no_translation", {"task": task, "least": LEAST_BLEU}))
     return said
@@ -284,14 +286,15 @@ def sources(study: Study, task: str) -> list[Text]:
     return said
 
 
-def reading_notes(study: Study, frame: pd.DataFrame, rule: Rule | None) -> list[Text]:
+def reading_notes(made: Scores, rule: Rule | None) -> list[Text]:
     """The notes on how to read the page, of which a page shows those that it needs."""
+    study = made.study
     new = any(scores.rests_on_new(study, task) for task in study.tasks)
     there = {
         "note_interval": True,
         "note_scores": True,
         "note_new": new,
-        "note_unseen": frame["beyond"].notna().any(),
+        "note_unseen": made.frame["beyond"].notna().any(),
         "note_scale": any("learned" in pe for pe in study.encodings),
         "note_ceiling": any(scores.ceiling(study, task) for task in study.tasks),
         "note_pairs": len(study.encodings) > 1,

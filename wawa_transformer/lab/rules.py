@@ -37,7 +37,7 @@ class RuleMismatch(UserError):
 def outcomes(study: Study) -> list[Outcome]:
     """Decide the rule of a study; empty without a rule."""
     rule = rule_of(study)
-    return decide(rule, find(study, scores.scores(study), rule)) if rule else []
+    return decide(rule, find(scores.score_study(study), rule)) if rule else []
 
 
 def rule_of(study: Study) -> Rule | None:
@@ -237,7 +237,7 @@ def lacks(task: Task, given: Given, measures: Mapping[str, float]) -> str:
         return kind.lacking
     for name in measures if uses_measures(given) else ():
         needed = has_longer_tests(task) if SCORES[name].unseen else True
-        if not needed or (name in ("bleu", "chrf") and not task.translates):
+        if not needed or (name in scores.OF_TEXT and not task.translates):
             return SCORES[name].label
     return ""
 
@@ -273,7 +273,7 @@ def warnings(
             if not SCORES[score].higher_is_better:
                 continue
             if found:
-                means = {task: found.mean(score, task, b).mean for task in tasks}
+                means = {task: found.scores.mean(task, b, score).mean for task in tasks}
                 low = [
                     f"{task} ({mean:.3g})" for task, mean in means.items() if reaches(size, mean)
                 ]

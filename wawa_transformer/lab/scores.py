@@ -5,18 +5,19 @@ mean over their examples, or over their tokens if the metric is one of tokens. A
 rests on new sources, which training did not hold, if all runs of the task have counted them.
 """
 
+import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import betaincinv, ndtri, stdtr, stdtrit
 
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.lab.tables import RUN, Study
+from wawa_transformer.lab.tables import RUN, Study, of_task
 from wawa_transformer.train.evaluation import METRICS
 
 CONFIDENCE = 0.95
@@ -27,12 +28,35 @@ HARDER = 0.02  # nats per token: validation is harder than training by more, and
 STILL = 0.05  # a run still improves if its last fifth brought this share of the total fall in NLL
 
 
+def unseen(column: str, most: float = math.inf) -> Callable[[pd.DataFrame, int], pd.Series]:
+    """Define a score as the mean of a column over unseen lengths, each of which counts once.
+
+    ``most`` times the longest trained length is the longest that counts.
+    """
+
+    def over_unseen(rows: pd.DataFrame, longest: int) -> pd.Series:
+        chosen = rows[(rows["length"] > longest) & (rows["length"] <= most * longest)]
+        # Older tables lack a column.
+        return chosen.reindex(columns=[*RUN, column]).groupby(RUN)[column].mean()
+
+    return over_unseen
+
+
+def reach(rows: pd.DataFrame, longest: int) -> pd.Series:
+    """The longest length up to which every tested length is reached, else 0."""
+    rows = rows.sort_values("length")
+    runs = [rows[column] for column in RUN]
+    reached = rows["exact_match"].map(lambda value: int(reaches(value, REACHED)))
+    return (rows["length"] * reached.groupby(runs).cummin()).groupby(runs).max()
+
+
 @dataclass(frozen=True)
 class Score:
-    """How a score is shown and read.
+    """How a score is computed, shown and read.
 
-    ``unseen`` scores are about longer lengths than the trained ones. ``top`` is the largest
-    possible value. Scores that are not ``shown`` have no column in a report.
+    ``of`` defines a score of unseen lengths: by run, from a task's rows of ``results.csv`` and the
+    longest trained length. ``top`` is the largest possible value. Scores that are not ``shown``
+    have no column in a report.
     """
 
     name: str
@@ -40,23 +64,37 @@ class Score:
     digits: int = 3
     top: float | None = None
     higher_is_better: bool = True
-    unseen: bool = False
     shown: bool = True
+    of: Callable[[pd.DataFrame, int], pd.Series] | None = None
+
+    @property
+    def unseen(self) -> bool:
+        """True if the score is about longer lengths than the trained ones."""
+        return self.of is not None
 
 
+OF_TEXT = ("bleu", "chrf")  # scores that are columns of bleu.csv
 # Every metric of the evaluation is a score, and so are these.
 SCORES = {
     score.name: score
     for score in (
-        *(
-            Score(m.name, m.heading, m.digits, m.top, m.higher_is_better, shown=m.shown)
-            for m in METRICS
-        ),
+        *(Score(m.name, m.heading, m.digits, m.top, m.higher_is_better, m.shown) for m in METRICS),
         Score("all_sources", "exact match, all sources", top=1),
-        Score("beyond", "exact match, unseen lengths", top=1, unseen=True),
-        Score("just_beyond", "exact match, first unseen lengths", top=1, unseen=True, shown=False),
-        Score("oracle", "exact match, unseen lengths, length given", top=1, unseen=True),
-        Score("reach", "reach", digits=1, unseen=True),
+        Score("beyond", "exact match, unseen lengths", top=1, of=unseen("exact_match")),
+        Score(
+            "just_beyond",
+            "exact match, first unseen lengths",
+            top=1,
+            shown=False,
+            of=unseen("exact_match", NEAR),
+        ),
+        Score(
+            "oracle",
+            "exact match, unseen lengths, length given",
+            top=1,
+            of=unseen("oracle_exact_match"),
+        ),
+        Score("reach", "reach", digits=1, of=reach),
         Score("bleu", "BLEU", digits=2, top=100),
         Score("chrf", "chrF", digits=2, top=100),
     )
@@ -175,39 +213,62 @@ def holm(p_values: pd.Series) -> pd.Series:
     return steps.cummax().clip(upper=1.0).reindex(p_values.index)
 
 
-def scores(study: Study, sources: str = "new") -> pd.DataFrame:
-    """Compute every score of every run: the index is (task, pe, seed), a column for each score.
+@dataclass(frozen=True)
+class Scores:
+    """A study, and every score of its runs: ``frame`` has the index (task, pe, seed)."""
+
+    study: Study
+    frame: pd.DataFrame
+
+    @functools.cached_property
+    def by_encoding(self) -> dict[Any, pd.DataFrame]:
+        """The rows of each task and encoding, by seed."""
+        groups = self.frame.groupby(level=["task", "pe"])
+        return {key: rows.droplevel(["task", "pe"]) for key, rows in groups}
+
+    def seeds(self, task: str, pe: str, score: str) -> pd.Series:
+        """Select a score of every seed of one encoding; empty if no seed has one."""
+        rows = self.by_encoding.get((task, pe))
+        if rows is None or not rows[score].notna().any():
+            return pd.Series(dtype=float)
+        return rows[score]
+
+    def mean(self, task: str, pe: str, score: str) -> Estimate:
+        """Estimate the mean of a score over the seeds of one encoding."""
+        return estimate(self.seeds(task, pe, score))
+
+    def interpretable(self, score: str, task: str, *encodings: str) -> bool:
+        """True unless the score is of unseen lengths and an encoding has not learned the task."""
+        return not SCORES[score].unseen or all(
+            reaches(self.mean(task, pe, "exact_match").mean, LEARNED) for pe in encodings
+        )
+
+
+def score_study(study: Study, sources: str = "new") -> Scores:
+    """Compute every score of every run.
 
     ``sources="all"`` counts all sources at trained lengths. A text counts its whole test. A score
     is NaN where the run's tables do not have it.
     """
-    results = study.results
     parts = []
-    for task, rows in results.groupby("task", sort=False):
-        generated = rows["trained"].notna().all() if "trained" in rows else False
-        chosen = rows[rows["trained"].eq(True)] if generated else rows
-        ending = "_new" if sources == "new" and rests_on_new(study, str(task)) else ""
+    for task in study.tasks:
+        rows, trained = of_task(study.results, task), trained_lengths(study, task)
+        chosen = rows[rows["trained"].eq(True)] if trained else rows
+        ending = "_new" if sources == "new" and rests_on_new(study, task) else ""
         part = pd.DataFrame({m.name: over_lengths(chosen, m.name, m.per, ending) for m in METRICS})
         if ending:
             part["all_sources"] = over_lengths(chosen, "exact_match", "examples")
-        if generated:
-            longest = rows.loc[rows["trained"].eq(True), "length"].max()
-            longer = rows[rows["length"] > longest]
-            if len(longer):
-                # Each length counts once.
-                part["beyond"] = longer.groupby(RUN)["exact_match"].mean()
-                near = longer[longer["length"] <= NEAR * longest]
-                part["just_beyond"] = near.groupby(RUN)["exact_match"].mean()
-                part["reach"] = rows.groupby(RUN)[["length", "exact_match"]].apply(reach)
-                if "oracle_exact_match" in longer:
-                    part["oracle"] = longer.groupby(RUN)["oracle_exact_match"].mean()
+        if trained and unseen_lengths(study, task):
+            for score in SCORES.values():
+                if score.of:
+                    part[score.name] = score.of(rows, trained[1])
         parts.append(part)
     frame = pd.concat(parts) if parts else pd.DataFrame(index=pd.MultiIndex.from_arrays([[]] * 3))
     frame.index.names = RUN
     of_text = study.bleu.set_index(RUN)
-    for name in ("bleu", "chrf"):
+    for name in OF_TEXT:
         frame[name] = of_text[name].astype(float) if name in of_text else math.nan
-    return frame.reindex(columns=list(SCORES)).astype(float).sort_index()
+    return Scores(study, frame.reindex(columns=list(SCORES)).astype(float).sort_index())
 
 
 def rests_on_new(study: Study, task: str) -> bool:
@@ -216,7 +277,7 @@ def rests_on_new(study: Study, task: str) -> bool:
     New sources are test sources that were not in training, so no model can have memorised their
     answers. Every run of the task must have counted some.
     """
-    rows = study.results[study.results["task"] == task]
+    rows = of_task(study.results, task)
     if "examples_new" not in rows or not rows["trained"].eq(True).any():
         return False
     trained = rows[rows["trained"].eq(True)]
@@ -237,46 +298,19 @@ def over_lengths(rows: pd.DataFrame, metric: str, per: str, ending: str = "") ->
     return (total / weight.groupby(runs, sort=False).sum()).where(~broken)
 
 
-def reach(rows: pd.DataFrame) -> int:
-    """The longest length up to which every tested length is reached, else 0."""
-    longest = 0
-    for length, value in sorted(zip(rows["length"], rows["exact_match"], strict=True)):
-        if not reaches(value, REACHED):
-            break
-        longest = int(length)
-    return longest
-
-
-def by_seed(frame: pd.DataFrame, task: str, pe: str, score: str) -> pd.Series:
-    """Select one encoding's values of a score, by seed, from the frame of :func:`scores`."""
-    try:
-        values = cast(pd.Series, frame.loc[(task, pe), score])
-    except KeyError:
-        values = pd.Series(dtype=float)
-    return values if values.notna().any() else values[:0]
-
-
 def first_score(study: Study, task: str) -> str:
     """The score that answers a task's question: BLEU for a translation, else exact match.
 
     Exact match answers for a text of words, and where references are too short for BLEU.
     """
-    runs = study.bleu[study.bleu["task"] == task]
+    runs = of_task(study.bleu, task)
     by_words = "answer" in runs and (runs["answer"] == "exact_match").any()
     return "bleu" if len(runs) and not by_words else "exact_match"
 
 
-def interpretable(frame: pd.DataFrame, score: str, task: str, *encodings: str) -> bool:
-    """True unless the score is about longer lengths and an encoding has not learned the task."""
-    learned = (
-        reaches(estimate(by_seed(frame, task, pe, "exact_match")).mean, LEARNED) for pe in encodings
-    )
-    return not SCORES[score].unseen or all(learned)
-
-
 def trained_lengths(study: Study, task: str) -> tuple[int, int] | None:
     """The shortest and the longest trained length; None for a text."""
-    rows = study.results[study.results["task"] == task]
+    rows = of_task(study.results, task)
     if "trained" not in rows or not rows["trained"].eq(True).any():
         return None
     lengths = rows.loc[rows["trained"].eq(True), "length"]
@@ -286,7 +320,7 @@ def trained_lengths(study: Study, task: str) -> tuple[int, int] | None:
 def unseen_lengths(study: Study, task: str) -> tuple[int, int] | None:
     """The shortest and the longest tested length beyond the trained ones, if any."""
     trained = trained_lengths(study, task)
-    lengths = study.results.loc[study.results["task"] == task, "length"]
+    lengths = of_task(study.results, task)["length"]
     longer = lengths[lengths > trained[1]] if trained else lengths[:0]
     return (int(longer.min()), int(longer.max())) if len(longer) else None
 
@@ -299,7 +333,7 @@ def ceiling(study: Study, task: str, sources: str = "new") -> Estimate | None:
     answers to m sequences is binomial. The interval is that of the mean over the seeds' test
     splits. None if the task has no ceiling below 1.
     """
-    rows = study.results[study.results["task"] == task]
+    rows = of_task(study.results, task)
     if "ceiling" not in rows or not rows["trained"].eq(True).any():
         return None
     rows = rows[rows["trained"].eq(True) & (rows["pe"] == rows["pe"].iloc[0])]
@@ -319,7 +353,7 @@ def ceiling(study: Study, task: str, sources: str = "new") -> Estimate | None:
 
 def seen_share(study: Study, task: str) -> float:
     """The share of the test's sources that training held; NaN if nobody counted them."""
-    rows = study.results[study.results["task"] == task]
+    rows = of_task(study.results, task)
     if "examples_new" not in rows or rows["examples_new"].isna().any():
         return math.nan
     if rows["trained"].notna().all():
@@ -368,7 +402,7 @@ def harder_validation(study: Study, task: str) -> dict[str, tuple[float, float]]
     found = dict[str, tuple[float, float]]()
     if "train_nll" not in study.curves or trained_lengths(study, task) is None:
         return found
-    curves = study.curves[study.curves["task"] == task].dropna(subset=["train_nll", "nll"])
+    curves = of_task(study.curves, task).dropna(subset=["train_nll", "nll"])
     late = curves[curves["step"] > 0.8 * curves.groupby(RUN)["step"].transform("max")]
     for pe, rows in late.groupby("pe", sort=False):
         validation, training = float(rows["nll"].mean()), float(rows["train_nll"].mean())
@@ -390,13 +424,8 @@ class Point:
 
 def by_point(tried: pd.DataFrame) -> dict[Point, pd.DataFrame]:
     """Split the rows of ``tuning.csv`` by the point of the grid."""
-    points = tried[["lr", "warmup"]].drop_duplicates().to_dict("records")
-    return {
-        Point(row["lr"], int(row["warmup"])): tried[
-            (tried["lr"] == row["lr"]) & (tried["warmup"] == row["warmup"])
-        ]
-        for row in points
-    }
+    points: Any = tried.groupby(["lr", "warmup"], sort=False)
+    return {Point(lr, int(warmup)): rows for (lr, warmup), rows in points}
 
 
 def best_points(tried: pd.DataFrame) -> dict[tuple[str, str], Point]:

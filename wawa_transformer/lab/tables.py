@@ -12,6 +12,7 @@ Reports and documentation read nothing else. The last column, ``check``, is a ch
 """
 
 import csv
+import functools
 import io
 import zlib
 from collections.abc import Mapping
@@ -81,12 +82,12 @@ class Study:
         """The name of the study, or of its folder."""
         return str(self.config.get("study", {}).get("name", self.folder.resolve().name))
 
-    @property
+    @functools.cached_property
     def tasks(self) -> list[str]:
         """The tasks that have results, in the study's order."""
         return ordered(self.results["task"], self.config.get("tasks", {}))
 
-    @property
+    @functools.cached_property
     def encodings(self) -> list[str]:
         """The encodings that have results, in the study's order."""
         return ordered(self.results["pe"], self.config.get("encodings", {}))
@@ -96,6 +97,11 @@ def ordered(names: pd.Series, known: Mapping[str, Any]) -> list[str]:
     """List different names, those that are ``known`` first and in their order."""
     there = list(dict.fromkeys(names))
     return [name for name in known if name in there] + [n for n in there if n not in known]
+
+
+def of_task(table: pd.DataFrame, task: str) -> pd.DataFrame:
+    """Select the rows of one task."""
+    return table[table["task"] == task]
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:
@@ -180,7 +186,7 @@ def read_table(path: Path, name: str) -> pd.DataFrame:
                 f"{path}, row {line}: {len(row)} cells under {len(head)} columns, so column "
                 f"{head[min(len(row), len(head) - 1)]} was cut or added; restore the row."
             )
-    table = pd.DataFrame(rows, columns=head, index=range(2, len(rows) + 2))
+    table = pd.DataFrame(rows, columns=head, index=range(2, len(rows) + 2), dtype=object)
     numbers = {c: check_numbers(path, table[c]) for c in head if c not in WORDS}
     check_rows(path, head, rows)
     table = table.assign(**numbers)

@@ -22,7 +22,7 @@ from wawa_transformer.data.tasks import SequenceTask
 from wawa_transformer.data.text import build_task
 from wawa_transformer.lab.figures import encoding_styles
 from wawa_transformer.lab.pages import write_page
-from wawa_transformer.lab.scores import by_seed, estimate, scores
+from wawa_transformer.lab.scores import estimate, score_study
 from wawa_transformer.lab.tables import read_study
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.config import encoding_settings
@@ -144,14 +144,14 @@ def published(folder: Path) -> dict[str, Any]:
     new sources of trained lengths: its mean, half its interval, and the value of each seed.
     """
     study = read_study(folder)
-    frame = scores(study)
+    made = score_study(study)
     found: dict[str, Any] = {}
     for task, pe in itertools.product(study.tasks, study.encodings):
         curves, results = (
             table[table["task"].eq(task) & table["pe"].eq(pe)]
             for table in (study.curves, study.results)
         )
-        values = by_seed(frame, task, pe, "exact_match")
+        values = made.seeds(task, pe, "exact_match")
         mean = estimate(values)
         found.setdefault(task, {})[pe] = {
             "exact": means(curves, "step", "exact_match"),
