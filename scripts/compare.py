@@ -38,6 +38,7 @@ def main(config: DictConfig) -> None:
     # Imported here, so that --help and command-line mistakes do not wait for torch.
     from wawa_transformer.lab import study as studies
     from wawa_transformer.lab import tuning
+    from wawa_transformer.lab.rules import warnings
     from wawa_transformer.lab.scores import best_points
 
     given = list(HydraConfig.get().overrides.task)
@@ -58,7 +59,7 @@ def main(config: DictConfig) -> None:
     minutes = studies.minutes_of_run(config, overrides, choices["study"])
     command = shlex.join(["python", "scripts/compare.py", *sys.argv[1:]])
     known = studies.study_config(config, jobs, command, unjudged)
-    studies.tell_rule(rule, unjudged, known)
+    studies.tell_rule(unjudged, warnings(rule, known["encodings"]) if rule else ())
 
     # Tiny models gain nothing from threads, and runs side by side would compete for cores.
     os.environ["OMP_NUM_THREADS"] = str(config.trainer.threads)
@@ -108,9 +109,9 @@ def write_again(folder: Path, given: Sequence[str] = ()) -> None:
             f"leave it out."
         )
     page = write_report(folder)
-    for line in answer(folder).splitlines():
+    for line in answer(page).splitlines():
         tell(line)
-    tell(f"report: {page}")
+    tell(f"report: {folder / 'report.html'}")
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from wawa_transformer.lab.scores import SCORES
-from wawa_transformer.lab.tables import RUN, Study, write_config, write_table
+from wawa_transformer.lab import report
+from wawa_transformer.lab.scores import SCORES, score_study
+from wawa_transformer.lab.tables import RUN, Study, read_study, write_config, write_table
 from wawa_transformer.train.evaluation import METRICS
 
 TRAINED, TESTED = 10, 20
@@ -115,6 +116,11 @@ def write_folder(folder: Path, results: pd.DataFrame, **study: Any) -> Path:
     config = config_of(results, **study) | {"rows": {n: len(t) for n, t in tables.items()}}
     write_config(folder / "study.yaml", config)
     return folder
+
+
+def answer_of(folder: Path) -> str:
+    """What the terminal says of a study's folder."""
+    return report.answer(report.page_of(score_study(read_study(folder))))
 
 
 def rule(supported: list[Any], refuted: list[Any], **more: Any) -> dict[str, Any]:

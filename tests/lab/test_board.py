@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from planted import config_of, results_of, write_folder
+from planted import answer_of, config_of, results_of, write_folder
 
 from wawa_transformer.lab import board as boards
 from wawa_transformer.lab import report, scores
@@ -64,9 +64,8 @@ def test_an_encoding_is_placed_by_its_total_and_paired_with_the_best(
     assert mine.own and mine.gap is not None and made.rows[0].gap is None
     assert mine.total.mean == pytest.approx(sum(totals) / 3)
     assert (mine.gap.mean, mine.gap.half_width) == pytest.approx((gaps.mean, gaps.half_width))
-    report.write_report(folder)
+    said = report.answer(report.write_report(folder))
     page = (folder / "report.md").read_text(encoding="utf-8")
-    said = report.answer(folder)
     place = f"The encoding mine: place 2 of 4, total {mine.total:z.3f}; {mine.gap:+z.3f} from t5"
     assert f"**{place}" in page and place in said
     for row in made.rows:
@@ -98,7 +97,7 @@ def test_another_setting_is_not_compared_and_the_key_is_named(
     write_config(folder / "study.yaml", config)
     made = board_of(folder)
     assert made.rows == [] and made.setting != board_of(committed).setting
-    said = report.answer(folder)
+    said = answer_of(folder)
     assert f"No row stands beside those of {committed}: {key}" in said
     assert made.setting in said and board_of(committed).setting in said
 
@@ -114,9 +113,9 @@ def test_where_runs_are_made_is_no_part_of_the_setting(committed: Path, tmp_path
 def test_other_data_and_a_missing_folder_are_said(committed: Path, tmp_path: Path) -> None:
     results = planted({"mine": (0.9, 0.3)})
     folder_of(tmp_path / "mine", results.assign(data="e"), committed)
-    assert "but its code makes other data" in report.answer(tmp_path / "mine")
+    assert "but its code makes other data" in answer_of(tmp_path / "mine")
     folder_of(tmp_path / "mine", results, tmp_path / "nowhere")
-    assert "There are no rows in" in report.answer(tmp_path / "mine")
+    assert "There are no rows in" in answer_of(tmp_path / "mine")
     study = read_study(write_folder(tmp_path / "plain", results))
     assert boards.board(scores.score_study(study)) is None
 

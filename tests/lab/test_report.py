@@ -7,7 +7,16 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from planted import config_of, curves_of, results_of, rule, study_of, text_results, write_folder
+from planted import (
+    answer_of,
+    config_of,
+    curves_of,
+    results_of,
+    rule,
+    study_of,
+    text_results,
+    write_folder,
+)
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from wawa_transformer.lab import cells, figures, report, scores
@@ -142,7 +151,7 @@ def test_the_verdict_comes_first_and_is_not_final_while_a_run_is_missing(folder:
     assert "Left out: copy, learned, seed 5 (failed). loss is &lt;nan>" in first
     assert "The rule makes 2 comparisons" in first
     assert "| copy | **supported** | 1 of 1: met | 0 of 1: not met |" in text
-    said = report.answer(folder)
+    said = answer_of(folder)
     first, second, *_ = said.splitlines()
     assert (first, second) == ("Does it help?", "Claim: It helps.")
     assert "no encoding  0.182 ± 0.002" in said and len(said.splitlines()) <= 15
@@ -181,7 +190,7 @@ def test_one_seed_has_no_interval_and_no_run_no_number(tmp_path: Path) -> None:
     assert not [line for line in cells if "no difference seen" in line or "±" in line]
     assert "one seed has no interval" in text
     folder = write_folder(tmp_path / "one", one)
-    assert "One seed has no interval" in report.answer(folder)
+    assert "One seed has no interval" in answer_of(folder)
     assert "No run has finished" in markdown(study_of(results_of({})))
     alone = markdown(study_of(results_of({("copy", "t5"): exact("copy", "learned")})))
     assert "Only one encoding was trained" in alone
@@ -370,7 +379,7 @@ def test_a_name_is_no_part_of_a_template(name: str, tmp_path: Path) -> None:
     assert f"- {name}: {{2}}" in said and f"| copy | {name} − t5 | exact match |" in said
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert page.count(f"</span>{name}</td>") > 2
-    assert name in report.answer(folder)
+    assert name in answer_of(folder)
 
 
 def test_a_folder_gets_no_picture_that_it_does_not_keep(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_runs_of_a_task_and_seed_share_their_test_and_their_data(folder: Path) -
     write_folder(folder, GOOD.assign(data=data))
     read_study(folder)
     write_folder(folder, GOOD.assign(data=data.where(~some, "4567abcd")))
-    with pytest.raises(UserError, match="column data: runs of copy seed 1 were trained on diff"):
+    with pytest.raises(UserError, match="column data: copy a seed 1 has at length 1 other data"):
         read_study(folder)
 
 
@@ -154,7 +154,8 @@ def test_a_folder_without_study_yaml_shows_tables_and_says_why_there_is_no_verdi
     folder: Path,
 ) -> None:
     (folder / "study.yaml").unlink()
-    page = write_report(folder).with_name("report.md").read_text(encoding="utf-8")
+    write_report(folder)
+    page = (folder / "report.md").read_text(encoding="utf-8")
     assert "This folder has no study.yaml." in page and "without a verdict" in page
     assert "| a | **0.900** |" in page and "| not tested |" in page
     assert "## Verdict" not in page

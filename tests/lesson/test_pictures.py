@@ -7,7 +7,6 @@ import torch
 from conftest import said
 from PIL import Image
 
-from wawa_transformer.lab import figures
 from wawa_transformer.lesson import pictures
 from wawa_transformer.positional.alibi import alibi_slopes
 from wawa_transformer.positional.base import EncodingContext, consecutive
@@ -30,7 +29,7 @@ def test_every_picture_is_drawn(tmp_path: Path) -> None:
 def test_without_a_chinese_font_the_note_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "CJK_FONTS", ("No Such Font",))
+    monkeypatch.setattr(pictures, "CJK_FONTS", ("No Such Font",))
     with pytest.raises(LookupError, match="fonts-noto-cjk"):
         pictures.draw_all(tmp_path, "zh")
 

@@ -22,7 +22,7 @@ from wawa_transformer.lab.scores import (
     first_score,
     orders_of,
 )
-from wawa_transformer.lab.tables import Study, of_task
+from wawa_transformer.lab.tables import COSTS, Study, of_task
 
 
 @dataclass(frozen=True)
@@ -305,12 +305,6 @@ def learning_table(study: Study) -> Table:
         for (task, pe), runs in scores.learning(study).groupby(["task", "pe"], sort=False)
     ]  # fmt: skip
     return Table(Text("learning_caption"), heads, rows)
-
-
-COSTS = {
-    "parameters": ",.0f", "flops_per_step": ".3g", "mfu": ".0%", "tokens_per_second": ",.0f",
-    "seconds": ".1f", "peak_memory_mb": ",.0f",
-}  # fmt: skip
 
 
 def cost_table(study: Study) -> Table:

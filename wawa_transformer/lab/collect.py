@@ -13,7 +13,7 @@ from wawa_transformer.common.schema import UserError, warn
 from wawa_transformer.data.text import build_task
 from wawa_transformer.decode.significance import paired_randomisation
 from wawa_transformer.decode.translation import bleu_metric
-from wawa_transformer.lab.tables import KEYS, RUN, write_config, write_table
+from wawa_transformer.lab.tables import COSTS, KEYS, RUN, write_config, write_table
 from wawa_transformer.run.run_dir import Run, config_digest, differing_key
 from wawa_transformer.train.evaluation import METRICS, SHOWN
 from wawa_transformer.train.load import load_model
@@ -21,7 +21,6 @@ from wawa_transformer.train.load import load_model
 Result = dict[str, Any]  # the contents of one result.json, with task, pe, seed and run
 PAST = 3  # one shown answer is this many symbols longer than the longest trained length
 METRIC_NAMES = [metric.name for metric in METRICS]
-COSTS = ("parameters", "flops_per_step", "mfu", "tokens_per_second", "seconds", "peak_memory_mb")
 
 
 def write_tables(

@@ -1,17 +1,16 @@
 """The report's pictures: one panel per task, one look per encoding."""
 
-import contextlib
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 import pandas as pd
-from matplotlib import font_manager
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -19,7 +18,7 @@ from matplotlib.ticker import MaxNLocator
 
 from wawa_transformer.lab import scores
 from wawa_transformer.lab.pages import Text, name_of, tr
-from wawa_transformer.lab.scores import SCORES, Scores, estimate
+from wawa_transformer.lab.scores import SCORES, Estimate, Score, Scores, estimate
 from wawa_transformer.lab.tables import Study, of_task
 
 # Every encoding has the same colour and marker in all pictures and pages. Colour-blind readers can
@@ -41,11 +40,6 @@ ENCODINGS = (
 VARIANT_DASHES = ("--", ":", "-.")
 GREY = "#808080"  # visible on a white page and on a dark page
 CEILING = "#D02090"
-CJK_FONTS = (
-    "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "Source Han Sans CN",
-    "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "PingFang SC", "Heiti SC", "Hiragino Sans GB",
-    "Microsoft YaHei", "SimHei", "Arial Unicode MS",
-)  # fmt: skip
 # What the length of a task counts, by its kind; for other tasks it is the sequence length.
 LENGTHS = {"scan": "axis_actions", "addition": "axis_digits"}
 MANY = 4  # with more encodings, lines hide which is best, so a ranking is drawn too
@@ -92,28 +86,29 @@ def pictures(made: Scores) -> dict[str, Callable[[], Figure]]:
         most = {task: scores.ceiling(study, task) for task in generated}
         limits = {task: each.mean for task, each in most.items() if each}
         tops: dict[str, float] = dict.fromkeys(generated, 1.0)
-        found["ranking"] = lambda: ranking(made, styles, "exact_match", tops, limits)
+        found["ranking"] = lambda: ranking(ranks(made, "exact_match", tops), styles, tops, limits)
         tested = {
             task: longer[1]
             for task in generated
-            if (longer := scores.unseen_lengths(study, task)) and any_learned(made, task)
+            if (longer := scores.unseen_lengths(study, task))
+            and any(made.interpretable("reach", task, pe) for pe in study.encodings)
         }
         if tested:
-            found["reach"] = lambda: ranking(made, styles, "reach", tested, generated)
+            found["reach"] = lambda: ranking(
+                ranks(made, "reach", tested), styles, tested, generated, reach=True
+            )
     if generated:
         rows = by_length(study, list(generated))
-        found["exact_match_by_length"] = lambda: panels(study, rows, "length", styles)
+        found["exact_match_by_length"] = lambda: panels(curves(study, rows, "length"), styles)
     if len(study.attention):
         found["attention"] = lambda: attention(study.attention)
     if len(study.curves):
-        found["learning_exact_match"] = lambda: panels(study, study.curves, "step", styles)
-        found["learning_nll"] = lambda: panels(study, study.curves, "step", styles, "nll")
+        found["learning_exact_match"] = lambda: panels(curves(study, study.curves, "step"), styles)
+        found["learning_nll"] = lambda: panels(curves(study, study.curves, "step", "nll"), styles)
     return found
 
 
-def any_learned(made: Scores, task: str) -> bool:
-    """True if an encoding has learned a task, so that its reach can be interpreted."""
-    return any(made.interpretable("reach", task, pe) for pe in made.study.encodings)
+# ------------------------------------------------------------------------------- what is drawn
 
 
 def by_length(study: Study, tasks: list[str]) -> pd.DataFrame:
@@ -129,47 +124,81 @@ def by_length(study: Study, tasks: list[str]) -> pd.DataFrame:
     return pd.concat(parts)
 
 
-def panels(
-    study: Study,
-    frame: pd.DataFrame,
-    x: str,
-    styles: Mapping[str, dict[str, Any]],
-    y: str = "exact_match",
-) -> Figure:
-    """Plot each encoding's curve over seeds, one panel per task.
+@dataclass(frozen=True)
+class Panel:
+    """What is drawn of one task: a score against ``x``, as (x, mean, low, high) by encoding.
 
-    A curve is the mean of ``y`` against ``x`` with a 95% band. A text shows token accuracy instead
-    of exact match, which is near 0 for whole sentences. Bands are cut at the bounds of the metric,
-    in the pictures only.
+    ``rows`` are the rows of the table, and ``kind`` is the kind of the task.
     """
-    tasks = [task for task in study.tasks if task in set(frame["task"])]
-    columns, lines = arrangement(len(tasks))
+
+    task: str
+    kind: str
+    x: str
+    score: Score
+    points: Mapping[str, list[tuple[float, ...]]]
+    rows: pd.DataFrame
+
+
+def curves(study: Study, table: pd.DataFrame, x: str, y: str = "exact_match") -> list[Panel]:
+    """Compute each encoding's mean of ``y`` over seeds with its 95% interval, for each ``x``.
+
+    A text shows token accuracy instead of exact match, which is near 0 for whole sentences.
+    Intervals are cut at the bounds of the metric, in the pictures only.
+    """
+    drawn = []
+    for task in [task for task in study.tasks if task in set(table["task"])]:
+        rows, text = of_task(table, task), scores.trained_lengths(study, task) is None
+        score = SCORES["token_accuracy" if text and y == "exact_match" else y]
+        points: dict[str, list[tuple[float, ...]]] = {}
+        for pe in study.encodings:
+            known = rows[rows["pe"] == pe].dropna(subset=score.name)
+            means: Any = ((at, estimate(seeds)) for at, seeds in known.groupby(x)[score.name])
+            points[pe] = [(at, each.mean, *each.within(score.top)) for at, each in means]
+        kind = study.config.get("tasks", {}).get(task, {}).get("kind", task)
+        drawn.append(Panel(task, kind, x, score, points, rows))
+    return drawn
+
+
+# The seeds and the mean of each encoding, the best last; None if they are not interpreted.
+Ranks = dict[str, dict[str, tuple[pd.Series, Estimate] | None]]
+
+
+def ranks(made: Scores, score: str, tasks: Iterable[str]) -> Ranks:
+    """Rank the encodings of each task by one score."""
+    found: Ranks = {}
+    for task in tasks:
+        means = {pe: made.mean(task, pe, score) for pe in made.study.encodings}
+        read = {pe: made.interpretable(score, task, pe) for pe, mean in means.items() if mean.n}
+        order = sorted(read, key=lambda pe: (read[pe], means[pe].mean))
+        found[task] = {
+            pe: (made.seeds(task, pe, score), means[pe]) if read[pe] else None for pe in order
+        }
+    return found
+
+
+# ------------------------------------------------------------------------------------- drawing
+
+
+def panels(drawn: Sequence[Panel], styles: Mapping[str, dict[str, Any]]) -> Figure:
+    """Plot each encoding's curve with its band, one panel per task."""
+    columns, lines = arrangement(len(drawn))
     figure, legend = Figure(layout="constrained"), dict[str, Any]()
-    for place, task in enumerate(tasks, start=1):
-        axes = figure.add_subplot(lines, columns, place)
-        rows = frame[frame["task"] == task]
-        text = scores.trained_lengths(study, task) is None
-        column = "token_accuracy" if text and y == "exact_match" else y
-        top = SCORES[column].top
-        for order, pe in enumerate(styles):
-            groups = rows[rows["pe"] == pe].dropna(subset=column).groupby(x)[column]
-            points: dict[Any, scores.Estimate] = {at: estimate(values) for at, values in groups}
+    for place, panel in enumerate(drawn, start=1):
+        axes, top = figure.add_subplot(lines, columns, place), panel.score.top
+        for order, (pe, points) in enumerate(panel.points.items()):
             # Later lines are thinner, so that overlapping lines all stay visible.
             width = 1.2 + 2.2 * (1 - order / max(1, len(styles) - 1))
             look = styles[pe] | {"linewidth": width, "markersize": 3 + 1.5 * width}
             # A hundred markers would hide the dash.
             every = 1 if len(points) <= 40 else len(points) // 10
-            means = [point.mean for point in points.values()]
-            axes.plot(list(points), means, markevery=every, **look)
+            at, means, low, high = zip(*points, strict=True) if points else ((),) * 4
+            axes.plot(at, means, markevery=every, **look)
             legend[pe] = Line2D([], [], label=tr(name_of(pe)), **look)
-            ends = [point.within(top) for point in points.values()]
-            low, high = zip(*ends, strict=True) if ends else ((), ())
-            axes.fill_between(list(points), low, high, color=look["color"], alpha=0.2, linewidth=0)
-        if x == "length":
-            legend |= draw_limits(axes, rows)
-        kind = study.config.get("tasks", {}).get(task, {}).get("kind", task)
-        label = Text("axis_step" if x == "step" else LENGTHS.get(kind, "axis_length"))
-        axes.set(title=task, xlabel=tr(label), ylabel=tr(Text(SCORES[column].label)))
+            axes.fill_between(at, low, high, color=look["color"], alpha=0.2, linewidth=0)
+        if panel.x == "length":
+            legend |= draw_limits(axes, panel.rows)
+        label = Text("axis_step" if panel.x == "step" else LENGTHS.get(panel.kind, "axis_length"))
+        axes.set(title=panel.task, xlabel=tr(label), ylabel=tr(Text(panel.score.label)))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         axes.set_ylim(*((0, None) if top is None else (-0.03 * top, 1.03 * top)))
         plain(axes)
@@ -216,58 +245,52 @@ def draw_limits(axes: Any, rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def ranking(
-    made: Scores,
+    ranked: Ranks,
     styles: Mapping[str, dict[str, Any]],
-    score: str,
     tops: Mapping[str, float],
     limits: Mapping[str, float],
+    reach: bool = False,
 ) -> Figure:
-    """Plot a ranking of the encodings by one score, one panel per task of ``tops``.
+    """Plot a ranking of the encodings by exact match or by reach, one panel per task.
 
     Each encoding has a dot per seed, its mean and its 95% interval. The best is on top. ``tops``
     has each task's largest value, and ``limits`` the place of a line below it. The scale of a share
     is stretched towards 1: the distance from 0.9 to 0.99 is nearly that from 0 to 0.9.
     """
-    tasks = list(tops)
-    columns, lines = arrangement(len(tasks))
-    there = {task: [pe for pe in styles if len(made.seeds(task, pe, score))] for task in tasks}
-    rows_of = max(map(len, there.values()))
+    columns, lines = arrangement(len(ranked))
+    rows_of = max(map(len, ranked.values()))
     size = (max(7, 4.6 * columns + 0.4), (0.26 * rows_of + 1) * lines + 0.3)
     figure, legend = Figure(figsize=size, layout="constrained"), dict[str, Any]()
-    share = SCORES[score].top == 1
-    for panel, task in enumerate(tasks, start=1):
+    for panel, (task, order) in enumerate(ranked.items(), start=1):
         axes = figure.add_subplot(lines, columns, panel)
         most = tops[task]
-        read = {pe: made.interpretable(score, task, pe) for pe in there[task]}
-        means = {pe: made.mean(task, pe, score) for pe in there[task]}
-        order = sorted(there[task], key=lambda pe: (read[pe], means[pe].mean))
-        for place, pe in enumerate(order):
-            if not read[pe]:
+        for place, (pe, known) in enumerate(order.items()):
+            if known is None:
                 said = tr(Text("not_learned"))
                 axes.text(0.98 * most, place, said, va="center", ha="right", color=GREY, size=8)
                 continue
-            seeds, colour = made.seeds(task, pe, score), styles[pe]["color"]
+            (seeds, mean), colour = known, styles[pe]["color"]
             axes.plot(seeds, [place] * len(seeds), "o", color=colour, alpha=0.35, markersize=4)
-            axes.plot(means[pe].within(most), [place, place], color=colour, linewidth=2)
-            axes.plot(means[pe].mean, place, "|", color=colour, markersize=11, markeredgewidth=2.5)
+            axes.plot(mean.within(most), [place, place], color=colour, linewidth=2)
+            axes.plot(mean.mean, place, "|", color=colour, markersize=11, markeredgewidth=2.5)
         if limits.get(task, most) < most:
-            look: dict[str, Any] = {"color": GREY}
-            if share:
-                look = {"color": CEILING, "linestyle": (0, (3, 2))}
-            label = tr(Text("ceiling" if share else "longest_trained"))
+            look: dict[str, Any] = {"color": CEILING, "linestyle": (0, (3, 2))}
+            if reach:
+                look = {"color": GREY}
+            label = tr(Text("longest_trained" if reach else "ceiling"))
             legend[label] = axes.axvline(limits[task], zorder=0, label=label, **look)
-        if not share:
+        if reach:
             tested = tr(Text("longest_tested"))
             legend[tested] = axes.axvline(most, linestyle=":", label=tested, color=GREY)
         axes.set_yticks(range(len(order)), [tr(name_of(pe)) for pe in order])
         axes.set_ylim(len(order) - 0.5 - rows_of, len(order) - 0.5)  # equal spacing in all panels
-        if share:
+        if reach:
+            axes.set_xlim(-0.03 * most, 1.03 * most)
+        else:
             axes.set_xscale("function", functions=(nines, from_nines))
             axes.set_xticks([0, 0.5, 0.9, 0.99, 1], ["0", ".5", ".9", ".99", "1"])
             axes.set_xlim(-0.06, from_nines(nines(1) + 0.06))
-        else:
-            axes.set_xlim(-0.03 * most, 1.03 * most)
-        axes.set_xlabel(tr(Text("axis_trained" if share else "axis_reach")))
+        axes.set_xlabel(tr(Text("axis_reach" if reach else "axis_trained")))
         axes.set_title(task)
         plain(axes)
     handles = list(legend.values())
@@ -287,14 +310,13 @@ def from_nines(count: Any) -> Any:
 
 def bleu(study: Study, styles: Mapping[str, dict[str, Any]]) -> Figure:
     """Plot BLEU of every run with its 95% interval over test sentences, one panel per task."""
-    tasks = list(dict.fromkeys(study.bleu["task"]))
+    tasks = study.bleu.groupby("task", sort=False)
     columns, lines = arrangement(len(tasks))
-    rows_of = study.bleu.groupby("task").size().max()
+    rows_of = tasks.size().max()
     size = (max(7, 4.6 * columns + 0.4), (0.2 * rows_of + 1.1) * lines)
     figure = Figure(figsize=size, layout="constrained")
-    for panel, task in enumerate(tasks, start=1):
+    for panel, (task, rows) in enumerate(tasks, start=1):
         axes = figure.add_subplot(lines, columns, panel)
-        rows = of_task(study.bleu, task)
         order = rows.groupby("pe")["bleu"].mean().sort_values().index
         for place, pe in enumerate(order):
             runs = rows[rows["pe"] == pe].sort_values("seed")
@@ -302,7 +324,7 @@ def bleu(study: Study, styles: Mapping[str, dict[str, Any]]) -> Figure:
             ends = [runs["bleu"] - runs["bleu_low"], runs["bleu_high"] - runs["bleu"]]
             axes.errorbar(runs["bleu"], at, xerr=ends, fmt="o", color=styles[pe]["color"])
         axes.set_yticks(range(len(order)), [tr(name_of(pe)) for pe in order])
-        axes.set(title=task, xlabel=tr(Text("axis_bleu")))
+        axes.set(title=str(task), xlabel=tr(Text("axis_bleu")))
         plain(axes)
     return figure
 
@@ -348,14 +370,3 @@ def save(figure: Figure, name: str, png: Path | None = None) -> str:
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :].replace("#000000", "currentColor")
     return re.sub(r' id="[\w.]+_\d+"', "", svg)  # ids such as axes_1 repeat in every picture
-
-
-def cjk_font() -> str | None:
-    """Find an installed font with Chinese characters."""
-    manager = font_manager.fontManager
-    # matplotlib caches a list of fonts at its first run, so look for fonts installed since.
-    for path in set(font_manager.findSystemFonts()) - {font.fname for font in manager.ttflist}:
-        with contextlib.suppress(OSError, RuntimeError):  # a file that is not a readable font
-            manager.addfont(path)
-    installed = {font.name for font in manager.ttflist}
-    return next((name for name in CJK_FONTS if name in installed), None)

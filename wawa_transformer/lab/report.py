@@ -6,7 +6,7 @@ only the templates turn them into sentences, once for each language.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +53,10 @@ LEAD = (
 ROWS_SAID = 10  # of the table in the terminal
 
 
-def write_report(folder: Path) -> Path:
+def write_report(folder: Path) -> dict[str, Any]:
     """Write ``report.md``, ``report.html`` and ``figures/`` from a folder's tables.
 
-    Returns the path of ``report.html``.
+    Returns the page, as of :func:`page_of`.
 
     Raises:
         UserError: as in :func:`~wawa_transformer.lab.tables.read_study`.
@@ -74,9 +74,8 @@ def write_report(folder: Path) -> Path:
         for name, draw in figures.pictures(made).items()
     }
     write_atomically(folder / "report.md", markdown(page))
-    path = folder / "report.html"
-    write_atomically(path, html(page, pictures))
-    return path
+    write_atomically(folder / "report.html", html(page, pictures))
+    return page
 
 
 def markdown(page: dict[str, Any]) -> str:
@@ -103,9 +102,8 @@ def html(page: dict[str, Any], pictures: dict[str, str]) -> str:
     return render("report.html.jinja", bodies=bodies, languages=LANGUAGES, title=title)
 
 
-def answer(folder: Path) -> str:
-    """Write a study's answer for a terminal: the verdict, and the first rows of a table."""
-    page = page_of(scores.score_study(read_study(folder)))
+def answer(page: Mapping[str, Any]) -> str:
+    """Write a page's answer for a terminal: the verdict, and the first rows of a table."""
     said = [tr(page["question"]), tr(page["claim"]), *(sentence(tr(t)) for t in page["lead"])]
     table = page["board"] or page["summary"]
     rows = [[tr(cell.text) for cell in row] for row in table.rows]

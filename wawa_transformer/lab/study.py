@@ -24,13 +24,7 @@ from wawa_transformer.data.text import build_task
 from wawa_transformer.lab.claims import Rule, compared_pairs
 from wawa_transformer.lab.entries import entry_overrides
 from wawa_transformer.lab.pages import Text, tr, warning
-from wawa_transformer.lab.rules import (
-    RuleMismatch,
-    not_trained,
-    read_rule,
-    validate_tasks,
-    warnings,
-)
+from wawa_transformer.lab.rules import RuleMismatch, not_trained, read_rule, validate_tasks
 from wawa_transformer.lab.workers import default_workers, train_all
 from wawa_transformer.run.cli import compose, validate
 from wawa_transformer.run.device import automatic_device
@@ -313,11 +307,11 @@ def tested_pairs(known: Mapping[str, Any], rule: Rule | None) -> list[tuple[str,
     return list(dict.fromkeys(pairs))
 
 
-def tell_rule(rule: Rule | None, unjudged: str, known: Mapping[str, Any]) -> None:
+def tell_rule(unjudged: str, weaknesses: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
     """Print, before the runs, why there is no verdict, or the weaknesses of the rule."""
     if unjudged:
         tell(tr(Text("unjudged", {"why": unjudged})))
-    for key, fill in warnings(rule, known["encodings"]) if rule else ():
+    for key, fill in weaknesses:
         tell(("" if key == "rule_makes" else "warning: ") + tr(warning(key, fill)))
 
 

@@ -47,6 +47,11 @@ WORDS = (
     "task", "pe", "a", "b", "source", "target", "answer", "signature", "chrf_signature", "device",
     "code", "data", "trained", "query_token", "key_token", "check",
 )  # fmt: skip
+# The measured costs of a run, and how a page writes them.
+COSTS = {
+    "parameters": ",.0f", "flops_per_step": ".3g", "mfu": ".0%", "tokens_per_second": ",.0f",
+    "seconds": ".1f", "peak_memory_mb": ",.0f",
+}  # fmt: skip
 ORIGIN = ("device", "code")  # where and by which code a row was made
 SHARES = {metric.name for metric in METRICS if metric.top == 1} | {"ceiling", "p"}
 
@@ -146,8 +151,7 @@ def read_study(folder: Path) -> Study:
     tables = {name: read_table(path, name) for name, path in paths.items() if path.is_file()}
     for name, table in tables.items():
         check_names(paths[name], table, config)
-    check_lengths(paths["results"], tables["results"])
-    check_data(paths["results"], tables["results"])
+    check_alike(paths["results"], tables["results"])
     for name, table in tables.items():
         check_count(paths[name], table, config)
     return Study(folder, config, **tables)
@@ -286,34 +290,22 @@ def check_count(path: Path, table: pd.DataFrame, config: Mapping[str, Any]) -> N
         )
 
 
-def check_lengths(path: Path, results: pd.DataFrame) -> None:
-    """Refuse runs of one task and seed that were not tested on the same lengths and examples."""
-    split, at = results.groupby(["task", "seed"]), results.groupby(["task", "seed", "length"])
-    other = at["examples"].transform("nunique") > 1
-    lonely = at["pe"].transform("size") < split["pe"].transform("nunique")
-    for wrong, words in ((other, "other examples than"), (lonely, "a row that is missing for")):
-        if wrong.any():
-            line = first_line(wrong)
-            row = results[results.index == line].to_dict("records")[0]
+def check_alike(path: Path, results: pd.DataFrame) -> None:
+    """Refuse runs of one task and seed that had another test, or other training data."""
+    split = ["task", "seed"]
+    at = results.groupby([*split, "length"])
+    lonely = at["pe"].transform("size") < results.groupby(split)["pe"].transform("nunique")
+    wrong = {"examples": lonely | (at["examples"].transform("nunique") > 1)}
+    if "data" in results:
+        known = results["data"].where(results["data"] != "")
+        wrong["data"] = known.groupby([results[key] for key in split]).transform("nunique") > 1
+    for column, rows in wrong.items():
+        if rows.any():
+            line = first_line(rows)
+            task, pe, seed, length = results.loc[line, KEYS["results"]]
             raise UserError(
-                f"{path}, row {line}, column examples: {row['task']} {row['pe']} seed "
-                f"{row['seed']} has at length {row['length']} {words} another encoding; rows were "
-                f"cut or edited."
+                f"{path}, row {line}, column {column}: {task} {pe} seed {seed} has at length "
+                f"{length} other {column} than another encoding; rows were "
+                f"cut or edited, or runs were trained on different data, and no report compares "
+                f"them."
             )
-
-
-def check_data(path: Path, results: pd.DataFrame) -> None:
-    """Refuse runs of one task and seed that were trained on different data."""
-    if "data" not in results:
-        return
-    known = results[results["data"] != ""]
-    other = known.groupby(["task", "seed"])["data"].transform("nunique") > 1
-    if other.any():
-        row = known[other].iloc[0]
-        mixed = known[(known["task"] == row["task"]) & (known["seed"] == row["seed"])]
-        line = first_line(mixed["data"] != row["data"])
-        raise UserError(
-            f"{path}, row {line}, column data: runs of {row['task']} seed {row['seed']} were "
-            f"trained on different data ({row['data']} and {mixed['data'][line]}), so no report "
-            f"compares them; train them on the same data."
-        )

@@ -4,6 +4,7 @@ Every function marked ``@picture`` draws one picture. ``t(english, chinese)`` ch
 the language of the picture.
 """
 
+import contextlib
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import matplotlib
 import torch
+from matplotlib import font_manager
 from matplotlib.figure import Figure
 from matplotlib.patches import Arc, FancyBboxPatch
 from torch.nn.functional import layer_norm
@@ -22,7 +24,6 @@ from wawa_transformer.lab.figures import (
     GREY,
     ORANGE,
     VERMILION,
-    cjk_font,
     encoding_styles,
 )
 from wawa_transformer.lab.pages import write_page
@@ -38,6 +39,11 @@ GALLERY: dict[str, Callable[[Words], Figure]] = {}
 # The paper's spacing and three that people mistake for it, with the encoding of each.
 SPACINGS = {"geometric": "sinusoidal"} | {n: n for n in ("linear", "exponential", "textbook")}
 COLOURS = {name: encoding_styles([pe])[pe]["color"] for name, pe in SPACINGS.items()}
+CJK_FONTS = (
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "Source Han Sans CN",
+    "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "PingFang SC", "Heiti SC", "Hiragino Sans GB",
+    "Microsoft YaHei", "SimHei", "Arial Unicode MS",
+)  # fmt: skip
 CHINESE = {"geometric": "几何", "linear": "线性", "exponential": "exp(−i)", "textbook": "教科书"}
 
 
@@ -45,6 +51,17 @@ def picture(draw: Callable[[Words], Figure]) -> Callable[[Words], Figure]:
     """Add a picture to the gallery under its function's name."""
     GALLERY[draw.__name__] = draw
     return draw
+
+
+def cjk_font() -> str | None:
+    """Find an installed font with Chinese characters."""
+    manager = font_manager.fontManager
+    # matplotlib caches a list of fonts at its first run, so look for fonts installed since.
+    for path in set(font_manager.findSystemFonts()) - {font.fname for font in manager.ttflist}:
+        with contextlib.suppress(OSError, RuntimeError):  # a file that is not a readable font
+            manager.addfont(path)
+    installed = {font.name for font in manager.ttflist}
+    return next((name for name in CJK_FONTS if name in installed), None)
 
 
 def draw_all(folder: Path, lang: str) -> list[Path]:
