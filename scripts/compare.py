@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-import wawa_transformer.run.interrupt  # noqa: F401
+from wawa_transformer.run.script import script
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from wawa_transformer.common.files import lock_directory
 from wawa_transformer.common.schema import UserError, tell
-from wawa_transformer.run.cli import compose, script
+from wawa_transformer.run.cli import compose
 from wawa_transformer.run.signals import GracefulStop
 
 

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import wawa_transformer.run.interrupt  # noqa: F401
+from wawa_transformer.run.script import script
 
 from omegaconf import DictConfig
 from rich.console import Console
@@ -24,7 +24,6 @@ from wawa_transformer.data.text import TextTask, build_task
 from wawa_transformer.decode import translation
 from wawa_transformer.decode.significance import paired_randomisation
 from wawa_transformer.decode.strategies import Greedy, build_strategy
-from wawa_transformer.run.cli import script
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import evaluation
 from wawa_transformer.train.evaluation import METRICS, SHOWN

@@ -5,12 +5,11 @@ Other programs can load the exported files. The formats are safetensors and ctra
 
 from pathlib import Path
 
-import wawa_transformer.run.interrupt  # noqa: F401
+from wawa_transformer.run.script import script
 
 from omegaconf import DictConfig
 
 from wawa_transformer.common.schema import tell
-from wawa_transformer.run.cli import script
 from wawa_transformer.run.export import to_ctranslate2, to_safetensors
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model

@@ -6,7 +6,7 @@ needs no network.
 
 from pathlib import Path
 
-import wawa_transformer.run.interrupt  # noqa: F401
+from wawa_transformer.run.script import script
 
 from omegaconf import DictConfig
 from rich.progress import track
@@ -15,7 +15,6 @@ from wawa_transformer.common.files import make_directory
 from wawa_transformer.common.schema import tell, warn
 from wawa_transformer.lesson import settings  # noqa: F401  (registers this script's keys)
 from wawa_transformer.lesson.pictures import draw_all, write_explorer
-from wawa_transformer.run.cli import script
 
 
 @script("figures")

@@ -16,8 +16,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import wawa_transformer.run.interrupt  # noqa: F401
-
 import torch
 
 from wawa_transformer import PositionalEncoding, load

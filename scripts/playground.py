@@ -7,7 +7,7 @@ output.
 
 from pathlib import Path
 
-import wawa_transformer.run.interrupt  # noqa: F401
+from wawa_transformer.run.script import script
 
 from omegaconf import DictConfig
 
@@ -15,7 +15,6 @@ from wawa_transformer.common.files import make_directory
 from wawa_transformer.common.schema import UserError, tell
 from wawa_transformer.lesson import settings  # noqa: F401  (registers this script's keys)
 from wawa_transformer.lesson.playground import portable, runs_in, write_playground
-from wawa_transformer.run.cli import script
 
 
 @script("playground")

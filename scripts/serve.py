@@ -6,7 +6,7 @@ Each word of an answer shows where the model attended when it wrote the word.
 
 from pathlib import Path
 
-import wawa_transformer.run.interrupt  # noqa: F401
+from wawa_transformer.run.script import script
 
 from omegaconf import DictConfig
 from werkzeug.serving import make_server
@@ -14,7 +14,6 @@ from werkzeug.serving import make_server
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.lesson.serve import RequestHandler, Served, application
-from wawa_transformer.run.cli import script
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model, open_trained
 

@@ -13,13 +13,13 @@ import math
 from pathlib import Path
 from typing import Any
 
-import wawa_transformer.run.interrupt  # noqa: F401
+from wawa_transformer.run.script import script
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from wawa_transformer.common.schema import tell
-from wawa_transformer.run.cli import is_single_run, name_study, script, swept_keys
+from wawa_transformer.run.cli import is_single_run, name_study, swept_keys
 
 SWEPT: dict[str, Any] = {}  # the overrides of each run in a sweep, and the run
 

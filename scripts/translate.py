@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import wawa_transformer.run.interrupt  # noqa: F401
+from wawa_transformer.run.script import script
 
 from omegaconf import DictConfig
 
@@ -18,7 +18,6 @@ from wawa_transformer.common.files import make_directory
 from wawa_transformer.common.schema import UserError, warn
 from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.decode.translation import answers, read
-from wawa_transformer.run.cli import script
 from wawa_transformer.train.load import open_trained
 from wawa_transformer.train.tracking import attention_picture, cross_attention
 

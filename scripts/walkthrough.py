@@ -4,13 +4,12 @@ The default language is that of the shell. d_model=16 max_len=20 sets other size
 step.
 """
 
-import wawa_transformer.run.interrupt  # noqa: F401
+from wawa_transformer.run.script import script
 
 from omegaconf import DictConfig
 
 from wawa_transformer.lesson import settings  # noqa: F401  (registers this script's keys)
 from wawa_transformer.lesson.walkthrough import spoken, walk
-from wawa_transformer.run.cli import script
 
 
 @script("walkthrough")

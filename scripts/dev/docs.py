@@ -3,9 +3,10 @@
 Templates are in scripts/dev/templates; words.jinja has the wording that several pages share.
 docs/claims.md also needs docs/claims.yaml. docs/findings.md also needs the question, answer and
 certainty that the templates of all findings set. The Chinese pages come from the files that have
-zh-CN in their names. A test fails when a page is stale. The script also writes report.html, the
-report of the default study; explore.html; and playground.html, with the models that the page holds
-already. docs/images/ has pictures of scripts/figures.py, and screenshots of pages.
+zh-CN in their names. A test fails when a page is stale. The script also writes the report.md of
+every committed study; report.html, the report of the default study; explore.html; and
+playground.html, with the models that the page holds already. docs/images/ has pictures of
+scripts/figures.py, and screenshots of pages.
 """
 
 import functools
@@ -382,5 +383,8 @@ if __name__ == "__main__":
     for name, page in pages().items():
         (DOCS / name).write_text(page, encoding="utf-8")
         print(DOCS / name)
+    for study in evidence.studies():
+        page = report.markdown(report.page_of(evidence.scored(study)))
+        (BENCHMARKS / study / "report.md").write_text(page, encoding="utf-8")
     write_explorer(DOCS / "explore.html")
     write_playground(DOCS / "playground.html", models(DOCS / "playground.html"))

@@ -15,6 +15,11 @@ from wawa_transformer.lab.tables import Study
 BENCHMARKS = CONFIG_DIR.parent / "benchmarks"
 
 
+def studies() -> list[str]:
+    """List the committed studies."""
+    return sorted(path.parent.name for path in BENCHMARKS.glob("*/results.csv"))
+
+
 @functools.cache
 def study(name: str) -> Study:
     """Read a committed study, once for all pages."""

@@ -8,14 +8,13 @@ from evidence import BENCHMARKS
 
 from wawa_transformer.lab import claims, report, rules, scores
 
-STUDIES = sorted(path.parent.name for path in BENCHMARKS.glob("*/results.csv"))
 # Of one encoding, compared with another study, or of rows beside others.
 WITHOUT_RULE = {"dropout", "no_dropout", "far", "multi30k_wu", "randomized_sort", "board"}
 SIZED_BEFORE = {"cross_rotation_tasks", "cross_rotation_again"}  # by a size, named before the runs
 
 
 # A fixture of the module, so that both tests of a study follow each other and read its tables once.
-@pytest.fixture(scope="module", params=STUDIES)
+@pytest.fixture(scope="module", params=evidence.studies())
 def study(request: pytest.FixtureRequest) -> Iterator[str]:
     yield request.param
 

@@ -24,7 +24,7 @@ ROOT = SCRIPTS.parent
 UNDRAWN = str(Path(__file__).with_name("undrawn.py"))
 
 
-def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
+def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path, call_script) -> None:
     """A study end to end, again with nothing to do, and once more with a run that cannot work."""
     study = [*TINY, f"output_dir={tmp_path}", "study.task=[letters]", "study.seeds=[0,1]"]
     study += ["study.pe=[sinusoidal,learned]", "pictures=true"]
@@ -83,10 +83,11 @@ def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
     assert again.stdout.splitlines() == said
     written = [(root / name).read_text(encoding="utf-8") for name in ("report.md", "study.yaml")]
     assert written == pages, "from the tables, without runs"
-    refused = run_script(UNDRAWN, "compare.py", f"report={root}", "seed=1")
-    assert refused.returncode == 1 and "which seed=1 cannot change; leave it out" in refused.stderr
+    status, refused = call_script("compare.py", f"report={root}", "seed=1")
+    assert status == 1 and "which seed=1 cannot change; leave it out" in refused
 
-    broken = run_script(UNDRAWN, "compare.py", *study, "study.pe=[learned]", "pe.max_len=4")
+    one = ["study.seeds=[0]", "study.pe=[learned]", "pe.max_len=4"]
+    broken = run_script(UNDRAWN, "compare.py", *study, *one)
     assert broken.returncode == 1
     assert "failed: letters learned seed 0: a sequence of" in broken.stderr
     assert "Traceback" not in broken.stderr

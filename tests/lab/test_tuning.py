@@ -10,25 +10,25 @@ from conftest import TINY, run_script
 from wawa_transformer.run.run_dir import Run
 
 UNDRAWN = str(Path(__file__).with_name("undrawn.py"))
-GRID = ["study.tune.lr=[0.001,0.01]", "study.tune.seeds=[7,8]"]
+GRID = ["study.tune.lr=[0.001,0.01]", "study.tune.seeds=[7]"]
 
 
 def test_a_study_is_tuned_on_other_seeds_and_trained_with_what_they_chose(tmp_path: Path) -> None:
     """The grid's winner by an own look at the files; its seeds in no number; done once."""
-    study = [*TINY, *GRID, f"output_dir={tmp_path}", "study.task=[letters]", "study.seeds=[0,1]"]
+    study = [*TINY, *GRID, f"output_dir={tmp_path}", "study.task=[letters]", "study.seeds=[0]"]
     study += ["study.pe=[sinusoidal,learned]"]
     first = run_script(UNDRAWN, "compare.py", *study)
     assert first.returncode == 0, first.stderr
     folder = tmp_path / "default"
     tried = pd.read_csv(folder / "tuning.csv")
-    assert len(tried) == 2 * 2 * 2 and set(tried.seed) == {7, 8}
+    assert len(tried) == 2 * 2 and set(tried.seed) == {7}
     table = pd.read_csv(folder / "results.csv")
-    assert set(table.seed) == {0, 1}
+    assert set(table.seed) == {0}
     for pe in ("sinusoidal", "learned"):
-        means = tried[tried.pe == pe].groupby("lr").nll.mean()
+        nll = tried[tried.pe == pe].set_index("lr").nll
         for run in folder.glob(f"letters/{pe}/seed*"):
             trained_with = yaml.safe_load((run / "config.yaml").read_text())["trainer"]
-            assert trained_with["lr"] == means.idxmin()
+            assert trained_with["lr"] == nll.idxmin()
     for trial in tmp_path.glob("default-lr*/letters/*/seed*"):
         run = Run.at(trial)
         rate = yaml.safe_load(run.config_file.read_text())["trainer"]["lr"]

@@ -28,18 +28,18 @@ HARDER = 0.02  # nats per token: validation is harder than training by more, and
 STILL = 0.05  # a run still improves if its last fifth brought this share of the total fall in NLL
 
 
-def unseen(column: str, most: float = math.inf) -> Callable[[pd.DataFrame, int], pd.Series]:
+def over_unseen(column: str, most: float = math.inf) -> Callable[[pd.DataFrame, int], pd.Series]:
     """Define a score as the mean of a column over unseen lengths, each of which counts once.
 
     ``most`` times the longest trained length is the longest that counts.
     """
 
-    def over_unseen(rows: pd.DataFrame, longest: int) -> pd.Series:
+    def mean(rows: pd.DataFrame, longest: int) -> pd.Series:
         chosen = rows[(rows["length"] > longest) & (rows["length"] <= most * longest)]
         # Older tables lack a column.
         return chosen.reindex(columns=[*RUN, column]).groupby(RUN)[column].mean()
 
-    return over_unseen
+    return mean
 
 
 def reach(rows: pd.DataFrame, longest: int) -> pd.Series:
@@ -54,9 +54,9 @@ def reach(rows: pd.DataFrame, longest: int) -> pd.Series:
 class Score:
     """How a score is computed, shown and read.
 
-    ``of`` defines a score of unseen lengths: by run, from a task's rows of ``results.csv`` and the
-    longest trained length. ``top`` is the largest possible value. Scores that are not ``shown``
-    have no column in a report.
+    ``unseen`` scores are about longer lengths than the trained ones. ``of`` computes a score by
+    run, from a generated task's rows of ``results.csv`` and its longest trained length. ``top`` is
+    the largest possible value. Scores that are not ``shown`` have no column in a report.
     """
 
     name: str
@@ -65,12 +65,8 @@ class Score:
     top: float | None = None
     higher_is_better: bool = True
     shown: bool = True
+    unseen: bool = False
     of: Callable[[pd.DataFrame, int], pd.Series] | None = None
-
-    @property
-    def unseen(self) -> bool:
-        """True if the score is about longer lengths than the trained ones."""
-        return self.of is not None
 
 
 OF_TEXT = ("bleu", "chrf")  # scores that are columns of bleu.csv
@@ -80,21 +76,29 @@ SCORES = {
     for score in (
         *(Score(m.name, m.heading, m.digits, m.top, m.higher_is_better, m.shown) for m in METRICS),
         Score("all_sources", "exact match, all sources", top=1),
-        Score("beyond", "exact match, unseen lengths", top=1, of=unseen("exact_match")),
+        Score(
+            "beyond",
+            "exact match, unseen lengths",
+            top=1,
+            unseen=True,
+            of=over_unseen("exact_match"),
+        ),
         Score(
             "just_beyond",
             "exact match, first unseen lengths",
             top=1,
             shown=False,
-            of=unseen("exact_match", NEAR),
+            unseen=True,
+            of=over_unseen("exact_match", NEAR),
         ),
         Score(
             "oracle",
             "exact match, unseen lengths, length given",
             top=1,
-            of=unseen("oracle_exact_match"),
+            unseen=True,
+            of=over_unseen("oracle_exact_match"),
         ),
-        Score("reach", "reach", digits=1, of=reach),
+        Score("reach", "reach", digits=1, unseen=True, of=reach),
         Score("bleu", "BLEU", digits=2, top=100),
         Score("chrf", "chrF", digits=2, top=100),
     )
@@ -258,10 +262,10 @@ def score_study(study: Study, sources: str = "new") -> Scores:
         part = pd.DataFrame({m.name: over_lengths(chosen, m.name, m.per, ending) for m in METRICS})
         if ending:
             part["all_sources"] = over_lengths(chosen, "exact_match", "examples")
-        if trained and unseen_lengths(study, task):
-            for score in SCORES.values():
-                if score.of:
-                    part[score.name] = score.of(rows, trained[1])
+        longer = unseen_lengths(study, task)
+        for score in SCORES.values() if trained else ():
+            if score.of and (longer or not score.unseen):
+                part[score.name] = score.of(rows, trained[1])
         parts.append(part)
     frame = pd.concat(parts) if parts else pd.DataFrame(index=pd.MultiIndex.from_arrays([[]] * 3))
     frame.index.names = RUN

@@ -1,0 +1,25 @@
+"""The decorator of a script's ``main``; scripts import it first, since libraries take seconds."""
+
+import sys
+from types import TracebackType
+from typing import Any
+
+
+def excepthook(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    """Turn Ctrl-C during imports into one sentence."""
+    if issubclass(kind, KeyboardInterrupt):
+        print("interrupted; the same command continues", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, traceback)
+
+
+sys.excepthook = excepthook
+
+
+def script(*arguments: Any, **keys: Any) -> Any:
+    """Decorate a script's ``main(config)``, as :func:`wawa_transformer.run.cli.script` says."""
+    from wawa_transformer.run import cli
+
+    return cli.script(*arguments, **keys)
