@@ -67,9 +67,14 @@ def diff(study: str, task: str, a: str, b: str, score: str = "exact_match") -> s
     If the rule of the study compares the pair in this score, the difference is followed by p,
     corrected for all comparisons of the rule.
     """
-    gap = number(evidence.gap(study, task, a, b, score), score, "+")
-    p = evidence.corrected(study, task, a, b, score)
-    return gap if p is None or math.isnan(p) else f"{gap}, {p_value(p)}"
+    gap, found = number(evidence.gap(study, task, a, b, score), score, "+"), evidence.found(study)
+    made = found.of_pair("differs", task, (a, b)).query("measure == @score") if found else []
+    return with_p(gap, made["corrected"].item()) if len(made) else gap
+
+
+def with_p(gap: str, p: float) -> str:
+    """Add p to a difference, if there is one."""
+    return gap if math.isnan(p) else f"{gap}, {p_value(p)}"
 
 
 def p_value(p: float) -> str:
@@ -221,16 +226,16 @@ def leader(study: str, task: str) -> dict[str, Any]:
 
     The lead's p is corrected for all pairs of encodings that have learned the trained lengths.
     """
-    best, *others = evidence.ranked(study, task)
+    able, _ = learners(study, task)
+    best, *others = sorted(able, key=lambda pe: -evidence.mean(study, task, pe, "beyond").mean)
     found: dict[str, Any] = {"best": best, "value": em(study, task, best, "beyond")}
     found["good"] = evidence.mean(study, task, best, "beyond").mean >= FLOOR
     if others:
-        table = evidence.among_all(study, task, [best, *others], "beyond")
-        [row] = table[(table["a"] == best) & (table["b"] == others[0])].to_dict("records")
+        asked = [("differs", task, pair) for pair in combinations([best, *others], 2)]
+        first = claims.compare(evidence.scored(study), asked, {"beyond": 0.0}).iloc[0]
         lead = number(evidence.gap(study, task, best, others[0], "beyond"), "beyond", "+")
-        p = row["corrected"]
-        found |= {"next": others[0], "ahead": row["word"] == "better"}
-        found["lead"] = lead if math.isnan(p) else f"{lead}, {p_value(p)}"
+        found |= {"next": others[0], "ahead": first["word"] == "better"}
+        found["lead"] = with_p(lead, first["corrected"])
     return found
 
 

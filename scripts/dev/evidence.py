@@ -1,8 +1,6 @@
 """The documentation's numbers, from the tables of the committed studies in ``benchmarks/``."""
 
 import functools
-from collections.abc import Iterable
-from itertools import combinations
 
 import pandas as pd
 
@@ -66,16 +64,6 @@ def gap(name: str, task: str, a: str, b: str, score: str = "exact_match") -> Est
     return scores.difference(seeds(name, task, a, score), seeds(name, task, b, score))
 
 
-def corrected(name: str, task: str, a: str, b: str, score: str) -> float | None:
-    """Look up the corrected p of a comparison; None if the study's rule does not make it."""
-    made = found(name)
-    if made is None:
-        return None
-    rows = made.of_pair("differs", task, (a, b))
-    [p] = rows.loc[rows["measure"] == score, "corrected"] if score in [*rows["measure"]] else [None]
-    return p
-
-
 @functools.cache
 def learned(name: str, task: str, *encodings: str) -> bool:
     """True if all the encodings have learned the trained lengths.
@@ -89,18 +77,6 @@ def encodings(name: str, task: str) -> list[str]:
     """List the encodings that a study trained on a task."""
     there = study(name).results.query("task == @task")["pe"].unique()
     return [pe for pe in study(name).encodings if pe in there]
-
-
-def ranked(name: str, task: str) -> list[str]:
-    """List the encodings that have learned a task, the best at longer lengths first."""
-    able = [pe for pe in encodings(name, task) if learned(name, task, pe)]
-    return sorted(able, key=lambda pe: -mean(name, task, pe, "beyond").mean)
-
-
-def among_all(name: str, task: str, pairs_of: Iterable[str], score: str) -> pd.DataFrame:
-    """Compare every two of some encodings in one score, with a correction for all of them."""
-    asked = [("differs", task, pair) for pair in combinations(pairs_of, 2)]
-    return claims.compare(scored(name), asked, {score: 0.0})
 
 
 def steps_to(name: str, task: str, pe: str, level: float) -> pd.Series:

@@ -21,7 +21,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from wawa_transformer.lab import cells, figures, report, scores
 from wawa_transformer.lab.means import write_means
-from wawa_transformer.lab.pages import LANGUAGES, Text, tr, words
+from wawa_transformer.lab.pages import LANGUAGES, Text, sentence, tr, words
 from wawa_transformer.lab.tables import read_study, write_config, write_table
 from wawa_transformer.train import evaluation
 
@@ -44,6 +44,11 @@ def exact(task: str, pe: str) -> Any:
 RESULTS = results_of({(t, pe): exact(t, pe) for t in ("copy", "sort") for pe in ENCODINGS})
 BETTER = {"is": "better", "floor": 0.5, "pairs": [["sinusoidal", "none"]]}
 RULE = rule([BETTER], [{"is": "worse", "pairs": [["sinusoidal", "none"]]}], each=["task"])
+
+
+def word(key: str, **fill: str) -> str:
+    """English of ``words.yaml``, which a test does not repeat."""
+    return tr(Text(key, fill))
 
 
 def markdown(study: Any) -> str:
@@ -147,10 +152,12 @@ def test_the_verdict_comes_first_and_is_not_final_while_a_run_is_missing(folder:
     first = text.split("| encoding |")[0]
     assert first.startswith("# Does it help?\n\nThe study planted.\n\nClaim: It helps.")
     assert "**Not final: 1 runs are missing.**" in first
-    assert "**Supported: copy.**" in first and "**Unclear: sort.**" in first
+    for verdict, task in (("supported", "copy"), ("unclear", "sort")):
+        assert sentence(word("verdict_for", verdict=word(verdict), cases=task)) in first
     assert "Left out: copy, learned, seed 5 (failed). loss is &lt;nan>" in first
     assert "The rule makes 2 comparisons" in first
-    assert "| copy | **supported** | 1 of 1: met | 0 of 1: not met |" in text
+    supported = word("supported")
+    assert f"| copy | **{supported}** | 1 of 1: met | 0 of 1: not met |" in text
     said = answer_of(folder)
     first, second, *_ = said.splitlines()
     assert (first, second) == ("Does it help?", "Claim: It helps.")
@@ -162,11 +169,11 @@ def test_a_comparison_has_one_p_and_one_word_everywhere(folder: Path) -> None:
     text = (folder / "report.md").read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if line.startswith("| copy | sinusoidal − no enc")]
     [tested] = [row for row in rows if "| exact match | " in row]
-    assert tested.endswith("| &lt; 0.0001 | **better** |")
+    assert tested.endswith(f"| &lt; 0.0001 | **{word('better')}** |")
     [other] = re.findall(
         r"^\| copy \| sinusoidal − learned \| exact match \| .*$", text, flags=re.M
     )
-    assert other.endswith("| – | not tested |")
+    assert other.endswith(f"| – | {word('untested')} |")
     study = read_study(folder)
     found = report.compared(scores.score_study(study), None)
     assert len(found.comparisons) == 2 * 3 * 2 and found.comparisons["corrected"].notna().any()
@@ -176,7 +183,9 @@ def test_without_a_rule_every_pair_is_tested_and_counted() -> None:
     """No difference where none was planted; corrected for every pair, task and measure."""
     text = markdown(study_of(RESULTS))
     assert re.search(r"\*\*\d of \d+ comparisons show a difference. The study has no rule", text)
-    assert re.search(r"\| sort \| sinusoidal − no encoding \| .* \| no difference seen \|", text)
+    assert re.search(
+        rf"\| sort \| sinusoidal − no encoding \| .* \| {word('no_difference')} \|", text
+    )
     assert "## Verdict" not in text
     declared = markdown(study_of(RESULTS, {"pairs": [["sinusoidal", "none"], ["x", "none"]]}))
     assert "sinusoidal − no encoding" in declared and "learned − " not in declared
@@ -185,12 +194,12 @@ def test_without_a_rule_every_pair_is_tested_and_counted() -> None:
 def test_one_seed_has_no_interval_and_no_run_no_number(tmp_path: Path) -> None:
     one = results_of({("copy", pe): exact("copy", pe) for pe in ENCODINGS}, seeds=range(1))
     text = markdown(study_of(one))
-    assert "**One seed has no interval, so no difference can be judged.**" in text
+    assert f"**{word('one_seed_answer')}**" in text
     cells = [line for line in text.splitlines() if line.startswith("| ")]
-    assert not [line for line in cells if "no difference seen" in line or "±" in line]
-    assert "one seed has no interval" in text
+    assert not [line for line in cells if word("no_difference") in line or "±" in line]
+    assert word("one_seed") in text
     folder = write_folder(tmp_path / "one", one)
-    assert "One seed has no interval" in answer_of(folder)
+    assert word("one_seed_answer") in answer_of(folder)
     assert "No run has finished" in markdown(study_of(results_of({})))
     alone = markdown(study_of(results_of({("copy", "t5"): exact("copy", "learned")})))
     assert "Only one encoding was trained" in alone
@@ -281,10 +290,10 @@ def test_a_translation_is_judged_over_its_test_sentences() -> None:
     text = markdown(captions({"a": 90.0, "b": 90.0, "c": 20.0}))
     assert "| encoding | text: BLEU |" in text and "nrefs:1|tok:13a" in text.replace("\\|", "|")
     row = r"\| text \| a − {} \| BLEU over test sentences, every seed \| 2 \| .* \| {} \|"
-    assert re.search(row.format("c", r"0.0002 \| \*\*better\*\*"), text)
-    assert re.search(row.format("b", "no difference seen"), text)
+    assert re.search(row.format("c", rf"0.0002 \| \*\*{word('better')}\*\*"), text)
+    assert re.search(row.format("b", word("no_difference")), text)
     assert "| 0 | a − b | +0.00 | same translations |" in text
-    assert "| one seed has no interval |" in markdown(captions({"a": 90.0, "c": 20.0}, seeds=1))
+    assert f"| {word('one_seed')} |" in markdown(captions({"a": 90.0, "c": 20.0}, seeds=1))
     assert "no encoding translates" not in text
     weak = markdown(captions({"a": 0.9, "c": 0.2}))
     assert "text: no encoding translates, since every mean BLEU is below 1" in weak

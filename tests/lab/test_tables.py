@@ -9,6 +9,7 @@ import yaml
 from planted import results_of, write_folder
 
 from wawa_transformer.common.schema import UserError
+from wawa_transformer.lab.pages import Text, tr
 from wawa_transformer.lab.report import write_report
 from wawa_transformer.lab.tables import read_study, write_config
 
@@ -157,7 +158,7 @@ def test_a_folder_without_study_yaml_shows_tables_and_says_why_there_is_no_verdi
     write_report(folder)
     page = (folder / "report.md").read_text(encoding="utf-8")
     assert "This folder has no study.yaml." in page and "without a verdict" in page
-    assert "| a | **0.900** |" in page and "| not tested |" in page
+    assert "| a | **0.900** |" in page and f"| {tr(Text('untested'))} |" in page
     assert "## Verdict" not in page
 
 

@@ -6,7 +6,7 @@ before the runs and in the report.
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, make_dataclass
 from typing import Any
 
@@ -83,8 +83,7 @@ def read_rule(study: Given, encodings: Sequence[str], tasks: Sequence[str]) -> R
                 f"study.rule.against={against} and study.pairs both say what is compared; leave "
                 f"one out."
             )
-        if against not in encodings:
-            raise RuleMismatch(not_trained("study.rule.against", [against], encodings))
+        check_trained("study.rule.against", [against], encodings)
         pairs = [(pe, against) for pe in encodings if pe != against]
     claim = given["claim"].strip().rstrip(".")
     rule = Rule(claim, given["each"], given["measures"], **sides,
@@ -158,19 +157,16 @@ def validate_condition(rule: Rule, key: str, given: Given) -> None:
     """Refuse unknown names, and a condition that is always or never met."""
     axis, subjects = CONDITIONS[given["is"]].of, named(given)
     pairs = subjects if axis == "pair" else []
-    if any(len(pair) != 2 or len(set(pair)) != 2 for pair in pairs):
-        raise UserError(f"{key}.pairs holds a pair that is not two encodings: [t5, none].")
+    check_pairs(f"{key}.pairs", pairs)
     encodings = list(itertools.chain(*pairs)) if pairs else subjects
-    alike_named = [frozenset(pair) for pair in pairs] if pairs else subjects
-    for word, names in (("task", given["tasks"]), (axis, alike_named)):
+    for word, names in (("task", given["tasks"]), (axis, [str(each) for each in subjects])):
         if names and word in rule.each or len(set(names)) < len(names):
             raise UserError(
                 f"{key} names one {word} twice, or it names its {word}s where study.rule.each "
                 f"judges every {word} by itself; leave one out."
             )
-    for names, known in ((given["tasks"], rule.tasks), (encodings, rule.encodings)):
-        if missing := sorted(set(names) - set(known)):
-            raise RuleMismatch(not_trained(key, missing, known))
+    check_trained(key, given["tasks"], rule.tasks)
+    check_trained(key, encodings, rule.encodings)
     if given["is"] == "alike" and not all(rule.measures.values()):
         raise UserError(
             f"{key} asks for differences smaller than what matters, and by study.rule.measures any "
@@ -242,12 +238,21 @@ def lacks(task: Task, given: Given, measures: Mapping[str, float]) -> str:
     return ""
 
 
-def not_trained(key: str, missing: Sequence[str], known: Sequence[str]) -> str:
-    """The error message for names that are not in the grid."""
-    return (
-        f"{key} asks for {', '.join(missing)}, which is not trained; the study has "
-        f"{', '.join(known)}."
-    )
+def check_trained(key: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse names that are not in the grid."""
+    if missing := sorted({*names} - {*known}):
+        raise RuleMismatch(
+            f"{key} asks for {', '.join(missing)}, which is not trained; the study has "
+            f"{', '.join(known)}."
+        )
+
+
+def check_pairs(key: str, pairs: Sequence[Sequence[str]]) -> None:
+    """Refuse a pair that is not two encodings, or that is named twice."""
+    if any(len(pair) != 2 or len(set(pair)) != 2 for pair in pairs):
+        raise UserError(f"{key} holds a pair that is not two encodings: [t5, none].")
+    if len({frozenset(pair) for pair in pairs}) < len(pairs):
+        raise UserError(f"{key} names one pair twice; leave one out.")
 
 
 def warnings(

@@ -24,7 +24,13 @@ from wawa_transformer.data.text import build_task
 from wawa_transformer.lab.claims import Rule, compared_pairs
 from wawa_transformer.lab.entries import entry_overrides
 from wawa_transformer.lab.pages import Text, tr, warning
-from wawa_transformer.lab.rules import RuleMismatch, not_trained, read_rule, validate_tasks
+from wawa_transformer.lab.rules import (
+    RuleMismatch,
+    check_pairs,
+    check_trained,
+    read_rule,
+    validate_tasks,
+)
 from wawa_transformer.lab.workers import default_workers, train_all
 from wawa_transformer.run.cli import compose, validate
 from wawa_transformer.run.device import automatic_device
@@ -102,13 +108,8 @@ def list_jobs(config: DictConfig, overrides: list[str]) -> Jobs:
         validate(one)
         composed[task, pe] = one
     trained = dict.fromkeys(one.pe.name for one in composed.values())
-    if len({frozenset(pair) for pair in config.study.pairs}) < len(config.study.pairs):
-        raise UserError("study.pairs names a pair twice.")
-    for pair in config.study.pairs:
-        if len(set(pair)) != 2 or len(pair) != 2:
-            raise UserError(f"study.pairs holds {list(pair)}; a pair is two encodings: [t5, none].")
-        if missing := set(pair) - trained.keys():
-            raise UserError(not_trained("study.pairs", sorted(missing), list(trained)))
+    check_pairs("study.pairs", config.study.pairs)
+    check_trained("study.pairs", itertools.chain(*config.study.pairs), trained)
     return with_seeds(axes["seed"], composed.values())
 
 
