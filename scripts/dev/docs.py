@@ -68,7 +68,8 @@ def diff(study: str, task: str, a: str, b: str, score: str = "exact_match") -> s
     corrected for all comparisons of the rule.
     """
     gap, found = number(evidence.gap(study, task, a, b, score), score, "+"), evidence.found(study)
-    made = found.of_pair("differs", task, (a, b)).query("measure == @score") if found else []
+    made = found.of_pair("differs", task, (a, b)) if found else pd.DataFrame({"measure": []})
+    made = made[made["measure"] == score]
     return with_p(gap, made["corrected"].item()) if len(made) else gap
 
 

@@ -263,8 +263,8 @@ def score_study(study: Study, sources: str = "new") -> Scores:
         if ending:
             part["all_sources"] = over_lengths(chosen, "exact_match", "examples")
         longer = unseen_lengths(study, task)
-        for score in SCORES.values() if trained else ():
-            if score.of and (longer or not score.unseen):
+        for score in SCORES.values():
+            if trained and score.of and (longer or not score.unseen):
                 part[score.name] = score.of(rows, trained[1])
         parts.append(part)
     frame = pd.concat(parts) if parts else pd.DataFrame(index=pd.MultiIndex.from_arrays([[]] * 3))
