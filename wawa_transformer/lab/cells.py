@@ -12,16 +12,7 @@ from wawa_transformer.lab import claims, scores
 from wawa_transformer.lab.board import UNSEEN, Board
 from wawa_transformer.lab.claims import Found, Outcome, Pair, Rule
 from wawa_transformer.lab.pages import Text, name_of
-from wawa_transformer.lab.scores import (
-    SCORES,
-    Estimate,
-    Scores,
-    best_points,
-    by_point,
-    estimate,
-    first_score,
-    orders_of,
-)
+from wawa_transformer.lab.scores import SCORES, Estimate, Scores, estimate
 from wawa_transformer.lab.tables import COSTS, Study, of_task
 
 
@@ -90,7 +81,7 @@ def summary_table(made: Scores, rule: Rule | None) -> Table:
     for task in study.tasks:
         limit = scores.ceiling(study, task)
         for score in SCORES.values():
-            first = score.name == first_score(study, task)
+            first = score.name == scores.first_score(study, task)
             if not first and not (score.unseen and rule and score.name in rule.measures):
                 continue
             means = {pe: made.mean(task, pe, score.name) for pe in study.encodings}
@@ -241,10 +232,10 @@ def rate_tables(study: Study, pairs: Sequence[Pair]) -> list[tuple[Table, list[T
     """The learning rates that were tried, and whether they decide the order of encodings."""
     tables = []
     for task, rows in study.tuning.groupby("task", sort=False):
-        best = {pe: point for (_, pe), point in best_points(rows).items()}
+        best = {pe: point for (_, pe), point in scores.best_points(rows).items()}
         heads: list[Text | str] = [Text("learning_rate"), Text("warmup"), *map(name_of, best)]
         lines = []
-        for point, tried in by_point(rows).items():
+        for point, tried in scores.by_point(rows).items():
             cells = [number(point.lr, "g"), number(point.warmup, "d")]
             for pe, chosen in best.items():
                 nll = estimate(tried.loc[tried["pe"] == pe, "nll"])
@@ -253,7 +244,7 @@ def rate_tables(study: Study, pairs: Sequence[Pair]) -> list[tuple[Table, list[T
         text = str(task) in set(study.bleu["task"])
         said = [
             Text("rates_order", {"a": name_of(a), "b": name_of(b), **counts})
-            for a, b, counts in orders_of(rows, pairs, "nll" if text else "exact_match")
+            for a, b, counts in scores.orders_of(rows, pairs, "nll" if text else "exact_match")
         ]
         edges = {rows["lr"].min(), rows["lr"].max()} if rows["lr"].nunique() > 1 else set()
         if at_edge := [pe for pe, point in best.items() if point.lr in edges]:

@@ -234,9 +234,7 @@ def compared_pairs(encodings: Sequence[str], declared: Sequence[Sequence[str]]) 
 
 
 def compare(
-    made: Scores,
-    asked: Sequence[tuple[str, str, Pair]],
-    measures: Mapping[str, float],
+    made: Scores, asked: Sequence[tuple[str, str, Pair]], measures: Mapping[str, float]
 ) -> pd.DataFrame:
     """Make the tests that a study's verdicts rest on, and correct them together.
 
@@ -250,7 +248,9 @@ def compare(
     for test, task, pair in asked:
         for measure in ["bleu"] if test == "sentences" else measures:
             key = (test, task, frozenset(pair), measure)
-            rows.setdefault(key, one_test(made, test, task, pair, measure, measures))
+            rows.setdefault(
+                key, one_test(made, test, task, pair, measure, measures.get(measure, 0.0))
+            )
     columns = ["test", "task", "a", "b", "measure", "mean", "low", "high", "n", "size", "p", "read"]
     table = pd.DataFrame(list(rows.values()), columns=columns)
     table["corrected"] = scores.holm(table["p"].where(table["read"]).astype(float))
@@ -259,16 +259,11 @@ def compare(
 
 
 def one_test(
-    made: Scores,
-    test: str,
-    task: str,
-    pair: Pair,
-    measure: str,
-    measures: Mapping[str, float],
+    made: Scores, test: str, task: str, pair: Pair, measure: str, size: float
 ) -> dict[str, Any]:
     """Make one test of a pair, and return its row without the correction."""
     a, b = (made.seeds(task, pe, measure) for pe in pair)
-    gap, size = scores.difference(a, b), measures.get(measure, 0.0)
+    gap = scores.difference(a, b)
     row = {"test": test, "task": task, "a": pair[0], "b": pair[1], "measure": measure, "p": gap.p}
     row |= {"mean": gap.mean, "low": gap.low, "high": gap.high, "n": gap.n, "size": size}
     row["read"] = made.interpretable(measure, task, *pair)

@@ -14,22 +14,8 @@ import pandas as pd
 import yaml
 
 from wawa_transformer.common.files import make_directory, write_atomically
-from wawa_transformer.lab import claims, figures, rules, scores
+from wawa_transformer.lab import cells, claims, figures, rules, scores
 from wawa_transformer.lab.board import Board, board
-from wawa_transformer.lab.cells import (
-    answer_tables,
-    board_table,
-    case_name,
-    comparison_table,
-    cost_table,
-    learning_table,
-    rate_tables,
-    score_table,
-    share_table,
-    summary_table,
-    translation_tables,
-    verdict_table,
-)
 from wawa_transformer.lab.claims import Found, Outcome, Pair, Rule
 from wawa_transformer.lab.pages import (
     LANGUAGES,
@@ -132,22 +118,22 @@ def page_of(made: Scores) -> dict[str, Any]:
         "claim": Text("claim_of", {"claim": Text(rule.claim)}) if rule else "",
         "lead": (placed(beside) if beside else []) or headline(found, outcomes),
         "notices": notices(found, rule),
-        "board": board_table(beside) if beside and beside.rows else None,
-        "summary": summary_table(made, rule),
+        "board": cells.board_table(beside) if beside and beside.rows else None,
+        "summary": cells.summary_table(made, rule),
         "drawn": drawn,
         "lead_picture": next((name for name in LEAD if name in drawn), ""),
-        "verdicts": verdict_table(outcomes) if rule else None,
-        "shares": share_table(found, rule) if rule else None,
+        "verdicts": cells.verdict_table(outcomes) if rule else None,
+        "shares": cells.share_table(found, rule) if rule else None,
         "rule": written(study) if rule else "",
-        "comparisons": comparison_table(found, described(found)),
+        "comparisons": cells.comparison_table(found, described(found)),
         "tests_made": int(found.comparisons["corrected"].notna().sum()),
-        "tasks": {task: score_table(made, task) for task in tasks},
+        "tasks": {task: cells.score_table(made, task) for task in tasks},
         "sources": {task: sources(study, task) for task in tasks},
-        "answers": answer_tables(study),
-        "rates": rate_tables(study, pairs_of(study)),
-        "translations": translation_tables(study),
-        "learning": learning_table(study),
-        "costs": cost_table(study),
+        "answers": cells.answer_tables(study),
+        "rates": cells.rate_tables(study, pairs_of(study)),
+        "translations": cells.translation_tables(study),
+        "learning": cells.learning_table(study),
+        "costs": cells.cost_table(study),
         "command": study.config.get("command", ""),
         "made": study.config.get("made", {}),
         "styles": figures.encoding_styles(beside.encodings if beside else ())
@@ -203,7 +189,7 @@ def headline(found: Found, outcomes: Sequence[Outcome]) -> list[Text]:
     for verdict in ("supported", "refuted", "unclear"):
         cases = [each.case for each in outcomes if each.verdict == verdict]
         if cases:
-            names = ", ".join(filter(None, map(case_name, cases)))
+            names = ", ".join(filter(None, map(cells.case_name, cases)))
             fill = {"verdict": Text(verdict), "cases": names}
             said.append(Text("verdict_for" if names else "verdict_all", fill))
     if outcomes:

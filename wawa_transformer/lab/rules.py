@@ -83,7 +83,7 @@ def read_rule(study: Given, encodings: Sequence[str], tasks: Sequence[str]) -> R
                 f"study.rule.against={against} and study.pairs both say what is compared; leave "
                 f"one out."
             )
-        check_trained("study.rule.against", [against], encodings)
+        validate_trained("study.rule.against", [against], encodings)
         pairs = [(pe, against) for pe in encodings if pe != against]
     claim = given["claim"].strip().rstrip(".")
     rule = Rule(claim, given["each"], given["measures"], **sides,
@@ -157,7 +157,7 @@ def validate_condition(rule: Rule, key: str, given: Given) -> None:
     """Refuse unknown names, and a condition that is always or never met."""
     axis, subjects = CONDITIONS[given["is"]].of, named(given)
     pairs = subjects if axis == "pair" else []
-    check_pairs(f"{key}.pairs", pairs)
+    validate_pairs(f"{key}.pairs", pairs)
     encodings = list(itertools.chain(*pairs)) if pairs else subjects
     for word, names in (("task", given["tasks"]), (axis, [str(each) for each in subjects])):
         if names and word in rule.each or len(set(names)) < len(names):
@@ -165,8 +165,8 @@ def validate_condition(rule: Rule, key: str, given: Given) -> None:
                 f"{key} names one {word} twice, or it names its {word}s where study.rule.each "
                 f"judges every {word} by itself; leave one out."
             )
-    check_trained(key, given["tasks"], rule.tasks)
-    check_trained(key, encodings, rule.encodings)
+    validate_trained(key, given["tasks"], rule.tasks)
+    validate_trained(key, encodings, rule.encodings)
     if given["is"] == "alike" and not all(rule.measures.values()):
         raise UserError(
             f"{key} asks for differences smaller than what matters, and by study.rule.measures any "
@@ -238,7 +238,7 @@ def lacks(task: Task, given: Given, measures: Mapping[str, float]) -> str:
     return ""
 
 
-def check_trained(key: str, names: Iterable[str], known: Iterable[str]) -> None:
+def validate_trained(key: str, names: Iterable[str], known: Iterable[str]) -> None:
     """Refuse names that are not in the grid."""
     if missing := sorted({*names} - {*known}):
         raise RuleMismatch(
@@ -247,7 +247,7 @@ def check_trained(key: str, names: Iterable[str], known: Iterable[str]) -> None:
         )
 
 
-def check_pairs(key: str, pairs: Sequence[Sequence[str]]) -> None:
+def validate_pairs(key: str, pairs: Sequence[Sequence[str]]) -> None:
     """Refuse a pair that is not two encodings, or that is named twice."""
     if any(len(pair) != 2 or len(set(pair)) != 2 for pair in pairs):
         raise UserError(f"{key} holds a pair that is not two encodings: [t5, none].")

@@ -21,16 +21,10 @@ from wawa_transformer.common.files import CONFIG_DIR, make_directory
 from wawa_transformer.common.schema import UserError, check, tell, warn
 from wawa_transformer.data.load import load_data
 from wawa_transformer.data.text import build_task
+from wawa_transformer.lab import rules
 from wawa_transformer.lab.claims import Rule, compared_pairs
 from wawa_transformer.lab.entries import entry_overrides
 from wawa_transformer.lab.pages import Text, tr, warning
-from wawa_transformer.lab.rules import (
-    RuleMismatch,
-    check_pairs,
-    check_trained,
-    read_rule,
-    validate_tasks,
-)
 from wawa_transformer.lab.workers import default_workers, train_all
 from wawa_transformer.run.cli import compose, validate
 from wawa_transformer.run.device import automatic_device
@@ -108,8 +102,8 @@ def list_jobs(config: DictConfig, overrides: list[str]) -> Jobs:
         validate(one)
         composed[task, pe] = one
     trained = dict.fromkeys(one.pe.name for one in composed.values())
-    check_pairs("study.pairs", config.study.pairs)
-    check_trained("study.pairs", itertools.chain(*config.study.pairs), trained)
+    rules.validate_pairs("study.pairs", config.study.pairs)
+    rules.validate_trained("study.pairs", itertools.chain(*config.study.pairs), trained)
     return with_seeds(axes["seed"], composed.values())
 
 
@@ -289,9 +283,9 @@ def rule_of(config: DictConfig, overrides: list[str], jobs: Jobs) -> tuple[Rule 
     encodings = list(dict.fromkeys(run.pe for run in jobs))
     study: Any = OmegaConf.to_container(config.study)
     try:
-        rule = read_rule(study, encodings, list(tasks))
-        validate_tasks(rule, {name: build_task(one) for name, one in tasks.items()})
-    except RuleMismatch as mismatch:
+        rule = rules.read_rule(study, encodings, list(tasks))
+        rules.validate_tasks(rule, {name: build_task(one) for name, one in tasks.items()})
+    except rules.RuleMismatch as mismatch:
         keys = {override: override.split("=")[0].lstrip("+~") for override in overrides}
         grid = ("study.pe", "study.task", "study.seeds", "study.pairs")
         others = [override for override, key in keys.items() if key in grid]
