@@ -117,8 +117,8 @@ def test_every_study_can_be_run_and_its_rule_decided(name: str) -> None:
         table = pd.read_csv(COMMITTED[name])
         ran = set(table[["task", "pe", "seed"]].itertuples(index=False, name=None))
         assert {(run.task, run.pe, seed) for run in jobs for seed in axes["seed"]} == ran
-    rule, unjudged = studies.rule_of(study, command, jobs)
-    assert not unjudged and (rule or name in {*COMMITTED, "board"})
+    rule, _ = studies.rule_of(study, command, jobs)
+    assert rule or name in {*COMMITTED, "board"}
     nothing = study_of(results_of({}))
     if rule:
         found = claims.find(scores.score_study(nothing), rule)
