@@ -7,6 +7,8 @@ function yields what its page must say, in English; test_docs.py holds the Chine
 from collections.abc import Callable, Iterator
 
 import evidence
+import mistakes
+import pandas as pd
 import pytest
 from conftest import SCRIPTS
 
@@ -155,6 +157,42 @@ def reached() -> Iterator[str]:
         yield f"in cross-attention, the reach is {reach('cross', f'{pe}_cross')}"
     for study, pe in (("length", "alibi"), ("cross", "alibi_cross")):
         yield f"{evidence.mean(study, 'copy', pe).mean:.3f}"
+
+
+@quoted_by("docs/does_not_learn.md")
+def what_it_should_look_like() -> Iterator[str]:
+    for task, longer in (("letters", "cross"), ("reverse", "cross"), ("sort", "length")):
+        for name, step in (("default", 100), ("default", 500), (longer, 1500)):
+            of = f"task == {task!r} and pe == 'sinusoidal'"
+            curve = evidence.study(name).curves.query(f"{of} and step == {step}")
+            cells = [
+                f"{curve[each].mean():.3f}" for each in ("nll", "token_accuracy", "exact_match")
+            ]
+            lengths = evidence.study(name).results.query(of).groupby("length")["exact_match"].mean()
+            if step > 100:  # the tests are after the last step
+                cells += [f"{lengths[n]:.3f}" for n in (5, 10, 11, 15)]
+            yield f"| {task} | {step:,} | {' | '.join(cells)} |"
+
+
+@quoted_by("docs/does_not_learn.md")
+def what_each_mistake_looks_like() -> Iterator[str]:
+    table = pd.read_csv(mistakes.TABLE)
+    for name, rows in table.groupby("mistake"):
+        after = rows.groupby("step").mean(numeric_only=True)
+        cells = [f"{after['loss'][step]:.3f}" for step in mistakes.MEASURED]
+        cells += [
+            f"{after[each][500]:.3f}" for each in ("token_accuracy", "exact_match", "changed")
+        ]
+        found = {*rows["found"].dropna()} or {"nothing"}
+        yield f"| {name} | {' | '.join(cells)} | {found.pop()} |"
+
+
+def test_every_mistake_of_the_page_can_be_made() -> None:
+    """Each edit finds its line in the package, and the pages show the line before and after."""
+    pages = [path.read_text(encoding="utf-8") for path in ROOT.glob("docs/does_not_learn*.md")]
+    for file, right, wrong in (edit for edits in mistakes.EDITS.values() for edit in edits):
+        assert (ROOT / "wawa_transformer" / file).read_text(encoding="utf-8").count(right) == 1
+        assert all(right in page and wrong in page for page in pages)
 
 
 @quoted_by("docs/comparing.md")
