@@ -128,7 +128,7 @@ def test_a_run_goes_on_on_another_device(
     monkeypatch.setattr(torch.mps, "set_rng_state", given.append)
     run = Run.of(config)
     with lock_directory(run.directory):
-        run.claim(config)
+        run.write_config(config)
     state = setup.start_run(config, run)
     state.device = torch.device(before)
     setup.save_state(state)

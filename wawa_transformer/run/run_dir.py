@@ -102,7 +102,7 @@ class Run:
 
     # ----------------------------------------------------------------------------------- life cycle
 
-    def claim(self, config: DictConfig) -> None:
+    def write_config(self, config: DictConfig) -> None:
         """Write ``config.yaml``, or check that the file agrees.
 
         Raises:
@@ -122,7 +122,7 @@ class Run:
                 f"{key[1]} and here {key[2]}; leave run_dir out, or name an empty folder."
             )
 
-    def withdraw(self) -> None:
+    def remove_if_empty(self) -> None:
         """Delete the folder if nothing was trained."""
         if {path.name for path in self.directory.iterdir()} <= {self.config_file.name, LOCK}:
             for path in self.directory.iterdir():

@@ -64,12 +64,12 @@ def claim_run(config: DictConfig, run: Run) -> None:
     first = distributed.broadcast_object(lambda: identity(config))
     if distributed.any_rank(first != identity(config)):
         if distributed.is_main():
-            run.withdraw()
+            run.remove_if_empty()
         raise UserError(
             "the processes of torchrun were given different configurations, and one run has one; "
             "give every process the same keys."
         )
-    distributed.broadcast_object(lambda: run.claim(config))
+    distributed.broadcast_object(lambda: run.write_config(config))
 
 
 def start_run(config: DictConfig, run: Run) -> TrainState:
@@ -84,7 +84,7 @@ def start_run(config: DictConfig, run: Run) -> TrainState:
         check_ranks(state.data)
     except BaseException:
         if distributed.is_main():
-            run.withdraw()  # leave no empty folder behind
+            run.remove_if_empty()  # leave no empty folder behind
         raise
     state.parallel_model = distributed.wrap_ddp(state.model, state.device)
     return state
