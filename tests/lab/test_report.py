@@ -22,7 +22,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from wawa_transformer.lab import cells, figures, report, scores
 from wawa_transformer.lab.means import write_means
 from wawa_transformer.lab.pages import LANGUAGES, Text, sentence, tr, words
-from wawa_transformer.lab.tables import read_study, write_config, write_table
+from wawa_transformer.lab.tables import RUN, read_study, write_config, write_table
 from wawa_transformer.train import evaluation
 
 ENCODINGS = ("sinusoidal", "learned", "none")
@@ -314,17 +314,25 @@ def test_markup_in_a_corpus_stays_text(tmp_path: Path) -> None:
         assert "<script>alert" not in text and "<img" not in text and "&lt;script" in text
 
 
-def test_a_metric_of_ones_own_reaches_the_report_by_its_name(
+def test_a_metric_and_a_score_of_ones_own_reach_the_report_by_their_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One entry in METRICS is a column of the tables, a score, a measure and a column here."""
+    """One entry in METRICS is a column of the tables, a score, a measure and a column here.
+
+    One in SCORES is a score that is computed from the tables, a measure and a column.
+    """
     own = evaluation.Metric("first", "first token", lambda s: 1.0, top=1)
     monkeypatch.setattr(scores, "METRICS", (*evaluation.METRICS, own))
     monkeypatch.setitem(scores.SCORES, "first", scores.Score("first", "first token", top=1))
+    worst = scores.Score(
+        "worst", "worst length", top=1, of=lambda rows, longest: rows.groupby(RUN)["nll"].max()
+    )
+    monkeypatch.setitem(scores.SCORES, "worst", worst)
     given = RESULTS.assign(first=0.5 + RESULTS["seed"] / 100)
     measured = RULE | {"measures": {"first": 0.01}}
     text = markdown(study_of(given, {"rule": measured}))
     assert "| first token |" in text and "| 0.520 ± 0.020 |" in text
+    assert "| worst length |" in text and "| 0.120 ± 0.020 |" in text
     assert "| copy | sinusoidal − no encoding | first token | 5 |" in text
 
 

@@ -11,6 +11,7 @@ from conftest import configure
 from planted import about, frame_of, mirrored, results_of, rule, study_of
 
 from wawa_transformer.common.schema import UserError
+from wawa_transformer.data.tasks import Task
 from wawa_transformer.data.text import build_task
 from wawa_transformer.lab import claims, rules
 from wawa_transformer.lab.claims import CONDITIONS, Found
@@ -478,6 +479,11 @@ def test_arms_that_differ_in_more_than_one_thing_are_named(a: Any, b: Any, thing
     assert [each["keys"] for each in said] == ([", ".join(things)] if things else [])
 
 
+@functools.cache  # since composing takes long
+def task_of(*overrides: str) -> Task:
+    return build_task(configure(*overrides))
+
+
 @pytest.mark.parametrize(
     ("condition", "lacking", "measures"),
     [
@@ -493,10 +499,10 @@ def test_a_task_has_what_is_asked_of_it(
 ) -> None:
     """A ceiling, longer tests, translations; where the condition names tasks, of these alone."""
     tasks = {
-        "letters": build_task(configure("task=letters")),
-        "short": build_task(configure("task=letters", "task.test_max_length=10")),
-        "sort": build_task(configure("task=sort")),
-        "text": build_task(configure("task=multi30k")),
+        "letters": task_of("task=letters"),
+        "short": task_of("task=letters", "task.test_max_length=10"),
+        "sort": task_of("task=sort"),
+        "text": task_of("task=multi30k"),
     }
 
     def check(condition: dict[str, Any], *names: str) -> None:
