@@ -1,17 +1,20 @@
 """Fixtures and helpers that the tests share."""
 
-import atexit
+import copy
+import functools
 import html
 import json
+import multiprocessing
 import os
 import re
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
-import warnings
 from collections.abc import Callable, Iterator
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +22,12 @@ import datasets
 import hypothesis
 import pytest
 import torch
-import warm
+import torch._dynamo  # by AdamW's first step, which forks need not import again
 from chromium import chromium
 from omegaconf import DictConfig
 from tqdm import tqdm
 
+import wawa_transformer
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.positional.base import ENCODINGS
@@ -31,9 +35,12 @@ from wawa_transformer.run.cli import CHECKS, compose
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import Stopped
 from wawa_transformer.train import checkpoint, loop
+from wawa_transformer.train.setup import TrainState, build_state
 from wawa_transformer.train.trainer import train
 
 SCRIPTS = CONFIG_DIR.parent / "scripts"
+# A study without pictures, whose workers are forks.
+UNDRAWN = str(SCRIPTS.parent / "tests" / "lab" / "undrawn.py")
 # The keys of a run that takes about a second: small data, few steps, short tests.
 TINY = [
     "model.d_model=16", "model.num_heads=2", "model.d_ff=32", "task.train_size=300",
@@ -49,6 +56,7 @@ os.environ["HF_DATASETS_CACHE"] = CACHE.name  # for scripts
 datasets.config.HF_DATASETS_CACHE = Path(CACHE.name)
 
 torch.set_num_threads(1)
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # else they warn in every fork
 # Tests fork and kill processes. A progress bar's lock must not stay held by a monitor thread or a
 # killed process.
 tqdm.monitor_interval = 0
@@ -113,13 +121,37 @@ MODELS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def configure(*overrides: str, script: str = "config") -> DictConfig:
-    """Compose the configuration of ``scripts/train.py``, or of another script."""
+@functools.cache
+def composed(overrides: tuple[str, ...], script: str) -> DictConfig:
+    """Compose a configuration once: Hydra takes as long as ten steps of training."""
     return compose(overrides, script)
 
 
+def configure(*overrides: str, script: str = "config") -> DictConfig:
+    """Compose the configuration of ``scripts/train.py``, or of another script."""
+    folders = [each for each in overrides if each.startswith(("output_dir=", "run_dir="))]
+    others = tuple(each for each in overrides if each not in folders)
+    config = copy.deepcopy(composed(others, script))
+    for each in folders:
+        key, _, value = each.partition("=")
+        config[key] = value
+    return config
+
+
+def checked(*overrides: str) -> DictConfig:
+    """Compose a configuration as a script does, with the digests of what it reads."""
+    config = configure(*overrides)
+    CHECKS["config"](config)
+    return config
+
+
+def begun(config: DictConfig) -> TrainState:
+    """Build the state of a run at step 0, without a folder."""
+    return build_state(config, Run.of(config), None)
+
+
 def answer(*overrides: str, script: str = "config") -> str:
-    """Get the sentence with which a script refuses a command line; empty if the line is valid."""
+    """Get the sentence with which a script refuses a command line; empty if it does not."""
     try:
         CHECKS[script](configure(*overrides, script=script))
     except UserError as error:
@@ -196,58 +228,65 @@ def flat(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in every.items() if value is not None}
 
 
-WARM: list[subprocess.Popen[bytes]] = []
+class Script(multiprocessing.get_context("fork").Process):  # type: ignore[name-defined, misc]
+    """A script in a fork of this process, which has imported its libraries already.
+
+    A Python that begins takes six seconds to import them. A script of another copy of the package
+    imports that copy.
+    """
+
+    def __init__(
+        self, name: str, *given: str, stdin: str = "", folder: Path | str = ".", **environment: str
+    ) -> None:
+        super().__init__()
+        self.script, self.arguments = SCRIPTS / name, given
+        self.folder, self.environment = folder, environment
+        # Written at their ends, so that they can be read meanwhile.
+        self.streams = [tempfile.TemporaryFile("a+") for _ in range(3)]  # noqa: SIM115
+        self.streams[0].write(stdin)
+        self.streams[0].seek(0)
+        self.start()
+
+    def run(self) -> None:
+        """Do in the new process what a Python that begins would do."""
+        for number, name in enumerate(("stdin", "stdout", "stderr")):
+            os.dup2(self.streams[number].fileno(), number)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", 1, closefd=False))
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.environ.update(self.environment)
+        os.chdir(self.folder)
+        sys.argv = [str(self.script), *self.arguments]
+        paths = self.environment.get("PYTHONPATH", "").split(os.pathsep)
+        sys.path[:0] = [str(self.script.parent), *filter(None, paths)]
+        found, own = PathFinder.find_spec("wawa_transformer"), wawa_transformer.__file__
+        if found and found.origin and not Path(found.origin).samefile(own):
+            for name in [each for each in sys.modules if each.split(".")[0] == "wawa_transformer"]:
+                del sys.modules[name]
+        self.work()
+
+    def work(self) -> None:
+        runpy.run_path(str(self.script), run_name="__main__")
+
+    def end(self, seconds: float = 240) -> subprocess.CompletedProcess[str]:
+        """Wait until the script ends, and get its status and what it wrote."""
+        self.join(seconds)
+        if self.exitcode is None:
+            self.kill()
+        return subprocess.CompletedProcess(self.arguments, self.exitcode, *map(self.read, (1, 2)))
+
+    def read(self, stream: int) -> str:
+        """Read what the script has written so far to standard output (1) or error (2)."""
+        self.streams[stream].seek(0)
+        return self.streams[stream].read()
 
 
 def warm_python() -> list[str]:
-    """Get the command of a Python that has imported its libraries already.
-
-    If that process has ended, a new one starts with a warning. The test at hand is not to blame.
-    """
-    if not WARM or WARM[-1].poll() is not None:
-        for ended in WARM[-1:]:
-            warnings.warn(f"a warm Python has ended with {ended.returncode}", stacklevel=2)
-        folder = tempfile.TemporaryDirectory()
-        atexit.register(folder.cleanup)
-        WARM.append(warm.started(folder.name))
-    return [sys.executable, "-S", "-E", warm.__file__, WARM[-1].args[-1]]  # type: ignore[index, list-item]
+    return [sys.executable]
 
 
-def run_script(
-    name: str, *arguments: str, stdin: str = "", folder: Path | None = None, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """Run a script as a user does, in this folder or another."""
-    return subprocess.run(
-        [*warm_python(), str(SCRIPTS / name), *arguments],
-        cwd=folder, input=stdin, capture_output=True, text=True, timeout=240,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-    )  # fmt: skip
-
-
-def torchrun(*options: str, script: Path) -> list[str]:
-    """Get the command that runs a script in two processes."""
-    run = str(Path(torch.__file__).with_name("distributed") / "run.py")
-    agent = [*warm_python(), run, "--nproc-per-node=2", *options]
-    return [*agent, "--no-python", *warm_python(), str(script)]
-
-
-@pytest.fixture
-def call_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Run a script that refuses its arguments: ``call_script(name, *arguments)``.
-
-    The script runs in this process. Returns the exit status and the text on standard error.
-    """
-
-    def call(name: str, *arguments: str) -> tuple[object, str]:
-        monkeypatch.setattr(sys, "argv", [name, *arguments])
-        with pytest.raises(SystemExit) as ended:
-            runpy.run_path(str(SCRIPTS / name), run_name="__main__")
-        status = ended.value.code
-        said = capsys.readouterr().err
-        # For a sentence the interpreter does the same: prints the sentence and exits with 1.
-        return (1, f"{said}{status}\n") if isinstance(status, str) else (status, said)
-
-    return call
+def run_script(name: str, *arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:
+    """Run a script to its end, as :class:`Script`."""
+    return Script(name, *arguments, **how).end()
 
 
 def said(document: str) -> Any:

@@ -1,53 +1,16 @@
-"""Encodings, the model and decoding against other libraries with the same weights."""
+"""The model and decoding against Hugging Face's with the same weights."""
 
-import math
 from typing import Any
 
 import pytest
 import torch
 import transformers
 from speed import peers
-from x_transformers.x_transformers import CoPE, RelativePositionBias
 
 from wawa_transformer import Transformer, check_model
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.strategies import Beam
-from wawa_transformer.positional import build_encoding
-from wawa_transformer.positional.base import EncodingContext, consecutive
-
-B, H, S, DH = 2, 4, 9, 8
-
-
-def test_cope() -> None:
-    """Golovneva et al. 2024: their class, given the scores under a causal mask."""
-    q, k = torch.randn(2, B, H, S, DH)
-    theirs = CoPE(dim=DH, heads=H, max_pos=5)
-    ours: Any = build_encoding(
-        "cope", EncodingContext(H * DH, H, role="decoder"), {"num_positions": 5}
-    )
-    with torch.no_grad():
-        theirs.pos_emb.normal_()
-        ours.table[0] = theirs.pos_emb
-    seen = torch.ones(S, S, dtype=torch.bool).tril()
-    product = q @ k.transpose(-2, -1) / math.sqrt(DH)
-    expected = theirs(q, product.masked_fill(~seen, -torch.finfo(product.dtype).max))
-    got = ours.bias(q, k, consecutive(S), consecutive(S))
-    torch.testing.assert_close(got[:, :, seen], expected[:, :, seen], rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize("role", ["encoder", "decoder", "cross"])
-def test_t5_buckets(role: str) -> None:
-    """The bucket of every distance, on both sides where keys may lie on both."""
-    ours: Any = build_encoding(
-        "t5", EncodingContext(H * DH, H, role=role), {"num_buckets": 16, "max_distance": 20}
-    )
-    distance = torch.arange(-50, 51)
-    expected = RelativePositionBias._relative_position_bucket(
-        distance, causal=role == "decoder", num_buckets=16, max_distance=20
-    )
-    assert torch.equal(ours.bucket(distance), expected)
-
 
 SOURCE = torch.randint(4, 50, (9, 7), generator=torch.Generator().manual_seed(0))
 SOURCE[3:, 5:] = 0

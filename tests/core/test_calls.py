@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import begun
 from core.helpers import FF, HEADS, D, V, padded_ids, small_model
 from torch import Tensor, nn
 
@@ -15,19 +16,12 @@ from wawa_transformer.decode.greedy import greedy, most_probable
 from wawa_transformer.decode.strategies import Beam, Greedy, Sample
 from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.positional.position_ids import PositionIds
-from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import evaluation
 from wawa_transformer.train.loop import batch_stream, train_step
-from wawa_transformer.train.setup import build_state
 from wawa_transformer.train.tracking import attention_maps
 
 SRC, TGT = padded_ids(3, 7, 0), padded_ids(3, 5, 1)
 SPECIAL = [PAD, BOS]
-
-
-def begun(config: Any) -> Any:
-    """Build the state of a run at step 0, without a folder."""
-    return build_state(config, Run.of(config), None)
 
 
 @pytest.mark.parametrize("what", ["greedy", "beam", "sample", "evaluate", "maps"])

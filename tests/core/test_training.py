@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import configure
-from omegaconf import DictConfig
+from conftest import begun, configure
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -30,13 +29,7 @@ from wawa_transformer.train import checkpoint, evaluation, loop, trainer
 from wawa_transformer.train.load import load_model
 from wawa_transformer.train.loop import batch_stream, train_loop, train_step
 from wawa_transformer.train.optim import schedule
-from wawa_transformer.train.setup import TrainState, build_state
 from wawa_transformer.train.trainer import flops_per_step, train
-
-
-def begun(config: DictConfig) -> TrainState:
-    """Build the state of a run at step 0, without a folder."""
-    return build_state(config, Run.of(config), None)
 
 
 def smoothed_loss(model: Transformer, batch: Batch, smoothing: float) -> Tensor:

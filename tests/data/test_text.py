@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import TINY, configure, run_script, trained
+from conftest import TINY, checked, configure, run_script, trained
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig
@@ -32,7 +32,6 @@ from wawa_transformer.data.tasks import on_disk
 from wawa_transformer.data.text import TextTask, build_task
 from wawa_transformer.decode.translation import translate
 from wawa_transformer.lab.collect import read_lines
-from wawa_transformer.run.cli import CHECKS
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model
 from wawa_transformer.train.trainer import train
@@ -175,13 +174,6 @@ def test_every_setting_of_a_text_changes_its_digest(tmp_path: Path) -> None:
     assert len(set(before)) == len(changes)
     assert [load_data(configure(*begin, *each)).digest for each in changes] == before
     assert load_data(configure(*begin, "seed=1", "pe=alibi")).digest == before[0]
-
-
-def checked(*overrides: str) -> DictConfig:
-    """Compose a configuration as a script does, with the digest of its text."""
-    config = configure(*overrides)
-    CHECKS["config"](config)
-    return config
 
 
 def test_a_text_that_was_changed_is_read_again_or_refused(

@@ -102,7 +102,7 @@ def test_a_run_imports_nothing_that_it_does_not_use(tmp_path: Path) -> None:
     assert [*tmp_path.rglob("result.json")]
     unused = (
         "matplotlib", "scipy", "sacrebleu", "jinja2", "rich",
-        "safetensors", "werkzeug", "transformers", "x_transformers", "ctranslate2",
+        "safetensors", "werkzeug", "transformers", "ctranslate2",
         "wawa_transformer.lab", "wawa_transformer.lesson", "wawa_transformer.run.export",
     )  # fmt: skip
     assert not loaded.intersection(unused)

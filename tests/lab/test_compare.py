@@ -7,12 +7,13 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import SCRIPTS, TINY, run_script, trained, warm_python
+from conftest import SCRIPTS, TINY, UNDRAWN, Script, run_script, trained
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.metadata import parse_session_start_info_plugin_data
 
@@ -21,7 +22,6 @@ from wawa_transformer.lab.workers import default_workers
 from wawa_transformer.run.signals import STATUS
 
 ROOT = SCRIPTS.parent
-UNDRAWN = str(Path(__file__).with_name("undrawn.py"))
 
 
 def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path, call_script) -> None:
@@ -139,15 +139,16 @@ TUNED = "study.tune.lr=[0.001,0.01] study.tune.seeds=[7,8] "
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
-    arguments: str, sentence: str, tmp_path: Path, call_script
+    arguments: str, sentence: str, tmp_path: Path
 ) -> None:
     """Also runs that would be taken for each other: one sentence, and no folder."""
     (tmp_path / "file").touch()
     study = [*TINY, f"output_dir={tmp_path}/o", "study.task=[letters]", "study.pe=[none,alibi]"]
-    status, said = call_script(
+    done = run_script(
         "compare.py", *study, "study.seeds=[0,1]", *arguments.format(tmp=tmp_path).split()
     )
-    assert status == 1 and said.startswith("error: ") and sentence in said, said
+    said = done.stderr
+    assert done.returncode == 1 and said.startswith("error: ") and sentence in said, said
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -165,19 +166,18 @@ def test_a_cluster_launcher_trains_a_study(tmp_path: Path) -> None:
 
 def test_ctrl_c_takes_the_jobs_of_a_cluster_back(tmp_path: Path) -> None:
     """Which would train for hours; the interrupted command ends and so do they."""
-    command = [
-        *warm_python(), UNDRAWN, "compare.py", *TINY[:-1], "hydra/launcher=submitit_local",
-        "study.name=sent", "study.pe=[none,alibi]", "study.task=[letters]", "study.seeds=[0]",
+    study = Script(
+        UNDRAWN, "compare.py", *TINY[:-1], "hydra/launcher=submitit_local", "study.name=sent",
+        "study.pe=[none,alibi]", "study.task=[letters]", "study.seeds=[0]",
         f"output_dir={tmp_path}", "trainer.steps=10000000",
-    ]  # fmt: skip
-    started = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    )  # fmt: skip
     while len(list(tmp_path.glob("sent/letters/*/seed0-*/checkpoints/last.pt"))) < 2:
-        assert started.poll() is None, started.communicate()[1]
+        assert study.is_alive(), study.read(2)
         time.sleep(0.1)
     locks = list(tmp_path.glob("sent/letters/*/seed0-*/lock"))
-    started.send_signal(signal.SIGINT)
-    said = started.communicate(timeout=120)[1]
-    assert started.returncode == STATUS and "the same command continues" in said, said
+    os.kill(study.pid, signal.SIGINT)
+    done = study.end(120)
+    assert done.returncode == STATUS and "the same command continues" in done.stderr, done.stderr
     assert "2 jobs taken back" in (tmp_path / "sent" / "train.log").read_text(encoding="utf-8")
     for lock in locks:  # a job that trains on holds its run's lock
         with lock_directory(lock.parent, patience=60):
@@ -206,34 +206,32 @@ def test_by_default_the_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_study_and_its_runs_do_without_what_windows_lacks(tmp_path: Path) -> None:
     """Trained by workers that were spawned; a run trained by itself, evaluated, and asked."""
     without = tmp_path / "without.py"
-    without.write_text("""
+    without.write_text(f"""
 import multiprocessing.reduction, os, runpy, signal, sys
 import torch, torch._dynamo  # these know their platform; what follows is about our own modules
 for name in ("sysconf", "setsid"):
     delattr(os, name)
 del signal.SIGUSR1
 multiprocessing.reduction.HAVE_SEND_HANDLE = False
-sys.modules.update({"resource": None, "multiprocessing.forkserver": None})
+sys.modules.update({{"resource": None, "multiprocessing.forkserver": None}})
 for command in "\\n".join(sys.argv[1:]).split("\\n--\\n"):
     sys.argv = command.split("\\n")
+    sys.argv[0] = f"{SCRIPTS}/{{sys.argv[0]}}"
     runpy.run_path(sys.argv[0], run_name="__main__")
 """)
 
-    def run(*arguments: str) -> str:
-        done = subprocess.run(
-            [*warm_python(), str(without), *arguments], input="1 2\n", capture_output=True,
-            text=True, timeout=600, env={**os.environ, "PYTHONPATH": str(SCRIPTS.parent)},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
     small = [*TINY, "pe=none", f"output_dir={tmp_path}"]
-    run(str(SCRIPTS / "compare.py"), *small, "task=letters", "seed=0")
-    assert list(tmp_path.glob("letters/letters/none/seed0-*/result.json"))
     one = f"run={tmp_path / 'one'}"
-    said = run(
-        str(SCRIPTS / "train.py"), *small, f"run_dir={tmp_path / 'one'}", "--",
-        str(SCRIPTS / "evaluate.py"), one, "trainer.device=cpu", "--",
-        str(SCRIPTS / "translate.py"), one, "trainer.device=cpu",
+    done = subprocess.run(
+        [
+            sys.executable, str(without), "compare.py", *small, "task=letters", "seed=0", "--",
+            "train.py", *small, f"run_dir={tmp_path / 'one'}", "--",
+            "evaluate.py", one, "trainer.device=cpu", "--",
+            "translate.py", one, "trainer.device=cpu",
+        ],
+        input="1 2\n", capture_output=True, text=True, timeout=600,
+        env={**os.environ, "PYTHONPATH": str(SCRIPTS.parent)},
     )  # fmt: skip
-    assert said.startswith("run: ") and "all trained" in said
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.glob("letters/letters/none/seed0-*/result.json"))
+    assert "run: " in done.stdout and "all trained" in done.stdout

@@ -11,26 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import SCRIPTS, TINY, configure, run_script, warm_python
+from conftest import SCRIPTS, TINY, UNDRAWN, Script, configure, run_script
 
 from wawa_transformer.common.files import LOCK, lock_holder
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import STATUS
 from wawa_transformer.train.trainer import train
 
-UNDRAWN = str(Path(__file__).with_name("undrawn.py"))
 GRID = ["study.task=[letters]", "study.pe=[none,alibi]", "study.seeds=[0,1]"]
 LONG = ["trainer.steps=100000", "trainer.eval_every=200", "trainer.log_every=10"]
-
-
-def start(*arguments: str, warm: bool = True) -> subprocess.Popen[str]:
-    """``compare.py`` on its own, to be stopped; or as a group of processes that begin cold."""
-    python = [*warm_python(), UNDRAWN] if warm else [sys.executable]
-    command = [*python, str(SCRIPTS / "compare.py"), *TINY, *GRID, *arguments]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        command, stdout=pipe, stderr=pipe, text=True, start_new_session=not warm
-    )
 
 
 def workers_in(folder: Path) -> dict[Path, int]:
@@ -51,10 +40,10 @@ def alive(process: int) -> bool:
     return state != "Z"
 
 
-def wait_until(true: Any, process: subprocess.Popen[str], seconds: float = 60) -> None:
+def wait_until(true: Any, study: Script, seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not true():
-        assert process.poll() is None, process.communicate()
+        assert study.is_alive(), study.read(2)
         assert time.monotonic() < end
         time.sleep(0.05)
 
@@ -67,14 +56,14 @@ def steps_of(run: Path) -> list[int]:
 @pytest.mark.parametrize("name", ["SIGINT", "SIGKILL"])
 def test_stopping_a_study_stops_everything_with_a_checkpoint(name: str, tmp_path: Path) -> None:
     """Within seconds no worker trains, every run has its last step, and the command goes on."""
-    study = start(*LONG, f"output_dir={tmp_path}")
+    command = UNDRAWN, "compare.py", *TINY, *GRID, *LONG, f"output_dir={tmp_path}"
+    study = Script(*command)
     folder = tmp_path / "default"
     wait_until(lambda: len(list(folder.glob("*/*/*/metrics.jsonl"))) == 2, study)
     workers = workers_in(folder)
     wait_until(lambda: all(steps_of(run) for run in workers), study)
-    study.send_signal(getattr(signal, name))
-    study.communicate(timeout=30)
-    assert study.returncode == (-9 if name == "SIGKILL" else STATUS)
+    os.kill(study.pid, getattr(signal, name))
+    assert study.end(30).returncode == (-9 if name == "SIGKILL" else STATUS)
     end = time.monotonic() + 15
     while any(map(alive, workers.values())):
         assert time.monotonic() < end, "a worker trains on"
@@ -86,15 +75,15 @@ def test_stopping_a_study_stops_everything_with_a_checkpoint(name: str, tmp_path
         assert (run / "checkpoints" / "last.pt").exists(), run
     if name != "SIGKILL":  # the others go on as surely as it does, and starting takes long
         return
-    again = start(*LONG, f"output_dir={tmp_path}")
+    again = Script(*command)
     try:
         wait_until(lambda: all(steps_of(run)[-1:] > kept[run][-1:] for run in kept), again)
-        rival = run_script("compare.py", *TINY, *GRID, *LONG, f"output_dir={tmp_path}")
+        rival = run_script(*command)
         assert rival.returncode == 1
         assert f"in use by {lock_holder(folder / LOCK)}; " in rival.stderr
     finally:
         again.terminate()
-        again.communicate(timeout=30)
+        again.end(30)
     for run in kept:
         steps = steps_of(run)
         assert steps == list(range(10, steps[-1] + 1, 10)), run
@@ -102,7 +91,10 @@ def test_stopping_a_study_stops_everything_with_a_checkpoint(name: str, tmp_path
 
 def test_ctrl_c_before_the_first_run_is_one_sentence(tmp_path: Path) -> None:
     """It reaches every process of the terminal, and one is busy with what the workers share."""
-    study = start(f"output_dir={tmp_path}", warm=False)
+    command = [sys.executable, str(SCRIPTS / "compare.py"), *TINY, *GRID, f"output_dir={tmp_path}"]
+    study = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     assert study.stdout and any(line.startswith("study default: 4 runs") for line in study.stdout)
     os.killpg(study.pid, signal.SIGINT)
     _, err = study.communicate(timeout=30)
@@ -143,11 +135,8 @@ def test_a_run_whose_process_is_killed_is_tried_once_more_and_then_reported(tmp_
         "training.train = train\n"
         f"runpy.run_path({UNDRAWN!r}, run_name='__main__')\n"
     )
-    command = [*warm_python(), str(plant), "compare.py", *TINY, *GRID, "study.seeds=[0]"]
-    done = subprocess.run(
-        [*command, f"output_dir={tmp_path}"], capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(SCRIPTS.parent)},
-    )  # fmt: skip
+    study = [*TINY, *GRID, "study.seeds=[0]", f"output_dir={tmp_path}"]
+    done = run_script(str(plant), "compare.py", *study)
     assert done.returncode == 1
     assert "failed: letters alibi seed 0: its process was killed by SIGKILL, 2 times" in done.stderr
     run = Run.of(configure(*TINY, "pe=none", f"output_dir={tmp_path}"))

@@ -5,11 +5,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from conftest import TINY, run_script
+from conftest import TINY, UNDRAWN, run_script
 
 from wawa_transformer.run.run_dir import Run
 
-UNDRAWN = str(Path(__file__).with_name("undrawn.py"))
 GRID = ["study.tune.lr=[0.001,0.01]", "study.tune.seeds=[7]"]
 
 

@@ -62,7 +62,7 @@ def test_other_sizes(d_model: int, max_len: int, capsys: pytest.CaptureFixture) 
     assert out.count("    True\n") == 2  # evaluation drops nothing; batch first agrees
 
 
-def test_the_script_and_its_options(call_script) -> None:
+def test_the_script_and_its_options() -> None:
     """One step alone; mistakes in one sentence."""
     four = run_script("walkthrough.py", "lang=en", "step=4")
     assert four.returncode == 0 and "Step 4:" in four.stdout and "Step 3:" not in four.stdout
@@ -70,5 +70,5 @@ def test_the_script_and_its_options(call_script) -> None:
         ("d_model=0", "d_model=0 must be at least 1"),
         ("d_modl=4", "did you mean d_model?"),
     ):
-        status, said = call_script("walkthrough.py", argument)
-        assert status == 1 and sentence in said
+        done = run_script("walkthrough.py", argument)
+        assert done.returncode == 1 and sentence in done.stderr

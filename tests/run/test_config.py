@@ -1,14 +1,13 @@
 """A user's mistake is answered by one sentence that names the value, the limit and the key."""
 
 import re
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 import yaml
-from conftest import answer, configure
+from conftest import answer, configure, run_script
 
 from wawa_transformer.common.files import CONFIG_DIR, lock_directory
 from wawa_transformer.common.schema import UserError
@@ -119,33 +118,6 @@ def test_every_encoding_has_a_configuration_file() -> None:
         assert values["kind"] == values["name"] == kind
 
 
-def test_a_run_directory_is_named_by_what_is_computed() -> None:
-    """Where and how a run is shown does not name it; anything that changes its numbers does."""
-    base = Run.of(configure())
-    assert Run.of(configure("progress=false", "pictures=false", "workers=1")) == base
-    assert Run.of(configure("output_dir=elsewhere")).directory.name == base.directory.name
-    assert Run.of(configure("trainer.lr=1e-3")) != base
-    assert Run.of(configure("pe.max_len=6000")) != base
-
-
-def test_a_run_on_another_text_is_another_run(tmp_path: Path) -> None:
-    """The files keep their names; one letter of one of them, and one back."""
-    for side in ("en", "de"):
-        shutil.copy(DATA / f"sample.{side}", tmp_path)
-    text = (tmp_path / "sample.de").read_bytes()
-
-    def folder() -> Path:
-        config = configure("task=text", f"task.data_dir={tmp_path}", f"output_dir={tmp_path}")
-        validate(config)
-        return Run.of(config).directory
-
-    first = folder()
-    (tmp_path / "sample.de").write_bytes(text.replace(b"e", b"i", 1))
-    assert folder() != first
-    (tmp_path / "sample.de").write_bytes(text)
-    assert folder() == first
-
-
 def test_a_results_folder_that_cannot_be_made(tmp_path: Path) -> None:
     """The error names the folder and the key; root may write anywhere, so a file is in the way."""
     (tmp_path / "results").write_text("a file, not a folder")
@@ -195,12 +167,12 @@ def test_a_results_folder_that_cannot_be_made(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_sentence_and_writes_nothing(
-    given: str, expected: str, tmp_path: Path, call_script
+    given: str, expected: str, tmp_path: Path
 ) -> None:
     """It quotes the value and the key; the status is 1."""
-    status, said = call_script("train.py", f"output_dir={tmp_path}/o", *given.split(" "))
-    assert status == 1 and expected in said
-    assert len(said.strip().splitlines()) == 1
+    done = run_script("train.py", f"output_dir={tmp_path}/o", *given.split(" "))
+    assert done.returncode == 1 and expected in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "o").exists()
 
 

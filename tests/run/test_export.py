@@ -18,6 +18,7 @@ from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.translation import read
 from wawa_transformer.model.weights import read_model
 from wawa_transformer.run.export import from_safetensors, to_ctranslate2
+from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint
 from wawa_transformer.train.load import load_model
 
@@ -29,28 +30,37 @@ def script(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     export.main()
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ("pe=shaw_cross", "pe.origin=both"),
-        ("pe=sinusoid_design", "model.tie_embeddings=true", "model.share_layers=true"),
-        ("pe=learned", "model.norm=post", "model.activation=gelu"),
-    ],
-)
-def test_plain_weights_come_back_as_the_same_model(
-    settings: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+SETTINGS = [
+    ("pe=shaw_cross", "pe.origin=both", "model.norm=post", "model.activation=gelu"),
+    ("pe=coupled", "task=addition_reversed", "model.tie_embeddings=true"),
+    ("pe=sinusoid_design", "pe.cross=t5", "model.share_layers=true", "model.num_layers=2"),
+]
+SOURCE = torch.arange(4, 12).view(2, 4)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Run, Path]]:
+    """Three runs, and the folders that they are exported to."""
+    found = []
+    for settings in SETTINGS:
+        folder = tmp_path_factory.mktemp("exported")
+        run = trained(folder, *TINY, *settings, "trainer.keep_checkpoints=1")
+        with pytest.MonkeyPatch.context() as patched:
+            script(patched, f"run={run.directory}", f"directory={folder}/out")
+        found.append((run, folder / "out"))
+    return found
+
+
+def test_plain_weights_come_back_as_the_same_model(exported: list[tuple[Run, Path]]) -> None:
     """Nothing but three plain files: the same logits, bit for bit, and the same vocabulary."""
-    run = trained(tmp_path, *TINY, *settings)
-    script(monkeypatch, f"run={run.directory}", f"directory={tmp_path}/out")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "model.safetensors", "config.json", "tokenizer.json",
-    }  # fmt: skip
-    ours, tokenizer, _ = load_model(run)
-    theirs, again = from_safetensors(tmp_path / "out")
-    source = torch.randint(4, 14, (3, 6))
-    assert torch.equal(ours(source, source), theirs(source, source))
-    assert again.get_vocab() == tokenizer.get_vocab() and again.encode_special_tokens
+    for run, folder in exported:
+        assert {path.name for path in folder.iterdir()} == {
+            "model.safetensors", "config.json", "tokenizer.json",
+        }  # fmt: skip
+        ours, tokenizer, _ = load_model(run)
+        theirs, again = from_safetensors(folder)
+        assert torch.equal(ours(SOURCE, SOURCE), theirs(SOURCE, SOURCE))
+        assert again.get_vocab() == tokenizer.get_vocab() and again.encode_special_tokens
 
 
 @pytest.mark.parametrize("words", ["true", "false"])
@@ -127,39 +137,35 @@ import sys
 sys.modules.update(dict.fromkeys({absent!r}.split()))
 import torch
 from wawa_transformer.model.weights import read_model
-model = read_model({path!r})
-source = torch.arange(4, 12).view(2, 4)
-torch.save((model(source, source), model.trained_sizes, model.training), {out!r})
+source, found = torch.arange(4, 12).view(2, 4), []
+for path in {paths!r}:
+    model = read_model(path)
+    found.append((model(source, source), model.trained_sizes, model.training))
+torch.save(found, {out!r})
 """
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ("pe=shaw_cross", "pe.origin=both", "model.norm=post"),
-        ("pe=coupled", "task=addition_reversed", "model.tie_embeddings=true"),
-        ("pe=none", "pe.cross=t5", "model.share_layers=true", "model.num_layers=2"),
-    ],
-)
 def test_weights_are_read_where_hydra_and_datasets_are_missing(
-    settings: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exported: list[tuple[Run, Path]], tmp_path: Path
 ) -> None:
     """Of a run's folder, a checkpoint, kept weights and an export: the logits of ``load``."""
-    run = trained(tmp_path, *TINY, *settings, "trainer.keep_checkpoints=1")
-    script(monkeypatch, f"run={run.directory}", f"directory={tmp_path}/out")
-    model, _, _ = load_model(run)
-    source = torch.arange(4, 12).view(2, 4)
-    expected = model(source, source)
-    [kept] = run.kept()
-    for path in (run.directory, run.checkpoint("last"), kept, tmp_path / "out"):
-        # An export needs safetensors, which needs numpy.
-        absent = LIBRARIES if path == tmp_path / "out" else f"{LIBRARIES} numpy safetensors"
-        code = READ.format(absent=absent, path=str(path), out=str(tmp_path / "logits.pt"))
+    paths = {
+        f"{LIBRARIES} numpy safetensors": [
+            (run, path)
+            for run, _ in exported
+            for path in (run.directory, run.checkpoint("last"), *run.kept())
+        ],
+        LIBRARIES: exported,  # which need safetensors, and it needs numpy
+    }
+    for absent, these in paths.items():
+        names = [str(path) for _, path in these]
+        code = READ.format(absent=absent, paths=names, out=str(tmp_path / "found"))
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        logits, sizes, training = torch.load(tmp_path / "logits.pt")
-        assert torch.equal(logits, expected) and not training
-        assert path == kept or sizes == model.trained_sizes
+        for (run, path), found in zip(these, torch.load(tmp_path / "found"), strict=True):
+            (logits, sizes, training), model = found, load_model(run).model
+            assert torch.equal(logits, model(SOURCE, SOURCE)) and not training
+            assert path in run.kept() or sizes == model.trained_sizes
 
 
 def test_a_place_without_a_model_is_refused_in_one_sentence(tmp_path: Path) -> None:
@@ -182,5 +188,4 @@ def test_an_older_checkpoint_gets_its_shape_from_its_configuration(tmp_path: Pat
     checkpoint.save(run.checkpoint("last"), state)
     again = load_model(run).model
     assert again.config == expected.config
-    source = torch.arange(4, 12).view(2, 4)
-    assert torch.equal(again(source, source), expected(source, source))
+    assert torch.equal(again(SOURCE, SOURCE), expected(SOURCE, SOURCE))

@@ -1,13 +1,10 @@
 """``import=my_module`` registers encodings and tasks of a user's, in every command."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from conftest import SCRIPTS, TINY, run_script
+from conftest import SCRIPTS, TINY, UNDRAWN, run_script
 
 from wawa_transformer.run.failure import MISTAKE
 from wawa_transformer.run.run_dir import Run
@@ -56,8 +53,7 @@ def folder(tmp_path: Path) -> Path:
 
 def run(folder: Path, script: str, *arguments: str, status: int = 0, stdin: str = "") -> str:
     """What a script prints, started in ``folder``."""
-    path = str(SCRIPTS.parent)
-    done = run_script(script, *arguments, folder=folder, PYTHONPATH=path, stdin=stdin)
+    done = run_script(script, *arguments, folder=folder, stdin=stdin)
     assert done.returncode == status, done.stderr
     return done.stdout + done.stderr
 
@@ -70,17 +66,13 @@ def test_a_run_with_a_users_encoding_and_task_is_used_as_any_other(folder: Path)
     one = [f"run={directory}", "trainer.device=cpu"]
     assert "verified" in run(folder, "evaluate.py", *one, "verify=true")
     assert len(run(folder, "translate.py", *one, stdin="1 2 3\n").splitlines()) == 1
-    code = (
+    (folder / "use.py").write_text(
         f"from wawa_transformer import load, train; run = load({str(directory)!r})\n"
         f"assert type(run.model.src_position).__name__ == 'Step', run.model\n"
         f"assert run.model.src_position.size == 0.1\n"
         f"print(train({[*TINY, *GIVEN]})['pe'])"
     )
-    path = {**os.environ, "PYTHONPATH": str(SCRIPTS.parent)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env=path, capture_output=True, text=True
-    )
-    assert done.stdout.splitlines()[-1] == "step", done.stderr
+    assert run(folder, str(folder / "use.py")).splitlines()[-1] == "step"
 
     # Another comment leaves the run, other code makes another one, and no module is no damage.
     module = folder / "my_module.py"
@@ -99,7 +91,7 @@ def test_a_study_compares_a_users_encoding_in_its_workers(folder: Path) -> None:
     """Beside one of the project's, also under another name and with other settings."""
     entries = 'study.pe=[none,step,"step pe.size=2"]'
     study = [*TINY, "import=[my_module]", entries, "study.task=[rotate]"]
-    run(folder, "compare.py", *study, "study.seeds=[0]", "study.name=own")
+    run(folder, UNDRAWN, "compare.py", *study, "study.seeds=[0]", "study.name=own")
     assert {path.parent.parent.name for path in folder.glob("results/own/*/*/*/result.json")} == {
         "none", "step", "step_size_2"
     }  # fmt: skip
@@ -126,9 +118,8 @@ def test_a_file_in_a_room_registers_what_it_defines(tmp_path: Path) -> None:
         "assert 'rotate' in TASKS and 'step' in ENCODINGS, TASKS"
     )
     for first in ("tasks import TASKS", "text import build_task", "batching import collate"):
-        env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        command = [sys.executable, "-c", code.format(first)]
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+        (tmp_path / "first.py").write_text(code.format(first))
+        done = run_script(str(tmp_path / "first.py"), PYTHONPATH=str(tmp_path))
         assert done.returncode == 0, done.stderr
 
 

@@ -6,31 +6,30 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import TINY, answer, assert_same_bits, configure, train_until_saved, trained
-from omegaconf import DictConfig
+from conftest import (
+    TINY,
+    answer,
+    assert_same_bits,
+    begun,
+    checked,
+    configure,
+    train_until_saved,
+    trained,
+)
 from torch import Tensor
 
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.run.cli import CHECKS
 from wawa_transformer.run.run_dir import Run, identity
 from wawa_transformer.train import checkpoint
 from wawa_transformer.train.load import load_model
-from wawa_transformer.train.setup import build_state
+from wawa_transformer.train.setup import TrainState
 from wawa_transformer.train.trainer import train
 from wawa_transformer.train.transfer import transfer_line
 
 
-def checked(*overrides: str) -> DictConfig:
-    """Compose a configuration as a script does, with the digest of the source's weights."""
-    config = configure(*TINY, *overrides)
-    CHECKS["config"](config)
-    return config
-
-
-def begun(*overrides: str) -> Any:
+def at_start(*overrides: str) -> TrainState:
     """The state of a run before its first step."""
-    config = checked(*overrides)
-    return build_state(config, Run.of(config), None)
+    return begun(checked(*TINY, *overrides))
 
 
 def weights(run: Run) -> dict[str, Tensor]:
@@ -48,15 +47,15 @@ def test_a_curriculum_starts_from_every_weight_and_its_result_says_so(
 ) -> None:
     """Longer sources, the same model; without steps that move it, it is the source's."""
     longer = ["pe=learned", "task.max_length=6", f"trainer.init_from={source.directory}"]
-    start = begun(*longer).model.state_dict()
+    start = at_start(*longer).model.state_dict()
     assert all(torch.equal(start[name], value) for name, value in weights(source).items())
-    result = train(checked(*longer, f"output_dir={tmp_path}"))
+    result = train(checked(*TINY, *longer, f"output_dir={tmp_path}"))
     said = capsys.readouterr().out
     assert f"{len(start)} of {len(start)} tensors start from {source.directory}" in said
     nothing = {"new": [], "left": [], "shapes": {}, "words": None}
     assert result["init"] == {"matched": len(start), **nothing}
     assert result["place"]["trainer"]["init_from"] == str(source.directory)
-    alone = train(checked(*longer[:2], f"output_dir={tmp_path}"))
+    alone = train(checked(*TINY, *longer[:2], f"output_dir={tmp_path}"))
     assert alone["init"] is None and alone["by_length"] != result["by_length"]
 
 
@@ -74,9 +73,9 @@ def test_what_another_encoding_has_starts_anew_and_is_named(
     given: list[str], new: list[str], left: list[str], source: Run
 ) -> None:
     """Dropped positions, other ones, a shorter table, another layer; all else is the source's."""
-    state = begun(*given, f"trainer.init_from={source.directory}")
+    state = at_start(*given, f"trainer.init_from={source.directory}")
     found, before, own = state.init, weights(source), state.model.state_dict()
-    fresh = begun(*given).model.state_dict()
+    fresh = at_start(*given).model.state_dict()
     assert {*new} <= {*found["new"]} and {*left} <= {*found["left"]}
     assert found["matched"] + len(found["new"]) == len(own)
     for name, value in own.items():
@@ -102,7 +101,7 @@ def test_words_that_both_vocabularies_have_keep_their_rows(
     """By the word and not by the id, in the embeddings and in the output: A is no fixed id."""
     first = trained(tmp_path, *TINY, f"task={task}", f"task.symbols={before}")
     given = [f"task={task}", f"task.symbols={now}"]
-    state, fresh = begun(*given, f"trainer.init_from={first.directory}"), begun(*given).model
+    state, fresh = at_start(*given, f"trainer.init_from={first.directory}"), at_start(*given).model
     model, tokenizer, _ = load_model(first)
     old, own = tokenizer.get_vocab(), state.data.tokenizer.get_vocab()
     assert task == "copy" or old["A"] != own["A"]
@@ -117,7 +116,7 @@ def test_words_that_both_vocabularies_have_keep_their_rows(
 def test_equal_ids_of_other_words_are_not_taken_for_equal(tmp_path: Path) -> None:
     """Two tasks with as many words: letters has numbers and letters, the other task numbers."""
     first = trained(tmp_path, *TINY, "task=letters", "task.symbols=5")
-    state = begun("task=copy", "task.symbols=10", f"trainer.init_from={first.directory}")
+    state = at_start("task=copy", "task.symbols=10", f"trainer.init_from={first.directory}")
     model, tokenizer, _ = load_model(first)
     assert tokenizer.get_vocab_size() == state.data.tokenizer.get_vocab_size() == 14
     both = tokenizer.get_vocab().keys() & state.data.tokenizer.get_vocab().keys()
@@ -135,7 +134,7 @@ def test_a_run_is_known_by_the_weights_it_starts_from_and_not_by_their_folder(
     copy = shutil.copytree(source.directory, tmp_path / "elsewhere")
 
     def folder(*overrides: str) -> str:
-        return Run.of(checked("pe=none", *overrides)).directory.name
+        return Run.of(checked(*TINY, "pe=none", *overrides)).directory.name
 
     own = folder(f"trainer.init_from={source.directory}")
     assert own == folder(f"trainer.init_from={copy}")
@@ -159,9 +158,9 @@ def test_a_stopped_run_goes_on_without_the_run_it_started_from(
     """From its own checkpoint, bit for bit; the digest in its config.yaml names it."""
     copy = shutil.copytree(source.directory, tmp_path / "source")
     given = ["pe=none", f"trainer.init_from={copy}"]
-    whole = checked(*given, f"output_dir={tmp_path}/whole")
+    whole = checked(*TINY, *given, f"output_dir={tmp_path}/whole")
     expected = train(whole)
-    stopped = checked(*given, f"output_dir={tmp_path}/stopped")
+    stopped = checked(*TINY, *given, f"output_dir={tmp_path}/stopped")
     train_until_saved(stopped)
     shutil.rmtree(copy)
     said = answer(*TINY, *given)
@@ -170,19 +169,19 @@ def test_a_stopped_run_goes_on_without_the_run_it_started_from(
     )
     digest = Run.of(stopped).configuration()["init_digest"]
     capsys.readouterr()
-    again = checked(*given, f"init_digest={digest}", f"output_dir={tmp_path}/stopped")
+    again = checked(*TINY, *given, f"init_digest={digest}", f"output_dir={tmp_path}/stopped")
     result = train(again)
     assert result["by_length"] == expected["by_length"] and result["init"] == expected["init"]
     assert_same_bits(Run.of(again), Run.of(whole))
     with pytest.raises(UserError, match="is no run with weights"):  # nothing to go on from
-        train(checked(*given, f"init_digest={digest}", f"output_dir={tmp_path}/new"))
+        train(checked(*TINY, *given, f"init_digest={digest}", f"output_dir={tmp_path}/new"))
     assert not (tmp_path / "new" / "single").exists()
 
 
 def test_weights_that_change_after_the_command_are_refused(source: Run, tmp_path: Path) -> None:
     """A source that is still training would give a run that is not what its folder says."""
     copy = shutil.copytree(source.directory, tmp_path / "source")
-    config = checked("pe=none", f"trainer.init_from={copy}", f"output_dir={tmp_path}/o")
+    config = checked(*TINY, "pe=none", f"trainer.init_from={copy}", f"output_dir={tmp_path}/o")
     state = checkpoint.load(copy / "checkpoints" / "last.pt")
     state["model"]["encoder_norm.bias"] += 1
     checkpoint.save(copy / "checkpoints" / "last.pt", state)
@@ -208,7 +207,7 @@ def test_weights_that_do_not_fit_are_refused_with_names_and_sizes(
     """In one sentence; nothing is left behind."""
     start = [*given, f"trainer.init_from={source.directory}", f"output_dir={tmp_path}/o"]
     with pytest.raises(UserError) as refused:
-        train(checked(*start))
+        train(checked(*TINY, *start))
     sentence = str(refused.value)
     assert said in sentence and sentence.startswith(f"trainer.init_from={source.directory} ")
     if " there and " in said:
@@ -238,7 +237,7 @@ def test_what_is_no_run_of_this_program_is_refused(
         torch.save(content, tmp_path / name)
     given = ["pe=none", f"trainer.init_from={tmp_path / name}", f"output_dir={tmp_path}/o"]
     with pytest.raises(UserError) as refused:
-        train(checked(*given))
+        train(checked(*TINY, *given))
     assert said in str(refused.value) and str(refused.value).endswith(".")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import SCRIPTS, TINY, answer, configure, run_script, trained
+from conftest import SCRIPTS, TINY, UNDRAWN, answer, configure, run_script, trained
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError, tell, warn
@@ -68,9 +68,9 @@ def too_much_below_another_error() -> None:
     ],
 )
 def test_a_lack_of_memory_anywhere_is_one_sentence_with_a_remedy(
-    place: str, raising: Callable[[], None], tiny, call_script, monkeypatch: pytest.MonkeyPatch
+    place: str, raising: Callable[[], None], tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run by itself exits with the sentence, a run of a study keeps it in its folder."""
+    """A run of a study keeps the sentence in its folder."""
 
     def fail(*arguments: object, **words: object) -> None:
         raising()
@@ -83,23 +83,24 @@ def test_a_lack_of_memory_anywhere_is_one_sentence_with_a_remedy(
     monkeypatch.setattr(f"{module}.{name}", fail)
     config = tiny("trainer.steps=1", "trainer.eval_every=1")
     train_and_record_failure(config)
-    kept = Run.of(config).failure()
-    folder = f"output_dir={config.output_dir}/single"
-    status, said = call_script("train.py", *TINY, "trainer.steps=1", folder)
-    for sentence in (kept, said.removeprefix("error: ").strip()):
-        assert "memory" in sentence and "lower" in sentence and "trainer.batch_tokens" in sentence
-        assert sentence.isprintable() and "Traceback" not in sentence
-    assert status == 1
+    sentence = Run.of(config).failure()
+    assert "memory" in sentence and "lower" in sentence and "trainer.batch_tokens" in sentence
+    assert sentence.isprintable() and "Traceback" not in sentence
 
 
-def test_a_script_that_uses_a_run_has_no_traceback_without_memory(
-    tmp_path: Path, call_script, monkeypatch: pytest.MonkeyPatch
+def test_a_script_has_no_traceback_without_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One that trains, and one that uses a run."""
     run = trained(tmp_path, *TINY)
-    monkeypatch.setattr("wawa_transformer.train.load.Transformer", lambda _: torch.empty(2**50))
-    status, said = call_script("translate.py", f"run={run.directory}", "trainer.device=cpu")
-    assert status == 1 and said.startswith("error: ") and "Traceback" not in said
-    assert "the memory" in said and "delete" not in said
+    for name in ("run.config", "train.load"):
+        module = f"wawa_transformer.{name}"
+        monkeypatch.setattr(f"{module}.Transformer", lambda _: torch.empty(2**50))
+    use = ["translate.py", f"run={run.directory}", "trainer.device=cpu"]
+    for command in (use, ["train.py", *TINY, f"output_dir={tmp_path}/other"]):
+        done = run_script(*command)
+        assert done.returncode == 1 and done.stderr.startswith("error: ")
+        assert " memory" in done.stderr and not re.search("Traceback|delete", done.stderr)
 
 
 def test_other_errors_are_no_lack_of_memory() -> None:
@@ -204,26 +205,10 @@ def test_a_file_that_another_one_is_based_on_is_read_too(tmp_path: Path) -> None
             check_files("config", {"pe": ["none", name]}, [folder])
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """A copy of the package with its configurations and scripts, to be changed."""
-    for name in ("wawa_transformer", "configs", "scripts"):
-        leave = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, tmp_path / "copy" / name, ignore=leave)
-    return tmp_path / "copy"
-
-
-def run_copy(copy: Path, script: str, *arguments: str) -> str:
-    """The standard error of a script of the copy, which must fail."""
-    path = str(copy / "scripts" / script)
-    done = run_script(path, *arguments, folder=copy.parent, PYTHONPATH=str(copy))
-    assert done.returncode == 1, done.stdout
-    return done.stderr
-
-
-def test_a_mistake_in_a_file_is_answered_alike_by_train_and_compare(copy: Path) -> None:
+def test_a_mistake_in_a_file_is_answered_alike_by_train_and_compare(tmp_path: Path) -> None:
     """Of YAML, of a type, of a tag: with file and line, in one sentence."""
-    path = copy / "configs" / "study" / "mine.yaml"
+    path = tmp_path / "study" / "mine.yaml"
+    path.parent.mkdir()
     for content, line, said in (
         (HEAD + "  seeds: [010]\n", 3, "010 reads as 8"),
         (HEAD + "  name: mine\n  seeds: [0, x]\n", 4, "study.seeds[1]: Value 'x' of type"),
@@ -232,9 +217,9 @@ def test_a_mistake_in_a_file_is_answered_alike_by_train_and_compare(copy: Path) 
     ):
         path.write_text(content)
         for script in ("train.py", "compare.py"):
-            answer = run_copy(copy, script, "study=mine")
-            assert answer.startswith(f"error: {path}, line {line}: {said}"), answer
-            assert len(answer.splitlines()) == 1
+            done = run_script(script, f"--config-dir={tmp_path}", "study=mine")
+            assert done.stderr.startswith(f"error: {path}, line {line}: {said}"), done.stderr
+            assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
 
 
 # -------------------------------------------------------------------------------- command lines
@@ -255,7 +240,8 @@ def test_the_last_of_several_values_counts_with_or_without_a_plus() -> None:
 
 def test_a_study_obeys_a_plus_and_the_last_of_several_values(tmp_path: Path) -> None:
     given = ["++seed=7", "pe=rotary", "++pe=none", "+task=letters", "model.d_model=8"]
-    done = run_script("compare.py", *TINY, *given, "trainer.steps=2", f"output_dir={tmp_path}")
+    study = *TINY, *given, "trainer.steps=2", f"output_dir={tmp_path}"
+    done = run_script(UNDRAWN, "compare.py", *study)
     assert done.returncode == 0, done.stderr
     [run] = tmp_path.glob("*/*/*/seed*")
     assert run.parent.parts[-2:] == ("letters", "none") and run.name.startswith("seed7-")
@@ -336,10 +322,12 @@ def test_a_mistake_in_a_users_task_is_said_to_be_its_own(
         assert "Traceback" in said and f"a mistake in {__file__}, line " in said
 
 
-def test_a_file_that_was_added_or_changed_is_not_ours(
-    copy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_was_added_or_changed_is_not_ours(tmp_path: Path) -> None:
     """By git in a checkout; an unchanged file is ours."""
+    copy = tmp_path / "copy"
+    for name in ("wawa_transformer", "configs"):
+        leave = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, copy / name, ignore=leave)
     path = copy / "wawa_transformer" / "positional" / "mine.py"
     path.write_text(
         "from wawa_transformer.positional.base import Encoding\n\n\n"
@@ -351,8 +339,9 @@ def test_a_file_that_was_added_or_changed_is_not_ours(
     git = ["git", "-C", str(copy), "-c", "user.name=a", "-c", "user.email=a@b"]
     subprocess.run([*git, "init", "-q"], check=True)
     subprocess.run([*git, "add", "wawa_transformer/train", "wawa_transformer/model"], check=True)
-    said = run_copy(copy, "train.py", *TINY, "pe=mine")
-    assert f"no attribute 'nothing'\n{failure.MISTAKE} {path}, line 6, which is not" in said
+    done = run_script("train.py", *TINY, "pe=mine", folder=tmp_path, PYTHONPATH=str(copy))
+    assert f"no attribute 'nothing'\n{failure.MISTAKE} {path}, line 6, which is not" in done.stderr
+    assert done.returncode == 1
 
 
 def test_a_mistake_of_ours_asks_for_a_report(
@@ -386,8 +375,8 @@ def test_a_mistake_of_ours_asks_for_a_report(
     ],
 )
 def test_a_key_with_dashes_is_told_how_it_is_written(
-    script: str, given: list[str], wanted: str, call_script
+    script: str, given: list[str], wanted: str
 ) -> None:
     """Options of other programs begin with dashes, and keys here do not."""
-    status, said = call_script(script, *given)
-    assert status == 1 and wanted in said and "Traceback" not in said
+    done = run_script(script, *given)
+    assert done.returncode == 1 and wanted in done.stderr and "Traceback" not in done.stderr

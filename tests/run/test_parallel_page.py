@@ -1,16 +1,14 @@
 """The recipes of docs/parallel.md run as they are printed, on small models."""
 
-import os
 import re
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import SCRIPTS, TINY, run_script
+from conftest import SCRIPTS, TINY, UNDRAWN, run_script
 
 PAGE = (SCRIPTS.parent / "docs" / "parallel.md").read_text(encoding="utf-8")
 
@@ -35,10 +33,8 @@ def test_a_recipe_trains_its_runs(heading: str, library: str, runs: int, tmp_pat
     small = [*TINY, f"output_dir={tmp_path / 'results'}"]
     code = block(heading).replace('"task=reverse"', f'"task=reverse", *{small}')
     (tmp_path / "recipe.py").write_text(code)
-    env = {**os.environ, "PYTHONPATH": str(SCRIPTS.parent), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "recipe.py"], cwd=tmp_path, env=env, capture_output=True, text=True
-    )
+    path = str(SCRIPTS.parent)  # for processes that a library starts
+    done = run_script(str(tmp_path / "recipe.py"), folder=tmp_path, PYTHONPATH=path)
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "results").rglob("result.json"))) == runs
     assert re.search(r"\d\.\d", done.stdout)
@@ -51,11 +47,11 @@ def test_the_parts_of_two_machines_are_reported_without_training(tmp_path: Path)
     for name, part in zip(("one", "other"), parts, strict=True):
         (tmp_path / name).mkdir()
         threads = "trainer.threads=1"
-        done = run_script(*part, *TINY, threads, folder=tmp_path / name)
+        done = run_script(UNDRAWN, *part, *TINY, threads, folder=tmp_path / name)
         assert done.returncode == 0, done.stderr
     shutil.copytree(tmp_path / "one/results", tmp_path / "other/results", dirs_exist_ok=True)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
-    done = run_script(*report, *TINY, folder=tmp_path / "other")
+    done = run_script(UNDRAWN, *report, *TINY, folder=tmp_path / "other")
     assert done.returncode == 0, done.stderr
     assert set(pd.read_csv(tmp_path / "other/results/shared/results.csv").pe) == {"none", "rotary"}
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
@@ -63,10 +59,11 @@ def test_the_parts_of_two_machines_are_reported_without_training(tmp_path: Path)
 
 def test_an_array_job_trains_one_seed_in_each_task(tmp_path: Path) -> None:
     """The line between the quotes, as the cluster's shell runs it."""
-    [line] = re.findall(r"--wrap 'python (.*)'", block("Array jobs", "bash"))
-    script = f"{sys.executable} {SCRIPTS.parent}/{line} {shlex.join(TINY)}"
+    [line] = re.findall(r"--wrap 'python scripts/(.*)'", block("Array jobs", "bash"))
     for task in "01":
-        env = {**os.environ, "SLURM_ARRAY_TASK_ID": task, "PYTHONPATH": str(SCRIPTS.parent)}
-        subprocess.run(["sh", "-c", script], cwd=tmp_path, env=env, check=True)
+        shell = ["sh", "-c", f"SLURM_ARRAY_TASK_ID={task}; echo {line}"]
+        said = subprocess.run(shell, capture_output=True, text=True, check=True).stdout
+        done = run_script(*said.split(), *TINY, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
     found = tmp_path.glob("results/shared/letters/rotary/seed*-*/result.json")
     assert sorted(path.parent.name[:5] for path in found) == ["seed0", "seed1"]

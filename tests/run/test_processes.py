@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import time
 import traceback
 from collections.abc import Callable
@@ -16,17 +15,18 @@ import pytest
 import torch
 import torch.distributed as dist
 from conftest import (
-    SCRIPTS,
     TINY,
+    Script,
     assert_same_bits,
     assert_same_but_for_rounding,
     configure,
-    torchrun,
+    run_script,
     train_until_saved,
 )
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import DictConfig
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.nn.parallel import DistributedDataParallel
 
 from wawa_transformer.common.files import LOCK, lock_holder
@@ -40,13 +40,22 @@ from wawa_transformer.train.setup import TrainState, build_state
 from wawa_transformer.train.trainer import train
 
 
+class Torchrun(Script):
+    """A script in two processes, which torchrun's agent starts again when one has died."""
+
+    def work(self) -> None:
+        here = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": "test"}
+        launch = LaunchConfig(1, 1, 2, **here, max_restarts=1, start_method="fork")
+        elastic_launch(launch, super().work)()
+
+
 def test_two_processes_of_which_one_is_killed_train_the_run_of_one(tmp_path: Path) -> None:
     """Equal curves, weights and test up to rounding, from unequal shares of accumulated batches.
 
     torchrun starts both again after the kill; the curves hold every step once.
     """
     overrides = [
-        *TINY, "trainer.steps=160", "trainer.grad_accum_steps=2", "trainer.eval_every=10",
+        *TINY, "trainer.steps=80", "trainer.grad_accum_steps=2", "trainer.eval_every=20",
         "trainer.batch_tokens=25", "trainer.label_smoothing=0.1",
     ]  # fmt: skip
     alone = configure(*overrides, f"output_dir={tmp_path}/alone")
@@ -54,22 +63,14 @@ def test_two_processes_of_which_one_is_killed_train_the_run_of_one(tmp_path: Pat
 
     arguments = [*overrides, "study.name=two", f"output_dir={tmp_path}/two"]
     run = Run.of(configure(*arguments))
-    command = torchrun(
-        "--max-restarts=1", "--rdzv-backend=c10d", "--rdzv-id=test",
-        f"--rdzv-endpoint=localhost:{free_port()}", script=SCRIPTS / "train.py",
-    )  # fmt: skip
-    with (tmp_path / "log").open("w+") as log:
-        started = subprocess.Popen([*command, *arguments], stdout=log, stderr=log)
-        while not run.checkpoint("last").exists() and not started.poll():
-            time.sleep(0.01)
-        main = re.match(r"process (\d+) ", lock_holder(run.directory / LOCK))
-        assert main and not run.result_file.exists(), "too late to show anything"
-        os.kill(int(main[1]), signal.SIGKILL)
-        status = started.wait()
-        log.seek(0)
-        said = log.read()
-    assert status == 0, said
-    assert "Traceback" not in said
+    agent = Torchrun("train.py", *arguments)
+    while not run.checkpoint("last").exists() and agent.is_alive():
+        time.sleep(0.01)
+    main = re.match(r"process (\d+) ", lock_holder(run.directory / LOCK))
+    assert main and not run.result_file.exists(), "too late to show anything"
+    os.kill(int(main[1]), signal.SIGKILL)
+    done = agent.end()
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
     assert expected == Run.of(alone).result() and expected["processes"] == 1
     result = run.result()
     assert result and result["processes"] == 2
@@ -128,17 +129,15 @@ def test_a_run_of_two_processes_that_was_stopped_ends_with_the_same_bits(
 
 def test_ranks_of_other_configurations_do_not_train_one_run(tmp_path: Path) -> None:
     """torchrun hands all processes one command, but a wrapper need not."""
-    wrapper = tmp_path / "wrapper.py"
-    wrapper.write_text(
-        "import os, runpy, sys\n"
-        f"sys.argv = [{str(SCRIPTS / 'train.py')!r}, *sys.argv[1:]]\n"
-        "if os.environ['RANK'] == '1': sys.argv.append('model.dropout=0.2')\n"
-        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
-    )
-    command = [*torchrun(script=wrapper), *TINY, f"output_dir={tmp_path}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode != 0
-    assert "the processes of torchrun were given different configurations" in done.stderr
+
+    def work() -> None:
+        config = configure(*TINY, f"output_dir={tmp_path}")
+        config.model.dropout = 0.1 * int(os.environ["RANK"])
+        said = "the processes of torchrun were given different configurations"
+        with pytest.raises(UserError, match=said):
+            train(config)
+
+    in_two_processes(work)
     assert not list(tmp_path.rglob("checkpoints")) and not list(tmp_path.rglob("result.json"))
 
 
@@ -249,15 +248,16 @@ def test_gradients_are_exchanged_once_a_step(tiny) -> None:
     [("train.py", ["-m", "seed=1,2"]), ("evaluate.py", ["run=none"])],
 )
 def test_torchrun_is_for_one_run(
-    script: str, arguments: list[str], call_script, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    script: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Eight sweeps side by side in one folder are not what anybody wants."""
     for name, value in (("TORCHELASTIC_RUN_ID", "1"), ("RANK", "0"), ("WORLD_SIZE", "1")):
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
-    status, said = call_script(script, *arguments)
-    assert status == 1 and "torchrun starts several processes for one run of" in said
-    assert "Traceback" not in said and not list(tmp_path.rglob("config.yaml"))
+    done = run_script(script, *arguments)
+    assert done.returncode == 1
+    assert "torchrun starts several processes for one run of" in done.stderr
+    assert "Traceback" not in done.stderr and not list(tmp_path.rglob("config.yaml"))
 
 
 def test_the_loss_of_another_process_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ import re
 import resource
 import shutil
 import signal
-import subprocess
 import time
 import zipfile
 from pathlib import Path
@@ -21,7 +20,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from conftest import SCRIPTS, TINY, assert_same_bits, configure, trained, warm_python
+from conftest import TINY, Script, assert_same_bits, configure, trained
 
 from wawa_transformer.common.files import (
     CONFIG_DIR,
@@ -66,7 +65,7 @@ def test_a_folder_is_held_by_one_process_and_freed_by_its_death(tmp_path: Path) 
 
 
 DROPOUT = [*TINY, "model.dropout=0.1"]
-LONG = [*DROPOUT, "trainer.steps=200", "trainer.eval_every=20"]
+LONG = [*DROPOUT, "trainer.steps=200", "trainer.eval_every=50"]
 
 
 @pytest.fixture(scope="module")
@@ -98,18 +97,17 @@ def test_a_run_that_is_stopped_ends_with_the_same_bits(
     arguments = [*LONG, "study.name=long", f"output_dir={tmp_path}"]
     config = configure(*arguments)
     run = Run.of(config)
-    command = [*warm_python(), str(SCRIPTS / "train.py"), *arguments]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while not run.checkpoint("last").exists() and process.poll() is None:
+    script = Script("train.py", *arguments)
+    while not run.checkpoint("last").exists() and script.is_alive():
         time.sleep(0.01)
     os.kill(int(lock_holder(run.directory / LOCK).split()[1]), getattr(signal, name))
-    _, said = process.communicate()
+    done = script.end()
     step = checkpoint.load(run.checkpoint("last"))["step"]
     assert step < 200 and not run.result_file.exists(), "stopped too late to show anything"
     if name != "SIGKILL":
-        assert process.returncode == STATUS, said
-        assert f"stopped by {name} at step {step} of 200" in said
-        assert "the same command continues" in said
+        assert done.returncode == STATUS, done.stderr
+        assert f"stopped by {name} at step {step} of 200" in done.stderr
+        assert "the same command continues" in done.stderr
     assert train(config)["by_length"] == long.result()["by_length"]
     assert_same_bits(run, long)
 
@@ -331,43 +329,47 @@ def test_a_checkpoint_that_does_not_fit_is_not_called_damaged(
     assert contents(run.directory) == before
 
 
-NO_READ = {
-    "permission": PermissionError(errno.EACCES, "Permission denied"),
-    "disk": OSError(errno.EIO, "Input/output error"),
-    "network": OSError(errno.ESTALE, "Stale file handle"),
-    "memory": MemoryError(),
-    "torch's memory": RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
-    "threads": RuntimeError("can't start new thread"),
-}
+NO_READ = [
+    PermissionError(errno.EACCES, "Permission denied"), OSError(errno.EIO, "Input/output error"),
+    OSError(errno.ESTALE, "Stale file handle"), MemoryError(),
+]  # fmt: skip
+OF_TORCH = [
+    RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+    RuntimeError("can't start new thread"),
+]
 
 
-@pytest.mark.parametrize("reason", NO_READ)
-@pytest.mark.parametrize("where", ["open", "checksum", "torch"])
+@pytest.mark.parametrize(
+    ("place", "name", "errors"),
+    [
+        (Path, "open", NO_READ),
+        (zipfile.ZipFile, "testzip", NO_READ),
+        (torch, "load", [*NO_READ, *OF_TORCH]),
+    ],
+)
 def test_what_cannot_be_read_now_is_not_called_damaged(
-    where: str, reason: str, done: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    place: Any, name: str, errors: list[Exception], done: Run, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """By training, by loading, and by the average; no file is moved, renamed or written."""
     run, config = copied(done, tmp_path), configure(*DROPOUT, f"output_dir={tmp_path}")
     run.result_file.unlink()
-    before, error = contents(run.directory), NO_READ[reason]
-    if where != "torch" and isinstance(error, RuntimeError):
-        error = MemoryError()
+    before, real = contents(run.directory), getattr(place, name)
+    for error in errors:
 
-    def fails(path: Any, *given: Any, **named: Any) -> Any:
-        if where == "open" and path.suffix != ".pt":
-            return opened(path, *given, **named)
-        raise error
+        def fails(path: Any, *given: Any, error: Exception = error, **named: Any) -> Any:
+            if place is Path and path.suffix != ".pt":
+                return real(path, *given, **named)
+            raise error
 
-    opened = Path.open
-    places = {"open": (Path, "open"), "checksum": (zipfile.ZipFile, "testzip")}
-    for use in (lambda: load_model(run), lambda: train(config)):
-        with monkeypatch.context() as patched, pytest.raises(UserError) as refused:
-            patched.setattr(*places.get(where, (torch, "load")), fails)
-            use()
-        said = str(refused.value)
-        assert re.search(r"last.pt cannot be read now \(.+\); .*nothing was changed", said)
-        assert "damage" not in said and "delete" not in said
-        assert contents(run.directory) == before
+        for use in (lambda: load_model(run), lambda: train(config)):
+            with monkeypatch.context() as patched, pytest.raises(UserError) as refused:
+                patched.setattr(place, name, fails)
+                use()
+            said = str(refused.value)
+            assert re.search(r"last.pt cannot be read now \(.+\); .*nothing was changed", said)
+            assert "damage" not in said and "delete" not in said
+            assert contents(run.directory) == before
     assert train(config)["by_length"] == done.result()["by_length"]
 
 
@@ -418,9 +420,8 @@ def test_a_file_of_a_run_that_cannot_be_read_is_not_taken_for_missing(
     assert contents(run.directory) == before
 
 
-@pytest.mark.parametrize("which", ["last", "best", "previous", "average"])
 def test_another_runs_checkpoint_is_not_used_under_this_runs_name(
-    which: str, done: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    done: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Copied in by hand: loaded, evaluated, exported or resumed, both runs are told apart."""
     run = copied(done, tmp_path)
@@ -430,18 +431,19 @@ def test_another_runs_checkpoint_is_not_used_under_this_runs_name(
         path.unlink()
     for path in other.checkpoint("last").parent.glob("*.pt"):
         shutil.copy(path, run.checkpoint("last").parent)
-    if which == "average":  # whose last checkpoint is the run's own
-        shutil.copy(done.checkpoint("last"), run.checkpoint("last"))
-    for script in (evaluate, export):
-        given = [f"run={run.directory}", f"checkpoint={which}"]
-        monkeypatch.setattr("sys.argv", ["script", *given])
-        with pytest.raises(SystemExit, match="is a checkpoint of another run than") as refused:
-            script.main()
-        assert "pe.kind is rotary there and sinusoidal here" in str(refused.value)
+    for which in ("last", "best", "previous", "average"):
+        if which == "average":  # whose last checkpoint is the run's own
+            shutil.copy(done.checkpoint("last"), run.checkpoint("last"))
+        for script in (evaluate, export):
+            given = [f"run={run.directory}", f"checkpoint={which}"]
+            monkeypatch.setattr("sys.argv", ["script", *given])
+            with pytest.raises(SystemExit, match="is a checkpoint of another run than") as refused:
+                script.main()
+            assert "pe.kind is rotary there and sinusoidal here" in str(refused.value)
+    shutil.copy(other.checkpoint("last"), run.checkpoint("last"))
     run.result_file.unlink()
-    if which != "average":
-        with pytest.raises(UserError, match="is a checkpoint of another run"):
-            train(configure(*DROPOUT, f"output_dir={tmp_path}"))
+    with pytest.raises(UserError, match="is a checkpoint of another run"):
+        train(configure(*DROPOUT, f"output_dir={tmp_path}"))
 
 
 def test_an_altered_configuration_is_refused(
@@ -480,10 +482,13 @@ def test_with_no_intact_checkpoint_nothing_is_thrown_away(done: Run, tmp_path: P
 
 
 def test_a_refused_run_leaves_folders_that_were_there(tiny, tmp_path: Path) -> None:
-    """What it made itself is gone; with ``run_dir`` a user may have made the parents."""
+    """What it made itself is gone; with ``run_dir`` a user may have made the parents.
+
+    A table too short for the data is found out with the data; nothing was trained.
+    """
     (tmp_path / "mine").mkdir()
     for where in (f"output_dir={tmp_path}/results", f"run_dir={tmp_path}/mine/first"):
-        with pytest.raises(UserError, match="pe.max_len"):
+        with pytest.raises(UserError, match="set pe.max_len=7"):
             train(tiny("pe=learned", "pe.max_len=3", where))
     assert (tmp_path / "mine").is_dir() and not any((tmp_path / "results").iterdir())
 
@@ -505,13 +510,6 @@ def test_tables_are_written_whole(
     monkeypatch.setattr(tables, "write_atomically", lambda path, _: written.append(path.name))
     collect.write_tables(tmp_path, {}, [done], [], pd.DataFrame())
     assert {*written} >= {"results.csv", "curves.csv", "study.yaml"}
-
-
-def test_a_refused_run_leaves_no_folder(tmp_path: Path) -> None:
-    """A table too short for the data is found out with the data; nothing was trained."""
-    with pytest.raises(UserError, match="set pe.max_len=7"):
-        train(configure(*TINY, "pe=learned", "pe.max_len=3", f"output_dir={tmp_path}/results"))
-    assert not (tmp_path / "results" / "default").exists()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
@@ -621,7 +619,7 @@ def test_every_encoding_is_saved_and_loaded(
         monkeypatch.setitem(ENCODINGS, kind, OWN[kind])
     own = "" if (CONFIG_DIR / "pe" / f"{kind}.yaml").exists() else f"pe.kind={kind}"
     keys = [*TINY, *([own, "pe=none"] if own else [f"pe={kind}"]), "trainer.keep_checkpoints=2"]
-    more = ["trainer.steps=2", "trainer.eval_every=1", f"output_dir={tmp_path}"]
+    more = ["trainer.steps=2", "trainer.eval_every=1", "trainer.check=false"]
     saved: list[dict[str, torch.Tensor]] = []
     is_finite = checkpoint.is_finite
 
@@ -629,7 +627,7 @@ def test_every_encoding_is_saved_and_loaded(
         saved.append({name: value.clone() for name, value in model.state_dict().items()})
         return is_finite(model)
 
-    config = configure(*keys, *more)
+    config = configure(*keys, *more, "task.test_max_length=4", f"output_dir={tmp_path}")
     with monkeypatch.context() as patched:
         patched.setattr(checkpoint, "is_finite", watched)
         train(config)

@@ -44,8 +44,8 @@ def test_threads_and_processes_train_the_runs_of_one_process(tmp_path: Path) -> 
     alone = [wawa_transformer.train(given("alone", seed)) for seed in (1, 2)]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         threads = list(pool.map(wawa_transformer.train, [given("threads", n) for n in (1, 2)]))
-    spawn = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(2, spawn) as pool:
+    fork = multiprocessing.get_context("fork")
+    with concurrent.futures.ProcessPoolExecutor(2, fork) as pool:
         processes = list(pool.map(wawa_transformer.train, [given("both", n) for n in (1, 2)]))
     for expected, *others in zip(alone, threads, processes, strict=True):
         assert all(other["by_length"] == expected["by_length"] for other in others)
