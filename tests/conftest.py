@@ -36,7 +36,7 @@ from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import Stopped
 from wawa_transformer.train import checkpoint, loop
 from wawa_transformer.train.setup import TrainState, build_state
-from wawa_transformer.train.trainer import train
+from wawa_transformer.train.trainer import peak_flops, train
 
 SCRIPTS = CONFIG_DIR.parent / "scripts"
 # A study without pictures, whose workers are forks.
@@ -56,6 +56,7 @@ os.environ["HF_DATASETS_CACHE"] = CACHE.name  # for scripts
 datasets.config.HF_DATASETS_CACHE = Path(CACHE.name)
 
 torch.set_num_threads(1)
+peak_flops(torch.device("cpu"), False)  # measured once for this process and its forks
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # else they warn in every fork
 # Tests fork and kill processes. A progress bar's lock must not stay held by a monitor thread or a
 # killed process.

@@ -166,11 +166,11 @@ def test_padded_to_a_multiple_a_compiler_sees_each_shape_once(
         torch.nn.Module.compile(model, backend="eager", fullgraph=True, dynamic=dynamic)
 
     monkeypatch.setattr(Transformer, "compile", compile_eagerly)
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 8)
     torch._dynamo.reset()
     counters.clear()
-    train(config)
     shapes = [(batch.source.shape, batch.target_in.shape) for batch in batches]
+    with torch._dynamo.config.patch(recompile_limit=8):
+        train(config)
+        assert torch._dynamo.config.recompile_limit >= len({*shapes}) > 8
     assert counters["stats"]["unique_graphs"] == len({*shapes[:3]}) == 3
-    assert torch._dynamo.config.recompile_limit >= len({*shapes}) > 8
     assert asked == {"mode": "reduce-overhead"}

@@ -280,9 +280,7 @@ def test_every_warning_goes_through_the_one_place() -> None:
 # ------------------------------------------------------------------------------ whose mistake
 
 
-def test_a_mistake_in_a_users_class_is_said_to_be_its_own(
-    tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mistake_in_a_users_class_is_said_to_be_its_own(tiny, registry: None) -> None:
     """Raised by the class, by torch below it, or by a function of ours that it calls."""
 
     class Raises(Encoding, kind="raises"):
@@ -303,7 +301,6 @@ def test_a_mistake_in_a_users_class_is_said_to_be_its_own(
         train_and_record_failure(config)
         said = Run.of(config).error_file.read_text()
         assert "Traceback" in said and re.search(rf"a mistake in {__file__}, line \d+, which", said)
-        monkeypatch.delitem(ENCODINGS, kind)
 
 
 def test_a_mistake_in_a_users_task_is_said_to_be_its_own(
