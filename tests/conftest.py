@@ -281,10 +281,6 @@ class Script(multiprocessing.get_context("fork").Process):  # type: ignore[name-
         return self.streams[stream].read()
 
 
-def warm_python() -> list[str]:
-    return [sys.executable]
-
-
 def run_script(name: str, *arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:
     """Run a script to its end, as :class:`Script`."""
     return Script(name, *arguments, **how).end()
