@@ -7,8 +7,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import SCRIPTS, TINY, configure, run_script
+from conftest import SCRIPTS, TINY, configure
 
 from wawa_transformer import PositionalEncoding
 from wawa_transformer.__main__ import overview
@@ -46,9 +44,10 @@ def copy_project(folder: Path) -> None:
 SHIMS = {
     # Small runs: every study one task and one seed, every text training five steps.
     "python": """
-        case "$1" in
-            scripts/*) python=script ;;
-            *) exec {python} "$@" ;;
+        python={python}
+        case "$1 $*" in
+            scripts/*) ;;
+            *) exec $python "$@" ;;
         esac
         case "$1 $*" in
             scripts/train.py*=results/notebook*) set -- "$@" study.name=default ;;
@@ -62,16 +61,6 @@ SHIMS = {
             scripts/train.py | scripts/compare.py) exec $python "$@" {tiny} ;;
         esac
         exec $python "$@" """,
-    # Asks the test to run a script, and waits.
-    "script": """
-        call=$(mktemp -d {calls}/XXXXXX)
-        cat > $call/stdin
-        printf '%s\\n' "$@" > $call/new
-        mv $call/new $call/arguments
-        while [ ! -s $call/status ]; do sleep 0.02; done
-        cat $call/stdout
-        cat $call/stderr >&2
-        exit $(< $call/status)""",
     "make": 'case "$1" in compare) python scripts/compare.py ;; *) echo "make $1" ;; esac',
 }
 
@@ -91,40 +80,22 @@ def commands(page: str) -> list[str]:
 def shell(tmp_path: Path) -> Callable[[str], str]:
     """``shell(script)``: what it prints, in a copy of the project, on small data."""
     copy_project(tmp_path)
-    shims, calls = tmp_path / "bin", tmp_path / "calls"
+    shims = tmp_path / "bin"
     shims.mkdir()
-    calls.mkdir()
     for name, body in SHIMS.items():
-        body = body.replace("{calls}", str(calls)).replace("{python}", sys.executable)
-        body = body.replace("{tiny}", shlex.join(TINY)).replace("{small}", SMALL)
+        body = body.replace("{python}", sys.executable).replace("{tiny}", shlex.join(TINY))
+        body = body.replace("{small}", SMALL)
         (shims / name).write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
         (shims / name).chmod(0o755)
     paths = {"PYTHONPATH": str(tmp_path), "PATH": f"{shims}:{os.environ['PATH']}"}
 
-    def answer(asked: Path) -> None:
-        name, *arguments = asked.read_text().splitlines()
-        stdin = asked.with_name("stdin").read_text()
-        script = str(tmp_path / name)
-        done = run_script(script, *arguments, stdin=stdin, folder=tmp_path, **paths)
-        asked.with_name("stdout").write_text(done.stdout)
-        asked.with_name("stderr").write_text(done.stderr)
-        asked.with_name("status").write_text(str(done.returncode))
-        asked.unlink()
-
     def run_all(script: str) -> str:
-        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-            bash = subprocess.Popen(
-                ["bash", "-euxc", script], cwd=tmp_path, env={**os.environ, **paths},
-                stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-            )  # fmt: skip
-            while bash.poll() is None:
-                for asked in calls.glob("*/arguments"):
-                    answer(asked)
-                time.sleep(0.02)
-            out.seek(0)
-            err.seek(0)
-            assert bash.returncode == 0, err.read()[-3000:]
-            return out.read()
+        done = subprocess.run(
+            ["bash", "-euxc", script], cwd=tmp_path, capture_output=True, text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **paths},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
 
     return run_all
 
