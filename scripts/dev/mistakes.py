@@ -61,8 +61,8 @@ EDITS: dict[str, list[tuple[str, str, str]]] = {
 SETTINGS = {
     "no positions": ["pe=none"],
     "no warm-up": ["trainer.warmup=0"],
-    "4 layers, post-norm": (POST := ["model.norm=post", "model.num_layers=4"]),
-    "4 layers, post-norm, no warm-up": [*POST, "trainer.warmup=0"],
+    "learning rate 0.02": ["trainer.lr=0.02"],
+    "learning rate 0.02, no warm-up": ["trainer.lr=0.02", "trainer.warmup=0"],
 }
 RUNS = ("right code", *EDITS, *SETTINGS)
 
