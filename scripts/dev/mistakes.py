@@ -1,4 +1,4 @@
-"""Make the mistakes of docs/does_not_learn.md:  python scripts/dev/mistakes.py [seeds=3]
+"""Make the mistakes of docs/does_not_learn.md:  python scripts/dev/mistakes.py [seeds=1]
 
 Each mistake is an edit of the package, made in a temporary copy, or a setting. The script trains
 each copy on reverse as the default study does, 500 steps, and measures it after 100 and 500.
@@ -166,7 +166,7 @@ def changed_alone(model: Any, data: Any) -> float:
 
 
 def main() -> None:
-    seeds = range(int(sys.argv[1]) if len(sys.argv) > 1 else 3)
+    seeds = range(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
     TABLE.parent.mkdir(exist_ok=True)
     if not TABLE.exists():
         TABLE.write_text(",".join(COLUMNS) + "\n", encoding="utf-8")
