@@ -24,7 +24,7 @@ from wawa_transformer.run.signals import STATUS
 ROOT = SCRIPTS.parent
 
 
-def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path, call_script) -> None:
+def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
     """A study end to end, again with nothing to do, and once more with a run that cannot work."""
     study = [*TINY, f"output_dir={tmp_path}", "study.task=[letters]", "study.seeds=[0,1]"]
     study += ["study.pe=[sinusoidal,learned]", "pictures=true"]
@@ -83,8 +83,8 @@ def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path, call_script
     assert again.stdout.splitlines() == said
     written = [(root / name).read_text(encoding="utf-8") for name in ("report.md", "study.yaml")]
     assert written == pages, "from the tables, without runs"
-    status, refused = call_script("compare.py", f"report={root}", "seed=1")
-    assert status == 1 and "which seed=1 cannot change; leave it out" in refused
+    refused = run_script("compare.py", f"report={root}", "seed=1")
+    assert refused.returncode == 1 and "which seed=1 cannot change; leave it out" in refused.stderr
 
     one = ["study.seeds=[0]", "study.pe=[learned]", "pe.max_len=4"]
     broken = run_script(UNDRAWN, "compare.py", *study, *one)
