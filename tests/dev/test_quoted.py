@@ -59,7 +59,7 @@ def answers() -> Iterator[str]:
     for pe in ("shaw", "shaw_cross"):
         yield f"{mean('cross', 'copy', pe, 'beyond')} with `{pe}`"
     lost = over_sentences("multi30k", "sinusoidal", "none")
-    yield f"| {sum(lost) / len(lost):.0f} [BLEU]"
+    yield f"falls by {sum(lost) / len(lost):.0f}."
     gained = over_sentences("multi30k_encodings", "shaw_cross", "sinusoidal")
     cells = (("multi30k_cross", "shaw_cross"), ("multi30k", "sinusoidal"))
     in_fp32 = [evidence.seeds(study, "multi30k", pe, "bleu") for study, pe in cells]
