@@ -2,7 +2,7 @@
 
 Each mistake is an edit of the package, made in a temporary copy, or a setting. The script trains
 each copy on reverse as the default study does, 500 steps, and measures it after 100 and 500.
-benchmarks/mistakes/results.csv gets a row for each measured step; runs that the file holds are
+benchmarks/mistakes/mistakes.csv gets a row for each measured step; runs that the file holds are
 kept. A run takes 20 seconds of one core.
 """
 
@@ -19,7 +19,7 @@ from shutil import copytree
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-TABLE = ROOT / "benchmarks" / "mistakes" / "results.csv"
+TABLE = ROOT / "benchmarks" / "mistakes" / "mistakes.csv"
 MEASURED = (100, 500)
 COLUMNS = (
     "mistake", "seed", "step", "loss", "token_accuracy", "exact_match",
