@@ -34,7 +34,7 @@ def main(config: DictConfig) -> float:
 
     hydra, keys = HydraConfig.get(), swept_keys()
     name_study(config, hydra.overrides.task, keys)
-    run = Run.of(config)
+    run = Run.from_config(config)
     if not is_single_run():
         result = train_and_record_failure(config)
         given = (each for each in hydra.overrides.task if each.split("=")[0].lstrip("+") in keys)

@@ -148,7 +148,7 @@ def checked(*overrides: str) -> DictConfig:
 
 def begun(config: DictConfig) -> TrainState:
     """Build the state of a run at step 0, without a folder."""
-    return build_state(config, Run.of(config), None)
+    return build_state(config, Run.from_config(config), None)
 
 
 def answer(*overrides: str, script: str = "config") -> str:
@@ -173,7 +173,7 @@ def trained(folder: Path, *overrides: str) -> Run:
     """Train a run in ``folder``."""
     config = configure(*overrides, f"output_dir={folder}")
     train(config)
-    return Run.of(config)
+    return Run.from_config(config)
 
 
 def train_until_saved(config: DictConfig) -> None:

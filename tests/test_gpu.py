@@ -106,7 +106,7 @@ def test_the_same_seed_gives_the_same_bits_and_so_does_a_run_that_was_stopped(
     train(one)
     train_until_saved(two)
     train(two)
-    assert_same_bits(Run.of(one), Run.of(two))
+    assert_same_bits(Run.from_config(one), Run.from_config(two))
 
 
 def test_nothing_is_compiled_again_in_the_steady_state(tiny: Tiny) -> None:

@@ -104,7 +104,7 @@ def train(overrides: list[str]) -> list[dict[str, Any]]:
 
     # Without the check before training, which refuses some of the mistakes.
     config = compose([*overrides, "trainer.check=false", "trainer.device=cpu"])
-    state = build_state(config, Run.of(config), None)
+    state = build_state(config, Run.from_config(config), None)
     batches = batch_stream(state.data.train, state.trainer, config.seed, 0)
     rows: list[dict[str, Any]] = []
     state.model.train()

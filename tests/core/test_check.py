@@ -380,7 +380,7 @@ def test_every_run_is_checked_before_its_first_step(tiny) -> None:
     config.pe.kind = "wrong"
     with pytest.raises(UserError, match="pe.kind=wrong breaks a promise"):
         train(config)
-    assert not Run.of(config).directory.exists()
+    assert not Run.from_config(config).directory.exists()
     config.trainer.check = False
     assert train(config)["steps"] == 1
 

@@ -85,7 +85,7 @@ def has_tensor(result: Any) -> bool:
 
 def first_loss(config: DictConfig) -> float:
     """Build a run's state as ``train.py`` does, and return the loss of its first step."""
-    state = setup.build_state(config, Run.of(config), None)
+    state = setup.build_state(config, Run.from_config(config), None)
     state.model.train()
     batches = next(batch_stream(state.data.train, state.trainer, 0, 0))
     return train_step(state, batches)[0].item()
@@ -157,7 +157,7 @@ def test_a_run_is_made_of_the_classes_of_the_two_rooms(pe: str, tiny, data) -> N
     """No module of a run is a copy from elsewhere, has a method of its own, or a hook."""
     config = tiny(*settings(pe, 20), "model.dropout=0.1", "trainer.check=false")
     data(config)
-    for module in setup.build_state(config, Run.of(config), None).model.modules():
+    for module in setup.build_state(config, Run.from_config(config), None).model.modules():
         assert type(module).__module__.startswith((*ROOMS, "torch.nn.")), type(module)
         own = [name for name in vars(module) if callable(getattr(type(module), name, None))]
         assert not own and not module._forward_hooks, type(module)

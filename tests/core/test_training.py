@@ -90,7 +90,7 @@ def test_a_few_steps_of_the_loop_are_the_formulas(tiny) -> None:
             torch.testing.assert_close(value, weights[name], rtol=0, atol=lr / 50, msg=name)
 
     train(config)
-    trained = checkpoint.load(Run.of(config).checkpoint("last"))
+    trained = checkpoint.load(Run.from_config(config).checkpoint("last"))
     assert trained["step"] == state.step and trained["target_tokens"] == state.target_tokens
     for name, value in state.model.state_dict().items():
         assert torch.equal(value, trained["model"][name]), name
@@ -102,7 +102,7 @@ def test_the_clock_counts_training_alone(tiny, monkeypatch: pytest.MonkeyPatch) 
     In the test a step takes one second and a validation a hundred seconds.
     """
     config = tiny("trainer.steps=12", "trainer.eval_every=5", "trainer.log_every=2")
-    Run.of(config).directory.mkdir(parents=True)
+    Run.from_config(config).directory.mkdir(parents=True)
     state, now, tracker = begun(config), 0.0, Mock()
 
     def takes(seconds: float, work: Any) -> Any:
@@ -175,14 +175,14 @@ def test_a_loss_that_is_not_finite_stops_the_run(tiny) -> None:
     config.trainer.warmup = 0
     with pytest.raises(UserError, match=r"step \d+; none was kept yet; .* trainer.lr=1e\+30, tra"):
         train(config)
-    assert not (Run.of(config).directory / "result.json").exists()
+    assert not (Run.from_config(config).directory / "result.json").exists()
 
 
 def test_a_finished_run_is_found_not_trained_again(tiny) -> None:
     """A second call returns the first result and writes nothing."""
     config = tiny()
     first = train(config)
-    path = Run.of(config).directory / "result.json"
+    path = Run.from_config(config).directory / "result.json"
     stamp = path.stat().st_mtime_ns
     assert train(config) == first
     assert path.stat().st_mtime_ns == stamp
@@ -204,7 +204,7 @@ def test_exact_match_is_that_of_greedy_decoding(tiny) -> None:
     """
     config = tiny("trainer.steps=100", "trainer.eval_every=100", "trainer.lr=1e-2")
     train(config)
-    model, *_ = load_model(Run.of(config))
+    model, *_ = load_model(Run.from_config(config))
     examples = load_data(config).test
     scores = evaluation.evaluate(model, examples)
     exact = scores["correct"] == scores["tokens"]

@@ -348,7 +348,7 @@ def test_a_text_run_ends_with_bleu_and_needs_no_text_to_translate(
     translation = train(config)["translation"]
     assert 0 <= translation["bleu"] <= 100
     assert "tok:13a" in translation["signature"] and "version:" in translation["signature"]
-    run = Run.of(config)
+    run = Run.from_config(config)
     test = build_task(config).dataset(0)["test"]
     model, tokenizer, _ = load_model(run)
     examples = tokenize_split(test, tokenizer)

@@ -130,7 +130,7 @@ MUST_READ = [
 def test_one_training_step_is_all_in_the_files_that_must_be_read(tiny) -> None:
     """Its calls enter these nine files and at most three more."""
     config = tiny("pe=sinusoidal", "model.dropout=0.1")
-    state = build_state(config, Run.of(config), None)
+    state = build_state(config, Run.from_config(config), None)
     state.model.train()
     batches = next(batch_stream(state.data.train, config.trainer, config.seed, 0))
     entered = set()

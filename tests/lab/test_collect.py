@@ -32,7 +32,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[Run, Any]:
         given = ["task=reverse", f"pe={pe}", f"seed={seed}", f"output_dir={folder}"]
         config = configure(*TINY, *given, "study.seeds=[0,1]", "study.rule=null")
         train(config)
-        jobs[Run.of(config)] = config
+        jobs[Run.from_config(config)] = config
     return jobs
 
 

@@ -110,7 +110,7 @@ def test_every_study_can_be_run_and_its_rule_decided(name: str) -> None:
         for entry in axes["pe"]:
             job = copy.deepcopy(one)
             job.pe = encoding(entry)
-            jobs[Run.of(job)] = job
+            jobs[Run.from_config(job)] = job
             if task == axes["task"][0]:
                 check_model(job)
     if name in COMMITTED:

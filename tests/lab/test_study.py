@@ -139,7 +139,7 @@ def test_a_run_whose_process_is_killed_is_tried_once_more_and_then_reported(tmp_
     done = run_script(str(plant), "compare.py", *study)
     assert done.returncode == 1
     assert "failed: letters alibi seed 0: its process was killed by SIGKILL, 2 times" in done.stderr
-    run = Run.of(configure(*TINY, "pe=none", f"output_dir={tmp_path}"))
+    run = Run.from_config(configure(*TINY, "pe=none", f"output_dir={tmp_path}"))
     assert f"{run}: its process was killed by SIGKILL; it is tried once more" in done.stdout
     calm = train(configure(*TINY, "pe=none", f"output_dir={tmp_path}/calm"))
     assert (run.result() or {})["by_length"] == calm["by_length"]

@@ -529,7 +529,7 @@ def test_another_grid_than_the_rules_goes_unjudged_if_the_command_line_asks_for_
     """Else a rule that does not fit is refused; and so is one that the command line gives."""
     config = configure("study=lookup")
     one = configure("study=lookup", "task=nth", "pe=none")
-    jobs = {Run.of(one): one}
+    jobs = {Run.from_config(one): one}
     grid = ["study.task=[nth]", "study.pe=[none]"]
     why = "asks for sinusoidal, which is not trained; the study has none."
     assert rule_of(config, [*grid, "model.d_model=32"], jobs) == (

@@ -139,7 +139,7 @@ def test_twenty_steps_give_the_losses_of_train_step(
         config = configure(
             "study=page", "task=reverse", f"pe={name}", "seed=3", f"output_dir={tmp_path}"
         )
-        state = build_state(config, Run.of(config), None)
+        state = build_state(config, Run.from_config(config), None)
         batches = batch_stream(state.data.train, state.trainer, config.seed, 0)
         expected = [train_step(state, next(batches))[0].item() for _ in range(20)]
         assert found == pytest.approx(expected, abs=1e-4), name

@@ -128,7 +128,10 @@ def test_a_results_folder_that_cannot_be_made(tmp_path: Path) -> None:
     """The error names the folder and the key; root may write anywhere, so a file is in the way."""
     (tmp_path / "results").write_text("a file, not a folder")
     config = configure(f"output_dir={tmp_path}/results")
-    with pytest.raises(UserError, match="output_dir"), lock_directory(Run.of(config).directory):
+    with (
+        pytest.raises(UserError, match="output_dir"),
+        lock_directory(Run.from_config(config).directory),
+    ):
         pass
 
 

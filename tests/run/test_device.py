@@ -126,7 +126,7 @@ def test_a_run_goes_on_on_another_device(
     given: list[torch.Tensor] = []
     monkeypatch.setattr(torch.mps, "get_rng_state", lambda: states["mps"])
     monkeypatch.setattr(torch.mps, "set_rng_state", given.append)
-    run = Run.of(config)
+    run = Run.from_config(config)
     with lock_directory(run.directory):
         run.write_config(config)
     state = setup.start_run(config, run)

@@ -144,7 +144,7 @@ def test_a_hub_dataset_that_changed_is_refused_with_both_digests(
     stopped = checked(*begin, f"output_dir={tmp_path}/stopped")
     result = train(finished)
     train_until_saved(stopped)
-    last = Run.of(stopped).checkpoint("last")
+    last = Run.from_config(stopped).checkpoint("last")
     assert checkpoint.load(last)["data"] == result["data"]
 
     first, *others = PAIRS
@@ -274,10 +274,10 @@ OTHER = [
 
 def test_place_and_logging_do_not_change_a_run() -> None:
     """The hash of a run's folder; what can change a number changes it."""
-    own = Run.of(configure(*TINY)).directory.name
+    own = Run.from_config(configure(*TINY)).directory.name
     for key in ELSEWHERE:
-        assert Run.of(configure(*TINY, key)).directory.name == own, key
-    others = [Run.of(configure(*TINY, key)).directory.name for key in OTHER]
+        assert Run.from_config(configure(*TINY, key)).directory.name == own, key
+    others = [Run.from_config(configure(*TINY, key)).directory.name for key in OTHER]
     assert len({own, *others}) == len(OTHER) + 1
 
 
@@ -289,7 +289,7 @@ def test_a_text_is_known_by_its_contents_and_not_by_its_folder(tmp_path: Path) -
     shutil.copy(tmp_path / "a" / "pairs.jsonl", tmp_path / "b" / "renamed.jsonl")
 
     def folder(*overrides: str) -> str:
-        return Run.of(checked(*SMALL, *overrides)).directory.name
+        return Run.from_config(checked(*SMALL, *overrides)).directory.name
 
     own = folder(f"task.data_dir={tmp_path}/a", "task.source=pairs.jsonl")
     assert folder(f"task.data_dir={tmp_path}/b", "task.source=pairs.jsonl") == own

@@ -134,12 +134,12 @@ def test_a_run_is_known_by_the_weights_it_starts_from_and_not_by_their_folder(
     copy = shutil.copytree(source.directory, tmp_path / "elsewhere")
 
     def folder(*overrides: str) -> str:
-        return Run.of(checked(*TINY, "pe=none", *overrides)).directory.name
+        return Run.from_config(checked(*TINY, "pe=none", *overrides)).directory.name
 
     own = folder(f"trainer.init_from={source.directory}")
     assert own == folder(f"trainer.init_from={copy}")
     assert own == folder(f"trainer.init_from={source.checkpoint('last')}")
-    assert own != folder() == Run.of(configure(*TINY, "pe=none")).directory.name
+    assert own != folder() == Run.from_config(configure(*TINY, "pe=none")).directory.name
     # So that the runs of before this key are found again.
     assert "init_digest" not in identity(configure(*TINY))
     state = checkpoint.load(source.checkpoint("last"))
@@ -167,12 +167,12 @@ def test_a_stopped_run_goes_on_without_the_run_it_started_from(
     assert (
         said.startswith(f"trainer.init_from={copy} is no run with weights") and "init_dig" in said
     )
-    digest = Run.of(stopped).configuration()["init_digest"]
+    digest = Run.from_config(stopped).configuration()["init_digest"]
     capsys.readouterr()
     again = checked(*TINY, *given, f"init_digest={digest}", f"output_dir={tmp_path}/stopped")
     result = train(again)
     assert result["by_length"] == expected["by_length"] and result["init"] == expected["init"]
-    assert_same_bits(Run.of(again), Run.of(whole))
+    assert_same_bits(Run.from_config(again), Run.from_config(whole))
     with pytest.raises(UserError, match="is no run with weights"):  # nothing to go on from
         train(checked(*TINY, *given, f"init_digest={digest}", f"output_dir={tmp_path}/new"))
     assert not (tmp_path / "new" / "single").exists()

@@ -83,7 +83,7 @@ def test_a_lack_of_memory_anywhere_is_one_sentence_with_a_remedy(
     monkeypatch.setattr(f"{module}.{name}", fail)
     config = tiny("trainer.steps=1", "trainer.eval_every=1")
     train_and_record_failure(config)
-    sentence = Run.of(config).failure()
+    sentence = Run.from_config(config).failure()
     assert "memory" in sentence and "lower" in sentence and "trainer.batch_tokens" in sentence
     assert sentence.isprintable() and "Traceback" not in sentence
 
@@ -299,7 +299,7 @@ def test_a_mistake_in_a_users_class_is_said_to_be_its_own(tiny, registry: None) 
         assert kind in ENCODINGS
         config = tiny("pe=none", f"pe.kind={kind}")
         train_and_record_failure(config)
-        said = Run.of(config).error_file.read_text()
+        said = Run.from_config(config).error_file.read_text()
         assert "Traceback" in said and re.search(rf"a mistake in {__file__}, line \d+, which", said)
 
 
@@ -315,7 +315,7 @@ def test_a_mistake_in_a_users_task_is_said_to_be_its_own(
         monkeypatch.setattr(Letters, "target", target)
         config = tiny("task=letters", "task.symbols=11")  # no data that are loaded already
         train_and_record_failure(config)
-        said = Run.of(config).error_file.read_text()
+        said = Run.from_config(config).error_file.read_text()
         assert "Traceback" in said and f"a mistake in {__file__}, line " in said
 
 
@@ -346,7 +346,9 @@ def test_a_mistake_of_ours_asks_for_a_report(
 ) -> None:
     """Through Hydra and back: the error itself, and that it is none of the user's."""
     monkeypatch.setattr(failure, "origin_of_ours", lambda path: "ours")
-    monkeypatch.setattr("wawa_transformer.run.run_dir.Run.of", None)  # which train.py calls
+    monkeypatch.setattr(
+        "wawa_transformer.run.run_dir.Run.from_config", None
+    )  # which train.py calls
     monkeypatch.setattr(sys, "argv", ["train.py", *TINY, f"output_dir={tmp_path}"])
     with pytest.raises(TypeError) as caught:
         runpy.run_path(str(SCRIPTS / "train.py"), run_name="__main__")

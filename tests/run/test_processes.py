@@ -62,7 +62,7 @@ def test_two_processes_of_which_one_is_killed_train_the_run_of_one(tmp_path: Pat
     expected = train(alone)
 
     arguments = [*overrides, "study.name=two", f"output_dir={tmp_path}/two"]
-    run = Run.of(configure(*arguments))
+    run = Run.from_config(configure(*arguments))
     agent = Torchrun("train.py", *arguments)
     while not run.checkpoint("last").exists() and agent.is_alive():
         time.sleep(0.01)
@@ -71,11 +71,11 @@ def test_two_processes_of_which_one_is_killed_train_the_run_of_one(tmp_path: Pat
     os.kill(int(main[1]), signal.SIGKILL)
     done = agent.end()
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
-    assert expected == Run.of(alone).result() and expected["processes"] == 1
+    assert expected == Run.from_config(alone).result() and expected["processes"] == 1
     result = run.result()
     assert result and result["processes"] == 2
     assert result["flops_per_step"] == expected["flops_per_step"]
-    assert_same_but_for_rounding(run, Run.of(alone))
+    assert_same_but_for_rounding(run, Run.from_config(alone))
 
 
 def free_port() -> int:
@@ -122,7 +122,7 @@ def test_a_run_of_two_processes_that_was_stopped_ends_with_the_same_bits(
 
     in_two_processes(lambda: train(begun("whole")))
     in_two_processes(lambda: train_until_saved(begun("stopped")))
-    stopped, whole = (Run.of(begun(name)) for name in ("stopped", "whole"))
+    stopped, whole = (Run.from_config(begun(name)) for name in ("stopped", "whole"))
     assert checkpoint.load(stopped.checkpoint("last"))["step"] == 5
     in_two_processes(lambda: train(begun("stopped")))
     assert_same_bits(stopped, whole)
@@ -181,7 +181,7 @@ def test_the_rows_of_a_batch_are_dealt_out(rows: int, world: int) -> None:
 def test_each_example_is_scored_by_one_process(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """What three processes find adds up to what one finds, example by example."""
     config = tiny()
-    run = Run.of(config)
+    run = Run.from_config(config)
     run.directory.mkdir(parents=True)
     state = build_state(config, run, None)
     monkeypatch.setattr(evaluation, "BATCH_TOKENS", 16)  # so that there are several batches
@@ -200,7 +200,7 @@ def test_each_example_is_scored_by_one_process(tiny, monkeypatch: pytest.MonkeyP
 def test_each_process_draws_masks_of_its_own(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a run of two is continued by two: another number would draw others."""
     config = tiny("trainer.steps=9", "model.dropout=0.1")
-    run = Run.of(config)
+    run = Run.from_config(config)
     run.directory.mkdir(parents=True)
 
     def of_process(rank: int, world_size: int) -> TrainState:
@@ -222,7 +222,7 @@ def test_each_process_draws_masks_of_its_own(tiny, monkeypatch: pytest.MonkeyPat
 def test_gradients_are_exchanged_once_a_step(tiny) -> None:
     """Of three batches; a group of one process counts what it is given to exchange."""
     config = tiny("trainer.grad_accum_steps=3")
-    state = setup.start_run(config, Run.of(config))
+    state = setup.start_run(config, Run.from_config(config))
     batches = next(loop.batch_stream(state.data.train, state.trainer, 0, 0))
     exchanged: list[int] = []
 

@@ -96,7 +96,7 @@ def test_a_run_that_is_stopped_ends_with_the_same_bits(
     """
     arguments = [*LONG, "study.name=long", f"output_dir={tmp_path}"]
     config = configure(*arguments)
-    run = Run.of(config)
+    run = Run.from_config(config)
     script = Script("train.py", *arguments)
     while not run.checkpoint("last").exists() and script.is_alive():
         time.sleep(0.01)
@@ -178,7 +178,7 @@ def test_lines_of_the_curves_that_cannot_be_read_are_left_out(tmp_path: Path) ->
 
 def test_only_the_last_checkpoint_becomes_the_previous_one(tiny) -> None:
     """A better "best" replaces the old one, which no run may resume from."""
-    run = Run.of(tiny())
+    run = Run.from_config(tiny())
     for step in (1, 2):
         checkpoint.save(run.checkpoint("best"), {"step": step})
     assert not run.checkpoint("previous").exists()
@@ -190,7 +190,7 @@ def test_only_the_last_checkpoint_becomes_the_previous_one(tiny) -> None:
 def test_weights_that_are_not_finite_are_never_saved(tiny) -> None:
     """A stop between two logged steps saves a state that no loss was checked for."""
     config = tiny()
-    run = Run.of(config)
+    run = Run.from_config(config)
     state = build_state(config, run, None)
     save_state(state)
     state.step = 3
@@ -631,7 +631,7 @@ def test_every_encoding_is_saved_and_loaded(
     with monkeypatch.context() as patched:
         patched.setattr(checkpoint, "is_finite", watched)
         train(config)
-    run = Run.of(config)
+    run = Run.from_config(config)
     for which, expected in (("last", saved[-1]), ("previous", saved[0]), ("average", None)):
         found = load_model(run, which).model.state_dict()
         assert {name: value.dtype for name, value in found.items()} == {
@@ -648,7 +648,7 @@ def test_patience_ends_a_run_that_gets_no_better(tmp_path: Path) -> None:
     """A rate too small to change a weight: validations at 5, 10 and 15 are alike. Also resumed."""
     still = [*TINY, "trainer.steps=100", "trainer.lr=1e-30", "trainer.patience=2"]
     config = configure(*still, f"output_dir={tmp_path}")
-    run, result = Run.of(config), train(config)
+    run, result = Run.from_config(config), train(config)
     assert result["steps"] == 15
     run.result_file.unlink()
     run.checkpoint("last").unlink()

@@ -64,7 +64,7 @@ def test_a_sweep_trains_one_run_after_the_other(tmp_path: Path) -> None:
     for pe, line in zip(("none", "alibi"), done.stdout.splitlines()[-2:], strict=True):
         expected = train(configure(*TINY, f"pe={pe}", f"output_dir={tmp_path}/alone"))
         given = ["study.name=sweep_pe", f"pe={pe}", f"output_dir={tmp_path}"]
-        run = Run.of(configure(*TINY, *given))
+        run = Run.from_config(configure(*TINY, *given))
         result = run.result()
         assert result and result["by_length"] == expected["by_length"]
         test = result["test"]

@@ -31,7 +31,7 @@ def test_it_finds_the_run_of_the_command_and_the_other_way_round(tmp_path: Path)
     assert done.returncode == 0 and "already finished" in done.stdout
     assert len(list(tmp_path.rglob("result.json"))) == 1
     config = configure(*given, "study.name=single")
-    assert result == Run.of(config).result() and result["validation"]["nll"] > 0
+    assert result == Run.from_config(config).result() and result["validation"]["nll"] > 0
     assert wawa_transformer.train([*given, "+pe=rotary", "++seed=0"]) == result
 
 
@@ -51,7 +51,9 @@ def test_threads_and_processes_train_the_runs_of_one_process(tmp_path: Path) -> 
         assert all(other["by_length"] == expected["by_length"] for other in others)
     for seed in (1, 2):
         for folder in ("threads", "both"):
-            run, expected = (Run.of(configure(*given(each, seed))) for each in (folder, "alone"))
+            run, expected = (
+                Run.from_config(configure(*given(each, seed))) for each in (folder, "alone")
+            )
             assert_same_bits(run, expected)
 
 

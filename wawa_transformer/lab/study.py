@@ -121,7 +121,7 @@ def with_seeds(seeds: Sequence[int], composed: Collection[DictConfig]) -> Jobs:
         job = copy.deepcopy(one)
         job.seed, job.pictures = seed, one.pictures and seed == seeds[0]
         check(Config, job)  # the rest does not depend on the seed
-        run = Run.of(job)
+        run = Run.from_config(job)
         if str(run) in names:
             raise UserError(
                 f"two runs of the study are both called {run}; every encoding and every task "

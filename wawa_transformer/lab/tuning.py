@@ -108,5 +108,5 @@ def tuned(jobs: Jobs, best: Mapping[tuple[str, str], Point]) -> Jobs:
     for run, job in jobs.items():
         for key in TUNED:
             job.trainer[key] = getattr(best[run.task, run.pe], key)
-        found[Run.of(job)] = job
+        found[Run.from_config(job)] = job
     return found

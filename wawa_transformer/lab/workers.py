@@ -111,7 +111,7 @@ def train_all(jobs: list[DictConfig], workers: int, log: Path, tick: Callable) -
     to write a checkpoint.
     """
     prepare_workers()
-    waiting, tries = list(jobs), dict.fromkeys(map(Run.of, jobs), 0)
+    waiting, tries = list(jobs), dict.fromkeys(map(Run.from_config, jobs), 0)
     crew = [Worker(log) for _ in range(min(workers, len(jobs)))]
     try:
         while waiting or any(worker.job for worker in crew):
@@ -126,7 +126,7 @@ def train_all(jobs: list[DictConfig], workers: int, log: Path, tick: Callable) -
                 if worker.done():
                     worker.job = None
                 elif not worker.process.is_alive():
-                    run = Run.of(worker.job)
+                    run = Run.from_config(worker.job)
                     tries[run] += 1
                     again = tries[run] < TRIES
                     words = f"warning: {run}: its process was {worker.death()}"

@@ -32,7 +32,8 @@ PLACE = {
     ),
 }  # fmt: skip
 
-HASHED = re.compile(r"seed-?\d+-([0-9a-f]{8})")  # the name of a folder that Run.of has named
+# The name of a folder that Run.from_config has named.
+HASHED = re.compile(r"seed-?\d+-([0-9a-f]{8})")
 
 
 def file_of(name: str) -> Path:
@@ -58,7 +59,7 @@ class Run:
         return f"{self.task} {self.pe} seed {self.seed}"
 
     @classmethod
-    def of(cls, config: DictConfig) -> Self:
+    def from_config(cls, config: DictConfig) -> Self:
         """Get the run of a configuration."""
         # The name has no date, so that the same command finds the run again.
         if config.run_dir:

@@ -76,7 +76,7 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
         UserError: the run cannot be what the configuration says, or was trained on other data.
     """
     import_modules(config.imports)  # in a worker, nobody has
-    run = Run.of(config)
+    run = Run.from_config(config)
     code = code_digest(config)  # before training, while the files are those that this process runs
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(GracefulStop())
@@ -121,7 +121,7 @@ def train_and_record_failure(config: DictConfig, patience: float = 0.0) -> dict[
         return train(config, patience)
     except Exception as error:
         reason = sentence_of(error) or f"{traceback.format_exc()}{whose(error)}"
-    Run.of(config).fail(reason)
+    Run.from_config(config).fail(reason)
     return None
 
 
