@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import wawa_transformer.run.script  # noqa: F401  (a sentence for Ctrl-C during imports)
+
 import torch
 
 from wawa_transformer import PositionalEncoding, load

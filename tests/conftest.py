@@ -273,6 +273,7 @@ class Script(multiprocessing.get_context("fork").Process):  # type: ignore[name-
         self.join(seconds)
         if self.exitcode is None:
             self.kill()
+            self.join()
         return subprocess.CompletedProcess(self.arguments, self.exitcode, *map(self.read, (1, 2)))
 
     def read(self, stream: int) -> str:

@@ -44,7 +44,7 @@ def test_a_closed_output_is_no_mistake(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("result.json"))
 
 
-@pytest.mark.parametrize("script", ["train", "compare", "evaluate", "translate"])
+@pytest.mark.parametrize("script", ["train", "compare", "evaluate", "translate", "lab_sheet"])
 def test_ctrl_c_during_imports_is_a_sentence(script: str, tmp_path: Path) -> None:
     """Pressed while the first library of others loads."""
     (tmp_path / "omegaconf.py").write_text("raise KeyboardInterrupt")

@@ -303,9 +303,14 @@ def check_alike(path: Path, results: pd.DataFrame) -> None:
         if rows.any():
             line = first_line(rows)
             task, pe, seed, length = results.loc[line, KEYS["results"]]
+            why = "rows were cut or edited; restore them"
+            if column == "data":
+                digests = known[results["task"].eq(task) & results["seed"].eq(seed)].dropna()
+                why = (
+                    f"no report compares {' and '.join(digests.unique())}; train the runs on the "
+                    f"same data"
+                )
             raise UserError(
                 f"{path}, row {line}, column {column}: {task} {pe} seed {seed} has at length "
-                f"{length} other {column} than another encoding; rows were "
-                f"cut or edited, or runs were trained on different data, and no report compares "
-                f"them."
+                f"{length} other {column} than another encoding; {why}."
             )
