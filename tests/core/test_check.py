@@ -6,13 +6,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import MODELS, configure
+from conftest import MODELS
 from torch import Tensor, nn
 
 from wawa_transformer import Transformer, check_model
-from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.data.text import build_task
 from wawa_transformer.model import check
 from wawa_transformer.model.check import check_encoding, tiny_model
 from wawa_transformer.model.config import TransformerConfig
@@ -27,7 +25,6 @@ from wawa_transformer.positional.base import (
 from wawa_transformer.positional.learned import LearnedEncoding
 from wawa_transformer.positional.relative import RelativeEncoding
 from wawa_transformer.positional.rotary import Rotary
-from wawa_transformer.run.config import transformer_config
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.trainer import train
 
@@ -39,12 +36,6 @@ SIZES: dict[str, Any] = {
 def shape(given: dict[str, Any]) -> TransformerConfig:
     """A small model with an encoding's arguments."""
     return TransformerConfig(9, 9, **{**SIZES, **given})
-
-
-FILES = [
-    str(path.relative_to(CONFIG_DIR / "pe").with_suffix(""))
-    for path in sorted((CONFIG_DIR / "pe").rglob("*.yaml"))
-]
 
 
 pytestmark = pytest.mark.usefixtures("registry")
@@ -61,14 +52,6 @@ def test_every_encoding_keeps_its_promises(name: str) -> None:
         (20, {"share_layers": True, "num_layers": 2, "encoder_mask": "causal"}),
     ):  # fmt: skip
         check_encoding(shape({**MODELS[name], **more}), length)
-
-
-@pytest.mark.parametrize("pe", FILES)
-def test_every_file_of_encodings_passes(pe: str) -> None:
-    """The settings of no file are refused, with the model and the task of a run."""
-    config = configure(f"pe={pe}", "task=addition_reversed", "model.num_layers=2")
-    tokenizer = build_task(config).tokenizer({})  # type: ignore[arg-type]
-    check_encoding(transformer_config(config, tokenizer), 12)
 
 
 @pytest.mark.parametrize(
