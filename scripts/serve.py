@@ -25,7 +25,7 @@ def main(config: DictConfig) -> None:
     run, model, tokenizer, _ = open_trained(config)
     served = [Served(run, model, tokenizer)]
     device = next(model.parameters()).device
-    for directory in config.beside:
+    for directory in config.against:
         other = Run.at(Path(directory))
         served.append(Served(other, *load_model(other, config.checkpoint, device)[:2]))
     app = application(served, build_strategy(config), LOCAL if config.host in LOCAL else None)

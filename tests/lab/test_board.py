@@ -28,7 +28,7 @@ def planted(values: dict[str, tuple[float, float]]) -> pd.DataFrame:
 def folder_of(path: Path, results: pd.DataFrame, beside: Path, **trainer: Any) -> Path:
     """Write a study's folder whose rows stand beside another's."""
     write_folder(path, results)
-    config = config_of(results, beside=str(beside)) | {"model": {}, "trainer": trainer}
+    config = config_of(results, against=str(beside)) | {"model": {}, "trainer": trainer}
     write_config(path / "study.yaml", config)
     return path
 

@@ -142,7 +142,7 @@ def test_a_results_folder_that_cannot_be_made(tmp_path: Path) -> None:
         ("output_dir=Übung", "output_dir=Übung cannot be read; write key=value, and a value with"),
         ("hydra/launcher=nope", "hydra/launcher=nope does not exist; choose one of basic"),
         ("--hydra-help", "--hydra-help takes no other argument; give it alone."),
-        ("study.minutes=nan", "study.minutes=nan must be greater than 0"),
+        ("study.expected_minutes=nan", "study.expected_minutes=nan must be greater than 0"),
         (
             "model=null",
             "model=null chooses nothing; choose one of base, iwslt, multi30k, scan, small, tiny",

@@ -1,4 +1,4 @@
-"""An encoding's row beside the committed rows of one fixed setting (``study.beside``).
+"""An encoding's row beside the committed rows of one fixed setting (``study.against``).
 
 The setting is everything but the encodings: tasks, model, trainer and seeds. Rows of another
 setting, or of runs on other data, are not compared.
@@ -52,13 +52,13 @@ class Board:
 
 
 def board(made: Scores) -> Board | None:
-    """Put a study's encodings beside those of ``study.beside``; None without that key.
+    """Put a study's encodings beside those of ``study.against``; None without that key.
 
     Raises:
-        UserError: the folder of ``study.beside`` is no study, or its tables are damaged.
+        UserError: the folder of ``study.against`` is no study, or its tables are damaged.
     """
     study = made.study
-    beside = study.config.get("study", {}).get("beside")
+    beside = study.config.get("study", {}).get("against")
     if beside is None:
         return None
     own, folder = setting_of(study), CONFIG_DIR.parent / beside

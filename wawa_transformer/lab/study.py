@@ -52,8 +52,8 @@ def in_lists(overrides: list[str]) -> list[str]:
     """Translate ``task=``, ``pe=`` and ``seed=`` into a study's lists.
 
     ``task=text`` becomes ``study.task=[text]``. If ``task`` is given without ``study``, the study
-    has the task's name and no rule. ``study.minutes`` holds for the study as it is written, so
-    another model, trainer or task has no estimate.
+    has the task's name and no rule. ``study.expected_minutes`` holds for the study as it is
+    written, so another model, trainer or task has no estimate.
 
     Raises:
         UserError: the command line has both keys.
@@ -69,10 +69,10 @@ def in_lists(overrides: list[str]) -> list[str]:
                 )
             out.append(f"{plural}=[{given[key]}]")
     other_work = any(re.match(r"\+*(model|trainer|task\.)", key) for key in given)
-    if other_work and "study.minutes" not in given:
-        out.append("study.minutes=null")
+    if other_work and "study.expected_minutes" not in given:
+        out.append("study.expected_minutes=null")
     if "task" in given and not {"study", "study.name"} & given.keys():
-        out += [f"study.name={given['task']}", "study.rule=null", "study.minutes=null"]
+        out += [f"study.name={given['task']}", "study.rule=null", "study.expected_minutes=null"]
     return out
 
 
@@ -227,18 +227,18 @@ def minutes_left(
 
 
 def minutes_of_run(config: DictConfig, overrides: Sequence[str], choice: str) -> float | None:
-    """The minutes on two cores that a run of the study takes, by ``study.minutes``.
+    """The minutes on two cores that a run of the study takes, by ``study.expected_minutes``.
 
-    ``study.minutes`` is about the grid in the study's file, the ``choice`` of the group study, and
-    not about the grid that ``overrides`` ask for.
+    ``study.expected_minutes`` is about the grid in the study's file, the ``choice`` of the group
+    study, and not about the grid that ``overrides`` ask for.
     """
-    if config.study.minutes is None:
+    if config.study.expected_minutes is None:
         return None
-    own = any(override.lstrip("+").startswith("study.minutes=") for override in overrides)
+    own = any(override.lstrip("+").startswith("study.expected_minutes=") for override in overrides)
     grid = config.study if own else compose([f"study={choice}"]).study
     runs = len(grid.task) * len(grid.pe)
     tried = len(grid.tune.lr or [0]) * len(grid.tune.warmup or [0]) * len(grid.tune.seeds)
-    return float(config.study.minutes) / (runs * (len(grid.seeds) + tried))
+    return float(config.study.expected_minutes) / (runs * (len(grid.seeds) + tried))
 
 
 def study_config(config: DictConfig, jobs: Jobs, command: str, unjudged: str) -> dict[str, Any]:

@@ -106,8 +106,8 @@ class StudyConfig:
     pairs: list[list[str]] = setting([], "pairs of encodings to compare, first minus second")
     tune: TuneConfig = field(default_factory=TuneConfig)
     rule: RuleConfig | None = setting(None, "the rule for the verdict; null: no verdict")
-    minutes: float | None = setting(None, "expected minutes on two cores", above=0)
-    beside: str | None = setting(None, "a committed study whose rows stand beside this one's")
+    expected_minutes: float | None = setting(None, "minutes on two cores", above=0)
+    against: str | None = setting(None, "a committed study whose rows stand beside this one's")
 
 
 @dataclass
@@ -220,6 +220,6 @@ class TranslateConfig(TrainedConfig):
 class ServeConfig(TrainedConfig):
     """The settings of scripts/serve.py."""
 
-    beside: list[str] = setting([], "folders of other runs that answer the same sentence")
+    against: list[str] = setting([], "folders of other runs that answer the same sentence")
     host: str = setting("127.0.0.1", "the address; 127.0.0.1 is this machine alone")
     port: int = setting(8000, "0 takes a free one", least=0, most=65535)
