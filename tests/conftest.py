@@ -119,6 +119,16 @@ MODELS: dict[str, dict[str, Any]] = {
     "rotary_cross_continued": {
         "pe": "rotary", "cross": "same", "origin": "continued"
     },
+    "rotary_cross_divided": {"pe": "rotary", "cross": "same", "divided": 2000.0},
+    "rotary_larope": {"pe": "rotary", "cross": "same", "cross_divided": 10.0},
+    "pope_divided_both": {
+        "pe": "pope", "cross": "same", "divided": 30.0, "origin": "both"
+    },
+    "merged_rotary_query": {
+        "pe": "rotary", "cross": "rotary_query", "merged_attention": True
+    },
+    "merged_shaw": {"pe": "shaw", "cross": "same", "merged_attention": True},
+    "merged_sinusoidal": {"pe": "sinusoidal", "merged_attention": True},
 }  # fmt: skip
 
 

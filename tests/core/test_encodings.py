@@ -35,9 +35,10 @@ def scores(
 
     Rotation comes first, then the bias.
     """
+    width = q.size(-1)
     q, k = encoding.rotate(q, k, query, key)
     bias = encoding.bias(q, k, query, key)
-    product = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+    product = q @ k.transpose(-2, -1) / math.sqrt(width)
     return product if bias is None else product + bias
 
 
@@ -47,18 +48,49 @@ def added(encoding: Encoding, q: Tensor, k: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("base", [100.0, 10000.0])
-def test_rotary(base: float) -> None:
-    """Rotary equals equation 12 of Su et al. 2021.
+@pytest.mark.parametrize("divisor", [None, 0.5, 7.0])
+def test_rotary(base: float, divisor: float | None) -> None:
+    """Rotary equals equation 12 of Su et al. 2021, at whole and at divided positions.
 
     q' = q e^{i m θ}
     """
     rotary, at = build_encoding("rotary", EncodingContext(16), {"base": base}), consecutive(41)
+    if divisor is not None:
+        at = Positions(at.ids / divisor, at.end)
     x = torch.randn(1, 1, 41, 16, dtype=torch.float64)
-    angle = torch.arange(41)[:, None] * base ** (-torch.arange(0, 16, 2).double() / 16)
+    angle = (
+        torch.arange(41)[:, None] / (divisor or 1) * base ** (-torch.arange(0, 16, 2).double() / 16)
+    )
     pairs = torch.view_as_complex(x.unflatten(-1, (8, 2)))
     expected = torch.view_as_real(pairs * (1j * angle).exp()).flatten(-2)
     for found in rotary.rotate(x, x, at, at):
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-6 if divisor is None else 1e-4)
+
+
+@pytest.mark.parametrize("divisor", [None, 3.0])
+def test_pope_is_the_papers_sum_of_cosines(divisor: float | None) -> None:
+    """The scores are those of Gopalakrishnan et al. 2025, section 3.
+
+    Magnitudes are softplus of content. Angles are positions, and a trained number within -2π … 0.
+    """
+    encoding = make("pope")
+    with torch.no_grad():  # some below -2π, some above 0
+        encoding.delta.copy_(torch.linspace(-8, 1, H * DH).view(H, DH))
+    q, k = heads(4), heads(8, 1)
+    query, key = (
+        at if divisor is None else Positions(at.ids / divisor, at.end) for at in (QUERY, KEY)
+    )
+    found = scores(encoding, q, k, query, key)
+    for i, j in PAIRS:
+        for h in range(H):
+            expected = 0.0
+            for c in range(DH):
+                far = (j - (i + 3)) / (divisor or 1) * 10000 ** (-c / DH)
+                turn = min(0.0, max(-2 * math.pi, encoding.delta[h, c].item()))
+                sizes = [math.log1p(math.exp(x[1, h, n, c])) for x, n in ((q, i), (k, j))]
+                expected += math.prod(sizes) * math.cos(far + turn) / math.sqrt(DH)
+            assert found[1, h, i, j].item() == pytest.approx(expected, abs=1e-5)
+    assert not make("pope").delta.any(), "it starts at zero, as for longer sequences in the paper"
 
 
 def test_alibi_slopes() -> None:

@@ -1,6 +1,6 @@
 """Published methods written from the tutorial alone pass the check.
 
-A convolution and positions divided by the length do not; test_check has both.
+A convolution and positions divided by the batch's length do not; test_check has both.
 """
 
 from typing import Any

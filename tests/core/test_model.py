@@ -19,7 +19,9 @@ from wawa_transformer.model.config import PLACEMENT, POSITIONS, TransformerConfi
 from wawa_transformer.model.layers import ResidualConnection
 from wawa_transformer.model.loss import loss_and_nll
 from wawa_transformer.model.masks import causal_mask, padding_mask
-from wawa_transformer.positional import Placement
+from wawa_transformer.model.merged import MergedAttention
+from wawa_transformer.positional import Placement, build_encoding
+from wawa_transformer.positional.base import EncodingContext, consecutive
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.config import build_model
 from wawa_transformer.train.tracking import attention_maps
@@ -135,8 +137,9 @@ def test_training_reaches_every_parameter_and_bf16_is_close(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_shared_parameters_start_equal(name: str) -> None:
     """One seed starts all shared parameters with the same bits."""
+    merged = MODELS[name].get("merged_attention", False)
     base, own, other = (
-        dict(small_model(kind, seed=seed).named_parameters())
+        dict(small_model(kind, seed=seed, merged_attention=merged).named_parameters())
         for kind, seed in (("none", 2**40), (name, 2**40), (name, 2**40 + 1))
     )
     assert base.keys() <= own.keys()
@@ -211,14 +214,16 @@ def test_other_masks_are_refused(name: str, mask: Tensor, message: str) -> None:
         model(ids, ids, **{name: mask})
 
 
-@pytest.mark.parametrize("name", ["sinusoidal", "alibi_cross", "shaw_cross"])
+@pytest.mark.parametrize(
+    "name", ["sinusoidal", "alibi_cross", "shaw_cross", "merged_sinusoidal", "merged_shaw"]
+)
 def test_a_query_without_keys_gets_zeros(name: str) -> None:
-    """A source of padding alone gives finite logits and gradients.
+    """A source and a target of padding alone give finite logits and gradients.
 
     The attention weights are zero.
     """
     model, src, tgt = small_model(name), padded_ids(2, 5, 0), padded_ids(2, 3, 1)
-    src[0] = 0
+    src[0] = tgt[0] = 0
     logits = model(src, tgt)
     logits.sum().backward()
     assert logits.isfinite().all()
@@ -256,19 +261,22 @@ def test_a_model_made_on_meta_has_its_tables_once_it_has_memory(name: str) -> No
     torch.testing.assert_close(model.eval()(ids, ids), expected(ids, ids), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", ["sinusoidal", "t5_cross", "shaw_cross"])
+@pytest.mark.parametrize("name", ["sinusoidal", "t5_cross", "shaw_cross", "merged_shaw"])
 def test_attention_maps_show_the_attention_that_is_used(name: str) -> None:
     """Keeping the attention weights does not change the logits.
 
-    Each row of weights sums to 1.
+    Each row of weights sums to 1, where attention is merged over target and source together.
     """
     model, src, tgt = small_model(name), padded_ids(1, 6, 0), padded_ids(1, 5, 1)
     logits, maps = model(src, tgt), attention_maps(model, src, tgt)
     assert {name: tuple(w.shape) for name, w in maps.items()} == {
         "encoder": (HEADS, 6, 6), "decoder": (HEADS, 5, 5), "cross": (HEADS, 5, 6),
     }  # fmt: skip
-    for weights in maps.values():
-        torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights.sum(-1)))
+    sums = {name: weights.sum(-1) for name, weights in maps.items()}
+    if model.config.merged_attention:
+        sums["decoder"] = sums.pop("decoder") + sums.pop("cross")
+    for total in sums.values():
+        torch.testing.assert_close(total, torch.ones_like(total))
     assert (maps["decoder"].triu(1) == 0).all()
     at = replace(model.batch_positions(src), maps=[])
     memory = model.encode(src, positions=at)
@@ -291,6 +299,52 @@ def test_layers_share_a_bias_only_where_content_has_no_part_in_it(
 
     monkeypatch.setattr(AttentionPosition, "masked_bias", alone)
     torch.testing.assert_close(model(source, target), shared)
+
+
+@pytest.mark.parametrize("across", ["none", "rotary_query", "rotary_key", "rotary"])
+def test_merged_attention_is_one_softmax_over_target_and_source(across: str) -> None:
+    """Each query's output is written out: one softmax, the same weights for both sides.
+
+    With ``rotary_query`` queries and own keys are rotated, and source keys are not (T5Gemma 2).
+    """
+    torch.manual_seed(1)
+    layer, context = MergedAttention(8, 2).double(), EncodingContext(8, 2)
+    x, memory, real = torch.randn(2, 3, 8).double(), torch.randn(2, 4, 8).double(), (4, 2)
+    query, key = consecutive(3), consecutive(4)
+    positions = (
+        AttentionPosition(build_encoding("rotary", context), query, query),
+        AttentionPosition(build_encoding(across, context), query, key),
+    )
+    padding = (torch.arange(4) < torch.tensor(real)[:, None])[:, None, None]  # (2,1,1,4)
+    found = layer(x, memory, (causal_mask(3), padding), positions, (None, None))
+
+    def turned(vector: Tensor, position: int) -> Tensor:
+        angle = position * 10000.0 ** (-torch.arange(0, 4, 2).double() / 4)
+        return torch.view_as_real(torch.view_as_complex(vector.view(2, 2)) * (1j * angle).exp())
+
+    def part(token: Tensor, which: int, head: int) -> Tensor:
+        return layer.in_proj(token).view(3, 2, 4)[which, head]
+
+    for row, t in itertools.product(range(2), range(3)):
+        heads = []
+        for h in range(2):
+            q, scores, values = part(x[row, t], 0, h), [], []
+            for s in range(t + 1):
+                k = turned(part(x[row, s], 1, h), s).flatten()
+                scores.append(turned(q, t).flatten() @ k / 2)
+                values.append(part(x[row, s], 2, h))
+            for s in range(real[row]):
+                k, from_q = part(memory[row, s], 1, h), q
+                if across in ("rotary", "rotary_key"):
+                    k = turned(k, s).flatten()
+                if across in ("rotary", "rotary_query"):
+                    from_q = turned(q, t).flatten()
+                scores.append(from_q @ k / 2)
+                values.append(part(memory[row, s], 2, h))
+            heads.append(torch.stack(scores).softmax(0) @ torch.stack(values))
+        torch.testing.assert_close(
+            found[row, t], layer.out_proj(torch.cat(heads)), atol=1e-6, rtol=0
+        )
 
 
 def test_shared_layers_are_one_layer_applied_again() -> None:

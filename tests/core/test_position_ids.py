@@ -297,9 +297,49 @@ def test_a_continued_target_goes_on_where_its_source_ends() -> None:
         assert max(ids) < query.end
 
 
+@settings(max_examples=60)
+@given(IDS, ORIGINS, st.booleans(), st.integers(0, 3), st.sampled_from([0.5, 10.0, 2000.0]))
+def test_divided_positions_are_shares_of_the_sources_length(
+    rows: list[list[int]], origin: str, everywhere: bool, offset: int, number: float
+) -> None:
+    """Positions are a count over the source's length, padding left out, times a number.
+
+    With ``cross_divided`` they are so in cross-attention alone. A row that is kept keeps its own.
+    """
+    src, key = padded(rows), "divided" if everywhere else "cross_divided"
+    plain = PositionIds(origin=origin)(src, training=False, num_heads=2)
+    positions = PositionIds(**{"origin": origin, key: number})(src, training=False, num_heads=2)
+    order = torch.arange(len(rows)).flip(0)
+    for each, kept in ((positions, [*range(len(rows))]), (positions.keep(order), order.tolist())):
+        own = each.target(offset, 5)
+        query, key_ = each.across(own)
+        source = plain.source.ids.expand(len(rows), -1, -1)
+        for row, n in enumerate(kept):
+            share = number / len(rows[n])
+            for found, counted, divided in (
+                (query, torch.arange(offset, offset + 5)[None], True),
+                (key_, source[n], True),
+                (own, torch.arange(offset, offset + 5)[None], everywhere),
+                (each.source, source[n], everywhere),
+            ):
+                ids = found.ids.expand(len(rows), -1, -1)[row].double()
+                expected = (counted * (share if divided else 1)).double()
+                torch.testing.assert_close(ids, expected.expand_as(ids), rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize(
     ("given_", "used", "message"),
     [
+        ({"divided": 5.0, "cross_divided": 3.0}, ("rotary", "rotary"),
+         "pe.divided=5 divides positions in cross-attention too, and pe.cross_divided=3 would"),
+        ({"divided": 5.0}, ("learned",), "pe.divided=5 makes .*pe.kind=learned .* choose one of"),
+        ({"divided": 5.0}, ("sinusoidal", "rotary"), "pe.divided=5 makes .*pe.kind=sinusoidal"),
+        ({"divided": 5.0}, ("rotary", "t5"), "pe.divided=5 makes .*pe.cross=t5 cannot"),
+        ({"cross_divided": 5.0}, ("rotary", "shaw"), "pe.cross_divided=5 makes .*pe.cross=shaw"),
+        ({"cross_divided": 5.0}, ("rotary",), "pe.cross_divided=5 makes .*pe.cross=none cannot"),
+        ({"cross_divided": 5.0}, ("none",), "pe.kind=none uses no positions, so that .*divided"),
+        ({"divided": 5.0, "origin": "continued"}, ("rotary", "rotary"), "pe.origin=continued cou"),
+        ({"divided": -1.0}, ("rotary",), "pe.divided=-1.0 must be at least 0"),
         ({"origin": "middle"}, (), "pe.origin=middle does not exist; choose one of start, end"),
         ({"max_shift": 3, "random_positions": 9}, (),
          "pe.max_shift=3 and pe.random_positions=9 exclude each other"),

@@ -116,8 +116,9 @@ def test_ctranslate2_says_the_same_of_240_sentences(
     [
         ({"pe": "shaw"}, "pe is shaw with distances"),
         ({"pe": "none", "cross": "t5"}, "position ids of its own"),
-        ({"embedding_scale": "position_down"}, "position_down or"),
-        ({"encoder_mask": "causal"}, "encoder_mask=causal choose"),
+        ({"embedding_scale": "position_down"}, "embedding_scale=position_down,"),
+        ({"encoder_mask": "causal"}, "encoder_mask=causal or"),
+        ({"merged_attention": True}, "merged_attention=true choose"),
     ],
 )
 def test_what_ctranslate2_has_no_place_for_is_refused(

@@ -311,6 +311,7 @@ SHARED = {
     "max_shift": ("max_shift",),
     "random positions": ("random_positions", "stride"),
     "reset_token": ("reset_token",),
+    "divided": ("divided", "cross_divided"),
     "where": ("where",),
     "layers": ("layers",),
     "tie_sides": ("tie_sides",),

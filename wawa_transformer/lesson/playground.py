@@ -86,7 +86,7 @@ def portable(run: Run) -> dict[str, Any]:
     odd = [f"pe.{key}" for key in settings if key not in read and settings[key] != default[key]]
     for key, usual in (
         ("norm", "pre"), ("activation", "relu"), ("embedding_scale", "token_up"),
-        ("share_layers", False), ("encoder_mask", "full"),
+        ("share_layers", False), ("encoder_mask", "full"), ("merged_attention", False),
     ):  # fmt: skip
         odd += [f"model.{key}"] if config.model[key] != usual else []
     for what, unknown in (

@@ -58,6 +58,14 @@ def in_layers(
     return [parts[each] for each in every]
 
 
+def biased_scores(q: Tensor, k: Tensor, bias: Tensor | None, scale: float) -> Tensor:
+    """``q k^T * scale + bias``, ``(B,H,Q,K)``; a boolean bias is a mask."""
+    scores = q @ k.transpose(-2, -1) * scale
+    if bias is not None and bias.dtype == torch.bool:
+        return scores.masked_fill(~bias, float("-inf"))
+    return scores if bias is None else scores + bias
+
+
 class StackedLinear(nn.Linear):
     """A linear layer of which a call may ask for some outputs, ``first … last-1``."""
 
@@ -99,17 +107,26 @@ class MultiHeadAttention(nn.Module):
                 k, v = cache.append(k, v)
         else:
             (q,) = self.split_heads(self.project(x, 0, self.d_model), 1)
-            if cache:  # the cache holds the source's keys and values, which never change
-                k, v = cache.seen()
-                q = q if position is None else position.rotate_new(q, q)[0]
-            else:
-                k, v = self.split_heads(self.project(memory, self.d_model, 3 * self.d_model), 2)
-                if position is not None:
-                    q, k = position.rotate(q, k)
-                if cache is not None:
-                    cache.append(k, v)
+            q, k, v = self.to_source(q, memory, position, cache)
         attended = self.attend(q, k, v, mask, position)  # (B,H,Q,Dh)
         return self.out_proj(attended.transpose(1, 2).flatten(2))  # (B,Q,H,Dh) -> (B,Q,D)
+
+    def to_source(
+        self,
+        q: Tensor,
+        memory: Tensor,
+        position: AttentionPosition | None,
+        cache: KeyValueCache | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotated queries ``(B,H,Q,Dh)``, and keys and values of ``memory (B,K,D)``."""
+        if cache:  # the cache holds the source's keys and values, which never change
+            return q if position is None else position.rotate_new(q, q)[0], *cache.seen()
+        k, v = self.split_heads(self.project(memory, self.d_model, 3 * self.d_model), 2)
+        if position is not None:
+            q, k = position.rotate(q, k)
+        if cache is not None:
+            cache.append(k, v)
+        return q, k, v
 
     def attend(
         self,
@@ -124,11 +141,7 @@ class MultiHeadAttention(nn.Module):
         scale = 1 / math.sqrt(v.size(-1))  # of Dh, which an encoding may have changed in q and k
         if position is None or position.maps is None:
             return F.scaled_dot_product_attention(q, k, v, bias, scale=scale)
-        scores = q @ k.transpose(-2, -1) * scale  # (B,H,Q,K)
-        if bias is not None and bias.dtype == torch.bool:
-            scores = scores.masked_fill(~bias, float("-inf"))
-        elif bias is not None:
-            scores = scores + bias
+        scores = biased_scores(q, k, bias, scale)
         position.maps.append(scores.softmax(dim=-1).nan_to_num(0.0))  # slower, the same result
         return position.maps[-1] @ v
 

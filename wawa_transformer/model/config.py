@@ -21,10 +21,12 @@ from wawa_transformer.common.limits import (
 # The keys of the command line that begin with ``model.``, and with ``pe.`` for every encoding.
 MODEL = (
     "d_model", "num_layers", "num_heads", "d_ff", "dropout", "norm", "activation", "tie_embeddings",
-    "embedding_scale", "share_layers", "encoder_mask",
+    "embedding_scale", "share_layers", "encoder_mask", "merged_attention",
 )  # fmt: skip
 PLACEMENT = ("cross", "where", "layers", "tie_sides")
-POSITIONS = ("origin", "max_shift", "random_positions", "reset_token")
+POSITIONS = (
+    "origin", "max_shift", "random_positions", "reset_token", "divided", "cross_divided",
+)  # fmt: skip
 
 
 @dataclass
@@ -59,6 +61,9 @@ class TransformerConfig:
     )
     share_layers: bool = setting(False, "all layers of a stack share one layer's weights")
     encoder_mask: str = choice("full", "causal", help="causal hides what follows a source token")
+    merged_attention: bool = setting(
+        False, "a target attends to itself and to the source in one softmax"
+    )
     pe: str = setting("sinusoidal", "the positional encoding; encoder and decoder own one each")
     pe_settings: dict[str, Any] | None = setting(None, "the encoding's own settings")
     cross: str = setting("none", "encoding of cross-attention: none, same, or a relative encoding")
@@ -79,6 +84,15 @@ class TransformerConfig:
         0, "positions are drawn below this number; 0: never", least=0, most=MAX_POSITIONS
     )
     reset_token: int | None = setting(None, "a word after which counting starts again")
+    divided: float = setting(
+        0.0,
+        "positions are divided by the source's length, times this number; 0: never",
+        least=0,
+        most=MAX_POSITIONS,
+    )
+    cross_divided: float = setting(
+        0.0, "the same in cross-attention alone; 0: never", least=0, most=MAX_POSITIONS
+    )
     seed: int | None = setting(
         None, "starting values follow from (seed, parameter's name); null: from torch's generator",
         least=-(2**63), most=2**63 - 1,

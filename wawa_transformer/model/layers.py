@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from wawa_transformer.model.attention import AttentionPosition, MultiHeadAttention
 from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.model.kv_cache import KeyValueCache
+from wawa_transformer.model.merged import MergedAttention
 
 
 class FeedForward(nn.Module):
@@ -56,14 +57,20 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Causal self-attention, cross-attention to the source, then feed-forward."""
+    """Causal self-attention, cross-attention to the source, then feed-forward.
+
+    With ``merged_attention`` one attention does the work of both.
+    """
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention(config.d_model, config.num_heads)
-        self.cross_attention = MultiHeadAttention(config.d_model, config.num_heads)
+        self.merged = config.merged_attention
+        attention = MergedAttention if self.merged else MultiHeadAttention
+        self.self_attention = attention(config.d_model, config.num_heads)
+        if not self.merged:
+            self.cross_attention = MultiHeadAttention(config.d_model, config.num_heads)
         self.feed_forward = FeedForward(config)
-        self.residuals = nn.ModuleList(ResidualConnection(config) for _ in range(3))
+        self.residuals = nn.ModuleList(ResidualConnection(config) for _ in range(3 - self.merged))
 
     def forward(
         self,
@@ -75,6 +82,10 @@ class DecoderLayer(nn.Module):
         cross_position: AttentionPosition,
         cache: tuple[KeyValueCache | None, KeyValueCache | None] = (None, None),
     ) -> Tensor:
+        if self.merged:
+            masks, positions = (mask, cross_mask), (position, cross_position)
+            x = self.residuals[0](x, self.self_attention, memory, masks, positions, cache)
+            return self.residuals[1](x, self.feed_forward)
         x = self.residuals[0](x, self.self_attention, None, mask, position, cache[0])
         x = self.residuals[1](x, self.cross_attention, memory, cross_mask, cross_position, cache[1])
         return self.residuals[2](x, self.feed_forward)

@@ -172,9 +172,9 @@ class Transformer(nn.Module):
         elif tgt_mask is None and tgt.size(1) > 1:  # a single new token may see all before it
             tgt_mask = causal_mask(tgt.size(1), offset, tgt.device)  # (T,offset+T)
         x = self.embed(tgt, self.tgt_embedding, self.tgt_position, query)  # (B,T,D)
-        layers, source, maps = self.num_layers, positions.source, positions.maps
+        layers, maps = self.num_layers, positions.maps
         own = in_layers(layers, self.tgt_position, query, key, maps)
-        cross = in_layers(layers, self.cross_position, query, source, maps)
+        cross = in_layers(layers, self.cross_position, *positions.across(query), maps)
         for i in range(layers):
             layer = self.decoder_layers[i % len(self.decoder_layers)]
             layer_cache = (None, None) if cache is None else cache[i]

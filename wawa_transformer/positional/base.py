@@ -29,7 +29,8 @@ class Positions:
     """The positions of a batch's tokens.
 
     ``ids`` is int64 and broadcasts to (B,H,S). Usually it is ``0 … S-1`` for every row and head.
-    Every id is less than ``end``, a plain number, so that no table's size waits for a GPU.
+    Divided by a length it is float32, for encodings that are ``fractional``.
+    Every whole id is less than ``end``, a plain number, so that no table's size waits for a GPU.
     ``consecutive``: the ids are ``start … end-1`` for every row and head.
     """
 
@@ -101,6 +102,7 @@ class Encoding(nn.Module):
     uses_positions = True  # False if positions do not matter to it
     relative = False  # True if only differences of positions matter: rotation and bias alone
     headwise = True  # False if a head also uses the positions of other heads
+    fractional = False  # True if positions need not be whole numbers
     content_independent = False  # True if the bias ignores q and k, so that all layers share it
     per_layer = False  # True if each layer has an instance of its own, which knows its layer
 

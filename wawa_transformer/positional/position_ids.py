@@ -12,7 +12,7 @@ change it, and decoding step by step sees the same positions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor
 from wawa_transformer.common.limits import UserError
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.common.special_ids import PAD, UNK
-from wawa_transformer.positional.base import Encoding, Positions, consecutive
+from wawa_transformer.positional.base import ENCODINGS, Encoding, Positions, consecutive
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class BatchPositions:
     first: Callable[[int], Positions]  # the positions of the first n tokens of a target
     before: Tensor | None = None  # (B,1,1), source tokens that the target counts on from
     maps: list[Tensor] | None = None  # receives attention weights (B,H,Q,K), to look at them
+    share: Tensor | None = None  # (B,1,1), a factor of all positions in cross-attention
 
     def target(self, offset: int, length: int) -> Positions:
         """Positions of target tokens ``offset … offset+length-1``."""
@@ -43,6 +44,12 @@ class BatchPositions:
         start = offset if positions.consecutive else 0
         return Positions(ids, positions.end, start, positions.consecutive)
 
+    def across(self, query: Positions) -> tuple[Positions, Positions]:
+        """The positions of target queries and of source keys in cross-attention."""
+        if self.share is None:
+            return query, self.source
+        return times(query, self.share), times(self.source, self.share)
+
     def keep(self, rows: Tensor) -> BatchPositions:
         """The positions of the rows where ``rows (B,)`` is True."""
 
@@ -50,8 +57,18 @@ class BatchPositions:
             ids = positions.ids
             return positions if len(ids) == 1 else Positions(ids[rows], positions.end)  # 1: shared
 
-        before = None if self.before is None else self.before[rows]
-        return BatchPositions(of(self.source), lambda length: of(self.first(length)), before)
+        before, share = (
+            each if each is None or len(each) == 1 else each[rows]
+            for each in (self.before, self.share)
+        )
+        return BatchPositions(
+            of(self.source), lambda length: of(self.first(length)), before, share=share
+        )
+
+
+def times(positions: Positions, factor: Tensor) -> Positions:
+    """Multiply the ids by ``factor (B,1,1)``."""
+    return Positions(positions.ids * factor, positions.end)
 
 
 @dataclass
@@ -79,6 +96,11 @@ class PositionIds:
             2,048 for sequences of 40, and have an encoder alone.
         reset_token: an id of the source after which counting starts again, as for the second of two
             numbers to add: position coupling (Cho et al. 2024, section 3), which knows the task.
+        divided: all positions are divided by the source's length, and multiplied by this number; 0
+            leaves them. T5Gemma-TTS (arXiv 2604.01760) has 2,000. Its published code divides by the
+            length less 1, and the target by its own length, which is estimated beforehand.
+        cross_divided: the same in cross-attention alone. LARoPE (arXiv 2509.11084) has 10, and
+            divides the target by its own length, which is known there.
 
     Raises:
         ValueError: a setting outside its limits, or one that another leaves without effect.
@@ -88,6 +110,8 @@ class PositionIds:
     max_shift: int = 0
     random_positions: int = 0
     reset_token: int | None = None
+    divided: float = 0.0
+    cross_divided: float = 0.0
 
     def __post_init__(self) -> None:
         if self.max_shift and self.random_positions:
@@ -95,12 +119,18 @@ class PositionIds:
                 f"pe.max_shift={self.max_shift} and pe.random_positions={self.random_positions} "
                 "exclude each other; set one of them to 0."
             )
-        anew = self.random_positions or self.reset_token is not None
+        if self.divided and self.cross_divided:
+            raise UserError(
+                f"pe.divided={self.divided:g} divides positions in cross-attention too, and "
+                f"pe.cross_divided={self.cross_divided:g} would divide them again; set one of them "
+                f"to 0."
+            )
+        anew = self.random_positions or self.reset_token is not None or self.divided
         if self.origin == "continued" and anew:
             raise UserError(
                 "pe.origin=continued counts source and target as one sequence, which "
-                "pe.random_positions and pe.reset_token interrupt; leave them out, or choose "
-                "another pe.origin."
+                "pe.random_positions, pe.reset_token and pe.divided interrupt; leave them out, or "
+                "choose another pe.origin."
             )
 
     def check(
@@ -116,9 +146,11 @@ class PositionIds:
         ]
         if not used:
             raise UserError(
-                f"{named} uses no positions, so that pe.origin, pe.max_shift, pe.random_positions "
-                "and pe.reset_token have no effect; leave them at their defaults."
+                f"{named} uses no positions, so that pe.origin, pe.max_shift, pe.random_positions, "
+                "pe.reset_token, pe.divided and pe.cross_divided have no effect; leave them at "
+                "their defaults."
             )
+        self.check_divided(kind, used, cross)
         of_source = self.origin != "start" or self.reset_token is not None
         if of_source and cross is None and not encoder.uses_positions:
             raise UserError(
@@ -148,11 +180,24 @@ class PositionIds:
         for each in used:
             each.check_length(self.random_positions)
 
+    def check_divided(self, kind: str, used: list[Encoding], cross: Encoding | None) -> None:
+        """Refuse divided positions that an encoding cannot take, or that nothing uses."""
+        key, given, those = "divided", self.divided, used
+        if self.cross_divided:
+            key, given, those = "cross_divided", self.cross_divided, [cross] if cross else []
+        if given and not (those and all(each.fractional for each in those)):
+            able = [name for name, cls in ENCODINGS.items() if cls.fractional]
+            raise UserError(
+                f"pe.{key}={given:g} makes positions that are no whole numbers, and pe.kind={kind} "
+                f"with pe.cross={cross.kind if cross else 'none'} cannot use them there; choose "
+                f"one of {', '.join(able)}, with pe.cross=same for pe.cross_divided."
+            )
+
     @property
     def length_decides(self) -> bool:
         """True if the ids depend only on the source's length."""
-        drawn = self.max_shift or self.random_positions
-        return self.origin == "start" and self.reset_token is None and not drawn
+        other = self.max_shift or self.random_positions or self.divided or self.cross_divided
+        return self.origin == "start" and self.reset_token is None and not other
 
     def reach(self, length: int) -> int:
         """The number of positions a sequence of ``length`` takes, gaps included."""
@@ -209,6 +254,24 @@ class PositionIds:
             return BatchPositions(
                 consecutive(source.size(1), device=device), partial(consecutive, device=device)
             )
+        counted = self.counted(source, training, num_heads, drawn)
+        if not self.divided and not self.cross_divided:
+            return counted
+        length = (source != PAD).sum(1).clamp(min=1)[:, None, None]  # (B,1,1)
+        if self.cross_divided:
+            return replace(counted, share=self.cross_divided / length)
+        share = self.divided / length
+        return replace(
+            counted,
+            source=times(counted.source, share),
+            first=lambda n: times(counted.first(n), share),
+        )
+
+    def counted(
+        self, source: Tensor, training: bool, num_heads: int, drawn: Tensor | None
+    ) -> BatchPositions:
+        """Whole positions of ``source (B,S)`` and its target."""
+        device = source.device
         if not training:
             drawn = None
         elif drawn is None:

@@ -5,7 +5,25 @@ from torch import Tensor
 
 from wawa_transformer.common.limits import UserError
 from wawa_transformer.positional.base import Encoding, EncodingContext, Positions
-from wawa_transformer.positional.sinusoid_designs import SinusoidDesign
+from wawa_transformer.positional.sinusoid_designs import SinusoidDesign, frequencies
+
+
+class Angles(SinusoidDesign):
+    """Sine and cosine of position times frequency, ``base^(-2i/width)`` for pair i."""
+
+    def __init__(self, width: int, base: float) -> None:
+        super().__init__(width, max_len=512, dropout=0.0, base=base)
+        self.rates = frequencies(width, base)[0].float()  # no buffer, which bfloat16() would round
+
+    def waves(self, positions: Positions) -> tuple[Tensor, Tensor]:
+        """Sine and cosine of every angle, ``(b,h,S,width/2)`` each, in float32."""
+        ids = positions.ids
+        if ids.is_floating_point():  # between two rows of the table
+            angle = ids[..., None] * self.rates.to(ids.device, non_blocking=True)
+            return angle.sin(), angle.cos()
+        table = self.table(positions.end)[ids]  # (b,h,S,width)
+        sine, cosine = table.unflatten(-1, (-1, 2)).unbind(-1)
+        return sine, cosine
 
 
 class Rotary(Encoding, kind="rotary"):
@@ -24,6 +42,7 @@ class Rotary(Encoding, kind="rotary"):
     """
 
     relative = True
+    fractional = True
 
     def __init__(self, context: EncodingContext, base: float = 10000.0) -> None:
         super().__init__(context)
@@ -33,7 +52,7 @@ class Rotary(Encoding, kind="rotary"):
                 f"model.num_heads={context.num_heads} gives heads of odd width "
                 f"{context.head_width}; choose a model.num_heads that gives an even one."
             )
-        self.angles = SinusoidDesign(context.head_width, max_len=512, dropout=0.0, base=base)
+        self.angles = Angles(context.head_width, base)
 
     def rotate(
         self, q: Tensor, k: Tensor, query: Positions, key: Positions
@@ -43,8 +62,7 @@ class Rotary(Encoding, kind="rotary"):
     def turn(self, x: Tensor, positions: Positions) -> Tensor:
         """``x (B,H,S,Dh)`` rotated by its positions, in float32 or better."""
         exact = torch.promote_types(x.dtype, torch.float32)
-        table = self.angles.table(positions.end)[positions.ids]  # (b,h,S,Dh)
-        sine, cosine = table.to(exact).unflatten(-1, (-1, 2)).unbind(-1)  # (b,h,S,Dh/2) each
+        sine, cosine = (wave.to(exact) for wave in self.angles.waves(positions))
         pairs = x.to(exact).unflatten(-1, (-1, 2))  # (B,H,S,Dh) -> (B,H,S,Dh/2,2)
         return self.rotate_pairs(pairs, sine, cosine).flatten(-2).to(x.dtype)  # (B,H,S,Dh)
 

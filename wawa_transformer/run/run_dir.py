@@ -31,6 +31,11 @@ PLACE = {
         "test_target",
     ),
 }  # fmt: skip
+# Keys that older versions lack. At these values they are left out, so that a run keeps its folder.
+LATER: dict[str, dict[str, Any]] = {
+    "model": {"merged_attention": False},
+    "pe": {"divided": 0.0, "cross_divided": 0.0},
+}
 
 # The name of a folder that Run.from_config has named.
 HASHED = re.compile(r"seed-?\d+-([0-9a-f]{8})")
@@ -244,6 +249,14 @@ def recorded(config: Any) -> dict[str, Any]:
     kept = {key: value for key, value in (config or {}).items() if key not in NOT_IDENTITY}
     if kept.get("init_digest") is None:  # of a run that starts anew, as all did before this key
         kept.pop("init_digest", None)
+    for group, later in LATER.items():
+        settings = kept.get(group)
+        if isinstance(settings, Mapping):
+            kept[group] = {
+                key: value
+                for key, value in settings.items()
+                if key not in later or value != later[key]
+            }
     return kept
 
 
