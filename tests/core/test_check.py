@@ -241,9 +241,104 @@ class Gate(RelativeEncoding):
         return self.gate * torch.arange(key.ids.size(-1)) * (key.ids.size(-1) - query.ids.size(-1))
 
 
+class Distances(RelativeEncoding):
+    """The right distances, which the mistakes below alter by a factor."""
+
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        return -self.distances(query, key).abs().to(q.dtype) * self.wrong(q, k, query, key)
+
+    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
+        return 1.0
+
+
+class Untrained(Distances):
+    """Training has no positions."""
+
+    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
+        return 0.0 if self.training else 1.0
+
+
+class Cheating(Encoding):
+    """Training sees the future through a mean, beside noise."""
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        noise = torch.randn(()) / 9
+        return x + (noise + x.mean(1, keepdim=True)) if self.training else x
+
+
+class LateSteps(Distances):
+    """A single new token is off, from position 18 on."""
+
+    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
+        return 2.0 if q.size(2) == 1 and query.end > 17 else 1.0
+
+
+class LongRows(Distances):
+    """The length counts in rows of more than 16."""
+
+    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
+        return 16 / max(16, k.size(2))
+
+
+class LastHead(Distances):
+    """The length counts in the third head."""
+
+    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
+        return torch.tensor([1.0, 1.0, 1 / k.size(2)])[:, None, None]
+
+
+class Tired(Distances):
+    """Another penalty after twenty calls."""
+
+    calls = 0
+
+    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
+        self.calls += 1
+        return 1.0 if self.calls < 20 else 2.0
+
+
+class Kept(RelativeEncoding):
+    """What was computed for one shape serves every batch of this shape."""
+
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        kept, of = vars(self).setdefault("kept", {}), (q.size(2), k.size(2))
+        far = -self.distances(query, key).abs().to(q.dtype)
+        return kept.setdefault(of, far)  # type: ignore[no-any-return]
+
+
+class Counted(RelativeEncoding):
+    """Positions counted from the shapes, with the right end."""
+
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        i, j = (torch.arange(at.end - at.ids.size(-1), at.end) for at in (query, key))
+        return -(j - i[:, None]).abs().to(q.dtype)[None, None]
+
+
+class Grown(Encoding):
+    """A table that each call changes in place."""
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.table = torch.linspace(0, 9, 500)[:, None] * torch.linspace(-1, 1, context.d_model)
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        rows = self.table[: positions.end]
+        rows *= 1.01
+        return x + rows[positions.ids[:, 0]]
+
+
 @pytest.mark.parametrize(
     ("cls", "names"),
     [
+        (Untrained, {check.TRAINED}),
+        (Cheating, {check.FUTURE}),
+        (LateSteps, {check.CACHED}),
+        (LongRows, {check.PADDING, check.ALONE}),
+        (LastHead, {check.PADDING, check.ALONE}),
+        (Tired, {check.REPEATED}),
+        (Kept, {check.READ}),
+        (Counted, {check.READ}),
+        (Grown, {check.REPEATED}),
         (FirstRow, {check.ALONE}),
         (Neighbours, {check.PADDING, check.FUTURE, check.CACHED}),
         (Shapes, {check.CACHED}),
@@ -277,6 +372,59 @@ def test_a_mistake_is_found_and_named(cls: type[Encoding], names: set[str]) -> N
     for part in (f"pe.kind={kind} ", first.name, first.where, f"{first.change:.2g}", cls.__name__,
                  str(Path(__file__)), "trainer.check=false"):  # fmt: skip
         assert part in str(refused.value)
+
+
+class Rounded(Rotary):
+    """Angles in the type of the queries."""
+
+    def turn(self, x: Tensor, positions: Positions) -> Tensor:
+        rate = 10000.0 ** (-torch.arange(0, x.size(-1), 2) / x.size(-1))
+        angle = positions.ids[..., None].to(x.dtype) * rate.to(x.dtype)
+        return self.rotate_pairs(x.unflatten(-1, (-1, 2)), angle.sin(), angle.cos()).flatten(-2)
+
+
+def test_angles_in_bf16_are_refused_where_a_run_trains_in_bf16() -> None:
+    """At positions that bf16 cannot hold; in float32 they are right. No other encoding is."""
+    ENCODINGS["rounded"] = Rounded
+    check_encoding(shape({"pe": "rounded"}), 200)
+    with pytest.raises(UserError, match=f"{check.BF16}.*float32"):
+        check_encoding(shape({"pe": "rounded"}), 200, bf16=True)
+    for name in ("rotary", "t5_cross", "fire", "cope", "transformer_xl", "kerple", "shaw_cross"):
+        check_encoding(shape(MODELS[name]), 200, bf16=True)
+
+
+class Counter(Encoding):
+    """Acts from the first step of training on, which it counts."""
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        self.norm = nn.BatchNorm1d(context.d_model)
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        self.steps += self.training
+        late = positions.ids[:, 0, :, None] * torch.linspace(-1, 1, x.size(-1))
+        return self.norm((x + late * (self.steps > 0)).flatten(0, 1)).view_as(x)
+
+
+class Noisy(Encoding):
+    """Positions with dropout of their own."""
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        late = positions.ids[:, 0, :, None] * torch.linspace(-1, 1, x.size(-1))
+        return x + F.dropout(late, 0.3, self.training)
+
+
+@pytest.mark.parametrize("cls", [Counter, Noisy])
+def test_counters_batch_norm_and_noise_of_training_are_no_mistake(cls: type[Encoding]) -> None:
+    """The check leaves what they count as it was."""
+    ENCODINGS["own"] = cls
+    check_encoding(shape({"pe": "own"}), 9)
+    model = Transformer(9, 9, **SIZES, pe="own")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    check_model(model)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name
 
 
 @pytest.mark.parametrize("name", ["shaw", "sinusoidal", "t5_cross"])
@@ -337,10 +485,10 @@ def test_a_mistake_in_the_model_is_not_blamed_on_the_encoding(
 @pytest.mark.parametrize(
     ("method", "wrong", "said"),
     [
-        ("embed", lambda self, x, at: x[:, :1], r"embed .*\(2, 6, 16\) .*\(2, 1, 16\).* \(B,S,D\)"),
-        ("rotate", lambda self, q, k, *at: (q, k[..., :2]), r"rotate .*\(2, 2, 6, 2\).*as wide as"),
-        ("rotate", lambda self, q, k, *at: (q.mT, k.mT), r"rotate .*\(2, 2, 8, 6\)"),
-        ("bias", lambda self, q, k, *at: q.sum(-1), r"bias .*\(2, 2, 6\).*broadcastable"),
+        ("embed", lambda self, x, at: x[:, :1], r"embed .*\(2, 6, 24\) .*\(2, 1, 24\).* \(B,S,D\)"),
+        ("rotate", lambda self, q, k, *at: (q, k[..., :2]), r"rotate .*\(2, 3, 6, 2\).*as wide as"),
+        ("rotate", lambda self, q, k, *at: (q.mT, k.mT), r"rotate .*\(2, 3, 8, 6\)"),
+        ("bias", lambda self, q, k, *at: q.sum(-1), r"bias .*\(2, 3, 6\).*broadcastable"),
     ],
 )
 def test_a_tensor_of_another_shape_is_refused(method: str, wrong: Any, said: str) -> None:

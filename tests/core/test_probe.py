@@ -21,6 +21,7 @@ def functions(mistake: str, pe: str = "sinusoidal") -> tuple[Any, Any]:
     if mistake == "dropout":
         model.train()
     second = PositionalEncoding(D, dropout=0.0)
+    kept: dict[Any, Any] = {}  # by shape, of the batch before
 
     def encode(source: Tensor) -> tuple[Tensor, Tensor]:
         mask = torch.ones_like(padding_mask(source)) if mistake == "padding" else None
@@ -33,15 +34,24 @@ def functions(mistake: str, pe: str = "sinusoidal") -> tuple[Any, Any]:
         if mistake == "two":  # a sinusoid beside distances
             model.src_embedding.register_forward_hook(lambda _, x, y: second(y), always_call=True)
         memory, mask = encode(source)
-        ahead = causal_mask(target.size(1), 1)[:, : target.size(1)] if mistake == "ahead" else None
-        return model.decode(target, memory, ahead, mask)
+        if mistake == "stale":
+            memory = kept.setdefault(memory.shape, memory)
+        ahead = causal_mask(target.size(1), 1)[:, : target.size(1)]
+        if mistake == "ahead late":
+            ahead[:9] = ahead[:9].tril()
+        return model.decode(target, memory, ahead if "ahead" in mistake else None, mask)
 
     def generate(source: Tensor, steps: int) -> tuple[Tensor, Tensor]:
         memory, mask = encode(source)
         cache, positions = model.new_cache(), model.batch_positions(source)
+        if mistake == "stale decoding":
+            memory = kept.setdefault(memory.shape, memory)
+        if mistake == "early":
+            steps = 1 + source.size(1) // 2
         first = {
             "zero": lambda n: consecutive(1, 0), "late": lambda n: consecutive(n, 1),
             "width": lambda n: consecutive(n, source.size(1)),
+            "late by one": lambda n: consecutive(n, int(n > 9)),
         }.get(mistake)  # fmt: skip
         if mistake == "zero":
             positions = replace(
@@ -69,11 +79,13 @@ def functions(mistake: str, pe: str = "sinusoidal") -> tuple[Any, Any]:
 @pytest.mark.parametrize("pe", ["sinusoidal", "rotary"])
 def test_a_right_model_passes(pe: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Two functions of a right model keep every promise, and the table is printed."""
-    report = check_model(*functions("", pe), vocab_size=V)
+    report = check_model(*functions("", pe), vocab_size=V, length=12)
     assert not report.broken and check.CACHED in {each.name for each in report}
     assert capsys.readouterr().out.strip() == str(report)
     logits, generate = functions("", pe)
-    assert not check_model(logits, lambda *given: generate(*given)[0], vocab_size=V).broken
+    assert not check_model(
+        logits, lambda *given: generate(*given)[0], vocab_size=V, length=12
+    ).broken
 
 
 @pytest.mark.parametrize(
@@ -82,25 +94,29 @@ def test_a_right_model_passes(pe: str, capsys: pytest.CaptureFixture[str]) -> No
         ("zero", check.CACHED), ("forget", check.CACHED), ("late", check.CACHED),
         ("width", check.CACHED), ("reordered", check.CACHED), ("ahead", check.FUTURE),
         ("padding", check.PADDING), ("rows", check.ALONE), ("dropout", check.REPEATED),
+        ("late by one", check.CACHED), ("ahead late", check.FUTURE), ("stale", check.ALONE),
+        ("stale decoding", check.CACHED), ("early", check.CACHED),
     ],
 )  # fmt: skip
 def test_a_mistake_of_another_model_is_found(mistake: str, name: str) -> None:
     """The property that the mistake breaks is named, with a place and a size."""
-    report = check_model(*functions(mistake), vocab_size=V)
+    report = check_model(*functions(mistake), vocab_size=V, length=12)
     found = {each.name: each for each in report.broken}
     assert name in found and found[name].where and found[name].change > 0
     if mistake in ("forget", "width"):  # ids alone show it, too
         logits, generate = functions(mistake)
-        ids = check_model(logits, lambda *given: generate(*given)[0], vocab_size=V)
+        ids = check_model(logits, lambda *given: generate(*given)[0], vocab_size=V, length=12)
         assert name in {each.name for each in ids.broken}
 
 
 def test_padding_on_the_left_and_a_second_encoding_are_found() -> None:
     """Sources padded on the left show positions that shift, and distances that are not alone."""
-    shifted = check_model(functions("")[0], vocab_size=V, padding="left")
+    shifted = check_model(functions("")[0], vocab_size=V, length=12, padding="left")
     assert check.PADDING in {each.name for each in shifted.broken}
-    assert not check_model(functions("", "rotary")[0], vocab_size=V, padding="left").broken
-    two = check_model(functions("two", "rotary")[0], vocab_size=V, padding="left")
+    assert not check_model(
+        functions("", "rotary")[0], vocab_size=V, length=12, padding="left"
+    ).broken
+    two = check_model(functions("two", "rotary")[0], vocab_size=V, length=12, padding="left")
     assert check.PADDING in {each.name for each in two.broken}
 
 
@@ -118,4 +134,4 @@ def test_torchs_transformer_passes() -> None:
         )  # fmt: skip
         return out(hidden)
 
-    assert not check_model(logits, vocab_size=V).broken
+    assert not check_model(logits, vocab_size=V, length=12).broken

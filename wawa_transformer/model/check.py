@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from wawa_transformer.common.limits import UserError, check_choice, check_number
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
@@ -25,6 +26,10 @@ from wawa_transformer.positional.position_ids import BatchPositions
 
 # A larger change of a logit is no rounding; in standard deviations of the logits.
 TOLERANCE = 1e-3
+# What bf16, of three digits, may change in scores, as a share.
+BF16_TOLERANCE = 0.05
+# An encoding is tried in rows of this many tokens, and in this many heads.
+ROW, HEADS = 32, 4
 
 PADDING = "more padding changes nothing"
 ALONE = "each row is as if it were alone"
@@ -32,20 +37,29 @@ FUTURE = "no target sees its future"
 REPEATED = "two evaluations are equal"
 FINITE = "logits are finite at twice the length"
 CACHED = "cached decoding equals recomputation"
+TRAINED = "training computes what evaluation computes"
+READ = "positions come from the arguments"
+BF16 = "positions are as exact in bf16"
 SHARED = "a bias for all layers ignores queries and keys"
 ORDER = "the order of the source matters"
 MEET = "source and target positions meet in cross-attention"
 LEFT = "padding on the left changes nothing"
-# What is wrong in an encoding that breaks a promise.
+# What is wrong in an encoding that breaks a promise. Of several, the first one explains most.
 REMEDIES = {
+    REPEATED: "random numbers are for training alone, when self.training is true, and no call may "
+    "depend on an earlier one",
     PADDING: "what embed, rotate and bias give a token must not depend on padding",
     ALONE: "what embed, rotate and bias give a row must not depend on other rows",
     FUTURE: "what embed, rotate and bias give a token must not depend on later tokens",
-    REPEATED: "random numbers are for training alone, when self.training is true",
     FINITE: "what embed, rotate and bias compute must be finite at any length",
     CACHED: "decoding hands over some tokens at a time: read their positions from the arguments "
     "positions, query and key, and never from the shape of a tensor",
+    READ: "equal tokens at equal positions must be treated alike: read positions from the "
+    "arguments positions, query and key; an encoding that counts tokens by their contents "
+    "declares uses_positions = False",
     SHARED: "its bias depends on q or k, so set content_independent = False",
+    TRAINED: "without random numbers, embed, rotate and bias must not depend on self.training",
+    BF16: "form angles and distances in float32 or int64, and convert the result to q.dtype",
 }
 
 
@@ -90,7 +104,7 @@ def check_model(
     bos: int = BOS,
     eos: int = EOS,
     padding: str = "right",
-    length: int = 8,
+    length: int = 24,
 ) -> Report:
     """Check what an encoder-decoder model promises, print a table and return it.
 
@@ -105,9 +119,10 @@ def check_model(
         pad, bos, eos: the ids of padding, of a target's first token, and of its end.
         padding: the side on which sources are padded, ``right`` or ``left``. Targets are padded on
             the right.
-        length: the length of the longest source. Twice that many tokens must give finite logits.
+        length: the length of the longest source. A mistake that begins at a later token is not
+            seen. As many tokens are generated, and twice as many must give finite logits.
     """
-    report = Probe(model, vocab_size, (pad, bos, eos), padding, length).report(generate)
+    report = Probe(model, vocab_size, (pad, bos, eos), padding, length, length).report(generate)
     print(report)
     return report
 
@@ -121,7 +136,8 @@ class Probe:
         vocab_size: int | None = None,
         special: tuple[int, int, int] = (PAD, BOS, EOS),
         padding: str = "right",
-        length: int = 6,
+        length: int = ROW,
+        row: int = ROW,
     ) -> None:
         self.model, self.side, self.device = model, padding, torch.device("cpu")
         if isinstance(model, Transformer):
@@ -137,27 +153,38 @@ class Probe:
         self.words = torch.tensor([i for i in range(vocab_size) if i not in special] or [self.eos])
         self.doubled = next(n for n in (2 * length, length, 1) if self.serves(n))
         # Rows of different lengths, the first one the longest, with room for padding.
-        room = max(n for n in range(1, min(length, 6) + 4) if n == 1 or self.serves(n))
+        wanted = range(min(length, row) + 3, 0, -1)
+        room = next(n for n in wanted if n == 1 or self.serves(n))
         longest = max(1, room - 3)
         self.more = room - longest
-        lengths = [max(1, longest - 2 * row) for row in range(3)]
+        lengths = [longest, max(1, longest * 2 // 3), max(1, longest // 3)]
         self.sources = [self.draw(n) for n in lengths]
         self.targets = [self.prefix(max(1, n - 1)) for n in lengths]
         self.found: dict[str, Finding] = {}
 
-    def report(self, generate: Callable[[Tensor, int], Any] | None = None) -> Report:
-        """Try every property."""
+    def report(
+        self, generate: Callable[[Tensor, int], Any] | None = None, bf16: bool = False
+    ) -> Report:
+        """Try every property; with ``bf16`` also that of a model trained in it."""
         own = self.model if isinstance(self.model, Transformer) else None
         with evaluating(own) if own else torch.no_grad():
             if own:
                 self.check_shapes(own)
-            self.check_logits()
+            expected = self.check_logits()
             if own:
                 self.check_cache(own)
                 self.check_encodings(own)
+                self.check_training(own, expected)
+            if own and bf16:
+                self.check_bf16(own)
             if generate is not None:
                 self.check_generate(generate)
-        return Report(sorted(self.found.values(), key=lambda each: not each.promised))
+            # The first call again, after all others.
+            source, target = self.batch(self.sources, 0, self.side), self.batch(self.targets)
+            again, real = self.logits(source, target), real_tokens(self.targets)
+            self.note(REPEATED, change(again, expected, real))
+        order = [*REMEDIES, *self.found]
+        return Report(sorted(self.found.values(), key=lambda each: order.index(each.name)))
 
     def serves(self, length: int) -> bool:
         """True if the model takes this many tokens."""
@@ -217,17 +244,20 @@ class Probe:
         holds = (largest > TOLERANCE * self.spread) == above
         self.found[name] = Finding(name, holds, largest, promised=False)
 
-    def check_logits(self) -> None:
-        """Try what the logits of any model show."""
+    def check_logits(self) -> Tensor:
+        """Try what the logits of any model show; return those of the first batch."""
         source, target = self.batch(self.sources, 0, self.side), self.batch(self.targets)
         expected, real = self.logits(source, target), real_tokens(self.targets)
         self.spread = float(expected[real].nan_to_num(0.0, 0.0, 0.0).std(correction=0))
-        self.note(REPEATED, change(self.logits(source, target), expected, real))
         more = self.more
         wider = self.logits(
             self.batch(self.sources, more, self.side), self.batch(self.targets, more)
         )
         self.note(PADDING, change(wider[:, : target.size(1)], expected, real))
+        # A batch of the same shape, which a memory of the last one would not tell apart.
+        self.note(
+            ALONE, change(self.logits(source.flip(0), target.flip(0)).flip(0), expected, real)
+        )
         self.check_rows(expected)
 
         x, y = self.sources[0], self.targets[0]
@@ -245,12 +275,13 @@ class Probe:
         self.tell(ORDER, float(change(moved, expected[:1]).max()), above=True)
         left = self.logits(self.batch(self.sources, more, "left"), target)
         self.tell(LEFT, float(change(left, expected, real).max()), above=False)
+        return expected
 
     def check_rows(
         self, together: Tensor, positions: Callable[..., BatchPositions] | None = None
     ) -> None:
-        """Try each row alone, without padding, beside its logits in the batch."""
-        for row, (x, y) in enumerate(zip(self.sources, self.targets, strict=True)):
+        """Try the shorter rows alone, without padding, beside their logits in the batch."""
+        for row, (x, y) in list(enumerate(zip(self.sources, self.targets, strict=True)))[1:]:
             at = None if positions is None else positions(torch.tensor([row]), len(x))
             alone = self.logits(self.batch([x]), self.batch([y]), at)
             changes = change(alone, together[row : row + 1, : len(y)])
@@ -261,11 +292,10 @@ class Probe:
         source, target = self.batch(self.sources), self.batch(self.targets)
         real, length = real_tokens(self.targets), target.size(1)
         usual, own = model.batch_positions(source).keep, self.own_positions()
-        for positions, edges, kept in (
-            (usual, [*range(length + 1)], [0, 1, 2]),
-            (usual, [0, *range(min(2, length), length, 2), length], [2, 0, 0]),
-            (own, [*range(length + 1)], [1, 2]),
-        ):
+        # Single tokens at the begin, in the middle and at the end.
+        steps = {0, 1, 2, length // 2, length // 2 + 1, length - 2, length - 1, length}
+        edges = sorted(n for n in steps if 0 <= n <= length)
+        for positions, kept in ((usual, [2, 0, 0]), (own, [1, 2])):
             together = self.logits(source, target, positions(torch.arange(3)))
             rows = torch.tensor(kept)
             found = self.in_pieces(model, source, target, positions, edges, rows)
@@ -349,11 +379,81 @@ class Probe:
             by_key = change(attention_scores(encoding, q, k, at, later), scores)
             moved = max(moved, min(float(by_query.max()), float(by_key.max())))
         self.tell(MEET, moved, above=True)
+        # Where nothing but a shape could tell one token from another.
+        same = Positions(torch.zeros_like(at.ids), 1)
+        x = torch.randn(model.d_model, generator=self.random).expand(1, length, -1)  # (1,S,D)
+        for encoding in model.encodings():
+            if encoding.uses_positions:
+                embedded = encoding.embed(x.to(self.device), same)
+                self.note(READ, change(embedded, embedded[:, :1]), "embed, token {1}")
+        q, k = q[:, :, :1].expand_as(q), k[:, :, :1].expand_as(k)
+        for encoding in acting(model, *model.encodings()):
+            if encoding.uses_positions:
+                scores = attention_scores(encoding, q, k, same, same)  # (B,H,Q,K)
+                self.note(READ, change(scores, scores[:, :, :1, :1])[0], "head {0}, query {1}")
+
+    def check_bf16(self, model: Transformer) -> None:
+        """Try scores of queries and keys in bf16, at the last positions, beside float32."""
+        at = consecutive(min(8, self.doubled), max(0, self.doubled - 8), self.device)
+        shape = (1, model.num_heads, at.ids.size(-1), model.d_model // model.num_heads)
+        q, k = torch.randn(2, *shape, generator=self.random).to(self.device).bfloat16()
+        for encoding in acting(model, *model.encodings()):
+            exact = attention_scores(encoding, q.float(), k.float(), at, at)  # (B,H,Q,K)
+            with torch.autocast(self.device.type, torch.bfloat16):
+                found = attention_scores(encoding, q, k, at, at)
+            share = change(found, exact) / (exact.abs().amax(dim=-1) + 1e-6).cpu()  # (B,H,Q)
+            worst, before = float(share.max()), self.found.get(BF16)
+            if before is None or worst > before.change:
+                where = f"the {encoding.context.role}, as a share of a score"
+                self.found[BF16] = Finding(BF16, worst <= BF16_TOLERANCE, worst, where)
+
+    def check_training(self, model: Transformer, expected: Tensor) -> None:
+        """Try the encodings in training, without dropout, beside evaluation."""
+        source, target = self.batch(self.sources), self.batch(self.targets)
+        at, real = model.batch_positions(source), real_tokens(self.targets)
+        cut = target.size(1) // 2
+        other = target.clone()
+        other[0, cut:] = self.draw(target.size(1) - cut)
+        with training(model):
+            with draws_from(0):
+                first = self.logits(source, target, at)
+            if not bool(change(first, expected, real).any()):
+                return self.note(TRAINED, torch.zeros(1, 1))
+            with draws_from(0):
+                ahead = self.logits(source, other, at)
+            with draws_from(1):
+                second = self.logits(source, target, at)
+            model.eval()  # with what training has counted
+            after = self.logits(source, target, at)
+        where = f"target position {{1}} in training, when the tokens from {cut} on change"
+        self.note(FUTURE, change(ahead, first)[:1, : max(1, cut)] * (cut > 0), where)
+        if torch.equal(first, second):  # else random numbers are a reason to differ
+            self.note(TRAINED, change(after, first, real))
 
     def check_generate(self, generate: Callable[[Tensor, int], Any]) -> None:
         """Try what generated ids show beside the logits of the same prefix."""
-        sources = [self.draw(n) for n in range(1, len(self.sources[0]) + 1) for _ in range(2)]
-        source, steps = self.batch(sources, 0, self.side), self.doubled
+        longest = len(self.sources[0])
+        lengths = range(1, longest + 1, max(1, longest // 6))
+        sources = [self.draw(n) for n in lengths for _ in range(2)]
+        source, steps = self.batch(sources, 0, self.side), longest
+        ids, expected, real = self.check_generated(generate, source, steps)
+        # Another batch of the same shape, and the first one again.
+        other, _, _ = self.check_generated(generate, source.flip(0), steps)
+        self.note(ALONE, other_choice(ids, other.flip(0), expected, real), STEP)
+        again, _ = self.generated(generate, source, steps)
+        self.note(REPEATED, other_choice(ids, again, expected, real), STEP)
+        wider, _ = self.generated(generate, self.batch(sources, 3, self.side), steps)
+        self.note(PADDING, other_choice(ids, wider, expected, real), STEP)
+        for row in range(0, len(sources), 3):
+            alone, _ = self.generated(generate, self.batch([sources[row]]), steps)
+            these = slice(row, row + 1)
+            changes = other_choice(ids[these], alone, expected[these], real[these])
+            self.note(ALONE, changes, f"generated row {row}, step {{1}}")
+
+    def check_generated(
+        self, generate: Callable[[Tensor, int], Any], source: Tensor, steps: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Try generated ids beside logits; return them, these, and where a row has not ended."""
         ids, scores = self.generated(generate, source, steps)
         prefix = F.pad(ids, (1, 0), value=self.bos)[:, :-1]  # (B,steps)
         expected = self.logits(source, prefix.to(self.device))
@@ -370,13 +470,7 @@ class Probe:
         allowed[..., [self.pad, self.bos]] = -math.inf  # never to be chosen
         lost = allowed.amax(dim=-1) - expected.gather(-1, ids[..., None])[..., 0]  # (B,steps)
         self.note(CACHED, lost.masked_fill(~real, 0.0), STEP)
-        wider, _ = self.generated(generate, self.batch(sources, 3, self.side), steps)
-        self.note(PADDING, other_choice(ids, wider, expected, real), STEP)
-        for row, x in enumerate(sources):
-            alone, _ = self.generated(generate, self.batch([x]), steps)
-            these = slice(row, row + 1)
-            changes = other_choice(ids[these], alone, expected[these], real[these])
-            self.note(ALONE, changes, f"generated row {row}, step {{1}}")
+        return ids, expected, real
 
     def generated(
         self, generate: Callable[[Tensor, int], Any], source: Tensor, steps: int
@@ -392,6 +486,29 @@ class Probe:
 
 
 STEP = "generated row {}, step {}"
+BATCH_NORM = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm  # another one's mode
+
+
+@contextlib.contextmanager
+def training(model: nn.Module) -> Iterator[None]:
+    """Put ``model`` into training mode without dropout, and leave its buffers as they were."""
+    modules = [each for each in model.modules() if not isinstance(each, BATCH_NORM)]
+    before = [(each, each.training) for each in modules]
+    dropout = [(each, each.p) for each in modules if isinstance(each, nn.Dropout)]
+    buffers = [(each, each.clone()) for each in model.buffers()]
+    try:
+        for module in modules:
+            module.training = True
+        for each, _ in dropout:
+            each.p = 0.0
+        yield
+    finally:
+        for module, mode in before:
+            module.training = mode
+        for each, p in dropout:
+            each.p = p
+        for buffer, value in buffers:
+            buffer.copy_(value)
 
 
 def real_tokens(rows: Iterable[Tensor]) -> Tensor:
@@ -452,7 +569,7 @@ def tiny_model(config: TransformerConfig) -> Transformer:
     given["dropout"] = max(config.dropout, 0.1)  # a promise is about dropout, too
     given["reset_token"] = None if config.reset_token is None else 5
     config = dataclasses.replace(config, **given, seed=0)
-    heads = min(2, config.num_heads)
+    heads = min(HEADS, config.num_heads)
     less = {"num_heads": heads, "d_model": heads * config.d_model // config.num_heads}
     if config.layers is None and not ENCODINGS[config.pe].per_layer:
         less["num_layers"] = min(2, config.num_layers)
@@ -470,13 +587,13 @@ def tiny_model(config: TransformerConfig) -> Transformer:
     return model
 
 
-def check_encoding(config: TransformerConfig, length: int) -> Report:
-    """Check the encodings of ``config`` in a tiny model.
+def check_encoding(config: TransformerConfig, length: int, bf16: bool = False) -> Report:
+    """Check the encodings of ``config`` in a tiny model, at up to twice ``length`` tokens.
 
     Raises:
         UserError: a promise that they break, where, and by how much.
     """
-    report = Probe(tiny_model(config), length=length).report()
+    report = Probe(tiny_model(config), length=length).report(bf16=bf16)
     if not report.broken:
         return report
     each = report.broken[0]
@@ -492,7 +609,7 @@ def check_encoding(config: TransformerConfig, length: int) -> Report:
         folder = inspect.getfile(Transformer).rpartition("/")[0]
         cause = f"So it is with pe=none: the cause is in the model ({folder}), not in an encoding."
     raise UserError(
-        f"pe.kind={' with pe.cross='.join(used) or 'none'} breaks a promise, “{each.name}”: in a "
-        f"tiny model a logit changes by {each.change:.2g} at {each.where}. {cause} "
+        f"pe.kind={' with pe.cross='.join(used) or 'none'} breaks a promise, “{each.name}”: the "
+        f"largest change in a tiny model is {each.change:.2g}, at {each.where}. {cause} "
         f"trainer.check=false trains it all the same."
     )
