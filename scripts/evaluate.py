@@ -50,6 +50,8 @@ def tests_of(trained: DictConfig, config: DictConfig) -> dict[str, Task]:
     if "data_dir" not in given:
         for key in {"test_source", "test_target"} & given.keys():
             given[key] = str(Path(given[key]).absolute())  # relative to the current folder
+    if "test_source" in given:  # which may hold both sides
+        given.setdefault("test_target", None)
     trained.task.update(given)
     asked = given.keys() & {"hub", "test_source"} or config.test_sets
     if trained.task.get("hub") and not (asked or trained.task.get("test_source")):

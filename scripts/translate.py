@@ -52,7 +52,7 @@ def readable(line: bytes) -> str:
     if len(line) > LONGEST:
         raise UserError(f"more than {LONGEST:,} bytes; cut it into sentences")
     try:
-        return line.decode().removeprefix("\ufeff").rstrip("\r")
+        return line.decode().rstrip("\r")
     except UnicodeDecodeError:
         raise UserError("not UTF-8; convert it first") from None
 

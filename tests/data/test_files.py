@@ -2,16 +2,21 @@
 
 import bz2
 import csv
+import dataclasses
 import gzip
 import json
 import lzma
+import os
 import unicodedata
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from datasets import Dataset, DatasetDict
 
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.text import TextTask
@@ -77,7 +82,7 @@ def test_the_column_translation_of_the_hub(tmp_path: Path) -> None:
         assert read(tmp_path, {}, source="c.parquet", **columns) == PAIRS
         train = TextTask(hub=str(tmp_path / "hub"), **columns).from_hub()["train"]
         assert list(zip(train["source"], train["target"], strict=True)) == PAIRS
-    with pytest.raises(UserError, match="cannot be used .* task.target_column=de"):
+    with pytest.raises(UserError, match=r"train row 1 \(no de in .* task.target_column=de"):
         TextTask(hub=str(tmp_path / "hub")).from_hub()
 
 
@@ -104,11 +109,137 @@ def test_columns_of_a_table_by_number_and_by_name(
     assert "first pair: id → English\n" in capsys.readouterr().err
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path: Path) -> None:
-    lines = json.dumps({"en": "the cat", "de": "die Katze"}) + "\n"
-    both = {"a.en": f"{BOM}the cat\nb\n", "a.de": f"{BOM}die Katze\nc\n"}
-    for files in ({"a.tsv": f"{BOM}the cat\tdie Katze\n"}, {"a.jsonl": BOM + lines}, both):
-        assert read(tmp_path, files)[0] == ("the cat", "die Katze")
+def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
+    """At the beginning of a file, of a line, of a column and of a value."""
+    pairs = [("the cat", "die Katze"), ("b", "c")]
+    marked = [tuple(BOM + side for side in pair) for pair in pairs]
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in as_json(marked))  # type: ignore[arg-type]
+    pd.DataFrame(as_json(marked)).to_parquet(tmp_path / "a.parquet")  # type: ignore[arg-type]
+    for files in (
+        {f"a.{side}": "".join(f"{pair[side]}\n" for pair in marked) for side in range(2)},
+        {"a.tsv": BOM + "".join(f"{s}\t{t}\n" for s, t in marked)},
+        {"a.csv": as_csv(tmp_path, marked)},
+        {"a.jsonl": BOM + lines},
+        {"a.parquet": (tmp_path / "a.parquet").read_bytes()},
+    ):
+        assert read(tmp_path, files) == pairs  # type: ignore[arg-type]
+
+
+def test_a_column_may_be_nested_and_its_name_may_have_dots(tmp_path: Path) -> None:
+    """In lines, in parquet and in a folder of the hub."""
+    for row, source, target in (
+        ({"data": {"translation": {"en": "a", "de": "b"}}}, "data.translation.en", "data.de"),
+        ({"x": {"en": {"text": "a"}, "de": {"text": "b"}}}, "x.en.text", "x.de.text"),
+        ({"translation": {"zh.Hans": "a", "de": "b"}}, "translation.zh.Hans", "de"),
+        ({"text.en": "a", "text.de": "b"}, "text.en", "text.de"),
+    ):  # fmt: skip
+        columns = {"source_column": source, "target_column": target}
+        assert read(tmp_path, {"a.jsonl": json.dumps(row)}, **columns) == [("a", "b")]
+        pd.DataFrame([row]).to_parquet(tmp_path / "b.parquet")
+        assert read(tmp_path, {}, source="b.parquet", **columns) == [("a", "b")]
+        hub = tmp_path / source
+        hub.mkdir()
+        (hub / "train.json").write_text(json.dumps(row))
+        [pair] = TextTask(hub=str(hub), **columns).from_hub()["train"]
+        assert (pair["source"], pair["target"]) == ("a", "b")
+
+
+@pytest.mark.parametrize("kind", ["tsv", "parquet", "hub.json", "hub.csv"])
+def test_a_changed_file_of_the_same_size_and_time_is_read_again(kind: str, tmp_path: Path) -> None:
+    """No cache of any library hides the change."""
+    path = tmp_path / f"train.{kind.split('.')[-1]}"
+
+    def pairs_with(word: str) -> list[tuple[str, str]]:
+        frame = pd.DataFrame([{"en": word, "de": f"b {i}"} for i in range(3)])
+        if kind == "parquet":
+            frame.to_parquet(path)
+        elif kind == "hub.json":
+            frame.to_json(path, orient="records", lines=True)
+        else:
+            frame.to_csv(path, sep="\t" if kind == "tsv" else ",", index=False)
+        os.utime(path, (1e9, 1e9))
+        if "hub" not in kind:
+            return read(tmp_path, {}, source=path.name)
+        train = TextTask(hub=str(tmp_path)).from_hub()["train"]
+        return list(zip(train["source"], train["target"], strict=True))
+
+    for word in ("old", "new"):
+        assert pairs_with(word) == [(word, f"b {i}") for i in range(3)]
+
+
+def test_a_dataset_that_was_saved_is_read(tmp_path: Path) -> None:
+    """With splits and without."""
+    saved = Dataset.from_list(as_json(PAIRS))
+    for name, each in (("one", saved), ("splits", DatasetDict({"train": saved, "test": saved}))):
+        each.save_to_disk(tmp_path / name)
+        splits = TextTask(hub=str(tmp_path / name)).from_hub()
+        assert len(splits) == (1 if name == "one" else 2)
+        for split in splits.values():
+            assert list(zip(split["source"], split["target"], strict=True)) == PAIRS
+
+
+def test_the_name_of_a_file_is_no_pattern(tmp_path: Path) -> None:
+    """An asterisk or a bracket is part of it."""
+    for i, name in enumerate(("d*.parquet", "data[1].parquet", "data.parquet")):
+        pd.DataFrame(as_json([(name, str(i))])).to_parquet(tmp_path / name)
+    for i, name in enumerate(("d*.parquet", "data[1].parquet")):
+        assert read(tmp_path, {}, source=name) == [(name, str(i))]
+
+
+@pytest.mark.parametrize("bad", ["a\0b", "\x1b$BF|K\\8l\x1b(B"])
+def test_what_is_no_text_is_refused_wherever_it_stands(bad: str, tmp_path: Path) -> None:
+    """A NUL, and Japanese in ISO 2022, whose bytes are valid UTF-8."""
+    assert "8l" not in bad or bad.encode() == "日本語".encode("iso-2022-jp")
+    pairs = [("a", "b"), ("c", f"d {bad}")]
+    pd.DataFrame(as_json(pairs)).to_parquet(tmp_path / "a.parquet")
+    lines = "".join(json.dumps(row) + "\n" for row in as_json(pairs))
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub" / "train.json").write_text(lines)
+    for files in (
+        {f"a.{side}": "".join(f"{pair[side]}\n" for pair in pairs) for side in range(2)},
+        {"a.tsv": "".join(f"{s}\t{t}\n" for s, t in pairs)},
+        {"a.csv": as_csv(tmp_path, pairs)}, {"a.jsonl": lines},
+        {"a.json": json.dumps(as_json(pairs))},
+        {"a.parquet": (tmp_path / "a.parquet").read_bytes()},
+    ):  # fmt: skip
+        with pytest.raises(UserError, match="(line|entry) 2"):
+            read(tmp_path, files)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="hub holds no two texts in train row 2"):
+        TextTask(hub=str(tmp_path / "hub")).from_hub()
+
+
+def test_rows_of_a_dataset_without_two_texts_are_named(tmp_path: Path) -> None:
+    """A null for both languages, and bytes that are no UTF-8."""
+    (tmp_path / "hub").mkdir()
+    rows = [{"translation": {"en": "a", "de": "b"}}, {"translation": None}]
+    (tmp_path / "hub" / "train.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match="hub holds no two texts in train row 2"):
+        TextTask(hub=str(tmp_path / "hub")).from_hub()
+    _, offsets, content = pa.array([b"a", b"\xff"]).buffers()
+    column = pa.StringArray.from_buffers(2, offsets, content)
+    pq.write_table(pa.table({"en": column, "de": ["x", "y"]}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match="a.parquet holds no two texts in entry 1 .*can't decode"):
+        read(tmp_path, {}, source="a.parquet")
+
+
+def test_the_line_of_a_table_is_counted_in_the_file(tmp_path: Path) -> None:
+    """A row may be several lines; the sentence says which sign is between two columns."""
+    rows = 'en,de\n"a\nb","c\nd\n"\n\n' + "e;f\n"
+    assert rows.splitlines().index("e;f") == 6
+    with pytest.raises(UserError, match="in line 7 .*1 columns: e;f.* source, comma, target"):
+        read(tmp_path, {"a.csv": rows})
+    with pytest.raises(UserError, match="in line 1 .*1 columns: a  b.* source, tab, target"):
+        read(tmp_path, {"a.tsv": "a  b\n"})
+
+
+def test_a_key_of_the_text_is_never_ignored(tmp_path: Path) -> None:
+    """A target alone is not the sample; two files have no columns."""
+    with pytest.raises(UserError, match="task.source and task.target go together"):
+        TextTask(target="my.de").from_files()
+    files = {"a.en": "1\tx\n", "a.de": "y\n"}
+    for column in ("source_column", "target_column"):
+        with pytest.raises(UserError, match="choose columns of one file .* leave the columns out"):
+            read(tmp_path, files, **{column: "2"})  # type: ignore[arg-type]
 
 
 def test_a_blank_line_of_one_file_is_a_blank_pair(
@@ -167,9 +298,10 @@ def test_what_is_not_read_is_named_with_the_formats_that_are(tmp_path: Path) -> 
             read(tmp_path, {}, source=name)
     for files, said in (
         ({"a.csv": 'en,de\n"a,b\n'}, r"no two texts in line 2 \(unexpected end of data\)"),
-        ({"a.json": '[{"en": "a"}]'}, r"no two texts in line 1 \('"),
-        ({"a.json": gzip.compress(b'[{"en": "a"}]')[:-9]}, "no two texts in line 1"),
-        ({"a.json": '{"data": []}'}, "no two texts in line 1"),
+        ({"a.json": '[{"en": "a"}]'}, r"no two texts in entry 1 \(no de in"),
+        ({"a.json": gzip.compress(b'[{"en": "a"}]')[:-9]}, "is damaged"),
+        ({"a.json": '{"data": []}'}, "no two texts in entry 1"),
+        ({"a.en": "a\rb", "a.de": "c\nd\n"}, "carriage returns for line feeds in line 1"),
         ({"a.tsv": TSV, "b.tsv": TSV}, "task.source and task.target go together; give two"),
     ):
         with pytest.raises(UserError, match=said):
@@ -185,3 +317,5 @@ def test_the_length_of_a_text_without_spaces(tmp_path: Path) -> None:
         task = TextTask(data_dir=str(tmp_path), source="a.tsv", length_bin=1)
         (tmp_path / "a.tsv").write_text(f"{text}\tx\n", "utf-8")
         assert task.from_files()["train"]["length"][:] == [length], text
+        if text == "a\xa0b\u3000c":  # words that are tokens, in which such spaces are letters
+            assert dataclasses.replace(task, words=True).from_files()["train"]["length"][:] == [1]

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import TINY, checked, configure, run_script, trained
+from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig
@@ -34,7 +35,7 @@ from wawa_transformer.decode.translation import translate
 from wawa_transformer.lab.collect import read_lines
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model
-from wawa_transformer.train.trainer import train
+from wawa_transformer.train.trainer import notes, train
 
 DATA = CONFIG_DIR.parent / "data"
 SAMPLE = TextTask(
@@ -64,7 +65,8 @@ def sides(files: Path, name: str, pairs: list[tuple[str, str]]) -> dict[str, str
         return {"hub": str(files / "hub")}
     if name.startswith("pairs"):
         tabs = "".join(f"{s}\t{t}\tCC-BY\n" for s, t in pairs)
-        content = {name: tabs if "tsv" in name else lines}
+        array = f"[{','.join(lines.splitlines())}]" if name.endswith("json") else lines
+        content = {name: tabs if "tsv" in name else array}
         named = {"source": name}
     else:
         content = {
@@ -296,7 +298,7 @@ def test_a_file_that_does_not_hold_both_sides(content: str, said: str, tmp_path:
 def test_a_hub_dataset_must_hold_texts(tmp_path: Path) -> None:
     """A null is none."""
     task = TextTask(**sides(tmp_path, "hub", [("a", "b"), ("c", None)]))  # type: ignore[list-item]
-    with pytest.raises(UserError, match=r"holds \('c', None\) where two texts are needed"):
+    with pytest.raises(UserError, match=r"no two texts in train row 2 \(\('c', None\)\)"):
         task.from_hub()
 
 
@@ -316,20 +318,24 @@ def test_a_small_file_that_unpacks_to_one_long_line_is_not_unpacked(tmp_path: Pa
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(b"a" * 2 * 10**7))
     tracemalloc.start()
-    with pytest.raises(UserError, match="more than 1,000,000 bytes, .* in line 1"):
+    with pytest.raises(UserError, match="more than 1,000,000 bytes in line 1"):
         list(read_sentences(path, "task.source"))
     assert tracemalloc.get_traced_memory()[1] < 10**7
     tracemalloc.stop()
 
 
-def test_a_word_without_end_is_refused(tmp_path: Path) -> None:
-    """A vocabulary would take the square of its length."""
-    path = tmp_path / "text"
-    path.write_text(f"short\n{'x' * MAX_WORD}\n")
-    assert len(list(read_sentences(path, "task.source"))) == 2
-    path.write_text(f"short\n{'x' * (MAX_WORD + 1)} y\n")
-    with pytest.raises(UserError, match=r"10,000 in a word, in line 2"):
-        list(read_sentences(path, "task.source"))
+@pytest.mark.parametrize("name", ["txt", "pairs.tsv", "pairs.jsonl", "pairs.json", "hub"])
+def test_a_word_without_end_is_refused(name: str, tmp_path: Path) -> None:
+    """A vocabulary would take the square of its length; other columns may hold any word."""
+
+    def pairs_with(word: str) -> dict[str, Dataset]:
+        task = TextTask(**sides(tmp_path, name, [("short", "kurz"), ("a", word), ("b", "c")]))
+        return task.from_hub() if task.hub else task.from_files()
+
+    # A Chinese letter has three bytes, and six as JSON writes it.
+    assert pairs_with("中" * (MAX_WORD // 3))["train"]["target"][1][0] == "中"
+    with pytest.raises(UserError, match=r"(line|entry|row) 2 \(a word has more than 10,000 bytes"):
+        pairs_with("x" * (MAX_WORD + 1))
 
 
 # ---------------------------------------------------------------------------------- whole runs
@@ -416,18 +422,28 @@ def test_a_run_says_what_its_score_leaves_out_and_its_tables_stay_whole(tmp_path
     assert len(rows) == 2 + 2 and all(len(re.split(r"(?<!\\)\|", row)) == 5 for row in rows)
 
 
+def test_test_sources_that_training_held_are_counted(tmp_path: Path) -> None:
+    """Not only where they are all of the test; a generated task shows two columns instead."""
+    scores = {"exact_match": 1.0, "examples": 20, "new": {"examples": 15}}
+    assert notes({"test": scores, "translation": {"answer": "bleu"}}) == [
+        "5 of 20 test sources are also in the training split"
+    ]
+    assert notes({"test": scores, "translation": None}) == []
+
+
 @pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(5, "I/O")])
 def test_a_text_that_cannot_be_read_now_is_not_called_damaged(
     error: OSError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither when its digest is computed nor when it is read."""
+    """Neither when its digest is computed nor when it is read, of any kind."""
     task = write(tmp_path, source=b"a\nb\nc\n", target=b"a\nb\nc\n")
+    others = [TextTask(**sides(tmp_path, f"pairs.{kind}", LINES[:2])) for kind in ("json", "tsv")]
 
     def fails(path: Path, *given: str) -> None:
         raise error
 
     monkeypatch.setattr(Path, "open", fails)
-    for use in (task.fingerprint, task.from_files):
-        with pytest.raises(UserError, match="source cannot be read now") as refused:
+    for use in (task.fingerprint, task.from_files, *(other.from_files for other in others)):
+        with pytest.raises(UserError, match="(source|pairs.*) cannot be read now") as refused:
             use()
         assert "damage" not in str(refused.value) and "fetch" not in str(refused.value)

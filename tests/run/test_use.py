@@ -11,7 +11,7 @@ import evaluate
 import numpy as np
 import pytest
 import translate
-from conftest import TINY, configure, trained
+from conftest import SCRIPTS, TINY, configure, trained
 from omegaconf import OmegaConf
 from sacrebleu.metrics import BLEU
 
@@ -119,6 +119,8 @@ def test_lines_are_answered_as_they_come() -> None:
     [
         (b"\xff", "not UTF-8"),
         (b"1 " * 60_000, "more than 100,000 bytes"),
+        (b"1" * 10_001, "a word has more than 10,000 bytes"),
+        ("1 2".encode("utf-16-le"), "is in no UTF-8 text: convert it"),
         (b"1 " * 30, "pe.max_len"),
     ],
 )
@@ -131,8 +133,40 @@ def test_a_line_that_cannot_be_translated_leaves_its_place_empty(
     _, expected, nothing = use(translate.main, f"run={run}", given=b"1 2\n\n3\n")
     assert status == 0 and out == expected and out.split("\n")[1] == "" and not nothing
     assert err.startswith("warning: line 2: left empty: ") and said in err and err.count("\n") == 1
-    if said == "pe.max_len":  # from Python it is the same
+    if "bytes" not in said and bad != b"\xff":  # from Python it is the same
         assert load(run).translate(["1 2", bad.decode(), "3"]) == out.split("\n")[:3]
+
+
+def test_what_python_hands_over_is_translated_as_a_file_would_be(letters: Path) -> None:
+    """A generator; a byte order mark is no part of a word, and half a character is none."""
+    run = load(letters)
+    expected = run.translate(["1 2", "3 1 2"])
+    assert all(expected) and run.translate(text for text in ("1 2", "3 1 2")) == expected  # type: ignore[arg-type]
+    assert run.translate(["\ufeff1 2", "\ud800", "3 1 2"]) == [expected[0], "", expected[1]]
+    for wrong in ([None], [b"1"], ["1", 2]):
+        with pytest.raises(UserError, match="must be given a list of texts"):
+            run.translate(wrong)  # type: ignore[arg-type]
+
+
+def test_lines_that_only_carriage_returns_end_are_named(letters: Path, use) -> None:
+    """As in files of old Macs: they are one line, and get one answer."""
+    _, out, err = use(translate.main, f"run={letters}", given=b"1 2\r3\r1\r")
+    assert out.count("\n") == 1 and "warning: line 1: carriage returns end no line" in err
+
+
+def test_an_answer_is_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    """Where Python would write ASCII."""
+    (tmp_path / "a.tsv").write_text("".join(f"{i}\t猫{i}\n" for i in range(9)), "utf-8")
+    given = "task.source=a.tsv", "task.words=true", "task.test_size=1", "task.validation_size=1"
+    small = "trainer.steps=1", "trainer.warmup=1", "trainer.device=cpu", "pictures=false"
+    run = trained(tmp_path, "task=text", f"task.data_dir={tmp_path}", *given, *small).directory
+    asked = f"run={run}", "trainer.device=cpu", "decode=beam", "decode.size=9", "nbest=true"
+    code = f"import sys; sys.argv[1:] = {asked}; import translate; translate.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=b"1\n", capture_output=True, cwd=SCRIPTS,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+    assert done.returncode == 0 and "猫" in done.stdout.decode(), done.stderr.decode()
 
 
 def test_a_run_of_older_code_is_cut_as_it_was(letters: Path, use, tmp_path: Path) -> None:
@@ -273,6 +307,10 @@ def test_against_another_run(text: Path, use, tmp_path: Path) -> None:
     other = trained(tmp_path, *TEXT, "pe=none").directory
     source, target = held_out(tmp_path, "own")
     files = (f"task.test_source={source}", f"task.test_target={target}")
+    pairs = zip(*(path.read_text("utf-8").splitlines() for path in (source, target)), strict=True)
+    (tmp_path / "own.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in pairs), "utf-8")
+    both = use(evaluate.main, f"run={text}", f"task.test_source={tmp_path}/own.tsv")
+    assert both == use(evaluate.main, f"run={text}", *files) and "TER" in both[1]
     _, out, _ = use(evaluate.main, f"run={text}", *files, f"against={other}")
     assert f"of {other}, p = " in out
     _, out, _ = use(evaluate.main, f"run={text}", *files, f"against={text}")

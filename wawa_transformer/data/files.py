@@ -1,6 +1,7 @@
-"""Pairs of texts from files: lines, columns or JSON, plain or packed."""
+"""Pairs of texts from files: lines, columns or entries, plain or packed."""
 
 import bz2
+import contextlib
 import csv
 import gzip
 import itertools
@@ -12,19 +13,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from pyarrow.parquet import ParquetFile
+
 from wawa_transformer.common.files import cannot_read
 from wawa_transformer.common.schema import UserError, first_line, warn
 
 LONGEST_LINE = 10**6  # bytes
 MAX_WORD = 10_000  # bytes
 DEFAULT_COLUMNS = ("en", "de")
-TABLES, JSON = (".tsv", ".tab", ".txt", ".csv"), (".json", ".jsonl", ".ndjson")
+Columns = tuple[str | None, str | None]  # names or, in a table, numbers from 1
+TABLES = (".tsv", ".tab", ".txt", ".csv")
+ENTRIES = (".json", ".jsonl", ".ndjson", ".parquet")
 FORMATS = (
     "give two UTF-8 files with one text a line, or in task.source alone a .tsv, .csv, .json, "
     ".jsonl or .parquet with both sides, plain or packed by gzip, bzip2 or xz; task.hub reads a "
     "folder"
 )
-DAMAGED = (EOFError, zlib.error, lzma.LZMAError, OSError)
 # What a file begins with: its name may say something else.
 PACKED: dict[bytes, Callable[[Path], Any]] = {
     rb"\x1f\x8b": gzip.open,
@@ -39,6 +43,8 @@ FOREIGN = {
     rb"%PDF": "a PDF file",
     rb"\xff\xfe|\xfe\xff": "UTF-16 text",
 }
+# UTF-16 without a byte order mark and ISO 2022 are valid UTF-8, and these characters show it.
+NO_TEXT = re.compile(r"\0|\x1b[$(]")
 
 
 def suffix_of(name: str) -> str:
@@ -46,23 +52,31 @@ def suffix_of(name: str) -> str:
     return Path(re.sub(r"\.(gz|bz2|xz)$", "", name.lower())).suffix
 
 
-def open_bytes(path: Path, key: str) -> IO[bytes]:
-    """Open a file and unpack it.
+@contextlib.contextmanager
+def opened(path: Path, key: str) -> Iterator[IO[bytes]]:
+    """Open a file and unpack it; errors of reading it name ``key``.
 
     Raises:
-        UserError: no file, or of a format that is not read.
+        UserError: no file, damaged, or of a format that is not read.
     """
-    if not path.is_file():  # reading a pipe might never end
-        raise UserError(
-            f"{key}={path} does not exist or is no ordinary file; name one that holds the text."
-        )
-    with path.open("rb") as file:
-        head = file.read(16)
-    for magic, name in FOREIGN.items():
-        if re.match(magic, head):
-            raise UserError(f"{key}={path} is {name}; convert it: {FORMATS}.")
-    opener = next((opener for magic, opener in PACKED.items() if re.match(magic, head)), None)
-    return opener(path) if opener else path.open("rb")
+    try:
+        if not path.is_file():  # reading a pipe might never end
+            raise UserError(
+                f"{key}={path} does not exist or is no ordinary file; name one that holds the text."
+            )
+        with path.open("rb") as file:
+            head = file.read(16)
+        for magic, name in FOREIGN.items():
+            if re.match(magic, head) and suffix_of(path.name) != ".parquet":
+                raise UserError(f"{key}={path} is {name}; convert it: {FORMATS}.")
+        unpack = next((each for magic, each in PACKED.items() if re.match(magic, head)), None)
+        with unpack(path) if unpack else path.open("rb") as file:
+            yield file
+    except (EOFError, zlib.error, lzma.LZMAError, OSError, MemoryError) as error:
+        # A wrong checksum has no number of an error of the system.
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
+            raise cannot_read(f"{key}={path}", error) from None
+        raise UserError(f"{key}={path} is damaged ({first_line(error)}); fetch it again.") from None
 
 
 def read_sentences(path: Path, key: str) -> Iterator[str]:
@@ -75,91 +89,86 @@ def read_sentences(path: Path, key: str) -> Iterator[str]:
         UserError: no file, empty, damaged or not UTF-8 (with the line), naming ``key``.
     """
     blank, returns = True, 0
-    try:
-        with open_bytes(path, key) as file:
-            lines = iter(lambda: file.readline(LONGEST_LINE + 1), b"")
-            for number, line in enumerate(lines, 1):
-                returns += line.rstrip().count(b"\r")
-                if returns > number:
-                    raise UserError(
-                        f"{key}={path} has carriage returns for line feeds in line {number}; "
-                        f"convert it: tr '\\r' '\\n' < old > new."
-                    )
-                words = line.split() if len(line) > MAX_WORD else ()
-                if len(line) > LONGEST_LINE or any(len(word) > MAX_WORD for word in words):
-                    raise UserError(
-                        f"{key}={path} has more than {LONGEST_LINE:,} bytes, or {MAX_WORD:,} in a "
-                        f"word, in line {number}; cut it: the time for a vocabulary grows with the "
-                        f"square of a word's length."
-                    )
-                if b"\0" in line:
-                    raise UserError(
-                        f"{key}={path} is no text in line {number}; convert it: {FORMATS}."
-                    )
-                blank = blank and not line.strip()
-                yield line.removesuffix(b"\n").decode().rstrip("\r").removeprefix("\ufeff")
-    except UnicodeDecodeError:
-        raise UserError(
-            f"{key}={path} is not UTF-8 in line {number}; convert it to UTF-8."
-        ) from None
-    except (*DAMAGED, MemoryError) as error:
-        # A wrong checksum has no number of an error of the system.
-        if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
-            raise cannot_read(f"{key}={path}", error) from None
-        raise UserError(f"{key}={path} is damaged ({error}); fetch it again.") from None
+    with opened(path, key) as file:
+        lines = iter(lambda: file.readline(LONGEST_LINE + 1), b"")
+        for number, line in enumerate(lines, 1):
+            returns += line.rstrip().count(b"\r")
+            if returns > number - (not line.endswith(b"\n")):
+                raise UserError(
+                    f"{key}={path} has carriage returns for line feeds in line {number}; "
+                    f"convert it: tr '\\r' '\\n' < old > new."
+                )
+            if len(line) > LONGEST_LINE:
+                raise UserError(
+                    f"{key}={path} has more than {LONGEST_LINE:,} bytes in line {number}; cut it."
+                )
+            if b"\0" in line:
+                raise UserError(f"{key}={path} is no text in line {number}; convert it: {FORMATS}.")
+            blank = blank and not line.strip()
+            try:
+                yield line.removesuffix(b"\n").decode().rstrip("\r").lstrip("\ufeff")
+            except UnicodeDecodeError:
+                raise UserError(
+                    f"{key}={path} is not UTF-8 in line {number}; convert it to UTF-8."
+                ) from None
     if blank:
         raise UserError(f"{key}={path} is empty; it must hold one sentence a line.")
 
 
 def pairs_of_two(paths: Sequence[Path], keys: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Pair line n of one file with line n of the other."""
-    sides = (read_sentences(*each) for each in zip(paths, keys, strict=True))
-    for number, (source, target) in enumerate(itertools.zip_longest(*sides), 1):
-        if source is None or target is None:
-            raise UserError(
-                f"{paths[0]} and {paths[1]} do not have as many lines: one ends before line "
-                f"{number}; line n of one must translate line n of the other."
-            )
-        yield source, target
+    named = [f"{key}={path}" for key, path in zip(keys, paths, strict=True)]
+
+    def pairs() -> Iterator[tuple[str, str]]:
+        sides = (read_sentences(*each) for each in zip(paths, keys, strict=True))
+        for number, (source, target) in enumerate(itertools.zip_longest(*sides), 1):
+            if source is None or target is None:
+                raise UserError(
+                    f"{' and '.join(named)} do not have as many lines: one ends before line "
+                    f"{number}; line n of one must translate line n of the other."
+                )
+            yield source, target
+
+    return checked(pairs(), " and ".join(named), "line", FORMATS)
 
 
-def pairs_of_one(
-    path: Path, key: str, columns: tuple[str | None, str | None]
+def pairs_of_one(path: Path, key: str, columns: Columns) -> Iterator[tuple[str, str]]:
+    """Read both sides from one file, whose suffix is one of ``TABLES`` or ``ENTRIES``."""
+    suffix = suffix_of(path.name)
+    if suffix not in TABLES:
+        place = "line" if suffix in (".jsonl", ".ndjson") else "entry"
+        return pairs_of_entries(entries_of(path, key), f"{key}={path}", columns, place)
+    remedy = f"a line is source, {'comma' if suffix == '.csv' else 'tab'}, target"
+    return checked(table_pairs(path, key, columns), f"{key}={path}", "line", remedy)
+
+
+def pairs_of_entries(
+    entries: Iterable[Any], where: str, columns: Columns, place: str
 ) -> Iterator[tuple[str, str]]:
-    """Read both sides from one file, whose suffix is one of ``TABLES`` or ``JSON``.
+    """Read two texts of each entry of a file or a data set, which ``where`` names.
 
-    ``columns`` are names or, in a table, numbers from 1. A line without text gives a pair without
-    text.
+    An entry that is None has no text.
     """
-    wanted = [column or name for column, name in zip(columns, DEFAULT_COLUMNS, strict=True)]
-    number, pairs = 0, json_pairs(path, key, wanted)
-    if suffix_of(path.name) in TABLES:
-        pairs = table_pairs(path, key, wanted, any(columns))
-    try:
-        for pair in pairs:
-            number += 1
-            if pair is not None:
-                yield pair
-    except UserError:
-        raise
-    except (
-        *DAMAGED, ValueError, LookupError, TypeError, AttributeError, RecursionError, csv.Error,
-    ) as error:  # fmt: skip
-        raise UserError(
-            f"{key}={path} holds no two texts in line {number + 1} ({first_line(error)}); a line "
-            f"of a .tsv is source, tab, target, and one of a .jsonl an object with texts at "
-            f"task.source_column={wanted[0]} and task.target_column={wanted[1]}."
-        ) from None
+    wanted = names_of(columns)
+    remedy = (
+        f"each must have texts at task.source_column={wanted[0]} and task.target_column={wanted[1]}"
+    )
+    pairs = (texts_of(each, wanted) if each is not None else ("", "") for each in entries)
+    return checked(pairs, where, place, remedy)
 
 
-def table_pairs(
-    path: Path, key: str, wanted: list[str], named: bool
-) -> Iterator[tuple[str, str] | None]:
-    """Read two columns of a table; None for the line that names its columns.
+def names_of(columns: Columns) -> list[str]:
+    """Get the names of two columns, where None was given the usual ones."""
+    return [given or name for given, name in zip(columns, DEFAULT_COLUMNS, strict=True)]
 
-    A first line that holds the names ``wanted`` names the columns. The first two columns are read
-    if it does not, and if nobody ``named`` any.
+
+def table_pairs(path: Path, key: str, columns: Columns) -> Iterator[tuple[str, str] | None]:
+    """Read two columns of a table, with None for each line that begins no pair.
+
+    A first line that holds the names of ``columns`` names the columns. The first two columns are
+    read if it does not, and if nobody named any. A line without text gives a pair without text.
     """
+    wanted, named = names_of(columns), any(columns)
     places, more, lines = None, 0, read_sentences(path, key)
     rows: Iterable[list[str]] = (line.split("\t") for line in lines)
     if suffix_of(path.name) == ".csv":
@@ -182,29 +191,36 @@ def table_pairs(
             if names:
                 yield None
                 continue
+        if len(cells) <= max(places):
+            raise LookupError(f"it has {len(cells)} columns: {' | '.join(cells)[:60]}")
         yield cells[places[0]], cells[places[1]]
+        yield from [None] * sum(cell.count("\n") for cell in cells)  # lines of the same row
         more += wanted == ["1", "2"] and not named and len(cells) > 2
     if more:  # attributions or scores
         warn(f"{path}: columns after the second left out of {more} lines")
 
 
-def json_pairs(path: Path, key: str, wanted: list[str]) -> Iterator[tuple[str, str] | None]:
-    """Read two texts of each object of an array, or of a file with an object a line."""
-    entries: Iterable[Any] = read_sentences(path, key)
-    with open_bytes(path, key) as file:
-        if file.read(100).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
+def entries_of(path: Path, key: str) -> Iterator[Any]:
+    """Read a parquet file's rows, an array's elements, or an object a line; None if it is blank."""
+    with opened(path, key) as file:
+        if suffix_of(path.name) == ".parquet":
+            for batch in ParquetFile(file).iter_batches(1000):
+                yield from batch.to_pylist()
+            return
+        if file.read(10_000).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
             file.seek(0)
-            entries = json.load(file)
-    for entry in entries:
-        if isinstance(entry, str):
-            if not entry.strip():
-                yield "", ""
-                continue
-            entry = json.loads(entry)
-        source, target = (pick(entry, column) for column in wanted)
-        # This fails for values that are not text, and for half of a UTF-16 character.
-        (source + target).encode()
-        yield source, target
+            yield from json.load(file)
+            return
+    for line in read_sentences(path, key):
+        yield json.loads(line) if line.strip() else None
+
+
+def texts_of(entry: Any, wanted: Sequence[str]) -> tuple[str, str]:
+    """Get the two texts of an entry."""
+    source, target = (pick(entry, column) for column in wanted)
+    if not (isinstance(source, str) and isinstance(target, str)):
+        raise TypeError(str((source, target))[:60])
+    return source, target
 
 
 def pick(row: Any, column: str) -> Any:
@@ -214,5 +230,46 @@ def pick(row: Any, column: str) -> Any:
     """
     if column in row:
         return row[column]
-    outer, _, inner = column.rpartition(".")
-    return pick(row[outer or "translation"], inner)
+    for dot in re.finditer(r"\.", column):
+        if column[: dot.start()] in row:
+            return pick(row[column[: dot.start()]], column[dot.end() :])
+    if "translation" not in row:
+        raise LookupError(f"no {column} in {str(row)[:60]}")
+    return pick(row["translation"], column)
+
+
+def checked(
+    pairs: Iterable[tuple[str, str] | None], where: str, place: str, remedy: str
+) -> Iterator[tuple[str, str]]:
+    """Yield the ``pairs`` of texts, without None.
+
+    Raises:
+        UserError: something is no text; ``place`` is what the pairs are counted in.
+    """
+    number = 1
+    try:
+        for pair in pairs:
+            if pair is not None:
+                check_text(" ".join(pair))
+                yield pair
+            number += 1
+    except UserError:
+        raise
+    except (
+        ValueError, LookupError, TypeError, AttributeError, RecursionError, csv.Error,
+    ) as error:  # fmt: skip
+        raise UserError(
+            f"{where} holds no two texts in {place} {number} ({first_line(error)}); {remedy}."
+        ) from None
+
+
+def check_text(text: str) -> None:
+    """Raise a ValueError if ``text`` is none, or takes hours to split into pieces."""
+    if found := NO_TEXT.search(text):
+        raise ValueError(f"{found[0]!r} is in no UTF-8 text: convert it")
+    content = text.encode()  # fails for half of a UTF-16 character, which JSON may hold
+    if len(content) > MAX_WORD and max(map(len, content.split())) > MAX_WORD:
+        raise ValueError(
+            f"a word has more than {MAX_WORD:,} bytes, and the time to split it grows with the "
+            f"square of its length"
+        )

@@ -19,20 +19,19 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
-from datasets import Dataset, DatasetDict, load_dataset
+from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
 from omegaconf import DictConfig
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from wawa_transformer.common.files import CONFIG_DIR, reading
 from wawa_transformer.common.schema import UserError, choose, first_line, setting, typed, warn
 from wawa_transformer.data.files import (
-    DEFAULT_COLUMNS,
+    ENTRIES,
     FORMATS,
-    JSON,
     TABLES,
+    pairs_of_entries,
     pairs_of_one,
     pairs_of_two,
-    pick,
     suffix_of,
 )
 from wawa_transformer.data.tasks import (
@@ -100,7 +99,7 @@ class TextTask(Task, kind="text"):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.blank = {}  # type: ignore[misc]
-        if self.source is self.hub is None:
+        if self.source is self.target is self.hub is None:
             self.source, self.target = SAMPLE
             self.data_dir = self.data_dir or "data"
 
@@ -202,64 +201,42 @@ class TextTask(Task, kind="text"):
         keys = [f"task.{prefix}{side}" for side in ("source", "target")]
         names = [getattr(self, f"{prefix}{side}") for side in ("source", "target")]
         paths = [self.folder / name for name in names if name is not None]
-        suffix, is_one = suffix_of(names[0] or ""), names[1] is None
+        suffix = suffix_of(names[0] or "")
         if not paths:
             return None
-        if is_one and suffix in (*TABLES, *JSON):
+        if names[1] is None and suffix in (*TABLES, *ENTRIES):
             columns = self.source_column, self.target_column
             return self.read(pairs_of_one(paths[0], keys[0], columns), split)
-        if is_one and suffix == ".parquet":
-            where = f"{keys[0]}={paths[0]}"
-            loaded = self.loaded(where, "parquet", data_files=str(paths[0]))
-            return self.read(self.columns(loaded["train"], where), split)
-        if len(paths) < 2 or (suffix in (*TABLES, *JSON) and suffix != ".txt"):
+        if len(paths) < 2 or (suffix in (*TABLES, *ENTRIES) and suffix != ".txt"):
             raise UserError(f"{keys[0]} and {keys[1]} go together; {FORMATS}.")
+        if not prefix and (self.source_column or self.target_column):
+            raise UserError(
+                "task.source_column and task.target_column choose columns of one file or dataset, "
+                "and task.source and task.target name two files; leave the columns out."
+            )
         return self.read(pairs_of_two(paths, keys), split)
 
     def from_hub(self) -> dict[str, Dataset]:
         """Read a hub dataset, or a local folder in a format ``datasets`` knows."""
-        where = f"task.hub={self.hub}"
-        loaded = self.loaded(where, self.hub, self.hub_config)
-        return {
-            name: self.read(self.columns(split, where), name)
-            for name, split in loaded.items()
-            if name in ("train", "validation", "test")
-        }
-
-    @property
-    def wanted(self) -> list[str]:
-        """The names of the two columns."""
-        return [self.source_column or DEFAULT_COLUMNS[0], self.target_column or DEFAULT_COLUMNS[1]]
-
-    def loaded(self, where: str, *arguments: Any, **words: Any) -> DatasetDict:
-        """Load the dataset that ``where``, a key and its value, names."""
+        where, columns = f"task.hub={self.hub}", (self.source_column, self.target_column)
         try:
-            loaded = load_dataset(*arguments, **words, keep_in_memory=False)
-            for name in self.wanted:
-                pick(loaded["train"][0], name)
-            return loaded
+            if (Path(str(self.hub)) / "state.json").is_file():  # written by save_to_disk
+                loaded = {"train": load_from_disk(self.hub)}
+            else:
+                # Only downloads are cached: a changed file may have its old size and time.
+                how = "reuse_cache_if_exists"
+                loaded = load_dataset(self.hub, self.hub_config, download_mode=how)
+            splits = {"train": loaded["train"], **loaded}
         except Exception as error:  # the library raises dozens of classes
             raise UserError(
-                f"{where} cannot be used ({first_line(error)}); it must have a split train with "
-                f"the columns task.source_column={self.wanted[0]} and "
-                f"task.target_column={self.wanted[1]}."
+                f"{where} cannot be used ({first_line(error.__cause__ or error)}); name a dataset "
+                f"with a split train."
             ) from None
-
-    def columns(self, split: Dataset, where: str) -> Iterator[tuple[str, str]]:
-        """Read both sides from a dataset."""
-        outer = {"translation", *self.wanted, *(name.split(".")[0] for name in self.wanted)}
-        names = [name for name in split.column_names if name in outer]
-        for batch in split.select_columns(names).iter(1000):
-            for values in zip(*batch.values(), strict=True):
-                row = dict(zip(names, values, strict=True))
-                source, target = (pick(row, name) for name in self.wanted)
-                if not (isinstance(source, str) and isinstance(target, str)):
-                    raise UserError(
-                        f"{where} holds {str((source, target))[:60]} where two texts are needed, "
-                        f"in the columns {' and '.join(self.wanted)}; name others in "
-                        f"task.source_column and task.target_column."
-                    )
-                yield source, target
+        return {
+            name: self.read(pairs_of_entries(rows_of(split), where, columns, f"{name} row"), name)
+            for name, split in splits.items()
+            if name in ("train", "validation", "test")
+        }
 
     def read(self, pairs: Iterator[tuple[str, str]], split: str) -> Dataset:
         """Keep ``pairs`` on disk with their lengths, without pairs that have a blank side."""
@@ -272,7 +249,7 @@ class TextTask(Task, kind="text"):
                     left += 1
                     continue
                 kept += 1
-                count = len(source.split() if self.words else WORD.findall(source))
+                count = len(split_words(source) if self.words else WORD.findall(source))
                 length = -(-count // self.length_bin) * self.length_bin
                 yield {"source": source, "target": target, "length": length}
 
@@ -288,9 +265,15 @@ class TextTask(Task, kind="text"):
         return Dataset(table, fingerprint=split)
 
 
+def rows_of(split: Dataset) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a dataset."""
+    for table in split.with_format("arrow").iter(100):
+        yield from table.to_pylist()
+
+
 def normalise(text: str) -> str:
-    """Choose one of the spellings that look alike (NFC), as the vocabularies do."""
-    return unicodedata.normalize("NFC", text)
+    """Choose one of the spellings that look alike (NFC), without a byte order mark."""
+    return unicodedata.normalize("NFC", text.lstrip("\ufeff"))
 
 
 def digest(files: list[Path]) -> list[str]:

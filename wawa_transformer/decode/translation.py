@@ -14,8 +14,9 @@ from tokenizers import Tokenizer
 from wawa_transformer.common.schema import UserError, first_line, warn
 from wawa_transformer.common.special_ids import EOS, PAD, UNK
 from wawa_transformer.data.batching import batch_indices
+from wawa_transformer.data.files import check_text
 from wawa_transformer.data.load import Examples, RaggedSequences
-from wawa_transformer.data.text import HANGUL, UNSPACED
+from wawa_transformer.data.text import HANGUL, UNSPACED, normalise
 from wawa_transformer.decode.strategies import DecodingStrategy, Greedy
 from wawa_transformer.model.transformer import Transformer
 
@@ -73,27 +74,31 @@ def answers(
     method: DecodingStrategy,
     first: int = 1,
 ) -> list[list[Hypothesis]]:
-    """Decode each line as if alone; a blank or too long one has no hypothesis.
+    """Decode each line as if alone; one that is blank, no text or too long has no hypothesis.
 
-    Standard error names the lines, counted from ``first``, that are too long, hold words outside
-    the vocabulary, are longer than any source in training, or have an answer that was cut.
+    Standard error names the lines, counted from ``first``, that are no text, too long, hold words
+    outside the vocabulary or carriage returns, are longer than any source in training, or have an
+    answer that was cut.
     """
-    sources, trained = read(tokenizer, lines), model.trained_sizes[0]
-    asked = []
-    for i, line in enumerate(lines):
+    texts, asked = [normalise(line) for line in lines], {}
+    found: list[list[Hypothesis]] = [[] for _ in texts]
+    for i, text in enumerate(texts):
         try:
-            if line.strip():
-                model.check_length(int(sources.sizes[i]))
-                asked.append(i)
-        except UserError as error:
-            warn(f"warning: line {i + first}: left empty: {error}")
-    found: list[list[Hypothesis]] = [[] for _ in lines]
-    full = sources.chosen(np.array(asked, dtype=np.int64))
-    for i, every in zip(asked, hypotheses(model, tokenizer, full, method), strict=True):
+            check_text(text)
+            ids = read(tokenizer, [text])[0].tolist()
+            model.check_length(len(ids))
+            if text.strip():
+                asked[i] = ids
+        except ValueError as error:
+            warn(f"warning: line {i + first}: left empty: {first_line(error)}")
+    sources, trained = RaggedSequences.of(list(asked.values())), model.trained_sizes[0]
+    for i, every in zip(asked, hypotheses(model, tokenizer, sources, method), strict=True):
         found[i], name = every, f"warning: line {i + first}:"
-        if strange := unknown(tokenizer, lines[i]):
+        if texts[i].count("\r") > 1:
+            warn(f"{name} carriage returns end no line; convert it: tr '\\r' '\\n' < old > new")
+        if strange := unknown(tokenizer, texts[i]):
             warn(f"{name} unknown: {' '.join(strange)}")
-        if (size := int(sources.sizes[i])) > trained > 1:
+        if (size := len(asked[i])) > trained > 1:
             warn(f"{name} {size} tokens, and the longest source in training has {trained}")
         if every[0].cut:
             length = len(every[0].ids)

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import gc
+import io
 import itertools
 import os
 import re
@@ -130,6 +131,9 @@ def script(
             for name in ("stdout", "stderr"):
                 if getattr(sys, name) is None:  # closed by the caller, as by >&-
                     setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+            if isinstance(sys.stdout, io.TextIOWrapper):  # in a notebook it is not
+                # As all files are, whatever the locale: a text may hold any character.
+                sys.stdout.reconfigure(encoding="utf-8")
             run = hydra.main(
                 config_path=str(CONFIG_DIR), config_name=config_name, version_base="1.3"
             )

@@ -105,10 +105,11 @@ class Trained(NamedTuple):
         Raises:
             UserError: an unknown way of decoding or setting.
         """
-        if isinstance(texts, str):
-            raise UserError(f"translate({texts!r}) must be given a list of texts.")
+        lines = list(texts)
+        if isinstance(texts, str) or not all(isinstance(line, str) for line in lines):
+            raise UserError(f"translate({str(texts)[:60]!r}) must be given a list of texts.")
         method = build_strategy(OmegaConf.create({"decode": {"kind": decode, **settings}}))
-        found = answers(self.model, self.tokenizer, texts, method)
+        found = answers(self.model, self.tokenizer, lines, method)
         return [every[0].text if every else "" for every in found]
 
     def attention(self, text: str) -> tuple[Tensor, list[str], list[str]]:

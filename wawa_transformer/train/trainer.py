@@ -272,6 +272,8 @@ def notes(result: dict[str, Any]) -> list[str]:
             f"{altered} of {count} outputs have every id right and another text: the vocabulary "
             f"lacks words of theirs"
         )
-    if new and not new["examples"]:
-        said.append(f"all {count} test sources are also in the training split")
+    seen = count - new["examples"] if new else 0
+    if seen and (translation or seen == count):  # generated tasks show both columns
+        share = "all" if seen == count else f"{seen} of"
+        said.append(f"{share} {count} test sources are also in the training split")
     return said
