@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import evidence
 import lab_sheet
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from chromium import Page, open_page
 from conftest import SCRIPTS, TINY, configure
 
 from wawa_transformer import PositionalEncoding
@@ -24,6 +26,7 @@ from wawa_transformer.__main__ import overview
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import EOS
 from wawa_transformer.decode.greedy import greedy
+from wawa_transformer.lab import report
 from wawa_transformer.train.trainer import train
 
 ROOT = SCRIPTS.parent
@@ -361,6 +364,47 @@ def test_every_link_leads_somewhere() -> None:
                 headings = re.findall(r"^#+ (.*)$", there.read_text("utf-8"), flags=re.M)
                 anchors = [re.sub(r"[^\w\- ]", "", each.lower()) for each in headings]
                 assert anchor in [each.replace(" ", "-") for each in anchors], (page.name, anchor)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Page]:
+    """One browser for all pages."""
+    try:
+        with open_page((ROOT / "docs" / "index.html").as_uri()) as page:
+            yield page
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_no_page_and_no_table_is_wider_than_the_screen(
+    browser: Page, tmp_path: Path, width: int, language: str
+) -> None:
+    """Of the pages without a server, and of the reports with the widest tables."""
+    pages = [*ROOT.glob("docs/*.html")]
+    for study in ("addition_hundred", "mask_causal_ten", "cross"):
+        pages.append(tmp_path / f"{study}.html")
+        pages[-1].write_text(report.html(report.page_of(evidence.scored(study)), {}), "utf-8")
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.call("Emulation.setDeviceMetricsOverride", **size)
+    for path in pages:
+        browser.call("Page.navigate", url="about:blank")
+        browser.call("Page.navigate", url=f"{path.as_uri()}#lang={language}")
+        browser.wait("location.protocol === 'file:' && document.readyState === 'complete'", 60)
+        wide = browser.read(
+            "[document.documentElement, ...document.querySelectorAll('.scroll:has(table)')]"
+            ".filter(each => each.scrollWidth > each.clientWidth + 1).map(each => each.innerText)"
+        )
+        assert wide == [], path.name
+
+
+def test_chinese_has_a_space_after_a_latin_name() -> None:
+    """And before it, as in the names that a verdict is about; titles of notes are as they are."""
+    for page in ROOT.glob("docs/**/*.zh-CN.md"):
+        text = re.sub(r"\]\([^)]*\)|`[^`]*`|PE公式", "", page.read_text(encoding="utf-8"))
+        touching = r"\w*[A-Za-z0-9][\u4e00-\u9fff]|[\u4e00-\u9fff][A-Za-z0-9]\w*"
+        assert re.findall(touching, text) == [], page.name
 
 
 def test_a_picture_is_committed_only_where_a_page_shows_it() -> None:
