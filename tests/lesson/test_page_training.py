@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from chromium import Page, open_page
 
+from wawa_transformer import PositionalEncoding
 from wawa_transformer.lesson.playground import models, write_playground
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -136,6 +138,28 @@ def test_a_number_that_is_none_is_answered_by_a_sentence(
     page.read(f'kept = state.{key}; enter("{key}", "{value}")')
     assert page.read("textOf('seen')").startswith(expected)
     page.read(f'enter("{key}", kept)')
+
+
+def test_each_name_in_the_page_is_one_elements(page: Page) -> None:
+    """A second element with the same id is deaf: what is typed into it reaches nobody."""
+    names = page.read("[...document.querySelectorAll('[id]')].map(each => each.id)")
+    assert len(names) == len({*names})
+    assert page.read("document.getElementById('pairs').tagName") == "TEXTAREA"
+
+
+def test_the_page_shows_the_encoding_without_the_pairs_that_are_off(page: Page) -> None:
+    """A row for each position and a column for each dimension, zero where a pair is off."""
+    cells = (
+        "[...document.querySelectorAll('#encoding tr')]"
+        ".map(row => [...row.querySelectorAll('td')].map(cell => Number(cell.title)))"
+    )
+    table = torch.tensor(page.read(cells))  # (position, dimension)
+    expected = PositionalEncoding(table.size(1), table.size(0)).pe[0]
+    torch.testing.assert_close(table, expected, atol=6e-4, rtol=0)
+    page.read('click("noSlow")')
+    half = table.size(1) // 2
+    assert not torch.tensor(page.read(cells))[:, half:].any()
+    page.read('click("all")')
 
 
 def test_own_pairs_train_and_a_symbol_outside_of_them_is_named(page: Page) -> None:

@@ -170,8 +170,8 @@ def test_it_is_used_by_hand(page: Path, browser: Callable[..., str]) -> None:
     copy.write_text(page.read_text(encoding="utf-8") + USE, encoding="utf-8")
     document = browser(copy.as_uri() + "#lang=en&task=sort", "390,800")
     notes = said(document)
-    assert notes["note"].startswith("not in the vocabulary, left out: <b>1</b> 99. only the first")
-    assert "30 symbols, more than the 4 of training" in notes["note"]
+    assert notes["note"].startswith("Not in the vocabulary, left out: <b>1</b> 99. Only the first")
+    assert "Length 30, beyond the 4 of training" in notes["note"]
     assert notes["bold"] == 0 and notes["rows"] == 2  # two models sort
     assert "头 1" in notes["reading"] and 'lang="zh"' in document
     assert notes["moved"] and not notes["wide"]
@@ -237,6 +237,7 @@ def test_the_committed_page_is_what_the_code_writes_and_its_models_have_learned(
 ) -> None:
     """The page's models, in torch: right with positions, and blind without them."""
     known = models(COMMITTED)
+    (tmp_path / "explore.html").touch()  # the page links to it where it is
     write_playground(tmp_path / "playground.html", known)
     assert (tmp_path / "playground.html").read_bytes() == COMMITTED.read_bytes()
     assert {(run["task"], run["kind"]) for run in known} == {

@@ -197,4 +197,5 @@ def write_playground(path: Path, runs: Iterable[dict[str, Any]]) -> None:
         colours=colours,
         published={path.name: published(path) for path in folders},
         worker=[f"{script}.js" for script in WORKER],
+        explorer=path.with_name("explore.html").exists(),
     )
