@@ -23,9 +23,10 @@ import pandas as pd
 import yaml
 from evidence import BENCHMARKS
 
-from wawa_transformer.lab import claims, figures, report, rules, scores
+from wawa_transformer.lab import claims, figures, report, rules, scores, statistics
 from wawa_transformer.lab.pages import Text, tr
-from wawa_transformer.lab.scores import SCORES, Estimate
+from wawa_transformer.lab.scores import SCORES
+from wawa_transformer.lab.statistics import Estimate
 from wawa_transformer.lesson.pictures import write_explorer
 from wawa_transformer.lesson.playground import models, write_playground
 
@@ -39,11 +40,6 @@ ENDS = {"en": ".md", "zh": ".zh-CN.md"}  # of a page's name, in each language
 FLOOR = 0.5  # exact match below which the best encoding is not recommended
 
 
-def readable(study: str, task: str, score: str, *encodings: str) -> bool:
-    """True unless the score is about longer lengths, and the trained ones are not learned."""
-    return not SCORES[score].unseen or evidence.learned(study, task, *encodings)
-
-
 def number(value: Estimate, score: str, sign: str = "") -> str:
     """Format an estimate with the digits of a score."""
     return f"{value:{sign}z.{SCORES[score].digits}f}"
@@ -51,7 +47,7 @@ def number(value: Estimate, score: str, sign: str = "") -> str:
 
 def em(study: str, task: str, pe: str, score: str = "exact_match", sources: str = "new") -> str:
     """Format a score's mean; a dash for longer lengths if the trained ones are not learned."""
-    if not readable(study, task, score, pe):
+    if not evidence.scored(study).interpretable(score, task, pe):
         return "–"
     return number(evidence.mean(study, task, pe, score, sources), score)
 
@@ -89,16 +85,16 @@ Cell = tuple[str, str, str]  # study, task, encoding
 def between(first: Cell, second: Cell, score: str = "exact_match") -> str:
     """Format the difference between two cells of different studies or tasks, paired by seed."""
     one, other = (evidence.seeds(*cell, score) for cell in (first, second))
-    return number(scores.difference(one, other), score, "+")
+    return number(statistics.difference(one, other), score, "+")
 
 
 def interaction(studies: tuple[str, str], task: str, a: str, b: str) -> str:
     """Format how the difference a − b in exact match falls from one study to another."""
     gaps = [
-        scores.gaps(evidence.seeds(study, task, a), evidence.seeds(study, task, b))
+        statistics.gaps(evidence.seeds(study, task, a), evidence.seeds(study, task, b))
         for study in studies
     ]
-    return number(scores.difference(*gaps), "exact_match")
+    return number(statistics.difference(*gaps), "exact_match")
 
 
 def ceiling(study: str, task: str, sources: str = "new") -> str:
@@ -109,7 +105,7 @@ def ceiling(study: str, task: str, sources: str = "new") -> str:
 
 def change(study: str, task: str, pe: str, to: str, score: str = "exact_match") -> str:
     """Format the means of two encodings, and their difference as in :func:`diff`."""
-    if not readable(study, task, score, pe, to):
+    if not evidence.scored(study).interpretable(score, task, pe, to):
         return "–"
     form = f".{SCORES[score].digits}f"
     before, after = (evidence.mean(study, task, each, score).mean for each in (pe, to))
@@ -138,7 +134,7 @@ def bleu(pe: str, study: str = "multi30k") -> list[str]:
 def bleu_gaps(first: tuple[str, str], second: tuple[str, str]) -> list[str]:
     """Format each seed's BLEU difference between two cells (study, encoding)."""
     one, other = (evidence.seeds(study, "multi30k", pe, "bleu") for study, pe in (first, second))
-    return [f"{value:+.2f}" for value in scores.gaps(one, other)]
+    return [f"{value:+.2f}" for value in statistics.gaps(one, other)]
 
 
 def apart(study: str, a: str, b: str) -> str:
@@ -163,7 +159,7 @@ def reaches(study: str, task: str, pe: str) -> list[int]:
 def share_of(study: str, task: str, pe: str, length: int) -> str:
     """Format the exact 95% interval of the share of seeds that reach a length."""
     all_seeds = reaches(study, task, pe)
-    found = scores.share(sum(each >= length for each in all_seeds), len(all_seeds))
+    found = statistics.share(sum(each >= length for each in all_seeds), len(all_seeds))
     return f"{found.low:.3f}–{found.high:.3f}"
 
 
@@ -194,8 +190,8 @@ def lost_to_correction(study: str) -> tuple[int, dict[str, list[str]]]:
     for task in made.tasks:
         longest = (scores.trained_lengths(made, task) or (0, 0))[1]
         for pe in learners(study, task)[0]:
-            p[task, pe] = scores.estimate(evidence.seeds(study, task, pe, "reach") - longest).p
-    corrected = scores.holm(pd.Series(p))
+            p[task, pe] = statistics.estimate(evidence.seeds(study, task, pe, "reach") - longest).p
+    corrected = statistics.holm(pd.Series(p))
     supported = outcome(study)[1]["supported"]
     lost = {
         task: [pe for pe in encodings if corrected[task, pe] >= claims.SIGNIFICANT]
@@ -233,7 +229,7 @@ def leader(study: str, task: str) -> dict[str, Any]:
     found["good"] = evidence.mean(study, task, best, "beyond").mean >= FLOOR
     if others:
         asked = [("differs", task, pair) for pair in combinations([best, *others], 2)]
-        first = claims.compare(evidence.scored(study), asked, {"beyond": 0.0}).iloc[0]
+        first = claims.compare(evidence.scored(study), asked, {"beyond": 0.0}).comparisons.iloc[0]
         lead = number(evidence.gap(study, task, best, others[0], "beyond"), "beyond", "+")
         found |= {"next": others[0], "ahead": first["word"] == "better"}
         found["lead"] = with_p(lead, first["corrected"])
@@ -243,12 +239,11 @@ def leader(study: str, task: str) -> dict[str, Any]:
 def loss_by_length(study: str, task: str, a: str, b: str, least: int) -> str:
     """Write table rows: length, NLL of ``b``, and ``a`` minus ``b`` for each seed."""
     of_a, of_b = (evidence.by_length(study, task, pe, "nll", least) for pe in (a, b))
-    return "\n".join(
-        f"| {length} | {before.mean():.3f} | "
-        + ", ".join(f"{gap:+.3f}" for gap in after - before)
-        + " |"
-        for (length, before), (_, after) in zip(of_b.iterrows(), of_a.iterrows(), strict=True)
-    )
+    rows = []
+    for length, before in of_b.iterrows():
+        gaps = ", ".join(f"{gap:+.3f}" for gap in of_a.loc[length] - before)
+        rows.append(f"| {length} | {before.mean():.3f} | {gaps} |")
+    return "\n".join(rows)
 
 
 def bleu_by_length(study: str, task: str, encodings: tuple[str, ...], least: int) -> str:
@@ -257,15 +252,12 @@ def bleu_by_length(study: str, task: str, encodings: tuple[str, ...], least: int
         pe: [evidence.by_length(study, task, pe, column, least) for column in ("bleu", "nll")]
         for pe in encodings
     }
-    lengths = tables[encodings[0]][1].index
-
-    def cell(pe: str, length: int) -> str:
-        score, nll = (table.loc[length].mean() for table in tables[pe])
-        return f"{score:.1f} ({nll:.3f})"
-
-    return "\n".join(
-        f"| {n} | " + " | ".join(cell(pe, n) for pe in encodings) + " |" for n in lengths
-    )
+    rows = []
+    for length in tables[encodings[0]][1].index:
+        means = [[table.loc[length].mean() for table in tables[pe]] for pe in encodings]
+        cells = " | ".join(f"{score:.1f} ({nll:.3f})" for score, nll in means)
+        rows.append(f"| {length} | {cells} |")
+    return "\n".join(rows)
 
 
 def steps_to(study: str, task: str, pe: str, level: float) -> float:
@@ -375,14 +367,9 @@ def pages() -> dict[str, str]:
         written |= {f"claims{end}": claims_page(language)} | findings(language)
         name = f"which_encoding{end}"
         written[name] = template("which_encoding", language).render()
-    return written | {"report.html": default_report()}
-
-
-def default_report() -> str:
-    """Write the report of the default study in both languages."""
-    made = evidence.scored("default")
-    pictures = {name: figures.save(draw(), name) for name, draw in figures.pictures(made).items()}
-    return report.html(report.page_of(made), pictures)
+    drawn = figures.pictures(evidence.scored("default"))
+    pictures = {name: figures.save(draw(), name) for name, draw in drawn.items()}
+    return written | {"report.html": report.html(evidence.page("default"), pictures)}
 
 
 if __name__ == "__main__":
@@ -390,7 +377,7 @@ if __name__ == "__main__":
         (DOCS / name).write_text(page, encoding="utf-8")
         print(DOCS / name)
     for study in evidence.studies():
-        page = report.markdown(report.page_of(evidence.scored(study)))
+        page = report.markdown(evidence.page(study))
         (BENCHMARKS / study / "report.md").write_text(page, encoding="utf-8")
     write_explorer(DOCS / "explore.html")
     write_playground(DOCS / "playground.html", models(DOCS / "playground.html"))

@@ -1,13 +1,15 @@
 """The documentation's numbers, from the tables of the committed studies in ``benchmarks/``."""
 
 import functools
+from typing import Any
 
 import pandas as pd
 
 from wawa_transformer.common.files import CONFIG_DIR
-from wawa_transformer.lab import claims, rules, scores, tables
+from wawa_transformer.lab import claims, report, rules, scores, statistics, tables
 from wawa_transformer.lab.claims import Found
-from wawa_transformer.lab.scores import Estimate, Scores, estimate
+from wawa_transformer.lab.scores import Scores
+from wawa_transformer.lab.statistics import Estimate, estimate
 from wawa_transformer.lab.tables import Study
 
 BENCHMARKS = CONFIG_DIR.parent / "benchmarks"
@@ -31,10 +33,16 @@ def scored(name: str, sources: str = "new") -> Scores:
 
 
 @functools.cache
+def page(name: str) -> dict[str, Any]:
+    """Compute the page of a committed study, in no language."""
+    return report.page_of(scored(name))
+
+
+@functools.cache
 def found(name: str) -> Found | None:
     """Make the comparisons of a study's rule, with one correction for all of them."""
     rule = rules.rule_of(study(name))
-    return claims.find(scored(name), rule) if rule else None
+    return claims.compare(scored(name), rule.asked(), rule.measures) if rule else None
 
 
 @functools.cache
@@ -61,7 +69,7 @@ def mean(
 
 def gap(name: str, task: str, a: str, b: str, score: str = "exact_match") -> Estimate:
     """Estimate the difference a − b in a score, paired by seed, without correction."""
-    return scores.difference(seeds(name, task, a, score), seeds(name, task, b, score))
+    return statistics.difference(seeds(name, task, a, score), seeds(name, task, b, score))
 
 
 @functools.cache

@@ -6,7 +6,6 @@ benchmarks/mistakes/mistakes.csv gets a row for each measured step; runs that th
 kept. A run takes 20 seconds of one core.
 """
 
-import csv
 import io
 import json
 import os
@@ -17,6 +16,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from shutil import copytree
 from typing import Any
+
+import pandas as pd
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "benchmarks" / "mistakes" / "mistakes.csv"
@@ -167,18 +168,12 @@ def changed_alone(model: Any, data: Any) -> float:
 
 def main() -> None:
     seeds = range(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
-    TABLE.parent.mkdir(exist_ok=True)
-    if not TABLE.exists():
-        TABLE.write_text(",".join(COLUMNS) + "\n", encoding="utf-8")
-    with TABLE.open(encoding="utf-8", newline="") as file:
-        known = {(row["mistake"], int(row["seed"])) for row in csv.DictReader(file)}
+    known = set(pd.read_csv(TABLE).set_index(["mistake", "seed"]).index) if TABLE.exists() else ()
     for run in ((name, seed) for seed in seeds for name in RUNS):
-        if run in known:
-            continue
-        rows = train_a_copy(*run)
-        with TABLE.open("a", encoding="utf-8", newline="") as file:
-            csv.DictWriter(file, COLUMNS, lineterminator="\n").writerows(rows)
-        print(*run, flush=True)
+        if run not in known:
+            rows = pd.DataFrame(train_a_copy(*run), columns=COLUMNS)
+            rows.to_csv(TABLE, mode="a", header=not TABLE.exists(), index=False)
+            print(*run, flush=True)
 
 
 if __name__ == "__main__":

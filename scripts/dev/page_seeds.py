@@ -7,7 +7,6 @@ file holds are kept. Then the script prints the means beside those of the packag
 same seeds, and their paired differences. A seed takes 45 seconds of one core beside other work.
 """
 
-import csv
 import json
 import re
 import subprocess
@@ -17,23 +16,22 @@ import evidence
 import pandas as pd
 from evidence import BENCHMARKS
 
-from wawa_transformer.lab import scores
+from wawa_transformer.lab.statistics import difference, estimate
 
 TABLE = BENCHMARKS / "page" / "in_the_page.csv"
 TASK, ENCODINGS = "reverse", ("sinusoidal", "none")
-COLUMNS = ("task", "pe", "seed", "trained", "beyond", "validation")
 DRIVER = """
 const [task, seed, ...encodings] = process.argv.slice(2);
 training = new Training({ ...STUDIES.page, task, seed: Number(seed), encodings });
 while (!training.ended) training.advance();
-const rows = training.scores().map(({ trained, beyond, exact }, m) =>
-  [task, encodings[m], Number(seed), trained, beyond, exact]);
+const rows = training.scores().map(({ trained, beyond, exact: validation }, m) =>
+  ({ task, pe: encodings[m], seed: Number(seed), trained, beyond, validation }));
 console.log(JSON.stringify(rows));
 """
 
 
-def train_in_node(seed: int) -> list[list[object]]:
-    """Train the pair with one seed; a row of ``COLUMNS`` for each encoding."""
+def train_in_node(seed: int) -> pd.DataFrame:
+    """Train the pair with one seed; a row for each encoding."""
     page = (BENCHMARKS.parent / "docs" / "playground.html").read_text(encoding="utf-8")
     worker = re.search(r'id="worker">(.*?)</script>', page, re.DOTALL)
     assert worker is not None
@@ -41,27 +39,23 @@ def train_in_node(seed: int) -> list[list[object]]:
     done = subprocess.run(command, input=worker[1] + DRIVER, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"error: {done.stderr}")
-    return json.loads(done.stdout)
+    return pd.DataFrame(json.loads(done.stdout))
 
 
 def main() -> None:
     seeds = range(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
-    TABLE.parent.mkdir(exist_ok=True)
-    if not TABLE.exists():
-        TABLE.write_text(",".join(COLUMNS) + "\n", encoding="utf-8")
-    known = set(pd.read_csv(TABLE)["seed"])
+    known = set(pd.read_csv(TABLE)["seed"]) if TABLE.exists() else set()
     for seed in (each for each in seeds if each not in known):
         rows = train_in_node(seed)
-        with TABLE.open("a", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows(rows)
+        rows.to_csv(TABLE, mode="a", header=not TABLE.exists(), index=False)
         print(f"seed {seed}", flush=True)
     table = pd.read_csv(TABLE)
     for pe in ENCODINGS:
         page = table[table["pe"] == pe].set_index("seed")["trained"]
         package = evidence.seeds("page", TASK, pe)
         print(
-            f"{pe}: page {scores.estimate(page):z.3f}, package {scores.estimate(package):z.3f}, "
-            f"paired difference {scores.difference(page, package):+z.3f}"
+            f"{pe}: page {estimate(page):z.3f}, package {estimate(package):z.3f}, "
+            f"paired difference {difference(page, package):+z.3f}"
         )
 
 

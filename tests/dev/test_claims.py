@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 import docs
 from wawa_transformer import PositionalEncoding, Transformer
-from wawa_transformer.lab import scores
+from wawa_transformer.lab import statistics
 from wawa_transformer.lesson.walkthrough import walk
 from wawa_transformer.positional.sinusoid_designs import frequencies
 from wawa_transformer.positional.sinusoidal import sinusoid
@@ -734,7 +734,9 @@ def check_train_length() -> Found:
 
 def check_train_dropout() -> Found:
     blind, sighted = (
-        scores.difference(*(em(study, "reverse", pe, "nll") for study in ("dropout", "no_dropout")))
+        statistics.difference(
+            *(em(study, "reverse", pe, "nll") for study in ("dropout", "no_dropout"))
+        )
         for pe in ("none", "sinusoidal")
     )
     # Without positions there is only the training set to learn by heart, and it overfits: its

@@ -21,7 +21,7 @@ def study(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def test_a_committed_report_follows_from_its_tables(study: str) -> None:
     """Written anew without pictures, it is the committed page."""
-    written = report.markdown(report.page_of(evidence.scored(study)))
+    written = report.markdown(evidence.page(study))
     assert written == (BENCHMARKS / study / "report.md").read_text(encoding="utf-8")
 
 
@@ -33,7 +33,7 @@ def test_no_outcome_depends_on_what_was_chosen_later(study: str) -> None:
         return
 
     def decided() -> list[str]:
-        found = claims.find(evidence.scored(study), rule)
+        found = claims.compare(evidence.scored(study), rule.asked(), rule.measures)
         return [each.verdict for each in claims.decide(rule, found)]
 
     said = [each.verdict for each in claims.decide(rule, evidence.found(study))]

@@ -4,6 +4,7 @@ Pages with a template are written from the tables, and test_claims.py holds them
 function yields what its page must say, in English; test_docs.py holds the Chinese pages to it.
 """
 
+import functools
 from collections.abc import Callable, Iterator
 
 import evidence
@@ -13,7 +14,7 @@ import pytest
 from conftest import SCRIPTS
 
 from wawa_transformer import Transformer
-from wawa_transformer.lab import claims, scores
+from wawa_transformer.lab import claims, statistics
 
 ROOT = SCRIPTS.parent
 Quotes = Callable[[], Iterator[str]]
@@ -33,11 +34,6 @@ def quoted_by(page: str) -> Callable[[Quotes], Quotes]:
 def mean(study: str, task: str, pe: str, score: str = "exact_match") -> str:
     """A score's mean with its interval."""
     return f"{evidence.mean(study, task, pe, score):.3f}"
-
-
-def with_and_without(pe: str, score: str = "exact_match") -> tuple[str, str]:
-    """A score on copy without distances in cross-attention, and with them."""
-    return mean("cross", "copy", pe, score), mean("cross", "copy", f"{pe}_cross", score)
 
 
 def reach(study: str, pe: str) -> str:
@@ -64,7 +60,7 @@ def answers() -> Iterator[str]:
     cells = (("multi30k_cross", "shaw_cross"), ("multi30k", "sinusoidal"))
     in_fp32 = [evidence.seeds(study, "multi30k", pe, "bleu") for study, pe in cells]
     yield f"`shaw_cross` adds {min(gained):.1f}–{max(gained):.1f} to the sinusoid in bf16"
-    gained = [*scores.gaps(*in_fp32)]
+    gained = [*statistics.gaps(*in_fp32)]
     yield f"and {min(gained):.1f}–{max(gained):.1f} in fp32"
     for pe in ("linear", "base100"):
         yield f"gain {evidence.gap('sinusoid_again', 'reverse', pe, 'sinusoidal'):.3f}"
@@ -96,34 +92,23 @@ def published_choices() -> Iterator[str]:
     yield f"longer commands −{-harm.mean:.3f} ± {harm.half_width:.3f}"
 
 
-@quoted_by("docs/lab_sheet.md")
-def the_sixth_exercise() -> Iterator[str]:
-    alone, cross = with_and_without("alibi")
-    yield f"{cross}, and {alone} without"
+def with_and_without(pe: str, score: str, said: str) -> Iterator[str]:
+    """A score on copy without distances in cross-attention, and with them."""
+    alone, cross = (mean("cross", "copy", each, score) for each in (pe, f"{pe}_cross"))
+    yield said.format(alone=alone, cross=cross)
 
 
-@quoted_by("docs/answers/tensor2tensor-1333.md")
-def with_vectors() -> Iterator[str]:
-    alone, cross = with_and_without("shaw", "beyond")
-    yield f"symbols is {alone} with distances in self-attention alone and {cross} with"
-
-
-@quoted_by("docs/answers/opennmt-py-2599.md")
-def in_translation_too() -> Iterator[str]:
-    alone, cross = with_and_without("shaw", "beyond")
-    yield f"goes from {alone} to {cross} exact match"
-
-
-@quoted_by("docs/answers/x-transformers-229.md")
-def with_a_bias() -> Iterator[str]:
-    alone, cross = with_and_without("t5", "just_beyond")
-    yield f"with {cross} exact match after training on 1–10, against {alone} without"
-
-
-@quoted_by("docs/answers/attention_with_linear_biases-5.md")
-def with_linear_biases() -> Iterator[str]:
-    alone, cross = with_and_without("alibi")
-    yield f"from {alone} to {cross} (five seeds)"
+for page, *quoted in (
+    ("lab_sheet", "alibi", "exact_match", "{cross}, and {alone} without"),
+    ("answers/tensor2tensor-1333", "shaw", "beyond",
+     "symbols is {alone} with distances in self-attention alone and {cross} with"),
+    ("answers/opennmt-py-2599", "shaw", "beyond", "goes from {alone} to {cross} exact match"),
+    ("answers/x-transformers-229", "t5", "just_beyond",
+     "with {cross} exact match after training on 1–10, against {alone} without"),
+    ("answers/attention_with_linear_biases-5", "alibi", "exact_match",
+     "from {alone} to {cross} (five seeds)"),
+):  # fmt: skip
+    QUOTES[f"docs/{page}.md with_and_without"] = functools.partial(with_and_without, *quoted)
 
 
 @quoted_by("docs/answers/hunyuandit-66.md")

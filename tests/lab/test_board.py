@@ -9,7 +9,7 @@ import yaml
 from planted import answer_of, config_of, results_of, write_folder
 
 from wawa_transformer.lab import board as boards
-from wawa_transformer.lab import report, scores
+from wawa_transformer.lab import report, scores, statistics
 from wawa_transformer.lab.tables import read_study, write_config
 
 TASKS = ("copy", "sort")
@@ -59,7 +59,7 @@ def test_an_encoding_is_placed_by_its_total_and_paired_with_the_best(
     assert [row.pe for row in made.rows] == ["t5", "mine", "sinusoidal", "none"]
     mine = made.rows[1]
     totals = [0.45, 0.46, 0.47 - 0.03]
-    gaps = scores.estimate([mine_ - best for mine_, best in
+    gaps = statistics.estimate([mine_ - best for mine_, best in
                             zip(totals, (0.525, 0.535, 0.545), strict=True)])  # fmt: skip
     assert mine.own and mine.gap is not None and made.rows[0].gap is None
     assert mine.total.mean == pytest.approx(sum(totals) / 3)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import SCRIPTS, TINY, UNDRAWN, Script, run_script, trained
+from conftest import SCRIPTS, TINY, UNDRAWN, Script, run_script
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.metadata import parse_session_start_info_plugin_data
 
@@ -76,13 +76,17 @@ def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
     assert {run: (run / "result.json").stat().st_mtime_ns for run in runs} == stamps
 
     pages = [(root / name).read_text(encoding="utf-8") for name in ("report.md", "study.yaml")]
-    for run in runs:
+    for run in runs[1:]:
         shutil.rmtree(run)
     again = run_script(UNDRAWN, "compare.py", f"report={root}")
     assert again.returncode == 0, again.stderr
     assert again.stdout.splitlines() == said
     written = [(root / name).read_text(encoding="utf-8") for name in ("report.md", "study.yaml")]
     assert written == pages, "from the tables, without runs"
+    left = run_script(UNDRAWN, "compare.py", *study, "workers=0")
+    assert left.returncode == 0 and "waiting: letters sinusoidal seed 1" in left.stderr, left.stderr
+    assert set(pd.read_csv(root / "results.csv").pe) == {"learned"}, "nothing is trained"
+    assert len(list(root.glob("letters/*/seed*"))) == 1
     refused = run_script("compare.py", f"report={root}", "seed=1")
     assert refused.returncode == 1 and "which seed=1 cannot change; leave it out" in refused.stderr
 
@@ -130,6 +134,7 @@ TUNED = "study.tune.lr=[0.001,0.01] study.tune.seeds=[7,8] "
         ("pe.name=foo", "two runs of the study are both called letters foo seed 0"),
         ("study.name=../..", "study.name=../.. must be a plain name"),
         ("study.pairs=[[alibi,t5]]", "study.pairs asks for t5, which is not trained"),
+        ("workers=0", "no run of study default is finished; leave workers out to train"),
         ("trainer.patience=3", "a study compares runs of as many steps"),
         ("study.pairs=[alibi]", "study.pairs: Invalid value assigned: str is not a ListConfig"),
         ("study.tune.lr=[0.01] study.tune.seeds=[7]", "study.tune has one point (lr 0.01,"),
@@ -182,19 +187,6 @@ def test_ctrl_c_takes_the_jobs_of_a_cluster_back(tmp_path: Path) -> None:
     for lock in locks:  # a job that trains on holds its run's lock
         with lock_directory(lock.parent, patience=60):
             pass
-
-
-def test_without_workers_what_is_there_is_reported(tmp_path: Path) -> None:
-    """Nothing is trained; with nothing to report that is said."""
-    study = [*TINY, f"output_dir={tmp_path}", "study.task=[letters]", "study.seeds=[0]"]
-    empty = run_script(UNDRAWN, "compare.py", *study, "study.pe=[none,alibi]", "workers=0")
-    assert empty.returncode == 1 and "no run of study default is finished" in empty.stderr
-    trained(tmp_path, *TINY, "pe=none", "task=letters", "progress=false")
-    done = run_script(UNDRAWN, "compare.py", *study, "study.pe=[none,alibi]", "workers=0")
-    assert done.returncode == 0, done.stderr
-    assert "waiting: letters alibi seed 0" in done.stderr
-    assert set(pd.read_csv(tmp_path / "default" / "results.csv").pe) == {"none"}
-    assert not list(tmp_path.glob("default/letters/alibi/*"))
 
 
 def test_by_default_the_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 import functools
 import math
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -62,11 +61,18 @@ def scored(tests: Any = (), ceiling: float = 1.0, **tasks: pd.DataFrame) -> Scor
 
 
 def decide(given: claims.Rule, task: Scores) -> list[claims.Outcome]:
-    return claims.decide(given, claims.find(task, given))
+    return claims.decide(given, claims.compare(task, given.asked(), given.measures))
 
 
 def verdicts(given: claims.Rule, task: Scores) -> list[str]:
     return [outcome.verdict for outcome in decide(given, task)]
+
+
+def compared(made: Scores, *tests: str, **measures: float) -> Found:
+    """The comparisons of a with b."""
+    return claims.compare(
+        made, [(test, "t", ("a", "b")) for test in tests or ["differs"]], measures
+    )
 
 
 def exact(**values: Any) -> Scores:
@@ -233,15 +239,6 @@ def test_conditions_are_counted() -> None:
     assert outcome(a=0.9, b=0.1, c=0.1, d=0.1) == "refuted"
 
 
-def test_a_difference_must_be_as_large_as_what_matters() -> None:
-    """A mean exactly at the size counts, and one below it does not, however sure it is."""
-    for gap, word in ((0.25, "better"), (0.2499, "small")):
-        made = exact(a=about(0.5 + gap, 2**-10), b=about(0.5, 2**-9))
-        asked = [("differs", "t", ("a", "b"))]
-        [row] = claims.compare(made, asked, {"exact_match": 0.25}).to_dict("records")
-        assert row["word"] == word and row["corrected"] < 1e-4
-
-
 @pytest.mark.parametrize(
     ("first", "second", "size"),
     [(0.3, 0.2, 0.1), (0.9, 0.8, 0.1), (0.95, 0.9, 0.05), (0.57, 0.56, 0.01), (1.1, 1.0, 0.1)],
@@ -252,8 +249,7 @@ def test_rounding_does_not_decide_at_the_size_that_counts(
     """In floats 0.3 − 0.2 is below 0.1; the difference counts, and one that is smaller does not."""
     for less, word in ((0.0, "better"), (1e-6, "small")):
         made = exact(a=about(first - less, 1e-5), b=about(second, 2e-5))
-        asked = [("differs", "t", ("a", "b"))]
-        [row] = claims.compare(made, asked, {"exact_match": size}).to_dict("records")
+        [row] = compared(made, exact_match=size).comparisons.to_dict("records")
         assert row["word"] == word and row["corrected"] < 1e-4
     # The same holds for a floor, for a value to be reached, and for reach past the trained length.
     sums = about(first - second, 1e-5)
@@ -295,9 +291,8 @@ def test_a_pair_has_one_verdict_in_both_orders() -> None:
     """One test, whose word turns round with the pair."""
     given = read([better("ab")], [{"is": "worse", "pairs": [["b", "a"]]}], tasks="t")
     made = exact(a=HIGH, b=LOW)
-    compared = claims.compare(made, given.asked(), given.measures)
-    assert len(compared) == 1
-    found = Found(made, compared, given.measures)
+    found = claims.compare(made, given.asked(), given.measures)
+    assert len(found.comparisons) == 1
     assert claims.verdict(found, "t", ("a", "b")) == "better"
     assert claims.verdict(found, "t", ("b", "a")) == "worse"
     assert claims.verdict(found, "t", ("a", "c")) is None
@@ -307,24 +302,15 @@ def test_a_pair_has_one_verdict_in_both_orders() -> None:
 def test_a_pair_that_is_better_in_one_measure_and_worse_in_another_is_mixed() -> None:
     """And where one of two measures is not read, the other decides."""
     exact_match = {"a": about(0.97, 0.001), "b": mirrored(0.99, 0.001)}
-    measures = {"exact_match": 0.01, "beyond": 0.01}
-    asked = [("differs", "t", ("a", "b")), ("alike", "t", ("a", "b"))]
     for low, word in ((0.0, "mixed"), (0.1, "worse")):
         learned = {pe: {s: v - low for s, v in seeds.items()} for pe, seeds in exact_match.items()}
         made = scored(t=frame_of(exact_match=learned, beyond={"a": HIGH, "b": LOW}))
-        compared = claims.compare(made, asked, measures)
-        found = Found(made, compared, measures)
+        found = compared(made, "differs", "alike", exact_match=0.01, beyond=0.01)
         assert claims.verdict(found, "t", ("a", "b")) == word
-        unread = compared[compared["word"] == "unread"]
+        unread = found.comparisons[found.comparisons["word"] == "unread"]
         assert len(unread) == (2 if low else 0) and unread["corrected"].isna().all()
     held = CONDITIONS["alike"].holds(found, "t", ("a", "b"), {})
     assert held is None, "what is not read is not alike"
-
-
-def test_lower_is_better_for_a_loss() -> None:
-    made = scored(t=frame_of(nll={"a": about(1.0), "b": mirrored(2.0)}))
-    compared = claims.compare(made, [("differs", "t", ("a", "b"))], {"nll": 0.0})
-    assert compared["word"].tolist() == ["better"]
 
 
 @pytest.mark.parametrize(
@@ -336,12 +322,17 @@ def test_lower_is_better_for_a_loss() -> None:
         ({0: 0.3, 1: 0.2}, {0: 0.2, 1: 0.1}, "equal"),
         (about(math.nan), HIGH, "missing"),
         (HIGH, mirrored(0.91), "no_difference"),
+        (HIGH, LOW, "better"),
+        (LOW, HIGH, "worse"),
     ],
 )
-def test_a_comparison_that_shows_nothing_says_why(a: Any, b: Any, word: str) -> None:
-    made = exact(a=a, b=b)
-    compared = claims.compare(made, [("differs", "t", ("a", "b"))], {"exact_match": 0.0})
-    assert compared["word"].tolist() == [word]
+def test_a_comparison_has_one_word(a: Any, b: Any, word: str) -> None:
+    """It says why nothing is shown. A lower loss is better."""
+    found = compared(exact(a=a, b=b), exact_match=0.0)
+    assert found.comparisons["word"].tolist() == [word]
+    loss = compared(scored(t=frame_of(nll={"a": a, "b": b})), nll=0.0)
+    turned = {"better": "worse", "worse": "better"}
+    assert loss.comparisons["word"].tolist() == [turned.get(word, word)]
 
 
 def test_each_judges_tasks_pairs_and_encodings_by_themselves() -> None:
@@ -458,8 +449,8 @@ def test_a_rule_whose_equivalence_cannot_fail_is_warned_about() -> None:
         assert "rule_no_floor" in keys(again), less
     for mean, said in ((0.05, ["rule_at_floor"]), (0.1, ["rule_at_floor"]), (0.3, [])):
         made = exact(a=about(mean, 0.001), b=about(mean, 0.0))
-        compared = claims.compare(made, weak.asked(), measures)
-        assert keys(weak, Found(made, compared, measures)) == ["rule_makes", *said]
+        found = claims.compare(made, weak.asked(), measures)
+        assert keys(weak, found) == ["rule_makes", *said]
 
 
 @pytest.mark.parametrize(
@@ -541,15 +532,3 @@ def test_another_grid_than_the_rules_goes_unjudged_if_the_command_line_asks_for_
             rule_of(config, overrides, jobs)
     config.study.rule = None
     assert rule_of(config, [], jobs) == (None, "")
-
-
-def test_conditions_read_the_rule_of_a_folder(tmp_path: Path) -> None:
-    """The rule in study.yaml, on the tables beside it."""
-    from planted import write_folder
-
-    values = {("copy", "a"): lambda n, s: 0.9 + s / 100, ("copy", "b"): lambda n, s: 0.5 - s / 90}
-    folder = write_folder(tmp_path, results_of(values), rule=rule([BETTER], [WORSE]))
-    from wawa_transformer.lab.tables import read_study
-
-    [outcome] = rules.outcomes(read_study(folder))
-    assert outcome.verdict == "supported"

@@ -14,8 +14,9 @@ from typing import Any
 import pandas as pd
 
 from wawa_transformer.common.files import CONFIG_DIR
-from wawa_transformer.lab import scores
-from wawa_transformer.lab.scores import Estimate, Scores, estimate
+from wawa_transformer.lab import scores, statistics
+from wawa_transformer.lab.scores import Scores
+from wawa_transformer.lab.statistics import Estimate, estimate
 from wawa_transformer.lab.tables import Study, read_study
 from wawa_transformer.run.run_dir import differing_key, identity
 from wawa_transformer.run.schema import ModelConfig, TrainerConfig
@@ -119,6 +120,6 @@ def rows_of(made: Scores, committed: Scores, own: bool) -> list[Row]:
             for task in made.study.tasks
         }
         is_best = pe == best and not own
-        gap = None if is_best else scores.difference(found.xs(pe), known.xs(best))
+        gap = None if is_best else statistics.difference(found.xs(pe), known.xs(best))
         rows.append(Row(pe, own, estimate(found.xs(pe)), gap, tasks))
     return rows

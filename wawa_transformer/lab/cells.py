@@ -8,11 +8,12 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from wawa_transformer.lab import claims, scores
+from wawa_transformer.lab import claims, scores, statistics
 from wawa_transformer.lab.board import UNSEEN, Board
 from wawa_transformer.lab.claims import Found, Outcome, Pair, Rule
 from wawa_transformer.lab.pages import Text, name_of
-from wawa_transformer.lab.scores import SCORES, Estimate, Scores, estimate
+from wawa_transformer.lab.scores import SCORES, Scores
+from wawa_transformer.lab.statistics import Estimate, estimate
 from wawa_transformer.lab.tables import COSTS, Study, of_task
 
 
@@ -59,7 +60,7 @@ def interval(value: Estimate, digits: int, strong: bool = False) -> Cell:
 
 def share(count: int, n: int) -> Cell:
     """A cell with a share of seeds and its exact binomial interval."""
-    found = scores.share(count, n)
+    found = statistics.share(count, n)
     ends = {"low": f"{found.low:.2f}", "high": f"{found.high:.2f}"}
     return Cell(Text("share", {"count": count, "n": n, **ends}), found.mean)
 

@@ -13,18 +13,19 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from wawa_transformer.data.tasks import Task
-from wawa_transformer.lab import scores
-from wawa_transformer.lab.scores import SCORES, Estimate, Scores, reaches
+from wawa_transformer.lab import scores, statistics
+from wawa_transformer.lab.scores import SCORES, Scores
+from wawa_transformer.lab.statistics import Estimate, reaches
 from wawa_transformer.lab.tables import Study, of_task
 
-SIGNIFICANT = 1 - scores.CONFIDENCE
+SIGNIFICANT = 1 - statistics.CONFIDENCE
 MANY = 4  # more encodings are compared with the sinusoid only
 Pair = tuple[str, str]
 Given = Mapping[str, Any]  # the keys of a condition in a study's YAML file
@@ -32,10 +33,10 @@ Given = Mapping[str, Any]  # the keys of a condition in a study's YAML file
 
 @dataclass(frozen=True)
 class Found:
-    """What conditions read: a study's scores, and the comparisons that its rule makes."""
+    """What conditions read: a study's scores, and the comparisons of :func:`compare`."""
 
     scores: Scores
-    comparisons: pd.DataFrame  # of compare
+    comparisons: pd.DataFrame
     measures: Mapping[str, float]  # each with the smallest difference that matters
 
     def of_pair(self, test: str, task: str, pair: Pair) -> pd.DataFrame:
@@ -59,32 +60,33 @@ class Kind:
     """A kind of condition, which ``is`` names.
 
     ``holds(found, task, subject, given)`` returns None if its numbers are missing; such a check
-    never helps to meet a condition. ``of`` is the kind of subject, pair or encoding. ``test`` names
-    the comparison of a pair. ``floor`` is the score that the key ``floor`` is about: a condition
-    with a floor praises a pair's first encoding. ``reads`` names what the rule's measures must
-    have: ``any`` measure, or the one that the condition is about. ``sets_floor`` is True if the
-    condition asks an encoding for a minimum.
+    never helps to meet a condition. ``of`` is the kind of subject, pair or encoding, and ``keys``
+    are the condition's own keys. ``test`` names the comparison of a pair. ``floor`` is the score
+    that the key ``floor`` is about: a condition with a floor praises a pair's first encoding.
+    ``reads`` names what the rule's measures must have: ``any`` measure, or the one that the
+    condition is about. ``sets_floor`` is True if the condition asks an encoding for a minimum. A
+    task that does not have what the condition ``needs`` lacks ``lacking``.
     """
 
     holds: Callable[[Found, str, Any, Given], bool | None]
     of: str
-    keys: Mapping[str, type]
+    keys: Mapping[str, type] = field(default_factory=dict)
     test: str = ""
     floor: str = ""
     needs: Callable[[Task], bool] = lambda task: True
+    lacking: str = ""
     reads: str = ""
     sets_floor: bool = False
-    lacking: str = ""  # what a task lacks that does not have what the condition needs
 
 
 CONDITIONS: dict[str, Kind] = {}
 
 
-def condition(name: str, of: str, keys: Mapping[str, type] | None = None, **more: Any) -> Callable:
+def condition(name: str, of: str, **more: Any) -> Callable:
     """Register a function as a kind of condition."""
 
     def register(holds: Callable) -> Callable:
-        CONDITIONS[name] = Kind(holds, of, keys or {}, **more)
+        CONDITIONS[name] = Kind(holds, of, **more)
         return holds
 
     return register
@@ -119,7 +121,7 @@ def pair_condition(
         mean = found.scores.mean(task, pair[0], floor).mean
         return (met and reaches(mean, given["floor"])) if math.isfinite(mean) else None
 
-    keys = {"floor": float} if floor else None
+    keys = {"floor": float} if floor else {}
     condition(name, of="pair", keys=keys, test=test, floor=floor, **more)(holds)
 
 
@@ -170,10 +172,8 @@ def seeds_reaching(found: Found, task: str, pe: str, value: float) -> tuple[int,
 @condition("above_ceiling", of="encoding", needs=has_ceiling, lacking="a ceiling without positions")
 def above_ceiling(found: Found, task: str, pe: str, given: Given) -> bool | None:
     """Mean exact match exceeds the ceiling without positions beyond chance."""
-    mean, most = (
-        found.scores.mean(task, pe, "exact_match"),
-        scores.ceiling(found.scores.study, task),
-    )
+    mean = found.scores.mean(task, pe, "exact_match")
+    most = scores.ceiling(found.scores.study, task)
     if most is None or not math.isfinite(mean.mean):
         return None
     # The chance is that of as many test splits as the encoding has seeds.
@@ -207,14 +207,12 @@ def within_training(found: Found, task: str, pe: str, given: Given) -> bool | No
 
 def reach_of(found: Found, task: str, pe: str) -> tuple[Estimate | None, int]:
     """The reach of an encoding that has learned the task, and the longest trained length."""
-    reach, trained = (
-        found.scores.mean(task, pe, "reach"),
-        scores.trained_lengths(found.scores.study, task),
-    )
-    known = trained and reach.n > 1 and math.isfinite(reach.mean)
-    if not known or not found.scores.interpretable("reach", task, pe):
+    reach = found.scores.mean(task, pe, "reach")
+    trained = scores.trained_lengths(found.scores.study, task)
+    known = reach.n > 1 and math.isfinite(reach.mean)
+    if not trained or not known or not found.scores.interpretable("reach", task, pe):
         return None, 0
-    return reach, trained[1] if trained else 0
+    return reach, trained[1]
 
 
 # --------------------------------------------------------------------------------- the comparisons
@@ -235,27 +233,27 @@ def compared_pairs(encodings: Sequence[str], declared: Sequence[Sequence[str]]) 
 
 def compare(
     made: Scores, asked: Sequence[tuple[str, str, Pair]], measures: Mapping[str, float]
-) -> pd.DataFrame:
+) -> Found:
     """Make the tests that a study's verdicts rest on, and correct them together.
 
-    ``asked`` names tests (differs, alike, sentences), each with a task and a pair. The frame has a
-    row for each of these and, but for sentences, each measure: the difference (first minus second)
-    with its 95% ``low`` and ``high`` without correction, the seeds ``n``, ``p``, ``corrected``, and
-    ``word``, which follows from the corrected p. ``read`` is False where a measure is not
-    interpreted, because an encoding has not learned the task.
+    ``asked`` names tests (differs, alike, sentences), each with a task and a pair. The comparisons
+    have a row for each of these and, but for sentences, each measure: the difference (first minus
+    second) with its 95% ``low`` and ``high`` without correction, the seeds ``n``, ``p``,
+    ``corrected``, and ``word``, which follows from the corrected p. ``read`` is False where a
+    measure is not interpreted, because an encoding has not learned the task.
     """
     rows: dict[Any, dict[str, Any]] = {}
     for test, task, pair in asked:
         for measure in ["bleu"] if test == "sentences" else measures:
             key = (test, task, frozenset(pair), measure)
-            rows.setdefault(
-                key, one_test(made, test, task, pair, measure, measures.get(measure, 0.0))
-            )
+            if key not in rows:
+                size = measures.get(measure, 0.0)
+                rows[key] = one_test(made, test, task, pair, measure, size)
     columns = ["test", "task", "a", "b", "measure", "mean", "low", "high", "n", "size", "p", "read"]
     table = pd.DataFrame(list(rows.values()), columns=columns)
-    table["corrected"] = scores.holm(table["p"].where(table["read"]).astype(float))
+    table["corrected"] = statistics.holm(table["p"].where(table["read"]).astype(float))
     table["word"] = table.apply(word_of, axis=1) if len(table) else ""
-    return table
+    return Found(made, table, measures)
 
 
 def one_test(
@@ -263,12 +261,11 @@ def one_test(
 ) -> dict[str, Any]:
     """Make one test of a pair, and return its row without the correction."""
     a, b = (made.seeds(task, pe, measure) for pe in pair)
-    gap = scores.difference(a, b)
-    row = {"test": test, "task": task, "a": pair[0], "b": pair[1], "measure": measure, "p": gap.p}
-    row |= {"mean": gap.mean, "low": gap.low, "high": gap.high, "n": gap.n, "size": size}
+    row = {"test": test, "task": task, "a": pair[0], "b": pair[1], "measure": measure, "size": size}
+    row |= asdict(statistics.difference(a, b))
     row["read"] = made.interpretable(measure, task, *pair)
     if test == "alike":
-        row["p"] = scores.equivalence(a, b, size)
+        row["p"] = statistics.equivalence(a, b, size)
     if test == "sentences":
         seeds = sentence_tests(made.study, task, pair)
         signs = set(np.sign(seeds["difference"]))
@@ -350,11 +347,12 @@ class Case:
     pair: Pair | None = None
     encoding: str = ""
 
-    def subjects(self, given: Given) -> Sequence[Any]:
-        """The pairs or encodings for which a condition is checked."""
+    def subjects(self, given: Given) -> list[tuple[str, Any]]:
+        """The tasks, each with the pairs or encodings, for which a condition is checked."""
+        named: Sequence[Any] = given.get("encodings") or self.encodings
         if CONDITIONS[given["is"]].of == "pair":
-            return [(a, b) for a, b in given["pairs"]] or self.pairs
-        return given["encodings"] or self.encodings
+            named = [(a, b) for a, b in given["pairs"]] or self.pairs
+        return list(itertools.product(given["tasks"] or self.tasks, named))
 
 
 @dataclass(frozen=True)
@@ -415,8 +413,7 @@ class Rule:
             (CONDITIONS[given["is"]].test, task, pair)
             for given in self.conditions
             if CONDITIONS[given["is"]].of == "pair"
-            for task in given["tasks"] or self.tasks
-            for pair in whole.subjects(given)
+            for task, pair in whole.subjects(given)
         ]
         return list(dict.fromkeys(found))
 
@@ -439,11 +436,8 @@ def decide(rule: Rule, found: Found) -> list[Outcome]:
 
 def answer(side: str, given: Given, case: Case, found: Found) -> Answer:
     """Check one condition for every task and subject of a case."""
-    checks = [
-        CONDITIONS[given["is"]].holds(found, task, subject, given)
-        for task in given["tasks"] or case.tasks
-        for subject in case.subjects(given)
-    ]
+    holds_for = CONDITIONS[given["is"]].holds
+    checks = [holds_for(found, task, subject, given) for task, subject in case.subjects(given)]
     holds, unknown = sum(each is True for each in checks), sum(each is None for each in checks)
     least, most = bounds(given, len(checks))
     return Answer(side, given, least <= holds and holds + unknown <= most, holds, len(checks))
@@ -451,13 +445,7 @@ def answer(side: str, given: Given, case: Case, found: Found) -> Answer:
 
 def bounds(given: Given, times: int) -> tuple[int, int]:
     """The least and the most of ``times`` checks that must hold."""
-    least = times if given["most"] is None else 0
-    return (
-        least if given["least"] is None else given["least"],
-        times if given["most"] is None else given["most"],
-    )
-
-
-def find(made: Scores, rule: Rule) -> Found:
-    """Make the comparisons that a rule rests on."""
-    return Found(made, compare(made, rule.asked(), rule.measures), rule.measures)
+    least, most = given["least"], given["most"]
+    if least is None:
+        least = times if most is None else 0
+    return least, times if most is None else most

@@ -116,33 +116,27 @@ def check_comparable(results: Sequence[Result], tuned: Sequence[str] = ()) -> No
     data as loaded, and all runs of one encoding the same encoding settings. The ``tuned`` keys of
     the trainer may differ between encodings and tasks.
     """
-    loaded: dict[Any, Result] = {}
+    first: dict[Any, tuple[Result, Any]] = {}
     for result in results:
-        first = loaded.setdefault((result["task"], result["seed"]), result)
-        if result.get("data") != first.get("data"):
-            raise UserError(
-                f"the runs of {result['task']} with seed {result['seed']} were trained on other "
-                f"data, {first.get('data')} in {first['run'].directory} and {result.get('data')} "
-                f"in {result['run'].directory}: no report compares them; give one of them another "
-                f"study.name."
-            )
-    sections: list[tuple[str, tuple[str, ...]]] = [("model", ()), ("trainer", ())]
-    sections += [("task", ("task",)), ("pe", ("pe",)), ("trainer", ("task", "pe"))]
-    for section, of in sections:
-        own = tuned if section == "trainer" and not of else ()
-        seen: dict[Any, tuple[Result, Any]] = {}
-        for result in results:
-            given = result.get("configuration", {}).get(section, {})
-            alike = tuple(result[name] for name in of)
-            first, expected = seen.setdefault(alike, (result, given))
-            for key in {*given, *expected}.difference(own):
-                if given.get(key) != expected.get(key):
-                    raise UserError(
-                        f"the runs differ in {section}.{key}, {expected.get(key)} in "
-                        f"{first['run'].directory} and {given.get(key)} in "
-                        f"{result['run'].directory}: no report compares them; give one of them "
-                        f"another study.name."
-                    )
+        task, pe, seed = (result[name] for name in RUN)
+        given = result.get("configuration", {})
+        trainer = given.get("trainer", {})
+        untuned = {key: value for key, value in trainer.items() if key not in tuned}
+        # What must be the same for all runs, for those of one task, and so on.
+        for alike, part in (
+            ((), {"model": given.get("model"), "trainer": untuned}),
+            ((task,), {"task": given.get("task")}),
+            ((None, pe), {"pe": given.get("pe")}),
+            ((task, pe), {"trainer": trainer}),
+            ((task, None, seed), {f"the data of {task} with seed {seed}": result.get("data")}),
+        ):
+            other, expected = first.setdefault(alike, (result, part))
+            if found := differing_key(expected, part):
+                raise UserError(
+                    f"the runs differ in {found[0]}, {found[1]} in {other['run'].directory} and "
+                    f"{found[2]} in {result['run'].directory}: no report compares them; give one "
+                    f"of them another study.name."
+                )
 
 
 def names(result: Result) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from matplotlib.ticker import MaxNLocator
 
 from wawa_transformer.lab import scores
 from wawa_transformer.lab.pages import Text, name_of, tr
-from wawa_transformer.lab.scores import SCORES, Estimate, Score, Scores, estimate
+from wawa_transformer.lab.scores import SCORES, Score, Scores
+from wawa_transformer.lab.statistics import Estimate, estimate
 from wawa_transformer.lab.tables import Study, of_task
 
 # Every encoding has the same colour and marker in all pictures and pages. Colour-blind readers can

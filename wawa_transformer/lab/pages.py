@@ -73,21 +73,14 @@ def markdown_text(value: Any) -> Any:
     return value.replace("<", "&lt;") if isinstance(value, str) else value
 
 
-def render(
-    template: str,
-    /,
-    *,
-    language: str = "en",
-    form: str = "html",
-    templates: Path = TEMPLATES,
-    **context: Any,
-) -> str:
-    """Fill a template as HTML or Markdown (``md``), in one of ``LANGUAGES``.
+# Cached: to compile the templates of a page takes longer than to fill them.
+@functools.cache
+def environment(form: str, templates: Path) -> jinja2.Environment:
+    """Make the environment of templates for HTML or Markdown (``md``).
 
-    In the template ``tr`` writes a :class:`Text`, ``text`` makes one, and ``named`` names an
-    encoding.
+    In a template ``text`` makes a :class:`Text`, and ``named`` names an encoding.
     """
-    environment = jinja2.Environment(
+    made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates),
         autoescape=form == "html",
         # Markdown allows HTML, and a sentence of a corpus may contain "<script>".
@@ -97,18 +90,19 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(
-        tr=lambda text: tr(text, language),
-        text=lambda key, **fill: Text(key, fill),
-        named=name_of,
-        sentence=sentence,
-        language=language,
-        form=form,
-    )
-    return environment.get_template(template).render(context)
+    made.globals |= {"named": name_of, "sentence": sentence, "form": form}
+    made.globals["text"] = lambda key, **fill: Text(key, fill)
+    return made
+
+
+def render(template: str, form: str, templates: Path = TEMPLATES, **context: Any) -> str:
+    """Fill a template in one of ``LANGUAGES``, in which ``tr`` writes a :class:`Text`."""
+    language = context.setdefault("language", "en")
+    context["tr"] = lambda text: tr(text, language)
+    return environment(form, templates).get_template(template).render(context)
 
 
 def write_page(path: Path, templates: Path, **context: Any) -> None:
     """Fill a page's own template, such as ``explore.html.jinja`` for ``explore.html``."""
-    page = render(f"{path.name}.jinja", templates=templates, **context)
+    page = render(f"{path.name}.jinja", "html", templates, **context)
     path.write_text(page, encoding="utf-8")

@@ -31,11 +31,7 @@ from wawa_transformer.lab.scores import Scores
 from wawa_transformer.lab.tables import RUN, Study, of_task, read_study
 
 LEAST_BLEU = 1  # below it no encoding translates
-LEAD = (
-    "bleu",
-    "ranking",
-    "exact_match_by_length",
-)  # the picture under the first table is one of these
+LEAD = ("bleu", "ranking", "exact_match_by_length")  # one is the picture under the first table
 ROWS_SAID = 10  # of the table in the terminal
 
 
@@ -67,7 +63,7 @@ def write_report(folder: Path) -> dict[str, Any]:
 def markdown(page: dict[str, Any]) -> str:
     """Write a page as Markdown, in English, with the first pictures."""
     shown = dict.fromkeys(in_markdown(page), "")
-    written = render("page.jinja", form="md", pictures=shown, **page)
+    written = render("page.jinja", "md", pictures=shown, **page)
     return re.sub(r"\n{3,}", "\n\n", re.sub(r" +\n", "\n", written)).strip() + "\n"
 
 
@@ -81,11 +77,9 @@ def html(page: dict[str, Any], pictures: dict[str, str]) -> str:
     bodies = {}
     for language in LANGUAGES:
         shown = {name: translated(svg, language) for name, svg in pictures.items()}
-        bodies[language] = render(
-            "page.jinja", language=language, form="html", pictures=shown, **page
-        )
+        bodies[language] = render("page.jinja", "html", language=language, pictures=shown, **page)
     title = page["name"]
-    return render("report.html.jinja", bodies=bodies, languages=LANGUAGES, title=title)
+    return render("report.html.jinja", "html", bodies=bodies, languages=LANGUAGES, title=title)
 
 
 def answer(page: Mapping[str, Any]) -> str:
@@ -153,7 +147,7 @@ def compared(made: Scores, rule: Rule | None) -> Found:
     Without ``study.yaml`` nothing is tested, since nobody knows what the study compares.
     """
     if rule:
-        return claims.find(made, rule)
+        return claims.compare(made, rule.asked(), rule.measures)
     study = made.study
     measures, asked = dict[str, float](), list[tuple[str, str, Pair]]()
     for task in study.tasks if study.config else ():
@@ -161,7 +155,7 @@ def compared(made: Scores, rule: Rule | None) -> Found:
         asked += [(kind, task, pair) for pair in pairs_of(study)]
         measures |= {"exact_match": 0.0} if kind == "differs" else {}
         measures |= {"beyond": 0.0} if scores.unseen_lengths(study, task) else {}
-    return Found(made, claims.compare(made, asked, measures), measures)
+    return claims.compare(made, asked, measures)
 
 
 def described(found: Found) -> pd.DataFrame:
@@ -173,7 +167,7 @@ def described(found: Found) -> pd.DataFrame:
         for pair in pairs_of(study)
         if scores.trained_lengths(study, task) and not len(found.of_pair("differs", task, pair))
     ]
-    table = claims.compare(found.scores, asked, {"exact_match": 0.0, "beyond": 0.0})
+    table = claims.compare(found.scores, asked, {"exact_match": 0.0, "beyond": 0.0}).comparisons
     table = table[table["n"] > 0]
     return table.assign(corrected=math.nan, word="untested")
 
@@ -211,7 +205,8 @@ def notices(found: Found, rule: Rule | None) -> list[Text]:
     if why := study.config.get("unjudged"):
         said.append(Text("unjudged", {"why": why}))
     for run in study.config.get("missing", []):
-        said.append(Text("missing_run", {key: run[key] for key in (*RUN, "status", "why")}))
+        fill = {key: run[key] for key in (*RUN, "why")} | {"status": Text(run["status"])}
+        said.append(Text("missing_run", fill))
     for column in ("code", "device"):
         if column in study.results:
             known = study.results[study.results[column].notna()].replace({column: {"": "unknown"}})

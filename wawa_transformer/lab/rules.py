@@ -13,18 +13,9 @@ from typing import Any
 from wawa_transformer.common.schema import UserError, choose, typed
 from wawa_transformer.data.tasks import Task
 from wawa_transformer.lab import scores
-from wawa_transformer.lab.claims import (
-    CONDITIONS,
-    Found,
-    Given,
-    Outcome,
-    Rule,
-    bounds,
-    decide,
-    find,
-    has_longer_tests,
-)
-from wawa_transformer.lab.scores import SCORES, reaches
+from wawa_transformer.lab.claims import CONDITIONS, Found, Given, Rule, bounds, has_longer_tests
+from wawa_transformer.lab.scores import SCORES
+from wawa_transformer.lab.statistics import reaches
 from wawa_transformer.lab.tables import Study
 
 AXES = ("task", "pair", "encoding")
@@ -32,12 +23,6 @@ AXES = ("task", "pair", "encoding")
 
 class RuleMismatch(UserError):
     """The rule does not fit this grid of encodings, tasks and seeds."""
-
-
-def outcomes(study: Study) -> list[Outcome]:
-    """Decide the rule of a study; empty without a rule."""
-    rule = rule_of(study)
-    return decide(rule, find(scores.score_study(study), rule)) if rule else []
 
 
 def rule_of(study: Study) -> Rule | None:
@@ -68,14 +53,13 @@ def read_rule(study: Given, encodings: Sequence[str], tasks: Sequence[str]) -> R
             )
     sides = {}
     for side in ("supported", "refuted"):
-        sides[side] = [
-            build(entry, f"study.rule.{side}[{i}]") for i, entry in enumerate(given[side])
-        ]
-        if not sides[side]:
+        if not given[side]:
             raise UserError(
                 f"study.rule.{side} is empty; a claim needs what would make it {side}: a "
                 f"condition, {{is: better}} for one."
             )
+        keys = (f"study.rule.{side}[{i}]" for i in range(len(given[side])))
+        sides[side] = list(map(build, given[side], keys))
     against, pairs = given["against"], [(a, b) for a, b in study["pairs"]]
     if against is not None:
         if pairs:
@@ -97,12 +81,11 @@ def build(entry: Given, key: str) -> dict[str, Any]:
     name = str(dict(entry).get("is"))
     kind = choose(CONDITIONS, name, f"{key}.is")
     subjects = {"pairs": list[list[str]]} if kind.of == "pair" else {"encodings": list[str]}
-    lists: list[Any] = [
-        (word, of, field(default_factory=list))
-        for word, of in {**subjects, "tasks": list[str]}.items()
-    ]
+    lists = {**subjects, "tasks": list[str]}
+    fields: list[Any] = [(k, of, field(default_factory=list)) for k, of in lists.items()]
     single = {"least": int, "most": int, **kind.keys}
-    schema = make_dataclass(name, [*lists, *((k, of | None, None) for k, of in single.items())])
+    fields += [(k, of | None, None) for k, of in single.items()]
+    schema = make_dataclass(name, fields)
     return {"is": name, **typed(schema, {k: v for k, v in entry.items() if k != "is"}, key)}
 
 
@@ -131,15 +114,14 @@ def validate_rule(rule: Rule, against: str | None, seeds: int) -> None:
         )
     for key, given in places:
         validate_condition(rule, key, given)
-    if seeds < 2:
-        raise RuleMismatch(
-            "study.rule asks for intervals over seeds, and study.seeds names fewer than two."
-        )
-    for key, given in places:
         if (given.get("seeds") or 0) > seeds:
             raise RuleMismatch(
                 f"{key}.seeds={given['seeds']}, and study.seeds names {seeds}; lower it."
             )
+    if seeds < 2:
+        raise RuleMismatch(
+            "study.rule asks for intervals over seeds, and study.seeds names fewer than two."
+        )
     validate_floors(rule)
 
 
@@ -177,8 +159,7 @@ def validate_condition(rule: Rule, key: str, given: Given) -> None:
     needed = CONDITIONS[given["is"]].reads
     if needed not in ("", "any", *rule.measures):
         raise UserError(f"{key} asks for {needed}; name it in study.rule.measures.")
-    case = rule.cases()[0]
-    times = len(given["tasks"] or case.tasks) * len(case.subjects(given))
+    times = len(rule.cases()[0].subjects(given))
     least, most = bounds(given, times)
     if not 0 <= least <= most <= times or (least, most) == (0, times):
         raise RuleMismatch(
@@ -195,24 +176,23 @@ def validate_floors(rule: Rule) -> None:
         praise = CONDITIONS[given["is"]].floor
         if not praise or given["floor"] is not None or given["most"] == 0:
             continue
-        if not (uses_measures(given) and learned) and not any(
-            is_floor(rule, other, given) for other in rule.supported
-        ):
+        praised = [a for a, _ in named(given) or rule.pairs]
+        if not (uses_measures(given) and learned) and not minima(rule, praised, given["tasks"]):
             raise UserError(
                 f"study.rule.supported[{i}] praises by comparison alone, and what is better than "
                 f"something bad may be bad: give it a floor, or add an at_least."
             )
 
 
-def is_floor(rule: Rule, other: Given, praise: Given) -> bool:
-    """True if ``other`` sets a minimum for every praised encoding."""
-    if not CONDITIONS[other["is"]].sets_floor:
-        return False
-    praised = {a for a, _ in named(praise) or rule.pairs}
-    tasks = set(praise["tasks"] or rule.tasks)
-    return praised <= set(named(other) or rule.encodings) and tasks <= set(
-        other["tasks"] or rule.tasks
-    )
+def minima(rule: Rule, encodings: Sequence[str], tasks: Sequence[str]) -> list[Given]:
+    """List the conditions of ``supported`` that set a minimum for all these encodings and tasks."""
+    return [
+        given
+        for given in rule.supported
+        if CONDITIONS[given["is"]].sets_floor
+        and set(encodings) <= set(named(given) or rule.encodings)
+        and set(tasks or rule.tasks) <= set(given["tasks"] or rule.tasks)
+    ]
 
 
 def validate_tasks(rule: Rule, tasks: Mapping[str, Task]) -> None:
@@ -231,10 +211,10 @@ def lacks(task: Task, given: Given, measures: Mapping[str, float]) -> str:
     kind = CONDITIONS[given["is"]]
     if not kind.needs(task):
         return kind.lacking
-    for name in measures if uses_measures(given) else ():
-        needed = has_longer_tests(task) if SCORES[name].unseen else True
-        if not needed or (name in scores.OF_TEXT and not task.translates):
-            return SCORES[name].label
+    for score in [SCORES[name] for name in measures if uses_measures(given)]:
+        missing = score.unseen and not has_longer_tests(task)
+        if missing or (score.name in scores.OF_TEXT and not task.translates):
+            return score.label
     return ""
 
 
@@ -265,13 +245,10 @@ def warnings(
     against what was measured.
     """
     said: list[tuple[str, dict[str, Any]]] = []
-    tests = [each for each in rule.asked() if each[0] != "sentences"]
-    made = len(tests) * len(rule.measures) + len(rule.asked()) - len(tests)
-    if made:
+    asked = rule.asked()
+    if made := sum(1 if test == "sentences" else len(rule.measures) for test, *_ in asked):
         said.append(("rule_makes", {"n": made}))
-    for given in rule.supported:
-        if given["is"] != "alike":
-            continue
+    for given in (each for each in rule.supported if each["is"] == "alike"):
         tasks, pairs = given["tasks"] or rule.tasks, named(given) or rule.pairs
         for (a, b), (score, size) in itertools.product(pairs, rule.measures.items()):
             margin = {"a": a, "b": b, "score": SCORES[score].label, "size": size}
@@ -284,38 +261,21 @@ def warnings(
                 ]
                 if low:
                     said.append(("rule_at_floor", margin | {"tasks": ", ".join(low)}))
-            elif not has_floor(rule, b, tasks, size):
+            elif not any(each.get("value", 0) > size for each in minima(rule, [b], tasks)):
                 said.append(("rule_no_floor", margin))
-    for a, b in dict.fromkeys(pair for _, _, pair in rule.asked()):
+    for a, b in dict.fromkeys(pair for _, _, pair in asked):
         keys = differing(encodings[a], encodings[b])
         if len(keys) > 1:
             said.append(("rule_two_things", {"a": a, "b": b, "keys": ", ".join(keys)}))
     return said
 
 
-def has_floor(rule: Rule, pe: str, tasks: Sequence[str], margin: float) -> bool:
-    """True if ``supported`` asks that an encoding reaches more than ``margin`` on these tasks."""
-    return any(
-        given["is"] == "at_least"
-        and pe in (given["encodings"] or rule.encodings)
-        and set(tasks) <= set(given["tasks"] or rule.tasks)
-        and given["value"] > margin
-        for given in rule.supported
-    )
-
-
-# These settings of an encoding do not belong to its class.
-SHARED = {
-    "cross": ("cross",),
-    "origin": ("origin",),
-    "max_shift": ("max_shift",),
-    "random positions": ("random_positions", "stride"),
-    "reset_token": ("reset_token",),
-    "divided": ("divided", "cross_divided"),
-    "where": ("where",),
-    "layers": ("layers",),
-    "tie_sides": ("tie_sides",),
-}
+# These settings of an encoding do not belong to its class; PARTS belong to one of them.
+SHARED = (
+    "cross", "origin", "max_shift", "random_positions", "reset_token", "divided", "where", "layers",
+    "tie_sides",
+)  # fmt: skip
+PARTS = {"stride": "random_positions", "cross_divided": "divided"}
 
 
 def differing(a: Given, b: Given) -> list[str]:
@@ -323,10 +283,8 @@ def differing(a: Given, b: Given) -> list[str]:
 
     The class is one thing, with all of its settings. Of one class, every setting is a thing.
     """
-    shared = set(itertools.chain.from_iterable(SHARED.values()))
-    own = sorted((a.keys() | b.keys()) - shared - {"name", "kind"})
-    apart = [key for key in own if a.get(key) != b.get(key)]
-    things = ["kind"] if a["kind"] != b["kind"] else apart
-    return things + [
-        thing for thing, keys in SHARED.items() if any(a.get(key) != b.get(key) for key in keys)
-    ]
+    own = sorted((a.keys() | b.keys()) - {*SHARED, *PARTS, "name", "kind"})
+    if a["kind"] != b["kind"]:
+        own = ["kind"]
+    keys = [key for key in (*own, *SHARED, *PARTS) if a.get(key) != b.get(key)]
+    return list(dict.fromkeys(PARTS.get(key, key) for key in keys))

@@ -1,4 +1,4 @@
-"""Scores of runs, their means over seeds, and paired differences between encodings.
+"""Scores of runs, and what a study's tables say of its tasks, its learning and its tuning.
 
 Every score is defined here once, as a function of the tables. A score over several lengths is the
 mean over their examples, or over their tokens if the metric is one of tokens. At trained lengths it
@@ -7,20 +7,20 @@ rests on new sources, which training did not hold, if all runs of the task have 
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import betaincinv, ndtri, stdtr, stdtrit
+from scipy.special import ndtri
 
 from wawa_transformer.common.schema import UserError
+from wawa_transformer.lab.statistics import CONFIDENCE, Estimate, difference, estimate, reaches
 from wawa_transformer.lab.tables import RUN, Study, of_task
 from wawa_transformer.train.evaluation import METRICS
 
-CONFIDENCE = 0.95
 NEAR = 1.5  # times the longest trained length: where the lengths just beyond it end
 REACHED = 0.5  # the exact match at which a length counts as reached
 LEARNED = 0.95  # with a lower exact match at trained lengths, longer ones are not interpreted
@@ -106,118 +106,6 @@ SCORES = {
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A mean over ``n`` seeds with its interval, and ``p`` of the test that the mean is 0.
-
-    The ends are NaN, and so is p, if there are fewer than two seeds, if a value is not finite, or
-    if every seed gave the same value: the spread between seeds is then unknown, not zero.
-    """
-
-    mean: float
-    low: float
-    high: float
-    n: int
-    p: float = math.nan
-
-    @property
-    def half_width(self) -> float:
-        """Half the length of the interval, the number after ±."""
-        return (self.high - self.low) / 2
-
-    def within(self, top: float | None) -> tuple[float, float]:
-        """Both ends, cut at 0 and ``top``; the mean twice without an interval."""
-        ends = [self.mean if math.isnan(end) else end for end in (self.low, self.high)]
-        low, high = np.clip(ends, 0, top)
-        return float(low), float(high)
-
-    def __format__(self, spec: str) -> str:
-        """Format as ``0.990 ± 0.012``, or as the mean alone if there is no interval."""
-        spec = spec or "z.3f"
-        mean = "–" if math.isnan(self.mean) else f"{self.mean:{spec}}"
-        if math.isnan(self.half_width):
-            return mean
-        spread = f"{self.half_width:{spec.lstrip('+')}}"
-        if float(spread) == 0:  # more digits, since "± 0.000" would look like certainty
-            spread = f"{self.half_width:.{-math.floor(math.log10(self.half_width))}f}"
-        return f"{mean} ± {spread}"
-
-    def __str__(self) -> str:
-        return f"{self:z.3f} (n={self.n})"
-
-
-def estimate(values: Iterable[float], confidence: float = CONFIDENCE) -> Estimate:
-    """Estimate the mean of independent values, one per seed, with Student's interval.
-
-    The interval is mean ± t(0.975, n − 1) · s / √n (Student, "The probable error of a mean",
-    Biometrika 6, 1908). It assumes roughly normal values, so near a bound such as an exact match of
-    1 an interval may exceed the bound.
-    """
-    sample = np.array(list(values), dtype=float)
-    n, nothing = len(sample), math.nan
-    if n == 0 or not np.isfinite(sample).all():
-        return Estimate(nothing, nothing, nothing, n)
-    # Differences such as 1 − 0.995 and 0.995 − 0.99 are equal except for rounding. Without the
-    # tolerance their interval would have a width of 1e-16.
-    if np.allclose(sample, sample[0], rtol=1e-12, atol=1e-12):
-        return Estimate(float(sample[0]), nothing, nothing, n)
-    mean, error = float(sample.mean()), float(sample.std(ddof=1)) / math.sqrt(n)
-    half = stdtrit(n - 1, (1 + confidence) / 2) * error
-    p = 2 * stdtr(n - 1, -abs(mean) / error)
-    return Estimate(mean, float(mean - half), float(mean + half), n, float(p))
-
-
-def reaches(value: float, limit: float) -> bool:
-    """True if a value is at least ``limit``, except for rounding: 0.3 − 0.2 reaches 0.1."""
-    return value >= limit or math.isclose(value, limit, rel_tol=1e-9, abs_tol=1e-12)
-
-
-def difference(a: pd.Series, b: pd.Series) -> Estimate:
-    """Estimate a − b, seed by seed, over the common seeds.
-
-    Two runs of one seed have the same data order and the same initial values of shared weights, so
-    their difference varies less than the runs themselves (the paired t-test; Snedecor & Cochran,
-    *Statistical Methods*, ch. 6).
-    """
-    return estimate(gaps(a, b))
-
-
-def gaps(a: pd.Series, b: pd.Series) -> pd.Series:
-    """Subtract b from a over the common seeds."""
-    common = a.index.intersection(b.index)
-    return a[common] - b[common]
-
-
-def equivalence(a: pd.Series, b: pd.Series, margin: float) -> float:
-    """Test that a and b differ by less than ``margin``; return p, seed by seed.
-
-    The p of two one-sided t-tests (Schuirmann 1987), twice the larger: it is below 0.05 where the
-    95% interval of the difference is within ±margin.
-    """
-    gap = difference(a, b)
-    if math.isnan(gap.p):
-        return math.nan
-    error = gap.half_width / stdtrit(gap.n - 1, (1 + CONFIDENCE) / 2)
-    return min(1.0, 2 * float(stdtr(gap.n - 1, -(margin - abs(gap.mean)) / error)))
-
-
-def share(count: int, n: int) -> Estimate:
-    """Estimate a share of seeds, with its exact binomial interval (Clopper & Pearson 1934)."""
-    if n == 0:
-        return Estimate(math.nan, math.nan, math.nan, 0)
-    tail = (1 - CONFIDENCE) / 2
-    low = betaincinv(count, n - count + 1, tail) if count else 0.0
-    high = betaincinv(count + 1, n - count, 1 - tail) if count < n else 1.0
-    return Estimate(count / n, float(low), float(high), n)
-
-
-def holm(p_values: pd.Series) -> pd.Series:
-    """Correct the p of several tests (Holm 1979); NaN is a test that could not be made."""
-    ranked = p_values.dropna().sort_values()
-    steps = ranked * np.arange(len(ranked), 0, -1)
-    return steps.cummax().clip(upper=1.0).reindex(p_values.index)
-
-
-@dataclass(frozen=True)
 class Scores:
     """A study, and every score of its runs: ``frame`` has the index (task, pe, seed)."""
 
@@ -257,7 +145,7 @@ def score_study(study: Study, sources: str = "new") -> Scores:
     parts = []
     for task in study.tasks:
         rows, trained = of_task(study.results, task), trained_lengths(study, task)
-        chosen = rows[rows["trained"].eq(True)] if trained else rows
+        chosen = (trained_rows(study, task) if trained else rows).set_index(RUN)
         ending = "_new" if sources == "new" and rests_on_new(study, task) else ""
         part = pd.DataFrame({m.name: over_lengths(chosen, m.name, m.per, ending) for m in METRICS})
         if ending:
@@ -275,31 +163,38 @@ def score_study(study: Study, sources: str = "new") -> Scores:
     return Scores(study, frame.reindex(columns=list(SCORES)).astype(float).sort_index())
 
 
+def trained_rows(study: Study, task: str) -> pd.DataFrame:
+    """Select a task's rows at trained lengths; a text has none."""
+    rows = of_task(study.results, task)
+    return rows[rows["trained"].eq(True)] if "trained" in rows else rows[:0]
+
+
 def rests_on_new(study: Study, task: str) -> bool:
     """True if the task's scores at trained lengths count only new sources.
 
     New sources are test sources that were not in training, so no model can have memorised their
     answers. Every run of the task must have counted some.
     """
-    rows = of_task(study.results, task)
-    if "examples_new" not in rows or not rows["trained"].eq(True).any():
+    rows = trained_rows(study, task)
+    if "examples_new" not in rows or rows.empty:
         return False
-    trained = rows[rows["trained"].eq(True)]
-    return bool(trained.groupby(RUN)["examples_new"].sum().gt(0).all())
+    return bool(rows.groupby(RUN)["examples_new"].sum().gt(0).all())
 
 
 def over_lengths(rows: pd.DataFrame, metric: str, per: str, ending: str = "") -> pd.Series:
-    """Average a metric over the lengths of each run, weighted by the column ``per``."""
+    """Average a metric over the lengths of each run, weighted by the column ``per``.
+
+    The index of ``rows`` is (task, pe, seed).
+    """
     name, count = f"{metric}{ending}", f"{per}{ending}"
     if name not in rows:
-        return pd.Series(dtype=float, index=rows.groupby(RUN).size().index[:0])
+        return pd.Series(dtype=float, index=rows.index[:0])
     weight = rows[count] if count in rows else rows[f"examples{ending}"]
     weight = weight.where(weight > 0)  # a length without examples has no value
-    runs = [rows[column] for column in RUN]
-    total = (rows[name] * weight).groupby(runs, sort=False).sum(min_count=1)
+    total = (rows[name] * weight).groupby(level=RUN, sort=False).sum(min_count=1)
     # A value that is not finite makes the mean NaN, and is not left out.
-    broken = (rows[name].isna() & weight.notna()).groupby(runs, sort=False).any()
-    return (total / weight.groupby(runs, sort=False).sum()).where(~broken)
+    broken = (rows[name].isna() & weight.notna()).groupby(level=RUN, sort=False).any()
+    return (total / weight.groupby(level=RUN, sort=False).sum()).where(~broken)
 
 
 def first_score(study: Study, task: str) -> str:
@@ -314,11 +209,8 @@ def first_score(study: Study, task: str) -> str:
 
 def trained_lengths(study: Study, task: str) -> tuple[int, int] | None:
     """The shortest and the longest trained length; None for a text."""
-    rows = of_task(study.results, task)
-    if "trained" not in rows or not rows["trained"].eq(True).any():
-        return None
-    lengths = rows.loc[rows["trained"].eq(True), "length"]
-    return int(lengths.min()), int(lengths.max())
+    lengths = trained_rows(study, task)["length"]
+    return (int(lengths.min()), int(lengths.max())) if len(lengths) else None
 
 
 def unseen_lengths(study: Study, task: str) -> tuple[int, int] | None:
@@ -337,10 +229,10 @@ def ceiling(study: Study, task: str, sources: str = "new") -> Estimate | None:
     answers to m sequences is binomial. The interval is that of the mean over the seeds' test
     splits. None if the task has no ceiling below 1.
     """
-    rows = of_task(study.results, task)
-    if "ceiling" not in rows or not rows["trained"].eq(True).any():
+    rows = trained_rows(study, task)
+    if "ceiling" not in rows or rows.empty:
         return None
-    rows = rows[rows["trained"].eq(True) & (rows["pe"] == rows["pe"].iloc[0])]
+    rows = rows[rows["pe"] == rows["pe"].iloc[0]]
     ending = "_new" if sources == "new" and rests_on_new(study, task) else ""
     means, errors = [], []
     for _, split in rows.groupby("seed"):

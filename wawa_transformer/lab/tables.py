@@ -181,7 +181,7 @@ def read_table(path: Path, name: str) -> pd.DataFrame:
             head, *rows = list(csv.reader(file)) or [[]]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path} cannot be read ({error}); restore the file.") from None
-    for column in KEYS[name] + NEEDED.get(name, []):
+    for column in [*KEYS[name], *NEEDED.get(name, []), *head]:
         if head.count(column) != 1:
             raise UserError(f"{path} needs one column {column}; it has {', '.join(head)}.")
     for line, row in enumerate(rows, start=2):
@@ -192,16 +192,24 @@ def read_table(path: Path, name: str) -> pd.DataFrame:
             )
     table = pd.DataFrame(rows, columns=head, index=range(2, len(rows) + 2), dtype=object)
     numbers = {c: check_numbers(path, table[c]) for c in head if c not in WORDS}
-    check_rows(path, head, rows)
+    if "check" in table:
+        checks = table.pop("check")
+        sums = pd.Series(map(checksum, table.to_numpy().tolist()), index=table.index, dtype=object)
+        if (line := first_line(sums.ne(checks))) is not None:
+            raise UserError(
+                f"{path}, row {line}, column check: the row was edited, since its checksum is "
+                f"{sums[line]} and not {checks[line]}; restore the row, or write the table again "
+                f"with the study's command."
+            )
     table = table.assign(**numbers)
     if "trained" in table:
         table["trained"] = table["trained"].map({"True": True, "False": False})
-    return without_repeats(path, table.drop(columns="check", errors="ignore"), KEYS[name])
+    return without_repeats(path, table, KEYS[name])
 
 
 def first_line(wrong: pd.Series) -> Any:
-    """The line of the first row that is wrong."""
-    return wrong.index[wrong.to_numpy(dtype=bool)][0]
+    """The line of the first row that is wrong, or None."""
+    return next(iter(wrong.index[wrong.to_numpy(dtype=bool)]), None)
 
 
 def check_numbers(path: Path, cells: pd.Series) -> pd.Series:
@@ -214,8 +222,7 @@ def check_numbers(path: Path, cells: pd.Series) -> pd.Series:
     if column in WHOLE:
         wrong |= values.isna() if column in KEYS["results"] + KEYS["curves"] else False
         wrong |= values.notna() & (values % 1 != 0)
-    if wrong.any():
-        line = first_line(wrong)
+    if (line := first_line(wrong)) is not None:
         kind = "a whole number" if column in WHOLE else "a number"
         kind += " from 0 to 1" if is_share else ""
         raise UserError(
@@ -224,28 +231,11 @@ def check_numbers(path: Path, cells: pd.Series) -> pd.Series:
     return values.astype(int) if column in WHOLE and values.notna().all() else values
 
 
-def check_rows(path: Path, head: list[str], rows: list[list[str]]) -> None:
-    """Refuse a row that differs from what was written; a table without ``check`` passes."""
-    if "check" not in head:
-        return
-    place = head.index("check")
-    for line, row in enumerate(rows, start=2):
-        cells = row[:place] + row[place + 1 :]
-        if checksum(cells) != row[place]:
-            raise UserError(
-                f"{path}, row {line}, column check: the row was edited, since its checksum is "
-                f"{checksum(cells)} and not {row[place]}; restore the row, or write the table "
-                f"again with the study's command."
-            )
-
-
 def without_repeats(path: Path, table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Merge rows that are equal but for their origin; refuse two values for the same keys."""
     origin = [column for column in ORIGIN if column in table]
     once = table.drop_duplicates(subset=[*table.columns.difference(origin)])
-    again = once.duplicated(keys)
-    if again.any():
-        line = first_line(again)
+    if (line := first_line(once.duplicated(keys))) is not None:
         same = once[once[keys].eq(once.loc[line, keys]).all(axis="columns")]
         one, other = (same.iloc[place].fillna("") for place in (0, 1))
         column = first_line(one.drop(origin).ne(other.drop(origin)))
@@ -269,10 +259,9 @@ def check_names(path: Path, table: pd.DataFrame, config: Mapping[str, Any]) -> N
     seeds = study["tune"]["seeds"] if path.stem == "tuning" else study["seeds"]
     known = {"task": config["tasks"], "seed": seeds}
     known |= dict.fromkeys(("pe", "a", "b"), config["encodings"])
-    for column in [each for each in known if each in table]:
-        strange = ~table[column].isin(list(known[column]))
-        if strange.any():
-            line = first_line(strange)
+    for column in table.columns.intersection(list(known)):
+        line = first_line(~table[column].isin(list(known[column])))
+        if line is not None:
             raise UserError(
                 f"{path}, row {line}, column {column}: {table[column][line]} is not in study.yaml, "
                 f"which has {', '.join(map(str, known[column]))}; the table is of another study."
@@ -300,8 +289,7 @@ def check_alike(path: Path, results: pd.DataFrame) -> None:
         known = results["data"].where(results["data"] != "")
         wrong["data"] = known.groupby([results[key] for key in split]).transform("nunique") > 1
     for column, rows in wrong.items():
-        if rows.any():
-            line = first_line(rows)
+        if (line := first_line(rows)) is not None:
             task, pe, seed, length = results.loc[line, KEYS["results"]]
             why = "rows were cut or edited; restore them"
             if column == "data":

@@ -39,7 +39,7 @@ def default_workers(device: str, threads: int) -> int:
 
 def prepare_workers() -> None:
     """Start the forkserver, with Ctrl-C blocked in it and in its workers."""
-    if METHOD == "spawn":
+    if METHOD != "forkserver":
         return
     from multiprocessing import forkserver, resource_tracker
 
@@ -58,7 +58,7 @@ class Worker:
     def __init__(self, log: Path) -> None:
         context: Any = multiprocessing.get_context(METHOD)
         self.channel, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(theirs, str(log)))
+        self.process = context.Process(target=work, args=(theirs, self.channel, str(log)))
         self.process.start()
         theirs.close()
         self.job: DictConfig | None = None  # what the worker trains
@@ -77,12 +77,13 @@ class Worker:
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended, status {code}"
 
 
-def work(channel: Connection, log: str) -> None:
-    """Train jobs from ``channel`` until the channel closes; output goes to ``log``."""
+def work(channel: Connection, other_end: Connection, log: str) -> None:
+    """Train jobs from ``channel`` until its other end closes; output goes to ``log``."""
+    other_end.close()  # this process's copy, which would keep the channel open
     with open(log, "ab", buffering=0) as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    if METHOD == "forkserver":
+    if METHOD != "spawn":
         os.setsid()  # Ctrl-C then reaches only the study, which stops its workers
     threading.Thread(target=follow_parent, daemon=True).start()
     load.LAST = deque(maxlen=1)  # consecutive runs often differ only in their encoding

@@ -22,7 +22,8 @@ from wawa_transformer.data.tasks import SequenceTask
 from wawa_transformer.data.text import build_task
 from wawa_transformer.lab.figures import encoding_styles
 from wawa_transformer.lab.pages import write_page
-from wawa_transformer.lab.scores import estimate, score_study
+from wawa_transformer.lab.scores import score_study
+from wawa_transformer.lab.statistics import estimate
 from wawa_transformer.lab.tables import read_study
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.config import encoding_settings

@@ -96,7 +96,7 @@ def end_parsing() -> None:
     PARSING.close()
 
 
-def script(
+def hydra_main(
     config_name: str = "config",
     several: bool = False,
     checks: Callable[[DictConfig], None] | None = None,

@@ -19,7 +19,7 @@ sys.excepthook = excepthook
 
 
 def script(*arguments: Any, **keys: Any) -> Any:
-    """Decorate a script's ``main(config)``, as :func:`wawa_transformer.run.cli.script` says."""
+    """Decorate a script's ``main(config)``, as :func:`wawa_transformer.run.cli.hydra_main` says."""
     from wawa_transformer.run import cli
 
-    return cli.script(*arguments, **keys)
+    return cli.hydra_main(*arguments, **keys)
