@@ -1,4 +1,4 @@
-"""A text in another script goes the whole path: names of emoji, English to Chinese."""
+"""Other texts go the whole path: names of emoji in Chinese, and German package descriptions."""
 
 import re
 import subprocess
@@ -19,15 +19,26 @@ SMALL = (
     "progress=false", "pictures=false",
 )  # fmt: skip
 
+DEBIAN = "debian/debian-descriptions.en-de.tsv.gz"
+# Each text's own settings, and sacreBLEU's tokeniser for its targets.
+TEXTS = {
+    "emoji.en-zh.tsv.gz": ([], "zh"),
+    DEBIAN: (["task.vocab_size=4000", "task.validation_size=200", "trainer.steps=40"], "13a"),
+}
+
 
 def files_of(folder: Path) -> list[Run]:
     return [Run.at(path.parent) for path in sorted(folder.rglob("result.json"))]
 
 
-def test_chinese_names_are_trained_compared_scored_and_translated(tmp_path: Path) -> None:
-    """Each score is that of sacreBLEU's command, with its tokeniser for Chinese."""
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_text_is_trained_compared_scored_and_translated(name: str, tmp_path: Path) -> None:
+    """Each score is that of sacreBLEU's command, with its tokeniser for the script."""
+    if not (DATA / name).is_file():
+        pytest.skip(f"data/{name} is absent; data/README.md says how to get it")
+    own, tokenize = TEXTS[name]
     study = "study.pe=[sinusoidal,none]", "study.seeds=[0]", f"output_dir={tmp_path}", "workers=1"
-    done = run_script(UNDRAWN, "compare.py", *SMALL, "task.source=emoji.en-zh.tsv.gz", *study)
+    done = run_script(UNDRAWN, "compare.py", *SMALL, *own, f"task.source={name}", *study)
     assert done.returncode == 0, done.stderr
     runs = files_of(tmp_path)
     assert len(runs) == 2
@@ -37,16 +48,16 @@ def test_chinese_names_are_trained_compared_scored_and_translated(tmp_path: Path
         translation, left = result["translation"], result["left_out"]["test"]
         assert left["blank"] == 0 and result["test"]["examples"] + left["too_long"] == 40
         command = [sys.executable, "-m", "sacrebleu", str(run.references_file), "-b", "-w", "4"]
-        command += ["-i", str(run.translations_file), "-tok", "zh"]
+        command += ["-i", str(run.translations_file), "-tok", tokenize]
         printed = subprocess.run(command, capture_output=True, text=True).stdout
         assert f"{translation['bleu']:.4f}" == printed.strip()
-        assert "tok:zh" in translation["signature"]
+        assert f"tok:{tokenize}|" in translation["signature"]
         lengths = {row["length"] for row in result["by_length"]}
         assert len(lengths) > 1, "English words"
-    assert "tok:zh" in next(tmp_path.rglob("report.md")).read_text("utf-8")
+    assert f"tok:{tokenize}" in next(tmp_path.rglob("report.md")).read_text("utf-8")
     directory = runs[0].directory
     done = run_script("evaluate.py", f"run={directory}", "trainer.device=cpu")
-    assert re.search(r"^BLEU [\d.]+ .*tok:zh", done.stdout, flags=re.M), done.stderr
+    assert re.search(rf"^BLEU [\d.]+ .*tok:{tokenize}", done.stdout, flags=re.M), done.stderr
     asked = f"run={directory}", "trainer.device=cpu", "decode.bleu_tokenize=char"
     assert "tok:char" in run_script("evaluate.py", *asked).stdout
     asked = f"run={directory}", "trainer.device=cpu"

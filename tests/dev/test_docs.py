@@ -39,9 +39,10 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def copy_project(folder: Path) -> None:
-    """What the documentation's commands need; the captions of Multi30k stay behind."""
+    """What the documentation's commands need; texts that are not shipped stay behind."""
+    ignore = shutil.ignore_patterns("multi30k", "debian")
     for name in ("wawa_transformer", "configs", "scripts", "data", "tests/lab"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("multi30k"))
+        shutil.copytree(ROOT / name, folder / name, ignore=ignore)
 
 
 SHIMS = {
