@@ -15,12 +15,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from wawa_transformer.run.script import script
+
 import torch
 from omegaconf import DictConfig
 
 from wawa_transformer.common.files import make_directory, write_atomically
 from wawa_transformer.common.schema import UserError, check, setting
-from wawa_transformer.run.cli import register, script
+from wawa_transformer.run.cli import register
 from wawa_transformer.run.config import check_device
 from wawa_transformer.run.device import take_device
 from wawa_transformer.run.provenance import processor

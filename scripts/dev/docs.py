@@ -240,8 +240,8 @@ def loss_by_length(study: str, task: str, a: str, b: str, least: int) -> str:
     """Write table rows: length, NLL of ``b``, and ``a`` minus ``b`` for each seed."""
     of_a, of_b = (evidence.by_length(study, task, pe, "nll", least) for pe in (a, b))
     rows = []
-    for length, before in of_b.iterrows():
-        gaps = ", ".join(f"{gap:+.3f}" for gap in of_a.loc[length] - before)
+    for (length, before), (_, after) in zip(of_b.iterrows(), of_a.iterrows(), strict=True):
+        gaps = ", ".join(f"{gap:+.3f}" for gap in after - before)
         rows.append(f"| {length} | {before.mean():.3f} | {gaps} |")
     return "\n".join(rows)
 
