@@ -82,10 +82,9 @@ def setting_of(study: Study) -> dict[str, Any]:
 
     A key that an older study does not have had the default.
     """
-    given = study.config
-    model = dataclasses.asdict(ModelConfig()) | given["model"]
-    trainer = identity({"trainer": dataclasses.asdict(TrainerConfig()) | given["trainer"]})
-    return {"tasks": given["tasks"], "model": model, "seeds": given["study"]["seeds"], **trainer}
+    given, defaults = study.config, {"model": ModelConfig(), "trainer": TrainerConfig()}
+    alike = {key: dataclasses.asdict(value) | given[key] for key, value in defaults.items()}
+    return {"tasks": given["tasks"], "seeds": given["study"]["seeds"], **identity(alike)}
 
 
 def digest(setting: Mapping[str, Any]) -> str:
