@@ -148,14 +148,14 @@ def test_every_command_of_the_readme_runs(shell: Callable[[str], str], tmp_path:
     assert (tmp_path / "results" / "length" / "report.html").exists()
 
 
-def test_the_readmes_lines_of_python_train_and_generate(
+def test_the_lines_of_python_train_and_generate(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """They print what they say: the source reversed, then the end; fewer steps suffice."""
-    [block] = blocks("README.md", "python")
-    assert "range(500)" in block
+    block = blocks("docs/fork.md", "python")[0]
+    assert "range(500)" in block and blocks("docs/fork.zh-CN.md", "python")[0] == block
     torch.manual_seed(0)
-    exec(compile(block.replace("500", "200"), "README.md", "exec"), {})
+    exec(compile(block.replace("500", "200"), "fork.md", "exec"), {})
     printed = [int(number) for number in re.findall(r"\d+", capsys.readouterr().out)]
     assert printed == [*range(10, 2, -1), 2]
 
@@ -406,7 +406,7 @@ def test_no_page_and_no_table_is_wider_than_the_screen(
 def test_chinese_has_a_space_after_a_latin_name() -> None:
     """And before it, as in the names that a verdict is about; titles of notes are as they are."""
     for page in ROOT.glob("docs/**/*.zh-CN.md"):
-        text = re.sub(r"\]\([^)]*\)|`[^`]*`|PE公式", "", page.read_text(encoding="utf-8"))
+        text = re.sub(r"\]\([^)]*\)|`[^`]*`|PE公式", "]", page.read_text(encoding="utf-8"))
         touching = r"\w*[A-Za-z0-9][\u4e00-\u9fff]|[\u4e00-\u9fff][A-Za-z0-9]\w*"
         assert re.findall(touching, text) == [], page.name
 

@@ -111,6 +111,15 @@ for page, *quoted in (
     QUOTES[f"docs/{page}.md with_and_without"] = functools.partial(with_and_without, *quoted)
 
 
+@quoted_by("docs/answers/x-transformers-258.md")
+def of_both_rotated() -> Iterator[str]:
+    arms = {"rotary": "without", "rotary_cross": "with"}
+    for pe, said in arms.items():
+        score = mean("cross_rotation", "copy", pe, "beyond")
+        yield f"{score} {said} rotary in cross-attention"
+    yield f"exact match there is {mean('cross_rotation', 'copy', 'rotary_continued', 'beyond')}"
+
+
 @quoted_by("docs/answers/hunyuandit-66.md")
 def of_rotated_queries() -> Iterator[str]:
     words = ("nothing rotated", "queries alone", "both")

@@ -12,7 +12,7 @@ from wawa_transformer.run.run_dir import Run
 
 ROOT = SCRIPTS.parent
 PAGE = (ROOT / "docs" / "fork.md").read_text(encoding="utf-8")
-TASK, LOSS, MODEL = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+_, TASK, LOSS, MODEL = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 
 
 def test_the_pages_task_is_trained_by_its_command(tmp_path: Path) -> None:
