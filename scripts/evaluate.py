@@ -186,7 +186,7 @@ def main(config: DictConfig) -> None:
         bleu: dict[int, float] = {}
         tokenize = method.bleu_tokenize
         if translates:
-            references = translation.one_line_each(test.text["target"][:])
+            references = [translation.one_line(each) for each in test.text["target"]]
             best = translation.best_hypotheses(model, tokenizer, test, method)
             found = [each.text for each in best]
             bleu = translation.bleu_by_length(found, references, test.text["length"][:], tokenize)
@@ -202,7 +202,8 @@ def main(config: DictConfig) -> None:
             print(said)
         if other:
             split = tokenize_split(test.text, other.tokenizer)
-            theirs = translation.translate(other.model, other.tokenizer, split, method)
+            answered = translation.best_hypotheses(other.model, other.tokenizer, split, method)
+            theirs = [each.text for each in answered]
             metric = translation.bleu_metric(references, tokenize)
             compare(config.against, found, theirs, references, metric)
 

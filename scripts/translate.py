@@ -17,12 +17,11 @@ from omegaconf import DictConfig
 from wawa_transformer.common.files import make_directory
 from wawa_transformer.common.schema import UserError, warn
 from wawa_transformer.decode.strategies import build_strategy
-from wawa_transformer.decode.translation import answers, read
+from wawa_transformer.decode.translation import LONGEST, answers, read
 from wawa_transformer.train.load import open_trained
 from wawa_transformer.train.tracking import attention_picture, cross_attention
 
 AT_ONCE = 2**16  # bytes to read at once; their lines are translated together
-LONGEST = 10**5  # bytes of a line
 PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -43,20 +42,6 @@ def arriving(source: int) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def readable(line: bytes) -> str:
-    """Decode a line.
-
-    Raises:
-        UserError: the line is too long, or not UTF-8.
-    """
-    if len(line) > LONGEST:
-        raise UserError(f"more than {LONGEST:,} bytes; cut it into sentences")
-    try:
-        return line.decode().rstrip("\r")
-    except UnicodeDecodeError:
-        raise UserError("not UTF-8; convert it first") from None
-
-
 @script("translate")
 def main(config: DictConfig) -> None:
     _, model, tokenizer, _ = open_trained(config)
@@ -68,13 +53,8 @@ def main(config: DictConfig) -> None:
     if sys.stdin.isatty():
         warn("A line and Enter; Ctrl-D ends.")
     for lines in arriving(sys.stdin.fileno()):
-        texts, number = [], before
-        for number, line in enumerate(lines, before + 1):
-            try:
-                texts.append(readable(line))
-            except UserError as error:
-                texts.append("")
-                warn(f"warning: line {number}: left empty: {error}")
+        # Bytes that are not UTF-8 become halves of characters, which are refused with their line.
+        texts = [line.decode("utf-8", "surrogateescape") for line in lines]
         found = answers(model, tokenizer, texts, method, before + 1)
         for number, (text, every) in enumerate(zip(texts, found, strict=True), before + 1):
             if not every:  # a blank line stays blank
@@ -90,7 +70,7 @@ def main(config: DictConfig) -> None:
             else:
                 rows = [every[0].text]
             print("\n".join(rows), flush=True)
-        before = number
+        before += len(lines)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from wawa_transformer.decode.translation import (
     bleu_by_length,
     bleu_metric,
     bleu_tokenizer,
-    one_line_each,
+    one_line,
     translation_scores,
 )
 
@@ -141,7 +141,5 @@ def test_the_score_that_answers_is_chosen_by_the_targets() -> None:
 
 def test_no_break_spaces_come_out_as_they_went_in() -> None:
     """A line break cannot: a file has one text per line."""
-    assert one_line_each([" « a\xa0b » \u202f", "a\nb\r\nc\u2028d"]) == [
-        "« a\xa0b » \u202f",
-        "a b c d",
-    ]
+    assert one_line(" « a\xa0b » \u202f") == "« a\xa0b » \u202f"
+    assert one_line("a\nb\r\nc\u2028d") == "a b c d"

@@ -31,7 +31,7 @@ from wawa_transformer.data.files import MAX_WORD, read_sentences
 from wawa_transformer.data.load import load_data, tokenize_split
 from wawa_transformer.data.tasks import on_disk
 from wawa_transformer.data.text import TextTask, build_task
-from wawa_transformer.decode.translation import translate
+from wawa_transformer.decode.translation import best_hypotheses
 from wawa_transformer.lab.collect import read_lines
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model
@@ -362,7 +362,7 @@ def test_a_text_run_ends_with_bleu_and_needs_no_text_to_translate(
         path.unlink()
     elsewhere = Run.at(shutil.move(run.directory, tmp_path / "elsewhere"))
     model, tokenizer, _ = load_model(elsewhere)
-    found = translate(model, tokenizer, examples)
+    found = [each.text for each in best_hypotheses(model, tokenizer, examples)]
     assert found == read_lines(elsewhere.translations_file) and len(found) == 20
 
 

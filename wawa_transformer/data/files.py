@@ -267,7 +267,10 @@ def check_text(text: str) -> None:
     """Raise a ValueError if ``text`` is none, or takes hours to split into pieces."""
     if found := NO_TEXT.search(text):
         raise ValueError(f"{found[0]!r} is in no UTF-8 text: convert it")
-    content = text.encode()  # fails for half of a UTF-16 character, which JSON may hold
+    try:
+        content = text.encode()
+    except UnicodeEncodeError:  # half of a UTF-16 character, which JSON may hold
+        raise ValueError("not UTF-8; convert it first") from None
     if len(content) > MAX_WORD and max(map(len, content.split())) > MAX_WORD:
         raise ValueError(
             f"a word has more than {MAX_WORD:,} bytes, and the time to split it grows with the "

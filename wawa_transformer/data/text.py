@@ -116,7 +116,7 @@ class TextTask(Task, kind="text"):
         if not paths:
             return None
         # What each file is for and how it is read, and not where it lies.
-        found = [[key, suffix_of(path.name), digest([path])] for key, path in paths.items()]
+        found = [[key, suffix_of(path.name), digest(path)] for key, path in paths.items()]
         return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
 
     def dataset(self, seed: int) -> DatasetDict:
@@ -272,21 +272,17 @@ def rows_of(split: Dataset) -> Iterator[dict[str, Any]]:
 
 
 def normalise(text: str) -> str:
-    """Choose one of the spellings that look alike (NFC), without a byte order mark."""
-    return unicodedata.normalize("NFC", text.lstrip("\ufeff"))
+    """Choose one of the spellings that look alike (NFC), without marks of a file's edges."""
+    return unicodedata.normalize("NFC", text.lstrip("\ufeff").rstrip("\r"))
 
 
-def digest(files: list[Path]) -> list[str]:
-    """Compute the SHA-256 of each file's contents.
-
-    Files that do not exist are skipped; reading them later raises the error.
-    """
-    found = []
-    for path in filter(os.path.isfile, files):  # reading a pipe might never end
-        with reading(path):
-            about = path.stat()
-            found.append(file_digest(path, about.st_size, about.st_mtime_ns, about.st_ctime_ns))
-    return found
+def digest(path: Path) -> list[str]:
+    """Compute the SHA-256 of a file; without one, reading it later raises the error."""
+    if not os.path.isfile(path):  # reading a pipe might never end
+        return []
+    with reading(path):
+        about = path.stat()
+        return [file_digest(path, about.st_size, about.st_mtime_ns, about.st_ctime_ns)]
 
 
 @functools.lru_cache(maxsize=64)  # a study asks once for each of its runs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,18 +40,11 @@ def paired_randomisation(
 
     least = difference(np.zeros(len(apart), int)) - 1e-9  # ties differ in rounding
     exact = 2 ** len(apart) <= TRIALS
-    trials = [difference(each) >= least for each in exchanges(len(apart), exact)]
-    return float(np.mean(trials if exact else [True, *trials]))
-
-
-def exchanges(k: int, exact: bool) -> Iterator[np.ndarray]:
-    """Yield which of ``k`` sentences are exchanged, ``(k,)``: every way, or random ones."""
-    if exact:
-        yield from (np.array(each, int) for each in itertools.product((0, 1), repeat=k))
-        return
     random = np.random.default_rng(seed_for(0, "exchanges"))
-    for _ in range(TRIALS):
-        yield random.integers(2, size=k)
+    drawn = (random.integers(2, size=len(apart)) for _ in range(TRIALS))
+    every = (np.array(each, int) for each in itertools.product((0, 1), repeat=len(apart)))
+    trials = [difference(each) >= least for each in (every if exact else drawn)]
+    return float(np.mean(trials if exact else [True, *trials]))
 
 
 def ngram_counts(found: Sequence[str], references: Sequence[str], bleu: BLEU) -> np.ndarray:

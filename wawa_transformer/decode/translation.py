@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # a run without translations does not import sacreBLEU
     from sacrebleu.metrics import BLEU, CHRF
     from sacrebleu.metrics.base import Metric
 
+LONGEST = 10**5  # bytes of a line
 BATCH_TOKENS = 4096  # positions decoded together, over all prefixes
 SAMPLES = 8  # translations shown in a result
 RESAMPLES = 1000  # of sacreBLEU's bootstrap over sentences
@@ -84,6 +85,8 @@ def answers(
     found: list[list[Hypothesis]] = [[] for _ in texts]
     for i, text in enumerate(texts):
         try:
+            if len(lines[i].encode("utf-8", "surrogatepass")) > LONGEST:
+                raise UserError(f"more than {LONGEST:,} bytes; cut it into sentences")
             check_text(text)
             ids = read(tokenizer, [text])[0].tolist()
             model.check_length(len(ids))
@@ -122,16 +125,6 @@ def output_limits(model: Transformer, sizes: np.ndarray, method: DecodingStrateg
     return limits.clip(max=model.max_positions)
 
 
-def translate(
-    model: Transformer,
-    tokenizer: Tokenizer,
-    examples: Examples,
-    method: DecodingStrategy | None = None,
-) -> list[str]:
-    """Translate ``examples``, by default greedily."""
-    return [best.text for best in best_hypotheses(model, tokenizer, examples, method)]
-
-
 def best_hypotheses(
     model: Transformer,
     tokenizer: Tokenizer,
@@ -161,7 +154,7 @@ def losses(found: list[Hypothesis], examples: Examples) -> dict[str, int]:
 
 def read(tokenizer: Tokenizer, lines: Sequence[str]) -> RaggedSequences:
     """Tokenise sentences for the encoder."""
-    encoded = tokenizer.encode_batch_fast(list(lines))
+    encoded = tokenizer.encode_batch_fast(list(map(normalise, lines)))
     return RaggedSequences.of([[*each.ids, EOS] for each in encoded])
 
 
@@ -304,8 +297,3 @@ def bleu_by_length(
 def one_line(text: str) -> str:
     """Replace line breaks by spaces; other rare spaces stay."""
     return " ".join(text.splitlines()).strip(" ")
-
-
-def one_line_each(texts: Sequence[str]) -> list[str]:
-    """Make a file's lines of ``texts``."""
-    return [one_line(text) for text in texts]

@@ -20,7 +20,7 @@ from wawa_transformer.common.files import write_lines
 from wawa_transformer.common.special_ids import BOS
 from wawa_transformer.data.batching import collate
 from wawa_transformer.data.load import Examples
-from wawa_transformer.decode.translation import SAMPLES, one_line, translate
+from wawa_transformer.decode.translation import SAMPLES, best_hypotheses, one_line
 from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.model.modes import evaluating
 from wawa_transformer.model.transformer import Transformer
@@ -161,7 +161,7 @@ def show(
     """Log to TensorBoard attention, sample outputs and hyperparameters."""
     step = result["steps"]
     first = examples.first(SAMPLES)
-    hypotheses = translate(model, tokenizer, first)
+    hypotheses = [best.text for best in best_hypotheses(model, tokenizer, first)]
     table = ["| source | target | output |", "| --- | --- | --- |"]
     for row in zip(first.text["source"], first.text["target"], hypotheses, strict=True):
         cells = (one_line(cell).replace("|", "\\|") for cell in row)

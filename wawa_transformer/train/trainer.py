@@ -24,7 +24,7 @@ from wawa_transformer.decode.translation import (
     Hypothesis,
     best_hypotheses,
     losses,
-    one_line_each,
+    one_line,
     translation_scores,
 )
 from wawa_transformer.run import distributed
@@ -235,7 +235,7 @@ def mention_bf16(state: TrainState) -> None:
 def write_translations(run: Run, data: Data, found: list[Hypothesis]) -> dict[str, Any]:
     """Write hypotheses and references, one sentence per line; return their scores."""
     test, hypotheses = data.test.text, [each.text for each in found]
-    sources, references = one_line_each(test["source"][:]), one_line_each(test["target"][:])
+    sources, references = ([one_line(text) for text in test[side]] for side in ("source", "target"))
     write_lines(run.translations_file, hypotheses)
     write_lines(run.references_file, references)
     samples = [
