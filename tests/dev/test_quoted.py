@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from conftest import SCRIPTS
 
+import docs
 from wawa_transformer import Transformer
 from wawa_transformer.lab import claims, statistics
 
@@ -90,6 +91,38 @@ def published_choices() -> Iterator[str]:
     yield f"(`pe.origin=end`) reach {one:.0f} → {other:.0f}"
     harm = evidence.gap("scan_cross", "scan", "transformer_xl_cross", "transformer_xl", "beyond")
     yield f"longer commands −{-harm.mean:.3f} ± {harm.half_width:.3f}"
+
+
+@quoted_by("docs/cross_attention.md")
+def divided_polar_and_merged() -> Iterator[str]:
+    columns, new = ("exact_match", "just_beyond", "beyond"), "cross_published"
+    arms = {
+        "cross_merged": ("t5gemma2", "merged_rotated"),
+        new: ("larope", "t5gemma_tts", "pope_cross"),
+    }
+    for study, names in arms.items():
+        for pe in names:
+            yield " | ".join([f"`{pe}`", *(mean(study, "copy", pe, each) for each in columns)])
+    yield f"`pope` | {mean(new, 'copy', 'pope')} | – | –"
+    yield f"exact match {docs.change(new, 'copy', 'rotary', 'pope')} against `rotary`"
+    yield f"`rotary` scores {mean(new, 'copy', 'rotary', 'beyond')} at 11–40 symbols and " + (
+        f"`rotary_cross` {mean(new, 'copy', 'rotary_cross', 'beyond')}"
+    )
+    for study, a, b in (
+        (new, "larope", "rotary"),
+        (new, "larope", "rotary_cross"),
+        (new, "t5gemma_tts", "rotary_cross"),
+        (new, "pope_cross", "rotary_cross"),
+        ("cross_merged", "merged_rotated", "t5gemma2"),
+    ):
+        yield f"| `{a}` | `{b}` | {docs.change(study, 'copy', b, a, 'reach')} |"
+    gap = docs.diff("cross_merged", "copy", "merged_rotated", "t5gemma2", "just_beyond")
+    yield f"better on 11–15 symbols: {gap} against T5Gemma 2"
+    assert docs.outcome(new)[1] == {
+        "supported": {"copy": ["larope", "larope", "t5gemma_tts", "pope_cross"]},
+        "refuted": {"copy": ["pope"]},
+    }
+    assert docs.outcome("cross_merged")[1] == {"supported": {"copy": [""]}}
 
 
 def with_and_without(pe: str, score: str, said: str) -> Iterator[str]:
