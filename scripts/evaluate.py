@@ -19,8 +19,8 @@ from sacrebleu.metrics import BLEU
 
 from wawa_transformer.common.schema import UserError, tell
 from wawa_transformer.data.load import Examples, parts_of, tokenize_split
-from wawa_transformer.data.tasks import Task
-from wawa_transformer.data.text import TextTask, build_task
+from wawa_transformer.data.tasks import Task, build_task
+from wawa_transformer.data.text import TextTask
 from wawa_transformer.decode import translation
 from wawa_transformer.decode.significance import paired_randomisation
 from wawa_transformer.decode.strategies import Greedy, build_strategy

@@ -16,7 +16,7 @@ from torch._dynamo.utils import counters
 from wawa_transformer import Transformer
 from wawa_transformer.data.batching import Batch
 from wawa_transformer.data.load import tokenize_split
-from wawa_transformer.data.text import build_task
+from wawa_transformer.data.tasks import build_task
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.run.run_dir import Run

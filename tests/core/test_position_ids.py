@@ -13,7 +13,7 @@ from torch import Tensor
 
 from wawa_transformer import Transformer
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.data.text import build_task
+from wawa_transformer.data.tasks import build_task
 from wawa_transformer.positional.base import Positions
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.config import build_model

@@ -29,8 +29,8 @@ from wawa_transformer.data import files as file_reading
 from wawa_transformer.data import load, text
 from wawa_transformer.data.files import MAX_WORD, read_sentences
 from wawa_transformer.data.load import load_data, tokenize_split
-from wawa_transformer.data.tasks import on_disk
-from wawa_transformer.data.text import TextTask, build_task
+from wawa_transformer.data.tasks import build_task, on_disk
+from wawa_transformer.data.text import TextTask
 from wawa_transformer.decode.translation import best_hypotheses
 from wawa_transformer.lab.collect import read_lines
 from wawa_transformer.run.run_dir import Run

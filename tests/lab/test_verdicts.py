@@ -10,8 +10,7 @@ from conftest import configure
 from planted import about, frame_of, mirrored, results_of, rule, study_of
 
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.data.tasks import Task
-from wawa_transformer.data.text import build_task
+from wawa_transformer.data.tasks import Task, build_task
 from wawa_transformer.lab import claims, rules
 from wawa_transformer.lab.claims import CONDITIONS, Found
 from wawa_transformer.lab.rules import RuleMismatch

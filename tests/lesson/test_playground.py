@@ -16,7 +16,7 @@ from conftest import TINY, configure, said, trained
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import BOS, EOS
-from wawa_transformer.data.text import build_task
+from wawa_transformer.data.tasks import build_task
 from wawa_transformer.lesson.pictures import write_explorer
 from wawa_transformer.lesson.playground import (
     READS,

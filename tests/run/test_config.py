@@ -11,8 +11,7 @@ from conftest import answer, configure, run_script
 
 from wawa_transformer.common.files import CONFIG_DIR, lock_directory
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.data.tasks import word_tokenizer
-from wawa_transformer.data.text import build_task
+from wawa_transformer.data.tasks import build_task, word_tokenizer
 from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds

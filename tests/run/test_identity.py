@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import evaluate
@@ -23,7 +24,7 @@ from wawa_transformer.common.schema import UserError
 from wawa_transformer.data import load, tasks
 from wawa_transformer.data.load import load_data
 from wawa_transformer.lab.collect import check_comparable
-from wawa_transformer.run import provenance
+from wawa_transformer.run import imports, provenance
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint, setup
 from wawa_transformer.train.trainer import train
@@ -313,7 +314,7 @@ def test_the_code_of_a_run_is_what_it_does(tmp_path: Path) -> None:
     path, found = tmp_path / "code.py", []
     for code in (
         "def f(x):\n    return x + 1\n",
-        '"""A file."""\n# a comment\ndef f(x):\n    """Add one."""\n    return (x\n    + 1)\n',
+        '"""A file."""\n# a comment\ndef f(x):\n    """Add one."""\n    return (x\n    +1)\n"b"\n',
         "def f(x):\n    return x + 2\n", "def f(x):\n    return None\n", "def f(x):\n    return\n",
         "def f(x, y=None):\n    return x + 1\n", "async def f(x):\n    return x + 1\n",
     ):  # fmt: skip
@@ -332,7 +333,9 @@ def test_the_code_of_other_encodings_and_tasks_does_not_count(
         provenance, "code_of", lambda path, without: read.update({path.name: without}) or b""
     )
     for pe, cross, task, files in (
-        ("rotary", "none", "copy", {"rotary.py"}), ("rotary_mix", "none", "copy", {"rotary.py"}),
+        # Rotary's angles are the sinusoid's.
+        ("rotary", "none", "copy", {"rotary.py", "sinusoidal.py"}),
+        ("rotary_mix", "none", "copy", {"rotary.py", "sinusoidal.py"}),
         ("sinusoidal", "shaw", "scan", {"sinusoidal.py", "shaw.py", "scan.py"}),
         ("none", "none", "text", {"text.py"}),
         ("sinusoid_design", "none", "copy", {"sinusoid_designs.py", "sinusoidal.py"}),
@@ -344,6 +347,88 @@ def test_the_code_of_other_encodings_and_tasks_does_not_count(
         assert {"base.py", "attention.py", "tasks.py", "loop.py", "position_ids.py"} <= {*read}
         assert "report.py" not in read
         assert ("Copy" in read["tasks.py"]) == (task != "copy") and "Task" not in read["tasks.py"]
+
+
+OWN = {
+    "mine.py": (
+        "import helper\nfrom wawa_transformer.positional.alibi import ALiBi, alibi_slopes\n"
+        "from wawa_transformer.positional.base import Encoding\n"
+        "class Mine(Encoding, kind='mine'):\n"
+        "    def __init__(self, context):\n        super().__init__(context)\n"
+        "        self.inner = ALiBi(context)\n"
+        "    def bias(self, *given):\n        return helper.twice(self.inner.bias(*given))\n"
+    ),
+    "helper.py": "from deeper import FACTOR\ndef twice(x):\n    return FACTOR * x\n",
+    "deeper.py": "FACTOR = 2\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("pe", "file", "before", "after"),
+    [
+        ("rotary", "positional/sinusoidal.py", "2 * pair", "3 * pair"),
+        ("none", "positional/base.py", "uses_positions = False", "uses_positions = True"),
+        ("alibi", "positional/base.py", "class NoEncoding(", "@id\nclass NoEncoding("),
+        ("mine", "positional/alibi.py", "-torch.where(", "torch.where("),
+        ("mine", "positional/alibi.py", "2 ** (-8", "2 ** (-9"),
+        ("mine", "mine.py", "super().__init__(context)", "super().__init__(context); self.a = 1"),
+        ("mine", "helper.py", "FACTOR * x", "FACTOR + x"),
+        ("mine", "deeper.py", "FACTOR = 2", "FACTOR = 3"),
+        ("none", "data/tasks.py", "cls(**typed", "(cls)(*[], **typed"),
+        ("none", "train/optim.py", "0.98", "0.99"),
+        ("none", "common/seeds.py", ">> 1", ">> 2"),
+    ],
+)
+def test_an_edit_of_what_a_run_uses_changes_its_code(
+    pe: str, file: str, before: str, after: str, tmp_path: Path, monkeypatch, registry: None
+) -> None:
+    """Of a file that another one imports, also outside the package; a comment does not.
+
+    What another encoding uses does not, either.
+    """
+    for name, content in OWN.items():
+        (tmp_path / name).write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("mine", "helper", "deeper"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    imports.import_modules(["mine"])
+    path = tmp_path / file if file in OWN else provenance.PACKAGE / file
+    text = path.read_text("utf-8")
+    assert before in text
+    found, read = {}, Path.read_bytes
+    for name, content in {
+        "as it is": text, "comment": f"{text}\n# A comment.\n'a string'\n",
+        "edit": text.replace(before, after, 1),
+    }.items():  # fmt: skip
+        with monkeypatch.context() as patched:
+            edited = content.encode()
+            patched.setattr(Path, "read_bytes", lambda p, new=edited: new if p == path else read(p))
+            code_digests.statements.cache_clear()
+            digests = [
+                provenance.digest_for.__wrapped__(each, "none", "copy") for each in (pe, "t5")
+            ]
+            found[name] = *digests, imports.modules_digest(["mine"])
+    code_digests.statements.cache_clear()
+    assert found["as it is"] == found["comment"] and found["edit"][0] != found["comment"][0]
+    own = path.is_relative_to(tmp_path)
+    assert (found["edit"][2] != found["comment"][2]) == own  # and so another run
+    assert (found["edit"][1] == found["comment"][1]) == (own or "alibi" in file or "soid" in file)
+
+
+def test_a_class_of_a_notebook_is_known_by_what_it_does(registry: None) -> None:
+    """It has no file; another docstring or line is the same code."""
+    found = []
+    for body in ("x + 1", "x + 2", "x + 1", "x if str(x) in {'a', 'b'} else 1"):
+        code = (
+            "from wawa_transformer.positional.base import Encoding\n" + "\n" * len(found)
+            + "class Cell(Encoding, kind='cell'):\n    def embed(self, x, positions):\n"
+            + f'        """Of cell {len(found)}."""\n        return {body}\n'
+        )  # fmt: skip
+        exec(code, {"__name__": "__main__"})
+        with pytest.MonkeyPatch.context() as patched:
+            patched.delattr(sys.modules["__main__"], "__file__", raising=False)
+            found.append(provenance.digest_for.__wrapped__("cell", "none", "copy"))
+    assert found[0] == found[2] and len({*found}) == 3
 
 
 def test_a_run_of_two_versions_of_the_code_says_so(

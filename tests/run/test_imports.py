@@ -1,5 +1,6 @@
 """``import=my_module`` registers encodings and tasks of a user's, in every command."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -117,7 +118,7 @@ def test_a_file_in_a_room_registers_what_it_defines(tmp_path: Path) -> None:
         "from wawa_transformer.positional.base import ENCODINGS\n"
         "assert 'rotate' in TASKS and 'step' in ENCODINGS, TASKS"
     )
-    for first in ("tasks import TASKS", "text import build_task", "batching import collate"):
+    for first in ("tasks import TASKS", "text import TextTask", "batching import collate"):
         (tmp_path / "first.py").write_text(code.format(first))
         done = run_script(str(tmp_path / "first.py"), PYTHONPATH=str(tmp_path))
         assert done.returncode == 0, done.stderr
@@ -147,6 +148,27 @@ def test_an_error_in_a_module_keeps_its_traceback_and_is_its_own(
     assert "Traceback" in answer and said in answer
     assert f"{MISTAKE} my_module, which import=my_module names" in answer
     assert "please report" not in answer and not (folder / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("rotary", "kind=rotary of my_module.Step is the kind of wawa_transformer.positional"),
+        ("coupled", "kind=coupled of Step is the name of .*coupled.yaml, which is another one"),
+    ],
+)
+def test_a_kind_of_the_projects_is_not_replaced(kind: str, said: str, folder: Path) -> None:
+    """Else pe=rotary would train another class, or pe=coupled not the user's."""
+    module = folder / "my_module.py"
+    module.write_text(MODULE.replace('"step"', f'"{kind}"'))
+    answer = run(folder, "train.py", *TINY, "import=my_module", f"pe={kind}", status=1)
+    assert re.search(said, answer) and "Traceback" not in answer
+
+
+def test_a_file_that_a_module_of_pythons_hides_is_refused(folder: Path) -> None:
+    (folder / "statistics.py").write_text(MODULE)
+    answer = run(folder, "train.py", *TINY, "import=statistics", "pe=step", status=1)
+    assert re.search(r"import=statistics is .*statistics.py, which hides .*rename", answer)
 
 
 @pytest.mark.parametrize(

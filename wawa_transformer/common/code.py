@@ -1,12 +1,15 @@
-"""What a file of Python does, without comments, docstrings and layout."""
+"""What a file of Python does, without comments, docstrings and layout, and what it imports."""
 
 import ast
 import functools
-from collections.abc import Collection
+import itertools
+import sys
+import sysconfig
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
 
 
 def code_of(path: Path, without: Collection[str] = ()) -> bytes:
@@ -14,14 +17,39 @@ def code_of(path: Path, without: Collection[str] = ()) -> bytes:
     return b"".join(code for name, code in statements(path) if name not in without)
 
 
+def tree_of(path: Path) -> ast.Module:
+    """Parse a file, without the strings that stand alone, as a docstring does."""
+    tree = ast.parse(path.read_bytes())
+    for node in ast.walk(tree):
+        if isinstance(body := getattr(node, "body", None), list):
+            node.body = [each for each in body if not is_string(each)]  # type: ignore[attr-defined]
+    return tree
+
+
+def is_string(node: ast.AST) -> bool:
+    """True for a statement that is a string."""
+    constant = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return constant and isinstance(node.value.value, str)  # type: ignore[attr-defined]
+
+
 @functools.cache  # the code that this process has loaded
 def statements(path: Path) -> list[tuple[str, bytes]]:
     """List the statements of a file, with the names that they define."""
-    tree = ast.parse(path.read_bytes())
-    for node in ast.walk(tree):
-        if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
-    return [(getattr(node, "name", ""), repr(syntax(node)).encode()) for node in tree.body]
+    body = tree_of(path).body
+    return [(getattr(node, "name", ""), repr(syntax(node)).encode()) for node in body]
+
+
+def mentioned(path: Path, without: Collection[str]) -> Iterator[str]:
+    """Yield every name that a file mentions outside the classes ``without``."""
+    kept = (node for node in tree_of(path).body if getattr(node, "name", "") not in without)
+    for each in itertools.chain.from_iterable(map(ast.walk, kept)):
+        match each:
+            case ast.Name():
+                yield each.id
+            case ast.Attribute():
+                yield each.attr
+            case ast.alias():
+                yield each.name.rpartition(".")[2]
 
 
 def syntax(node: Any) -> Any:
@@ -34,3 +62,40 @@ def syntax(node: Any) -> Any:
     constant = isinstance(node, ast.Constant)  # None is a value there
     kept = ast.iter_fields(node) if constant else fields
     return [type(node).__name__, *((name, syntax(value)) for name, value in kept)]
+
+
+def reached(paths: Iterable[Path], follows: Callable[[Path], bool]) -> set[Path]:
+    """Find the files that ``paths`` import, directly or not, of those that ``follows`` accepts."""
+    found: set[Path] = set()
+    waiting = [*paths]
+    while waiting:
+        path = waiting.pop()
+        if path not in found and follows(path):
+            found.add(path)
+            waiting += imported(path)
+    return found
+
+
+def imported(path: Path) -> Iterator[Path]:
+    """Yield the files that a file imports, wherever in it: loaded ones, and those beside it."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            modules = [(0, each.name) for each in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            whole = f"{node.module}." if node.module else ""
+            inner = [f"{whole}{each.name}" for each in node.names]
+            modules = [(node.level, name) for name in (node.module or "", *inner)]
+        else:
+            continue
+        for level, name in modules:
+            loaded = None if level else getattr(sys.modules.get(name), "__file__", None)
+            beside = path.parents[max(0, level - 1)].joinpath(*name.split("."))
+            files = map(Path, [loaded] if loaded else [f"{beside}.py", beside / "__init__.py"])
+            yield from (file for file in files if file.suffix == ".py")  # and not in C
+
+
+def is_foreign(path: Path, package: Path) -> bool:
+    """True for a file of Python that is neither the project's nor a library's."""
+    ours = any(path.is_relative_to(folder) for folder in (package, *LIBRARIES))
+    installed = {"site-packages", "dist-packages"} & {*path.parts}
+    return not ours and not installed and path.is_file()

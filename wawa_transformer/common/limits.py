@@ -87,6 +87,20 @@ def check_number(name: str, given: float, least: float, most: float) -> None:
         raise UserError(f"{name}={given} must be at least {least:g} and at most {most:,}.")
 
 
+def register(registry: dict[str, Any], kind: str, cls: type) -> None:
+    """Enter a class under its kind; refuse a kind of another class.
+
+    A class that is defined again, as in a notebook, replaces itself.
+    """
+    before = registry.get(kind, cls)
+    if (before.__module__, before.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise UserError(
+            f"kind={kind} of {cls.__module__}.{cls.__qualname__} is the kind of "
+            f"{before.__module__}.{before.__qualname__}; choose another kind."
+        )
+    registry[kind] = cls
+
+
 def check_base(given: float) -> None:
     """Refuse a base whose frequencies are undefined or all equal."""
     if not 1 < given < math.inf:

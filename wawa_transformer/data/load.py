@@ -20,8 +20,7 @@ from torch import Tensor
 
 from wawa_transformer.common.schema import UserError, warn
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
-from wawa_transformer.data.tasks import Task, on_disk
-from wawa_transformer.data.text import build_task
+from wawa_transformer.data.tasks import Task, build_task, on_disk
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,11 @@ import datasets
 import numpy as np
 import pyarrow as pa
 from datasets import Dataset, DatasetDict
+from omegaconf import DictConfig
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from wawa_transformer.common.schema import UserError, check, setting
+from wawa_transformer.common.limits import register
+from wawa_transformer.common.schema import UserError, check, choose, setting, typed
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.common.special_ids import UNK
 
@@ -48,7 +50,7 @@ class Task:
     def __init_subclass__(cls, kind: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if kind is not None:
-            TASKS[kind] = cls
+            register(TASKS, kind, cls)
 
     translates: ClassVar[bool] = False  # True if BLEU scores the test
     words: ClassVar[bool] = True  # True if every word is a token
@@ -429,6 +431,13 @@ def read_tokenizer(words: str) -> Tokenizer:
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
     tokenizer.encode_special_tokens = True
     return tokenizer
+
+
+def build_task(config: DictConfig) -> Task:
+    """Build the task of a configuration, and check its settings."""
+    cls = choose(TASKS, config.task.kind, "task.kind")
+    given = dict(config.task)  # resolves interpolations
+    return cls(**typed(cls, given, "task", TASKS))
 
 
 def letters(number: int) -> str:

@@ -1,8 +1,6 @@
 """Parallel text from files or a hub dataset, with a joint BPE vocabulary.
 
 Every run reads its text anew, so that a change of the text or of this code is never overlooked.
-
-This module defines the last task: :func:`build_task` chooses among all of them.
 """
 
 import dataclasses
@@ -20,11 +18,10 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
-from omegaconf import DictConfig
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from wawa_transformer.common.files import CONFIG_DIR, reading
-from wawa_transformer.common.schema import UserError, choose, first_line, setting, typed, warn
+from wawa_transformer.common.schema import UserError, first_line, setting, warn
 from wawa_transformer.data.files import (
     ENTRIES,
     FORMATS,
@@ -36,7 +33,6 @@ from wawa_transformer.data.files import (
 )
 from wawa_transformer.data.tasks import (
     SPECIAL_TOKENS,
-    TASKS,
     Task,
     on_disk,
     read_tokenizer,
@@ -290,10 +286,3 @@ def file_digest(path: Path, *state: int) -> str:
     """Compute the SHA-256 of a file; ``state`` changes whenever the file does."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def build_task(config: DictConfig) -> Task:
-    """Build the task of a configuration, and check its settings."""
-    cls = choose(TASKS, config.task.kind, "task.kind")
-    given = dict(config.task)  # resolves interpolations
-    return cls(**typed(cls, given, "task", TASKS))

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from wawa_transformer.common.schema import UserError, warn
-from wawa_transformer.data.text import build_task
+from wawa_transformer.data.tasks import build_task
 from wawa_transformer.decode.significance import paired_randomisation
 from wawa_transformer.decode.translation import bleu_metric
 from wawa_transformer.lab.tables import COSTS, KEYS, RUN, write_config, write_table

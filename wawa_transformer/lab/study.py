@@ -20,7 +20,7 @@ from tqdm import tqdm
 from wawa_transformer.common.files import CONFIG_DIR, make_directory
 from wawa_transformer.common.schema import UserError, check, tell, warn
 from wawa_transformer.data.load import load_data
-from wawa_transformer.data.text import build_task
+from wawa_transformer.data.tasks import build_task
 from wawa_transformer.lab import rules
 from wawa_transformer.lab.claims import Rule, compared_pairs
 from wawa_transformer.lab.entries import entry_overrides

@@ -18,8 +18,7 @@ from matplotlib.colors import to_hex
 from omegaconf import OmegaConf
 
 from wawa_transformer.common.schema import CONFIG_DIR, UserError
-from wawa_transformer.data.tasks import SequenceTask
-from wawa_transformer.data.text import build_task
+from wawa_transformer.data.tasks import SequenceTask, build_task
 from wawa_transformer.lab.figures import encoding_styles
 from wawa_transformer.lab.pages import write_page
 from wawa_transformer.lab.scores import score_study

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wawa_transformer.common.limits import MAX_WIDTH, UserError, check_number
+from wawa_transformer.common.limits import MAX_WIDTH, UserError, check_number, register
 
 ENCODINGS: dict[str, type[Encoding]] = {}
 ROLES = ("encoder", "decoder", "cross")
@@ -110,7 +110,8 @@ class Encoding(nn.Module):
         """Register the class as ``kind``; without a kind it is an ordinary class."""
         super().__init_subclass__(**kwargs)
         if kind is not None:
-            cls.kind, ENCODINGS[kind] = kind, cls
+            register(ENCODINGS, kind, cls)
+            cls.kind = kind
 
     def __init__(self, context: EncodingContext) -> None:
         super().__init__()

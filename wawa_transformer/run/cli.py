@@ -68,7 +68,7 @@ def check_use(schema: type, config: DictConfig) -> None:
 
 def validate(config: DictConfig) -> None:
     """Check a run's configuration before anything is built or written."""
-    from wawa_transformer.data.text import build_task
+    from wawa_transformer.data.tasks import build_task
     from wawa_transformer.run.config import check_model, check_schema
     from wawa_transformer.run.saved import init_digest
 

@@ -5,12 +5,12 @@ import functools
 import importlib.metadata
 import re
 import subprocess
-import sysconfig
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
+from wawa_transformer.common.code import is_foreign
 from wawa_transformer.common.schema import (
     CONFIG_DIR,
     PACKAGE,
@@ -27,7 +27,6 @@ NO_MEMORY = re.compile(
     re.IGNORECASE,
 )
 SCRIPTS = CONFIG_DIR.parent / "scripts"
-LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
 MISTAKE = "This is a mistake in"
 # The extra of pyproject.toml that brings a library.
 EXTRAS = {
@@ -114,10 +113,7 @@ def origin(frame: FrameType) -> str:
         return origin_of_ours(path)
     if any(f"{module}.".startswith(f"{name}.") for name in IMPORTED):
         return "foreign"
-    installed = {"site-packages", "dist-packages"} & {*path.parts}
-    if installed or any(path.is_relative_to(folder) for folder in LIBRARIES) or not path.is_file():
-        return "library"
-    return "foreign"
+    return "foreign" if is_foreign(path, PACKAGE) else "library"
 
 
 @functools.cache

@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 
+import yaml
 from hydra.core.config_store import ConfigStore
 
-from wawa_transformer.common.code import code_of
-from wawa_transformer.common.schema import CONFIG_DIR, UserError
+from wawa_transformer.common.code import code_of, imported, is_foreign, reached
+from wawa_transformer.common.schema import CONFIG_DIR, PACKAGE, UserError
 from wawa_transformer.run.failure import IMPORTED, MISTAKE
 
 NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -23,13 +24,13 @@ def import_modules(names: Iterable[str]) -> None:
     Their encodings and tasks can be chosen by kind, ``pe=KIND``, also without a YAML file.
 
     Raises:
-        UserError: there is no such module. An error inside a module keeps its traceback, with a
-            note that the module is a user's.
+        UserError: there is no such module, or a kind has the name of another one. An error inside
+            a module keeps its traceback, with a note that the module is a user's.
     """
     names = list(names)
     if not names:
         return
-    from wawa_transformer.data.text import TASKS
+    from wawa_transformer.data.tasks import TASKS
     from wawa_transformer.positional.base import ENCODINGS
 
     if os.getcwd() not in sys.path:
@@ -38,10 +39,16 @@ def import_modules(names: Iterable[str]) -> None:
         import_one(name)
         IMPORTED.add(name)
     for group, registry in (("pe", ENCODINGS), ("task", TASKS)):
-        for kind in registry:
-            if not (CONFIG_DIR / group / f"{kind}.yaml").exists():
+        for kind, cls in registry.items():
+            file = CONFIG_DIR / group / f"{kind}.yaml"
+            if not file.exists():
                 node = {"kind": kind, "name": kind}
                 ConfigStore.instance().store(group=group, name=kind, node=node)
+            elif yaml.safe_load(file.read_bytes()).get("kind") != kind:
+                raise UserError(
+                    f"kind={kind} of {cls.__name__} is the name of {file}, which is another one; "
+                    f"choose another kind."
+                )
 
 
 def import_one(name: str) -> None:
@@ -51,7 +58,9 @@ def import_one(name: str) -> None:
             f"import={name} is no module's name; for a file my_module.py give import=my_module."
         )
     try:
-        import_module(name)
+        file = getattr(import_module(name), "__file__", None)
+    except UserError:  # what a class of ours refuses, as a kind that exists
+        raise
     except SystemExit:
         raise UserError(
             f"import={name} ends Python while it is imported; put what it does under "
@@ -66,14 +75,24 @@ def import_one(name: str) -> None:
             ) from None
         error.add_note(f"{MISTAKE} {name}, which import={name} names, and not in wawa_transformer.")
         raise
+    here = Path.cwd() / f"{name}.py"
+    if here.is_file() and not (file and here.samefile(file)):
+        raise UserError(
+            f"import={name} is {file or 'a part of Python'}, which hides {here}; rename your file."
+        )
 
 
 def modules_digest(names: Iterable[str]) -> str | None:
-    """Hash what modules do, without comments and docstrings; None without modules."""
+    """Hash what modules do, and what they import of a user's files; None without modules.
+
+    Comments and docstrings do not count, nor where the files are.
+    """
     files = [path for name in names for path in files_of(name)]
+    beside = {path for file in files for path in imported(file)}
+    helpers = reached(beside, lambda path: is_foreign(path, PACKAGE)) - {*files}
     digest = hashlib.sha256()
-    for path in files:
-        digest.update(code_of(path))
+    for code in (*map(code_of, files), *sorted(map(code_of, helpers))):
+        digest.update(code)
     return digest.hexdigest()[:8] if files else None
 
 

@@ -194,7 +194,7 @@ def known_keys(config_name: str) -> list[str]:
 
 def class_keys(config_name: str) -> list[str]:
     """List every key of all encodings and tasks, or of all decoding strategies."""
-    from wawa_transformer.data.text import TASKS
+    from wawa_transformer.data.tasks import TASKS
     from wawa_transformer.decode.strategies import STRATEGIES
     from wawa_transformer.positional.base import ENCODINGS
     from wawa_transformer.run.config import CONTEXT_ARGUMENTS, PE_KEYS

@@ -3,21 +3,20 @@
 import functools
 import hashlib
 import importlib.metadata
-import inspect
 import platform
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import torch
 from omegaconf import DictConfig
 
-from wawa_transformer.common.code import code_of
+from wawa_transformer.common.code import code_of, is_foreign, mentioned, reached
 from wawa_transformer.common.schema import CONFIG_DIR, PACKAGE
 from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.positional.base import ENCODINGS
-from wawa_transformer.run.failure import LIBRARIES
 
 
 def provenance(device: torch.device) -> dict[str, Any]:
@@ -46,29 +45,61 @@ def code_digest(config: DictConfig) -> str:
 @functools.cache  # the code that this process has loaded
 def digest_for(pe: str, cross: str, task: str) -> str:
     """Hash the code of an encoding, an encoding of cross-attention and a task."""
-    chosen = [ENCODINGS.get(pe), ENCODINGS.get(cross), TASKS.get(task)]
-    used = {cls for each in chosen if each for cls in each.__mro__}
     registered = {*ENCODINGS.values(), *TASKS.values()}
-    others = {cls.__name__ for cls in registered - used}
-    needed = {cls.__module__ for cls in used}
-    for module in list(needed):  # and what their files take from the files of other kinds
-        values = vars(sys.modules[module]).values()
-        needed |= {getattr(value, "__module__", None) or "" for value in values}
-    beside = {cls.__module__ for cls in registered} - needed
-    unread = {Path(inspect.getfile(sys.modules[name])) for name in beside & sys.modules.keys()}
-    files = [path for path in PACKAGE.rglob("*.py") if path not in unread]
-    files = [path for path in files if path.relative_to(PACKAGE).parts[0] not in ("lab", "lesson")]
-    own = (getattr(sys.modules[cls.__module__], "__file__", None) for cls in used)
-    foreign = {
-        path
-        for path in (Path(file) for file in own if file)
-        if not any(path.is_relative_to(folder) for folder in (PACKAGE, *LIBRARIES))
-        and not {"site-packages", "dist-packages"} & {*path.parts}
-    }
+    kinds = {file for cls in registered if (file := file_of(cls))}
+
+    def follows(path: Path) -> bool:
+        return path in kinds or is_foreign(path, PACKAGE)
+
+    chosen = ENCODINGS.get(pe), ENCODINGS.get(cross), TASKS.get(task)
+    used: set[type] = {cls for cls in chosen if cls}
+    before = -1
+    while len(used) > before:  # until no class that is used mentions another one
+        before = len(used)
+        used |= {base for cls in used for base in cls.__mro__}
+        files = reached(filter(None, map(file_of, used)), follows)
+        others = {cls.__name__ for cls in registered - used}
+        named = {name for path in files for name in mentioned(path, others)}
+        used |= {cls for cls in registered if cls.__name__ in named and file_of(cls) in files}
+    rooms = [path for path in PACKAGE.rglob("*.py") if path not in kinds]
+    rooms = [path for path in rooms if path.relative_to(PACKAGE).parts[0] not in ("lab", "lesson")]
+    ours = {*rooms, *(path for path in files if path.is_relative_to(PACKAGE))}
     digest = hashlib.sha256()
-    for path in [*sorted(files), *sorted(foreign)]:
+    for path in sorted(ours):
         digest.update(code_of(path, others))
+    for code in sorted(code_of(path, others) for path in files - ours):  # of any folder
+        digest.update(code)
+    live = [cls for cls in used if cls.__module__ == "__main__" and not file_of(cls)]
+    for code in sorted(map(live_code, live)):
+        digest.update(code)
     return digest.hexdigest()[:8]
+
+
+def file_of(cls: type) -> Path | None:
+    """The file that defines a class; None for a class of a notebook or of C."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    return Path(file) if file else None
+
+
+def live_code(cls: type) -> bytes:
+    """What a class without a file does, one of a notebook: its instructions and constants."""
+
+    def parts(value: Any, doc: str | None = None) -> Any:
+        if isinstance(value, frozenset):
+            return sorted(map(repr, value))
+        if not isinstance(value, types.CodeType):
+            return value
+        constants = [parts(each) for each in value.co_consts if doc is None or each != doc]
+        return value.co_code, value.co_names, constants
+
+    own: dict[str, Any] = {}
+    for name, value in vars(cls).items():
+        function = getattr(value, "__func__", value)  # of a static or class method
+        if isinstance(function, types.FunctionType):
+            own[name] = parts(function.__code__, function.__doc__)
+        elif not name.startswith("__") and isinstance(value, (int, float, str)):
+            own[name] = value
+    return repr(sorted(own.items())).encode()
 
 
 @functools.cache

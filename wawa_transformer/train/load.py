@@ -13,7 +13,7 @@ from torch import Tensor
 
 from wawa_transformer.common.schema import UserError, first_line, warn
 from wawa_transformer.data.load import digest_of, parts_of
-from wawa_transformer.data.text import build_task
+from wawa_transformer.data.tasks import build_task
 from wawa_transformer.decode.strategies import Greedy, build_strategy
 from wawa_transformer.decode.translation import answers, hypotheses, read
 from wawa_transformer.model.transformer import Transformer
