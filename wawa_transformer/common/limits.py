@@ -90,10 +90,15 @@ def check_number(name: str, given: float, least: float, most: float) -> None:
 def register(registry: dict[str, Any], kind: str, cls: type) -> None:
     """Enter a class under its kind; refuse a kind of another class.
 
-    A class that is defined again, as in a notebook, replaces itself.
+    A class that is defined again, as in a notebook or by a script that is imported, replaces
+    itself.
     """
     before = registry.get(kind, cls)
-    if (before.__module__, before.__qualname__) != (cls.__module__, cls.__qualname__):
+    files = [
+        getattr(sys.modules.get(each.__module__), "__file__", each.__module__)
+        for each in (before, cls)
+    ]
+    if files[0] != files[1] or before.__qualname__ != cls.__qualname__:
         raise UserError(
             f"kind={kind} of {cls.__module__}.{cls.__qualname__} is the kind of "
             f"{before.__module__}.{before.__qualname__}; choose another kind."
