@@ -101,6 +101,20 @@ def test_the_page_computes_the_logits_of_torch(
             assert (expected - torch.tensor(found)).abs().max() < 1e-4, run["pe"]
 
 
+def test_the_trainer_replaces_no_word_of_the_page() -> None:
+    """Both keep their words in one table, where the second word of a name would win."""
+    templates = Path(write_playground.__code__.co_filename).with_name("templates")
+    page, trainer = (
+        (templates / name).read_text(encoding="utf-8")
+        for name in ("playground.html.jinja", "training.js")
+    )
+    page = page[page.index("const WORDS") : page.index("const MODELS")]
+    trainer = trainer[trainer.index("WORDS.en") : trainer.index("\n});\n", trainer.index("WORDS.zh"))]
+    names, more = (set(re.findall(r'(\w+): "', text)) for text in (page, trainer))
+    assert "tableNote" in names and "trainedNote" in more
+    assert not names & more
+
+
 def test_the_page_knows_the_right_answers(page: Path, browser: Callable[..., str]) -> None:
     """Those of tasks.py; and that all steps are right says that the answer is."""
     words = ["10", "3", "1", "3", "10", "2", "26", "27", "9"]

@@ -15,7 +15,7 @@ Object.assign(WORDS.en, {
   lossChart: "Loss", lossNote: "Nats per symbol. Thin line: each batch; thick line: validation sequences.", exactChart: "Exact match", exactNote: "Share of {count} validation sequences without any mistake.", ownExactNote: "Share of {count} held-out lines without any mistake.", fewExactNote: "Share of your lines without any mistake; below 5 lines none is held out.",
   lengthChart: "Exact match by length", lengthNote: "Ten sequences of each length, at the end 200. Grey: longer than any in training.", step: "step", loss: "loss",
   band: "dashed: mean of {seeds} published seeds; band: its 95% interval", yours: "yours, seed {seed}", theirs: "project, seed {seed}", mean: "project, {seeds} seeds: mean and 95% interval", range: "lowest to highest seed", equal: "{mean}, all seeds equal",
-  tableNote: "Exact match at the end, on sequences of trained lengths that training did not hold.", probe: "Ask the two models, at any step", probeNote: "Their answers, and where the answer (rows) looks at the source (columns), in every head. Symbols that differ from the right answer are underlined.", probeLabel: "your input", notYet: "train first: the models answer from the first test on, at step {every}.",
+  trainedNote: "Exact match at the end, on sequences of trained lengths that training did not hold.", probe: "Ask the two models, at any step", probeNote: "Their answers, and where the answer (rows) looks at the source (columns), in every head. Symbols that differ from the right answer are underlined.", probeLabel: "your input", notYet: "train first: the models answer from the first test on, at step {every}.",
   badRate: "Learning rate “{value}” is not a number above 0.", badSeed: "Seed “{value}” is not a whole number from 0 to {most}.",
   noLines: "Paste at least one line: a source, a tab, and its target.", manyLines: "{n} lines are more than the {most} that fit here; remove some.", noTab: "Line {line} has no tab between its source and its target.", manyTabs: "Line {line} has {n} tabs; one tab separates source and target.", noSource: "Line {line} has a tab without a source before it.", noTarget: "Line {line} has a tab without a target after it.", longSide: "Line {line} has {n} symbols on one side; at most {most} fit.", manySymbols: "{n} different symbols are more than the {most} of the vocabulary; try characters, or fewer lines.",
   noWorker: "This browser does not let a page from a file train in the background ({why}). Try another browser; the trained models above still run.", broken: "Training stopped: {why}. The trained models above still run.",
@@ -36,7 +36,7 @@ Object.assign(WORDS.zh, {
   lossChart: "损失", lossNote: "单位是 nat，按每个符号平均。细线：每一批；粗线：验证序列。", exactChart: "完全匹配率", exactNote: "{count} 个验证序列中一个符号都不错的比例。", ownExactNote: "{count} 行没有参加训练的数据中，一个符号都不错的比例。", fewExactNote: "你的各行中一个符号都不错的比例；不足 5 行时不留验证数据。",
   lengthChart: "各长度的完全匹配率", lengthNote: "每个长度 10 个序列，结束时 200 个。灰色部分比训练时的序列都长。", step: "步", loss: "损失",
   band: "虚线：公布的 {seeds} 个种子的平均；色带：平均值的 95% 置信区间", yours: "你的，种子 {seed}", theirs: "本项目，种子 {seed}", mean: "本项目 {seeds} 个种子：平均与 95% 置信区间", range: "最低到最高的种子", equal: "{mean}，各种子相同",
-  tableNote: "训练结束时的完全匹配率：长度在训练范围之内、但训练数据里没有的序列。", probe: "随时向这两个模型提问", probeNote: "两个模型的答案，以及每个头里答案（行）看源序列（列）的哪里。与正确答案不同的符号带下划线。", probeLabel: "你的输入", notYet: "请先训练：从第 {every} 步的第一次测试起，模型就能回答。",
+  trainedNote: "训练结束时的完全匹配率：长度在训练范围之内、但训练数据里没有的序列。", probe: "随时向这两个模型提问", probeNote: "两个模型的答案，以及每个头里答案（行）看源序列（列）的哪里。与正确答案不同的符号带下划线。", probeLabel: "你的输入", notYet: "请先训练：从第 {every} 步的第一次测试起，模型就能回答。",
   badRate: "学习率“{value}”不是大于 0 的数。", badSeed: "种子“{value}”不是 0 到 {most} 的整数。",
   noLines: "请至少粘贴一行：源序列、制表符、目标序列。", manyLines: "共 {n} 行，超过这里能用的 {most} 行；请删去一些。", noTab: "第 {line} 行的源序列与目标序列之间没有制表符。", manyTabs: "第 {line} 行有 {n} 个制表符；源序列与目标序列之间只能有一个。", noSource: "第 {line} 行的制表符前没有源序列。", noTarget: "第 {line} 行的制表符后没有目标序列。", longSide: "第 {line} 行有一侧是 {n} 个符号；至多 {most} 个。", manySymbols: "共有 {n} 种符号，超过词表的 {most} 种；可以改用字符，或减少行数。",
   noWorker: "这个浏览器不让从文件打开的网页在后台训练（{why}）。请换一个浏览器；上面训练好的模型仍然可用。", broken: "训练停止：{why}。上面训练好的模型仍然可用。",
@@ -219,7 +219,7 @@ function showTable(setting) {
   const last = course?.ended && !course.lost ? course.scores.at(-1) : null;
   box.replaceChildren();
   if (setting.pairs || !rows.some(([, known]) => known)) return;
-  make("p", box, say("tableNote"), { class: "soft" });
+  make("p", box, say("trainedNote"), { class: "soft" });
   const table = make("table", make("div", box, "", { class: "scroll", tabindex: 0 }), "", { class: "numbers" }), head = make("tr", table);
   const seeds = Object.keys(rows.find(([, known]) => known)[1].trained.values).length;
   for (const text of ["", say("yours", { seed }), say("theirs", { seed }), say("mean", { seeds }), say("range")]) make("th", head, text);
