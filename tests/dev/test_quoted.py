@@ -180,10 +180,10 @@ def the_published_model() -> Iterator[str]:
 def reached() -> Iterator[str]:
     yield f"the reach of the learned table is {reach('length', 'learned')} symbols"
     for pe in ("shaw", "rotary", "t5"):
-        yield f"only in self-attention, the reach is {reach('length', pe)}"
+        yield f"only in self-attention, the reach is {reach('cross', pe)}"
         yield f"in cross-attention, the reach is {reach('cross', f'{pe}_cross')}"
-    for study, pe in (("length", "alibi"), ("cross", "alibi_cross")):
-        yield f"{evidence.mean(study, 'copy', pe).mean:.3f}"
+    for pe in ("alibi", "alibi_cross"):
+        yield f"{evidence.mean('cross', 'copy', pe).mean:.3f}"
 
 
 @quoted_by("docs/does_not_learn.md")
