@@ -82,7 +82,8 @@ def setting_of(study: Study) -> dict[str, Any]:
 
     A key that an older study does not have had the default.
     """
-    given, defaults = study.config, {"model": ModelConfig(), "trainer": TrainerConfig()}
+    given = study.config
+    defaults: dict[str, Any] = {"model": ModelConfig(), "trainer": TrainerConfig()}
     alike = {key: dataclasses.asdict(value) | given[key] for key, value in defaults.items()}
     return {"tasks": given["tasks"], "seeds": given["study"]["seeds"], **identity(alike)}
 
