@@ -312,7 +312,7 @@ def test_divided_positions_are_shares_of_the_sources_length(
     order = torch.arange(len(rows)).flip(0)
     for each, kept in ((positions, [*range(len(rows))]), (positions.keep(order), order.tolist())):
         own = each.target(offset, 5)
-        query, key_ = each.across(own)
+        query, key_ = each.across(own) if each.share is not None else (own, each.source)
         source = plain.source.ids.expand(len(rows), -1, -1)
         for row, n in enumerate(kept):
             share = number / len(rows[n])

@@ -390,7 +390,8 @@ def test_an_edit_of_what_a_run_uses_changes_its_code(
         (tmp_path / name).write_text(content)
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("mine", "helper", "deeper"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+        monkeypatch.setitem(sys.modules, name, sys)  # so that it is gone after the test
+        del sys.modules[name]
     imports.import_modules(["mine"])
     path = tmp_path / file if file in OWN else provenance.PACKAGE / file
     text = path.read_text("utf-8")

@@ -174,7 +174,8 @@ class Transformer(nn.Module):
         x = self.embed(tgt, self.tgt_embedding, self.tgt_position, query)  # (B,T,D)
         layers, maps = self.num_layers, positions.maps
         own = in_layers(layers, self.tgt_position, query, key, maps)
-        cross = in_layers(layers, self.cross_position, *positions.across(query), maps)
+        across = (query, positions.source) if positions.share is None else positions.across(query)
+        cross = in_layers(layers, self.cross_position, *across, maps)
         for i in range(layers):
             layer = self.decoder_layers[i % len(self.decoder_layers)]
             layer_cache = (None, None) if cache is None else cache[i]

@@ -45,9 +45,8 @@ class BatchPositions:
         return Positions(ids, positions.end, start, positions.consecutive)
 
     def across(self, query: Positions) -> tuple[Positions, Positions]:
-        """The positions of target queries and of source keys in cross-attention."""
-        if self.share is None:
-            return query, self.source
+        """Divided positions of target queries and of source keys in cross-attention."""
+        assert self.share is not None
         return times(query, self.share), times(self.source, self.share)
 
     def keep(self, rows: Tensor) -> BatchPositions:
