@@ -319,6 +319,7 @@ def test_the_code_of_a_run_is_what_it_does(tmp_path: Path) -> None:
         "def f(x, y=None):\n    return x + 1\n", "async def f(x):\n    return x + 1\n",
     ):  # fmt: skip
         path.write_text(code)
+        code_digests.tree_of.cache_clear()
         code_digests.statements.cache_clear()
         found.append(code_digests.code_of(path))
     assert found[0] == found[1] and len(set(found)) == len(found) - 1
@@ -404,11 +405,13 @@ def test_an_edit_of_what_a_run_uses_changes_its_code(
         with monkeypatch.context() as patched:
             edited = content.encode()
             patched.setattr(Path, "read_bytes", lambda p, new=edited: new if p == path else read(p))
+            code_digests.tree_of.cache_clear()
             code_digests.statements.cache_clear()
             digests = [
                 provenance.digest_for.__wrapped__(each, "none", "copy") for each in (pe, "t5")
             ]
             found[name] = *digests, imports.modules_digest(["mine"])
+    code_digests.tree_of.cache_clear()
     code_digests.statements.cache_clear()
     assert found["as it is"] == found["comment"] and found["edit"][0] != found["comment"][0]
     own = path.is_relative_to(tmp_path)

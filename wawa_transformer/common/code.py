@@ -17,6 +17,7 @@ def code_of(path: Path, without: Collection[str] = ()) -> bytes:
     return b"".join(code for name, code in statements(path) if name not in without)
 
 
+@functools.cache  # the code that this process has loaded
 def tree_of(path: Path) -> ast.Module:
     """Parse a file, without the strings that stand alone, as a docstring does."""
     tree = ast.parse(path.read_bytes())
@@ -32,7 +33,7 @@ def is_string(node: ast.AST) -> bool:
     return constant and isinstance(node.value.value, str)  # type: ignore[attr-defined]
 
 
-@functools.cache  # the code that this process has loaded
+@functools.cache
 def statements(path: Path) -> list[tuple[str, bytes]]:
     """List the statements of a file, with the names that they define."""
     body = tree_of(path).body
