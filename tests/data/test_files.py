@@ -67,6 +67,10 @@ def test_the_same_pairs_as_json_csv_and_parquet(tmp_path: Path) -> None:
     assert read(tmp_path, {"a.csv": BOM.encode() + table}) == pairs
     pd.DataFrame(rows).to_parquet(tmp_path / "b.parquet")
     assert read(tmp_path, {}, source="b.parquet") == pairs
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub" / "train.csv").write_bytes(table)
+    train = TextTask(hub=str(tmp_path / "hub")).from_hub()["train"]
+    assert list(zip(train["source"], train["target"], strict=True)) == pairs
 
 
 def test_the_column_translation_of_the_hub(tmp_path: Path) -> None:
@@ -259,6 +263,28 @@ def test_a_blank_line_of_one_file_is_a_blank_pair(
         assert capsys.readouterr().err == "2 train pairs with a blank side left out\n"
 
 
+def test_a_side_that_nobody_sees_is_blank(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Marks of direction, joiners, soft hyphens and fillers; what is new in Unicode is text."""
+    unseen = "\u200b \u200e\u200f \u2060 \u00ad \u180e \u3164 \u2800 \ufe0f \u115f\u1160 \U000e0020"
+    pairs = [*PAIRS, ("\U0001fae8", "\u0301"), ("a\u200b", "\u200fb"), ("\U00105678", "😀\ufe0f")]
+    for blank in unseen.split():
+        more = [*pairs, (blank, "word"), ("word", blank)]
+        assert read(tmp_path, {"a.tsv": "".join(f"{s}\t{t}\n" for s, t in more)}) == pairs
+        assert capsys.readouterr().err == "2 train pairs with a blank side left out\n"
+
+
+def test_a_text_that_is_its_own_translation_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One file for both sides, or one column; a few equal pairs are names and numbers."""
+    read(tmp_path, {"a.tsv": "1\t1\nx\ty\n"})
+    assert capsys.readouterr().err == ""
+    read(tmp_path, {}, source="a.tsv", source_column="1", target_column="1")
+    assert capsys.readouterr().err == "warning: every train pair has the same text on both sides\n"
+
+
 def test_text_is_normalised_once_where_it_is_read(tmp_path: Path) -> None:
     """Both sides, of every kind of file; a no-break space stays what it is."""
     pairs = [("Ein Mädchen hört", "schöne\u202f« Töne\xa0»"), ("Å", "한글")]
@@ -282,6 +308,13 @@ def test_what_is_not_read_is_named_with_the_formats_that_are(tmp_path: Path) -> 
         (packed, f"is a zip archive; {formats}"),
         (b"\x28\xb5\x2f\xfd\x04", f"is packed by zstd; {formats}"),
         (TSV.encode("utf-16"), f"is UTF-16 text; {formats}"),
+        (gzip.compress(TSV.encode("utf-16")), f"is UTF-16 text; {formats}"),
+        (lzma.compress(packed), f"is a zip archive; {formats}"),
+        (b"+/v8-" + TSV.encode(), f"is UTF-7 text; {formats}"),
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n", "git lfs pull"),
+        ("<!DOCTYPE html>\n<title>404</title>\n", f"is XML or HTML; {formats}"),
+        (BOM + '<?xml version="1.0"?>\n<tmx version="1.4">\n', f"is XML or HTML; {formats}"),
+        ('<srcset setid="newstest">\n', "is XML or HTML"),
         (TSV.encode("utf-16-le"), f"is no text in line 1; {formats}"),
         (gzip.compress(TSV.encode("utf-16-le")), "is no text in line 1"),
         (TSV.encode("latin-1") + b"\xe9\tx\n", "is not UTF-8 in line 10"),

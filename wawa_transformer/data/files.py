@@ -8,6 +8,7 @@ import itertools
 import json
 import lzma
 import re
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -29,11 +30,12 @@ FORMATS = (
     ".jsonl or .parquet with both sides, plain or packed by gzip, bzip2 or xz; task.hub reads a "
     "folder"
 )
-# What a file begins with: its name may say something else.
-PACKED: dict[bytes, Callable[[Path], Any]] = {
+# What a file begins with, packed and unpacked: its name may say something else.
+PACKED: dict[bytes, Callable[..., Any]] = {
     rb"\x1f\x8b": gzip.open,
     rb"BZh[1-9]1AY&SY": bz2.open,
     rb"\xfd7zXZ\x00": lzma.open,
+    b"": open,
 }
 FOREIGN = {
     rb"PK\x03\x04": "a zip archive",
@@ -42,9 +44,15 @@ FOREIGN = {
     rb"PAR1": "a parquet file",
     rb"%PDF": "a PDF file",
     rb"\xff\xfe|\xfe\xff": "UTF-16 text",
+    rb"\+/v[89+/]": "UTF-7 text",
+    rb"version https://git-lfs": "a pointer, whose file git lfs pull fetches",
+    rb"(?i)(\xef\xbb\xbf)?\s*<(\?xml|!doctype|html|tmx|srcset|refset)\b": "XML or HTML",
 }
 # UTF-16 without a byte order mark and ISO 2022 are valid UTF-8, and these characters show it.
 NO_TEXT = re.compile(r"\0|\x1b[$(]")
+# Blank though no space, by their Unicode category; and fillers of other categories.
+UNSEEN = ("Cc", "Cf", "Zl", "Zp", "Zs")
+FILLERS = "\u034f\u115f\u1160\u2800\u3164\ufe0e\ufe0f\uffa0"
 
 
 def suffix_of(name: str) -> str:
@@ -66,11 +74,13 @@ def opened(path: Path, key: str) -> Iterator[IO[bytes]]:
             )
         with path.open("rb") as file:
             head = file.read(16)
-        for magic, name in FOREIGN.items():
-            if re.match(magic, head) and suffix_of(path.name) != ".parquet":
-                raise UserError(f"{key}={path} is {name}; convert it: {FORMATS}.")
-        unpack = next((each for magic, each in PACKED.items() if re.match(magic, head)), None)
-        with unpack(path) if unpack else path.open("rb") as file:
+        unpack = next(each for magic, each in PACKED.items() if re.match(magic, head))
+        with unpack(path, "rb") as file:
+            head = file.peek(64)
+            for magic, name in FOREIGN.items():
+                named = (suffix_of(path.name), magic) == (".parquet", rb"PAR1")
+                if re.match(magic, head) and not named:
+                    raise UserError(f"{key}={path} is {name}; convert it: {FORMATS}.")
             yield file
     except (EOFError, zlib.error, lzma.LZMAError, OSError, MemoryError) as error:
         # A wrong checksum has no number of an error of the system.
@@ -261,6 +271,11 @@ def checked(
         raise UserError(
             f"{where} holds no two texts in {place} {number} ({first_line(error)}); {remedy}."
         ) from None
+
+
+def is_blank(text: str) -> bool:
+    """True if a reader sees nothing of ``text``: spaces, controls, marks of no width, fillers."""
+    return all(unicodedata.category(c) in UNSEEN or c in FILLERS for c in text)
 
 
 def check_text(text: str) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
-from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
+from datasets import Dataset, DatasetDict, load_dataset_builder, load_from_disk
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from wawa_transformer.common.files import CONFIG_DIR, reading
@@ -26,6 +26,8 @@ from wawa_transformer.data.files import (
     ENTRIES,
     FORMATS,
     TABLES,
+    is_blank,
+    names_of,
     pairs_of_entries,
     pairs_of_one,
     pairs_of_two,
@@ -221,7 +223,12 @@ class TextTask(Task, kind="text"):
             else:
                 # Only downloads are cached: a changed file may have its old size and time.
                 how = "reuse_cache_if_exists"
-                loaded = load_dataset(self.hub, self.hub_config, download_mode=how)
+                builder = load_dataset_builder(self.hub, self.hub_config, download_mode=how)
+                if builder.name == "csv":  # in which NA and 007 are texts
+                    builder.config.na_filter = False
+                    builder.config.converters = dict.fromkeys(names_of(columns), str)
+                builder.download_and_prepare(download_mode=how)
+                loaded = builder.as_dataset()
             splits = {"train": loaded["train"], **loaded}
         except Exception as error:  # the library raises dozens of classes
             raise UserError(
@@ -236,15 +243,16 @@ class TextTask(Task, kind="text"):
 
     def read(self, pairs: Iterator[tuple[str, str]], split: str) -> Dataset:
         """Keep ``pairs`` on disk with their lengths, without pairs that have a blank side."""
-        kept = left = 0
+        kept = left = same = 0
 
         def rows() -> Iterator[dict[str, str | int]]:
-            nonlocal kept, left
+            nonlocal kept, left, same
             for source, target in (map(normalise, pair) for pair in pairs):
-                if not source.strip() or not target.strip():
+                if is_blank(source) or is_blank(target):
                     left += 1
                     continue
                 kept += 1
+                same += source == target
                 count = len(split_words(source) if self.words else WORD.findall(source))
                 length = -(-count // self.length_bin) * self.length_bin
                 yield {"source": source, "target": target, "length": length}
@@ -257,6 +265,8 @@ class TextTask(Task, kind="text"):
         self.blank[split] = left
         if left:
             warn(f"{left} {split} pairs with a blank side left out")
+        if same == kept:
+            warn(f"warning: every {split} pair has the same text on both sides")
         # With a fingerprint, since the library would compute one from a copy of the whole text.
         return Dataset(table, fingerprint=split)
 

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from wawa_transformer.common.schema import UserError, first_line, warn
 from wawa_transformer.common.special_ids import EOS, PAD, UNK
 from wawa_transformer.data.batching import batch_indices
-from wawa_transformer.data.files import check_text
+from wawa_transformer.data.files import check_text, is_blank
 from wawa_transformer.data.load import Examples, RaggedSequences
 from wawa_transformer.data.text import HANGUL, UNSPACED, normalise
 from wawa_transformer.decode.strategies import DecodingStrategy, Greedy
@@ -90,7 +90,7 @@ def answers(
             check_text(text)
             ids = read(tokenizer, [text])[0].tolist()
             model.check_length(len(ids))
-            if text.strip():
+            if not is_blank(text):
                 asked[i] = ids
         except ValueError as error:
             warn(f"warning: line {i + first}: left empty: {first_line(error)}")
