@@ -9,6 +9,7 @@ from core.helpers import padded_ids
 from torch import Tensor
 
 from wawa_transformer import Transformer
+from wawa_transformer.common.limits import UserError
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.data.load import RaggedSequences, load_data
 from wawa_transformer.decode import translation
@@ -138,6 +139,15 @@ def test_sampling_draws_from_the_distribution(temperature: float, top: int | Non
     other, _ = Sample(temperature=temperature, top=top, seed=1)(model, source, 1)
     assert torch.equal(again, ids) and not torch.equal(other, ids)
     torch.testing.assert_close(scores[:, 0], log_probability(model, source, ids[:, 0]))
+
+
+def test_no_temperature_overflows_into_an_end() -> None:
+    """The coldest sample is greedy's; a temperature whose logits are infinite is refused."""
+    model, source = model_of(seed=4), SRC[:1]
+    assert torch.equal(Sample(temperature=1e-6)(model, source, 9)[0], Greedy()(model, source, 9)[0])
+    for temperature in (0.0, 1e-40, 1e40, torch.inf, torch.nan):
+        with pytest.raises(UserError, match=r"decode.temperature=\S+ must be at least 1e-06 and"):
+            Sample(temperature=temperature)
 
 
 @pytest.mark.parametrize("method", [Greedy(), Beam(size=3), Sample()])

@@ -103,6 +103,14 @@ def test_bleu_is_that_of_sacrebleus_command_for_the_script(
     assert bleu_by_length(found, references, [5] * len(found)) == {5: scores["bleu"]}
 
 
+def test_perfect_translations_have_perfect_scores_and_intervals() -> None:
+    """No interval passes 100, or lies below its score by a rounding."""
+    for texts in (ZH[0], GERMAN[0], ["a b c d e"] * 3):
+        scores = translation_scores(texts, texts)
+        names = ("bleu", "bleu_low", "bleu_high", "chrf")
+        assert [scores[name] for name in names] == [100.0] * 4
+
+
 @pytest.mark.parametrize(
     ("text", "tokenize"),
     [

@@ -78,7 +78,8 @@ class Sample(DecodingStrategy):
     temperature 1. A sentence's draws depend only on ``seed`` and its number in the text.
     """
 
-    temperature: float = setting(1.0, above=0)
+    # Outside of these limits logits overflow, or drown in the noise.
+    temperature: float = setting(1.0, least=1e-6, most=1e6)
     top: int | None = setting(None, least=1)
     seed: int = setting(0, least=0, most=2**63 - 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -222,12 +223,13 @@ def chrf_metric() -> CHRF:
 def score(metric: Metric, hypotheses: list[str], references: list[str]) -> dict[str, Any]:
     """Score translations; the interval is sacreBLEU's 95% bootstrap over sentences."""
     result = metric.corpus_score(hypotheses, [references], n_bootstrap=RESAMPLES)
-    # Mean ± half an interval knows no limit: no score is below 0, and TER alone passes 100.
-    low, high = max(result._mean - result._ci, 0.0), result._mean + result._ci
-    if result.name != "TER":
-        high = min(high, 100.0)
+    # Mean ± half an interval knows no limit, and a perfect BLEU is rounded up: no score is below 0,
+    # and TER alone passes 100.
+    top = math.inf if result.name == "TER" else 100.0
+    ends = result.score, max(result._mean - result._ci, 0.0), result._mean + result._ci
+    value, low, high = (min(float(each), top) for each in ends)
     signature = str(metric.get_signature())
-    return {"score": result.score, "low": low, "high": high, "signature": signature}
+    return {"score": value, "low": low, "high": high, "signature": signature}
 
 
 def translation_scores(
