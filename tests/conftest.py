@@ -98,6 +98,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "sinusoidal_t5": {"pe": "sinusoidal", "cross": "t5"},
     "none_shaw": {"pe": "none", "cross": "shaw"},
     "none_causal": {"pe": "none", "encoder_mask": "causal"},
+    "alibi_window": {"pe": "alibi", "encoder_mask": "anti_causal", "encoder_window": 1},
     **{
         f"{kind}_{name}": {"pe": kind, **ids}
         for kind in ABSOLUTE

@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import re
+from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -58,18 +59,39 @@ def torch_transformer(model: Transformer, norm: str, activation: str) -> nn.Tran
     return peer
 
 
+# A kind of mask and its window: whether query i may not see key j.
+HIDDEN: dict[str, Callable[[int, int], bool]] = {
+    "full 0": lambda i, j: False,
+    "causal 0": lambda i, j: j > i,
+    "anti_causal 0": lambda i, j: j < i,
+    "full 2": lambda i, j: abs(i - j) > 2,
+    "causal 1": lambda i, j: j > i or i - j > 1,
+}
+
+
+def hidden_keys(ids: torch.Tensor, hides: Callable[[int, int], bool]) -> torch.Tensor:
+    """The mask of torch's attention, True where a key of ``ids (B,S)`` is hidden: (B*H,S,S)."""
+    length = range(ids.size(1))
+    rows = [
+        [[i != j and (hides(i, j) or not row[j]) for j in length] for i in length] for row in ids
+    ]
+    return torch.tensor(rows).repeat_interleave(HEADS, dim=0)
+
+
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("mask", ["full", "causal"])
+@pytest.mark.parametrize("mask", [*HIDDEN])
 def test_logits_and_gradients_equal_torch(
     norm: str, activation: str, tied: bool, mask: str
 ) -> None:
     """Logits and all gradients equal torch's, with the same weights.
 
-    The batch has padding.
+    The batch has padding. A mask hides keys from queries, but no token from itself.
     """
-    model = small_model(norm=norm, activation=activation, tie_embeddings=tied, encoder_mask=mask)
+    kind, window = mask.split()
+    seen = {"encoder_mask": kind, "encoder_window": int(window)}
+    model = small_model(norm=norm, activation=activation, tie_embeddings=tied, **seen)
     with torch.no_grad():
         # Moved parameters, so that no bias is 0 and no norm is 1.
         for parameter in model.parameters():
@@ -87,9 +109,9 @@ def test_logits_and_gradients_equal_torch(
     hidden = peer(
         model.src_position(model.src_embedding(src) * D**0.5),
         model.tgt_position(model.tgt_embedding(tgt) * D**0.5),
-        src_mask=torch.ones(7, 7).triu(1).bool() if mask == "causal" else None,
+        src_mask=hidden_keys(src, HIDDEN[mask]),
         tgt_mask=~causal_mask(5),
-        src_key_padding_mask=src == 0, tgt_key_padding_mask=tgt == 0,
+        tgt_key_padding_mask=tgt == 0,
         memory_key_padding_mask=src == 0,
     )  # fmt: skip
     expected = hidden @ model.output.weight.T
@@ -383,12 +405,16 @@ def test_dropout_acts_on_what_a_sublayer_gives(norm: str) -> None:
 def test_tokens_are_as_loud_as_positions(tiny) -> None:
     """Embeddings have unit variance after the scale sqrt(D).
 
-    A run may choose ``position_down`` (Csordás et al. 2021): the sum is embedding + PE / sqrt(D).
+    A run may choose ``position_down`` (Csordás et al. 2021), where the sum is
+    embedding + PE / sqrt(D), or ``none``, embedding + PE, and another deviation at the start.
     """
-    table = Transformer(500, 500, 256, 1, 4, 16, seed=0).src_embedding.weight * 256**0.5
-    assert table.std().item() == pytest.approx(1.0, abs=0.02)
+    for std, expected in ((None, 1 / 16), (1.0, 1.0), (0.02, 0.02)):
+        model = Transformer(500, 500, 256, 1, 4, 16, seed=0, embedding_std=std)
+        for table in (model.src_embedding, model.tgt_embedding):
+            assert table.weight.std().item() == pytest.approx(expected, rel=0.02)
     ids, pe = torch.tensor([[4, 5, 6]]), PositionalEncoding(16).pe[:, :3]
-    for scale, token, position in (("token_up", 4.0, 1.0), ("position_down", 1.0, 0.25)):
+    scales = (("token_up", 4.0, 1.0), ("position_down", 1.0, 0.25), ("none", 1.0, 1.0))
+    for scale, token, position in scales:
         config = tiny(f"model.embedding_scale={scale}", "pe=sinusoidal")
         model = build_model(config, load_data(config).tokenizer).eval()
         at = model.batch_positions(ids).source

@@ -116,8 +116,10 @@ def test_ctranslate2_says_the_same_of_240_sentences(
     [
         ({"pe": "shaw"}, "pe is shaw with distances"),
         ({"pe": "none", "cross": "t5"}, "position ids of its own"),
-        ({"embedding_scale": "position_down"}, "embedding_scale=position_down,"),
-        ({"encoder_mask": "causal"}, "encoder_mask=causal or"),
+        ({"embedding_scale": "position_down"}, "another model.embedding_scale or"),
+        ({"embedding_scale": "none"}, "another model.embedding_scale or"),
+        ({"encoder_mask": "causal"}, "model.encoder_mask, model.encoder_window"),
+        ({"encoder_window": 2}, "model.encoder_mask, model.encoder_window"),
         ({"merged_attention": True}, "merged_attention=true choose"),
     ],
 )

@@ -86,7 +86,8 @@ def portable(run: Run) -> dict[str, Any]:
     odd = [f"pe.{key}" for key in settings if key not in read and settings[key] != default[key]]
     for key, usual in (
         ("norm", "pre"), ("activation", "relu"), ("embedding_scale", "token_up"),
-        ("share_layers", False), ("encoder_mask", "full"), ("merged_attention", False),
+        ("share_layers", False), ("encoder_mask", "full"), ("encoder_window", 0),
+        ("merged_attention", False),
     ):  # fmt: skip
         odd += [f"model.{key}"] if config.model[key] != usual else []
     for what, unknown in (

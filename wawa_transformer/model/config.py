@@ -21,7 +21,8 @@ from wawa_transformer.common.limits import (
 # The keys of the command line that begin with ``model.``, and with ``pe.`` for every encoding.
 MODEL = (
     "d_model", "num_layers", "num_heads", "d_ff", "dropout", "norm", "activation", "tie_embeddings",
-    "embedding_scale", "share_layers", "encoder_mask", "merged_attention",
+    "embedding_scale", "embedding_std", "share_layers", "encoder_mask", "encoder_window",
+    "merged_attention",
 )  # fmt: skip
 PLACEMENT = ("cross", "where", "layers", "tie_sides")
 POSITIONS = (
@@ -57,10 +58,20 @@ class TransformerConfig:
     embedding_scale: str = choice(
         "token_up",
         "position_down",
-        help="embeddings times sqrt(d_model), or positions divided by it",
+        "none",
+        help="embeddings times sqrt(d_model), positions divided by it, or both as they are",
+    )
+    embedding_std: float | None = setting(
+        None, "standard deviation of starting embeddings; null: 1/sqrt(d_model)", above=0, most=1000
     )
     share_layers: bool = setting(False, "all layers of a stack share one layer's weights")
-    encoder_mask: str = choice("full", "causal", help="causal hides what follows a source token")
+    encoder_mask: str = choice(
+        "full", "causal", "anti_causal",
+        help="causal hides what follows a source token, anti_causal what precedes it",
+    )  # fmt: skip
+    encoder_window: int = setting(
+        0, "a source token sees so many on each side; 0: all", least=0, most=MAX_POSITIONS
+    )
     merged_attention: bool = setting(
         False, "a target attends to itself and to the source in one softmax"
     )
@@ -107,6 +118,11 @@ class TransformerConfig:
                 f"tie_embeddings needs equal vocabularies, got src_vocab_size="
                 f"{self.src_vocab_size} and tgt_vocab_size={self.tgt_vocab_size}."
             )
+
+    @property
+    def encoder_sees_all(self) -> bool:
+        """True if a source token sees every other one."""
+        return self.encoder_mask == "full" and not self.encoder_window
 
     def values(self, names: tuple[str, ...]) -> dict[str, Any]:
         """Get the values of some keys."""

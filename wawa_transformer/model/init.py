@@ -23,11 +23,12 @@ def draws_from(seed: int) -> Iterator[None]:
         torch.set_rng_state(before)
 
 
-def initialise(model: nn.Module, seed: int) -> None:
+def initialise(model: nn.Module, seed: int, embedding_std: float | None = None) -> None:
     """Draw every starting value from (seed, parameter name).
 
-    Two models start with the same values in every parameter they share. Embeddings are N(0, 1/D):
-    times sqrt(D) they have unit variance, as large as the encoding; N(0, 1) would drown it.
+    Two models start with the same values in every parameter they share. Embeddings are N(0, 1/D)
+    without ``embedding_std``: times sqrt(D) they have unit variance, as large as the encoding;
+    N(0, 1) would drown it.
     Matrices are Xavier-uniform (Glorot and Bengio 2010), biases zero.
     """
     check_number("seed", seed, -(2**63), 2**63 - 1)
@@ -41,7 +42,7 @@ def initialise(model: nn.Module, seed: int) -> None:
             case Encoding():
                 module.reset_parameters(partial(generator_for, name))
             case nn.Embedding():
-                std = module.embedding_dim**-0.5
+                std = embedding_std or module.embedding_dim**-0.5
                 nn.init.normal_(module.weight, std=std, generator=generator_for(name, "weight"))
             # An output layer that is tied to an embedding keeps the embedding's values.
             case nn.Linear() if not any(module.weight is weight for weight in embeddings):

@@ -18,10 +18,21 @@ def causal_mask(length: int, offset: int = 0, device: torch.device | None = None
     return ones.tril(diagonal=offset)
 
 
-def encoder_mask(ids: Tensor, kind: str) -> Tensor:
-    """What the encoder's queries may see of ``ids (B,S)``; ``(B,1,1,S)``, causal ``(B,1,S,S)``."""
+def encoder_mask(ids: Tensor, kind: str = "full", window: int = 0) -> Tensor:
+    """What the encoder's queries may see of ``ids (B,S)``; ``(B,1,1,S)``, else ``(B,1,S,S)``.
+
+    ``causal`` hides what follows, ``anti_causal`` what precedes, and a ``window`` all that is
+    farther away on either side, as in Longformer (Beltagy et al. 2020, section 3.1), which has
+    ``window`` tokens in all. Every token sees itself, so that no query is without a key.
+    """
     mask = padding_mask(ids)
-    return mask if kind == "full" else mask & causal_mask(ids.size(1), device=ids.device)
+    if kind == "full" and not window:
+        return mask
+    before = causal_mask(ids.size(1), device=ids.device)  # (S,S)
+    seen = {"full": before | before.T, "causal": before, "anti_causal": before.T}[kind]
+    if window:
+        seen = seen & seen.triu(-window) & seen.tril(window)
+    return mask & seen | (before & before.T)
 
 
 def check_ids(name: str, ids: Tensor, vocab_size: int) -> None:

@@ -69,7 +69,8 @@ class Transformer(nn.Module):
         self.d_model, self.num_heads = config.d_model, config.num_heads
         self.num_layers = config.num_layers
         self.position_down = config.embedding_scale == "position_down"
-        self.encoder_mask = config.encoder_mask
+        self.embedding_scale = 1.0 if config.embedding_scale == "none" else math.sqrt(self.d_model)
+        self.encoder_mask, self.encoder_window = config.encoder_mask, config.encoder_window
         seed = int(torch.randint(2**62, (), device="cpu")) if config.seed is None else config.seed
 
         self.tgt_embedding = nn.Embedding(config.tgt_vocab_size, config.d_model)
@@ -91,7 +92,7 @@ class Transformer(nn.Module):
         self.output = nn.Linear(config.d_model, config.tgt_vocab_size, bias=False)
         if config.tie_embeddings:
             self.output.weight = self.tgt_embedding.weight
-        initialise(self, seed)
+        initialise(self, seed, config.embedding_std)
 
     def forward(
         self,
@@ -131,7 +132,7 @@ class Transformer(nn.Module):
         positions = positions or self.batch_positions(src)
         at = positions.source
         mask = self.checked_mask("src_mask", src_mask, src, src.size(1))
-        mask = encoder_mask(src, self.encoder_mask) if mask is None else mask
+        mask = encoder_mask(src, self.encoder_mask, self.encoder_window) if mask is None else mask
         x = self.embed(src, self.src_embedding, self.src_position, at)  # (B,S,D)
         parts = in_layers(self.num_layers, self.src_position, at, at, positions.maps)
         for i, position in enumerate(parts):
@@ -186,7 +187,7 @@ class Transformer(nn.Module):
         self, ids: Tensor, embedding: nn.Embedding, encoding: Encoding, positions: Positions
     ) -> Tensor:
         """Token and position of ``ids (B,S)``, after dropout: (B,S,D)."""
-        x = encoding(embedding(ids) * math.sqrt(self.d_model), positions)
+        x = encoding(embedding(ids) * self.embedding_scale, positions)
         return x * self.d_model**-0.5 if self.position_down else x
 
     def batch_positions(self, src: Tensor, drawn: Tensor | None = None) -> BatchPositions:

@@ -125,12 +125,13 @@ def table_of(model: Transformer, target: bool = False) -> Tensor:
             f"format=ctranslate2 has a table of positions and no more, and this model's pe is "
             f"{encoding.kind} with distances or position ids of its own; choose format=safetensors."
         )
-    merged = model.config.merged_attention
-    if model.position_down or model.encoder_mask != "full" or merged:
+    own = model.config
+    if own.embedding_scale != "token_up" or own.merged_attention or not own.encoder_sees_all:
         raise UserError(
             "format=ctranslate2 scales embeddings up, lets a source token see all others and has "
-            "an attention of its own for the source; with model.embedding_scale=position_down, "
-            "model.encoder_mask=causal or model.merged_attention=true choose format=safetensors."
+            "an attention of its own for the source; with another model.embedding_scale or "
+            "model.encoder_mask, model.encoder_window or model.merged_attention=true choose "
+            "format=safetensors."
         )
     length = min(POSITIONS, model.max_positions or POSITIONS)
     with torch.no_grad():

@@ -33,7 +33,7 @@ PLACE = {
 }  # fmt: skip
 # Keys that older versions lack. At these values they are left out, so that a run keeps its folder.
 LATER: dict[str, dict[str, Any]] = {
-    "model": {"merged_attention": False},
+    "model": {"merged_attention": False, "encoder_window": 0, "embedding_std": None},
     "pe": {"divided": 0.0, "cross_divided": 0.0},
 }
 

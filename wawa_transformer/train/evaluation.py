@@ -142,8 +142,8 @@ def evaluate_by_length(
     whole, rows = summarise(scores, trained), []
 
     def ceiling(length: int, trained: Iterable[str] = ()) -> float | None:
-        # The ceiling does not hold for a causal mask, which reveals the order.
-        return task.ceiling(length, trained) if model.encoder_mask == "full" else None
+        # The ceiling does not hold for a causal mask or a window, which reveals the order.
+        return task.ceiling(length, trained) if model.config.encoder_sees_all else None
 
     for n in np.unique(lengths).tolist():
         row = {"length": n, **summarise(scores, lengths == n)}
