@@ -80,6 +80,8 @@ def test_an_encoding_is_placed_by_its_total_and_paired_with_the_best(
     [
         ("trainer.steps", lambda c: c["trainer"].update(steps=501)),
         ("model.d_model", lambda c: c["model"].update(d_model=128)),
+        # A key of the model that one encoding has for itself.
+        ("model.num_layers", lambda c: c["encodings"]["mine"].update({"model.num_layers": 3})),
         ("tasks.copy.symbols", lambda c: c["tasks"]["copy"].update(symbols=9)),
         ("tasks.other", lambda c: None),  # the results below are of another task
         ("seeds", lambda c: c["study"].update(seeds=[0, 1, 2, 3])),

@@ -115,8 +115,11 @@ def test_translations_are_tested_pair_by_pair(tmp_path: Path) -> None:
 def test_runs_may_differ_in_what_is_compared_and_tuned_and_in_nothing_else() -> None:
     """An encoding's own rate on a task, the same for its seeds; one clip for all."""
 
-    def result(pe: str, seed: int, task: str = "copy", longest: int = 9, **trainer: float) -> Any:
+    def result(
+        pe: str, seed: int, task: str = "copy", longest: int = 9, layers: int = 1, **trainer: float
+    ) -> Any:
         configuration = {"trainer": {"lr": 0.1} | trainer, "task": {"max_length": longest}}
+        configuration["model"] = {"num_layers": layers, "d_model": 8 * layers}
         run = Run(task, pe, seed, Path(f"{pe}{seed}"))
         return {"task": task, "pe": pe, "seed": seed, "run": run, "configuration": configuration}
 
@@ -127,6 +130,11 @@ def test_runs_may_differ_in_what_is_compared_and_tuned_and_in_nothing_else() -> 
             check_comparable([result("a", 0), other], ["lr"])
     with pytest.raises(UserError, match=r"differ in trainer.lr, 0.1 in .*a0 and 0.2 in .*b0"):
         check_comparable([result("a", 0), own])
+    deep = [result("a", 0), result("b", 0, layers=2)]
+    check_comparable(deep, own=["num_layers", "d_model"])
+    for runs in (deep, [result("a", 0), result("a", 1, layers=2)]):
+        with pytest.raises(UserError, match="differ in model.d_model, 8 in"):
+            check_comparable(runs, own=["num_layers"])
 
 
 @pytest.mark.parametrize("name", ["result.json~", "result (1).json", "{}.other/result.json"])

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import re
 import shlex
 
 import pandas as pd
@@ -15,7 +16,7 @@ from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.lab import claims, scores
 from wawa_transformer.lab import study as studies
-from wawa_transformer.lab.entries import entry_overrides
+from wawa_transformer.lab.entries import OF_MODEL, entry_overrides
 from wawa_transformer.run.config import NAME, check_model
 from wawa_transformer.run.run_dir import Run
 
@@ -42,23 +43,27 @@ BENCHMARKS = SCRIPTS.parent / "benchmarks"
             "pe=shaw_cross pe.origin=both pe.max_distance=16 "
             "pe.name=shaw_cross_origin_both_max_distance_16",
         ),
+        (
+            "none model.encoder_mask=causal",
+            "pe=none model.encoder_mask=causal pe.name=none_encoder_mask_causal",
+        ),
     ],
 )
 def test_an_entry_names_its_runs_by_its_settings(entry: str, overrides: str) -> None:
     """The runs can be composed, and the name can be a folder's."""
-    assert entry_overrides(entry) == overrides.replace(" pe.", "\npe.").split("\n")
+    assert entry_overrides(entry) == re.split(r" (?=pe\.|model\.)", overrides)
     assert NAME.fullmatch(configure(*entry_overrides(entry)).pe.name)
 
 
 @pytest.mark.parametrize(
     ("entry", "sentence"),
     [
-        ("shaw model.d_model=32", "model.d_model is none. Give a key of all runs by itself"),
+        ("shaw trainer.lr=0.1", "trainer.lr is none. Give a key of all runs by itself"),
         ("pe=shaw seed=3", "seed is none"),
         ("shaw pe.cross=same pe.cross=none", "gives a key twice"),
     ],
 )
-def test_an_entry_changes_nothing_but_the_encoding(entry: str, sentence: str) -> None:
+def test_an_entry_changes_nothing_but_the_encoding_and_the_model(entry: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         entry_overrides(entry)
 
@@ -69,8 +74,8 @@ FILES = {path.stem for path in (CONFIG_DIR / "study").glob("*.yaml")}
 
 @functools.cache
 def encoding(entry: str) -> DictConfig:
-    """Compose an entry once for all studies, since composing takes long."""
-    return configure(*entry_overrides(entry)).pe
+    """Compose an entry's encoding once for all studies, since composing takes long."""
+    return configure(*(key for key in entry_overrides(entry) if not key.startswith(OF_MODEL))).pe
 
 
 @pytest.mark.parametrize("name", sorted({*COMMITTED, *FILES}))
@@ -93,6 +98,8 @@ def test_every_study_can_be_run_and_its_rule_decided(name: str) -> None:
         for entry in axes["pe"]:
             job = copy.deepcopy(one)
             job.pe = encoding(entry)
+            own = [key.removeprefix(OF_MODEL) for key in entry.split() if key.startswith(OF_MODEL)]
+            job.model.merge_with_dotlist(own)
             jobs[Run.from_config(job)] = job
             if task == axes["task"][0]:
                 check_model(job)

@@ -15,6 +15,7 @@ import pandas as pd
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.lab import scores, statistics
+from wawa_transformer.lab.entries import OF_MODEL
 from wawa_transformer.lab.scores import Scores
 from wawa_transformer.lab.statistics import Estimate, estimate
 from wawa_transformer.lab.tables import Study, read_study
@@ -80,11 +81,15 @@ def board(made: Scores) -> Board | None:
 def setting_of(study: Study) -> dict[str, Any]:
     """Select what the runs of a study have in common, wherever they ran.
 
-    A key that an older study does not have had the default.
+    A key that an older study does not have had the default. A key of the model that one encoding
+    has for itself makes the setting another one.
     """
     given = study.config
+    own = {k: v for settings in given["encodings"].values() for k, v in settings.items()}
+    own = {k.removeprefix(OF_MODEL): v for k, v in own.items() if k.startswith(OF_MODEL)}
     defaults: dict[str, Any] = {"model": ModelConfig(), "trainer": TrainerConfig()}
     alike = {key: dataclasses.asdict(value) | given[key] for key, value in defaults.items()}
+    alike["model"] |= own
     return {"tasks": given["tasks"], "seeds": given["study"]["seeds"], **identity(alike)}
 
 

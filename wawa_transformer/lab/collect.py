@@ -1,8 +1,9 @@
 """The tables of a study, collected from the files of its runs."""
 
 import glob
+import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -13,6 +14,7 @@ from wawa_transformer.common.schema import UserError, warn
 from wawa_transformer.data.tasks import build_task
 from wawa_transformer.decode.significance import paired_randomisation
 from wawa_transformer.decode.translation import bleu_metric
+from wawa_transformer.lab.entries import OF_MODEL
 from wawa_transformer.lab.tables import COSTS, KEYS, RUN, write_config, write_table
 from wawa_transformer.run.run_dir import Run, config_digest, differing_key
 from wawa_transformer.train.evaluation import METRICS, SHOWN
@@ -48,7 +50,9 @@ def write_tables(
     ]
     for result in results:
         check_once(result)
-    check_comparable(results, ("lr", "warmup") if len(tried) else ())
+    keys = itertools.chain(*config["encodings"].values())
+    own = {key.removeprefix(OF_MODEL) for key in keys if key.startswith(OF_MODEL)}
+    check_comparable(results, ("lr", "warmup") if len(tried) else (), own)
     tables = {
         "results": length_table(results),
         "curves": curve_table([result["run"] for result in results]),
@@ -109,24 +113,28 @@ def origin(result: Mapping[str, Any]) -> str:
     return ", ".join([*(f"{name} {value}" for name, value in known.items()), f"torch {torch}"])
 
 
-def check_comparable(results: Sequence[Result], tuned: Sequence[str] = ()) -> None:
+def check_comparable(
+    results: Sequence[Result], tuned: Sequence[str] = (), own: Collection[str] = ()
+) -> None:
     """Refuse runs that differ in more than encoding, task and seed.
 
     All runs of one task must have the same task settings, all runs of one task and seed the same
-    data as loaded, and all runs of one encoding the same encoding settings. The ``tuned`` keys of
-    the trainer may differ between encodings and tasks.
+    data as loaded, and all runs of one encoding the same encoding settings and model. The ``tuned``
+    keys of the trainer may differ between encodings and tasks, ``own`` keys of the model between
+    encodings.
     """
     first: dict[Any, tuple[Result, Any]] = {}
     for result in results:
         task, pe, seed = (result[name] for name in RUN)
         given = result.get("configuration", {})
-        trainer = given.get("trainer", {})
+        trainer, model = given.get("trainer", {}), given.get("model", {})
+        common = {key: value for key, value in model.items() if key not in own}
         untuned = {key: value for key, value in trainer.items() if key not in tuned}
         # What must be the same for all runs, for those of one task, and so on.
         for alike, part in (
-            ((), {"model": given.get("model"), "trainer": untuned}),
+            ((), {"model": common, "trainer": untuned}),
             ((task,), {"task": given.get("task")}),
-            ((None, pe), {"pe": given.get("pe")}),
+            ((None, pe), {"pe": given.get("pe"), "model": model}),
             ((task, pe), {"trainer": trainer}),
             ((task, None, seed), {f"the data of {task} with seed {seed}": result.get("data")}),
         ):

@@ -1,8 +1,10 @@
-"""The entries of ``study.pe``: an encoding, and keys that differ from its file."""
+"""The entries of ``study.pe``: an encoding, and keys that its runs have for themselves."""
 
 import re
 
 from wawa_transformer.common.schema import UserError
+
+OF_MODEL = "model."  # begins a key of the model that is one encoding's own
 
 
 def entry_overrides(entry: str) -> list[str]:
@@ -10,19 +12,20 @@ def entry_overrides(entry: str) -> list[str]:
 
     ``shaw pe.cross=same`` becomes ``pe=shaw``, ``pe.cross=same`` and ``pe.name=shaw_cross_same``.
     The name stands in folders, tables and reports; a ``pe.name`` in the entry takes precedence.
+    Keys of ``model`` may follow as well: ``none model.encoder_mask=causal``.
 
     Raises:
-        UserError: the entry has a key outside ``pe``, or the same key twice.
+        UserError: the entry has a key outside ``pe`` and ``model``, or the same key twice.
     """
     # A value may hold spaces, as in pe.layers=[0, 1].
     file, *given = re.split(r"\s+(?=[^\s=\[\]]+=)", entry.strip())
     values = dict(each.split("=", 1) for each in given)
     for key in values:
-        if not key.startswith("pe."):
+        if not key.startswith(("pe.", OF_MODEL)):
             raise UserError(
-                f"study.pe holds {entry!r}; after an encoding's name only keys of pe may follow, "
-                f"such as pe.cross=same, and {key} is none. Give a key of all runs by itself: "
-                f"{key}={values[key]}."
+                f"study.pe holds {entry!r}; after an encoding's name only keys of pe and "
+                f"model may follow, such as pe.cross=same, and {key} is none. Give a key of all "
+                f"runs by itself: {key}={values[key]}."
             )
     if len(values) < len(given):
         raise UserError(f"study.pe holds {entry!r}, which gives a key twice; leave one out.")
@@ -31,6 +34,6 @@ def entry_overrides(entry: str) -> list[str]:
         for key, value in values.items():
             # The name is a folder's name, too.
             plain = re.sub(r"[^\w.+-]+", "-", value, flags=re.ASCII).strip("-")
-            words += [key.removeprefix("pe."), plain]
+            words += [key.partition(".")[2], plain]
         given.append(f"pe.name={'_'.join(words)}")
     return [f"pe={file}", *given]

@@ -14,6 +14,7 @@ from wawa_transformer.common.schema import UserError, choose, typed
 from wawa_transformer.data.tasks import Task
 from wawa_transformer.lab import scores
 from wawa_transformer.lab.claims import CONDITIONS, Found, Given, Rule, bounds, has_longer_tests
+from wawa_transformer.lab.entries import OF_MODEL
 from wawa_transformer.lab.scores import SCORES
 from wawa_transformer.lab.statistics import reaches
 from wawa_transformer.lab.tables import Study
@@ -281,10 +282,13 @@ PARTS = {"stride": "random_positions", "cross_divided": "divided"}
 def differing(a: Given, b: Given) -> list[str]:
     """Name the things in which two encodings differ.
 
-    The class is one thing, with all of its settings. Of one class, every setting is a thing.
+    The class is one thing, with all of its settings. Of one class, every setting is a thing, and so
+    is every key of the model that one of the two has for itself.
     """
-    own = sorted((a.keys() | b.keys()) - {*SHARED, *PARTS, "name", "kind"})
+    every = sorted((a.keys() | b.keys()) - {*SHARED, *PARTS, "name", "kind"})
+    own = [key for key in every if not key.startswith(OF_MODEL)]
     if a["kind"] != b["kind"]:
         own = ["kind"]
-    keys = [key for key in (*own, *SHARED, *PARTS) if a.get(key) != b.get(key)]
+    of_model = [key for key in every if key.startswith(OF_MODEL)]
+    keys = [key for key in (*own, *of_model, *SHARED, *PARTS) if a.get(key) != b.get(key)]
     return list(dict.fromkeys(PARTS.get(key, key) for key in keys))

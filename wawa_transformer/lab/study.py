@@ -23,7 +23,7 @@ from wawa_transformer.data.load import load_data
 from wawa_transformer.data.tasks import build_task
 from wawa_transformer.lab import rules
 from wawa_transformer.lab.claims import Rule, compared_pairs
-from wawa_transformer.lab.entries import entry_overrides
+from wawa_transformer.lab.entries import OF_MODEL, entry_overrides
 from wawa_transformer.lab.pages import Text, tr, warning
 from wawa_transformer.lab.workers import default_workers, train_all
 from wawa_transformer.run.cli import compose, validate
@@ -252,7 +252,9 @@ def study_config(config: DictConfig, jobs: Jobs, command: str, unjudged: str) ->
     parts: dict[str, dict[str, Any]] = {"tasks": {}, "encodings": {}}
     for run, job in jobs.items():
         parts["tasks"][run.task] = OmegaConf.to_container(job.task, resolve=True)
-        parts["encodings"][run.pe] = OmegaConf.to_container(job.pe, resolve=True)
+        pe: Any = OmegaConf.to_container(job.pe, resolve=True)
+        own = {key: value for key, value in job.model.items() if value != whole["model"][key]}
+        parts["encodings"][run.pe] = pe | {f"{OF_MODEL}{key}": value for key, value in own.items()}
     kept = {key: whole[key] for key in ("study", "model", "trainer")}
     why = {"unjudged": unjudged} if unjudged else {}
     return {"command": command, **kept, **parts, **why}
