@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from wawa_transformer import PositionalEncoding
+from wawa_transformer import PositionalEncoding, Transformer
+from wawa_transformer.common.limits import UserError
 from wawa_transformer.positional import build_encoding
 from wawa_transformer.positional.base import ENCODINGS, ROLES, EncodingContext, Positions
 from wawa_transformer.positional.sinusoid_designs import SinusoidDesign
@@ -90,6 +91,30 @@ def test_each_token_gets_the_row_of_its_own_position(data: st.DataObject) -> Non
         added = encoding(torch.zeros(3, 5, d_model), Positions(ids, 31))
         for b, s, d in ((0, 0, 0), (2, 4, d_model - 1), (1, 3, 4), (2, 1, 3)):
             assert added[b, s, d] == values[ids[b % rows, d // 2 % num_heads, s], d]
+
+
+def test_a_linear_encoding_is_the_position_times_a_vector() -> None:
+    """Also where positions are divided by a length, and where heads count from both ends."""
+    encoding: Any = build_encoding("linear", EncodingContext(8, dropout=0.0))
+    for ids in ([[0, 1, 2]], [[0.0, 0.5, 1.0]], [[0, 1, 2], [2, 1, 0]]):
+        at = torch.tensor([ids])  # (1,H,S)
+        added = encoding(torch.ones(1, 3, 8), Positions(at, 3))
+        vector = encoding.direction.tolist()
+        for s, d in ((0, 0), (1, 3), (2, 2), (0, 7)):
+            position = ids[d // 2 % len(ids)][s]
+            assert added[0, s, d].item() == pytest.approx(1 + position * vector[d])
+    model = Transformer(9, 9, 8, 1, 2, 16, pe="linear", divided=1.0, seed=0)
+    at = model.batch_positions(torch.tensor([[4, 5, 6, 7], [4, 5, 0, 0]])).source
+    assert at.ids[:, 0, :2].tolist() == [[0, 0.25], [0, 0.5]]
+
+
+def test_a_concatenated_sinusoid_leaves_the_token_its_own_half() -> None:
+    encoding = build_encoding("sinusoidal_concatenated", EncodingContext(12, dropout=0.0))
+    x = torch.randn(2, 5, 12)
+    expected = torch.cat((x[..., :6], table(5, 6).expand(2, 5, 6)), dim=-1)
+    assert torch.equal(encoding(x), expected)
+    with pytest.raises(UserError, match="halves model.d_model=7; make it even"):
+        build_encoding("sinusoidal_concatenated", EncodingContext(7))
 
 
 def test_nested_dropout_keeps_the_first_dimensions() -> None:
