@@ -1,0 +1,88 @@
+"""Measure what encoders wrote:  python scripts/dev/encoder_outputs.py results/encoder_window
+
+The script loads the runs of study=encoder_window from the folder of their results.
+benchmarks/encoder_window/outputs.csv gets a row for each run of copy: ``cosine``, how little the
+encoder's output of ten symbols moves when ten more follow; ``repeats`` and ``no_repeats``, exact
+match at unseen lengths of sources in which two symbols in a row occur again, and of the others;
+``window1`` and so on, exact match at unseen lengths if the encoder has this window in the test
+alone. Rows that the file holds are kept. A run takes 5 seconds of one core.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from evidence import BENCHMARKS
+from torch import Tensor
+
+from wawa_transformer.common.special_ids import EOS
+from wawa_transformer.data.load import load_data
+from wawa_transformer.model.transformer import Transformer
+from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train.evaluation import evaluate
+from wawa_transformer.train.load import load_model
+
+TABLE = BENCHMARKS / "encoder_window" / "outputs.csv"
+WINDOWS = (1, 2, 4)
+
+
+@torch.no_grad()
+def cosine(model: Transformer, sources: Tensor, first: int) -> float:
+    """Compare the output of the ``first`` symbols of ``sources (B,S)`` with and without the rest.
+
+    The mean cosine over symbols and sources; both have an end symbol. 1 means that nothing moved.
+    """
+    end = torch.full((len(sources), 1), EOS)
+    alone = model.encode(torch.cat((sources[:, :first], end), dim=1))[:, :first]
+    followed = model.encode(torch.cat((sources, end), dim=1))[:, :first]
+    return torch.cosine_similarity(alone, followed, dim=-1).mean().item()
+
+
+def repeats(source: str) -> bool:
+    """True if two symbols in a row occur in this order again."""
+    symbols = source.split()
+    pairs = list(zip(symbols, symbols[1:], strict=False))
+    return len(set(pairs)) < len(pairs)
+
+
+def measure(folder: Path) -> dict[str, float]:
+    """Measure one run."""
+    model, tokenizer, config = load_model(Run.at(folder))
+    test = load_data(config).test
+    lengths, longest = np.asarray(test.text["length"][:]), config.task.max_length
+
+    def right() -> np.ndarray:
+        found = evaluate(model, test)
+        return found["correct"] == found["tokens"]
+
+    # Every length counts once, whatever the share of its sources that repeat a pair.
+    answers = pd.DataFrame({"length": lengths, "right": right()})
+    answers["repeats"] = [repeats(source) for source in test.text["source"][:]]
+    unseen = answers[answers["length"] > longest]
+    by_repeats = unseen.groupby(["repeats", "length"])["right"].mean().unstack("repeats").dropna()
+    found = {"repeats": by_repeats[True].mean(), "no_repeats": by_repeats[False].mean()}
+    rows = np.flatnonzero(lengths == 2 * longest).tolist()
+    twice = torch.as_tensor(test.source.padded(rows))[:, :-1]  # (B,2*longest), without EOS
+    found["cosine"] = cosine(model, twice, longest)
+    for window in WINDOWS:
+        model.encoder_window = window
+        found[f"window{window}"] = right()[lengths > longest].mean()
+    return found
+
+
+def main() -> None:
+    known = set()
+    if TABLE.exists():
+        known = set(pd.read_csv(TABLE)[["pe", "seed"]].itertuples(index=False, name=None))
+    for path in sorted((Path(sys.argv[1]) / "copy").glob("*/*/result.json")):
+        run = Run.at(path.parent)
+        if (run.pe, run.seed) not in known:
+            row = pd.DataFrame([{"pe": run.pe, "seed": run.seed} | measure(path.parent)])
+            row.to_csv(TABLE, mode="a", header=not TABLE.exists(), index=False, float_format="%.6f")
+            print(run, flush=True)
+
+
+if __name__ == "__main__":
+    main()
