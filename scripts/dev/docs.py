@@ -265,6 +265,12 @@ def steps_to(study: str, task: str, pe: str, level: float) -> float:
     return float(evidence.steps_to(study, task, pe, level).median())
 
 
+def still_improving(study: str, task: str, encodings: tuple[str, ...]) -> tuple[int, int]:
+    """Count the runs that were still improving at the end, and all runs."""
+    runs = scores.learning(evidence.study(study)).loc[task].loc[list(encodings)]
+    return int(runs["improving"].sum()), len(runs)
+
+
 def setting(study: str, task: str) -> str:
     """Write table cells: the trained and the longest tested length, seeds, layers and width."""
     made = evidence.study(study)
