@@ -1,12 +1,13 @@
 """Every committed report is what its tables say today, by a rule that was not fitted to them."""
 
+import io
 from collections.abc import Iterator
 
 import evidence
 import pytest
 from evidence import BENCHMARKS
 
-from wawa_transformer.lab import claims, report, rules, scores
+from wawa_transformer.lab import claims, figures, report, rules, scores
 
 # Of one encoding, compared with another study, or of rows beside others.
 WITHOUT_RULE = {"dropout", "no_dropout", "far", "multi30k_wu", "randomized_sort", "board"}
@@ -23,6 +24,15 @@ def test_a_committed_report_follows_from_its_tables(study: str) -> None:
     """Written anew without pictures, it is the committed page."""
     written = report.markdown(evidence.page(study))
     assert written == (BENCHMARKS / study / "report.md").read_text(encoding="utf-8")
+
+
+def test_no_label_of_a_ranking_is_cut_off() -> None:
+    """In a picture of two panels, each with the long label of its axis."""
+    figure = figures.pictures(evidence.scored("encodings"))["ranking"]()
+    figure.savefig(io.BytesIO(), dpi=figure.dpi)
+    boxes = [axes.xaxis.label.get_window_extent() for axes in figure.axes]
+    assert len(boxes) == 2
+    assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 for box in boxes)
 
 
 def test_no_outcome_depends_on_what_was_chosen_later(study: str) -> None:

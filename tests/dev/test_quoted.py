@@ -65,6 +65,8 @@ def answers() -> Iterator[str]:
     yield f"and {min(gained):.1f}–{max(gained):.1f} in fp32"
     for pe in ("linear", "base100"):
         yield f"gain {evidence.gap('sinusoid_again', 'reverse', pe, 'sinusoidal'):.3f}"
+    lost = evidence.gap("sinusoid", "reverse", "slow_half", "sinusoidal")
+    yield f"the sinusoid loses {-lost.mean:.3f} ± {lost.half_width:.3f}"
 
 
 @quoted_by("docs/cross_attention.md")

@@ -21,7 +21,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from wawa_transformer.lab import figures, report, scores
 from wawa_transformer.lab.means import write_means
-from wawa_transformer.lab.pages import LANGUAGES, Text, sentence, tr, words
+from wawa_transformer.lab.pages import LANGUAGES, Text, sentence, tr, translated, words
 from wawa_transformer.lab.tables import RUN, read_study, write_config, write_table
 from wawa_transformer.train import evaluation
 
@@ -416,7 +416,9 @@ def test_attention_is_drawn_from_its_table() -> None:
     image = figure.axes[0].images[0].get_array()
     assert image is not None and image.tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
     assert [each.get_text() for each in figure.axes[1].get_xticklabels()] == ["a", "b", "c"]
-    assert figure.axes[1].get_title() == "copy: no encoding"
+    assert figure.axes[1].get_title() == "copy\nno encoding"
+    chinese = translated(figures.save(figure, "attention"), "zh")
+    assert "无编码" in chinese and "no encoding" not in chinese
 
 
 def test_tensorboard_gets_the_mean_of_each_encoding_within_its_interval(folder: Path) -> None:

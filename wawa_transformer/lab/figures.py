@@ -260,7 +260,7 @@ def ranking(
     """
     columns, lines = arrangement(len(ranked))
     rows_of = max(map(len, ranked.values()))
-    size = (max(7, 4.6 * columns + 0.4), (0.26 * rows_of + 1) * lines + 0.3)
+    size = (max(7, 4.6 * columns + 0.4), (0.26 * rows_of + (1 if reach else 1.2)) * lines + 0.3)
     figure, legend = Figure(figsize=size, layout="constrained"), dict[str, Any]()
     for panel, (task, order) in enumerate(ranked.items(), start=1):
         axes = figure.add_subplot(lines, columns, panel)
@@ -287,11 +287,12 @@ def ranking(
         axes.set_ylim(len(order) - 0.5 - rows_of, len(order) - 0.5)  # equal spacing in all panels
         if reach:
             axes.set_xlim(-0.03 * most, 1.03 * most)
+            axes.set_xlabel(tr(Text("axis_reach")))
         else:
             axes.set_xscale("function", functions=(nines, from_nines))
             axes.set_xticks([0, 0.5, 0.9, 0.99, 1], ["0", ".5", ".9", ".99", "1"])
             axes.set_xlim(-0.06, from_nines(nines(1) + 0.06))
-        axes.set_xlabel(tr(Text("axis_reach" if reach else "axis_trained")))
+            axes.set_xlabel("\n".join(tr(Text(key)) for key in ("axis_trained", "axis_stretched")))
         axes.set_title(task)
         plain(axes)
     handles = list(legend.values())
@@ -333,7 +334,7 @@ def bleu(study: Study, styles: Mapping[str, dict[str, Any]]) -> Figure:
 def attention(table: pd.DataFrame) -> Figure:
     """Draw where each answer looks in its source: a row of panels per task, one per encoding."""
     tasks, encodings = (list(dict.fromkeys(table[name])) for name in ("task", "pe"))
-    size = (2.6 * len(encodings) + 0.6, 2.7 * len(tasks) + 0.2)
+    size = (2.6 * len(encodings) + 0.6, 2.85 * len(tasks) + 0.2)
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(len(tasks), len(encodings), squeeze=False)
     for (i, task), (j, pe) in ((a, b) for a in enumerate(tasks) for b in enumerate(encodings)):
@@ -347,7 +348,7 @@ def attention(table: pd.DataFrame) -> Figure:
         source = rows.drop_duplicates("key").sort_values("key")["key_token"]
         axes.set_xticks(range(len(source)), source, fontsize=7)
         axes.set_yticks(range(len(answer)), answer, fontsize=7)
-        axes.set_title(f"{task}: {tr(name_of(pe))}", fontsize=9)
+        axes.set_title(f"{task}\n{tr(name_of(pe))}", fontsize=9)
         if i == len(tasks) - 1:
             axes.set_xlabel(tr(Text("axis_source")))
         if j == 0:
