@@ -1,6 +1,7 @@
 """Fixtures and helpers that the tests share."""
 
 import copy
+import dataclasses
 import functools
 import html
 import json
@@ -22,7 +23,6 @@ import datasets
 import hypothesis
 import pytest
 import torch
-import torch._dynamo  # by AdamW's first step, which forks need not import again
 from chromium import chromium
 from omegaconf import DictConfig
 from tqdm import tqdm
@@ -31,6 +31,7 @@ import wawa_transformer
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.positional.base import ENCODINGS
+from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.cli import CHECKS, compose
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import Stopped
@@ -56,7 +57,6 @@ os.environ["HF_DATASETS_CACHE"] = CACHE.name  # for scripts
 datasets.config.HF_DATASETS_CACHE = Path(CACHE.name)
 
 torch.set_num_threads(1)
-peak_flops(torch.device("cpu"), False)  # measured once for this process and its forks
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # else they warn in every fork
 # Tests fork and kill processes. A progress bar's lock must not stay held by a monitor thread or a
 # killed process.
@@ -65,6 +65,16 @@ tqdm.set_lock(threading.RLock())
 # No deadlines: on a busy machine the first example of a test may take a second.
 hypothesis.settings.register_profile("no_deadline", deadline=None)
 hypothesis.settings.load_profile("no_deadline")
+
+
+def pytest_collection_finish() -> None:
+    """Do once for a process of tests what its runs and forks would do again.
+
+    AdamW's first step imports torch's compiler, and a run measures the machine's peak.
+    """
+    import torch._dynamo
+
+    peak_flops(torch.device("cpu"), False)
 
 
 def pytest_runtest_setup() -> None:
@@ -131,6 +141,12 @@ MODELS: dict[str, dict[str, Any]] = {
     "merged_shaw": {"pe": "shaw", "cross": "same", "merged_attention": True},
     "merged_sinusoidal": {"pe": "sinusoidal", "merged_attention": True},
 }  # fmt: skip
+# Those whose positions are counted from the start, once for each place of each encoding.
+PLAIN = [
+    name
+    for name, given in MODELS.items()
+    if not given.keys() & {field.name for field in dataclasses.fields(PositionIds)}
+]
 
 
 @functools.cache

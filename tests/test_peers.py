@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from speed import peers
 
 from wawa_transformer import Transformer, check_model
@@ -57,6 +56,8 @@ def test_marians_beam(penalty: float) -> None:
 @pytest.mark.parametrize("name", ["marian", "t5"])
 def test_hugging_faces_models_keep_their_promises(name: str) -> None:
     """Marian and T5 with random weights: logits and greedy decoding with a cache."""
+    import transformers  # takes seconds
+
     torch.manual_seed(0)
     small: Any = dict(vocab_size=40, d_model=16, decoder_start_token_id=0, pad_token_id=0,
                       eos_token_id=2)  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import MODELS
+from conftest import MODELS, PLAIN
 from core.helpers import FF, HEADS, LAYERS, D, V, padded_ids, perturbed, small_model
 from torch import Tensor, nn
 
@@ -121,9 +121,12 @@ def test_logits_and_gradients_equal_torch(
         torch.testing.assert_close(found[name], parameter.grad, rtol=0, atol=1e-9, msg=name)
 
 
-@pytest.mark.parametrize("name", [*MODELS, "shared layers"])
+@pytest.mark.parametrize("name", [*PLAIN, "shared layers"])
 def test_decoding_with_a_cache_equals_decoding_at_once(name: str) -> None:
-    """Decoding by positions or in pieces equals decoding at once."""
+    """Decoding by positions or in pieces equals decoding at once.
+
+    Other position ids are decoded in test_check.
+    """
     model = small_model(name) if name in MODELS else small_model(share_layers=True)
     src, tgt = padded_ids(3, 6, 0), padded_ids(1, 7, 1).expand(3, -1)
     positions, mask = model.batch_positions(src), padding_mask(src)
@@ -139,7 +142,7 @@ def test_decoding_with_a_cache_equals_decoding_at_once(name: str) -> None:
         torch.testing.assert_close(torch.cat(pieces, dim=1), expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", PLAIN)
 def test_training_reaches_every_parameter_and_bf16_is_close(name: str) -> None:
     """Every parameter has a gradient that is not zero.
 
@@ -156,7 +159,7 @@ def test_training_reaches_every_parameter_and_bf16_is_close(name: str) -> None:
     torch.testing.assert_close(low.float(), model(src, tgt), rtol=0.1, atol=0.1)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", PLAIN)
 def test_shared_parameters_start_equal(name: str) -> None:
     """One seed starts all shared parameters with the same bits."""
     merged = MODELS[name].get("merged_attention", False)
@@ -306,7 +309,7 @@ def test_attention_maps_show_the_attention_that_is_used(name: str) -> None:
     torch.testing.assert_close(found, logits, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", PLAIN)
 def test_layers_share_a_bias_only_where_content_has_no_part_in_it(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,15 +1,14 @@
 """The documentation does what it says."""
 
 import json
-import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import evidence
@@ -19,7 +18,7 @@ import pandas as pd
 import pytest
 import torch
 from chromium import Page, open_page
-from conftest import SCRIPTS, TINY, configure
+from conftest import SCRIPTS, TINY, UNDRAWN, configure, run_script
 
 from wawa_transformer import PositionalEncoding
 from wawa_transformer.__main__ import overview
@@ -41,38 +40,31 @@ def blocks(page: str, language: str) -> list[str]:
 def copy_project(folder: Path) -> None:
     """What the documentation's commands need; texts that are not shipped stay behind."""
     ignore = shutil.ignore_patterns("multi30k", "debian")
-    for name in ("wawa_transformer", "configs", "scripts", "data", "tests/lab"):
+    for name in ("wawa_transformer", "configs", "scripts", "data"):
         shutil.copytree(ROOT / name, folder / name, ignore=ignore)
 
 
-SHIMS = {
-    # Small runs: every study one task and one seed, every text training five steps. Pictures are
-    # drawn in test_compare.py.
-    "python": """
-        python={python}
-        case "$1 $*" in
-            scripts/*) ;;
-            *) exec $python "$@" ;;
-        esac
-        case "$1 $*" in
-            scripts/train.py*=results/notebook*) set -- "$@" study.name=default ;;
-            *output_dir=results/notebook* | *study=cycle*) ;;
-            *study=length*) set -- "$@" study.pe=[none,alibi] {small} ;;
-            scripts/compare.py*) set -- "$@" {small} ;;
-            *task=text*)
-                exec $python "$@" progress=false pictures=false trainer.steps=5 model.d_model=16 ;;
-        esac
-        case "$1" in
-            scripts/figures.py) exec $python "$@" lang=en ;;
-            scripts/train.py) exec $python "$@" {tiny} ;;
-            scripts/compare.py) shift; exec $python tests/lab/undrawn.py compare.py "$@" {tiny} ;;
-        esac
-        exec $python "$@" """,
-    "make": 'case "$1" in compare) python scripts/compare.py ;; *) echo "make $1" ;; esac',
-}
+# What is piped into a script of ours, its name, and its arguments.
+OURS = re.compile(r"(?:(.+) \| )?python scripts/(\w+\.py)(.*?)(?: \| cat.*)?")
+COMPARE, NOTEBOOK = "python scripts/compare.py", "output_dir=results/notebook"
+SMALL = ["study.task=[letters]", "study.seeds=[0]", "workers=1"]
 
 
-SMALL = "study.task=[letters] study.seeds=[0] workers=1"
+def small(name: str, given: list[str]) -> list[str]:
+    """A script's command with small runs: a study has one task and one seed, a text five steps.
+
+    Pictures are drawn in test_compare.py.
+    """
+    if "task=text" in given:
+        short = ["trainer.steps=5", "trainer.eval_every=5", "model.d_model=16"]
+        return [name, *given, "progress=false", "pictures=false", *short]
+    if name == "train.py":
+        return [name, *given, *TINY, *["study.name=default"] * (NOTEBOOK in given)]
+    if name == "compare.py":
+        whole = "study=cycle" in given or NOTEBOOK in given
+        fewer = ["study.pe=[none,alibi]"] * ("study=length" in given)
+        return [UNDRAWN, name, *given, *fewer, *SMALL * (not whole), *TINY]
+    return [name, *given]
 
 
 def commands(page: str) -> list[str]:
@@ -85,24 +77,32 @@ def commands(page: str) -> list[str]:
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Callable[[str], str]:
-    """``shell(script)``: what it prints, in a copy of the project, on small data."""
+    """``shell(script)``: what it prints, line by line, on small data in a copy of the project.
+
+    A script of ours runs in a fork, and the shell does the rest.
+    """
     copy_project(tmp_path)
-    shims = tmp_path / "bin"
-    shims.mkdir()
-    for name, body in SHIMS.items():
-        body = body.replace("{python}", sys.executable).replace("{tiny}", shlex.join(TINY))
-        body = body.replace("{small}", SMALL)
-        (shims / name).write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
-        (shims / name).chmod(0o755)
-    paths = {"PYTHONPATH": str(tmp_path), "PATH": f"{shims}:{os.environ['PATH']}"}
+    names = [""]  # the lines that gave names to values
+
+    def bash(line: str) -> str:
+        command = ["bash", "-euc", f"{names[0]}{line}"]
+        return subprocess.run(command, cwd=tmp_path, stdout=PIPE, text=True, check=True).stdout
 
     def run_all(script: str) -> str:
-        done = subprocess.run(
-            ["bash", "-euxc", script], cwd=tmp_path, capture_output=True, text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **paths},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout
+        said = ""
+        for line in script.replace("\\\n", " ").replace("make compare", COMPARE).splitlines():
+            command = OURS.fullmatch(line)
+            if not command:
+                names[0] += f"{line}\n" * bool(re.match(r"\w+=", line))
+                said += bash(line)
+                continue
+            given, name, words = command.groups()
+            typed = bash(f'for word in {words}; do echo "$word"; done').splitlines()
+            how: Any = dict(folder=tmp_path, PYTHONPATH=str(tmp_path))
+            done = run_script(*small(name, typed), stdin=bash(given) if given else "", **how)
+            assert done.returncode == 0, done.stderr[-3000:]
+            said += done.stdout
+        return said
 
     return run_all
 
@@ -135,8 +135,9 @@ def test_the_tutorial_does_what_it_says(shell: Callable[[str], str], tmp_path: P
     for table in ("results.csv", "curves.csv"):
         rows = pd.read_csv(study / table)
         assert (rows["perplexity"] / np.exp(rows["nll"])).to_numpy() == pytest.approx(1)
-    refused = shell("! python scripts/train.py pe=learned_slopes pe.first_slop=1 2>&1")
-    assert "did you mean pe.first_slope?" in refused
+    wrong = ["train.py", "pe=learned_slopes", "pe.first_slop=1"]
+    refused = run_script(*wrong, folder=tmp_path, PYTHONPATH=str(tmp_path))
+    assert "did you mean pe.first_slope?" in refused.stderr
 
 
 def test_every_command_of_the_readme_runs(shell: Callable[[str], str], tmp_path: Path) -> None:
@@ -380,19 +381,24 @@ def browser() -> Iterator[Page]:
         pytest.skip(str(error))
 
 
+@pytest.fixture(scope="module")
+def widest(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The pages without a server, and the reports with the widest tables."""
+    pages, folder = [*ROOT.glob("docs/*.html")], tmp_path_factory.mktemp("reports")
+    for study in ("addition_hundred", "mask_causal_ten", "cross"):
+        pages.append(folder / f"{study}.html")
+        pages[-1].write_text(report.html(report.page_of(evidence.scored(study)), {}), "utf-8")
+    return pages
+
+
 @pytest.mark.parametrize("width", [1400, 390])
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_no_page_and_no_table_is_wider_than_the_screen(
-    browser: Page, tmp_path: Path, width: int, language: str
+    browser: Page, widest: list[Path], width: int, language: str
 ) -> None:
-    """Of the pages without a server, and of the reports with the widest tables."""
-    pages = [*ROOT.glob("docs/*.html")]
-    for study in ("addition_hundred", "mask_causal_ten", "cross"):
-        pages.append(tmp_path / f"{study}.html")
-        pages[-1].write_text(report.html(report.page_of(evidence.scored(study)), {}), "utf-8")
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     browser.call("Emulation.setDeviceMetricsOverride", **size)
-    for path in pages:
+    for path in widest:
         browser.call("Page.navigate", url="about:blank")
         browser.call("Page.navigate", url=f"{path.as_uri()}#lang={language}")
         browser.wait("location.protocol === 'file:' && document.readyState === 'complete'", 60)
