@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 from conftest import TINY, configure
+from sacrebleu.metrics import BLEU
 
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import EOS
@@ -93,23 +94,53 @@ def test_shown_answers_are_those_of_the_weights(
     weights.write_bytes(kept)
 
 
-def test_translations_are_tested_pair_by_pair(tmp_path: Path) -> None:
-    """Reversed sentences are told from right ones, and equal ones from nothing."""
+def test_translations_are_tested_pair_by_pair(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Reversed sentences are told from right ones, and equal ones from nothing.
+
+    Files that are missing, shorter or another run's, as half a copied folder has them, are named.
+    """
     right = [f"a man rides the red bike {i}" for i in range(30)]
+    wrong = [" ".join(line.split()[::-1]) for line in right]
+    low = BLEU().corpus_score(wrong, [right]).score
     results = []
-    for pe, lines, bleu in (("a", right, 90.0), ("b", right, 90.0), ("c", None, 20.0)):
+    for pe, lines, bleu in (
+        ("a", right, 100.0), ("b", right, 100.0), ("c", wrong, low),
+        ("swapped", wrong, 100.0), ("cut", right[:9], 100.0), ("absent", None, 100.0),
+    ):  # fmt: skip
         run = Run("text", pe, 0, tmp_path / pe)
         run.directory.mkdir()
-        said = lines or [" ".join(line.split()[::-1]) for line in right]
-        run.translations_file.write_text("\n".join(said) + "\n", encoding="utf-8")
         run.references_file.write_text("\n".join(right) + "\n", encoding="utf-8")
+        if lines:
+            run.translations_file.write_text("\n".join(lines) + "\n", encoding="utf-8")
         result = {"task": "text", "pe": pe, "seed": 0, "run": run}
         results.append(result | {"translation": {"bleu": bleu}})
-    table = collect.test_table(results, [("a", "b"), ("a", "c"), ("c", "a"), ("a", "x")])
+    others = [("a", pe) for pe in ("swapped", "cut", "absent", "x")]
+    table = collect.test_table(results, [("a", "b"), ("a", "c"), ("c", "a"), *others])
     found = table.set_index(["a", "b"])
     assert list(found.index) == [("a", "b"), ("a", "c")]
-    assert found.loc[("a", "c"), "difference"] == 70 and found.loc[("a", "c"), "p"] < 0.01
+    difference, p = found.loc[("a", "c")][["difference", "p"]]
+    assert difference == pytest.approx(100 - low) and p < 0.01
     assert pd.isna(found.loc[("a", "b"), "p"])
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split()[5] for line in said] == ["swapped", "cut", "absent"]
+
+
+def test_curves_of_another_run_are_left_out_and_named(
+    jobs: dict[Run, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As two merged folders may swap them; half a copied folder has none."""
+    runs = [Run(run.task, run.pe, run.seed, copied(run, tmp_path)) for run in jobs]
+    results = [{**(run.result() or {}), "run": run} for run in runs]
+    assert len(collect.curve_table(results)) == 3 * 4 and not capsys.readouterr().err
+    runs[0].metrics_file.write_bytes(runs[1].metrics_file.read_bytes())
+    runs[2].metrics_file.unlink()
+    table = collect.curve_table(results)
+    assert set(zip(table["pe"], table["seed"], strict=True)) == {("none", 1)}
+    said = capsys.readouterr().err
+    for run in (runs[0], runs[2]):
+        assert f"no curves of {run}: {run.metrics_file} is not of its result" in said
 
 
 def test_runs_may_differ_in_what_is_compared_and_tuned_and_in_nothing_else() -> None:
@@ -137,23 +168,30 @@ def test_runs_may_differ_in_what_is_compared_and_tuned_and_in_nothing_else() -> 
             check_comparable(runs, own=["num_layers"])
 
 
-@pytest.mark.parametrize("name", ["result.json~", "result (1).json", "{}.other/result.json"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "{0}/result.json~", "{0}/result (1).json", "{0}.other/result.json", "host-{0}/result.json",
+        "{0}/{0}/result.json", "study/task/pe/{0}/result.json",
+    ],
+)  # fmt: skip
 def test_two_results_of_one_run_are_named_and_not_averaged(
     name: str, jobs: dict[Run, Any], tmp_path: Path
 ) -> None:
-    """As copies of two machines' folders leave them; equal scores are no conflict."""
+    """As copies of two machines' folders leave them, beside a run's or inside.
+
+    Equal scores are no conflict.
+    """
     config = next(iter(jobs.values()))
     merged = [Run(run.task, run.pe, run.seed, copied(run, tmp_path)) for run in jobs]
 
     def write() -> None:
-        folder = tmp_path / "report"
-        folder.mkdir(exist_ok=True)
+        folder = merged[0].directory.parents[2]
         write_tables(folder, study_config(config, jobs, "compare", ""), merged, [], NOT_TUNED)
 
     run = merged[2]
-    folder = run.directory.parent if "/" in name else run.directory
-    second = folder / name.format(run.directory.name)
-    second.parent.mkdir(exist_ok=True)
+    second = run.directory.parent / name.format(run.directory.name)
+    second.parent.mkdir(parents=True, exist_ok=True)
     result: Any = run.result()
     elsewhere = {"device": "Card", "cpu": "Chip", "code": "0123abcd", "finished": "2026-01-02"}
     second.write_text(json.dumps(result | elsewhere))

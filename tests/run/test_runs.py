@@ -143,7 +143,8 @@ def test_a_result_that_cannot_be_read_or_is_anothers_is_made_again(
     run = trained(tmp_path, *mine)
     other = trained(tmp_path, *others, "trainer.lr=1e-3")
     text, result = run.result_file.read_text(), run.result()
-    for wrong in ("", text[: len(text) // 2], "{}", "[1, 2]", other.result_file.read_text()):
+    half = json.dumps({key: result[key] for key in ("configuration", "test")})
+    for wrong in ("", text[: len(text) // 2], "{}", "[1, 2]", half, other.result_file.read_text()):
         run.result_file.write_text(wrong)
         assert run.result() is None and run.status == "running"
     again = trained(tmp_path, *mine).result()

@@ -1,6 +1,5 @@
 """The tables of a study, collected from the files of its runs."""
 
-import glob
 import itertools
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -8,6 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from wawa_transformer.common.schema import UserError, warn
@@ -48,14 +48,13 @@ def write_tables(
         for run, result in kept.items()
         if result
     ]
-    for result in results:
-        check_once(result)
+    check_once(folder, results)
     keys = itertools.chain(*config["encodings"].values())
     own = {key.removeprefix(OF_MODEL) for key in keys if key.startswith(OF_MODEL)}
     check_comparable(results, ("lr", "warmup") if len(tried) else (), own)
     tables = {
         "results": length_table(results),
-        "curves": curve_table([result["run"] for result in results]),
+        "curves": curve_table(results),
         "bleu": bleu_table(results),
         "tests": test_table(results, pairs),
         "tuning": tried,
@@ -80,25 +79,26 @@ def write_tables(
     write_config(folder / "study.yaml", {**config, **more})
 
 
-def check_once(result: Result) -> None:
-    """Refuse a run that has a second result with other scores, as two merged folders have.
+def check_once(folder: Path, results: Iterable[Result]) -> None:
+    """Refuse a run with a second result of other scores in the study's folder, as a merge leaves.
 
-    A second result is what a copy leaves beside the first: ``result.json~`` or ``result (1).json``
-    in the run's folder, or the folder a second time, with more at the end of its name.
+    It may have any name and lie at any depth: ``result (1).json``, or in a copy of the run's or
+    study's folder, beside the first or inside.
 
     Raises:
         UserError: both values, and where each was made.
     """
-    run = result["run"]
-    for path in sorted(run.directory.parent.glob(f"{glob.escape(run.directory.name)}*/result*")):
+    known = {config_digest(result.get("configuration")): result for result in results}
+    for path in sorted(folder.rglob("result*")):
         try:
             other = json.loads(path.read_bytes())
-            same = config_digest(other["configuration"]) == config_digest(result["configuration"])
+            result = known[config_digest(other["configuration"])]
             shared = result["test"].keys() & other["test"].keys()
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            continue  # no result
+            continue  # no result, or none of these runs
         one, two = ({name: each["test"][name] for name in shared} for each in (result, other))
-        if same and (found := differing_key(one, two)):
+        if found := differing_key(one, two):
+            run = result["run"]
             raise UserError(
                 f"{run} has two results: {found[0]} is {found[1]} in {run.result_file} "
                 f"({origin(result)}) and {found[2]} in {path} ({origin(other)}); no report "
@@ -179,15 +179,21 @@ def was_trained(length: int, result: Result) -> bool | None:
     return bool(result["train_min_length"] <= length <= result["train_max_length"])
 
 
-def curve_table(runs: Iterable[Run]) -> pd.DataFrame:
+def curve_table(results: Iterable[Result]) -> pd.DataFrame:
     """Build ``curves.csv``: one row for each run and validation.
 
-    ``train_nll`` is the mean of the training NLL that was logged since the validation before.
+    ``train_nll`` is the mean of the training NLL that was logged since the validation before. A
+    file of curves that does not end with the result's validation is missing, or another run's.
     """
     rows = []
-    for run in runs:
-        logged: list[float] = []
-        for row in run.metrics():
+    for result in results:
+        run, logged = result["run"], list[float]()
+        measured = run.metrics()
+        ends = [row["nll"] for row in measured if row["split"] == "validation"][-1:]
+        if not np.allclose(ends or [np.nan], result["validation"]["nll"], rtol=1e-3):
+            warn(f"warning: no curves of {run}: {run.metrics_file} is not of its result")
+            continue
+        for row in measured:
             if row["split"] == "train" and "nll" in row:
                 logged.append(row["nll"])
             if row["split"] == "validation":
@@ -220,23 +226,37 @@ def test_table(results: Sequence[Result], pairs: Sequence[tuple[str, str]]) -> p
     Equal translations have no p.
     """
     translated = {(r["task"], r["seed"], r["pe"]): r for r in results if r["translation"]}
-    hypotheses = {key: read_lines(r["run"].translations_file) for key, r in translated.items()}
+    lines = {key: found for key, r in translated.items() if (found := translations_of(r))}
     once = {frozenset(pair): pair for pair in reversed(pairs)}
     rows = []
-    for task, seed in dict.fromkeys(key[:2] for key in translated):
+    for task, seed in dict.fromkeys(key[:2] for key in lines):
         for a, b in reversed(once.values()):
             keys = [(task, seed, pe) for pe in (a, b)]
-            if not all(key in translated for key in keys):
+            if not all(key in lines for key in keys):
                 continue
-            first, second = (hypotheses[key] for key in keys)
+            (first, references), (second, _) = (lines[key] for key in keys)
             p = None
             if first != second:
-                references = read_lines(translated[keys[0]]["run"].references_file)
                 p = paired_randomisation(first, second, references, bleu_metric(references))
             bleu = [translated[key]["translation"]["bleu"] for key in keys]
             row = {"task": task, "seed": seed, "a": a, "b": b}
             rows.append(row | {"difference": bleu[0] - bleu[1], "p": p})
     return pd.DataFrame(rows, columns=[*KEYS["tests"], "difference", "p"])
+
+
+def translations_of(result: Result) -> tuple[list[str], list[str]] | None:
+    """Read a run's translations and references; None if they do not have the BLEU of its result."""
+    run, bleu = result["run"], result["translation"]["bleu"]
+    try:
+        found, references = map(read_lines, (run.translations_file, run.references_file))
+        if len(found) == len(references):
+            scored = bleu_metric(references).corpus_score(found, [references]).score
+            if abs(scored - bleu) < 0.1:
+                return found, references
+    except (FileNotFoundError, UnicodeDecodeError):
+        pass
+    warn(f"warning: no tests of {run}: {run.translations_file} is not of its result")
+    return None
 
 
 def read_lines(path: Path) -> list[str]:

@@ -192,7 +192,8 @@ class Run:
             with reading(self.result_file):
                 result = json.loads(self.result_file.read_bytes())
             own = named[1] if named else config_digest(self.configuration())
-            return result if config_digest(result["configuration"]) == own else None
+            whole = result["test"] and result["by_length"]
+            return result if whole and config_digest(result["configuration"]) == own else None
         except UserError:
             raise
         except (
