@@ -47,7 +47,8 @@ def test_a_recipe_trains_its_runs(heading: str, library: str, runs: int, tmp_pat
 
 def test_the_parts_of_two_machines_are_reported_without_training(tmp_path: Path) -> None:
     """By the commands of the page, in two folders of which one is copied into the other."""
-    lines = block("One study on several machines", "bash").replace("python scripts/", "")
+    lines = block("One study on several machines", "bash").replace("\\\n", "")
+    lines = lines.replace("python scripts/", "")
     *parts, report = (shlex.split(line, comments=True) for line in lines.splitlines())
     for name, part in zip(("one", "other"), parts, strict=True):
         (tmp_path / name).mkdir()
