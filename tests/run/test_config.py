@@ -80,13 +80,13 @@ def test_every_key_that_a_page_names_is_known_and_needs_no_plus() -> None:
     "choice",
     sorted(
         str(path.relative_to(CONFIG_DIR).with_suffix(""))
-        for path in CONFIG_DIR.glob("[!p]*/**/*.yaml")
+        for path in CONFIG_DIR.glob("[!ps]*/**/*.yaml")
     ),
 )
 def test_every_configuration_file_composes_and_builds(choice: str) -> None:
     """Every choice of every group gives a valid configuration, a task and a model.
 
-    Those of ``pe`` are in core/test_check.
+    Those of ``pe`` are in core/test_edits, and studies in lab/test_entries.
     """
     group, _, name = choice.partition("/")
     if group == "decode":  # is asked of a trained run

@@ -269,17 +269,24 @@ ELSEWHERE = [
 OTHER = [
     "trainer.lr=0.1", "trainer.eval_every=3", "trainer.patience=3", "trainer.bf16=true",
     "trainer.pad_to_multiple_of=8", "trainer.batch_tokens=63", "model.dropout=0.2",
-    "task.symbols=9", "seed=4", "pe=alibi", "trainer.grad_accum_steps=2", "pe.max_len=6000",
+    "task.symbols=9", "seed=4", "trainer.grad_accum_steps=2", "pe.max_len=6000",
 ]  # fmt: skip
 
 
 def test_place_and_logging_do_not_change_a_run() -> None:
     """The hash of a run's folder; what can change a number changes it."""
-    own = Run.from_config(configure(*TINY)).directory.name
+
+    def folder(*keys: str) -> str:
+        config = configure(*TINY)
+        config.merge_with_dotlist([*keys])  # composing takes longer
+        return Run.from_config(config).directory.name
+
+    own = folder()
     for key in ELSEWHERE:
-        assert Run.from_config(configure(*TINY, key)).directory.name == own, key
-    others = [Run.from_config(configure(*TINY, key)).directory.name for key in OTHER]
-    assert len({own, *others}) == len(OTHER) + 1
+        assert folder(key) == own, key
+    alibi = Run.from_config(configure(*TINY, "pe=alibi")).directory.name
+    others = [alibi, *map(folder, OTHER)]
+    assert len({own, *others}) == len(OTHER) + 2
 
 
 def test_a_text_is_known_by_its_contents_and_not_by_its_folder(tmp_path: Path) -> None:
@@ -364,24 +371,23 @@ OWN = {
 }
 
 
-@pytest.mark.parametrize(
-    ("pe", "file", "before", "after"),
-    [
-        ("rotary", "positional/sinusoidal.py", "2 * pair", "3 * pair"),
-        ("none", "positional/base.py", "uses_positions = False", "uses_positions = True"),
-        ("alibi", "positional/base.py", "class NoEncoding(", "@id\nclass NoEncoding("),
-        ("mine", "positional/alibi.py", "-torch.where(", "torch.where("),
-        ("mine", "positional/alibi.py", "2 ** (-8", "2 ** (-9"),
-        ("mine", "mine.py", "super().__init__(context)", "super().__init__(context); self.a = 1"),
-        ("mine", "helper.py", "FACTOR * x", "FACTOR + x"),
-        ("mine", "deeper.py", "FACTOR = 2", "FACTOR = 3"),
-        ("none", "data/tasks.py", "cls(**typed", "(cls)(*[], **typed"),
-        ("none", "train/optim.py", "0.98", "0.99"),
-        ("none", "common/seeds.py", ">> 1", ">> 2"),
-    ],
-)
+EDITED = [
+    ("rotary", "positional/sinusoidal.py", "2 * pair", "3 * pair"),
+    ("none", "positional/base.py", "uses_positions = False", "uses_positions = True"),
+    ("alibi", "positional/base.py", "class NoEncoding(", "@id\nclass NoEncoding("),
+    ("mine", "positional/alibi.py", "-torch.where(", "torch.where("),
+    ("mine", "positional/alibi.py", "2 ** (-8", "2 ** (-9"),
+    ("mine", "mine.py", "super().__init__(context)", "super().__init__(context); self.a = 1"),
+    ("mine", "helper.py", "FACTOR * x", "FACTOR + x"),
+    ("mine", "deeper.py", "FACTOR = 2", "FACTOR = 3"),
+    ("none", "data/tasks.py", "cls(**typed", "(cls)(*[], **typed"),
+    ("none", "train/optim.py", "0.98", "0.99"),
+    ("none", "common/seeds.py", ">> 1", ">> 2"),
+]
+
+
 def test_an_edit_of_what_a_run_uses_changes_its_code(
-    pe: str, file: str, before: str, after: str, tmp_path: Path, monkeypatch, registry: None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: None
 ) -> None:
     """Of a file that another one imports, also outside the package; a comment does not.
 
@@ -394,29 +400,36 @@ def test_an_edit_of_what_a_run_uses_changes_its_code(
         monkeypatch.setitem(sys.modules, name, sys)  # so that it is gone after the test
         del sys.modules[name]
     imports.import_modules(["mine"])
-    path = tmp_path / file if file in OWN else provenance.PACKAGE / file
-    text = path.read_text("utf-8")
-    assert before in text
-    found, read = {}, Path.read_bytes
-    for name, content in {
-        "as it is": text, "comment": f"{text}\n# A comment.\n'a string'\n",
-        "edit": text.replace(before, after, 1),
-    }.items():  # fmt: skip
+    read = Path.read_bytes
+
+    def digests(path: Path, content: str, *kinds: str) -> dict[str, str]:
+        """Of runs, and of the user's modules, while one file has other content."""
         with monkeypatch.context() as patched:
-            edited = content.encode()
-            patched.setattr(Path, "read_bytes", lambda p, new=edited: new if p == path else read(p))
+            new = content.encode()
+            patched.setattr(Path, "read_bytes", lambda each: new if each == path else read(each))
             code_digests.tree_of.cache_clear()
             code_digests.statements.cache_clear()
-            digests = [
-                provenance.digest_for.__wrapped__(each, "none", "copy") for each in (pe, "t5")
-            ]
-            found[name] = *digests, imports.modules_digest(["mine"])
+            found = {pe: provenance.digest_for.__wrapped__(pe, "none", "copy") for pe in kinds}
+            return found | {"modules": imports.modules_digest(["mine"])}
+
+    def file(name: str) -> Path:
+        return (tmp_path if name in OWN else provenance.PACKAGE) / name
+
+    as_it_is = digests(tmp_path / "no.py", "", "mine", "rotary", "none", "alibi", "t5")
+    for name in ("helper.py", "positional/alibi.py"):
+        text = file(name).read_text("utf-8") + "\n# A comment.\n'a string'\n"
+        found = digests(file(name), text, "mine", "t5")
+        assert found.items() <= as_it_is.items(), name
+    for pe, name, before, after in EDITED:
+        text = file(name).read_text("utf-8")
+        assert before in text, (name, before)
+        found = digests(file(name), text.replace(before, after, 1), pe, "t5")
+        assert found[pe] != as_it_is[pe], (name, before)
+        assert (found["modules"] != as_it_is["modules"]) == (name in OWN)  # and so another run
+        apart = name in OWN or "alibi" in name or "soid" in name
+        assert (found["t5"] == as_it_is["t5"]) == apart, (name, before)
     code_digests.tree_of.cache_clear()
     code_digests.statements.cache_clear()
-    assert found["as it is"] == found["comment"] and found["edit"][0] != found["comment"][0]
-    own = path.is_relative_to(tmp_path)
-    assert (found["edit"][2] != found["comment"][2]) == own  # and so another run
-    assert (found["edit"][1] == found["comment"][1]) == (own or "alibi" in file or "soid" in file)
 
 
 def test_a_class_of_a_notebook_is_known_by_what_it_does(registry: None) -> None:
