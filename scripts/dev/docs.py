@@ -23,7 +23,7 @@ import pandas as pd
 import yaml
 from evidence import BENCHMARKS
 
-from wawa_transformer.lab import claims, figures, report, rules, scores, statistics
+from wawa_transformer.lab import claims, comparisons, figures, report, rules, scores, statistics
 from wawa_transformer.lab.pages import Text, tr
 from wawa_transformer.lab.scores import SCORES
 from wawa_transformer.lab.statistics import Estimate
@@ -139,7 +139,7 @@ def bleu_gaps(first: tuple[str, str], second: tuple[str, str]) -> list[str]:
 
 def apart(study: str, a: str, b: str) -> str:
     """Format the BLEU difference a − b for each seed, with p of the paired test over sentences."""
-    tests = claims.sentence_tests(evidence.study(study), "multi30k", (a, b))
+    tests = comparisons.sentence_tests(evidence.study(study), "multi30k", (a, b))
     rows = zip(tests["difference"], tests["p"], strict=True)
     return ", ".join(f"{gap:+.2f} ({p_value(p)})" for gap, p in rows)
 
@@ -194,7 +194,7 @@ def lost_to_correction(study: str) -> tuple[int, dict[str, list[str]]]:
     corrected = statistics.holm(pd.Series(p))
     supported = outcome(study)[1]["supported"]
     lost = {
-        task: [pe for pe in encodings if corrected[task, pe] >= claims.SIGNIFICANT]
+        task: [pe for pe in encodings if corrected[task, pe] >= comparisons.SIGNIFICANT]
         for task, encodings in supported.items()
     }
     return sum(map(len, supported.values())), {task: pes for task, pes in lost.items() if pes}
@@ -206,7 +206,7 @@ def judged(study: str, task: str, kinds: tuple[str, ...]) -> dict[str, list[str]
     assert found is not None
     groups: dict[str, list[str]] = {"better": [], "worse": [], "mixed": [], "no_difference": []}
     for pe in kinds:
-        word = claims.verdict(found, task, (f"{pe}_cross", pe)) or "unread"
+        word = comparisons.verdict(found, task, (f"{pe}_cross", pe)) or "unread"
         groups.setdefault("no_difference" if word == "unclear" else word, []).append(pe)
     return {word: names for word, names in groups.items() if names}
 
@@ -229,11 +229,35 @@ def leader(study: str, task: str) -> dict[str, Any]:
     found["good"] = evidence.mean(study, task, best, "beyond").mean >= FLOOR
     if others:
         asked = [("differs", task, pair) for pair in combinations([best, *others], 2)]
-        first = claims.compare(evidence.scored(study), asked, {"beyond": 0.0}).comparisons.iloc[0]
+        first = comparisons.compare(
+            evidence.scored(study), asked, {"beyond": 0.0}
+        ).comparisons.iloc[0]
         lead = number(evidence.gap(study, task, best, others[0], "beyond"), "beyond", "+")
         found |= {"next": others[0], "ahead": first["word"] == "better"}
         found["lead"] = with_p(lead, first["corrected"])
     return found
+
+
+MASKS = ("", "_causal", "_window1", "_window2", "_window4", "_anti_causal")  # of encoder_window
+
+
+def of_encoder(pe: str, column: str) -> str:
+    """Format the mean of a column of ``outputs.csv`` in the study encoder_window."""
+    rows = evidence.evaluated("encoder_window", "outputs").query("pe == @pe")
+    return number(statistics.estimate(rows[column]), "exact_match")
+
+
+def explained(pe: str) -> str:
+    """Judge by the rule of encoder_window whether steady outputs explain a far copy."""
+    found = evidence.found("encoder_window")
+    assert found is not None
+    words = {mask: comparisons.verdict(found, "copy", (pe + mask, pe)) for mask in MASKS[1:]}
+    windows = sum(words[mask] == "better" for mask in MASKS if "window" in mask)
+    outputs = evidence.evaluated("encoder_window", "outputs")
+    moved = outputs.query("pe == @pe")["cosine"].mean() < 0.95
+    if words["_anti_causal"] == "better" or not windows:
+        return "refuted"
+    return "supported" if words["_causal"] == "better" and windows > 1 and moved else "unclear"
 
 
 def loss_by_length(study: str, task: str, a: str, b: str, least: int) -> str:

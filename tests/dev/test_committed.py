@@ -7,7 +7,7 @@ import evidence
 import pytest
 from evidence import BENCHMARKS
 
-from wawa_transformer.lab import claims, figures, report, rules, scores
+from wawa_transformer.lab import claims, comparisons, figures, report, rules, scores
 
 # Of one encoding, compared with another study, or of rows beside others.
 WITHOUT_RULE = {"dropout", "no_dropout", "far", "multi30k_wu", "randomized_sort", "board"}
@@ -43,7 +43,7 @@ def test_no_outcome_depends_on_what_was_chosen_later(study: str) -> None:
         return
 
     def decided() -> list[str]:
-        found = claims.compare(evidence.scored(study), rule.asked(), rule.measures)
+        found = comparisons.compare(evidence.scored(study), rule.asked(), rule.measures)
         return [each.verdict for each in claims.decide(rule, found)]
 
     said = [each.verdict for each in claims.decide(rule, evidence.found(study))]

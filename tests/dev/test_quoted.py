@@ -15,7 +15,7 @@ from conftest import SCRIPTS
 
 import docs
 from wawa_transformer import Transformer
-from wawa_transformer.lab import claims, statistics
+from wawa_transformer.lab import comparisons, statistics
 
 ROOT = SCRIPTS.parent
 Quotes = Callable[[], Iterator[str]]
@@ -43,7 +43,7 @@ def reach(study: str, pe: str) -> str:
 
 def over_sentences(study: str, a: str, b: str) -> list[float]:
     """The BLEU difference of each seed."""
-    return [*claims.sentence_tests(evidence.study(study), "multi30k", (a, b))["difference"]]
+    return [*comparisons.sentence_tests(evidence.study(study), "multi30k", (a, b))["difference"]]
 
 
 @quoted_by("README.md")

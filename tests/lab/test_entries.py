@@ -14,7 +14,7 @@ from planted import results_of, study_of
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.lab import claims, scores
+from wawa_transformer.lab import claims, comparisons, scores
 from wawa_transformer.lab import study as studies
 from wawa_transformer.lab.entries import OF_MODEL, entry_overrides
 from wawa_transformer.run.config import NAME, check_model, check_schema
@@ -112,5 +112,5 @@ def test_every_study_can_be_run_and_its_rule_decided(name: str) -> None:
     assert rule or name in {*COMMITTED, "board"}
     nothing = study_of(results_of({}))
     if rule:
-        found = claims.compare(scores.score_study(nothing), rule.asked(), rule.measures)
+        found = comparisons.compare(scores.score_study(nothing), rule.asked(), rule.measures)
         assert {each.verdict for each in claims.decide(rule, found)} == {"unclear"}

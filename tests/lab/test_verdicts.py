@@ -11,8 +11,9 @@ from planted import about, frame_of, mirrored, results_of, rule, study_of
 
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.tasks import Task, build_task
-from wawa_transformer.lab import claims, rules
-from wawa_transformer.lab.claims import CONDITIONS, Found
+from wawa_transformer.lab import claims, comparisons, rules
+from wawa_transformer.lab.claims import CONDITIONS
+from wawa_transformer.lab.comparisons import Found
 from wawa_transformer.lab.rules import RuleMismatch
 from wawa_transformer.lab.scores import Scores
 from wawa_transformer.lab.study import rule_of
@@ -60,7 +61,7 @@ def scored(tests: Any = (), ceiling: float = 1.0, **tasks: pd.DataFrame) -> Scor
 
 
 def decide(given: claims.Rule, task: Scores) -> list[claims.Outcome]:
-    return claims.decide(given, claims.compare(task, given.asked(), given.measures))
+    return claims.decide(given, comparisons.compare(task, given.asked(), given.measures))
 
 
 def verdicts(given: claims.Rule, task: Scores) -> list[str]:
@@ -69,7 +70,7 @@ def verdicts(given: claims.Rule, task: Scores) -> list[str]:
 
 def compared(made: Scores, *tests: str, **measures: float) -> Found:
     """The comparisons of a with b."""
-    return claims.compare(
+    return comparisons.compare(
         made, [(test, "t", ("a", "b")) for test in tests or ["differs"]], measures
     )
 
@@ -290,11 +291,11 @@ def test_a_pair_has_one_verdict_in_both_orders() -> None:
     """One test, whose word turns round with the pair."""
     given = read([better("ab")], [{"is": "worse", "pairs": [["b", "a"]]}], tasks="t")
     made = exact(a=HIGH, b=LOW)
-    found = claims.compare(made, given.asked(), given.measures)
+    found = comparisons.compare(made, given.asked(), given.measures)
     assert len(found.comparisons) == 1
-    assert claims.verdict(found, "t", ("a", "b")) == "better"
-    assert claims.verdict(found, "t", ("b", "a")) == "worse"
-    assert claims.verdict(found, "t", ("a", "c")) is None
+    assert comparisons.verdict(found, "t", ("a", "b")) == "better"
+    assert comparisons.verdict(found, "t", ("b", "a")) == "worse"
+    assert comparisons.verdict(found, "t", ("a", "c")) is None
     assert decide(given, made)[0].verdict == "refuted"
 
 
@@ -305,7 +306,7 @@ def test_a_pair_that_is_better_in_one_measure_and_worse_in_another_is_mixed() ->
         learned = {pe: {s: v - low for s, v in seeds.items()} for pe, seeds in exact_match.items()}
         made = scored(t=frame_of(exact_match=learned, beyond={"a": HIGH, "b": LOW}))
         found = compared(made, "differs", "alike", exact_match=0.01, beyond=0.01)
-        assert claims.verdict(found, "t", ("a", "b")) == word
+        assert comparisons.verdict(found, "t", ("a", "b")) == word
         unread = found.comparisons[found.comparisons["word"] == "unread"]
         assert len(unread) == (2 if low else 0) and unread["corrected"].isna().all()
     held = CONDITIONS["alike"].holds(found, "t", ("a", "b"), {})
@@ -448,7 +449,7 @@ def test_a_rule_whose_equivalence_cannot_fail_is_warned_about() -> None:
         assert "rule_no_floor" in keys(again), less
     for mean, said in ((0.05, ["rule_at_floor"]), (0.1, ["rule_at_floor"]), (0.3, [])):
         made = exact(a=about(mean, 0.001), b=about(mean, 0.0))
-        found = claims.compare(made, weak.asked(), measures)
+        found = comparisons.compare(made, weak.asked(), measures)
         assert keys(weak, found) == ["rule_makes", *said]
 
 
@@ -509,10 +510,10 @@ def test_a_task_has_what_is_asked_of_it(
 def test_default_pairs_are_all_or_those_with_the_sinusoid() -> None:
     """Declared pairs come first; a pair that is not trained is left out."""
     four, five = ["sinusoidal", "b", "c", "d"], ["a", "b", "sinusoidal", "c", "d"]
-    assert len(claims.compared_pairs(four, [])) == 6
-    assert claims.compared_pairs(five, []) == [(pe, "sinusoidal") for pe in "abcd"]
-    assert len(claims.compared_pairs(list("abcde"), [])) == 10
-    assert claims.compared_pairs(five, [["a", "b"], ["a", "x"]]) == [("a", "b")]
+    assert len(comparisons.compared_pairs(four, [])) == 6
+    assert comparisons.compared_pairs(five, []) == [(pe, "sinusoidal") for pe in "abcd"]
+    assert len(comparisons.compared_pairs(list("abcde"), [])) == 10
+    assert comparisons.compared_pairs(five, [["a", "b"], ["a", "x"]]) == [("a", "b")]
 
 
 def test_another_grid_than_the_rules_goes_unjudged_if_the_command_line_asks_for_it() -> None:

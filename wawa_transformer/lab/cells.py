@@ -10,7 +10,8 @@ import yaml
 
 from wawa_transformer.lab import claims, scores, statistics
 from wawa_transformer.lab.board import UNSEEN, Board
-from wawa_transformer.lab.claims import Found, Outcome, Pair, Rule
+from wawa_transformer.lab.claims import Outcome, Rule
+from wawa_transformer.lab.comparisons import Found, Pair
 from wawa_transformer.lab.pages import Text, name_of
 from wawa_transformer.lab.scores import SCORES, Scores
 from wawa_transformer.lab.statistics import Estimate, estimate

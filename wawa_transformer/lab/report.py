@@ -14,9 +14,10 @@ import pandas as pd
 import yaml
 
 from wawa_transformer.common.files import make_directory, write_atomically
-from wawa_transformer.lab import cells, claims, figures, rules, scores
+from wawa_transformer.lab import cells, claims, comparisons, figures, rules, scores
 from wawa_transformer.lab.board import Board, board
-from wawa_transformer.lab.claims import Found, Outcome, Pair, Rule
+from wawa_transformer.lab.claims import Outcome, Rule
+from wawa_transformer.lab.comparisons import Found, Pair
 from wawa_transformer.lab.pages import (
     LANGUAGES,
     Text,
@@ -138,7 +139,9 @@ def page_of(made: Scores) -> dict[str, Any]:
 
 def pairs_of(study: Study) -> list[Pair]:
     """List the pairs that a report compares."""
-    return claims.compared_pairs(study.encodings, study.config.get("study", {}).get("pairs", []))
+    return comparisons.compared_pairs(
+        study.encodings, study.config.get("study", {}).get("pairs", [])
+    )
 
 
 def compared(made: Scores, rule: Rule | None) -> Found:
@@ -147,7 +150,7 @@ def compared(made: Scores, rule: Rule | None) -> Found:
     Without ``study.yaml`` nothing is tested, since nobody knows what the study compares.
     """
     if rule:
-        return claims.compare(made, rule.asked(), rule.measures)
+        return comparisons.compare(made, rule.asked(), rule.measures)
     study = made.study
     measures, asked = dict[str, float](), list[tuple[str, str, Pair]]()
     for task in study.tasks if study.config else ():
@@ -155,7 +158,7 @@ def compared(made: Scores, rule: Rule | None) -> Found:
         asked += [(kind, task, pair) for pair in pairs_of(study)]
         measures |= {"exact_match": 0.0} if kind == "differs" else {}
         measures |= {"beyond": 0.0} if scores.unseen_lengths(study, task) else {}
-    return claims.compare(made, asked, measures)
+    return comparisons.compare(made, asked, measures)
 
 
 def described(found: Found) -> pd.DataFrame:
@@ -167,7 +170,9 @@ def described(found: Found) -> pd.DataFrame:
         for pair in pairs_of(study)
         if scores.trained_lengths(study, task) and not len(found.of_pair("differs", task, pair))
     ]
-    table = claims.compare(found.scores, asked, {"exact_match": 0.0, "beyond": 0.0}).comparisons
+    table = comparisons.compare(
+        found.scores, asked, {"exact_match": 0.0, "beyond": 0.0}
+    ).comparisons
     table = table[table["n"] > 0]
     return table.assign(corrected=math.nan, word="untested")
 

@@ -13,7 +13,8 @@ from typing import Any
 from wawa_transformer.common.schema import UserError, choose, typed
 from wawa_transformer.data.tasks import Task
 from wawa_transformer.lab import scores
-from wawa_transformer.lab.claims import CONDITIONS, Found, Given, Rule, bounds, has_longer_tests
+from wawa_transformer.lab.claims import CONDITIONS, Given, Rule, bounds, has_longer_tests
+from wawa_transformer.lab.comparisons import Found
 from wawa_transformer.lab.entries import OF_MODEL
 from wawa_transformer.lab.scores import SCORES
 from wawa_transformer.lab.statistics import reaches

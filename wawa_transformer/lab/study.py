@@ -22,7 +22,8 @@ from wawa_transformer.common.schema import UserError, check, tell, warn
 from wawa_transformer.data.load import load_data
 from wawa_transformer.data.tasks import build_task
 from wawa_transformer.lab import rules
-from wawa_transformer.lab.claims import Rule, compared_pairs
+from wawa_transformer.lab.claims import Rule
+from wawa_transformer.lab.comparisons import compared_pairs
 from wawa_transformer.lab.entries import OF_MODEL, entry_overrides
 from wawa_transformer.lab.pages import Text, tr, warning
 from wawa_transformer.lab.workers import default_workers, train_all
