@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 from conftest import SCRIPTS, configure
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from planted import results_of, study_of
 
 from wawa_transformer.common.files import CONFIG_DIR
@@ -74,8 +74,12 @@ FILES = {path.stem for path in (CONFIG_DIR / "study").glob("*.yaml")}
 
 @functools.cache
 def encoding(entry: str) -> DictConfig:
-    """Compose an entry's encoding once for all studies, since composing takes long."""
-    return configure(*(key for key in entry_overrides(entry) if not key.startswith(OF_MODEL))).pe
+    """The encoding of an entry. Each file is composed once, since composing takes long."""
+    file, *keys = (key for key in entry_overrides(entry) if not key.startswith(OF_MODEL))
+    pe = configure(file).pe
+    OmegaConf.set_struct(pe, False)  # a class has keys that its file may leave out
+    pe.merge_with_dotlist([key.removeprefix("pe.") for key in keys])
+    return pe
 
 
 @pytest.mark.parametrize("name", sorted({*COMMITTED, *FILES}))
