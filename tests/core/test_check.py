@@ -327,9 +327,58 @@ class Grown(Encoding):
         return x + rows[positions.ids[:, 0]]
 
 
+class OneToken(Distances):
+    """Undefined for a single token, as a division by the length less one."""
+
+    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
+        return 1.0 if k.size(2) > 1 or self.context.causal else torch.nan
+
+
+class Graphless(Distances):
+    """Another penalty where gradients are asked for."""
+
+    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
+        return 2.0 if torch.is_grad_enabled() else 1.0
+
+
+class Seeding(Encoding):
+    """Seeds torch for a table of its own, and so the dropout masks of every step."""
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        torch.manual_seed(0)
+        return x + torch.randn(500, x.size(-1))[positions.ids[:, 0]]
+
+
+class Lazy(Encoding):
+    """A parameter that no optimiser knows, and no new model has."""
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        if not hasattr(self, "rate"):
+            self.rate = nn.Parameter(torch.ones(x.size(-1)))
+        return x + positions.ids[:, 0, :, None] * self.rate
+
+
+class Growing(Encoding):
+    """A table in the checkpoint that is as long as the longest sequence so far."""
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.register_buffer("table", torch.zeros(0))
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        if len(self.table) < positions.end:
+            self.table = torch.arange(positions.end) / 9
+        return x + self.table[positions.ids[:, 0], None] * torch.linspace(-1, 1, x.size(-1))
+
+
 @pytest.mark.parametrize(
     ("cls", "names"),
     [
+        (OneToken, {check.ALONE}),
+        (Graphless, {check.TRAINED}),
+        (Seeding, {check.KEPT}),
+        (Lazy, {check.KEPT}),
+        (Growing, {check.KEPT}),
         (Untrained, {check.TRAINED}),
         (Cheating, {check.FUTURE}),
         (LateSteps, {check.CACHED}),
@@ -489,10 +538,27 @@ def test_a_mistake_in_the_model_is_not_blamed_on_the_encoding(
         ("rotate", lambda self, q, k, *at: (q, k[..., :2]), r"rotate .*\(2, 3, 6, 2\).*as wide as"),
         ("rotate", lambda self, q, k, *at: (q.mT, k.mT), r"rotate .*\(2, 3, 8, 6\)"),
         ("bias", lambda self, q, k, *at: q.sum(-1), r"bias .*\(2, 3, 6\).*broadcastable"),
+        ("embed", lambda self, x, at: None, "embed .* returned NoneType; it must be"),
+        ("embed", lambda self, x, at: x.double(), "embed .* returned torch.float64 of"),
+        ("embed", lambda self, x, at: x.numpy(), "embed .* returned ndarray;"),
+        ("embed", lambda self, x: x, "embed cannot be called .* the arguments of Encoding.embed"),
+        ("embed", lambda self, x, at: x.add_(1), "embed changed its arguments in place"),
+        ("rotate", lambda self, q, k, *at: q, "rotate .* it must be two tensors"),
+        ("rotate", lambda self, q, k, *at: (q, k, k), "rotate .* it must be two tensors"),
+        ("rotate", lambda self, q, k, *at: (q, None), "rotate .* and NoneType; it must be two"),
+        ("rotate", lambda self, q, k, *at: (q.mul_(2), k), "rotate changed its arguments"),
+        ("bias", lambda self, q, k, *at: 0.5, "bias .* returned float;"),
+        ("bias", lambda self, q, k, *at: (q[..., :1],), "bias .* returned torch.float32 of"),
+        ("bias", lambda self, q, *at: at[2].ids.view(1, 1, 1, -1), "bias .* returned torch.int64"),
+        ("bias", lambda self, q, k, *at: [each.ids.add_(1) for each in at], "bias changed its arg"),
+        ("bias", lambda self: None, "bias cannot be called .*takes 1 positional"),
     ],
-)
+)  # fmt: skip
 def test_a_tensor_of_another_shape_is_refused(method: str, wrong: Any, said: str) -> None:
-    """The sentence has the class, the method, the shape and what it must be."""
+    """The sentence has the class, the method, what it returned and what it must return.
+
+    So it is with other types, other arguments and arguments that are changed.
+    """
     ENCODINGS["wrong"] = type("Wrong", (Encoding,), {method: wrong})
     with pytest.raises(UserError, match=f"Wrong.{said}"):
         check_encoding(shape({"pe": "wrong"}), 6)

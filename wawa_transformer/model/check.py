@@ -41,6 +41,7 @@ TRAINED = "training computes what evaluation computes"
 READ = "positions come from the arguments"
 BF16 = "positions are as exact in bf16"
 SHARED = "a bias for all layers ignores queries and keys"
+KEPT = "a use leaves arguments, weights, buffers and torch's seed as they were"
 ORDER = "the order of the source matters"
 MEET = "source and target positions meet in cross-attention"
 LEFT = "padding on the left changes nothing"
@@ -57,6 +58,8 @@ REMEDIES = {
     READ: "equal tokens at equal positions must be treated alike: read positions from the "
     "arguments positions, query and key; an encoding that counts tokens by their contents "
     "declares uses_positions = False",
+    KEPT: "return new tensors, make parameters and buffers in __init__, and draw from a "
+    "torch.Generator of your own instead of seeding torch",
     SHARED: "its bias depends on q or k, so set content_independent = False",
     TRAINED: "without random numbers, embed, rotate and bias must not depend on self.training",
     BF16: "form angles and distances in float32 or int64, and convert the result to q.dtype",
@@ -152,12 +155,12 @@ class Probe:
         self.random = torch.Generator().manual_seed(0)
         self.words = torch.tensor([i for i in range(vocab_size) if i not in special] or [self.eos])
         self.doubled = next(n for n in (2 * length, length, 1) if self.serves(n))
-        # Rows of different lengths, the first one the longest, with room for padding.
+        # Rows of different lengths, from one token to the longest, with room for padding.
         wanted = range(min(length, row) + 3, 0, -1)
         room = next(n for n in wanted if n == 1 or self.serves(n))
         longest = max(1, room - 3)
         self.more = room - longest
-        lengths = [longest, max(1, longest * 2 // 3), max(1, longest // 3)]
+        lengths = [longest, max(1, longest * 2 // 3), 1]
         self.sources = [self.draw(n) for n in lengths]
         self.targets = [self.prefix(max(1, n - 1)) for n in lengths]
         self.found: dict[str, Finding] = {}
@@ -168,6 +171,7 @@ class Probe:
         """Try every property; with ``bf16`` also that of a model trained in it."""
         own = self.model if isinstance(self.model, Transformer) else None
         with evaluating(own) if own else torch.no_grad():
+            before = own and sizes_of(own)
             if own:
                 self.check_shapes(own)
             expected = self.check_logits()
@@ -183,6 +187,8 @@ class Probe:
             source, target = self.batch(self.sources, 0, self.side), self.batch(self.targets)
             again, real = self.logits(source, target), real_tokens(self.targets)
             self.note(REPEATED, change(again, expected, real))
+            if own and sizes_of(own) != before:
+                self.note(KEPT, torch.full((1, 1), math.inf), "the names and shapes of weights")
         order = [*REMEDIES, *self.found]
         return Report(sorted(self.found.values(), key=lambda each: order.index(each.name)))
 
@@ -229,7 +235,7 @@ class Probe:
                 f"check_model: the logits of a target of shape {tuple(target.shape)} are of shape "
                 f"{tuple(out.shape)}; they must be (batch, target, vocabulary)."
             )
-        return out.float().cpu()
+        return out.detach().float().cpu()
 
     def note(self, name: str, changes: Tensor, where: str = "row {}, target position {}") -> None:
         """Note the largest of ``changes (B,T)``, which speaks against a promise."""
@@ -268,8 +274,9 @@ class Probe:
         self.note(FUTURE, change(found, expected[:1].expand_as(found), seen), where)
 
         long = self.batch([self.draw(self.doubled)]), self.batch([self.prefix(self.doubled)])
-        undefined = self.logits(*long).log_softmax(dim=-1).isnan().any(dim=-1)  # (1,T)
-        self.note(FINITE, torch.where(undefined, math.inf, 0.0), "target position {1}")
+        for logits, which in ((self.logits(*long), True), (expected, real)):
+            undefined = logits.log_softmax(dim=-1).isnan().any(dim=-1) & which  # (B,T)
+            self.note(FINITE, torch.where(undefined, math.inf, 0.0), "target position {1}")
 
         moved = self.logits(self.batch([x.roll(1)]), self.batch([y]))
         self.tell(ORDER, float(change(moved, expected[:1]).max()), above=True)
@@ -343,22 +350,27 @@ class Probe:
         return torch.cat(out, dim=1).float().cpu()
 
     def check_shapes(self, model: Transformer) -> None:
-        """Refuse an encoding whose methods return tensors of other shapes than the contract's."""
+        """Refuse an encoding whose methods return other tensors than the contract's."""
         length, heads = len(self.sources[0]), model.num_heads
         at = consecutive(length, device=self.device)
-        x = torch.zeros(2, length, model.d_model, device=self.device)  # (B,S,D)
+        x = torch.linspace(-1, 1, 2 * length * model.d_model, device=self.device)
+        x = x.view(2, length, model.d_model)  # (B,S,D)
         for encoding in (model.src_position, model.tgt_position):
-            embedded = encoding.embed(x, at)
-            require(embedded.shape == x.shape, encoding, "embed", embedded, x, "(B,S,D)")
+            embedded = called(encoding, "embed", x, at)
+            fits = shapes_of([embedded], x) == [x.shape]
+            require(fits, encoding, "embed", embedded, x, "(B,S,D)")
         given = x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (B,S,D) -> (B,H,S,Dh)
         for encoding in acting(model, *model.encodings()):
-            q, k = encoding.rotate(given, given, at, at)
-            same = q.shape[:3] == given.shape[:3] and q.shape == k.shape
-            require(same, encoding, "rotate", k, given, "(B,H,S,·), as wide as the queries")
-            bias = encoding.bias(q, k, at, at)
+            rotated = called(encoding, "rotate", given, given, at, at)
+            found = shapes_of(rotated, x) if isinstance(rotated, tuple) else []
+            fits = len(found) == 2 and found[0] == found[1] and found[0][:3] == given.shape[:3]
+            wanted = "two tensors (B,H,S,·), keys as wide as the queries"
+            require(fits, encoding, "rotate", rotated, given, wanted)
+            bias = called(encoding, "bias", *rotated, at, at)
             if bias is not None:
-                sizes = zip(reversed(bias.shape), (length, length, heads, 2), strict=False)
-                fits = bias.ndim <= 4 and all(size in (1, wanted) for size, wanted in sizes)
+                [shape] = shapes_of([bias], x) or [torch.Size([0])]
+                sizes = zip(reversed(shape), (length, length, heads, 2), strict=False)
+                fits = len(shape) <= 4 and all(size in (1, most) for size, most in sizes)
                 require(fits, encoding, "bias", bias, given, "broadcastable to (B,H,Q,K)")
 
     def check_encodings(self, model: Transformer) -> None:
@@ -414,9 +426,11 @@ class Probe:
         cut = target.size(1) // 2
         other = target.clone()
         other[0, cut:] = self.draw(target.size(1) - cut)
-        with training(model):
+        with training(model), torch.enable_grad():
             with draws_from(0):
-                first = self.logits(source, target, at)
+                seed, first = torch.initial_seed(), self.logits(source, target, at)
+                if torch.initial_seed() != seed:  # and so the dropout masks of every step
+                    self.note(KEPT, torch.full((1, 1), math.inf), "the seed")
             if not bool(change(first, expected, real).any()):
                 return self.note(TRAINED, torch.zeros(1, 1))
             with draws_from(0):
@@ -424,7 +438,8 @@ class Probe:
             with draws_from(1):
                 second = self.logits(source, target, at)
             model.eval()  # with what training has counted
-            after = self.logits(source, target, at)
+            with torch.no_grad():
+                after = self.logits(source, target, at)
         where = f"target position {{1}} in training, when the tokens from {cut} on change"
         self.note(FUTURE, change(ahead, first)[:1, : max(1, cut)] * (cut > 0), where)
         if torch.equal(first, second):  # else random numbers are a reason to differ
@@ -520,7 +535,8 @@ def real_tokens(rows: Iterable[Tensor]) -> Tensor:
 def change(found: Tensor, expected: Tensor, real: Tensor | None = None) -> Tensor:
     """The largest change of ``(…,V)`` where ``real``: ``(…)``; infinite for what is undefined."""
     found, expected = found.float().cpu(), expected.float().cpu()
-    changes = (found - expected).abs().masked_fill(found == expected, 0.0)  # equal infinities
+    same = (found == expected) | (found.isnan() & expected.isnan())  # infinities, too
+    changes = (found - expected).abs().masked_fill(same, 0.0)
     changes = changes.nan_to_num(math.inf).amax(dim=-1)
     return changes if real is None else changes.masked_fill(~real, 0.0)
 
@@ -539,15 +555,50 @@ def acting(model: Transformer, *encodings: Encoding | None) -> list[Encoding]:
     return [*dict.fromkeys(each for each in every if each)]
 
 
+def called(encoding: Encoding, method: str, *given: Any) -> Any:
+    """Call a method of an encoding, and refuse one that takes other arguments, or changes them."""
+    tensors = [each.ids if isinstance(each, Positions) else each for each in given]
+    before, name = [each.clone() for each in tensors], f"{type(encoding).__name__}.{method}"
+    try:
+        found = getattr(encoding, method)(*given)
+    except TypeError as error:
+        if error.__traceback__ and error.__traceback__.tb_next:  # inside the method
+            raise
+        raise UserError(
+            f"{name} cannot be called ({error}); give it the arguments of Encoding.{method}."
+        ) from None
+    if not all(map(torch.equal, tensors, before)):
+        raise UserError(f"{name} changed its arguments in place; return new tensors.")
+    return found
+
+
+def shapes_of(found: Sequence[Any], given: Tensor) -> list[torch.Size]:
+    """The shapes of what was found; empty unless all are tensors of the type of ``given``."""
+    fits = all(isinstance(each, Tensor) and each.dtype == given.dtype for each in found)
+    return [each.shape for each in found] if fits else []
+
+
 def require(
-    right: bool, encoding: Encoding, method: str, found: Tensor, given: Tensor, wanted: str
+    right: bool, encoding: Encoding, method: str, found: Any, given: Tensor, wanted: str
 ) -> None:
-    """Refuse a tensor that a method of an encoding returned."""
+    """Refuse what a method of an encoding returned."""
     if not right:
+        every = found if isinstance(found, tuple) else (found,)
+        said = " and ".join(
+            f"{each.dtype} of shape {tuple(each.shape)}"
+            if isinstance(each, Tensor)
+            else type(each).__name__
+            for each in every
+        )
         raise UserError(
             f"{type(encoding).__name__}.{method} was given a tensor of shape {tuple(given.shape)} "
-            f"and returned one of shape {tuple(found.shape)}; it must be {wanted}."
+            f"and type {given.dtype} and returned {said}; it must be {wanted}, of the same type."
         )
+
+
+def sizes_of(model: nn.Module) -> dict[str, torch.Size]:
+    """The shape of everything that a checkpoint keeps."""
+    return {name: value.shape for name, value in model.state_dict().items()}
 
 
 def attention_scores(
