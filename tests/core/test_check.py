@@ -47,10 +47,11 @@ pytestmark = pytest.mark.usefixtures("registry")
 @pytest.mark.parametrize("name", MODELS)
 def test_every_encoding_keeps_its_promises(name: str) -> None:
     """No encoding breaks a promise, wherever it acts, at any length from one token on."""
+    more: dict[str, Any] = {}
     if name in PLAIN:
-        more: dict[str, Any] = {"norm": "post", "embedding_scale": "position_down"}
-        check_encoding(shape({**MODELS[name], **more}), 1)
-    more = {"share_layers": True, "num_layers": 2, "encoder_mask": "causal"}
+        short = {"norm": "post", "embedding_scale": "position_down"}
+        check_encoding(shape({**MODELS[name], **short}), 1)
+        more = {"share_layers": True, "num_layers": 2, "encoder_mask": "causal"}
     check_encoding(shape({**MODELS[name], **more}), 20)
 
 
