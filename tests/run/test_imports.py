@@ -8,6 +8,7 @@ import pytest
 from conftest import SCRIPTS, TINY, UNDRAWN, run_script
 
 from wawa_transformer.run.failure import MISTAKE
+from wawa_transformer.run.overrides import read_overrides
 from wawa_transformer.run.run_dir import Run
 
 MODULE = '''"""An encoding and a task."""
@@ -165,6 +166,12 @@ def test_a_kind_of_the_projects_is_not_replaced(kind: str, said: str, folder: Pa
     assert re.search(said, answer) and "Traceback" not in answer
 
 
+def test_a_module_that_is_named_twice_makes_no_other_run() -> None:
+    """The folder of a run depends on what is imported, and not on how often it is named."""
+    for given in ("import=[a,b,a]", "imports=[a,b,b]", "import=[a,b]"):
+        assert read_overrides([given], "config")["imports"].value() == ["a", "b"]
+
+
 def test_a_file_that_a_module_of_pythons_hides_is_refused(folder: Path) -> None:
     (folder / "statistics.py").write_text(MODULE)
     answer = run(folder, "train.py", *TINY, "import=statistics", "pe=step", status=1)
@@ -176,7 +183,7 @@ def test_a_file_that_a_module_of_pythons_hides_is_refused(folder: Path) -> None:
     [
         ("import=your_module", "there is no module your_module in this folder"),
         ("import=my_module.inner", "there is no module my_module.inner"),
-        ("import=my_module.py", "there is no module my_module.py"),
+        ("import=my_module.py", "is no module's name; for a file my_module.py give import=my"),
         ("import=./my_module", "import=./my_module is no module's name"),
         ("import=", "names no module"),
         ("import=[1]", "names no module"),

@@ -32,7 +32,8 @@ from wawa_transformer.common.files import (
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.lab import collect, tables
 from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext, Positions
-from wawa_transformer.run import provenance
+from wawa_transformer.run import failure, provenance
+from wawa_transformer.run.export import to_safetensors
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import STATUS
 from wawa_transformer.train import checkpoint
@@ -511,6 +512,28 @@ def test_tables_are_written_whole(
     monkeypatch.setattr(tables, "write_atomically", lambda path, _: written.append(path.name))
     collect.write_tables(tmp_path, {}, [done], [], pd.DataFrame())
     assert {*written} >= {"results.csv", "curves.csv", "study.yaml"}
+
+
+def test_the_key_of_a_folder_that_cannot_be_written_is_named(done: Run, tmp_path: Path) -> None:
+    """A run's is output_dir, and an export's is directory."""
+    (tmp_path / "file").write_text("")
+    model, tokenizer, _ = load_model(done)
+    for key, write in (
+        ("output_dir", lambda folder: trained(folder, *TINY)),
+        ("directory", lambda folder: to_safetensors(model, tokenizer, folder)),
+    ):
+        with pytest.raises(UserError, match=f"cannot be written .* set {key} to a folder of yours"):
+            write(tmp_path / "file" / "inside")
+
+
+def test_a_full_disk_is_no_mistake_of_a_forks_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a file of this project was changed, too; a file that is missing may be its mistake."""
+    monkeypatch.setattr(failure, "origin", lambda frame: "changed")
+    for number, is_disks in ((errno.ENOSPC, True), (errno.EROFS, True), (errno.ENOENT, False)):
+        try:
+            raise OSError(number, os.strerror(number))
+        except OSError as error:
+            assert (failure.sentence_of(error) is not None) == is_disks
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")

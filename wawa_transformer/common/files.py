@@ -58,8 +58,8 @@ def lock_holder(path: Path) -> str:
         return ""
 
 
-def make_directory(directory: Path) -> None:
-    """Create ``directory`` and its parents; refuse one that is not writable."""
+def make_directory(directory: Path, key: str = "output_dir") -> None:
+    """Create ``directory``, the value of ``key``, and its parents; refuse one not writable."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         reason = "" if os.access(directory, os.W_OK) else "permission denied"
@@ -67,7 +67,7 @@ def make_directory(directory: Path) -> None:
         reason = error.strerror or str(error)
     if reason:
         raise UserError(
-            f"{directory} cannot be written ({reason}); set output_dir to a folder of yours."
+            f"{directory} cannot be written ({reason}); set {key} to a folder of yours."
         )
 
 

@@ -26,7 +26,7 @@ POSITIONS = 1024  # in the exported table
 def to_safetensors(model: Transformer, tokenizer: Tokenizer, directory: Path) -> None:
     """Write ``model.safetensors``, ``tokenizer.json``, and its configuration in ``config.json``."""
     arguments = {**dataclasses.asdict(model.config), "trained_sizes": model.trained_sizes}
-    make_directory(directory)
+    make_directory(directory, "directory")
     save_model(model, str(directory / "model.safetensors"))
     write_atomically(directory / "config.json", json.dumps(arguments, indent=1) + "\n")
     # In other programs, too, "[EOS]" in a text is text: none looks for special tokens there.
@@ -108,7 +108,7 @@ def to_ctranslate2(model: Transformer, words: list[str], directory: Path) -> Non
     spec.config.add_source_bos = spec.config.add_source_eos = False
     spec.validate()
     spec.optimize(quantization=None)
-    make_directory(directory)
+    make_directory(directory, "directory")
     spec.save(str(directory))
 
 

@@ -26,6 +26,8 @@ NO_MEMORY = re.compile(
     "Storage size calculation overflowed|Invalid buffer size|failed to map segment",
     re.IGNORECASE,
 )
+# A full or failing disk, which is no mistake of the code that writes, whosoever it is.
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 SCRIPTS = CONFIG_DIR.parent / "scripts"
 MISTAKE = "This is a mistake in"
 # The extra of pyproject.toml that brings a library.
@@ -64,7 +66,7 @@ def sentence_of(error: BaseException) -> str | None:
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         extra = f"{PACKAGE.name}[{EXTRAS[error.name]}]"
         return f"{error.name} is not installed; give: pip install '{extra}'."
-    if isinstance(error, OSError) and foreign_place(error) is None:
+    if isinstance(error, OSError) and (error.errno in DISK or foreign_place(error) is None):
         return printable(disk_error(error))
     return None
 

@@ -53,7 +53,7 @@ def import_modules(names: Iterable[str]) -> None:
 
 def import_one(name: str) -> None:
     """Import a module; say whose an error in it is."""
-    if not NAME.fullmatch(name):
+    if not NAME.fullmatch(name) or name.endswith(".py"):
         raise UserError(
             f"import={name} is no module's name; for a file my_module.py give import=my_module."
         )
