@@ -146,7 +146,7 @@ def imports_override(override: Override) -> Override:
         raise UserError(
             f"{override.input_line} names no module; give import=my_module or import=[one,two]."
         )
-    return parse(f"imports=[{','.join(dict.fromkeys(names))}]")  # one twice is one
+    return parse(f"imports=[{','.join(dict.fromkeys(map(str, names)))}]")  # one twice is one
 
 
 def check_override(override: Override, config_name: str, sweep: bool) -> None:
