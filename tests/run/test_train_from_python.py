@@ -33,6 +33,8 @@ def test_it_finds_the_run_of_the_command_and_the_other_way_round(tmp_path: Path)
     config = configure(*given, "study.name=single")
     assert result == Run.from_config(config).result() and result["validation"]["nll"] > 0
     assert wawa_transformer.train([*given, "+pe=rotary", "++seed=0"]) == result
+    wawa_transformer.train(each for each in (*given, "study.name=own"))  # which is read once
+    assert (tmp_path / "own").is_dir()
 
 
 def test_threads_and_processes_train_the_runs_of_one_process(tmp_path: Path) -> None:
@@ -85,7 +87,9 @@ def test_mistakes_are_raised(tmp_path: Path) -> None:
     """With the sentence of the command line, and nothing is written."""
     folder = f"output_dir={tmp_path / 'o'}"
     for given, said in (
-        ("pe=rotary", r"must be given a list, \['pe=rotary'\]"),
+        ("pe=rotary", r"train\('pe=rotary'\) must be given a list of texts, \['seed=3'\]"),
+        ([folder, 3], "must be given a list of texts"),
+        ([folder, None], "must be given a list of texts"),
         ([folder, "pe=rope"], "did you mean rotary"),
         ([folder, "sed=1"], "the key sed does not exist"),
         ([folder, "seed=1,2"], "is several values"),

@@ -56,11 +56,12 @@ def train_run(overrides: Sequence[str] = ()) -> dict[str, Any]:
         UserError: an override is mistaken, or the run cannot be what the configuration says.
         KeyboardInterrupt: a signal came; the same call continues the run.
     """
-    if isinstance(overrides, str):
-        raise UserError(f"train({overrides!r}) must be given a list, [{overrides!r}].")
-    config = compose(overrides)
+    given = [] if isinstance(overrides, str) else [*(overrides or ())]
+    if isinstance(overrides, str) or not all(isinstance(each, str) for each in given):
+        raise UserError(f"train({overrides!r}) must be given a list of texts, ['seed=3'].")
+    config = compose(given)
     validate(config)
-    name_study(config, overrides)
+    name_study(config, given)
     with TRAINING:
         return train(config)
 
