@@ -97,7 +97,8 @@ def train_a_copy(mistake: str, seed: int) -> list[dict[str, Any]]:
 
 def train(overrides: list[str]) -> list[dict[str, Any]]:
     """Train the run of ``overrides`` with the package that is imported, and measure it."""
-    from wawa_transformer.model.check import ORDER, check_model
+    from wawa_transformer.model.check import check_model
+    from wawa_transformer.model.probe import ORDER
     from wawa_transformer.run.cli import compose
     from wawa_transformer.run.run_dir import Run
     from wawa_transformer.train.loop import batch_stream, train_step

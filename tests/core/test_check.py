@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from wawa_transformer import Transformer, check_model
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.model import check
+from wawa_transformer.model import check, probe
 from wawa_transformer.model.check import check_encoding, tiny_model
 from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.positional.alibi import ALiBi
@@ -119,13 +119,13 @@ def test_order_and_meeting_are_told_and_are_no_promise(capsys: pytest.CaptureFix
         report = check_model(tiny_model(shape({**given})))
         assert not report.broken
         found = {each.name: each.holds for each in report}
-        told[name] = found[check.ORDER], found[check.MEET]
+        told[name] = found[probe.ORDER], found[check.MEET]
     assert told == {
         "none": (False, False), "causal": (True, False), "alibi": (True, False),
         "rotary": (True, False), "rotary_cross": (True, True), "query": (True, False),
         "key": (True, False), "shaw": (True, True),
     }  # fmt: skip
-    assert capsys.readouterr().out.count(check.CACHED) == 8
+    assert capsys.readouterr().out.count(probe.CACHED) == 8
 
 
 # ----------------------------------------------------------------------- what is wrong is found
@@ -375,33 +375,33 @@ class Growing(Encoding):
 @pytest.mark.parametrize(
     ("cls", "names"),
     [
-        (OneToken, {check.ALONE}),
+        (OneToken, {probe.ALONE}),
         (Graphless, {check.TRAINED}),
         (Seeding, {check.KEPT}),
         (Lazy, {check.KEPT}),
         (Growing, {check.KEPT}),
         (Untrained, {check.TRAINED}),
-        (Cheating, {check.FUTURE}),
-        (LateSteps, {check.CACHED}),
-        (LongRows, {check.PADDING, check.ALONE}),
-        (LastHead, {check.PADDING, check.ALONE}),
-        (Tired, {check.REPEATED}),
+        (Cheating, {probe.FUTURE}),
+        (LateSteps, {probe.CACHED}),
+        (LongRows, {probe.PADDING, probe.ALONE}),
+        (LastHead, {probe.PADDING, probe.ALONE}),
+        (Tired, {probe.REPEATED}),
         (Kept, {check.READ}),
         (Counted, {check.READ}),
-        (Grown, {check.REPEATED}),
-        (FirstRow, {check.ALONE}),
-        (Neighbours, {check.PADDING, check.FUTURE, check.CACHED}),
-        (Shapes, {check.CACHED}),
-        (ByLength, {check.PADDING, check.ALONE, check.CACHED}),
-        (Restless, {check.REPEATED}),
-        (Dropped, {check.REPEATED}),
-        (Exploding, {check.FINITE}),
+        (Grown, {probe.REPEATED}),
+        (FirstRow, {probe.ALONE}),
+        (Neighbours, {probe.PADDING, probe.FUTURE, probe.CACHED}),
+        (Shapes, {probe.CACHED}),
+        (ByLength, {probe.PADDING, probe.ALONE, probe.CACHED}),
+        (Restless, {probe.REPEATED}),
+        (Dropped, {probe.REPEATED}),
+        (Exploding, {probe.FINITE}),
         (Content, {check.SHARED}),
-        (Ahead, {check.FUTURE, check.CACHED}),
-        (BatchMean, {check.ALONE}),
-        (Remembering, {check.REPEATED}),
-        (Late, {check.CACHED}),
-        (Gate, {check.CACHED}),
+        (Ahead, {probe.FUTURE, probe.CACHED}),
+        (BatchMean, {probe.ALONE}),
+        (Remembering, {probe.REPEATED}),
+        (Late, {probe.CACHED}),
+        (Gate, {probe.CACHED}),
     ],
 )
 def test_a_mistake_is_found_and_named(cls: type[Encoding], names: set[str]) -> None:
@@ -413,7 +413,7 @@ def test_a_mistake_is_found_and_named(cls: type[Encoding], names: set[str]) -> N
     ENCODINGS[kind] = cls
     arguments = shape({"pe": kind})
     torch.manual_seed(0)
-    report = check.Probe(tiny_model(arguments), length=60).report()
+    report = check.TransformerProbe(tiny_model(arguments), length=60).report()
     assert names <= {each.name for each in report.broken}, str(report)
     first = report.broken[0]
     torch.manual_seed(0)
@@ -505,7 +505,7 @@ def test_a_mistake_of_the_cache_is_found(
     except RuntimeError:  # rows that do not fit each other
         assert mistake in ("keep", "offset")
         return
-    assert check.CACHED in {each.name for each in report.broken}
+    assert probe.CACHED in {each.name for each in report.broken}
 
 
 @pytest.mark.parametrize("name", ["none", "sinusoidal", "shaw_cross", "rotary_cross_continued"])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer, check_model
 from wawa_transformer.common.special_ids import BOS
-from wawa_transformer.model import check
+from wawa_transformer.model import probe
 from wawa_transformer.model.masks import causal_mask, padding_mask
 from wawa_transformer.positional.base import consecutive
 
@@ -80,7 +80,7 @@ def functions(mistake: str, pe: str = "sinusoidal") -> tuple[Any, Any]:
 def test_a_right_model_passes(pe: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Two functions of a right model keep every promise, and the table is printed."""
     report = check_model(*functions("", pe), vocab_size=V, length=12)
-    assert not report.broken and check.CACHED in {each.name for each in report}
+    assert not report.broken and probe.CACHED in {each.name for each in report}
     assert capsys.readouterr().out.strip() == str(report)
     logits, generate = functions("", pe)
     assert not check_model(
@@ -91,11 +91,11 @@ def test_a_right_model_passes(pe: str, capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("mistake", "name"),
     [
-        ("zero", check.CACHED), ("forget", check.CACHED), ("late", check.CACHED),
-        ("width", check.CACHED), ("reordered", check.CACHED), ("ahead", check.FUTURE),
-        ("padding", check.PADDING), ("rows", check.ALONE), ("dropout", check.REPEATED),
-        ("late by one", check.CACHED), ("ahead late", check.FUTURE), ("stale", check.ALONE),
-        ("stale decoding", check.CACHED), ("early", check.CACHED),
+        ("zero", probe.CACHED), ("forget", probe.CACHED), ("late", probe.CACHED),
+        ("width", probe.CACHED), ("reordered", probe.CACHED), ("ahead", probe.FUTURE),
+        ("padding", probe.PADDING), ("rows", probe.ALONE), ("dropout", probe.REPEATED),
+        ("late by one", probe.CACHED), ("ahead late", probe.FUTURE), ("stale", probe.ALONE),
+        ("stale decoding", probe.CACHED), ("early", probe.CACHED),
     ],
 )  # fmt: skip
 def test_a_mistake_of_another_model_is_found(mistake: str, name: str) -> None:
@@ -112,12 +112,12 @@ def test_a_mistake_of_another_model_is_found(mistake: str, name: str) -> None:
 def test_padding_on_the_left_and_a_second_encoding_are_found() -> None:
     """Sources padded on the left show positions that shift, and distances that are not alone."""
     shifted = check_model(functions("")[0], vocab_size=V, length=12, padding="left")
-    assert check.PADDING in {each.name for each in shifted.broken}
+    assert probe.PADDING in {each.name for each in shifted.broken}
     assert not check_model(
         functions("", "rotary")[0], vocab_size=V, length=12, padding="left"
     ).broken
     two = check_model(functions("two", "rotary")[0], vocab_size=V, length=12, padding="left")
-    assert check.PADDING in {each.name for each in two.broken}
+    assert probe.PADDING in {each.name for each in two.broken}
 
 
 def test_torchs_transformer_passes() -> None:

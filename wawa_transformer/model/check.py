@@ -1,4 +1,4 @@
-"""Check what a model promises: about rows, padding, the future, its cache, and order."""
+"""Check what a model promises, and a Transformer's encodings before its first step."""
 
 from __future__ import annotations
 
@@ -7,44 +7,47 @@ import dataclasses
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wawa_transformer.common.limits import UserError, check_choice, check_number
+from wawa_transformer.common.limits import UserError
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.model.config import MODEL, TransformerConfig
 from wawa_transformer.model.init import draws_from
 from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.model.modes import evaluating
+from wawa_transformer.model.probe import (
+    ALONE,
+    CACHED,
+    FINITE,
+    FUTURE,
+    PADDING,
+    REPEATED,
+    Finding,
+    Probe,
+    Report,
+    change,
+    real_tokens,
+)
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.positional.base import ENCODINGS, Encoding, Positions, consecutive
 from wawa_transformer.positional.position_ids import BatchPositions
 
-# A larger change of a logit is no rounding; in standard deviations of the logits.
-TOLERANCE = 1e-3
 # What bf16, of three digits, may change in scores, as a share.
 BF16_TOLERANCE = 0.05
 # An encoding is tried in rows of this many tokens, and in this many heads.
 ROW, HEADS = 32, 4
+BATCH_NORM = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm  # another one's mode
 
-PADDING = "more padding changes nothing"
-ALONE = "each row is as if it were alone"
-FUTURE = "no target sees its future"
-REPEATED = "two evaluations are equal"
-FINITE = "logits are finite at twice the length"
-CACHED = "cached decoding equals recomputation"
 TRAINED = "training computes what evaluation computes"
 READ = "positions come from the arguments"
 BF16 = "positions are as exact in bf16"
 SHARED = "a bias for all layers ignores queries and keys"
 KEPT = "a use leaves arguments, weights, buffers and torch's seed as they were"
-ORDER = "the order of the source matters"
 MEET = "source and target positions meet in cross-attention"
-LEFT = "padding on the left changes nothing"
 # What is wrong in an encoding that breaks a promise. Of several, the first one explains most.
 REMEDIES = {
     REPEATED: "random numbers are for training alone, when self.training is true, and no call may "
@@ -64,38 +67,6 @@ REMEDIES = {
     TRAINED: "without random numbers, embed, rotate and bias must not depend on self.training",
     BF16: "form angles and distances in float32 or int64, and convert the result to q.dtype",
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Finding:
-    """If a model has a property, and the largest change of a logit that speaks against it.
-
-    ``promised`` is False for information, which is no mistake either way.
-    """
-
-    name: str
-    holds: bool
-    change: float = 0.0
-    where: str = ""
-    promised: bool = True
-
-
-class Report(tuple[Finding, ...]):
-    """What :func:`check_model` found; its text is a table."""
-
-    @property
-    def broken(self) -> list[Finding]:
-        """The promises that the model does not keep."""
-        return [each for each in self if each.promised and not each.holds]
-
-    def __str__(self) -> str:
-        width = max(len(each.name) for each in self)
-        lines = [f"{'property':{width}}  holds  largest change of a logit"]
-        for each in self:
-            holds = "yes" if each.holds else "NO" if each.promised else "no"
-            where = f" at {each.where}" if each.where else ""
-            lines.append(f"{each.name:{width}}  {holds:5}  {each.change:.2g}{where}")
-        return "\n".join(lines)
 
 
 def check_model(
@@ -125,174 +96,68 @@ def check_model(
         length: the length of the longest source. A mistake that begins at a later token is not
             seen. As many tokens are generated, and twice as many must give finite logits.
     """
-    report = Probe(model, vocab_size, (pad, bos, eos), padding, length, length).report(generate)
+    given = (pad, bos, eos), padding, length, length
+    if isinstance(model, Transformer):
+        report = TransformerProbe(model, *given).report(generate)
+    else:
+        report = Probe(model, vocab_size, *given).report(generate)
     print(report)
     return report
 
 
-class Probe:
-    """Pairs of calls that must agree, one or more for each property."""
+class TransformerProbe(Probe):
+    """More pairs of calls, for a model of this package and its encodings."""
+
+    order = tuple(REMEDIES)
+    model: Transformer
 
     def __init__(
         self,
-        model: Transformer | Callable[[Tensor, Tensor], Tensor],
-        vocab_size: int | None = None,
+        model: Transformer,
         special: tuple[int, int, int] = (PAD, BOS, EOS),
         padding: str = "right",
         length: int = ROW,
         row: int = ROW,
     ) -> None:
-        self.model, self.side, self.device = model, padding, torch.device("cpu")
-        if isinstance(model, Transformer):
-            vocab_size = min(model.src_embedding.num_embeddings, model.output.out_features)
-            self.device = model.output.weight.device
-        if vocab_size is None:
-            raise UserError("check_model needs vocab_size=, the number of the model's ids.")
-        check_number("vocab_size", vocab_size, 1, 2**31)
-        check_number("length", length, 1, 10_000)
-        check_choice("padding", padding, ("right", "left"))
-        self.pad, self.bos, self.eos = special
-        self.random = torch.Generator().manual_seed(0)
-        self.words = torch.tensor([i for i in range(vocab_size) if i not in special] or [self.eos])
-        self.doubled = next(n for n in (2 * length, length, 1) if self.serves(n))
-        # Rows of different lengths, from one token to the longest, with room for padding.
-        wanted = range(min(length, row) + 3, 0, -1)
-        room = next(n for n in wanted if n == 1 or self.serves(n))
-        longest = max(1, room - 3)
-        self.more = room - longest
-        lengths = [longest, max(1, longest * 2 // 3), 1]
-        self.sources = [self.draw(n) for n in lengths]
-        self.targets = [self.prefix(max(1, n - 1)) for n in lengths]
-        self.found: dict[str, Finding] = {}
-
-    def report(
-        self, generate: Callable[[Tensor, int], Any] | None = None, bf16: bool = False
-    ) -> Report:
-        """Try every property; with ``bf16`` also that of a model trained in it."""
-        own = self.model if isinstance(self.model, Transformer) else None
-        with evaluating(own) if own else torch.no_grad():
-            before = own and sizes_of(own)
-            if own:
-                self.check_shapes(own)
-            expected = self.check_logits()
-            if own:
-                self.check_cache(own)
-                self.check_encodings(own)
-                self.check_training(own, expected)
-            if own and bf16:
-                self.check_bf16(own)
-            if generate is not None:
-                self.check_generate(generate)
-            # The first call again, after all others.
-            source, target = self.batch(self.sources, 0, self.side), self.batch(self.targets)
-            again, real = self.logits(source, target), real_tokens(self.targets)
-            self.note(REPEATED, change(again, expected, real))
-            if own and sizes_of(own) != before:
-                self.note(KEPT, torch.full((1, 1), math.inf), "the names and shapes of weights")
-        order = [*REMEDIES, *self.found]
-        return Report(sorted(self.found.values(), key=lambda each: order.index(each.name)))
+        self.model, self.device = model, model.output.weight.device
+        words = min(model.src_embedding.num_embeddings, model.output.out_features)
+        super().__init__(model, words, special, padding, length, row)
 
     def serves(self, length: int) -> bool:
-        """True if the model takes this many tokens."""
-        if not isinstance(self.model, Transformer):
-            return True
         try:
             self.model.check_length(length)
         except UserError:
             return False
         return length <= (self.model.max_positions or length)
 
-    def draw(self, length: int) -> Tensor:
-        """Ids ``(length,)``, none of them special."""
-        return self.words[torch.randint(len(self.words), (length,), generator=self.random)]
-
-    def prefix(self, length: int) -> Tensor:
-        """A target ``(length,)`` that begins as every target does."""
-        return torch.cat((torch.tensor([self.bos]), self.draw(length - 1)))
-
-    def batch(self, rows: Iterable[Tensor], more: int = 0, side: str = "right") -> Tensor:
-        """Pad ``rows`` to a batch ``(B,S)``, ``more`` columns wider than needed."""
-        rows = list(rows)
-        width = max(map(len, rows)) + more
-        out = torch.full((len(rows), width), self.pad)
-        for to, row in zip(out, rows, strict=True):
-            to[slice(len(row)) if side == "right" else slice(width - len(row), width)] = row
-        return out.to(self.device)
+    def report(
+        self, generate: Callable[[Tensor, int], Any] | None = None, bf16: bool = False
+    ) -> Report:
+        """Try every property; with ``bf16`` also that of a model trained in it."""
+        with evaluating(self.model):
+            before = sizes_of(self.model)
+            self.check_shapes(self.model)
+            expected = self.check_logits()
+            self.check_cache(self.model)
+            self.check_encodings(self.model)
+            self.check_training(self.model, expected)
+            if bf16:
+                self.check_bf16(self.model)
+            if generate is not None:
+                self.check_generate(generate)
+            self.check_again(expected)
+            if sizes_of(self.model) != before:
+                self.note(KEPT, torch.full((1, 1), math.inf), "the names and shapes of weights")
+        return self.sorted()
 
     def logits(
         self, source: Tensor, target: Tensor, positions: BatchPositions | None = None
     ) -> Tensor:
-        """The model's logits ``(B,T,V)``, in float32 on the CPU."""
-        if isinstance(self.model, Transformer):
-            positions = positions or self.model.batch_positions(source)
-            memory = self.model.encode(source, positions=positions)
-            mask = padding_mask(source)
-            out = self.model.decode(target, memory, None, mask, None, positions)
-        else:
-            out = self.model(source, target)
-        if out.ndim != 3 or out.shape[:2] != target.shape:
-            raise UserError(
-                f"check_model: the logits of a target of shape {tuple(target.shape)} are of shape "
-                f"{tuple(out.shape)}; they must be (batch, target, vocabulary)."
-            )
-        return out.detach().float().cpu()
-
-    def note(self, name: str, changes: Tensor, where: str = "row {}, target position {}") -> None:
-        """Note the largest of ``changes (B,T)``, which speaks against a promise."""
-        largest, before = float(changes.max()), self.found.get(name)
-        if before is None or largest > before.change:
-            holds = largest <= TOLERANCE * self.spread
-            place = where.format(*divmod(int(changes.argmax()), changes.size(1)))
-            self.found[name] = Finding(name, holds, largest, "" if holds else place)
-
-    def tell(self, name: str, largest: float, above: bool) -> None:
-        """Note information: if the largest change is ``above`` rounding, or below it."""
-        holds = (largest > TOLERANCE * self.spread) == above
-        self.found[name] = Finding(name, holds, largest, promised=False)
-
-    def check_logits(self) -> Tensor:
-        """Try what the logits of any model show; return those of the first batch."""
-        source, target = self.batch(self.sources, 0, self.side), self.batch(self.targets)
-        expected, real = self.logits(source, target), real_tokens(self.targets)
-        self.spread = float(expected[real].nan_to_num(0.0, 0.0, 0.0).std(correction=0))
-        more = self.more
-        wider = self.logits(
-            self.batch(self.sources, more, self.side), self.batch(self.targets, more)
-        )
-        self.note(PADDING, change(wider[:, : target.size(1)], expected, real))
-        # A batch of the same shape, which a memory of the last one would not tell apart.
-        self.note(
-            ALONE, change(self.logits(source.flip(0), target.flip(0)).flip(0), expected, real)
-        )
-        self.check_rows(expected)
-
-        x, y = self.sources[0], self.targets[0]
-        seen = torch.ones(len(y), len(y)).tril().bool()  # (T,T): row t has other tokens after t
-        others = self.batch(torch.where(seen, y, self.draw(len(y))))
-        found = self.logits(self.batch([x] * len(y)), others)
-        where = "target position {1}, when the tokens after target position {0} change"
-        self.note(FUTURE, change(found, expected[:1].expand_as(found), seen), where)
-
-        long = self.batch([self.draw(self.doubled)]), self.batch([self.prefix(self.doubled)])
-        for logits, which in ((self.logits(*long), True), (expected, real)):
-            undefined = logits.log_softmax(dim=-1).isnan().any(dim=-1) & which  # (B,T)
-            self.note(FINITE, torch.where(undefined, math.inf, 0.0), "target position {1}")
-
-        moved = self.logits(self.batch([x.roll(1)]), self.batch([y]))
-        self.tell(ORDER, float(change(moved, expected[:1]).max()), above=True)
-        left = self.logits(self.batch(self.sources, more, "left"), target)
-        self.tell(LEFT, float(change(left, expected, real).max()), above=False)
-        return expected
-
-    def check_rows(
-        self, together: Tensor, positions: Callable[..., BatchPositions] | None = None
-    ) -> None:
-        """Try the shorter rows alone, without padding, beside their logits in the batch."""
-        for row, (x, y) in list(enumerate(zip(self.sources, self.targets, strict=True)))[1:]:
-            at = None if positions is None else positions(torch.tensor([row]), len(x))
-            alone = self.logits(self.batch([x]), self.batch([y]), at)
-            changes = change(alone, together[row : row + 1, : len(y)])
-            self.note(ALONE, changes, f"row {row}, target position {{1}}")
+        """The model's logits ``(B,T,V)`` with positions of its own, in float32 on the CPU."""
+        positions = positions or self.model.batch_positions(source)
+        memory = self.model.encode(source, positions=positions)
+        mask = padding_mask(source)
+        return self.model.decode(target, memory, None, mask, None, positions).detach().float().cpu()
 
     def check_cache(self, model: Transformer) -> None:
         """Try decoding in pieces, also with positions of its own for each row."""
@@ -445,64 +310,6 @@ class Probe:
         if torch.equal(first, second):  # else random numbers are a reason to differ
             self.note(TRAINED, change(after, first, real))
 
-    def check_generate(self, generate: Callable[[Tensor, int], Any]) -> None:
-        """Try what generated ids show beside the logits of the same prefix."""
-        longest = len(self.sources[0])
-        lengths = range(1, longest + 1, max(1, longest // 6))
-        sources = [self.draw(n) for n in lengths for _ in range(2)]
-        source, steps = self.batch(sources, 0, self.side), longest
-        ids, expected, real = self.check_generated(generate, source, steps)
-        # Another batch of the same shape, and the first one again.
-        other, _, _ = self.check_generated(generate, source.flip(0), steps)
-        self.note(ALONE, other_choice(ids, other.flip(0), expected, real), STEP)
-        again, _ = self.generated(generate, source, steps)
-        self.note(REPEATED, other_choice(ids, again, expected, real), STEP)
-        wider, _ = self.generated(generate, self.batch(sources, 3, self.side), steps)
-        self.note(PADDING, other_choice(ids, wider, expected, real), STEP)
-        for row in range(0, len(sources), 3):
-            alone, _ = self.generated(generate, self.batch([sources[row]]), steps)
-            these = slice(row, row + 1)
-            changes = other_choice(ids[these], alone, expected[these], real[these])
-            self.note(ALONE, changes, f"generated row {row}, step {{1}}")
-
-    def check_generated(
-        self, generate: Callable[[Tensor, int], Any], source: Tensor, steps: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Try generated ids beside logits; return them, these, and where a row has not ended."""
-        ids, scores = self.generated(generate, source, steps)
-        prefix = F.pad(ids, (1, 0), value=self.bos)[:, :-1]  # (B,steps)
-        expected = self.logits(source, prefix.to(self.device))
-        past = (ids == self.eos).cumsum(dim=1) - (ids == self.eos).long()  # ends before this one
-        real = past == 0
-        real[:, steps - 1 :] = False  # where some libraries end every row
-        if scores is not None:
-            self.note(
-                CACHED,
-                change(scores, expected[:, : scores.size(1)], real[:, : scores.size(1)]),
-                STEP,
-            )
-        allowed = expected.clone()
-        allowed[..., [self.pad, self.bos]] = -math.inf  # never to be chosen
-        lost = allowed.amax(dim=-1) - expected.gather(-1, ids[..., None])[..., 0]  # (B,steps)
-        self.note(CACHED, lost.masked_fill(~real, 0.0), STEP)
-        return ids, expected, real
-
-    def generated(
-        self, generate: Callable[[Tensor, int], Any], source: Tensor, steps: int
-    ) -> tuple[Tensor, Tensor | None]:
-        """Generated ids ``(B,steps)``, and the logits ``(B,·,V)`` if the function returns them."""
-        out = generate(source, steps)
-        ids, scores = out if isinstance(out, tuple) else (out, None)
-        ids = torch.as_tensor(ids).cpu()
-        if ids.size(1) > 0 and bool((ids[:, 0] == self.bos).all()):  # some return the first token
-            ids = ids[:, 1:]
-        ids = F.pad(ids, (0, steps - ids.size(1)), value=self.eos)[:, :steps]
-        return ids, None if scores is None else scores.float().cpu()
-
-
-STEP = "generated row {}, step {}"
-BATCH_NORM = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm  # another one's mode
-
 
 @contextlib.contextmanager
 def training(model: nn.Module) -> Iterator[None]:
@@ -524,29 +331,6 @@ def training(model: nn.Module) -> Iterator[None]:
             each.p = p
         for buffer, value in buffers:
             buffer.copy_(value)
-
-
-def real_tokens(rows: Iterable[Tensor]) -> Tensor:
-    """True where a batch of ``rows`` has tokens: ``(B,T)``."""
-    lengths = torch.tensor([len(row) for row in rows])
-    return torch.arange(int(lengths.max())) < lengths[:, None]
-
-
-def change(found: Tensor, expected: Tensor, real: Tensor | None = None) -> Tensor:
-    """The largest change of ``(…,V)`` where ``real``: ``(…)``; infinite for what is undefined."""
-    found, expected = found.float().cpu(), expected.float().cpu()
-    same = (found == expected) | (found.isnan() & expected.isnan())  # infinities, too
-    changes = (found - expected).abs().masked_fill(same, 0.0)
-    changes = changes.nan_to_num(math.inf).amax(dim=-1)
-    return changes if real is None else changes.masked_fill(~real, 0.0)
-
-
-def other_choice(ids: Tensor, other: Tensor, logits: Tensor, real: Tensor) -> Tensor:
-    """By how much the first id that differs from ``ids (B,T)`` has another logit: ``(B,T)``."""
-    differ = (ids != other) & real
-    first = differ & (differ.cumsum(dim=1) == 1)  # what follows has another prefix
-    own, others = (logits.gather(-1, each[..., None]) for each in (ids, other))
-    return change(own, others).masked_fill(~first, 0.0)
 
 
 def acting(model: Transformer, *encodings: Encoding | None) -> list[Encoding]:
@@ -644,7 +428,7 @@ def check_encoding(config: TransformerConfig, length: int, bf16: bool = False) -
     Raises:
         UserError: a promise that they break, where, and by how much.
     """
-    report = Probe(tiny_model(config), length=length).report(bf16=bf16)
+    report = TransformerProbe(tiny_model(config), length=length).report(bf16=bf16)
     if not report.broken:
         return report
     each = report.broken[0]
@@ -655,7 +439,7 @@ def check_encoding(config: TransformerConfig, length: int, bf16: bool = False) -
     # A model without positions that breaks the same promise is itself the cause.
     sizes = config.values(("src_vocab_size", "tgt_vocab_size", *MODEL))
     bare = tiny_model(TransformerConfig(**sizes, pe="none"))
-    without = Probe(bare, length=length).report()
+    without = TransformerProbe(bare, length=length).report()
     if each.name in {one.name for one in without.broken}:
         folder = inspect.getfile(Transformer).rpartition("/")[0]
         cause = f"So it is with pe=none: the cause is in the model ({folder}), not in an encoding."
