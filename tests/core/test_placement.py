@@ -10,9 +10,10 @@ from core.helpers import FF, HEADS, D, V, padded_ids, small_model
 from torch import Tensor, nn
 
 from wawa_transformer import Transformer
+from wawa_transformer.common.limits import UserError
 from wawa_transformer.model.attention import AttentionPosition
 from wawa_transformer.model.masks import padding_mask
-from wawa_transformer.positional.base import Encoding, EncodingContext, Positions
+from wawa_transformer.positional.base import AbsoluteEncoding, Encoding, EncodingContext, Positions
 from wawa_transformer.positional.learned import LearnedEncoding
 from wawa_transformer.positional.relative import RelativeEncoding
 from wawa_transformer.run.config import build_model
@@ -226,6 +227,30 @@ def test_a_table_on_one_side_limits_the_length(registry: None) -> None:
         assert model.max_positions == 256
         with pytest.raises(ValueError, match="a sequence of 257 positions"):
             model.check_length(257)
+
+
+def test_an_init_of_other_arguments_is_refused_with_its_class(registry: None) -> None:
+    """And one that does not call the base class's: each in a sentence, wherever it is built."""
+
+    class Nothing(Encoding, kind="nothing"):
+        def __init__(self) -> None:
+            pass
+
+    class Unasked(Encoding, kind="unasked"):
+        def __init__(self, context: EncodingContext) -> None:
+            self.height = 3
+
+    class Narrow(AbsoluteEncoding, kind="narrow"):
+        def __init__(self, d_model: int) -> None:
+            super().__init__(d_model, 0.1)
+
+    for cls, said in (
+        (Nothing, r"cannot be called \(too many positional arguments\); give it a context"),
+        (Unasked, r"must call super\(\).__init__\(context\)"),
+        (Narrow, r"cannot be called \(got an unexpected keyword argument 'dropout'\)"),
+    ):
+        with pytest.raises(UserError, match=f"^{cls.__name__}.__init__ {said}"):
+            small_model("none", pe=cls.kind)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -84,9 +85,23 @@ def build_encoding(
     """One encoding ``kind``; ``settings`` are those of its YAML file."""
     check_choice("pe", kind, ENCODINGS)
     cls: Any = ENCODINGS[kind]
+    given: tuple[Any, ...] = (context,)
+    named = settings or {}
     if issubclass(cls, AbsoluteEncoding):  # of any model: it takes the width and the dropout
-        return cls(context.d_model, dropout=context.dropout, **(settings or {}))
-    return cls(context, **(settings or {}))
+        given, named = (context.d_model,), {"dropout": context.dropout, **named}
+    try:
+        inspect.signature(cls).bind(*given, **named)
+    except TypeError as error:
+        raise UserError(
+            f"{cls.__name__}.__init__ cannot be called ({error}); give it a context, for added "
+            f"encodings d_model and dropout, and the settings of configs/pe/{kind}.yaml."
+        ) from None
+    encoding: Encoding = cls(*given, **named)
+    if not hasattr(encoding, "context"):
+        raise UserError(
+            f"{cls.__name__}.__init__ must call super().__init__(context) before all else."
+        )
+    return encoding
 
 
 def build_encodings(
