@@ -247,6 +247,14 @@ def of_encoder(pe: str, column: str) -> str:
     return number(statistics.estimate(rows[column]), "exact_match")
 
 
+def steadiest() -> tuple[str, int]:
+    """Correlate, over the runs of encoder_window, steadiness and exact match at unseen lengths."""
+    outputs = evidence.evaluated("encoder_window", "outputs").set_index(["pe", "seed"])["cosine"]
+    beyond = evidence.scored("encoder_window").frame["beyond"].droplevel("task")
+    both = pd.concat([outputs, beyond], axis="columns", join="inner")
+    return f"{float(both.corr(method='spearman').to_numpy()[0, 1]):.2f}", len(both)
+
+
 def explained(pe: str) -> str:
     """Judge by the rule of encoder_window whether steady outputs explain a far copy."""
     found = evidence.found("encoder_window")

@@ -5,16 +5,20 @@ benchmarks/encoder_window/outputs.csv gets a row for each run of copy: ``cosine`
 encoder's output of ten symbols moves when ten more follow; ``repeats`` and ``no_repeats``, exact
 match at unseen lengths of sources in which two symbols in a row occur again, and of the others;
 ``window1`` and so on, exact match at unseen lengths if the encoder has this window in the test
-alone. Rows that the file holds are kept. A run takes 5 seconds of one core.
+alone. Rows that the file holds are kept. Then the script draws figures/outputs.png from this file
+and the study's committed tables. A run takes 5 seconds of one core.
 """
 
 import sys
 from pathlib import Path
 
+import evidence
 import numpy as np
 import pandas as pd
 import torch
 from evidence import BENCHMARKS
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from torch import Tensor
 
 from wawa_transformer.common.special_ids import EOS
@@ -26,6 +30,13 @@ from wawa_transformer.train.load import load_model
 
 TABLE = BENCHMARKS / "encoder_window" / "outputs.csv"
 WINDOWS = (1, 2, 4)
+# The masks of the study, by the ends of their encodings' names, and the encodings.
+MASKS = {
+    "": ("full mask", "black"), "_anti_causal": ("anti-causal", "#D55E00"),
+    "_window4": ("window of 4", "#E69F00"), "_window2": ("window of 2", "#56B4E9"),
+    "_window1": ("window of 1", "#0072B2"), "_causal": ("causal", "#009E73"),
+}  # fmt: skip
+PES = {"rotary": "o", "shaw": "s", "t5": "^"}
 
 
 @torch.no_grad()
@@ -72,6 +83,30 @@ def measure(folder: Path) -> dict[str, float]:
     return found
 
 
+def draw() -> None:
+    """Draw each run: how little its encoder's output moves, and how much it copies right."""
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes, outputs = figure.subplots(), pd.read_csv(TABLE).set_index(["pe", "seed"])["cosine"]
+    for mask, (_, colour) in MASKS.items():
+        for pe, marker in PES.items():
+            right = evidence.seeds(TABLE.parent.name, "copy", pe + mask, "beyond")
+            axes.plot(outputs[pe + mask][right.index], right, marker, color=colour, ms=6)
+    axes.set_xlabel("steadiness: cosine of the encoder's output with and without more symbols")
+    axes.set_ylabel("exact match, 11–20 symbols")
+    axes.set_ylim(0, 1)
+    handles = [
+        Line2D([], [], marker="o", ls="", color=c, label=label) for label, c in MASKS.values()
+    ]
+    handles += [
+        Line2D([], [], marker=marker, ls="", color="grey", markerfacecolor="none", label=pe)
+        for pe, marker in PES.items()
+    ]
+    axes.legend(handles=handles, loc="upper left", ncols=2, fontsize="small")
+    path = TABLE.with_name("figures") / "outputs.png"
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
 def main() -> None:
     known = set()
     if TABLE.exists():
@@ -82,6 +117,8 @@ def main() -> None:
             row = pd.DataFrame([{"pe": run.pe, "seed": run.seed} | measure(path.parent)])
             row.to_csv(TABLE, mode="a", header=not TABLE.exists(), index=False, float_format="%.6f")
             print(run, flush=True)
+    if (TABLE.parent / "results.csv").exists():
+        draw()
 
 
 if __name__ == "__main__":

@@ -37,6 +37,17 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[Run, Any]:
     return jobs
 
 
+def test_an_answer_beyond_training_is_shown_without_a_warning(
+    jobs: dict[Run, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The source is longer on purpose, and a study has one for every encoding."""
+    monkeypatch.setattr(collect, "PAST", 2)
+    run = next(iter(jobs))
+    of = {"task": run.task, "pe": run.pe, "seed": run.seed, "run": run}
+    said, _ = collect.generated_answers({**(run.result() or {}), **of})
+    assert [row["length"] for row in said] == [2, 4, 6] and capsys.readouterr().err == ""
+
+
 def test_tables_hold_what_the_runs_measured(jobs: dict[Run, Any], tmp_path: Path) -> None:
     """Row by row against result.json; a run that is missing is named, and enters no number."""
     config = next(iter(jobs.values()))
