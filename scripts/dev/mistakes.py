@@ -37,7 +37,7 @@ EDITS: dict[str, list[tuple[str, str, str]]] = {
          "target_out=examples.target.padded(indices, last=1,"),
     ],
     "sqrt(d) twice": [
-        ("model/transformer.py", "embedding(ids) * math.sqrt(self.d_model)",
+        ("model/transformer.py", "embedding(ids) * self.embedding_scale",
          "embedding(ids) * self.d_model"),
     ],
     "padding not masked": [
