@@ -31,6 +31,7 @@ from wawa_transformer.common.files import (
 )
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.lab import collect, tables
+from wawa_transformer.model.weights import read_model
 from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext, Positions
 from wawa_transformer.run import failure, provenance
 from wawa_transformer.run.export import to_safetensors
@@ -502,6 +503,21 @@ def test_a_folder_of_other_files_is_no_runs(tiny, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds files and no run; name an empty folder"):
         train(tiny(f"run_dir={tmp_path / 'home'}"))
     assert {path.name for path in (tmp_path / "home").iterdir()} <= {"letter.txt", "lock"}
+
+
+def test_a_run_with_a_list_of_attentions_and_layers_finishes(tmp_path: Path) -> None:
+    """Its result names them, and the run is found finished, loaded and exported."""
+    given = ["pe=shaw", "pe.where=[encoder,cross]", "pe.layers=[1]", "model.num_layers=2"]
+    run = trained(tmp_path, *TINY, *given)
+    result = run.result()
+    assert result and result["settings"]["pe"] == {
+        "where": ["encoder", "cross"], "layers": [1], "max_distance": 8,
+    }  # fmt: skip
+    model, tokenizer, _ = load_model(run)
+    assert model.src_position.acting_layers == [1] and model.tgt_position.kind == "none"
+    to_safetensors(model, tokenizer, tmp_path / "exported")
+    again = read_model(tmp_path / "exported")
+    assert again.config == model.config
 
 
 def test_tables_are_written_whole(

@@ -138,10 +138,11 @@ def reset_token(word: Any, tokenizer: Tokenizer | None) -> int | None:
 
 
 def given_settings(config: DictConfig) -> dict[str, Any]:
-    """Select the settings of ``pe``, without ``kind`` and ``name``."""
+    """Select the settings of ``pe``, without ``kind`` and ``name``; lists as in JSON."""
+    given: Any = OmegaConf.to_container(config.pe, resolve=True)
     return {
         key: value
-        for key, value in config.pe.items()
+        for key, value in given.items()
         if key not in ("kind", "name") and not (key in PE_KEYS and value == PE_KEYS[key])
     }
 
