@@ -268,6 +268,13 @@ def explained(pe: str) -> str:
     return "supported" if words["_causal"] == "better" and windows > 1 and moved else "unclear"
 
 
+def asked_word(a: str, b: str) -> str:
+    """Judge a pair of the study asked: better, worse, unclear, or none if not read."""
+    found = evidence.found("asked")
+    assert found is not None
+    return comparisons.verdict(found, "reverse", (a, b)) or "none"
+
+
 def loss_by_length(study: str, task: str, a: str, b: str, least: int) -> str:
     """Write table rows: length, NLL of ``b``, and ``a`` minus ``b`` for each seed."""
     of_a, of_b = (evidence.by_length(study, task, pe, "nll", least) for pe in (a, b))
