@@ -15,7 +15,7 @@ import pandas as pd
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.lab import scores, statistics
-from wawa_transformer.lab.entries import OF_MODEL
+from wawa_transformer.lab.entries import model_keys
 from wawa_transformer.lab.scores import Scores
 from wawa_transformer.lab.statistics import Estimate, estimate
 from wawa_transformer.lab.tables import Study, read_study
@@ -85,11 +85,9 @@ def setting_of(study: Study) -> dict[str, Any]:
     has for itself makes the setting another one.
     """
     given = study.config
-    own = {k: v for settings in given["encodings"].values() for k, v in settings.items()}
-    own = {k.removeprefix(OF_MODEL): v for k, v in own.items() if k.startswith(OF_MODEL)}
     defaults: dict[str, Any] = {"model": ModelConfig(), "trainer": TrainerConfig()}
     alike = {key: dataclasses.asdict(value) | given[key] for key, value in defaults.items()}
-    alike["model"] |= own
+    alike["model"] |= model_keys(given["encodings"])
     return {"tasks": given["tasks"], "seeds": given["study"]["seeds"], **identity(alike)}
 
 

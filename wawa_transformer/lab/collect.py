@@ -1,6 +1,5 @@
 """The tables of a study, collected from the files of its runs."""
 
-import itertools
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from wawa_transformer.data.tasks import build_task
 from wawa_transformer.decode.significance import paired_randomisation
 from wawa_transformer.decode.strategies import Greedy
 from wawa_transformer.decode.translation import bleu_metric, hypotheses, read
-from wawa_transformer.lab.entries import OF_MODEL
+from wawa_transformer.lab.entries import model_keys
 from wawa_transformer.lab.tables import COSTS, KEYS, RUN, write_config, write_table
 from wawa_transformer.run.run_dir import Run, config_digest, differing_key
 from wawa_transformer.train.evaluation import METRICS, SHOWN
@@ -50,9 +49,8 @@ def write_tables(
         if result
     ]
     check_once(folder, results)
-    keys = itertools.chain(*config["encodings"].values())
-    own = {key.removeprefix(OF_MODEL) for key in keys if key.startswith(OF_MODEL)}
-    check_comparable(results, ("lr", "warmup") if len(tried) else (), own)
+    tuned = ("lr", "warmup") if len(tried) else ()
+    check_comparable(results, tuned, model_keys(config["encodings"]))
     tables = {
         "results": length_table(results),
         "curves": curve_table(results),

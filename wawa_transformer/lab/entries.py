@@ -1,6 +1,8 @@
 """The entries of ``study.pe``: an encoding, and keys that its runs have for themselves."""
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from wawa_transformer.common.schema import UserError
 
@@ -37,3 +39,9 @@ def entry_overrides(entry: str) -> list[str]:
             words += [key.partition(".")[2], plain]
         given.append(f"pe.name={'_'.join(words)}")
     return [f"pe={file}", *given]
+
+
+def model_keys(encodings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Select the keys of the model that some encoding has for itself, each with one value."""
+    every = (pair for settings in encodings.values() for pair in settings.items())
+    return {key.removeprefix(OF_MODEL): v for key, v in every if key.startswith(OF_MODEL)}

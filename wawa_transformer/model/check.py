@@ -150,14 +150,12 @@ class TransformerProbe(Probe):
                 self.note(KEPT, torch.full((1, 1), math.inf), "the names and shapes of weights")
         return self.sorted()
 
-    def logits(
-        self, source: Tensor, target: Tensor, positions: BatchPositions | None = None
-    ) -> Tensor:
-        """The model's logits ``(B,T,V)`` with positions of its own, in float32 on the CPU."""
+    def call(self, source: Tensor, target: Tensor, positions: BatchPositions | None) -> Tensor:
+        """The model's logits ``(B,T,V)``, at ``positions`` or its own."""
         positions = positions or self.model.batch_positions(source)
         memory = self.model.encode(source, positions=positions)
         mask = padding_mask(source)
-        return self.model.decode(target, memory, None, mask, None, positions).detach().float().cpu()
+        return self.model.decode(target, memory, None, mask, None, positions)
 
     def check_cache(self, model: Transformer) -> None:
         """Try decoding in pieces, also with positions of its own for each row."""

@@ -135,9 +135,13 @@ class Probe:
             to[slice(len(row)) if side == "right" else slice(width - len(row), width)] = row
         return out.to(self.device)
 
+    def call(self, source: Tensor, target: Tensor, positions: Any) -> Tensor:
+        """The model's logits ``(B,T,V)``, which has no other ``positions`` than its own."""
+        return self.model(source, target)
+
     def logits(self, source: Tensor, target: Tensor, positions: Any = None) -> Tensor:
         """The model's logits ``(B,T,V)``, in float32 on the CPU."""
-        out = self.model(source, target)
+        out = self.call(source, target, positions)
         if out.ndim != 3 or out.shape[:2] != target.shape:
             raise UserError(
                 f"check_model: the logits of a target of shape {tuple(target.shape)} are of shape "
