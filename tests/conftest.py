@@ -24,7 +24,8 @@ import hypothesis
 import pytest
 import torch
 from chromium import chromium
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from tqdm import tqdm
 
 import wawa_transformer
@@ -33,6 +34,7 @@ from wawa_transformer.common.schema import UserError
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.cli import CHECKS, compose
+from wawa_transformer.run.overrides import parse
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import Stopped
 from wawa_transformer.train import checkpoint, loop
@@ -48,7 +50,7 @@ TINY = [
     "task.validation_size=20", "task.test_per_length=5", "task.max_length=4",
     "task.test_max_length=6", "trainer.steps=20", "trainer.warmup=5", "trainer.eval_every=5",
     "trainer.log_every=5", "trainer.batch_tokens=64", "trainer.device=cpu",
-    "pictures=false", "progress=false",
+    "trainer.check=false", "pictures=false", "progress=false",
 ]  # fmt: skip
 
 # A fresh cache, so that no test finds a text that another version of the code has kept.
@@ -155,14 +157,25 @@ def composed(overrides: tuple[str, ...], script: str) -> DictConfig:
     return compose(overrides, script)
 
 
+# A plain value of one key. Hydra sets these after all choices, so that a configuration of the same
+# choices serves many of them.
+SETTING = re.compile(r"(seed|(model|trainer|task|pe)\.\w+)=[-\w.]+")
+
+
 def configure(*overrides: str, script: str = "config") -> DictConfig:
     """Compose the configuration of ``scripts/train.py``, or of another script."""
-    folders = [each for each in overrides if each.startswith(("output_dir=", "run_dir="))]
-    others = tuple(each for each in overrides if each not in folders)
-    config = copy.deepcopy(composed(others, script))
-    for each in folders:
-        key, _, value = each.partition("=")
-        config[key] = value
+    given = {each.partition("=")[0].lstrip("+"): each for each in overrides}  # the last counts
+    folders = {key: given.pop(key) for key in ("output_dir", "run_dir") if key in given}
+    settings = [each for each in given.values() if SETTING.fullmatch(each)]
+    choices = tuple(each for each in given.values() if each not in settings)
+    try:
+        config = copy.deepcopy(composed(choices, script))
+        for each in map(parse, settings):
+            OmegaConf.update(config, each.key_or_group, each.value())
+    except (OmegaConfBaseException, OverflowError):
+        config = copy.deepcopy(composed(tuple(given.values()), script))  # Hydra's own refusal
+    for key, each in folders.items():
+        config[key] = each.partition("=")[2]
     return config
 
 
@@ -181,7 +194,7 @@ def begun(config: DictConfig) -> TrainState:
 def answer(*overrides: str, script: str = "config") -> str:
     """Get the sentence with which a script refuses a command line; empty if it does not."""
     try:
-        CHECKS[script](configure(*overrides, script=script))
+        CHECKS[script](copy.deepcopy(composed(overrides, script)))
     except UserError as error:
         return str(error)
     return ""

@@ -3,7 +3,7 @@
 import faults
 
 
-def test_a_few_attacks_end_right_or_in_a_sentence() -> None:
-    """The first of those that the script makes."""
-    done = faults.table(seed="0", n="3", seconds="120")
+def test_an_attack_ends_right_or_in_a_sentence() -> None:
+    """The first of those that the script makes for a seed."""
+    done = faults.table(seed="0", n="1", seconds="120")
     assert {*done.outcome} <= {"right", "sentence"}, "".join(done.said)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,16 +10,12 @@ import pytest
 import torch
 from conftest import MODELS, assert_same_bits, train_until_saved
 from omegaconf import DictConfig
-from torch._dynamo.utils import counters
 
 from wawa_transformer import Transformer
 from wawa_transformer.data.batching import Batch
-from wawa_transformer.data.load import tokenize_split
-from wawa_transformer.data.tasks import build_task
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train.loop import batch_stream
 from wawa_transformer.train.trainer import train
 
 if not torch.cuda.is_available():
@@ -107,29 +102,3 @@ def test_the_same_seed_gives_the_same_bits_and_so_does_a_run_that_was_stopped(
     train_until_saved(two)
     train(two)
     assert_same_bits(Run.from_config(one), Run.from_config(two))
-
-
-def test_nothing_is_compiled_again_in_the_steady_state(tiny: Tiny) -> None:
-    """With lengths padded to a multiple: a graph for each shape of the first epoch."""
-    config = tiny(
-        "trainer.pad_to_multiple_of=8",
-        "trainer.bucket=true",
-        "task.max_length=12",
-        "task.test_max_length=12",
-    )
-    task = build_task(config)
-    data = task.dataset(0)
-    tokenizer = task.tokenizer(data)
-    batches = batch_stream(tokenize_split(data["train"], tokenizer), config.trainer, 0, 0)
-    size = tokenizer.get_vocab_size()
-    model = Transformer(size, size, 32, 1, 2, 64, seed=0).cuda()
-    model.compile(dynamic=False)
-    torch._dynamo.reset()
-    counters.clear()
-    seen, graphs = set(), 0
-    for [batch] in itertools.islice(batches, 40):
-        batch = batch.to(torch.device("cuda"))
-        model(batch.source, batch.target_in).sum().backward()
-        seen.add((batch.source.shape, batch.target_in.shape))
-        graphs = counters["stats"]["unique_graphs"]
-    assert graphs == len(seen)

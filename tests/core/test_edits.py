@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import TINY, configure, trained
+from conftest import TINY, begun, configure, trained
 from omegaconf import DictConfig
 from torch import Tensor
 from torch.optim import AdamW
@@ -21,7 +21,6 @@ from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.data.load import Data, load_data
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.positional.base import ENCODINGS
-from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import setup
 from wawa_transformer.train.loop import batch_stream, train_step
 
@@ -85,7 +84,7 @@ def has_tensor(result: Any) -> bool:
 
 def first_loss(config: DictConfig) -> float:
     """Build a run's state as ``train.py`` does, and return the loss of its first step."""
-    state = setup.build_state(config, Run.from_config(config), None)
+    state = begun(config)
     state.model.train()
     batches = next(batch_stream(state.data.train, state.trainer, 0, 0))
     return train_step(state, batches)[0].item()
@@ -120,7 +119,7 @@ def test_an_edit_of_any_function_changes_the_loss(
     function that returns no tensor, such as a check, has nothing to multiply.
     """
     cross = "same" if ENCODINGS[pe].relative else "none"
-    config = tiny(*settings(pe, symbols), f"pe.cross={cross}", "trainer.check=false")
+    config = tiny(*settings(pe, symbols), f"pe.cross={cross}")
     shared = data(config)
     words = shared.tokenizer.get_vocab_size()
     assert (words > 1000) == (symbols > 1000)
@@ -165,9 +164,10 @@ def test_a_run_is_made_of_the_classes_of_the_two_rooms(
 
     The encoding of each file passes the check before the first step.
     """
-    config = tiny(f"pe={pe}", "task=addition_reversed", "model.dropout=0.1")
+    given = "task=addition_reversed", "model.dropout=0.1", "trainer.check=true"
+    config = tiny(f"pe={pe}", *given)
     monkeypatch.setattr(setup, "load_data", lambda *_: addition)
-    for module in setup.build_state(config, Run.from_config(config), None).model.modules():
+    for module in begun(config).model.modules():
         assert type(module).__module__.startswith((*ROOMS, "torch.nn.")), type(module)
         own = [name for name in vars(module) if callable(getattr(type(module), name, None))]
         assert not own and not module._forward_hooks, type(module)

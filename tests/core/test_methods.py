@@ -24,42 +24,6 @@ SIZES: dict[str, Any] = {
 pytestmark = pytest.mark.usefixtures("registry")
 
 
-class PoPE(Encoding):
-    """Magnitudes and angles apart (arXiv 2509.10534): queries and keys of twice the width."""
-
-    relative = True
-
-    def turn(self, x: Tensor, positions: Positions, shift: Any = 0.0) -> Tensor:
-        width = x.size(-1)
-        rate = 10000.0 ** (-torch.arange(width, dtype=torch.float64) / width)
-        angle = positions.ids[..., None] * rate + shift  # (b,h,S,Dh)
-        size = nn.functional.softplus(x)
-        parts = (size * angle.cos().to(x.dtype), size * angle.sin().to(x.dtype))
-        return torch.cat(parts, dim=-1)
-
-    def __init__(self, context: EncodingContext) -> None:
-        super().__init__(context)
-        self.shift = nn.Parameter(torch.zeros(context.num_heads, 1, context.head_width))
-
-    def rotate(
-        self, q: Tensor, k: Tensor, query: Positions, key: Positions
-    ) -> tuple[Tensor, Tensor]:
-        return self.turn(q, query), self.turn(k, key, self.shift)
-
-
-class LayerGate(ALiBi):
-    """ALiBi behind a trained gate in each layer, which starts closed."""
-
-    per_layer = True
-
-    def __init__(self, context: EncodingContext) -> None:
-        super().__init__(context)
-        self.gate = nn.Parameter(torch.zeros(()))
-
-    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        return self.gate * super().bias(q, k, query, key)
-
-
 class LayerMix(Encoding):
     """Rotary in the lower layers, ALiBi in the upper ones."""
 
@@ -108,14 +72,9 @@ class DAPE(ALiBi):
         return far + self.net(both).movedim(-1, 1)
 
 
-@pytest.mark.parametrize("cls", [PoPE, LayerGate, LayerMix, Sandwich, DAPE])
+@pytest.mark.parametrize("cls", [LayerMix, Sandwich, DAPE])
 @pytest.mark.parametrize("cross", ["none", "same"])
 def test_a_published_method_passes(cls: type[Encoding], cross: str) -> None:
     """Written as the tutorial says, the method keeps every promise, in cross-attention too."""
     ENCODINGS["own"] = cls
     check_encoding(TransformerConfig(9, 9, **SIZES, pe="own", cross=cross), 12)
-
-
-def test_rotary_without_every_other_layer_passes() -> None:
-    """Layers without positions take no class: a key leaves them out."""
-    check_encoding(TransformerConfig(9, 9, **SIZES, pe="rotary", layers=[0, 2]), 12)

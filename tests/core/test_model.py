@@ -1,5 +1,6 @@
 """Tests of the model against ``torch.nn.Transformer``, of its symmetries and its loss."""
 
+import functools
 import inspect
 import itertools
 import re
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import MODELS, PLAIN
+from conftest import MODELS, PLAIN, POSITION_IDS
 from core.helpers import FF, HEADS, LAYERS, D, V, padded_ids, perturbed, small_model
 from torch import Tensor, nn
 
@@ -121,11 +122,13 @@ def test_logits_and_gradients_equal_torch(
         torch.testing.assert_close(found[name], parameter.grad, rtol=0, atol=1e-9, msg=name)
 
 
-@pytest.mark.parametrize("name", [*PLAIN, "shared layers"])
+@pytest.mark.parametrize(
+    "name", ["sinusoidal", "shaw_cross", "cope", "merged_shaw", "shared layers"]
+)
 def test_decoding_with_a_cache_equals_decoding_at_once(name: str) -> None:
     """Decoding by positions or in pieces equals decoding at once.
 
-    Other position ids are decoded in test_check.
+    Every encoding and other position ids are decoded in test_check.
     """
     model = small_model(name) if name in MODELS else small_model(share_layers=True)
     src, tgt = padded_ids(3, 6, 0), padded_ids(1, 7, 1).expand(3, -1)
@@ -159,16 +162,20 @@ def test_training_reaches_every_parameter_and_bf16_is_close(name: str) -> None:
     torch.testing.assert_close(low.float(), model(src, tgt), rtol=0.1, atol=0.1)
 
 
+@functools.cache
+def seeded(name: str, seed: int, merged: bool) -> dict[str, nn.Parameter]:
+    """The parameters of a small model with a seed of its own."""
+    return dict(small_model(name, seed=seed, merged_attention=merged).named_parameters())
+
+
 @pytest.mark.parametrize("name", PLAIN)
 def test_shared_parameters_start_equal(name: str) -> None:
     """One seed starts all shared parameters with the same bits."""
     merged = MODELS[name].get("merged_attention", False)
-    base, own, other = (
-        dict(small_model(kind, seed=seed, merged_attention=merged).named_parameters())
-        for kind, seed in (("none", 2**40), (name, 2**40), (name, 2**40 + 1))
-    )
+    base, own = (seeded(kind, 2**40, merged) for kind in ("none", name))
     assert base.keys() <= own.keys()
     assert all(torch.equal(own[key], value) for key, value in base.items())
+    other = seeded("none", 2**40 + 1, merged)
     assert not torch.equal(own["output.weight"], other["output.weight"])
 
 
@@ -256,7 +263,10 @@ def test_a_query_without_keys_gets_zeros(name: str) -> None:
     assert not attention_maps(model, src[:1], tgt[:1])["cross"].any()
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [*PLAIN, *(f"sinusoidal_{each}" for each in POSITION_IDS), "shaw_random", "shaw_cross_both"],
+)
 def test_no_row_no_source_and_no_target_are_served(name: str) -> None:
     """Batch, source and target may each have size 0.
 
@@ -309,7 +319,7 @@ def test_attention_maps_show_the_attention_that_is_used(name: str) -> None:
     torch.testing.assert_close(found, logits, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", ["t5_cross", "shaw_cross", "alibi", "merged_shaw"])
 def test_layers_share_a_bias_only_where_content_has_no_part_in_it(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -453,11 +463,7 @@ def test_loss_and_nll_are_the_formula(smoothing: float) -> None:
     ("changes", "message"),
     [
         ({"d_model": 10, "num_heads": 4}, "model.d_model=10 is not divisible by model.num_heads=4"),
-        ({"tgt_vocab_size": 2**40}, "tgt_vocab_size=1099511627776 must be at least 1 and at most"),
-        ({"seed": 1.5}, "seed=1.5 must be a whole number"),
-        ({"dropout": float("nan")}, "dropout=nan must be at least 0"),
         ({"tie_embeddings": True, "src_vocab_size": 5}, "src_vocab_size=5 and tgt_vocab_size=13"),
-        ({"norm": "mid"}, "norm=mid does not exist"),
         ({"pe": "nope"}, "pe=nope does not exist"),
     ],
 )
@@ -499,12 +505,10 @@ def test_position_keys_change_nothing_by_default() -> None:
     [
         ("d_model", 0, "d_model=0 must be at least 1 and at most 65536"),
         ("num_layers", 2.0, "num_layers=2.0 must be a whole number"),
-        ("num_layers", 257, "num_layers=257 must be at least 1 and at most 256"),
         ("dropout", 1.0, "dropout=1.0 must be at least 0 and less than 1"),
+        ("dropout", float("nan"), "dropout=nan must be at least 0"),
         ("encoder_mask", "half", "encoder_mask=half does not exist; choose one of full, causal"),
-        ("origin", "middle", "pe.origin=middle does not exist; choose one of start, end, both"),
         ("max_shift", -1, "pe.max_shift=-1 must be at least 0 and at most 1000000"),
-        ("random_positions", 1.5, "pe.random_positions=1.5 must be a whole number"),
         ("seed", 2**63, f"seed={2**63} must be at least"),
     ],
 )

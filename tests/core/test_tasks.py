@@ -165,9 +165,10 @@ def test_uneven_addition_adds_numbers_of_independent_lengths(reversed_digits: bo
     task = TASKS["addition_uneven"](**sizes, reversed_digits=reversed_digits)
     step = -1 if reversed_digits else 1
     of_train, of_test = {2: 4, 3: 4}, {2: 2, 3: 2 * 3}
+    data = task.dataset(0)
     for split, one_in in (("train", of_train), ("test", of_test)):
         pairs: Counter[tuple[int, int]] = Counter()
-        rows = task.dataset(0)[split]
+        rows = data[split]
         for row in rows:
             first, second = ("".join(part.split()[::step]) for part in row["source"].split(" + "))
             total = "".join(row["target"].split()[::step])

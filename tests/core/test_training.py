@@ -127,16 +127,6 @@ def test_the_clock_counts_training_alone(tiny, monkeypatch: pytest.MonkeyPatch) 
     assert speeds == [(n, (tokens[n] - tokens[i]) / (n - i)) for n, i in begin.items()]
 
 
-def test_dropout_is_the_same_whichever_encoding_is_chosen(tiny) -> None:
-    """An encoding's own parameters do not shift the stream of dropout masks."""
-    streams = []
-    for pe in ("none", "learned"):
-        state = begun(tiny(f"pe={pe}", "model.dropout=0.1"))
-        train_step(state, next(batch_stream(state.data.train, state.trainer, 0, 0)))
-        streams.append(torch.get_rng_state())
-    assert torch.equal(*streams)
-
-
 @pytest.mark.parametrize("name", ["linear", "cosine", "inverse_sqrt", "constant"])
 def test_schedules_rise_to_the_peak_and_never_above(name: str) -> None:
     """Warmup rises linearly to 1, and later steps never rise again."""
@@ -205,6 +195,8 @@ def test_exact_match_is_that_of_greedy_decoding(tiny) -> None:
     config = tiny("trainer.steps=100", "trainer.eval_every=100", "trainer.lr=1e-2")
     train(config)
     model, *_ = load_model(Run.from_config(config))
+    with torch.no_grad():  # padding and BOS would win, which no decoder gives
+        model.output.weight[[PAD, BOS]] = 2 * model.output.weight[5]
     examples = load_data(config).test
     scores = evaluation.evaluate(model, examples)
     exact = scores["correct"] == scores["tokens"]
@@ -217,7 +209,7 @@ def test_exact_match_is_that_of_greedy_decoding(tiny) -> None:
         prefix = [BOS]
         for _ in range(len(target) - 2):
             logits = model(examples.source[i][None], torch.tensor([prefix]))[0, -1]
-            logits[EOS] = -torch.inf
+            logits[[PAD, BOS, EOS]] = -torch.inf
             prefix.append(int(logits.argmax()))
         assert (prefix == target[:-1].tolist()) == right[i]
 

@@ -87,19 +87,6 @@ def test_an_end_symbol_tells_a_sequence_from_its_mirror() -> None:
     assert table[10] == pytest.approx(0.993, abs=5e-4)
 
 
-def test_absolute_positions_reach_cross_attention_inside_the_memory() -> None:
-    """Without a word on it in cross-attention, its output changes with the source's positions."""
-    model = Transformer(20, 20, pe="sinusoidal", **SIZES).eval()  # type: ignore[arg-type]
-    assert model.cross_position is None
-    source, target = torch.tensor([[5, 6, 7, 8]]), torch.tensor([[1, 9]])
-    with torch.no_grad():
-        there, other = (model(each, target) for each in (source, source.flip(1)))
-        assert (there - other).abs().max() > 0.01
-        blind = Transformer(20, 20, pe="none", **SIZES).eval()  # type: ignore[arg-type]
-        there, other = (blind(each, target) for each in (source, source.flip(1)))
-        torch.testing.assert_close(there, other)
-
-
 def test_the_tutorial_praises_nothing_that_is_below_its_floor() -> None:
     """Its rule has a floor, and the outcome on the page follows from the numbers on the page."""
     for page in ("docs/tutorial.md", "docs/tutorial.zh-CN.md"):

@@ -76,17 +76,17 @@ def test_every_key_that_a_page_names_is_known_and_needs_no_plus() -> None:
                 assert not plus and (own or f"{group}.{key}" in known), (page.name, key)
 
 
-@pytest.mark.parametrize(
-    "choice",
-    sorted(
-        str(path.relative_to(CONFIG_DIR).with_suffix(""))
-        for path in CONFIG_DIR.glob("[!ps]*/**/*.yaml")
-    ),
-)
+CHOICES = [
+    str(path.relative_to(CONFIG_DIR).with_suffix("")) for path in CONFIG_DIR.glob("[dm]*/*.yaml")
+] + [f"trainer/{path.stem}" for path in CONFIG_DIR.glob("trainer/*.yaml")]
+
+
+@pytest.mark.parametrize("choice", sorted([*CHOICES, "task/multi30k"]))
 def test_every_configuration_file_composes_and_builds(choice: str) -> None:
     """Every choice of every group gives a valid configuration, a task and a model.
 
-    Those of ``pe`` are in core/test_edits, and studies in lab/test_entries.
+    Those of ``pe`` are in core/test_edits, studies in lab/test_entries, and the other tasks in
+    data/test_by_heart.
     """
     group, _, name = choice.partition("/")
     if group == "decode":  # is asked of a trained run
@@ -141,6 +141,24 @@ def test_a_results_folder_that_cannot_be_made(tmp_path: Path) -> None:
         ("output_dir=Übung", "output_dir=Übung cannot be read; write key=value, and a value with"),
         ("hydra/launcher=nope", "hydra/launcher=nope does not exist; choose one of basic"),
         ("--hydra-help", "--hydra-help takes no other argument; give it alone."),
+        ("pe=none,alibi", "scripts/train.py -m pe=none,alibi trains one run for each"),
+        ("~seed", "error: ~seed: no key can be taken away; leave it out."),
+        ("study.name=../up", "error: study.name"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_writes_nothing(
+    given: str, expected: str, tmp_path: Path
+) -> None:
+    """It quotes the value and the key; the status is 1."""
+    done = run_script("train.py", f"output_dir={tmp_path}/o", given)
+    assert done.returncode == 1 and expected in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
         ("study.expected_minutes=nan", "study.expected_minutes=nan must be greater than 0"),
         (
             "model=null",
@@ -153,7 +171,6 @@ def test_a_results_folder_that_cannot_be_made(tmp_path: Path) -> None:
         ("seed=abc", "seed: Value 'abc'"),
         ("+foo=1", "foo does not exist"),
         ("trainer.learning_rate=1", "learning_rate does not exist; --help lists every key"),
-        ("pe=none,alibi", "scripts/train.py -m pe=none,alibi trains one run for each"),
         ("trainer.weight_decay=nan", "trainer.weight_decay=nan must be at least 0"),
         # Rules between fields.
         ("model.num_heads=5", "model.d_model=64 is not divisible by model.num_heads=5"),
@@ -161,27 +178,19 @@ def test_a_results_folder_that_cannot_be_made(tmp_path: Path) -> None:
         ("pe=t5 pe.max_distance=6", "pe.max_distance=6 greater than 8"),
         ("model.norm=middle", "model.norm=middle does not exist; choose one of pre, post"),
         # The schema's default would take the place of a key, and train another run.
-        *(
-            (f"~{key}", f"error: ~{key}: no key can be taken away; leave it out.")
-            for key in ("seed", "trainer", "trainer.steps", "pe", "pe.kind", "task.name")
-        ),
+        ("~trainer", "~trainer: no key can be taken away; leave it out."),
+        ("~pe.kind", "~pe.kind: no key can be taken away; leave it out."),
         # Names are no paths: these would lead out of output_dir.
-        *(
-            (f"study.name={name}", "error: study.name")
-            for name in ("../up", "/etc", "", ".hidden", "null")
-        ),
-        ("task.name=..", "error: task.name"),
-        ("pe.name=a/b", "error: pe.name"),
+        ("study.name=", "study.name"),
+        ("study.name=null", "study.name"),
+        ("task.name=..", "task.name"),
+        ("pe.name=a/b", "pe.name"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_writes_nothing(
-    given: str, expected: str, tmp_path: Path
-) -> None:
-    """It quotes the value and the key; the status is 1."""
-    done = run_script("train.py", f"output_dir={tmp_path}/o", *given.split(" "))
-    assert done.returncode == 1 and expected in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert not (tmp_path / "o").exists()
+def test_a_mistake_in_a_configuration_is_one_sentence(given: str, expected: str) -> None:
+    """Every script answers with it, as the test above shows."""
+    said = answer(*given.split(" "))
+    assert expected in said and "\n" not in said
 
 
 def test_a_model_larger_than_the_machine_is_refused_before_it_is_built() -> None:

@@ -159,7 +159,7 @@ def test_memory_that_runs_out_is_answered_by_what_to_lower(
     monkeypatch.setattr(FeedForward, "forward", full)
     said = "memory of cpu ran out at trainer.batch_tokens=64; lower trainer.batch_tokens, and raise"
     with pytest.raises(UserError, match=said):
-        train(tiny("trainer.check=false"))
+        train(tiny())
 
 
 def compile_without(what: str) -> None:
@@ -200,9 +200,9 @@ def test_what_has_no_fixed_order_is_refused_where_one_is_asked_for(
 
     monkeypatch.setattr(FeedForward, "forward", unordered)
     with pytest.raises(UserError, match="pe=sinusoidal needs .* set trainer.deterministic=false"):
-        train(tiny("trainer.check=false", "trainer.deterministic=true"))
+        train(tiny("trainer.deterministic=true"))
     with pytest.raises(RuntimeError, match="cumsum_cuda_kernel"):
-        train(tiny("trainer.check=false"))
+        train(tiny())
     assert switched == [True, False]
 
 

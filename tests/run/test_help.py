@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import pickle
 import runpy
 import shutil
 from pathlib import Path
@@ -15,10 +14,10 @@ from hydra._internal.utils import get_args_parser
 from wawa_transformer.common.schema import CONFIG_DIR
 from wawa_transformer.model.config import MODEL, PLACEMENT, POSITIONS, TransformerConfig
 from wawa_transformer.run import help
-from wawa_transformer.run.cli import compose, hydra_main, lazy_help
+from wawa_transformer.run.cli import hydra_main, lazy_help
 from wawa_transformer.run.help import help_text
 from wawa_transformer.run.overrides import TRAINED, fields
-from wawa_transformer.run.schema import Config, PeConfig
+from wawa_transformer.run.schema import Config
 
 
 @pytest.mark.parametrize(("name", "schema"), [("config", Config), *TRAINED.items()])
@@ -47,13 +46,6 @@ def test_a_key_of_the_model_is_declared_once() -> None:
     text = (CONFIG_DIR / "config.yaml").read_text(encoding="utf-8")
     for key in ("d_model", "max_shift", "batch_tokens", "tie_sides"):
         assert key not in text
-
-
-def test_a_configuration_reaches_another_process() -> None:
-    """The parts of the dataclass are found by their module, as a study's workers need."""
-    config = compose(["model.d_model=32"])
-    assert pickle.loads(pickle.dumps(config)) == config
-    assert pickle.loads(pickle.dumps(PeConfig(cross="same"))).cross == "same"
 
 
 def test_each_encoding_has_a_line_in_the_help_that_is_printed() -> None:

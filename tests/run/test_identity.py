@@ -264,7 +264,7 @@ def test_the_digest_depends_on_all_that_was_loaded(monkeypatch: pytest.MonkeyPat
 
 ELSEWHERE = [
     "trainer.device=cuda", "trainer.threads=3", "trainer.log_every=7", "trainer.keep_checkpoints=2",
-    "trainer.deterministic=true", "trainer.check=false", "output_dir=other", "quiet=true",
+    "trainer.deterministic=true", "trainer.check=true", "output_dir=other", "quiet=true",
     "workers=5", "pictures=true", "progress=true",
 ]  # fmt: skip
 OTHER = [
@@ -283,8 +283,7 @@ def test_place_and_logging_do_not_change_a_run() -> None:
         return Run.from_config(config).directory.name
 
     own = folder()
-    for key in ELSEWHERE:
-        assert folder(key) == own, key
+    assert folder(*ELSEWHERE) == own
     alibi = Run.from_config(configure(*TINY, "pe=alibi")).directory.name
     others = [alibi, *map(folder, OTHER)]
     assert len({own, *others}) == len(OTHER) + 2

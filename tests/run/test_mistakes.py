@@ -212,7 +212,6 @@ def test_a_mistake_in_a_file_is_answered_alike_by_train_and_compare(tmp_path: Pa
     for content, line, said in (
         (HEAD + "  seeds: [010]\n", 3, "010 reads as 8"),
         (HEAD + "  name: mine\n  seeds: [0, x]\n", 4, "study.seeds[1]: Value 'x' of type"),
-        ("# @package _global_\n\ntrainer:\n  steps: many\n", 4, "trainer.steps: Value 'many'"),
         (HEAD + "  seeds: !!python/tuple [0]\n", 3, "could not determine a constructor"),
     ):
         path.write_text(content)
@@ -297,7 +296,7 @@ def test_a_mistake_in_a_users_class_is_said_to_be_its_own(tiny, registry: None) 
 
     for kind in ("raises", "shapes", "calls"):
         assert kind in ENCODINGS
-        config = tiny("pe=none", f"pe.kind={kind}")
+        config = tiny("pe=none", f"pe.kind={kind}", "trainer.check=true")
         train_and_record_failure(config)
         said = Run.from_config(config).error_file.read_text()
         assert "Traceback" in said and re.search(rf"a mistake in {__file__}, line \d+, which", said)
