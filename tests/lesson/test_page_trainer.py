@@ -5,14 +5,15 @@ import itertools
 import json
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from conftest import configure, said
+from chromium import open_page
+from conftest import begun, configure
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.data import load
@@ -20,9 +21,7 @@ from wawa_transformer.data.batching import batch_indices
 from wawa_transformer.data.load import load_data
 from wawa_transformer.lesson import playground
 from wawa_transformer.model.transformer import Transformer
-from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.loop import batch_stream, train_step
-from wawa_transformer.train.setup import build_state
 
 TEMPLATES = Path(playground.__file__).parent / "templates"
 TRAINER = [(TEMPLATES / f"{name}.js").read_text("utf-8") for name in playground.WORKER]
@@ -44,19 +43,18 @@ PAGE = {"width": 32, "heads": 2, "inner": 128, "layers": 1, "rate": 5e-3, "steps
 PAGE |= {"warmup": 100, "budget": 352, "longest": 10}
 
 
-@pytest.fixture
-def compute(tmp_path: Path, browser: Callable[..., str]) -> Callable[..., Any]:
-    """Run the trainer in a browser: ``compute(script, data)``, what the script returns."""
-
-    def run(script: str, data: Any) -> Any:
-        note = f"document.body.dataset.said = JSON.stringify((data => {{ {script} }})"
-        scripts = [*TRAINER, HELPERS, f"{note}({json.dumps(data)}));"]
-        page = tmp_path / "trainer.html"
-        tags = "".join(f"<script>{each}</script>" for each in scripts)
-        page.write_text(f"<!DOCTYPE html><meta charset=utf-8><body>{tags}", encoding="utf-8")
-        return said(browser(page.as_uri()))
-
-    return run
+@pytest.fixture(scope="module")
+def compute(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
+    """Run the trainer in a page: ``compute(script, data)``, what the script returns."""
+    path = tmp_path_factory.mktemp("page") / "trainer.html"
+    tags = "".join(f"<script>{each}</script>" for each in (*TRAINER, HELPERS))
+    path.write_text(f"<!DOCTYPE html><meta charset=utf-8><body>{tags}", encoding="utf-8")
+    try:
+        with open_page(path.as_uri()) as page:
+            yield lambda script, data: page.read(f"(data => {{ {script} }})({json.dumps(data)})")
+            assert not page.errors
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
 
 
 def encoded(tensor: torch.Tensor) -> str:
@@ -140,7 +138,7 @@ def test_twenty_steps_give_the_losses_of_train_step(
         config = configure(
             "study=page", "task=reverse", f"pe={name}", "seed=3", f"output_dir={tmp_path}"
         )
-        state = build_state(config, Run.from_config(config), None)
+        state = begun(config)
         batches = batch_stream(state.data.train, state.trainer, config.seed, 0)
         expected = [train_step(state, next(batches))[0].item() for _ in range(20)]
         assert found == pytest.approx(expected, abs=1e-4), name
