@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import configure
+from conftest import checked, configure
 from torch import Tensor
 
 from wawa_transformer import Transformer
@@ -78,7 +78,7 @@ def test_every_test_of_every_task_can_be_answered(task: str, tmp_path: Path) -> 
     Of a large test, 200 answers are decoded.
     """
     sizes = () if task in ("scan", "text") else ("task.train_size=500", "task.test_per_length=10")
-    data = load_data(configure(f"task={task}", *sizes))
+    data = load_data(checked(f"task={task}", *sizes))
     limits = output_limits(ByHeart(data), data.test.source.sizes, Greedy())
     assert (limits >= data.test.target.sizes - 1).all() and (task != "scan" or len(limits) == 4420)
     rows = np.linspace(0, len(limits) - 1, num=min(200, len(limits)), dtype=int)

@@ -1,6 +1,7 @@
 """Text from files and from ``datasets``: what is read, kept, left out and refused."""
 
 import dataclasses
+import functools
 import gzip
 import json
 import os
@@ -16,12 +17,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import TINY, checked, configure, run_script, trained
+from conftest import TINY, checked, configure, run_script
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tokenizers import Tokenizer
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
@@ -42,7 +44,6 @@ SAMPLE = TextTask(
     data_dir=str(DATA), source="sample.en", target="sample.de",
     validation_size=20, test_size=20, vocab_size=400,
 )  # fmt: skip
-TOKENIZER = SAMPLE.tokenizer(SAMPLE.dataset(0))
 LINES = [
     tuple(pair)
     for pair in zip(
@@ -54,6 +55,12 @@ ODD = [
     ("a\x85b \u2028 c", "x y z"), (" ", "empty"), ("blank", "\u3000"), LINES[3], ("a", "b " * 60),
     ("[EOS] é", "é [PAD]"), ("", ""), LINES[3], ("long " * 40, "lang " * 40), ('say "c"', "z"),
 ]  # fmt: skip
+
+
+@functools.cache
+def vocabulary() -> Tokenizer:
+    """The vocabulary of the sample, trained once."""
+    return SAMPLE.tokenizer(SAMPLE.dataset(0))
 
 
 def sides(files: Path, name: str, pairs: list[tuple[str, str]]) -> dict[str, str]:
@@ -137,24 +144,25 @@ def test_multi30k_as_configured() -> None:
 @given(st.text(alphabet=st.characters(codec="utf-8", categories=["L", "N", "P"]), min_size=1))
 def test_any_text_survives_the_vocabulary(text: str) -> None:
     """Byte-level BPE has no unknown character (up to NFC, which the tokenizer applies)."""
-    decoded = TOKENIZER.decode(TOKENIZER.encode(text).ids)
+    decoded = vocabulary().decode(vocabulary().encode(text).ids)
     assert decoded.strip() == unicodedata.normalize("NFC", text)
 
 
 def test_a_special_token_in_text_is_text() -> None:
     """A corpus that contains "[EOS]" must not be able to end a sentence."""
-    ids = TOKENIZER.encode("say [EOS] and [PAD]").ids
+    ids = vocabulary().encode("say [EOS] and [PAD]").ids
     assert min(ids) > 3
-    assert TOKENIZER.decode(ids).strip() == "say [EOS] and [PAD]"
+    assert vocabulary().decode(ids).strip() == "say [EOS] and [PAD]"
 
 
 def test_the_ids_are_those_of_the_vocabulary() -> None:
     """Two bytes each."""
-    examples = tokenize_split(SAMPLE.dataset(0)["train"], TOKENIZER)
+    tokenizer = vocabulary()
+    examples = tokenize_split(SAMPLE.dataset(0)["train"], tokenizer)
     assert examples.source.ids.dtype == examples.target.ids.dtype == np.uint16
     for i, row in enumerate(examples.text):
-        assert examples.source[i].tolist() == [*TOKENIZER.encode(row["source"]).ids, 2]
-        assert examples.target[i].tolist() == [1, *TOKENIZER.encode(row["target"]).ids, 2]
+        assert examples.source[i].tolist() == [*tokenizer.encode(row["source"]).ids, 2]
+        assert examples.target[i].tolist() == [1, *tokenizer.encode(row["target"]).ids, 2]
 
 
 # ----------------------------------------------------------------------- what changes the data
@@ -174,7 +182,7 @@ def test_every_setting_of_a_text_changes_its_digest(tmp_path: Path) -> None:
     ]  # fmt: skip
     before = [load_data(configure(*begin, *each)).digest for each in changes]
     assert len(set(before)) == len(changes)
-    assert [load_data(configure(*begin, *each)).digest for each in changes] == before
+    assert load_data(configure(*begin)).digest == before[0]
     assert load_data(configure(*begin, "seed=1", "pe=alibi")).digest == before[0]
 
 
@@ -366,25 +374,6 @@ def test_a_text_run_ends_with_bleu_and_needs_no_text_to_translate(
     assert found == read_lines(elsewhere.translations_file) and len(found) == 20
 
 
-def test_long_sentences_are_left_out_everywhere_and_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A held-out sentence of 20,000 words does not fill the memory; it is not translated either."""
-    lines = [f"a {n}" for n in range(30)]
-    for name, more in (("train", []), ("test", ["b " * 20_000])):
-        (tmp_path / name).write_text("\n".join([*lines, *more]) + "\n", "utf-8")
-    run = trained(
-        tmp_path / "o", *TINY[:3], "task=text", f"task.data_dir={tmp_path}", "task.source=train",
-        "task.target=train", "task.test_source=test", "task.test_target=test",
-        "task.validation_size=2", "trainer.steps=2", "trainer.warmup=1", "trainer.device=cpu",
-        "pictures=false", "progress=false",
-    )  # fmt: skip
-    said = capsys.readouterr().err
-    assert "1 test pairs of 128 tokens or more left out (task.max_tokens)" in said
-    assert sum(row["examples"] for row in run.result()["by_length"]) == 30
-    assert len(read_lines(run.translations_file)) == 30
-
-
 def test_a_run_says_what_its_score_leaves_out_and_its_tables_stay_whole(tmp_path: Path) -> None:
     """In the result and in the last line: long and blank test pairs, sources known from training.
 
@@ -401,6 +390,7 @@ def test_a_run_says_what_its_score_leaves_out_and_its_tables_stay_whole(tmp_path
         "trainer.warmup=1", "trainer.device=cpu", "pictures=false", f"run_dir={tmp_path}/run",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert "2 test pairs of 128 tokens or more left out (task.max_tokens)" in done.stderr
     run = Run.at(tmp_path / "run")
     result = run.result()
     assert result["left_out"] == {

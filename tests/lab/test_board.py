@@ -1,5 +1,6 @@
 """An encoding stands in one row among committed ones of the same setting, and no other."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ def folder_of(path: Path, results: pd.DataFrame, beside: Path, **trainer: Any) -
     return path
 
 
+@functools.cache
 def board_of(folder: Path) -> boards.Board:
     made = boards.board(scores.score_study(read_study(folder)))
     assert made is not None
@@ -42,9 +44,10 @@ def board_of(folder: Path) -> boards.Board:
 COMMITTED = {"sinusoidal": (0.9, 0.2), "none": (0.5, 0.1), "t5": (0.9, 0.4)}
 
 
-@pytest.fixture
-def committed(tmp_path: Path) -> Path:
-    return folder_of(tmp_path / "board", planted(COMMITTED), tmp_path / "board")
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("committed") / "board"
+    return folder_of(folder, planted(COMMITTED), folder)
 
 
 def test_an_encoding_is_placed_by_its_total_and_paired_with_the_best(

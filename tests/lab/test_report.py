@@ -1,5 +1,6 @@
 """A report of planted tables says what was planted, and names what is missing."""
 
+import functools
 import html
 import re
 from pathlib import Path
@@ -53,6 +54,12 @@ def word(key: str, **fill: str) -> str:
 
 def markdown(study: Any) -> str:
     return report.markdown(report.page_of(scores.score_study(study)))
+
+
+@functools.cache
+def as_planted() -> str:
+    """The page of the planted results."""
+    return markdown(study_of(RESULTS))
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +188,7 @@ def test_a_comparison_has_one_p_and_one_word_everywhere(folder: Path) -> None:
 
 def test_without_a_rule_every_pair_is_tested_and_counted() -> None:
     """No difference where none was planted; corrected for every pair, task and measure."""
-    text = markdown(study_of(RESULTS))
+    text = as_planted()
     assert re.search(r"\*\*\d of \d+ comparisons show a difference. The study has no rule", text)
     assert re.search(
         rf"\| sort \| sinusoidal − no encoding \| .* \| {word('no_difference')} \|", text
@@ -207,7 +214,7 @@ def test_one_seed_has_no_interval_and_no_run_no_number(tmp_path: Path) -> None:
 
 def test_unseen_lengths_are_read_only_if_the_trained_ones_are_learned() -> None:
     """1 − 0.15 for each symbol past 10 stays above ½ up to length 13, in every seed."""
-    text = markdown(study_of(RESULTS))
+    text = as_planted()
     table = text.split("### copy")[1].split("###")[0]
     assert table.count("| 13.0 |") == 2 and table.count("(not interpreted)") == 3
     assert "Trained lengths: 1 to 10." in table and "Unseen lengths: 11 to 20." in table
@@ -226,7 +233,7 @@ def test_the_page_says_which_sources_the_scores_count() -> None:
         "22.5% of the test's sources were in training. Scores at trained lengths leave" in counted
     )
     assert "| exact match, all sources |" in counted
-    assert "did not record which test sources were in training" in markdown(study_of(RESULTS))
+    assert "did not record which test sources were in training" in as_planted()
     text = markdown(study_of(RESULTS.assign(**new | {"examples_new": RESULTS["examples"]})))
     assert "None of the test's sources was in training." in text
     rows = figures.by_length(study_of(RESULTS.assign(**new | {"exact_match_new": 0.5})), ["copy"])
@@ -237,16 +244,18 @@ def test_the_page_says_which_sources_the_scores_count() -> None:
 def test_runs_that_were_not_made_alike_are_named_at_the_top() -> None:
     """Other code, another device, other versions; and nothing where all are alike."""
     some = (RESULTS["pe"] == "none") & (RESULTS["seed"] == 0)
-    for column in ("code", "device"):
-        kinds = pd.Series("one", index=RESULTS.index)
-        same, mixed = (RESULTS.assign(**{column: k}) for k in (kinds, kinds.where(~some, "other")))
-        sentence = {"code": "made by different code", "device": "made on different devices"}[column]
-        assert sentence not in markdown(study_of(same))
+    alike = markdown(study_of(RESULTS.assign(code="one", device="one")))
+    kinds = pd.Series("one", index=RESULTS.index).where(~some, "other")
+    told = {"code": "made by different code", "device": "made on different devices"}
+    for column, warning in told.items():
+        assert warning not in alike
+        mixed = RESULTS.assign(**{column: kinds})
         first = markdown(study_of(mixed)).split("| encoding |")[0]
-        assert sentence in first and "one, other" in first
+        assert warning in first and "one, other" in first
     study = study_of(RESULTS)
     study.config["made"]["torch"] = "2.13.0; 2.12.0"  # type: ignore[index]
-    assert "different conditions" in markdown(study) and "torch 2.13.0; 2.12.0" in markdown(study)
+    text = markdown(study)
+    assert "different conditions" in text and "torch 2.13.0; 2.12.0" in text
 
 
 def test_validation_that_is_harder_than_training_is_named_at_the_top() -> None:
