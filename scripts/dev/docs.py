@@ -268,11 +268,11 @@ def explained(pe: str) -> str:
     return "supported" if words["_causal"] == "better" and windows > 1 and moved else "unclear"
 
 
-def asked_word(a: str, b: str) -> str:
-    """Judge a pair of the study asked: better, worse, unclear, or none if not read."""
-    found = evidence.found("asked")
+def pair_word(study: str, task: str, a: str, b: str) -> str:
+    """Judge a pair by a study's rule: better, worse, unclear, or none if not read."""
+    found = evidence.found(study)
     assert found is not None
-    return comparisons.verdict(found, "reverse", (a, b)) or "none"
+    return comparisons.verdict(found, task, (a, b)) or "none"
 
 
 def loss_by_length(study: str, task: str, a: str, b: str, least: int) -> str:
