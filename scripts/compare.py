@@ -75,7 +75,15 @@ def main(config: DictConfig) -> None:
             studies.tell_unfinished(trial)
         if trials:
             tried = tuning.validation_rows(trials)
-            jobs = tuning.tuned(jobs, best_points(tried))
+            try:
+                jobs = tuning.tuned(jobs, best_points(tried))
+            except UserError:
+                if config.workers != 0:
+                    raise
+                raise UserError(
+                    f"workers=0 reports what is there, and study {study.name} is not tuned yet; "
+                    f"leave workers out to train."
+                ) from None
         if config.workers == 0 and not any(run.result() for run in jobs):
             raise UserError(
                 f"workers=0 reports what is there, and no run of study {study.name} is finished; "

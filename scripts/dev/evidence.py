@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from wawa_transformer.common.files import CONFIG_DIR
-from wawa_transformer.lab import comparisons, report, rules, scores, statistics, tables
+from wawa_transformer.lab import report, rules, scores, statistics, tables
 from wawa_transformer.lab.comparisons import Found
 from wawa_transformer.lab.scores import Scores
 from wawa_transformer.lab.statistics import Estimate, estimate
@@ -42,7 +42,7 @@ def page(name: str) -> dict[str, Any]:
 def found(name: str) -> Found | None:
     """Make the comparisons of a study's rule, with one correction for all of them."""
     rule = rules.rule_of(study(name))
-    return comparisons.compare(scored(name), rule.asked(), rule.measures) if rule else None
+    return report.compared(scored(name), rule) if rule else None
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Make the mistakes of docs/does_not_learn.md:  python scripts/dev/mistakes.py [seeds=1]
+"""Make the mistakes of docs/does_not_learn.md:  python scripts/dev/mistakes.py [1]
 
 Each mistake is an edit of the package, made in a temporary copy, or a setting. The script trains
 each copy on reverse as the default study does, 500 steps, and measures it after 100 and 500.

@@ -1,4 +1,4 @@
-"""Train what the playground trains:  python scripts/dev/page_seeds.py [seeds=10]
+"""Train what the playground trains:  python scripts/dev/page_seeds.py [10]
 
 The script runs the worker of docs/playground.html in Node, for the page's default pair: reverse,
 sinusoidal and no encoding, study=page. benchmarks/page/in_the_page.csv gets exact match at the last

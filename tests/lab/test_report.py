@@ -162,7 +162,7 @@ def test_the_verdict_comes_first_and_is_not_final_while_a_run_is_missing(folder:
     for verdict, task in (("supported", "copy"), ("unclear", "sort")):
         assert sentence(word("verdict_for", verdict=word(verdict), cases=task)) in first
     assert "Left out: copy, learned, seed 5 (failed). loss is &lt;nan>" in first
-    assert "The rule makes 2 comparisons" in first
+    assert "The rule asks for 2 comparisons. 2 of them could be tested" in first
     supported = word("supported")
     assert f"| copy | **{supported}** | 1 of 1: met | 0 of 1: not met |" in text
     said = answer_of(folder)

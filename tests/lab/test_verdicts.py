@@ -87,8 +87,10 @@ def reaching(reach: Any, learned: float = 1.0) -> Scores:
     return scored(t=frame_of(exact_match={"a": about(learned, 0)}, reach={"a": reach}))
 
 
-def sentences(*tests: tuple[str, str, float, float | None]) -> Scores:
-    return scored(tests, t=frame_of(bleu=dict.fromkeys("abc", about(30.0))))
+def sentences(*tests: tuple[str, str, float, float | None], seeds: int = 0) -> Scores:
+    """Runs of as many seeds as there are tests, unless ``seeds`` says more."""
+    bleu = {seed: 30.0 + seed / 100 for seed in range(seeds or len(tests))}
+    return scored(tests, t=frame_of(bleu=dict.fromkeys("abc", bleu)))
 
 
 def blind(mean: Any = None, ceiling: float = 0.2) -> Scores:
@@ -105,7 +107,7 @@ CASES: dict[str, tuple[dict[str, Any], list[Scores], list[Scores], list[Scores]]
         [exact(a=HIGH), exact(a={0: 0.9}, b={0: 0.5}), exact(a=about(math.nan), b=LOW)],
     ),
     "worse": (
-        {},
+        {"floor": 0.0},
         [exact(a=LOW, b=HIGH)],
         [exact(a=HIGH, b=LOW), exact(a=LOW, b=LOW)],
         [exact(a={0: 0.5}, b={0: 0.9})],
@@ -158,11 +160,12 @@ CASES: dict[str, tuple[dict[str, Any], list[Scores], list[Scores], list[Scores]]
         [sentences(("a", "b", 1.0, 0.01), ("a", "b", 0.5, 0.06)),
          sentences(("b", "a", 1.0, 0.01), ("b", "a", 0.5, 0.01)),
          sentences(("a", "b", 1.0, 0.01), ("b", "a", 0.5, 0.01)),
+         sentences(("a", "b", 1.0, 0.01), ("a", "b", 0.5, 0.01), seeds=3),
          sentences(("a", "b", 1.0, 0.01), ("a", "b", 0.5, None))],
         [sentences(("a", "b", 1.0, 0.01)), sentences(("a", "c", 1.0, 0.01), ("a", "c", 1.0, 0.01))],
     ),
     "behind": (
-        {},
+        {"floor": 0.0},
         [sentences(("b", "a", 1.0, 0.01), ("a", "b", -0.5, 0.02))],
         [sentences(("b", "a", 1.0, 0.01), ("b", "a", 0.5, 0.06)),
          sentences(("a", "b", 1.0, 0.01), ("a", "b", 0.5, 0.01)),
@@ -184,9 +187,9 @@ def test_each_condition_supports_refutes_and_leaves_unclear(kind: str) -> None:
     of = {"pairs": [["a", "b"]]} if CONDITIONS[kind].of == "pair" else {"encodings": ["a"]}
     condition = {"is": kind, **of, **settings}
     measures: dict[str, Any] = {"reach": 1} if kind.endswith("training") else {"exact_match": 0.01}
-    never = {"is": "at_least", "encodings": ["a"], "value": 1e9}
+    never = {"is": "better", "floor": 0.0, "pairs": [["c", "a"]], "least": 1}
     if kind in ("ahead", "behind"):
-        measures, never = {}, {"is": "ahead", "floor": 0.0, "pairs": [["c", "a"]], "least": 1}
+        measures, never = {}, never | {"is": "ahead"}
     given = functools.partial(read, tasks="t", measures=measures)
     supports = given(supported=[condition], refuted=[never])
     refutes = given(supported=[never], refuted=[condition])
@@ -255,7 +258,7 @@ def test_rounding_does_not_decide_at_the_size_that_counts(
     sums = about(first - second, 1e-5)
     for given in ({"is": "at_least", "value": size}, {"is": "better", "floor": size}):
         given |= {"pairs": [["a", "b"]]} if "floor" in given else {"encodings": ["a"]}
-        never = {"is": "at_least", "encodings": ["a"], "value": 1e9}
+        never = {"is": "better", "floor": 0.0, "pairs": [["c", "a"]], "least": 1}
         held = read([given], [never], tasks="t")
         assert verdicts(held, exact(a=sums, b=mirrored(-1.0))) == ["supported"], given
     far = {seed: value - second + 10 for seed, value in about(first, 1e-5).items()}
@@ -450,7 +453,7 @@ def test_a_rule_whose_equivalence_cannot_fail_is_warned_about() -> None:
     for mean, said in ((0.05, ["rule_at_floor"]), (0.1, ["rule_at_floor"]), (0.3, [])):
         made = exact(a=about(mean, 0.001), b=about(mean, 0.0))
         found = comparisons.compare(made, weak.asked(), measures)
-        assert keys(weak, found) == ["rule_makes", *said]
+        assert keys(weak, found) == ["rule_made", *said]
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,11 @@ class Board:
         """The encodings that have a row."""
         return list(dict.fromkeys(row.pe for row in self.rows))
 
+    def short(self, row: Row) -> str:
+        """The number of a row's seeds if another row has more."""
+        most = max(each.total.n for each in self.rows)
+        return f" (n={row.total.n})" if row.total.n < most else ""
+
 
 def board(made: Scores) -> Board | None:
     """Put a study's encodings beside those of ``study.against``; None without that key.
@@ -67,6 +72,8 @@ def board(made: Scores) -> Board | None:
     if not (folder / "results.csv").is_file():
         return Board(digest(own), why=("board_missing", {"folder": beside}))
     theirs = study if folder.samefile(study.folder) else read_study(folder)
+    if not theirs.config:
+        return Board(digest(own), why=("board_missing", {"folder": beside}))
     fill = {"folder": beside, "own": digest(own), "theirs": digest(setting_of(theirs))}
     if found := differing_key(own, setting_of(theirs)):
         return Board(digest(own), why=("board_other_setting", fill | {"key": found[0]}))

@@ -13,7 +13,7 @@ from wawa_transformer.lab.board import UNSEEN, Board
 from wawa_transformer.lab.claims import Outcome, Rule
 from wawa_transformer.lab.comparisons import Found, Pair
 from wawa_transformer.lab.pages import Text, name_of
-from wawa_transformer.lab.scores import SCORES, Scores
+from wawa_transformer.lab.scores import SCORES, Score, Scores
 from wawa_transformer.lab.statistics import Estimate, estimate
 from wawa_transformer.lab.tables import COSTS, Study, of_task
 
@@ -87,12 +87,14 @@ def summary_table(made: Scores, rule: Rule | None) -> Table:
             if not first and not (score.unseen and rule and score.name in rule.measures):
                 continue
             means = {pe: made.mean(task, pe, score.name) for pe in study.encodings}
-            known = [each.mean for each in means.values() if not math.isnan(each.mean)]
+            known = [
+                each.mean
+                for pe, each in means.items()
+                if not math.isnan(each.mean) and made.interpretable(score.name, task, pe)
+            ]
             best = (max if score.higher_is_better else min)(known, default=math.nan)
             heads.append(Text("task_score", {"task": task, "score": Text(score.label)}))
-            columns.append(
-                {pe: interval(e, score.digits, e.mean == best) for pe, e in means.items()}
-            )
+            columns.append({pe: score_cell(made, score, task, pe, best) for pe in means})
             most.append(number(limit.mean if limit and first else None, ".3f"))
     rows = [[encoding(pe), *(column[pe] for column in columns)] for pe in study.encodings]
     counts = sorted(set(study.results.groupby(["task", "pe"])["seed"].nunique())) or [0]
@@ -118,7 +120,7 @@ def board_table(beside: Board) -> Table:
                 )
                 for trained, unseen in row.tasks.values()
             ),
-            interval(row.total, 3, strong=row.own),
+            Cell(f"{row.total:z.3f}{beside.short(row)}", row.total.mean, row.own),
             Cell("–") if row.gap is None else Cell(f"{row.gap:+z.3f}", row.gap.mean),
         ]
         for row in beside.rows
@@ -201,21 +203,24 @@ def score_table(made: Scores, task: str) -> Table:
     study, frame = made.study, made.frame.xs(task)
     shown = [s for s in SCORES.values() if s.shown and frame[s.name].notna().any()]
     heads = [Text("encoding"), Text("seeds"), *(Text(score.label) for score in shown)]
-    longer = scores.unseen_lengths(study, task)
     rows = []
     for pe in study.encodings:
-        seeds = {score.name: made.seeds(task, pe, score.name) for score in shown}
-        cells = []
-        for score in shown:
-            cell = interval(estimate(seeds[score.name]), score.digits)
-            if not made.interpretable(score.name, task, pe):
-                cell = Cell(Text("unread_value", {"value": cell.text}), cell.value)
-            elif score.name == "reach" and longer and seeds["reach"].max() == longer[1]:
-                cell = Cell(Text("or_more", {"value": cell.text}), cell.value)
-            cells.append(cell)
-        count = max((len(values) for values in seeds.values()), default=0)
+        count = max((made.mean(task, pe, score.name).n for score in shown), default=0)
+        cells = (score_cell(made, score, task, pe) for score in shown)
         rows.append([encoding(pe), number(count, "d"), *cells])
     return Table(Text("score_caption"), heads, rows)
+
+
+def score_cell(made: Scores, score: Score, task: str, pe: str, best: float = math.nan) -> Cell:
+    """A cell with an encoding's score on a task; the ``best`` mean is marked."""
+    mean, longer = made.mean(task, pe, score.name), scores.unseen_lengths(made.study, task)
+    cell = interval(mean, score.digits)
+    if not made.interpretable(score.name, task, pe):
+        return Cell(Text("unread_value", {"value": cell.text}), cell.value)
+    text = cell.text
+    if score.name == "reach" and longer and made.seeds(task, pe, "reach").max() == longer[1]:
+        text = Text("or_more", {"value": text})
+    return Cell(text, cell.value, mean.mean == best)
 
 
 def answer_tables(study: Study) -> list[tuple[Text, list[Any]]]:

@@ -34,8 +34,9 @@ class Kind:
 
     ``holds(found, task, subject, given)`` returns None if its numbers are missing; such a check
     never helps to meet a condition. ``of`` is the kind of subject, pair or encoding, and ``keys``
-    are the condition's own keys. ``test`` names the comparison of a pair. ``floor`` is the score
-    that the key ``floor`` is about: a condition with a floor praises a pair's first encoding.
+    are the condition's own keys. ``test`` names the comparison of a pair, and ``praises`` is the
+    place in it of the encoding that the condition praises. ``floor`` is the score that the key
+    ``floor`` is about.
     ``reads`` names what the rule's measures must have: ``any`` measure, or the one that the
     condition is about. ``sets_floor`` is True if the condition asks an encoding for a minimum. A
     task that does not have what the condition ``needs`` lacks ``lacking``.
@@ -45,6 +46,7 @@ class Kind:
     of: str
     keys: Mapping[str, type] = field(default_factory=dict)
     test: str = ""
+    praises: int | None = None
     floor: str = ""
     needs: Callable[[Task], bool] = lambda task: True
     lacking: str = ""
@@ -79,32 +81,37 @@ def has_ceiling(task: Task) -> bool:
 
 
 def pair_condition(
-    name: str, *words: str, test: str = "differs", floor: str = "", **more: Any
+    name: str,
+    *words: str,
+    test: str = "differs",
+    floor: str = "",
+    praises: int | None = None,
+    **more: Any,
 ) -> None:
     """Register a condition that holds where the verdict on a pair is one of ``words``.
 
-    ``floor`` is the score of which the first encoding's mean must reach the key ``floor``.
+    ``floor`` is the score of which the mean of the praised encoding must reach the key ``floor``.
     """
 
     def holds(found: Found, task: str, pair: Pair, given: Given) -> bool | None:
         word = verdict(found, task, pair, test)
         met = None if word is None else word in words
-        if given.get("floor") is None:
+        if praises is None or given["floor"] is None:
             return met
-        mean = found.scores.mean(task, pair[0], floor).mean
+        mean = found.scores.mean(task, pair[praises], floor).mean
         return (met and reaches(mean, given["floor"])) if math.isfinite(mean) else None
 
     keys = {"floor": float} if floor else {}
-    condition(name, of="pair", keys=keys, test=test, floor=floor, **more)(holds)
+    condition(name, of="pair", keys=keys, test=test, floor=floor, praises=praises, **more)(holds)
 
 
 TRANSLATES: dict[str, Any] = {"needs": lambda task: task.translates, "lacking": "translations"}
-pair_condition("better", "better", floor="exact_match", reads="any")
-pair_condition("worse", "worse", reads="any")
+pair_condition("better", "better", floor="exact_match", reads="any", praises=0)
+pair_condition("worse", "worse", floor="exact_match", reads="any", praises=1)
 pair_condition("differs", "better", "worse", "mixed", reads="any")
 # By the tests over sentences, in which every seed must give the same direction.
-pair_condition("ahead", "better", test="sentences", floor="bleu", **TRANSLATES)
-pair_condition("behind", "worse", test="sentences", **TRANSLATES)
+pair_condition("ahead", "better", test="sentences", floor="bleu", praises=0, **TRANSLATES)
+pair_condition("behind", "worse", test="sentences", floor="bleu", praises=1, **TRANSLATES)
 
 
 @condition("alike", of="pair", test="alike", reads="any")
@@ -146,12 +153,10 @@ def seeds_reaching(found: Found, task: str, pe: str, value: float) -> tuple[int,
 def above_ceiling(found: Found, task: str, pe: str, given: Given) -> bool | None:
     """Mean exact match exceeds the ceiling without positions beyond chance."""
     mean = found.scores.mean(task, pe, "exact_match")
-    most = scores.ceiling(found.scores.study, task)
+    most = scores.ceiling(found.scores.study, task, pe=pe)
     if most is None or not math.isfinite(mean.mean):
         return None
-    # The chance is that of as many test splits as the encoding has seeds.
-    chance = most.half_width * math.sqrt(most.n / mean.n)
-    return mean.mean > most.mean + chance
+    return mean.mean > most.high
 
 
 @condition(

@@ -15,7 +15,8 @@ from wawa_transformer.decode.significance import paired_randomisation
 from wawa_transformer.decode.strategies import Greedy
 from wawa_transformer.decode.translation import bleu_metric, hypotheses, read
 from wawa_transformer.lab.entries import model_keys
-from wawa_transformer.lab.tables import COSTS, KEYS, RUN, write_config, write_table
+from wawa_transformer.lab.tables import COSTS, KEYS, ORIGIN, RUN, write_config, write_table
+from wawa_transformer.run.provenance import code_digest
 from wawa_transformer.run.run_dir import Run, config_digest, differing_key
 from wawa_transformer.train.evaluation import METRICS, SHOWN
 from wawa_transformer.train.load import load_model
@@ -154,21 +155,21 @@ def names(result: Result) -> dict[str, Any]:
 def length_table(results: Sequence[Result]) -> pd.DataFrame:
     """Build ``results.csv``: one row for each run and test length.
 
-    Columns that end in ``_new`` count only sources that were not in training. ``device``, ``code``
-    and ``data`` say where, by which code and on which data a run was made.
+    Columns that end in ``_new`` count only sources that were not in training. ``device``, ``code``,
+    ``shared_code`` and ``data`` say where, by which code and on which data a run was made.
     """
     rows = [
         names(result)
         | row
         | {"trained": was_trained(row["length"], result)}
         | {f"{name}_new": value for name, value in row.get("new", {}).items()}
-        | {column: result.get(column) for column in ("device", "code", "data")}
+        | {column: result.get(column) for column in (*ORIGIN, "data")}
         for result in results
         for row in result["by_length"]
     ]
     columns = [*KEYS["results"], *METRIC_NAMES, "examples", "tokens", "ceiling", "trained"]
     columns += [f"{name}_new" for name in ("examples", "tokens", *METRIC_NAMES, "ceiling")]
-    return pd.DataFrame(rows, columns=[*columns, "device", "code", "data"])
+    return pd.DataFrame(rows, columns=[*columns, *ORIGIN, "data"])
 
 
 def was_trained(length: int, result: Result) -> bool | None:
@@ -197,7 +198,7 @@ def curve_table(results: Iterable[Result]) -> pd.DataFrame:
                 logged.append(row["nll"])
             if row["split"] == "validation":
                 known = {"train_nll": fmean(logged)} if logged else {}
-                rows.append({"task": run.task, "pe": run.pe, "seed": run.seed} | row | known)
+                rows.append(names(result) | row | known)
                 logged = []
     columns = [*KEYS["curves"], *(metric.name for metric in SHOWN), "train_nll"]
     return pd.DataFrame(rows, columns=columns)
@@ -311,11 +312,13 @@ def shown_answers(results: Sequence[Result]) -> dict[str, pd.DataFrame]:
             if result["seed"] != seeds.idxmax():
                 continue
             if result["translation"]:
+                # A source that stands in the test twice is shown once.
+                once = {each["source"]: each for each in result["translation"]["samples"]}
                 answers += [
                     names(result)
                     | {"length": len(sample["source"].split()), "source": sample["source"]}
                     | {"target": sample["reference"], "answer": sample["hypothesis"]}
-                    for sample in result["translation"]["samples"]
+                    for sample in once.values()
                 ]
                 continue
             try:
@@ -339,6 +342,8 @@ def generated_answers(result: Result) -> tuple[list[dict[str, Any]], list[dict[s
     heads.
     """
     trained = load_model(result["run"])
+    if code_digest(trained.config) != result.get("code"):
+        raise UserError("the code has changed since it was trained")
     task = build_task(trained.config)
     test = task.test(result["seed"])["test"]
     longest = result["train_max_length"]
@@ -352,6 +357,8 @@ def generated_answers(result: Result) -> tuple[list[dict[str, Any]], list[dict[s
         names(result) | row | {"answer": best.text}
         for row, [best, *_] in zip(shown, given, strict=True)
     ]
+    if longest not in first:  # as of a cutoff in SCAN
+        return said, []
     weights, answer, source = trained.attention(test[first[longest]]["source"])
     looked = [
         names(result) | {"query": q, "key": k, "weight": round(float(weight), 4)}

@@ -93,7 +93,9 @@ def one_test(
         seeds = sentence_tests(made.study, task, pair)
         signs = set(np.sign(seeds["difference"]))
         # With every seed: the largest p decides (the intersection-union test, Berger 1982).
-        largest = float(seeds["p"].max()) if len(signs) < 2 else 1.0
+        largest = float(seeds["p"].max())  # NaN without tests
+        if len(signs) > 1 or 0 < len(seeds) < row["n"]:
+            largest = 1.0
         row |= {"n": len(seeds), "mean": float(seeds["difference"].mean()), "p": largest}
     return row
 
@@ -123,12 +125,15 @@ def word_of(row: Any) -> str:
 
     ``better`` and ``worse`` are about the first encoding. The other words are ``alike``, ``small``
     (a difference that does not matter), ``no_difference`` (seen), ``unread`` (not interpreted),
-    ``one_seed``, ``equal`` (every seed gave the same difference) and ``missing``.
+    ``one_seed``, ``equal`` (every seed gave the same difference), ``missing`` (no seed has both)
+    and ``not_finite`` (a value is no number).
     """
     if not row["read"]:
         return "unread"
-    if row["n"] < 1 or math.isnan(row["mean"]):
+    if row["n"] < 1:
         return "missing"
+    if math.isnan(row["mean"]):
+        return "not_finite"
     if row["n"] == 1:
         return "one_seed"
     if math.isnan(row["corrected"]):

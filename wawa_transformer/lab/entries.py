@@ -35,8 +35,8 @@ def entry_overrides(entry: str) -> list[str]:
         words = [file]
         for key, value in values.items():
             # The name is a folder's name, too.
-            plain = re.sub(r"[^\w.+-]+", "-", value, flags=re.ASCII).strip("-")
-            words += [key.partition(".")[2], plain]
+            plain = re.sub(r"[^\w.+-]+", "-", value.strip("[]\"' "), flags=re.ASCII)
+            words += [key.partition(".")[2], plain.rstrip("-")]
         given.append(f"pe.name={'_'.join(words)}")
     return [f"pe={file}", *given]
 

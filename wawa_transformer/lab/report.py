@@ -49,6 +49,8 @@ def write_report(folder: Path) -> dict[str, Any]:
     make_directory(folder / "figures")
     # A folder that has pictures keeps those: in a repository, the ones that a page shows.
     there = {path.stem for path in (folder / "figures").glob("*.png")}
+    for name in there & set(figures.NAMES) - set(page["drawn"]):  # of tables that were there before
+        (folder / "figures" / f"{name}.png").unlink()
     kept = there.union(in_markdown(page)) if there else page["drawn"]
     pictures = {
         name: figures.save(
@@ -109,7 +111,7 @@ def page_of(made: Scores) -> dict[str, Any]:
     beside = board(made)
     return {
         "name": study.name,
-        "question": Text(config.get("question") or study.name),
+        "question": Text(config["question"]) if config.get("question") else study.name,
         "claim": Text("claim_of", {"claim": Text(rule.claim)}) if rule else "",
         "lead": (placed(beside) if beside else []) or headline(found, outcomes),
         "notices": notices(found, rule),
@@ -201,7 +203,9 @@ def headline(found: Found, outcomes: Sequence[Outcome]) -> list[Text]:
         return [*said, Text("one_seed_answer")]
     words = found.comparisons["word"].isin(["better", "worse"])
     count = {"n": int(found.comparisons["corrected"].notna().sum()), "differ": int(words.sum())}
-    return [*said, Text("no_rule_answer" if count["n"] else "no_test_answer", count)]
+    equal = found.comparisons["word"].eq("equal").any()
+    key = "no_rule_answer" if count["n"] else "no_test_answer" if equal else "no_test"
+    return [*said, Text(key, count)]
 
 
 def notices(found: Found, rule: Rule | None) -> list[Text]:
@@ -212,16 +216,16 @@ def notices(found: Found, rule: Rule | None) -> list[Text]:
     for run in study.config.get("missing", []):
         fill = {key: run[key] for key in (*RUN, "why")} | {"status": Text(run["status"])}
         said.append(Text("missing_run", fill))
-    for column in ("code", "device"):
+    # The code of an encoding or a task does not count for the others.
+    for column, by in (("code", ["task", "pe"]), ("shared_code", []), ("device", [])):
         if column in study.results:
-            known = study.results[study.results[column].notna()].replace({column: {"": "unknown"}})
-            # The code of an encoding does not count for the others.
-            groups = known.groupby(["task", "pe"])[column] if column == "code" else None
-            several = (groups.nunique() if groups else pd.Series([known[column].nunique()])).gt(1)
-            if several.any():
+            known = study.results.replace({column: {"": "unknown", math.nan: "unknown"}})
+            groups = known.groupby(by or (lambda row: 0))[column]
+            if groups.nunique().gt(1).any():
                 kinds = ", ".join(sorted(set(known[column])))
                 said.append(Text(f"mixed_{column}", {"kinds": kinds}))
-    mixed = {k: v for k, v in study.config.get("made", {}).items() if "; " in str(v)}
+    made = study.config.get("made", {})
+    mixed = {k: v for k, v in made.items() if "; " in str(v) and k != "device"}
     if mixed:
         kinds = ", ".join(f"{key} {value}" for key, value in mixed.items())
         said.append(Text("mixed_made", {"kinds": kinds}))
@@ -251,7 +255,7 @@ def spoilt(made: Scores, task: str) -> list[Text]:
     if scores.first_score(study, task) == "exact_match":
         return [*said, Text("exact_match_answers", {"task": task})]
     means = [made.mean(task, pe, "bleu").mean for pe in study.encodings]
-    if max(means) < LEAST_BLEU:
+    if pd.Series(means).max() < LEAST_BLEU:
         said.append(Text("no_translation", {"task": task, "least": LEAST_BLEU}))
     return said
 
@@ -305,7 +309,7 @@ def placed(beside: Board) -> list[Text]:
     named = {"n": len(beside.rows), "best": name_of(best.pe)}
     return [
         Text("board_place", named | {"pe": name_of(row.pe), "place": place,
-             "total": f"{row.total:z.3f}", "gap": f"{row.gap:+z.3f}"})
+             "total": f"{row.total:z.3f}{beside.short(row)}", "gap": f"{row.gap:+z.3f}"})
         for place, row in enumerate(beside.rows, start=1)
         if row.own
     ] or [Text("board_best", named | {"total": f"{best.total:z.3f}"})]  # fmt: skip

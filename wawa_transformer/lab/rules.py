@@ -6,7 +6,7 @@ before the runs and in the report.
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field, make_dataclass
 from typing import Any
 
@@ -139,7 +139,8 @@ def uses_measures(given: Given) -> bool:
 
 def validate_condition(rule: Rule, key: str, given: Given) -> None:
     """Refuse unknown names, and a condition that is always or never met."""
-    axis, subjects = CONDITIONS[given["is"]].of, named(given)
+    kind, subjects = CONDITIONS[given["is"]], named(given)
+    axis = kind.of
     pairs = subjects if axis == "pair" else []
     validate_pairs(f"{key}.pairs", pairs)
     encodings = list(itertools.chain(*pairs)) if pairs else subjects
@@ -158,7 +159,17 @@ def validate_condition(rule: Rule, key: str, given: Given) -> None:
         )
     if given["is"] == "at_least" and not math.isfinite(given["value"] or math.nan):
         raise UserError(f"{key}.value is not given; say at least what.")
-    needed = CONDITIONS[given["is"]].reads
+    minimum = {name: given.get("value") for name in rule.measures} if "value" in given else {}
+    minimum |= {kind.floor: given["floor"]} if kind.floor else {}
+    for name, value in minimum.items():
+        score = SCORES[name]
+        if value is not None and (not score.higher_is_better or value > (score.top or math.inf)):
+            why = f"at most {score.top}" if score.higher_is_better else "better where it is lower"
+            raise UserError(
+                f"{key} asks for {score.label} of at least {value:g}, which is {why}; choose "
+                f"another number or measure."
+            )
+    needed = kind.reads
     if needed not in ("", "any", *rule.measures):
         raise UserError(f"{key} asks for {needed}; name it in study.rule.measures.")
     times = len(rule.cases()[0].subjects(given))
@@ -175,10 +186,10 @@ def validate_floors(rule: Rule) -> None:
     # These measures are interpreted only if the trained lengths are learned.
     learned = bool(rule.measures) and all(SCORES[name].unseen for name in rule.measures)
     for i, given in enumerate(rule.supported):
-        praise = CONDITIONS[given["is"]].floor
-        if not praise or given["floor"] is not None or given["most"] == 0:
+        kind = CONDITIONS[given["is"]]
+        if kind.praises is None or given["floor"] is not None or given["most"] == 0:
             continue
-        praised = [a for a, _ in named(given) or rule.pairs]
+        praised = [pair[kind.praises] for pair in named(given) or rule.pairs]
         if not (uses_measures(given) and learned) and not minima(rule, praised, given["tasks"]):
             raise UserError(
                 f"study.rule.supported[{i}] praises by comparison alone, and what is better than "
@@ -206,6 +217,17 @@ def validate_tasks(rule: Rule, tasks: Mapping[str, Task]) -> None:
                     f"study.rule asks for {lacking} on {name}, which has none; name the tasks of "
                     f"that condition, or leave this one out."
                 )
+
+
+def validate_ceilings(rule: Rule, masked: Collection[str]) -> None:
+    """Refuse a condition on a ceiling of an encoding whose encoder is ``masked``."""
+    for given in (each for each in rule.conditions if each["is"] == "above_ceiling"):
+        if wrong := {*masked} & {*(named(given) or rule.encodings)}:
+            raise RuleMismatch(
+                f"study.rule asks for a ceiling of {', '.join(sorted(wrong))}, which has none: "
+                f"under model.encoder_mask or model.encoder_window an encoder may see an order "
+                f"without positions. Name other encodings in that condition, or leave it out."
+            )
 
 
 def lacks(task: Task, given: Given, measures: Mapping[str, float]) -> str:
@@ -248,8 +270,10 @@ def warnings(
     """
     said: list[tuple[str, dict[str, Any]]] = []
     asked = rule.asked()
-    if made := sum(1 if test == "sentences" else len(rule.measures) for test, *_ in asked):
-        said.append(("rule_makes", {"n": made}))
+    tests = {(test, task, frozenset(pair)) for test, task, pair in asked}
+    if made := sum(1 if test == "sentences" else len(rule.measures) for test, *_ in tests):
+        tested = {"tested": int(found.comparisons["corrected"].notna().sum())} if found else {}
+        said.append(("rule_made" if found else "rule_makes", {"n": made} | tested))
     for given in (each for each in rule.supported if each["is"] == "alike"):
         tasks, pairs = given["tasks"] or rule.tasks, named(given) or rule.pairs
         for (a, b), (score, size) in itertools.product(pairs, rule.measures.items()):

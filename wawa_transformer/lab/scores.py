@@ -221,16 +221,21 @@ def unseen_lengths(study: Study, task: str) -> tuple[int, int] | None:
     return (int(longer.min()), int(longer.max())) if len(longer) else None
 
 
-def ceiling(study: Study, task: str, sources: str = "new") -> Estimate | None:
+def ceiling(study: Study, task: str, sources: str = "new", pe: str = "") -> Estimate | None:
     """Estimate the most that a model without positions reaches at trained lengths.
 
     The ceiling is an expectation: the best such model answers one order of each multiset correctly,
     so each sequence of a length is right with probability ``ceiling``, and the number of right
     answers to m sequences is binomial. The interval is that of the mean over the seeds' test
-    splits. None if the task has no ceiling below 1.
+    splits: those of the encoding ``pe``, or of the first that has a ceiling, since under a mask an
+    encoder may see an order without positions. None if there is no ceiling below 1.
     """
     rows = trained_rows(study, task)
-    if "ceiling" not in rows or rows.empty:
+    if "ceiling" not in rows:
+        return None
+    unbounded = rows.loc[rows["ceiling"].isna() & rows["examples"].gt(0), "pe"]
+    rows = rows[~rows["pe"].isin(unbounded) & (rows["pe"].eq(pe) | (pe == ""))]
+    if rows.empty:
         return None
     rows = rows[rows["pe"] == rows["pe"].iloc[0]]
     ending = "_new" if sources == "new" and rests_on_new(study, task) else ""

@@ -154,9 +154,13 @@ def fill(
         if result and result.get("code") != code_digest(jobs[run])
     ]
     check_data_of(results, jobs, others)
+    device = config.trainer.device
+    if device == "auto" and missing and config.workers != 0:
+        device = automatic_device()  # which warns here; a worker would warn only in its log
+    workers = config.workers or default_workers(device, config.trainer.threads)
     runs_of = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     words = f"{runs_of} in {directory}, {len(missing)} to train"
-    if missing and (left := minutes_left(runs, results, config, minutes)):
+    if missing and (left := minutes_left(runs, results, workers, minutes)):
         words += f", about {left:.0f} minutes" + ("" if any(results.values()) else " on two cores")
     tell(f"study {directory.name}: {words}")
     if others:
@@ -166,9 +170,6 @@ def fill(
         )
     if not missing or config.workers == 0:
         return
-    device = config.trainer.device
-    if device == "auto":
-        device = automatic_device()  # which warns here; a worker would warn only in its log
     for run in missing:
         run.error_file.unlink(missing_ok=True)
     log = directory / "train.log"
@@ -177,7 +178,6 @@ def fill(
     with view.line:
         if launcher == "basic":  # Hydra's default: train on this machine
             waiting = [jobs[run] for run in missing]
-            workers = config.workers or default_workers(device, config.trainer.threads)
             train_all(waiting, workers, log, view.update)
         else:
             train_elsewhere(config, [*overrides, f"hydra/launcher={launcher}"], log, view)
@@ -203,7 +203,7 @@ def check_data_of(
 def minutes_left(
     runs: Sequence[Run],
     results: Mapping[Run, dict[str, Any] | None],
-    config: DictConfig,
+    workers: int,
     minutes: float | None,
 ) -> float | None:
     """Estimate the minutes that the unfinished runs take; None if nothing is known.
@@ -223,7 +223,6 @@ def minutes_left(
             or [seconds for _, seconds in measured]
         )
         total += fmean(alike)
-    workers = config.workers or default_workers(config.trainer.device, config.trainer.threads)
     return total / 60 / min(workers, len(missing))
 
 
@@ -231,12 +230,14 @@ def minutes_of_run(config: DictConfig, overrides: Sequence[str], choice: str) ->
     """The minutes on two cores that a run of the study takes, by ``study.expected_minutes``.
 
     ``study.expected_minutes`` is about the grid in the study's file, the ``choice`` of the group
-    study, and not about the grid that ``overrides`` ask for.
+    study, and not about the grid that ``overrides`` ask for. Another task has no estimate.
     """
     if config.study.expected_minutes is None:
         return None
     own = any(override.lstrip("+").startswith("study.expected_minutes=") for override in overrides)
     grid = config.study if own else compose([f"study={choice}"]).study
+    if set(config.study.task) - set(grid.task):
+        return None
     runs = len(grid.task) * len(grid.pe)
     tried = len(grid.tune.lr or [0]) * len(grid.tune.warmup or [0]) * len(grid.tune.seeds)
     return float(config.study.expected_minutes) / (runs * (len(grid.seeds) + tried))
@@ -285,8 +286,14 @@ def rule_of(config: DictConfig, overrides: list[str], jobs: Jobs) -> tuple[Rule 
     tasks = {run.task: one for run, one in jobs.items()}
     encodings = list(dict.fromkeys(run.pe for run in jobs))
     study: Any = OmegaConf.to_container(config.study)
+    masked = {
+        run.pe
+        for run, one in jobs.items()
+        if one.model.encoder_mask != "full" or one.model.encoder_window
+    }
     try:
         rule = rules.read_rule(study, encodings, list(tasks))
+        rules.validate_ceilings(rule, masked)
         rules.validate_tasks(rule, {name: build_task(one) for name, one in tasks.items()})
     except rules.RuleMismatch as mismatch:
         keys = {override: override.split("=")[0].lstrip("+~") for override in overrides}

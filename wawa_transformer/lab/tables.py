@@ -24,7 +24,8 @@ import pandas as pd
 import yaml
 
 from wawa_transformer.common.files import write_atomically
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.schema import UserError, typed
+from wawa_transformer.run.schema import StudyConfig
 from wawa_transformer.train.evaluation import METRICS
 
 RUN = ["task", "pe", "seed"]
@@ -39,20 +40,24 @@ KEYS = {
     "answers": [*RUN, "source"],
     "attention": [*RUN, "query", "key"],
 }
-NEEDED = {"results": ["exact_match", "examples"], "tests": ["difference", "p"], "bleu": ["bleu"]}
+NEEDED = {
+    "results": ["exact_match", "examples"], "tests": ["difference", "p"], "bleu": ["bleu"],
+    "curves": ["exact_match", "token_accuracy", "nll"],
+}  # fmt: skip
+SHOWN = ("answers", "attention")  # which a page may go without
 WHOLE = (
     "seed", "length", "step", "query", "key", "examples", "tokens", "examples_new", "tokens_new",
 )  # fmt: skip
 WORDS = (
     "task", "pe", "a", "b", "source", "target", "answer", "signature", "chrf_signature", "device",
-    "code", "data", "trained", "query_token", "key_token", "check",
+    "code", "shared_code", "data", "trained", "query_token", "key_token", "check",
 )  # fmt: skip
 # The measured costs of a run, and how a page writes them.
 COSTS = {
     "parameters": ",.0f", "flops_per_step": ".3g", "mfu": ".0%", "tokens_per_second": ",.0f",
     "seconds": ".1f", "peak_memory_mb": ",.0f",
 }  # fmt: skip
-ORIGIN = ("device", "code")  # where and by which code a row was made
+ORIGIN = ("device", "code", "shared_code")  # where and by which code a row was made
 SHARES = {metric.name for metric in METRICS if metric.top == 1} | {"ceiling", "p"}
 
 
@@ -152,6 +157,12 @@ def read_study(folder: Path) -> Study:
     for name, table in tables.items():
         check_names(paths[name], table, config)
     check_alike(paths["results"], tables["results"])
+    for name in config.get("rows", {}):
+        if name not in tables and name not in SHOWN:
+            raise UserError(
+                f"{paths[name]} is missing, and study.yaml counted its rows; restore the table, or "
+                f"write it again with the study's command."
+            )
     for name, table in tables.items():
         check_count(paths[name], table, config)
     return Study(folder, config, **tables)
@@ -164,9 +175,11 @@ def read_config(path: Path) -> dict[str, Any]:
         lists = (config["study"]["seeds"], config["tasks"], config["encodings"])
         if not all(lists):
             raise ValueError
-        return dict(config)
+        return {**config, "study": typed(StudyConfig, config["study"], f"{path}: study")}
     except FileNotFoundError:
         return {}
+    except UserError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
         raise UserError(
             f"{path} is not a study's configuration, since it lacks study, tasks or encodings; "
@@ -219,8 +232,9 @@ def check_numbers(path: Path, cells: pd.Series) -> pd.Series:
     wrong = values.isna() & ~cells.str.lower().isin(["", "nan"])
     if is_share := column.removesuffix("_new") in SHARES:
         wrong |= (values < 0) | (values > 1)
+    if column in KEYS["results"] + KEYS["curves"] + NEEDED["results"]:
+        wrong |= values.isna()
     if column in WHOLE:
-        wrong |= values.isna() if column in KEYS["results"] + KEYS["curves"] else False
         wrong |= values.notna() & (values % 1 != 0)
     if (line := first_line(wrong)) is not None:
         kind = "a whole number" if column in WHOLE else "a number"

@@ -84,6 +84,7 @@ def portable(run: Run) -> dict[str, Any]:
     default = encoding_settings(OmegaConf.create({"pe": {"kind": kind}}))
     read, count = READS.get(kind, ()), sum(each.numel() for each in model.parameters())
     odd = [f"pe.{key}" for key in settings if key not in read and settings[key] != default[key]]
+    odd += [f"pe.{key}" for key in ("where", "layers") if config.pe.get(key) is not None]
     for key, usual in (
         ("norm", "pre"), ("activation", "relu"), ("embedding_scale", "token_up"),
         ("share_layers", False), ("encoder_mask", "full"), ("encoder_window", 0),

@@ -42,6 +42,21 @@ def code_digest(config: DictConfig) -> str:
     return digest_for(config.pe.kind, config.pe.get("cross", "none"), config.task.kind)
 
 
+@functools.cache
+def shared_digest() -> str:
+    """Hash the code that all runs share, whatever their encodings and tasks."""
+    return hashlib.sha256(b"".join(map(code_of, rooms()))).hexdigest()[:8]
+
+
+def rooms() -> list[Path]:
+    """List the files of all runs: those without an encoding or a task of the registries."""
+    kinds = {file_of(cls) for cls in (*ENCODINGS.values(), *TASKS.values())}
+    files = [path for path in PACKAGE.rglob("*.py") if path not in kinds]
+    return sorted(
+        path for path in files if path.relative_to(PACKAGE).parts[0] not in ("lab", "lesson")
+    )
+
+
 @functools.cache  # the code that this process has loaded
 def digest_for(pe: str, cross: str, task: str) -> str:
     """Hash the code of an encoding, an encoding of cross-attention and a task."""
@@ -61,9 +76,7 @@ def digest_for(pe: str, cross: str, task: str) -> str:
         others = {cls.__name__ for cls in registered - used}
         named = {name for path in files for name in mentioned(path, others)}
         used |= {cls for cls in registered if cls.__name__ in named and file_of(cls) in files}
-    rooms = [path for path in PACKAGE.rglob("*.py") if path not in kinds]
-    rooms = [path for path in rooms if path.relative_to(PACKAGE).parts[0] not in ("lab", "lesson")]
-    ours = {*rooms, *(path for path in files if path.is_relative_to(PACKAGE))}
+    ours = {*rooms(), *(path for path in files if path.is_relative_to(PACKAGE))}
     digest = hashlib.sha256()
     for path in sorted(ours):
         digest.update(code_of(path, others))

@@ -33,7 +33,7 @@ from wawa_transformer.run.config import given_settings
 from wawa_transformer.run.device import has_bf16, peak_memory, translate_device_errors
 from wawa_transformer.run.failure import sentence_of, whose
 from wawa_transformer.run.imports import import_modules
-from wawa_transformer.run.provenance import code_digest, provenance
+from wawa_transformer.run.provenance import code_digest, provenance, shared_digest
 from wawa_transformer.run.run_dir import Run, identity, place, recorded
 from wawa_transformer.run.signals import GracefulStop
 from wawa_transformer.train import evaluation
@@ -176,6 +176,7 @@ def describe(state: TrainState) -> dict[str, Any]:
         "processes": state.world_size,
         **provenance(state.device),
         "code": state.code,
+        "shared_code": shared_digest(),
         "init": state.init,
         "place": place(recorded(config)),
         "data": state.data.digest,
