@@ -20,7 +20,7 @@ from sacrebleu.metrics import BLEU
 from wawa_transformer.common.schema import UserError, tell
 from wawa_transformer.data.load import Examples, parts_of, tokenize_split
 from wawa_transformer.data.tasks import Task, build_task
-from wawa_transformer.data.text import TextTask
+from wawa_transformer.data.text import FILE_KEYS, TextTask
 from wawa_transformer.decode import translation
 from wawa_transformer.decode.significance import paired_randomisation
 from wawa_transformer.decode.strategies import Greedy, build_strategy
@@ -52,9 +52,11 @@ def tests_of(trained: DictConfig, config: DictConfig) -> dict[str, Task]:
             given[key] = str(Path(given[key]).absolute())  # relative to the current folder
     if "test_source" in given:  # which may hold both sides
         given.setdefault("test_target", None)
+    if "hub" in given and "test_source" not in given:  # it stands for all files of the run
+        trained.task.update(dict.fromkeys(FILE_KEYS))
     trained.task.update(given)
     asked = given.keys() & {"hub", "test_source"} or config.test_sets
-    if trained.task.get("hub") and not (asked or trained.task.get("test_source")):
+    if trained.task.get("hub") and not asked:
         raise UserError(
             f"the run's test is of the dataset {trained.task.hub}, which a stranger's run may name "
             f"as well; give task.hub={trained.task.hub} to load it."

@@ -5,10 +5,12 @@ import functools
 import itertools
 import sys
 import sysconfig
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+STARTED = time.time()  # when this process began to read the project's code
 LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
 
 

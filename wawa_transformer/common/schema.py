@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 import yaml
-from omegaconf import OmegaConf
+from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from wawa_transformer.common.limits import UserError as UserError
@@ -76,9 +76,24 @@ def schema_of(cls: type, exclude: tuple[str, ...] = ()) -> type:
     """Get a class's settings: its dataclass fields, or its arguments without ``exclude``."""
     if dataclasses.is_dataclass(cls):
         return cls
-    parameters = inspect.signature(cls, eval_str=True).parameters.values()
-    own = [(p.name, p.annotation, p.default) for p in parameters if p.name not in exclude]
-    return dataclasses.make_dataclass(cls.__name__, own)
+    try:
+        parameters = inspect.signature(cls, eval_str=True).parameters.values()
+    except NameError as error:
+        raise UserError(
+            f"{cls.__name__}.__init__: {error}; import the types of its arguments outside of "
+            f"TYPE_CHECKING, since its settings are read from them."
+        ) from None
+    own = []
+    for each in (each for each in parameters if each.name not in exclude):
+        named = each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+        if not named or each.annotation is each.empty:
+            raise UserError(
+                f"{cls.__name__}.__init__: give {each} a name and a type, since its settings are "
+                f"read from them: slope: float = 1.0."
+            )
+        default = MISSING if each.default is each.empty else each.default
+        own.append((each.name, each.annotation, dataclasses.field(default=default)))
+    return dataclasses.make_dataclass(cls.__name__, own, kw_only=True)
 
 
 def typed(
@@ -98,7 +113,8 @@ def typed(
     others = {kind: names_of(schema_of(other, exclude)) for kind, other in registry.items()}
     check_known([*names_of(schema), *beside], given, f"{group}.", others)
     try:
-        return OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(schema), given))  # type: ignore[return-value]
+        merged = OmegaConf.merge(OmegaConf.structured(schema), given)
+        return OmegaConf.to_container(merged, throw_on_missing=True)  # type: ignore[return-value]
     except (OmegaConfBaseException, OverflowError) as error:  # the latter: a huge int for a float
         key = ".".join(filter(None, (group, getattr(error, "full_key", None))))
         raise UserError(f"{key}: {first_line(error)}.") from None

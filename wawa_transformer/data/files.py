@@ -37,16 +37,17 @@ PACKED: dict[bytes, Callable[..., Any]] = {
     rb"\xfd7zXZ\x00": lzma.open,
     b"": open,
 }
+PARQUET = rb"PAR1[^ -~]"  # what follows is no letter, as in the name of a protein
 FOREIGN = {
     rb"PK\x03\x04": "a zip archive",
     rb"7z\xbc\xaf\x27\x1c": "a 7z archive",
     rb"\x28\xb5\x2f\xfd": "packed by zstd",
-    rb"PAR1": "a parquet file",
+    PARQUET: "a parquet file",
     rb"%PDF": "a PDF file",
     rb"\xff\xfe|\xfe\xff": "UTF-16 text",
     rb"\+/v[89+/]": "UTF-7 text",
     rb"version https://git-lfs": "a pointer, whose file git lfs pull fetches",
-    rb"(?i)(\xef\xbb\xbf)?\s*<(\?xml|!doctype|html|tmx|srcset|refset)\b": "XML or HTML",
+    rb"(?i)(\xef\xbb\xbf)?\s*<(\?xml|!doctype|html|tmx|srcset|refset|url|doc)\b": "XML or HTML",
 }
 # UTF-16 without a byte order mark and ISO 2022 are valid UTF-8, and these characters show it.
 NO_TEXT = re.compile(r"\0|\x1b[$(]")
@@ -78,7 +79,7 @@ def opened(path: Path, key: str) -> Iterator[IO[bytes]]:
         with unpack(path, "rb") as file:
             head = file.peek(64)
             for magic, name in FOREIGN.items():
-                named = (suffix_of(path.name), magic) == (".parquet", rb"PAR1")
+                named = (suffix_of(path.name), magic) == (".parquet", PARQUET)
                 if re.match(magic, head) and not named:
                     raise UserError(f"{key}={path} is {name}; convert it: {FORMATS}.")
             yield file
@@ -182,12 +183,16 @@ def table_pairs(path: Path, key: str, columns: Columns) -> Iterator[tuple[str, s
     places, more, lines = None, 0, read_sentences(path, key)
     rows: Iterable[list[str]] = (line.split("\t") for line in lines)
     if suffix_of(path.name) == ".csv":
-        rows = csv.reader((f"{line}\n" for line in lines), strict=True)
+        rows = csv.reader((f"{line}\n" for line in lines), strict=True, skipinitialspace=True)
     for cells in rows:
         if not any(cell.strip() for cell in cells):
             yield "", ""
             continue
         if places is None:
+            if suffix_of(path.name) == ".csv" and cells[0].startswith("sep="):  # of Excel
+                yield None
+                continue
+            cells = [cell.strip() for cell in cells]
             if not named and not {*wanted} <= {*cells}:
                 wanted = ["1", "2"]
             names = [each for each in wanted if not each.isdecimal()]

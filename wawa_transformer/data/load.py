@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from wawa_transformer.common.schema import UserError, warn
-from wawa_transformer.common.special_ids import BOS, EOS, PAD
+from wawa_transformer.common.special_ids import BOS, EOS, PAD, UNK
 from wawa_transformer.data.tasks import Task, build_task, on_disk
 
 
@@ -175,6 +175,17 @@ def parts_of(digest: str) -> dict[str, str]:
     return dict(zip(names, digest.split("-"), strict=False))
 
 
+def check_vocabulary(data: Data) -> None:
+    """Refuse a generated task whose words are not all in its vocabulary."""
+    for split in (data.train, data.validation, data.test):
+        if any((side.ids == UNK).any() for side in (split.source, split.target)):
+            cls = type(data.task).__name__
+            raise UserError(
+                f"task={data.task.name} makes words that {cls}.vocabulary() does not list, which "
+                f"would all be one unknown word; list every word there."
+            )
+
+
 # The data loaded last. Only a process that trains run after run of a study keeps them
 # (lab/workers.py): in a notebook the task's code may change between two runs.
 LAST: deque[Data] = deque(maxlen=0)
@@ -199,6 +210,8 @@ def load_data(config: DictConfig) -> Data:
             )
         )  # fmt: skip
         kept = [Data(task, config.seed, tokenizer, train, validation, test)]
+        if task.from_seed:
+            check_vocabulary(kept[0])
         LAST.extend(kept)
     # After reading, so that a change while the files were read is noticed as well.
     if task.text_digest is not None and (found := task.fingerprint()) != task.text_digest:

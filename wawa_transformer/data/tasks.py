@@ -278,6 +278,9 @@ class Nth(SequenceTask, kind="nth"):
         return None
 
 
+MOST_DIGITS = 4299  # of a number: Python writes sums of at most 4,300
+
+
 @dataclass
 class Addition(GeneratedTask, kind="addition"):
     """Add two numbers of ``length`` digits; the sum has ``length + 1``.
@@ -289,6 +292,7 @@ class Addition(GeneratedTask, kind="addition"):
     12).
     """
 
+    test_max_length: int = setting(20, least=1, most=MOST_DIGITS)
     reversed_digits: bool = False
     width: int = setting(0, least=0, most=10_000)
 
@@ -321,6 +325,7 @@ class UnevenAddition(GeneratedTask, kind="addition_uneven"):
     ``reversed_digits`` every number begins with its ones.
     """
 
+    test_max_length: int = setting(20, least=1, most=MOST_DIGITS)
     reversed_digits: bool = False
 
     def draw_lengths(self, size: int, random: np.random.Generator) -> np.ndarray:

@@ -3,6 +3,7 @@
 Every run reads its text anew, so that a change of the text or of this code is never overlooked.
 """
 
+import csv
 import dataclasses
 import functools
 import hashlib
@@ -42,6 +43,7 @@ from wawa_transformer.data.tasks import (
     word_tokenizer,
 )
 
+SIDES = ("source", "target")
 SAMPLE = ("sample.en", "sample.de")  # in data/, used where no text is named
 HELD_OUT_SEED = 20170612  # which pairs are held out does not depend on the run's seed
 # Scripts without spaces between words, by sacreBLEU's name of the tokeniser that splits them.
@@ -52,6 +54,7 @@ UNSPACED = {
     "char": "\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\ua9e0-\ua9ff\uaa60-\uaadf",
 }
 HANGUL = "\u1100-\u11ff\u3130-\u318f\uac00-\ud7af"
+FILE_KEYS = [f"{part}{side}" for part in ("", "validation_", "test_") for side in SIDES]
 PAIR = pa.schema({"source": pa.string(), "target": pa.string(), "length": pa.int64()})
 
 
@@ -64,7 +67,7 @@ class TextTask(Task, kind="text"):
 
     The pairs come from files (``source`` and ``target``, relative to ``data_dir`` when that is
     given), from one that holds both sides (``source`` alone, a table or JSON), or from the hub
-    dataset ``hub``; where none is named, from the shipped sample. All text is normalised to NFC.
+    dataset ``hub`` without files; where none is named, from the sample. All text becomes NFC.
     Validation and test pairs are read from their own files or splits where there are any, and else
     held out of the training pairs: the same ones under every seed, so that all runs are tested on
     the same text.
@@ -108,9 +111,7 @@ class TextTask(Task, kind="text"):
         return own if own.is_dir() and not here.is_dir() else here
 
     def fingerprint(self) -> str | None:
-        names = ("", "validation_", "test_")
-        keys = [f"{name}{side}" for name in names for side in ("source", "target")]
-        paths = {key: self.folder / name for key in keys if (name := getattr(self, key))}
+        paths = {key: self.folder / name for key in FILE_KEYS if (name := getattr(self, key))}
         if not paths:
             return None
         # What each file is for and how it is read, and not where it lies.
@@ -120,6 +121,11 @@ class TextTask(Task, kind="text"):
     def dataset(self, seed: int) -> DatasetDict:
         if (self.source, self.target) == SAMPLE:
             warn(f"text: the sample {' and '.join(SAMPLE)} in {self.folder}")
+        if self.hub and (named := [key for key in FILE_KEYS if getattr(self, key)]):
+            raise UserError(
+                f"task.hub={self.hub} and task.{named[0]}={getattr(self, named[0])} both name "
+                f"texts; leave one of them out: task=text task.hub={self.hub} has no files."
+            )
         splits = self.from_hub() if self.hub else self.from_files()
         first = splits["train"][0]
         warn(f"first pair: {first['source'][:60]} → {first['target'][:60]}")
@@ -186,7 +192,7 @@ class TextTask(Task, kind="text"):
         if not os.path.isdir(self.folder):
             raise UserError(
                 f"task.data_dir={self.data_dir} does not exist; point it at the folder that holds "
-                f"{self.source}, or load a hub dataset with task.hub=bentrevett/multi30k."
+                f"{self.source}, or read a hub dataset: task=text task.hub=bentrevett/multi30k."
             )
         found = {
             name: self.from_pair(name, prefix)
@@ -227,6 +233,8 @@ class TextTask(Task, kind="text"):
                 if builder.name == "csv":  # in which NA and 007 are texts
                     builder.config.na_filter = False
                     builder.config.converters = dict.fromkeys(names_of(columns), str)
+                    if builder.config.sep == "\t":  # in which a quote is a character
+                        builder.config.quoting = csv.QUOTE_NONE
                 builder.download_and_prepare(download_mode=how)
                 loaded = builder.as_dataset()
             splits = {"train": loaded["train"], **loaded}

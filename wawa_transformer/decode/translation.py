@@ -47,9 +47,16 @@ class Hypothesis:
 
 
 def hypotheses(
-    model: Transformer, tokenizer: Tokenizer, sources: RaggedSequences, method: DecodingStrategy
+    model: Transformer,
+    tokenizer: Tokenizer,
+    sources: RaggedSequences,
+    method: DecodingStrategy,
+    numbers: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
-    """Decode each sentence with ``method``; its hypotheses are sorted, best first."""
+    """Decode each sentence with ``method``; its hypotheses are sorted, best first.
+
+    ``numbers`` are those of the sentences in their text, by default from 0 on.
+    """
     if not len(sources):
         return []
     model.check_length(int(sources.sizes.max()))
@@ -59,7 +66,8 @@ def hypotheses(
     for indices in batch_indices(sources.sizes, budget, seed=0, epoch=0, bucket=True):
         source = sources.padded(indices).to(device)
         limits = torch.from_numpy(output_limits(model, sources.sizes[indices], method)).to(device)
-        found, scores = method(model, source, limits, indices)  # (B,N,L), (B,N)
+        named = indices if numbers is None else [numbers[i] for i in indices]
+        found, scores = method(model, source, limits, named)  # (B,N,L), (B,N)
         for i, ids, marks in zip(indices, found.tolist(), scores.tolist(), strict=True):
             texts = tokenizer.decode_batch(ids, skip_special_tokens=True)
             out[i] = [
@@ -96,7 +104,9 @@ def answers(
         except ValueError as error:
             warn(f"warning: line {i + first}: left empty: {first_line(error)}")
     sources, trained = RaggedSequences.of(list(asked.values())), model.trained_sizes[0]
-    for i, every in zip(asked, hypotheses(model, tokenizer, sources, method), strict=True):
+    numbers = [i + first - 1 for i in asked]
+    decoded = hypotheses(model, tokenizer, sources, method, numbers)
+    for i, every in zip(asked, decoded, strict=True):
         found[i], name = every, f"warning: line {i + first}:"
         if texts[i].count("\r") > 1:
             warn(f"{name} carriage returns end no line; convert it: tr '\\r' '\\n' < old > new")
@@ -106,7 +116,8 @@ def answers(
             warn(f"{name} {size} tokens, and the longest source in training has {trained}")
         if every[0].cut:
             length = len(every[0].ids)
-            warn(f"{name} cut after {length} tokens; decode.max_length sets the limit")
+            key = "pe.max_len" if length == model.max_positions else "decode.max_length"
+            warn(f"{name} cut after {length} tokens; {key} sets the limit")
     return found
 
 

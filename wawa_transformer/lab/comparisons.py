@@ -84,7 +84,8 @@ def one_test(
 ) -> dict[str, Any]:
     """Make one test of a pair, and return its row without the correction."""
     a, b = (made.seeds(task, pe, measure) for pe in pair)
-    row = {"test": test, "task": task, "a": pair[0], "b": pair[1], "measure": measure, "size": size}
+    row: dict[str, Any] = {"test": test, "task": task, "a": pair[0], "b": pair[1]}
+    row |= {"measure": measure, "size": size}
     row |= asdict(statistics.difference(a, b))
     row["read"] = made.interpretable(measure, task, *pair)
     if test == "alike":

@@ -16,8 +16,9 @@ from werkzeug.serving import WSGIRequestHandler
 from werkzeug.wrappers import Request, Response
 
 from wawa_transformer.common.schema import UserError
+from wawa_transformer.data.files import check_text, is_blank
 from wawa_transformer.decode.strategies import DecodingStrategy
-from wawa_transformer.decode.translation import hypotheses, read, unknown
+from wawa_transformer.decode.translation import hypotheses, one_line, read, unknown
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.tracking import cross_attention
@@ -102,9 +103,8 @@ def application(
         if request.mimetype != "application/json":
             raise BadRequest("send JSON")
         try:
-            text = " ".join(request.get_json()["text"].split())
-            # Half of a UTF-16 character cannot be encoded, and is refused here.
-            text.encode()
+            text = one_line(request.get_json()["text"])
+            check_text(text)
         except (RecursionError, ValueError, TypeError, KeyError, AttributeError):
             raise BadRequest('send {"text": "a sentence"}') from None
         if len(text) > MAX_CHARACTERS:
@@ -113,7 +113,9 @@ def application(
             raise ServiceUnavailable("busy; try again in a moment")
         try:
             with answering:
-                return json_of([each.answer(text, method) for each in served] if text else [])
+                return json_of(
+                    [each.answer(text, method) for each in served] if not is_blank(text) else []
+                )
         except UserError as error:
             raise BadRequest(str(error)) from None
         finally:

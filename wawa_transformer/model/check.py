@@ -47,6 +47,8 @@ READ = "positions come from the arguments"
 BF16 = "positions are as exact in bf16"
 SHARED = "a bias for all layers ignores queries and keys"
 KEPT = "a use leaves arguments, weights, buffers and torch's seed as they were"
+HEADS_APART = "each head uses its own positions"
+SAVED = "a new model with the same weights answers the same"
 MEET = "source and target positions meet in cross-attention"
 # What is wrong in an encoding that breaks a promise. Of several, the first one explains most.
 REMEDIES = {
@@ -63,6 +65,9 @@ REMEDIES = {
     "declares uses_positions = False",
     KEPT: "return new tensors, make parameters and buffers in __init__, and draw from a "
     "torch.Generator of your own instead of seeding torch",
+    HEADS_APART: "read the positions (B,H,S) of every head, or set headwise = False",
+    SAVED: "keep what is trained or drawn in parameters and buffers, draw with torch in __init__, "
+    "and compute nothing in advance from weights, which change",
     SHARED: "its bias depends on q or k, so set content_independent = False",
     TRAINED: "without random numbers, embed, rotate and bias must not depend on self.training",
     BF16: "form angles and distances in float32 or int64, and convert the result to q.dtype",
@@ -131,9 +136,15 @@ class TransformerProbe(Probe):
         return length <= (self.model.max_positions or length)
 
     def report(
-        self, generate: Callable[[Tensor, int], Any] | None = None, bf16: bool = False
+        self,
+        generate: Callable[[Tensor, int], Any] | None = None,
+        bf16: bool = False,
+        fresh: Transformer | None = None,
     ) -> Report:
-        """Try every property; with ``bf16`` also that of a model trained in it."""
+        """Try every property; with ``bf16`` also that of a model trained in it.
+
+        With a ``fresh`` model of the same configuration, weights change, and it takes them over.
+        """
         with evaluating(self.model):
             before = sizes_of(self.model)
             self.check_shapes(self.model)
@@ -148,11 +159,25 @@ class TransformerProbe(Probe):
             self.check_again(expected)
             if sizes_of(self.model) != before:
                 self.note(KEPT, torch.full((1, 1), math.inf), "the names and shapes of weights")
+            elif fresh is not None:
+                self.check_saved(fresh)
         return self.sorted()
 
+    def check_saved(self, fresh: Transformer) -> None:
+        """Try changed weights in this model and in one that loads them, as from a checkpoint."""
+        given = self.batch(self.sources), self.batch(self.targets)
+        for each in self.model.encodings():
+            for parameter in each.parameters():
+                parameter.mul_(1.5)
+        fresh.load_state_dict(self.model.state_dict())
+        changed = self.logits(*given)
+        self.model = fresh.eval()
+        self.note(SAVED, change(self.logits(*given), changed, real_tokens(self.targets)))
+
     def call(self, source: Tensor, target: Tensor, positions: BatchPositions | None) -> Tensor:
-        """The model's logits ``(B,T,V)``, at ``positions`` or its own."""
-        positions = positions or self.model.batch_positions(source)
+        """The model's logits ``(B,T,V)``, at ``positions`` or its own, as in training."""
+        if positions is None:
+            return self.model.forward(source, target)  # type: ignore[return-value]
         memory = self.model.encode(source, positions=positions)
         mask = padding_mask(source)
         return self.model.decode(target, memory, None, mask, None, positions)
@@ -166,7 +191,8 @@ class TransformerProbe(Probe):
         steps = {0, 1, 2, length // 2, length // 2 + 1, length - 2, length - 1, length}
         edges = sorted(n for n in steps if 0 <= n <= length)
         for positions, kept in ((usual, [2, 0, 0]), (own, [1, 2])):
-            together = self.logits(source, target, positions(torch.arange(3)))
+            at = None if positions is usual else positions(torch.arange(3))
+            together = self.logits(source, target, at)
             rows = torch.tensor(kept)
             found = self.in_pieces(model, source, target, positions, edges, rows)
             self.note(CACHED, change(found, together[rows], real[rows]))
@@ -254,6 +280,15 @@ class TransformerProbe(Probe):
             by_key = change(attention_scores(encoding, q, k, at, later), scores)
             moved = max(moved, min(float(by_query.max()), float(by_key.max())))
         self.tell(MEET, moved, above=True)
+        heads = model.num_heads
+        if heads > 1 and self.serves(2 * length):  # positions of which one head's are farther apart
+            far = Positions(2 * at.ids, 2 * length)
+            mixed = Positions(torch.cat((at.ids.expand(1, heads - 1, -1), far.ids), 1), 2 * length)
+            for encoding in acting(model, *model.encodings()):
+                if encoding.headwise:
+                    found = attention_scores(encoding, q, k, mixed, mixed)[:, -1]  # (B,Q,K)
+                    alone = attention_scores(encoding, q, k, far, far)[:, -1]
+                    self.note(HEADS_APART, change(found, alone), "the last head, query {1}")
         # Where nothing but a shape could tell one token from another.
         same = Positions(torch.zeros_like(at.ids), 1)
         x = torch.randn(model.d_model, generator=self.random).expand(1, length, -1)  # (1,S,D)
@@ -426,7 +461,8 @@ def check_encoding(config: TransformerConfig, length: int, bf16: bool = False) -
     Raises:
         UserError: a promise that they break, where, and by how much.
     """
-    report = TransformerProbe(tiny_model(config), length=length).report(bf16=bf16)
+    probe = TransformerProbe(tiny_model(config), length=length)
+    report = probe.report(bf16=bf16, fresh=tiny_model(config))
     if not report.broken:
         return report
     each = report.broken[0]

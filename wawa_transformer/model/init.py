@@ -39,8 +39,6 @@ def initialise(model: nn.Module, seed: int, embedding_std: float | None = None) 
     embeddings = [each.weight for each in model.modules() if isinstance(each, nn.Embedding)]
     for name, module in model.named_modules():
         match module:
-            case Encoding():
-                module.reset_parameters(partial(generator_for, name))
             case nn.Embedding():
                 std = embedding_std or module.embedding_dim**-0.5
                 nn.init.normal_(module.weight, std=std, generator=generator_for(name, "weight"))
@@ -49,3 +47,6 @@ def initialise(model: nn.Module, seed: int, embedding_std: float | None = None) 
                 nn.init.xavier_uniform_(module.weight, generator=generator_for(name, "weight"))
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
+    for name, module in model.named_modules():  # last: it may hold an embedding of its own
+        if isinstance(module, Encoding):
+            module.reset_parameters(partial(generator_for, name))

@@ -82,8 +82,9 @@ class Transformer(nn.Module):
         self.src_position, self.tgt_position, self.cross_position = encodings
 
         own = range(1 if config.share_layers else config.num_layers)
-        self.encoder_layers = nn.ModuleList(EncoderLayer(config) for _ in own)
-        self.decoder_layers = nn.ModuleList(DecoderLayer(config) for _ in own)
+        with draws_from(seed):  # for what a fork adds to a layer
+            self.encoder_layers = nn.ModuleList(EncoderLayer(config) for _ in own)
+            self.decoder_layers = nn.ModuleList(DecoderLayer(config) for _ in own)
         # Pre-norm layers leave the residual stream unnormalised, so each stack ends on a norm.
         pre = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()

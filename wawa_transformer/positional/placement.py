@@ -20,6 +20,7 @@ from wawa_transformer.positional.base import (
 )
 
 ATTENTION_METHODS = ("rotate", "bias")  # the methods that act inside a layer
+METHODS = ("embed", *ATTENTION_METHODS)
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ def build_encoding(
         raise UserError(
             f"{cls.__name__}.__init__ must call super().__init__(context) before all else."
         )
+    encoding.context = context  # of an added encoding, which was given the width alone
     return encoding
 
 
@@ -168,6 +170,7 @@ class PerLayer(Encoding):
             self.add_module(f"layer{layer}", each)
         self.kind, self.headwise = every[0].kind, every[0].headwise
         self.uses_positions, self.relative = every[0].uses_positions, every[0].relative
+        self.fractional = every[0].fractional
         self.max_distance = max(each.max_distance for each in every)
         limits = [each.max_positions for each in every if each.max_positions is not None]
         self.max_positions = min(limits, default=None)
@@ -190,8 +193,7 @@ class PerLayer(Encoding):
 def overridden(kind: str) -> set[str]:
     """The methods of the contract that an encoding overrides."""
     cls = ENCODINGS[kind]
-    methods = ("embed", *ATTENTION_METHODS)
-    return {name for name in methods if getattr(cls, name) is not getattr(Encoding, name)}
+    return {name for name in METHODS if getattr(cls, name) is not getattr(Encoding, name)}
 
 
 def check_cross(kind: str, placement: Placement) -> None:
@@ -208,6 +210,11 @@ def check_cross(kind: str, placement: Placement) -> None:
 def check_effect(kind: str, kinds: dict[str, str], num_layers: int, placement: Placement) -> None:
     """Refuse a placement without effect."""
     where, layers = placement.where, placement.layers
+    if kind != "none" and not overridden(kind):
+        raise UserError(
+            f"pe.kind={kind} overrides none of {', '.join(METHODS)}, so that it would add no "
+            f"positions; name its method as the contract does."
+        )
     if where is not None and not overridden(kind):
         raise UserError(f"pe.where={listed(where)} has no effect on pe.kind={kind}; leave it out.")
     if layers is not None:

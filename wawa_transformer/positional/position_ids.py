@@ -50,7 +50,7 @@ class BatchPositions:
         return times(query, self.share), times(self.source, self.share)
 
     def keep(self, rows: Tensor) -> BatchPositions:
-        """The positions of the rows where ``rows (B,)`` is True."""
+        """The positions of ``rows``, indices or booleans ``(B,)``."""
 
         def of(positions: Positions) -> Positions:
             ids = positions.ids

@@ -1,6 +1,7 @@
 """Check a configuration, and build its model."""
 
 import dataclasses
+import inspect
 import re
 from typing import Any
 
@@ -57,15 +58,20 @@ def check_model(config: DictConfig) -> None:
             f"trainer.grad_accum_steps=1; set these, or trainer.compile_mode=default."
         )
     shape = transformer_config(config)
-    check_memory(config, shape)
+    check_memory(config, shape, trainer.device)
     numbers = [each for each in (shape.pe_settings or {}).values() if isinstance(each, int)]
     # The meta device takes no memory, but importing it takes a second (torch's compiler).
     with torch.device("meta" if max(numbers, default=0) > 10_000 else "cpu"):
         positions_of(shape)
 
 
-def check_memory(config: DictConfig, shape: TransformerConfig) -> None:
-    """Refuse a model that is larger than the machine before it is built."""
+def check_memory(
+    config: DictConfig, shape: TransformerConfig, device: str, bytes_each: int = 16
+) -> None:
+    """Refuse a model that is larger than the machine before it is built.
+
+    Training takes 16 bytes for a parameter, and loading 4.
+    """
     # A layer pair has three attentions of four matrices and two feed-forwards of two matrices.
     parameters = shape.num_layers * (12 * shape.d_model**2 + 4 * shape.d_model * shape.d_ff)
     # Two embeddings and the output layer, or one matrix for all three.
@@ -73,12 +79,12 @@ def check_memory(config: DictConfig, shape: TransformerConfig) -> None:
     of_text = f"task.vocab_size={vocab_size}, " if isinstance(vocab_size, int) else ""
     if of_text:
         parameters += vocab_size * shape.d_model * (1 if shape.tie_embeddings else 3)
-    needed, there = 16 * parameters, total_memory(config.trainer.device)
+    needed, there = bytes_each * parameters, total_memory(device)
     if needed > there:
         raise UserError(
             f"{of_text}model.num_layers={shape.num_layers}, model.d_model={shape.d_model} and "
             f"model.d_ff={shape.d_ff} make {parameters:,} parameters, which need "
-            f"{needed / 1e9:,.0f} GB to train; there are {there / 1e9:,.0f}: lower one."
+            f"{needed / 1e9:,.0f} GB; there are {there / 1e9:,.0f}: lower one."
         )
 
 
@@ -150,5 +156,11 @@ def given_settings(config: DictConfig) -> dict[str, Any]:
 def encoding_settings(config: DictConfig) -> dict[str, Any]:
     """Select the encoding's settings, and check them against its class."""
     cls = choose(ENCODINGS, config.pe.kind, "pe.kind")
-    own = {key: value for key, value in config.pe.items() if key not in ("kind", "name", *PE_KEYS)}
+    taken = ("kind", "name", *PE_KEYS)
+    if clash := [key for key in inspect.signature(cls).parameters if key in taken]:
+        raise UserError(
+            f"{cls.__name__}.__init__ has an argument {clash[0]}, and pe.{clash[0]} is a key of "
+            f"every encoding; give the argument another name."
+        )
+    own = {key: value for key, value in config.pe.items() if key not in taken}
     return typed(cls, own, "pe", ENCODINGS, exclude=CONTEXT_ARGUMENTS, beside=PE_KEYS)

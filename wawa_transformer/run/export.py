@@ -12,7 +12,7 @@ from torch import Tensor
 
 from wawa_transformer.common.files import make_directory, write_atomically
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.common.special_ids import BOS, EOS
+from wawa_transformer.common.special_ids import BOS, EOS, UNK
 from wawa_transformer.data.tasks import read_tokenizer
 from wawa_transformer.model.layers import EncoderLayer, ResidualConnection
 from wawa_transformer.model.transformer import Transformer
@@ -102,7 +102,7 @@ def to_ctranslate2(model: Transformer, words: list[str], directory: Path) -> Non
     copy(spec.decoder.projection, model.output)
     spec.register_source_vocabulary(words)
     spec.register_target_vocabulary(words)
-    special = {"bos_token": BOS, "eos_token": EOS, "decoder_start_token": BOS}
+    special = {"bos_token": BOS, "eos_token": EOS, "decoder_start_token": BOS, "unk_token": UNK}
     for name, id in special.items():
         setattr(spec.config, name, words[id])
     spec.config.add_source_bos = spec.config.add_source_eos = False
@@ -134,5 +134,12 @@ def table_of(model: Transformer, target: bool = False) -> Tensor:
             "format=safetensors."
         )
     length = min(POSITIONS, model.max_positions or POSITIONS)
+    at, x = consecutive(length), torch.ones(1, length, model.d_model)
     with torch.no_grad():
-        return encoding.embed(torch.zeros(1, length, model.d_model), consecutive(length))[0]
+        table = encoding.embed(0 * x, at)
+        if not torch.allclose(encoding.embed(x, at), x + table, atol=1e-5):
+            raise UserError(
+                f"format=ctranslate2 adds a table of positions, and pe.kind={encoding.kind} does "
+                f"not add; choose format=safetensors."
+            )
+    return table[0]

@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import sys
+import time
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
@@ -11,10 +12,11 @@ from pathlib import Path
 import yaml
 from hydra.core.config_store import ConfigStore
 
-from wawa_transformer.common.code import code_of, imported, is_foreign, reached
-from wawa_transformer.common.schema import CONFIG_DIR, PACKAGE, UserError
+from wawa_transformer.common.code import STARTED, code_of, imported, is_foreign, reached
+from wawa_transformer.common.schema import CONFIG_DIR, PACKAGE, UserError, warn
 from wawa_transformer.run.failure import IMPORTED, MISTAKE
 
+LOADED: dict[str, float] = {}  # when a user's modules were imported
 NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -57,6 +59,7 @@ def import_one(name: str) -> None:
         raise UserError(
             f"import={name} is no module's name; for a file my_module.py give import=my_module."
         )
+    LOADED.setdefault(name, STARTED if name in sys.modules else time.time())
     try:
         file = getattr(import_module(name), "__file__", None)
     except UserError:  # what a class of ours refuses, as a kind that exists
@@ -79,6 +82,17 @@ def import_one(name: str) -> None:
     if here.is_file() and not (file and here.samefile(file)):
         raise UserError(
             f"import={name} is {file or 'a part of Python'}, which hides {here}; rename your file."
+        )
+
+
+def warn_of_edits(names: Iterable[str]) -> None:
+    """Name a file that has changed since this process read it, as an edit beside a notebook."""
+    since = dict.fromkeys(PACKAGE.rglob("*.py"), STARTED)
+    since |= {path: LOADED[name] for name in names for path in files_of(name)}
+    if changed := [path for path, loaded in since.items() if path.stat().st_mtime > loaded]:
+        warn(
+            f"warning: {changed[0]} has changed since this process read it, and the old code still "
+            f"runs; restart Python to use the new."
         )
 
 

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import importlib.metadata
+import os
 import platform
 import subprocess
 import sys
@@ -39,7 +40,10 @@ def code_digest(config: DictConfig) -> str:
 
     Comments, docstrings, layout, and encodings and tasks of other kinds do not count.
     """
-    return digest_for(config.pe.kind, config.pe.get("cross", "none"), config.task.kind)
+    kinds = config.pe.kind, config.pe.get("cross", "none"), config.task.kind
+    registries: tuple[Any, ...] = (ENCODINGS, ENCODINGS, TASKS)
+    # With the classes: a notebook may define one again under the same name.
+    return digest_for(*kinds, *(r.get(kind) for r, kind in zip(registries, kinds, strict=True)))
 
 
 @functools.cache
@@ -58,7 +62,7 @@ def rooms() -> list[Path]:
 
 
 @functools.cache  # the code that this process has loaded
-def digest_for(pe: str, cross: str, task: str) -> str:
+def digest_for(*chosen: str | type | None) -> str:
     """Hash the code of an encoding, an encoding of cross-attention and a task."""
     registered = {*ENCODINGS.values(), *TASKS.values()}
     kinds = {file for cls in registered if (file := file_of(cls))}
@@ -66,8 +70,7 @@ def digest_for(pe: str, cross: str, task: str) -> str:
     def follows(path: Path) -> bool:
         return path in kinds or is_foreign(path, PACKAGE)
 
-    chosen = ENCODINGS.get(pe), ENCODINGS.get(cross), TASKS.get(task)
-    used: set[type] = {cls for cls in chosen if cls}
+    used = {cls for cls in chosen if isinstance(cls, type)}
     before = -1
     while len(used) > before:  # until no class that is used mentions another one
         before = len(used)
@@ -91,7 +94,7 @@ def digest_for(pe: str, cross: str, task: str) -> str:
 def file_of(cls: type) -> Path | None:
     """The file that defines a class; None for a class of a notebook or of C."""
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    return Path(file) if file else None
+    return Path(file) if file and os.path.isfile(file) else None  # "<stdin>" is none
 
 
 def live_code(cls: type) -> bytes:
@@ -109,7 +112,8 @@ def live_code(cls: type) -> bytes:
     for name, value in vars(cls).items():
         function = getattr(value, "__func__", value)  # of a static or class method
         if isinstance(function, types.FunctionType):
-            own[name] = parts(function.__code__, function.__doc__)
+            defaults = function.__defaults__, function.__kwdefaults__
+            own[name] = parts(function.__code__, function.__doc__), defaults
         elif not name.startswith("__") and isinstance(value, (int, float, str)):
             own[name] = value
     return repr(sorted(own.items())).encode()

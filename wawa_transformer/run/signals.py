@@ -38,7 +38,8 @@ class GracefulStop:
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self.before.items():
-            signal.signal(number, handler)
+            if handler is not None:  # None: another program's, not set from Python
+                signal.signal(number, handler)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Raise :class:`Stopped`, unless deferred; a second Ctrl-C is never deferred."""

@@ -53,7 +53,8 @@ def duplicate(path: Path, to: Path) -> None:
 def keep(run: Run, state: dict[str, Any], count: int) -> None:
     """Keep the weights of a checkpoint, and delete all but the newest ``count``."""
     path = run.checkpoint(f"step{state['step']:010}")
-    save(path, {key: state[key] for key in (*WEIGHTS, "transformer", "config")})
+    kept = (*WEIGHTS, "transformer", "config", "tokenizer", "trained_sizes")
+    save(path, {key: state[key] for key in kept})
     for path in run.kept()[:-count]:
         path.unlink()
 

@@ -20,6 +20,7 @@ from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run.config import check_memory, check_schema, transformer_config
 from wawa_transformer.run.device import take_device
 from wawa_transformer.run.imports import import_modules, modules_digest
+from wawa_transformer.run.provenance import code_digest
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.schema import Config
 from wawa_transformer.train import checkpoint
@@ -42,10 +43,17 @@ def load_model(run: Run, which: str = "last", device: torch.device | None = None
     except (UserError, OmegaConfBaseException) as error:
         raise refused(path, error) from None
     import_modules(config.imports)
+    if run.result() is None:
+        warn(f"warning: {run.directory} has not finished training")
     if (found := modules_digest(config.imports)) != config.import_digest:
         warn(
             f"warning: the code of {', '.join(config.imports)} has changed since {run.directory} "
             f"was trained (digest {config.import_digest} then, {found} now)"
+        )
+    if (code := code_digest(config)) not in str(state.get("code", code)):
+        warn(
+            f"warning: the code has changed since {run.directory} was trained, so that its model "
+            f"may compute other numbers (code {state['code']} then, {code} now)"
         )
     with checkpoint.fitting(path, state):
         try:
@@ -53,7 +61,7 @@ def load_model(run: Run, which: str = "last", device: torch.device | None = None
             build_task(config)
             shape = transformer_config(config, tokenizer)
             # Before it is built: an altered configuration may ask for any amount of memory.
-            check_memory(config, shape)
+            check_memory(config, shape, "cpu", bytes_each=4)
             model = Transformer(shape)
         except (UserError, OmegaConfBaseException) as error:
             raise refused(path, error) from None
@@ -142,6 +150,4 @@ def open_trained(config: DictConfig) -> tuple[Run, Transformer, Tokenizer, DictC
     """Load the run that ``run=`` and ``checkpoint=`` name."""
     device = take_device(config.trainer)
     run = Run.at(Path(config.run))
-    if run.result() is None:
-        warn(f"warning: {run.directory} has not finished training")
     return run, *load_model(run, config.checkpoint, device)

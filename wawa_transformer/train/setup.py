@@ -51,6 +51,8 @@ class TrainState:
         # tree for the parameters costs a third of clipping.
         self.trainer = TrainerConfig(**self.config.trainer)
         self.parameters = list(self.model.parameters())
+        # Before a checkpoint restores what a step has set.
+        self.peaks = [group["lr"] for group in self.optimizer.param_groups]
         self.rank, self.world_size = distributed.rank(), distributed.world_size()
         self.parallel_model: Any = self.model  # with several processes, wrapped by DDP
 

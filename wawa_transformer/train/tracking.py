@@ -27,6 +27,8 @@ from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.evaluation import METRICS, SHOWN
 
+MOST_DRAWN = 64  # tokens of an attention picture
+
 if TYPE_CHECKING:  # without pictures a run does not import it
     from matplotlib.figure import Figure
 
@@ -133,18 +135,23 @@ def picture(width: float, height: float) -> Figure:
 
 
 def attention_picture(weights: Tensor, queries: list[str], keys: list[str]) -> Figure:
-    """Draw the heads ``(H,Q,K)`` side by side."""
+    """Draw the heads ``(H,Q,K)`` side by side, up to ``MOST_DRAWN`` queries and keys."""
+    cut = max(len(queries), len(keys)) > MOST_DRAWN
+    queries, keys = queries[:MOST_DRAWN], keys[:MOST_DRAWN]
+    weights = weights[:, :MOST_DRAWN, :MOST_DRAWN]
     # In one panel: a panel for each head takes three times as long to draw.
     heads, across = len(weights), len(keys) + 1
     apart = F.pad(weights.float().cpu(), (0, 1), value=math.nan)  # (H,Q,K+1)
     figure = picture(max(3, 0.2 * across) * heads, max(3.2, 0.2 * len(queries)))
-    panel = figure.add_subplot(frame_on=False, xlabel="attends to")
+    label = f"attends to (the first {MOST_DRAWN} tokens)" if cut else "attends to"
+    panel = figure.add_subplot(frame_on=False, xlabel=label)
     panel.imshow(
         apart.transpose(0, 1).flatten(1), cmap="Blues", vmin=0, vmax=1, aspect="auto"
     )  # (Q,·)
     places = [h * across + k for h in range(heads) for k in range(len(keys))]
-    panel.set_xticks(places, keys * heads, rotation=90, fontsize=7)
-    panel.set_yticks(range(len(queries)), queries, fontsize=7)
+    words: dict[str, Any] = {"fontsize": 7, "parse_math": False}  # a token may be a $
+    panel.set_xticks(places, keys * heads, rotation=90, **words)
+    panel.set_yticks(range(len(queries)), queries, **words)
     for h in range(heads):
         panel.text((h + 0.5) * across - 1, -0.7, f"head {h + 1}", ha="center", fontsize=9)
     return figure

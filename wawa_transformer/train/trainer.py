@@ -32,7 +32,7 @@ from wawa_transformer.run.cli import compose, name_study, validate
 from wawa_transformer.run.config import given_settings
 from wawa_transformer.run.device import has_bf16, peak_memory, translate_device_errors
 from wawa_transformer.run.failure import sentence_of, whose
-from wawa_transformer.run.imports import import_modules
+from wawa_transformer.run.imports import import_modules, warn_of_edits
 from wawa_transformer.run.provenance import code_digest, provenance, shared_digest
 from wawa_transformer.run.run_dir import Run, identity, place, recorded
 from wawa_transformer.run.signals import GracefulStop
@@ -60,9 +60,11 @@ def train_run(overrides: Sequence[str] = ()) -> dict[str, Any]:
     if isinstance(overrides, str) or not all(isinstance(each, str) for each in given):
         raise UserError(f"train({overrides!r}) must be given a list of texts, ['seed=3'].")
     config = compose(given)
-    validate(config)
-    name_study(config, given)
-    with TRAINING:
+    # What the caller draws afterwards does not depend on whether the run had finished before.
+    with TRAINING, torch.random.fork_rng(devices=[]):
+        validate(config)
+        warn_of_edits(config.imports)
+        name_study(config, given)
         return train(config)
 
 
@@ -210,7 +212,8 @@ def peak_flops(device: torch.device, bf16: bool) -> float:
     """Measure the FLOPs per second of a large matrix product, best of five."""
     size = 8192 if device.type == "cuda" else 1024
     dtype = torch.bfloat16 if bf16 else torch.float32
-    a, b = torch.randn(2, size, size, device=device, dtype=dtype)
+    random = torch.Generator(device).manual_seed(0)  # torch's own decides the dropout masks
+    a, b = torch.randn(2, size, size, device=device, dtype=dtype, generator=random)
     best = math.inf
     for _ in range(5):
         started = time.perf_counter()

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from wawa_transformer.common.schema import UserError, first_line
 from wawa_transformer.data.tasks import read_tokenizer
+from wawa_transformer.model.config import MODEL, TransformerConfig
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run.saved import load_source, weights_digest
 from wawa_transformer.train.checkpoint import load_weights
@@ -26,8 +27,8 @@ def start_from(
 
     If the vocabularies differ, a word that both have keeps its row. What the encoding trains may
     have another shape, and starts anew. Returns the number of names ``matched``; the names that are
-    ``new``, with ``shapes`` where the source has others; the names ``left`` out of the source;
-    and how many ``words`` both have, of how many here.
+    ``new``, with ``shapes`` where the source has others; the names ``left`` out of the source; the
+    ``settings`` in which the models differ; and how many ``words`` both have, of how many here.
 
     Raises:
         UserError: there are no such weights, they changed since the command began, a layer has
@@ -72,8 +73,18 @@ def start_from(
         "new": new,
         "shapes": {name: f"{size(given[name])} there, {size(own[name])} here" for name in other},
         "left": [name for name in given if name not in chosen],
+        "settings": other_settings(source.get("transformer", {}), model.config),
         "words": None if rows is None else [len(rows[0]), tokenizer.get_vocab_size()],
     }
+
+
+def other_settings(source: dict[str, Any], own: TransformerConfig) -> list[str]:
+    """List the model's settings in which two models differ, dropout aside."""
+    return [
+        f"{key} {source[key]} there, {getattr(own, key)} here"
+        for key in MODEL
+        if key != "dropout" and key in source and source[key] != getattr(own, key)
+    ]
 
 
 def shared_rows(source: dict[str, Any], tokenizer: Tokenizer) -> tuple[Tensor, Tensor] | None:
@@ -135,6 +146,8 @@ def transfer_line(place: str, found: dict[str, Any]) -> str:
     if found["words"]:
         said.append(f"{found['words'][0]} of {found['words'][1]} words are in its vocabulary")
     shapes = {name: f"{name} ({sizes})" for name, sizes in found["shapes"].items()}
+    if found["settings"]:
+        said.append(f"the model differs in {', '.join(found['settings'])}")
     for key, words in (("new", "start anew"), ("left", "left out")):
         if found[key]:
             said.append(f"{words}: {listed([shapes.get(name, name) for name in found[key]])}")
