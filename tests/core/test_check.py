@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -347,6 +348,42 @@ class Growing(Encoding):
         return x + self.table[positions.ids[:, 0], None] * torch.linspace(-1, 1, x.size(-1))
 
 
+class Unsaved(Encoding):
+    """Random features that no checkpoint holds."""
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.features = torch.from_numpy(np.random.randn(500, context.d_model)).float()
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        return x + self.features[positions.ids[:, 0]]
+
+
+class Ready(Encoding):
+    """A table that is computed once from a weight, which training changes."""
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.rate = nn.Parameter(torch.linspace(-1, 1, context.d_model))
+        self.table = torch.zeros(0)
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        if self.training:
+            return x + positions.ids[:, 0, :, None] * self.rate
+        if not len(self.table):
+            self.table = torch.arange(500)[:, None] * self.rate
+        return x + self.table[positions.ids[:, 0]]
+
+
+class FirstHead(Rotary):
+    """The first head's positions for all heads."""
+
+    headwise = True
+
+    def turn(self, x: Tensor, positions: Positions) -> Tensor:
+        return super().turn(x, Positions(positions.ids[:, :1], positions.end))
+
+
 @pytest.mark.parametrize(
     ("cls", "names"),
     [
@@ -394,6 +431,45 @@ def test_a_mistake_is_found_and_named(cls: type[Encoding], names: set[str]) -> N
     for part in (f"pe.kind={kind} ", first.name, first.where, f"{first.change:.2g}", cls.__name__,
                  str(Path(__file__)), "trainer.check=false"):  # fmt: skip
         assert part in str(refused.value)
+
+
+@pytest.mark.parametrize("cls", [Unsaved, Ready])
+def test_what_a_checkpoint_does_not_hold_is_found(cls: type[Encoding]) -> None:
+    """By a new model with the same weights."""
+    kind = cls.__name__.lower()
+    ENCODINGS[kind] = cls
+    with pytest.raises(UserError, match=f"{check.SAVED}.*parameters and buffers"):
+        check_encoding(shape({"pe": kind}), 60)
+
+
+def test_positions_of_another_head_are_found_where_heads_have_their_own() -> None:
+    ENCODINGS["firsthead"] = FirstHead
+    with pytest.raises(UserError, match=f"{check.HEADS_APART}.*headwise = False"):
+        check_encoding(shape({"pe": "firsthead", "origin": "both", "cross": "same"}), 12)
+
+
+def test_a_mistake_in_forward_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training and evaluation call it, and the check as well."""
+    right = Transformer.forward
+
+    def forward(self: Transformer, src: Tensor, tgt: Tensor, *args: Any, **more: Any) -> Any:
+        return right(self, src, tgt, cross_mask=torch.ones(1, 1, 1, src.size(1), dtype=torch.bool))
+
+    monkeypatch.setattr(Transformer, "forward", forward)
+    report = check.TransformerProbe(tiny_model(shape({"pe": "sinusoidal"}))).report()
+    assert probe.PADDING in {each.name for each in report.broken}
+
+
+def test_an_encoding_that_overrides_nothing_is_refused() -> None:
+    """As by a slip in a method's name; it would train as pe=none."""
+
+    class Slip(Encoding):
+        def apply_rotary(self, q: Tensor) -> Tensor:
+            return q
+
+    ENCODINGS["slip"] = Slip
+    with pytest.raises(UserError, match="pe.kind=slip overrides none of embed, rotate, bias"):
+        check_encoding(shape({"pe": "slip"}), 12)
 
 
 class Rounded(Rotary):
@@ -495,7 +571,9 @@ def test_a_mistake_in_the_model_is_not_blamed_on_the_encoding(
         monkeypatch.setattr(
             Transformer,
             "decode",
-            lambda self, *given: forward(self, *given) + given[0].float().mean(-1)[:, None, None],
+            lambda self, *given, **more: (
+                forward(self, *given, **more) + given[0].float().mean(-1)[:, None, None]
+            ),
         )
     with pytest.raises(
         UserError, match=r"with pe=none: the cause is in the model \(.*model\)"

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 from wawa_transformer import Transformer
 from wawa_transformer.common.limits import UserError
+from wawa_transformer.model import transformer
 from wawa_transformer.model.attention import AttentionPosition
+from wawa_transformer.model.layers import EncoderLayer
 from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.positional.base import AbsoluteEncoding, Encoding, EncodingContext, Positions
 from wawa_transformer.positional.learned import LearnedEncoding
@@ -159,6 +161,40 @@ def test_a_modules_own_draws_follow_from_the_seed(registry: None) -> None:
         Transformer(V, V, D, 1, HEADS, FF, pe=pe, seed=1)
         draws.append(torch.rand(3))
     assert torch.equal(*draws)
+
+
+def test_what_a_fork_adds_to_a_layer_follows_from_the_seed(monkeypatch: Any) -> None:
+    """As every other starting value, whatever was drawn before."""
+
+    class Gated(EncoderLayer):
+        def __init__(self, config: Any) -> None:
+            super().__init__(config)
+            self.gate = nn.Parameter(torch.randn(3))
+
+    monkeypatch.setattr(transformer, "EncoderLayer", Gated)
+    gates = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(len(gates))
+        model: Any = Transformer(V, V, D, 2, HEADS, FF, seed=seed)
+        gates.append(model.encoder_layers[1].gate.detach())
+    assert torch.equal(gates[0], gates[1]) and not torch.equal(gates[0], gates[2])
+
+
+def test_an_encodings_own_starting_values_stay(registry: None) -> None:
+    """Also those of an embedding or a linear layer inside it."""
+
+    class Zeros(Encoding, kind="zeros"):
+        def __init__(self, context: EncodingContext) -> None:
+            super().__init__(context)
+            self.table, self.mix = nn.Embedding(9, D), nn.Linear(D, D)
+
+        def reset_parameters(self, generator_for: Any) -> None:
+            for weights in (self.table.weight, self.mix.weight):
+                nn.init.constant_(weights, 0.25)
+
+    model: Any = Transformer(V, V, D, 1, HEADS, FF, pe="zeros", seed=1, embedding_std=5.0)
+    for weights in (model.src_position.table.weight, model.tgt_position.mix.weight):
+        assert (weights == 0.25).all()
 
 
 @pytest.mark.parametrize("pe", ["learned", "shaw", "kerple", "t5", "gated"])

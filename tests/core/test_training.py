@@ -22,14 +22,15 @@ from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.data.batching import Batch, batch_indices, collate
 from wawa_transformer.data.load import load_data
+from wawa_transformer.data.tasks import Copy
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import GracefulStop
-from wawa_transformer.train import checkpoint, evaluation, loop, trainer
+from wawa_transformer.train import checkpoint, evaluation, loop, setup, trainer
 from wawa_transformer.train.load import load_model
 from wawa_transformer.train.loop import batch_stream, train_loop, train_step
 from wawa_transformer.train.optim import schedule
-from wawa_transformer.train.trainer import flops_per_step, train
+from wawa_transformer.train.trainer import flops_per_step, peak_flops, train
 
 
 def smoothed_loss(model: Transformer, batch: Batch, smoothing: float) -> Tensor:
@@ -157,6 +158,40 @@ def test_mfu_is_operations_over_time_over_what_the_machine_can(tiny, monkeypatch
     result = train(tiny())
     expected = result["flops_per_step"] * result["steps"] / result["seconds"] / 1e9
     assert result["mfu"] == pytest.approx(expected)
+
+
+def test_each_group_of_parameters_keeps_its_own_peak(tiny, monkeypatch) -> None:
+    """As a fork's ``adamw`` gives it; also where a run goes on from a checkpoint."""
+
+    def two_rates(parameters: Any, trainer: Any) -> torch.optim.Optimizer:
+        first, *rest = parameters
+        return torch.optim.AdamW([{"params": [first], "lr": 0.5}, {"params": rest}], lr=0.1)
+
+    monkeypatch.setattr(setup, "adamw", two_rates)
+    config = tiny("trainer.steps=2", "trainer.schedule=constant", "trainer.warmup=1")
+    state, again = begun(config), begun(config)
+    for _ in range(2):
+        train_step(state, next(batch_stream(state.data.train, state.trainer, 0, state.step)))
+    assert [group["lr"] for group in state.optimizer.param_groups] == [0.5, 0.1]
+    again.optimizer.load_state_dict(state.optimizer.state_dict())
+    train_step(again, next(batch_stream(again.data.train, again.trainer, 0, 0)))
+    assert [group["lr"] for group in again.optimizer.param_groups] == [0.5, 0.1]
+
+
+def test_a_note_about_speed_moves_no_dropout_mask() -> None:
+    """It comes after the masks' generator was seeded, on some processors."""
+    torch.manual_seed(5)
+    peak_flops.__wrapped__(torch.device("cpu"), False)
+    drawn = torch.rand(1)
+    torch.manual_seed(5)
+    assert torch.equal(drawn, torch.rand(1))
+
+
+def test_a_generated_word_outside_the_vocabulary_is_refused(tiny, monkeypatch) -> None:
+    """Else every answer is one unknown word, and right."""
+    monkeypatch.setattr(Copy, "target", lambda self, symbols: [str(sum(symbols))])
+    with pytest.raises(UserError, match=r"task=copy makes words that Copy.vocabulary\(\) does not"):
+        load_data(tiny("task=copy"))
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tiny) -> None:

@@ -298,6 +298,27 @@ def test_text_is_normalised_once_where_it_is_read(tmp_path: Path) -> None:
         assert read(tmp_path, files) == pairs
 
 
+def test_spaces_around_names_and_cells_and_a_line_of_excels(tmp_path: Path) -> None:
+    """And a text may begin as a parquet file does."""
+    for files in (
+        {"a.csv": 'en, de\n"a, 1", "b, 2"\n'},
+        {"a.csv": 'sep=,\nid,en ,de\n1,"a, 1","b, 2"\n'},
+        {"a.tsv": "id\ten \t de\n1\ta, 1\tb, 2\n"},
+    ):
+        assert read(tmp_path, files) == [("a, 1", "b, 2")]
+    assert read(tmp_path, {"a.txt": "PAR1 is a receptor.\tb\n"}) == [("PAR1 is a receptor.", "b")]
+
+
+def test_a_quote_in_a_table_with_tabs_is_a_character_in_a_folder_too(tmp_path: Path) -> None:
+    rows = [('"a', "b"), ("c", 'd"e'), ('"Stop!', '"Halt!')]
+    table = "".join("\t".join(row) + "\n" for row in [("en", "de"), *rows])
+    assert read(tmp_path, {"a.tsv": table}) == rows
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub" / "train.tsv").write_text(table)
+    train = TextTask(hub=str(tmp_path / "hub")).from_hub()["train"]
+    assert list(zip(train["source"], train["target"], strict=True)) == rows
+
+
 def test_what_is_not_read_is_named_with_the_formats_that_are(tmp_path: Path) -> None:
     """Whatever its suffix says."""
     with zipfile.ZipFile(tmp_path / "zip", "w") as archive:
@@ -315,6 +336,8 @@ def test_what_is_not_read_is_named_with_the_formats_that_are(tmp_path: Path) -> 
         ("<!DOCTYPE html>\n<title>404</title>\n", f"is XML or HTML; {formats}"),
         (BOM + '<?xml version="1.0"?>\n<tmx version="1.4">\n', f"is XML or HTML; {formats}"),
         ('<srcset setid="newstest">\n', "is XML or HTML"),
+        ("<url>http://x</url>\n", "is XML or HTML"),
+        (b"PAR1\x15\x04", f"is a parquet file; {formats}"),
         (TSV.encode("utf-16-le"), f"is no text in line 1; {formats}"),
         (gzip.compress(TSV.encode("utf-16-le")), "is no text in line 1"),
         (TSV.encode("latin-1") + b"\xe9\tx\n", "is not UTF-8 in line 10"),

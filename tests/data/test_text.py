@@ -310,6 +310,13 @@ def test_a_hub_dataset_must_hold_texts(tmp_path: Path) -> None:
         task.from_hub()
 
 
+@pytest.mark.parametrize("key", ["source", "validation_source", "test_source"])
+def test_a_hub_dataset_and_files_are_never_read_together(key: str, tmp_path: Path) -> None:
+    given = sides(tmp_path, "hub", [("a", "b")] * 9)
+    with pytest.raises(UserError, match=f"task.hub=.* and task.{key}=own.tsv both name texts"):
+        TextTask(**given, **{key: "own.tsv"}).dataset(0)
+
+
 def test_columns_that_are_left_out_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -244,9 +244,13 @@ def test_the_page_says_which_sources_the_scores_count() -> None:
 def test_runs_that_were_not_made_alike_are_named_at_the_top() -> None:
     """Other code, another device, other versions; and nothing where all are alike."""
     some = (RESULTS["pe"] == "none") & (RESULTS["seed"] == 0)
-    alike = markdown(study_of(RESULTS.assign(code="one", device="one")))
+    alike = markdown(study_of(RESULTS.assign(code="one", shared_code="one", device="one")))
     kinds = pd.Series("one", index=RESULTS.index).where(~some, "other")
-    told = {"code": "made by different code", "device": "made on different devices"}
+    told = {
+        "code": "made by different code",
+        "shared_code": "Code that all runs share has changed",
+        "device": "made on different devices",
+    }
     for column, warning in told.items():
         assert warning not in alike
         mixed = RESULTS.assign(**{column: kinds})
@@ -256,6 +260,35 @@ def test_runs_that_were_not_made_alike_are_named_at_the_top() -> None:
     study.config["made"]["torch"] = "2.13.0; 2.12.0"  # type: ignore[index]
     text = markdown(study)
     assert "different conditions" in text and "torch 2.13.0; 2.12.0" in text
+
+
+def test_arms_of_other_shared_code_are_named_where_each_has_one_code_of_its_own() -> None:
+    """An encoding was added after an edit of the model."""
+    codes = RESULTS["pe"].eq("none").map({True: "new", False: "old"})
+    made = RESULTS.assign(code=codes, shared_code=codes)
+    first = markdown(study_of(made)).split("| encoding |")[0]
+    assert "made by different code" not in first
+    assert "Code that all runs share has changed between runs (new, old)" in first
+
+
+def test_the_first_table_marks_the_best_of_what_is_read() -> None:
+    """The first has the longest reach and has not learned the trained lengths."""
+    values = {("copy", "a"): lambda n, s: 0.9, ("copy", "b"): lambda n, s: 1.0 * (n < 15)}
+    given = rule([{"is": "past_training"}], [{"is": "within_training"}], measures={"reach": 1})
+    page = report.page_of(scores.score_study(study_of(results_of(values), {"rule": given})))
+    cells = {row[0].pe: row[-1] for row in page["summary"].rows}
+    assert tr(cells["a"].text) == "20.0 (not interpreted)" and not cells["a"].strong
+    assert tr(cells["b"].text) == "14.0" and cells["b"].strong
+
+
+def test_a_sentence_says_why_nothing_was_tested() -> None:
+    """Equal differences have no spread; seeds that no two encodings share have no difference."""
+    two = RESULTS[RESULTS["pe"].isin(["none", "learned"])]
+    apart = two[(two["pe"] == "none") == (two["seed"] > 2)]
+    assert word("no_test_answer") not in markdown(study_of(apart))
+    assert word("no_test") in markdown(study_of(apart))
+    constant = results_of({("copy", pe): lambda n, s: 0.5 for pe in "ab"})
+    assert word("no_test_answer") in markdown(study_of(constant))
 
 
 def test_validation_that_is_harder_than_training_is_named_at_the_top() -> None:
@@ -394,6 +427,17 @@ def test_a_name_is_no_part_of_a_template(tmp_path: Path, monkeypatch: pytest.Mon
     for name in names:
         assert f"- {name}: {{2}}" in text and f"| copy | {name} − t5 | exact match |" in text
         assert page.count(f"</span>{name}</td>") > 2 and name in said
+
+
+def test_a_picture_of_tables_that_are_gone_goes(tmp_path: Path) -> None:
+    """One of another command stays."""
+    folder = write_folder(tmp_path / "study", RESULTS)
+    report.write_report(folder)
+    for name in ("attention", "ranking", "outputs"):
+        (folder / "figures" / f"{name}.png").write_bytes(b"old")
+    report.write_report(folder)
+    left = {path.stem for path in (folder / "figures").iterdir()}
+    assert "outputs" in left and not left & {"attention", "ranking"}
 
 
 def test_a_folder_gets_no_picture_that_it_does_not_keep(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
+import yaml
 from planted import results_of, write_folder
 
 from wawa_transformer.common.schema import UserError
@@ -39,6 +41,7 @@ def rewrite(path: Path, row: int, column: str, cell: str, seal: bool = False) ->
         (7, "seed", "0.5"),
         (8, "length", ""),
         (12, "examples", "many"),
+        (12, "exact_match", ""),
         (12, "ceiling", "2"),
         (15, "pe", "c"),
         (15, "task", "sort"),
@@ -143,6 +146,34 @@ def test_a_folder_without_study_yaml_shows_tables_and_says_why_there_is_no_verdi
     assert "This folder has no study.yaml." in page and "without a verdict" in page
     assert "| a | **0.900** |" in page and f"| {tr(Text('untested'))} |" in page
     assert "## Verdict" not in page
+
+
+@pytest.mark.parametrize("table", ["curves", "tests", "bleu"])
+def test_a_table_that_was_counted_and_is_gone_is_refused(folder: Path, table: str) -> None:
+    """Without it the verdict would be another one. Shown answers decide nothing."""
+    path = folder / "study.yaml"
+    counted = {**yaml.safe_load(path.read_text("utf-8")), "rows": {table: 4, "answers": 2}}
+    path.write_text(yaml.safe_dump(counted), "utf-8")
+    (folder / f"{table}.csv").unlink(missing_ok=True)
+    with pytest.raises(UserError, match=rf"{table}.csv is missing, and study.yaml counted its"):
+        read_study(folder)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"seeds": 3}, "study.seeds: "),
+        ({"pairs": "x"}, "study.pairs: "),
+        ({"rule": {"claim": []}}, "study.rule.claim: "),
+        ({"qestion": ""}, "study.qestion does not exist .did you mean"),
+    ],
+)
+def test_a_mistake_in_study_yaml_is_named(folder: Path, wrong: Any, sentence: str) -> None:
+    path = folder / "study.yaml"
+    given = yaml.safe_load(path.read_text("utf-8"))
+    path.write_text(yaml.safe_dump(given | {"study": given["study"] | wrong}), "utf-8")
+    with pytest.raises(UserError, match=f"study.yaml: {sentence}"):
+        read_study(folder)
 
 
 @pytest.mark.parametrize("content", ["study: [", "study: {}", "", "- 1", "study: {seeds: []}"])

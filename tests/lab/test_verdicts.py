@@ -373,6 +373,13 @@ def test_each_judges_tasks_pairs_and_encodings_by_themselves() -> None:
         ({"supported": [better("aa")]}, "holds a pair that is not two encodings", False),
         ({"supported": [{"is": "past_training"}]}, "asks for reach; name it in", False),
         ({"supported": [{"is": "at_least"}]}, "value is not given; say at least what", False),
+        ({"supported": [{"is": "at_least", "value": 95}]}, "exact match of at least 95, wh", False),
+        ({"supported": [BETTER | {"floor": 95}]}, "exact match of at least 95, which is", False),
+        (
+            {"supported": [{"is": "at_least", "value": 0.9}], "measures": {"nll": 0.01}},
+            "which is better where it is lower",
+            False,
+        ),
         (
             {"supported": [{"is": "alike", "pairs": [["a", "b"]]}], "measures": {"exact_match": 0}},
             "asks for differences smaller than what matters",
@@ -405,6 +412,8 @@ def test_praise_needs_a_floor() -> None:
         ([praise], {"measures": {"exact_match": 0.01, "reach": 1.0}}),
         ([praise, floor | {"encodings": ["b"]}], {}),
         ([{"is": "ahead", **pair}], translated),
+        ([{"is": "worse", **pair}], {"refuted": [praise]}),  # which praises b
+        ([{"is": "worse", **pair}, floor | {"encodings": ["a"]}], {"refuted": [praise]}),
     ):
         with pytest.raises(UserError, match="praises by comparison alone.* give it a floor"):
             read(supported, **more)
@@ -413,6 +422,7 @@ def test_praise_needs_a_floor() -> None:
         ([praise], {"measures": {"beyond": 0.01}}),  # read where the trained are learned
         ([{"is": "ahead", "floor": 30, **pair}], translated),
         ([{"is": "differs", **pair}], {}),  # no praise
+        ([{"is": "worse", **pair, "floor": 0.95}], {"refuted": [praise]}),
     ):
         read(supported, **more)
     given = read([praise | {"floor": 0.95}], tasks="t")
@@ -421,6 +431,25 @@ def test_praise_needs_a_floor() -> None:
 
 
 ALIKE = {"is": "alike", "pairs": [["a", "b"]]}
+
+
+def test_a_ceiling_is_the_encodings_own() -> None:
+    """Whichever stands first: an encoder with a mask may see an order without positions."""
+    given = read([{"is": "above_ceiling", "encodings": ["a"]}], [WORSE], tasks="t")
+    for encodings in ({"a": HIGH, "b": HIGH}, {"b": HIGH, "a": HIGH}):
+        made = scored(ceiling=0.2, t=frame_of(exact_match=encodings))
+        results = made.study.results
+        assert verdicts(given, made) == ["supported"]
+        for pe, verdict in (("a", "unclear"), ("b", "supported")):
+            known = results.assign(ceiling=results["ceiling"].where(results["pe"] != pe))
+            assert verdicts(given, Scores(study_of(known), made.frame)) == [verdict], pe
+
+
+def test_a_rule_about_a_ceiling_is_refused_under_a_mask() -> None:
+    given = read([{"is": "above_ceiling", "encodings": ["a"]}], [WORSE], tasks="t")
+    rules.validate_ceilings(given, {"b"})
+    with pytest.raises(RuleMismatch, match="a ceiling of a, which has none: under model.encoder"):
+        rules.validate_ceilings(given, {"a", "b"})
 
 
 def test_a_rule_says_how_many_comparisons_it_makes() -> None:

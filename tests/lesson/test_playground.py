@@ -204,6 +204,7 @@ def test_it_fetches_nothing(page: Path) -> None:
         (["task=cumsum"], "was trained with task=cumsum, for which the page has no code"),
         (["pe=sinusoid_design"], "pe=sinusoid_design, for which the page has no code"),
         (["pe.origin=end"], "was trained with position ids of its own"),
+        (["pe.where=[encoder]"], "was trained with pe.where, for which the page has no code"),
         (["pe=learned", "pe.max_len=20"], "was trained with 20 positions"),
         (["model.d_model=128", "model.d_ff=512"], "at most 200,000 parameters"),
     ],

@@ -47,7 +47,8 @@ def test_runs_answer_side_by_side_with_where_they_looked(client: Client) -> None
         assert run["text"] == " ".join(piece for piece in run["target"] if piece != "[EOS]")
     assert {"sinusoidal", "learned"} == {run["name"].split()[1] for run in reply.json}
     assert client.post("/translate", json={"text": "1 <b>"}).json[0]["unknown"] == ["<b>"]
-    assert client.post("/translate", json={"text": " "}).json == []
+    for unseen in (" ", "\u200b", "\xa0"):
+        assert client.post("/translate", json={"text": unseen}).json == []
 
 
 @pytest.mark.parametrize(
@@ -58,6 +59,7 @@ def test_runs_answer_side_by_side_with_where_they_looked(client: Client) -> None
         ({"json": {"text": "1 " * 300}}, "301 tokens; a sentence has at most 256"),
         ({"data": b'{"text": "\\ud800"}', "content_type": "application/json"}, "send {"),
         ({"json": {"text": 3}}, "a sentence"),
+        ({"json": {"text": "1\0 2"}}, "a sentence"),
         ({"data": b"{", "content_type": "application/json"}, ""),
         ({"data": b"[" * 15_000, "content_type": "application/json"}, ""),
         ({"json": {"text": "1"}, "headers": {"Host": "evil.example"}}, "evil.example"),

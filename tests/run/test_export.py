@@ -116,6 +116,7 @@ def test_ctranslate2_says_the_same_of_240_sentences(
     [
         ({"pe": "shaw"}, "pe is shaw with distances"),
         ({"pe": "none", "cross": "t5"}, "position ids of its own"),
+        ({"pe": "sinusoidal_concatenated"}, "pe.kind=sinusoidal_concatenated does not add"),
         ({"embedding_scale": "position_down"}, "another model.embedding_scale or"),
         ({"embedding_scale": "none"}, "another model.embedding_scale or"),
         ({"encoder_mask": "causal"}, "model.encoder_mask, model.encoder_window"),

@@ -52,11 +52,20 @@ def test_a_curriculum_starts_from_every_weight_and_its_result_says_so(
     result = train(checked(*TINY, *longer, f"output_dir={tmp_path}"))
     said = capsys.readouterr().out
     assert f"{len(start)} of {len(start)} tensors start from {source.directory}" in said
-    nothing = {"new": [], "left": [], "shapes": {}, "words": None}
+    nothing = {"new": [], "left": [], "shapes": {}, "settings": [], "words": None}
     assert result["init"] == {"matched": len(start), **nothing}
     assert result["place"]["trainer"]["init_from"] == str(source.directory)
     alone = train(checked(*TINY, *longer[:2], f"output_dir={tmp_path}"))
     assert alone["init"] is None and alone["by_length"] != result["by_length"]
+
+
+def test_settings_in_which_models_of_the_same_shapes_differ_are_named(source: Run) -> None:
+    """The same weights compute something else with them."""
+    given = ["pe=learned", "model.num_heads=4", "model.activation=gelu", "model.dropout=0.5"]
+    found = at_start(*given, f"trainer.init_from={source.directory}").init
+    heads = configure(*TINY).model.num_heads
+    said = f"the model differs in num_heads {heads} there, 4 here, activation relu there, gelu here"
+    assert transfer_line("RUN", found).endswith(said)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 import evaluate
 import numpy as np
 import pytest
+import torch
 import translate
 from conftest import TINY, Script, configure, trained
 from omegaconf import OmegaConf
@@ -17,11 +18,12 @@ from sacrebleu.metrics import BLEU
 from wawa_transformer import load
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.decode.strategies import Greedy
-from wawa_transformer.decode.translation import all_scores, bleu_by_length, output_limits
+from wawa_transformer.decode.strategies import Greedy, Sample
+from wawa_transformer.decode.translation import all_scores, answers, bleu_by_length, output_limits
 from wawa_transformer.lab.collect import read_lines
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint
+from wawa_transformer.train.tracking import attention_picture
 
 DATA = CONFIG_DIR.parent / "data"
 TEXT = [
@@ -86,12 +88,26 @@ def test_one_line_out_for_each_line_in(letters: Path, use) -> None:
     assert load(letters).translate(["", "1 2 3"]) == ["", lines[0]]
 
 
-def test_a_run_that_has_not_finished_is_named(letters: Path, tmp_path: Path, use) -> None:
+def test_a_run_that_has_not_finished_is_named(letters: Path, tmp_path: Path, use, capsys) -> None:
     """Its answers are those of an earlier checkpoint."""
     stopped = shutil.copytree(letters, tmp_path / letters.name)
     (stopped / "result.json").unlink()
     status, _, err = use(translate.main, f"run={stopped}", given=b"1 2\n")
-    assert status == 0 and "has not finished training" in err
+    assert status == 0 and err.count("has not finished training") == 1
+    capsys.readouterr()
+    load(stopped)
+    assert "has not finished training" in capsys.readouterr().err
+
+
+def test_a_run_of_other_code_is_named_wherever_it_is_used(
+    letters: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its weights are now those of another model."""
+    load(letters)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("wawa_transformer.train.load.code_digest", lambda config: "edited")
+    load(letters)
+    assert "the code has changed since" in capsys.readouterr().err
 
 
 def test_a_closed_input_is_a_sentence(letters: Path, use) -> None:
@@ -106,6 +122,17 @@ def test_lines_are_answered_in_their_order(text: Path, use) -> None:
     _, out, _ = use(translate.main, f"run={text}", given=b"\n".join(lines))
     alone = [use(translate.main, f"run={text}", given=line)[1] for line in lines]
     assert out == "".join(alone) and len(set(alone)) > 2
+
+
+def test_a_line_is_drawn_by_its_number_however_it_arrives(text: Path) -> None:
+    """Blank lines count; a slower pipe hands over fewer lines at a time."""
+    trained, lines = load(text), ["The man.", "", "My sister", "The man."]
+    method = Sample(temperature=9.0, seed=3)
+    at_once = answers(trained.model, trained.tokenizer, lines, method)
+    for i, line in enumerate(lines, 1):
+        [alone] = answers(trained.model, trained.tokenizer, [line], method, first=i)
+        assert [each.ids for each in alone] == [each.ids for each in at_once[i - 1]]
+    assert at_once[0][0].ids != at_once[3][0].ids
 
 
 def test_lines_are_answered_as_they_come() -> None:
@@ -219,6 +246,15 @@ def test_every_hypothesis_with_its_score(letters: Path, use) -> None:
         three = rows[3 * n : 3 * n + 3]
         scores = [float(row[1]) for row in three]
         assert scores == sorted(scores, reverse=True) and three[0][2] == best
+
+
+def test_a_token_is_drawn_as_it_is_and_a_long_text_in_part() -> None:
+    """Dollars are no mathematics."""
+    words = ["$$", "$_$", "$x$"] * 30
+    figure = attention_picture(torch.rand(2, 90, 90), words, words)
+    figure.canvas.draw()
+    [panel] = figure.axes
+    assert len(panel.get_xticks()) == 2 * 64 and "first 64" in panel.get_xlabel()
 
 
 def test_a_picture_of_attention(letters: Path, use, tmp_path: Path) -> None:
@@ -362,3 +398,13 @@ def test_a_strangers_dataset_is_loaded_only_where_it_is_named() -> None:
         evaluate.tests_of(trained, config)
     config.task.hub = "some/where"
     assert evaluate.tests_of(trained, config)
+
+
+def test_a_dataset_replaces_the_files_of_a_run() -> None:
+    """The test that is named is the test that is read."""
+    files = {"source": "a.tsv", "test_source": "own.en", "test_target": "own.de"}
+    trained = OmegaConf.create({"task": {"kind": "text", "name": "text", **files}})
+    config = configure("task.hub=some/where", script="evaluate")
+    [task] = evaluate.tests_of(trained, config).values()
+    assert task.hub == "some/where" and task.test_source is task.test_target is task.source is None
+    assert not evaluate.asks_own_test(OmegaConf.create({"task": files}), config)

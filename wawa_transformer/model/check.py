@@ -34,6 +34,7 @@ from wawa_transformer.model.probe import (
 )
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.positional.base import ENCODINGS, Encoding, Positions, consecutive
+from wawa_transformer.positional.placement import METHODS, overridden
 from wawa_transformer.positional.position_ids import BatchPositions
 
 # What bf16, of three digits, may change in scores, as a share.
@@ -281,7 +282,8 @@ class TransformerProbe(Probe):
             moved = max(moved, min(float(by_query.max()), float(by_key.max())))
         self.tell(MEET, moved, above=True)
         heads = model.num_heads
-        if heads > 1 and self.serves(2 * length):  # positions of which one head's are farther apart
+        if heads > 1 and model.config.origin == "both" and self.serves(2 * length):
+            # One head's positions are farther apart.
             far = Positions(2 * at.ids, 2 * length)
             mixed = Positions(torch.cat((at.ids.expand(1, heads - 1, -1), far.ids), 1), 2 * length)
             for encoding in acting(model, *model.encodings()):
@@ -461,12 +463,17 @@ def check_encoding(config: TransformerConfig, length: int, bf16: bool = False) -
     Raises:
         UserError: a promise that they break, where, and by how much.
     """
+    kinds = [kind for kind in (config.pe, config.cross) if kind not in ("none", "same")]
+    if nothing := [kind for kind in kinds if not overridden(kind)]:
+        raise UserError(
+            f"pe.kind={nothing[0]} overrides none of {', '.join(METHODS)}, so that it would add no "
+            f"positions; name its method as the contract does."
+        )
     probe = TransformerProbe(tiny_model(config), length=length)
     report = probe.report(bf16=bf16, fresh=tiny_model(config))
     if not report.broken:
         return report
     each = report.broken[0]
-    kinds = [kind for kind in (config.pe, config.cross) if kind not in ("none", "same")]
     used = {kind: ENCODINGS[kind] for kind in kinds}
     classes = [f"{cls.__name__} ({inspect.getfile(cls)})" for cls in used.values()]
     cause = f"In {' or '.join(classes)}: {REMEDIES.get(each.name, '')}."

@@ -210,11 +210,6 @@ def check_cross(kind: str, placement: Placement) -> None:
 def check_effect(kind: str, kinds: dict[str, str], num_layers: int, placement: Placement) -> None:
     """Refuse a placement without effect."""
     where, layers = placement.where, placement.layers
-    if kind != "none" and not overridden(kind):
-        raise UserError(
-            f"pe.kind={kind} overrides none of {', '.join(METHODS)}, so that it would add no "
-            f"positions; name its method as the contract does."
-        )
     if where is not None and not overridden(kind):
         raise UserError(f"pe.where={listed(where)} has no effect on pe.kind={kind}; leave it out.")
     if layers is not None:

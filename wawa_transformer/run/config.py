@@ -84,7 +84,8 @@ def check_memory(
         raise UserError(
             f"{of_text}model.num_layers={shape.num_layers}, model.d_model={shape.d_model} and "
             f"model.d_ff={shape.d_ff} make {parameters:,} parameters, which need "
-            f"{needed / 1e9:,.0f} GB; there are {there / 1e9:,.0f}: lower one."
+            f"{needed / 1e9:,.0f} GB to {'train' if bytes_each > 4 else 'load'}; there are "
+            f"{there / 1e9:,.0f}: lower one."
         )
 
 

@@ -42,8 +42,8 @@ def code_digest(config: DictConfig) -> str:
     """
     kinds = config.pe.kind, config.pe.get("cross", "none"), config.task.kind
     registries: tuple[Any, ...] = (ENCODINGS, ENCODINGS, TASKS)
-    # With the classes: a notebook may define one again under the same name.
-    return digest_for(*kinds, *(r.get(kind) for r, kind in zip(registries, kinds, strict=True)))
+    defined = (known.get(kind) for known, kind in zip(registries, kinds, strict=True))
+    return digest_for(*kinds, *defined)
 
 
 @functools.cache
@@ -62,15 +62,19 @@ def rooms() -> list[Path]:
 
 
 @functools.cache  # the code that this process has loaded
-def digest_for(*chosen: str | type | None) -> str:
-    """Hash the code of an encoding, an encoding of cross-attention and a task."""
+def digest_for(pe: str, cross: str, task: str, *defined: type | None) -> str:
+    """Hash the code of an encoding, an encoding of cross-attention and a task.
+
+    With the classes of these kinds as ``defined`` now, a class that is defined again counts anew.
+    """
     registered = {*ENCODINGS.values(), *TASKS.values()}
     kinds = {file for cls in registered if (file := file_of(cls))}
 
     def follows(path: Path) -> bool:
         return path in kinds or is_foreign(path, PACKAGE)
 
-    used = {cls for cls in chosen if isinstance(cls, type)}
+    chosen = ENCODINGS.get(pe), ENCODINGS.get(cross), TASKS.get(task)
+    used: set[type] = {cls for cls in chosen if cls}
     before = -1
     while len(used) > before:  # until no class that is used mentions another one
         before = len(used)
