@@ -7,43 +7,37 @@ import evidence
 from evidence import BENCHMARKS
 from matplotlib.figure import Figure
 
-from wawa_transformer.lab import statistics
 from wawa_transformer.lab.figures import encoding_styles
 
 SIZES = {
-    "size": "1 + 1,\nwidth 64",
-    "size_deep": "3 + 3,\nwidth 64",
-    "size_wide": "1 + 1,\nwidth 192",
-    "size_both": "3 + 3,\nwidth 192",
+    "size": "1 + 1 layers,\nwidth 64",
+    "size_deep": "3 + 3 layers,\nwidth 64",
+    "size_wide": "1 + 1 layers,\nwidth 192",
 }
-LENGTHS = {"size_long": 10, "trained_to_20": 20, "trained_to_40": 40}
+STEPS = {"size_short": "800 steps", "size": "1,500 steps", "size_long": "4,500 steps"}
 
 
 def main() -> None:
     figure = Figure(figsize=(10, 4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    encodings = evidence.encodings("size", "copy")
-    for place, (pe, look) in enumerate(encoding_styles(encodings).items()):
-        shift = (place - 2.5) / 25  # so that intervals do not cover each other
-        means = [statistics.estimate(evidence.seeds(name, "copy", pe, "beyond")) for name in SIZES]
-        ends = [each.within(1.0) for each in means]
-        bars = [
-            (each.mean - low, high - each.mean)
-            for each, (low, high) in zip(means, ends, strict=True)
-        ]
-        places = [at + shift for at in range(len(SIZES))]
-        heights = [each.mean for each in means]
-        left.errorbar(places, heights, list(zip(*bars, strict=True)), label=pe, capsize=2, **look)
-        reach = [evidence.mean(name, "copy", pe, "reach").mean / n for name, n in LENGTHS.items()]
-        right.plot(range(len(LENGTHS)), reach, **look)
-    left.set_xticks(range(len(SIZES)), SIZES.values())
-    left.set_xlabel("layers and width, trained on 1–10 symbols, 1,500 steps")
-    left.set_ylabel("exact match, 11–40 symbols")
-    right.set_xticks(range(len(LENGTHS)), [f"1–{n}" for n in LENGTHS.values()])
-    right.set_xlabel("trained lengths; 1 + 1 layers, width 64, 4,500 steps")
-    right.set_ylabel("reach, times the longest trained length")
-    right.set_ylim(0.9, 4.1)
-    figure.legend(loc="outside lower center", ncols=6, frameon=False)
+    both = figure.subplots(1, 2, sharey=True)
+    looks = encoding_styles(evidence.encodings("size", "copy"))
+    for axes, studies in zip(both, (STEPS, SIZES), strict=True):
+        axes.set_xticks(range(len(studies)), studies.values())
+        axes.margins(x=0.1)
+        for place, (pe, look) in enumerate(looks.items()):
+            for at, name in enumerate(studies):
+                values = evidence.seeds(name, "copy", pe, "beyond")
+                beside = at + (place - 2.5) / 30  # so that seeds do not cover each other
+                axes.plot([beside] * len(values), values, ls="", alpha=0.4, ms=4,
+                          color=look["color"], marker=look["marker"])  # fmt: skip
+            means = [evidence.mean(name, "copy", pe, "beyond").mean for name in studies]
+            places = [at + (place - 2.5) / 30 for at in range(len(studies))]
+            # Sizes have no order, so no line leads from one to the next.
+            axes.plot(places, means, label=pe, **look | ({"linestyle": ""} if studies is SIZES else {}))
+    both[0].set_ylabel("exact match, 11–40 symbols")
+    both[0].set_xlabel("1 + 1 layers of width 64")
+    both[1].set_xlabel("1,500 steps")
+    figure.legend(*both[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
     path = BENCHMARKS / "size" / "figures" / "sizes.png"
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=110)
