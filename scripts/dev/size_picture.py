@@ -25,15 +25,16 @@ def main() -> None:
         axes.set_xticks(range(len(studies)), studies.values())
         axes.margins(x=0.1)
         for place, (pe, look) in enumerate(looks.items()):
-            for at, name in enumerate(studies):
+            # Beside each other, so that seeds do not cover each other.
+            places = [at + (place - 2.5) / 30 for at in range(len(studies))]
+            for at, name in zip(places, studies, strict=True):
                 values = evidence.seeds(name, "copy", pe, "beyond")
-                beside = at + (place - 2.5) / 30  # so that seeds do not cover each other
-                axes.plot([beside] * len(values), values, ls="", alpha=0.4, ms=4,
+                axes.plot([at] * len(values), values, ls="", alpha=0.4, ms=4,
                           color=look["color"], marker=look["marker"])  # fmt: skip
             means = [evidence.mean(name, "copy", pe, "beyond").mean for name in studies]
-            places = [at + (place - 2.5) / 30 for at in range(len(studies))]
             # Sizes have no order, so no line leads from one to the next.
-            axes.plot(places, means, label=pe, **look | ({"linestyle": ""} if studies is SIZES else {}))
+            own = look | {"linestyle": ""} if studies is SIZES else look
+            axes.plot(places, means, label=pe, **own)
     both[0].set_ylabel("exact match, 11–40 symbols")
     both[0].set_xlabel("1 + 1 layers of width 64")
     both[1].set_xlabel("1,500 steps")
