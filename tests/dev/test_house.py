@@ -9,11 +9,9 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-from conftest import SCRIPTS, TINY
+from conftest import SCRIPTS, TINY, begun
 
-from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.loop import batch_stream, train_step
-from wawa_transformer.train.setup import build_state
 
 ROOT = SCRIPTS.parent
 PACKAGE = ROOT / "wawa_transformer"
@@ -130,7 +128,7 @@ MUST_READ = [
 def test_one_training_step_is_all_in_the_files_that_must_be_read(tiny) -> None:
     """Its calls enter these nine files and at most three more."""
     config = tiny("pe=sinusoidal", "model.dropout=0.1")
-    state = build_state(config, Run.from_config(config), None)
+    state = begun(config)
     state.model.train()
     batches = next(batch_stream(state.data.train, config.trainer, config.seed, 0))
     entered = set()
