@@ -116,7 +116,7 @@ def test_the_tutorial_does_what_it_says(shell: Callable[[str], str], tmp_path: P
     (package / "positional" / "learned_slopes.py").write_text(encoding, encoding="utf-8")
     with (package / "data" / "tasks.py").open("a", encoding="utf-8") as module:
         module.write(f"\n\n{task}")
-    [metric] = re.findall(r"^    Metric.*\n", metric, flags=re.M)
+    [metric] = re.findall(r"^    Metric.*?(?=^\))", metric, flags=re.M | re.S)
     path = package / "train" / "evaluation.py"
     before, after = path.read_text(encoding="utf-8").split(")\nSHOWN", 1)
     path.write_text(f"{before}{metric})\nSHOWN{after}", encoding="utf-8")
