@@ -42,17 +42,17 @@ def test_no_outcome_depends_on_what_was_chosen_later(study: str) -> None:
     if rule is None or study in SIZED_BEFORE:
         return
 
-    def decided() -> list[str]:
-        found = comparisons.compare(evidence.scored(study), rule.asked(), rule.measures)
+    def decided(found: comparisons.Found) -> list[str]:
         return [each.verdict for each in claims.decide(rule, found)]
 
-    said = [each.verdict for each in claims.decide(rule, evidence.found(study))]
+    asked, said = rule.asked(), decided(evidence.found(study))
     assert {given.get("floor") for given in rule.supported} <= {None, scores.LEARNED, 30}
     rule.supported = [{**given, "floor": None} if "floor" in given else given
                       for given in rule.supported]  # fmt: skip
-    assert decided() == said
+    assert rule.asked() == asked and decided(evidence.found(study)) == said
     rule.measures = dict.fromkeys(rule.measures, 0.0)
     for conditions, word in ((rule.refuted, "refuted"), (rule.supported, "supported")):
         if any(given["is"] == "alike" for given in conditions):
             said = ["unclear" if verdict == word else verdict for verdict in said]
-    assert decided() == said
+    found = comparisons.compare(evidence.scored(study), rule.asked(), rule.measures)
+    assert decided(found) == said

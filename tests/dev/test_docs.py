@@ -392,8 +392,7 @@ def widest(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return pages
 
 
-@pytest.mark.parametrize("width", [1400, 390])
-@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize(("width", "language"), [(1400, "en"), (390, "en"), (390, "zh")])
 def test_no_page_and_no_table_is_wider_than_the_screen(
     browser: Page, widest: list[Path], width: int, language: str
 ) -> None:
