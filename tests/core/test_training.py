@@ -229,9 +229,9 @@ def test_exact_match_is_that_of_greedy_decoding(tiny) -> None:
     """
     config = tiny("trainer.steps=100", "trainer.eval_every=100", "trainer.lr=1e-2")
     train(config)
-    model, *_ = load_model(Run.from_config(config))
-    with torch.no_grad():  # padding and BOS would win, which no decoder gives
-        model.output.weight[[PAD, BOS]] = 2 * model.output.weight[5]
+    model, tokenizer, _ = load_model(Run.from_config(config))
+    with torch.no_grad():  # where A is right, padding and BOS would win, which no decoder gives
+        model.output.weight[[PAD, BOS]] = 2 * model.output.weight[tokenizer.token_to_id("A")]
     examples = load_data(config).test
     scores = evaluation.evaluate(model, examples)
     exact = scores["correct"] == scores["tokens"]
