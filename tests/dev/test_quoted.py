@@ -124,6 +124,17 @@ def divided_polar_and_merged() -> Iterator[str]:
         for task in ("copy", "letters")
     )
     yield f"better on 11–15 symbols: {next(gaps)} on copy and {next(gaps)} on letters against"
+    more, first = f"{new}_tasks", "just_beyond"
+    yield f"`rotary` is right on {mean(more, 'reverse', 'rotary', first)} of 11–15 symbols"
+    of = {pe: mean(more, "duplicate", pe, first) for pe in ("t5gemma_tts", "rotary_cross", "larope")}
+    p = docs.diff(more, "duplicate", "t5gemma_tts", "rotary_cross", first).split(", ")[1]
+    yield f"`t5gemma_tts` is right on {of['t5gemma_tts']} of sources of 11–15 symbols and"
+    yield f"`rotary_cross` on {of['rotary_cross']} ({p})"
+    p = docs.diff(more, "duplicate", "larope", "rotary_cross", first).split(", ")[1]
+    yield f"`larope` is right on {of['larope']}"
+    yield f"which is unclear ({p})"
+    yield f"after 1,500 steps ({mean(more, 'duplicate', 'rotary')}), and `larope` has"
+    assert docs.outcome(more)[1]["supported"] == {"duplicate": ["larope", "t5gemma_tts"]}
     assert docs.outcome(new)[1] == {
         "supported": {
             "copy": ["larope", "larope", "t5gemma_tts", "pope_cross"],
