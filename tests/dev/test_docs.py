@@ -54,18 +54,20 @@ SMALL = ["study.task=[letters]", "study.seeds=[0]", "workers=1"]
 def small(name: str, given: list[str]) -> list[str]:
     """A script's command with small runs: a study has one task and one seed, a text five steps.
 
-    Pictures are drawn in test_compare.py.
+    What such a run translates has nine tokens at most. Pictures are drawn in test_compare.py.
     """
     if "task=text" in given:
         short = ["trainer.steps=5", "trainer.eval_every=5", "model.d_model=16"]
         return [name, *given, "progress=false", "pictures=false", *short]
     if name == "train.py":
-        return [name, *given, *TINY, *["study.name=default"] * (NOTEBOOK in given)]
+        more = ["trainer.check=true"] * ("pe=learned_slopes" in given)
+        return [name, *given, *TINY, *more, *["study.name=default"] * (NOTEBOOK in given)]
     if name == "compare.py":
-        whole = "study=cycle" in given or NOTEBOOK in given
+        whole = "study=cycle" in given
         fewer = ["study.pe=[none,alibi]"] * ("study=length" in given)
-        return [UNDRAWN, name, *given, *fewer, *SMALL * (not whole), *TINY]
-    return [name, *given]
+        seeds = ["study.seeds=[0,1]"] if whole else SMALL
+        return [UNDRAWN, name, *given, *fewer, *seeds, *TINY]
+    return [name, *given, "decode.max_length=9"]
 
 
 def commands(page: str) -> list[str]:
@@ -76,18 +78,19 @@ def commands(page: str) -> list[str]:
     return [" ".join(line.split(" #")[0].split()) for line in lines if "activate" not in line]
 
 
-@pytest.fixture
-def shell(tmp_path: Path) -> Callable[[str], str]:
-    """``shell(script)``: what it prints, line by line, on small data in a copy of the project.
+def shell_in(folder: Path, **environment: str) -> Callable[[str], str]:
+    """``shell_in(folder)(script)``: what it prints, line by line, on small data.
 
     A script of ours runs in a fork, and the shell does the rest.
     """
-    copy_project(tmp_path)
+    for name in ("data", "scripts"):
+        if not (folder / name).exists():
+            (folder / name).symlink_to(ROOT / name)
     names = [""]  # the lines that gave names to values
 
     def bash(line: str) -> str:
         command = ["bash", "-euc", f"{names[0]}{line}"]
-        return subprocess.run(command, cwd=tmp_path, stdout=PIPE, text=True, check=True).stdout
+        return subprocess.run(command, cwd=folder, stdout=PIPE, text=True, check=True).stdout
 
     def run_all(script: str) -> str:
         said = ""
@@ -99,7 +102,7 @@ def shell(tmp_path: Path) -> Callable[[str], str]:
                 continue
             given, name, words = command.groups()
             typed = bash(f'for word in {words}; do echo "$word"; done').splitlines()
-            how: Any = dict(folder=tmp_path, PYTHONPATH=str(tmp_path))
+            how: Any = dict(folder=folder, **environment)
             done = run_script(*small(name, typed), stdin=bash(given) if given else "", **how)
             assert done.returncode == 0, done.stderr[-3000:]
             said += done.stdout
@@ -108,9 +111,10 @@ def shell(tmp_path: Path) -> Callable[[str], str]:
     return run_all
 
 
-def test_the_tutorial_does_what_it_says(shell: Callable[[str], str], tmp_path: Path) -> None:
-    """An encoding, a task, a metric and a study are added; the report shows them."""
+def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
+    """An encoding, a task, a metric and a study are added to a copy; the report shows them."""
     page = "docs/tutorial.md"
+    copy_project(tmp_path)
     encoding, task, metric = blocks(page, "python")
     package = tmp_path / "wawa_transformer"
     (package / "positional" / "learned_slopes.py").write_text(encoding, encoding="utf-8")
@@ -125,10 +129,10 @@ def test_the_tutorial_does_what_it_says(shell: Callable[[str], str], tmp_path: P
     assert len(files) == len(blocks(page, "yaml")) == 3
     for name, content in files:
         (tmp_path / name).write_text(content, encoding="utf-8")
-    shell("".join(blocks(page, "bash")))
+    shell_in(tmp_path, PYTHONPATH=str(tmp_path))("".join(blocks(page, "bash")))
     study = tmp_path / "results" / "cycle"
     report = (study / "report.md").read_text(encoding="utf-8")
-    assert re.search(r"^\| learned_slopes \| 3 \|", report, flags=re.M)
+    assert re.search(r"^\| learned_slopes \| 2 \|", report, flags=re.M)
     assert "can reach at most" in report  # the ceiling without positions
     assert re.search(r"^Claim: trained slopes carry pos", report, flags=re.M)
     assert re.search(r"^\*\*(Supported|Refuted|Unclear)", report, flags=re.M)
@@ -141,12 +145,12 @@ def test_the_tutorial_does_what_it_says(shell: Callable[[str], str], tmp_path: P
     assert "did you mean pe.first_slope?" in refused.stderr
 
 
-def test_every_command_of_the_readme_runs(shell: Callable[[str], str], tmp_path: Path) -> None:
+def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
     """In the order of the page, in one shell."""
     typed = commands("README.md")
     assert len(typed) == 8 and typed[0] == "make compare"
     assert commands("README.zh-CN.md") == typed
-    shell("\n".join(typed))
+    shell_in(tmp_path)("\n".join(typed))
     assert (tmp_path / "results" / "length" / "report.html").exists()
 
 
@@ -184,10 +188,9 @@ def test_a_trained_run_answers_as_the_page_says(
         trained.translate(["7"], decode="beam", sise=3)
 
 
-def test_the_notebook_runs(
-    shell: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every cell in order; what Jupyter would show is collected instead."""
+    shell = shell_in(tmp_path)
     shown: list[object] = []
     display = types.SimpleNamespace(display=shown.append, Image=str, Markdown=str)
     monkeypatch.setitem(sys.modules, "IPython.display", display)
@@ -317,7 +320,9 @@ def test_the_lab_sheets_checks_tell_its_solutions_from_mistakes(
     monkeypatch.setattr(lab_sheet, "CONFIG_DIR", tmp_path / "configs")
     monkeypatch.chdir(tmp_path)
     study, alibi = lab_sheet.STUDY, Path("my_alibi.py")
-    train(configure("task=reverse", f"run_dir={study / 'sinusoidal' / 'seed0-a'}", "quiet=true"))
+    few = "task.validation_size=20", "task.test_per_length=2", "trainer.check=false"
+    quiet = f"run_dir={study / 'sinusoidal' / 'seed0-a'}", "quiet=true", "pictures=false"
+    train(configure("task=reverse", *few, *quiet))
     for pe, score in {"divided": 0.999, "slow_half": 0.016, "none": 0.013}.items():
         (study / pe / "seed0-a").mkdir(parents=True)
         result = {"pe": pe, "test": {"new": {"exact_match": score}}}

@@ -111,16 +111,7 @@ def wawa(installed: Path, folder: Path, *arguments: str, stdin: str = "") -> str
 
 
 def test_it_trains_and_answers_from_any_folder(installed: Path, tmp_path: Path) -> None:
-    wawa(installed, tmp_path, "train", "task=sort", "pe=sinusoid_design", *TINY)
-    (run,) = (tmp_path / "results" / "single" / "sort" / "sinusoid_design").iterdir()
-    answer = wawa(installed, tmp_path, "translate", f"run={run}", stdin="3 1\n")
-    assert len(answer.splitlines()) == 1
-    said = wawa(installed, tmp_path)
-    assert f"  {installed / 'wawa_transformer'}" in said and "wawa train " in said
-
-
-def test_it_trains_on_the_sample_and_on_a_users_encoding(installed: Path, tmp_path: Path) -> None:
-    """In a folder that holds nothing but a module."""
+    """On the sample and with a user's encoding, in a folder that holds nothing but a module."""
     (tmp_path / "mine.py").write_text(
         "from wawa_transformer.positional.base import Encoding\n\n\n"
         "class Place(Encoding, kind='place'):\n"
@@ -131,7 +122,11 @@ def test_it_trains_on_the_sample_and_on_a_users_encoding(installed: Path, tmp_pa
     given = ["task=text", "pe=place", "import=mine", *short, "progress=false", "pictures=false"]
     said = wawa(installed, tmp_path, "train", *given)
     assert "BLEU" in said
-    assert list(tmp_path.glob("results/single/text/place/seed0-*/result.json"))
+    [run] = tmp_path.glob("results/single/text/place/seed0-*")
+    asked = f"run={run}", "decode.max_length=9"
+    assert wawa(installed, tmp_path, "translate", *asked, stdin="A man.\n").count("\n") == 1
+    said = wawa(installed, tmp_path)
+    assert f"  {installed / 'wawa_transformer'}" in said and "wawa train " in said
 
 
 def test_a_library_of_an_extra_is_asked_for_in_one_sentence(tmp_path: Path) -> None:
