@@ -11,7 +11,7 @@ from planted import answer_of, config_of, results_of, write_folder
 
 from wawa_transformer.lab import board as boards
 from wawa_transformer.lab import report, scores, statistics
-from wawa_transformer.lab.tables import read_study, write_config
+from wawa_transformer.lab.tables import read_study, write_config, write_table
 
 TASKS = ("copy", "sort")
 
@@ -113,6 +113,18 @@ def test_where_runs_are_made_is_no_part_of_the_setting(committed: Path, tmp_path
     elsewhere: dict[str, Any] = {"device": "cuda", "threads": 4, "log_every": 7, "steps": 500}
     made = board_of(folder_of(tmp_path / "mine", results, committed, **elsewhere))
     assert len(made.rows) == 4 and made.setting == board_of(committed).setting
+
+
+def test_a_row_of_fewer_seeds_says_so(committed: Path, tmp_path: Path) -> None:
+    """As while a run is missing: its total is no mean over three."""
+    results = planted({"mine": (0.9, 0.9)})
+    folder = folder_of(tmp_path / "mine", results, committed)
+    path = folder / "results.csv"
+    kept = results[results["seed"] == 0]
+    write_table(path, kept)
+    config = yaml.safe_load((folder / "study.yaml").read_text("utf-8"))
+    write_config(folder / "study.yaml", config | {"rows": {}})
+    assert "mine: place 1 of 4, total 0.900 (n=1)" in answer_of(folder)
 
 
 def test_other_data_and_a_missing_folder_are_said(committed: Path, tmp_path: Path) -> None:

@@ -90,6 +90,25 @@ def test_tables_hold_what_the_runs_measured(jobs: dict[Run, Any], tmp_path: Path
     assert study.costs["parameters"].gt(0).all() and len(study.costs) == 2
 
 
+def test_a_test_without_a_source_of_the_longest_trained_length_has_no_attention(
+    jobs: dict[Run, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As SCAN has, whose commands do not have every number of actions."""
+    run = next(iter(jobs))
+    of = {"task": run.task, "pe": run.pe, "seed": run.seed, "run": run, "train_max_length": 5}
+    whole = collect.build_task(jobs[run]).test(run.seed)["test"]
+    gap = whole.filter(lambda row: row["length"] != 5)
+    monkeypatch.setattr(type(collect.build_task(jobs[run])), "test", lambda *_: {"test": gap})
+    said, looked = collect.generated_answers({**(run.result() or {}), **of})
+    assert [row["length"] for row in said] == [2] and looked == []
+
+
+def test_a_source_that_stands_in_the_test_twice_is_shown_once() -> None:
+    samples = [{"source": "a b", "reference": r, "hypothesis": "x"} for r in ("c", "d")]
+    result = {"task": "text", "pe": "none", "seed": 0, "translation": {"samples": samples}}
+    assert len(collect.shown_answers([result])["answers"]) == 1
+
+
 def test_shown_answers_are_those_of_the_weights(
     jobs: dict[Run, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

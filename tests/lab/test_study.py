@@ -14,6 +14,7 @@ import pytest
 from conftest import SCRIPTS, TINY, UNDRAWN, Script, configure, run_script
 
 from wawa_transformer.common.files import LOCK, lock_holder
+from wawa_transformer.lab import study as studies
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import STATUS
 from wawa_transformer.train.trainer import train
@@ -100,6 +101,21 @@ def test_ctrl_c_before_the_first_run_is_one_sentence(tmp_path: Path) -> None:
     _, err = study.communicate(timeout=30)
     assert err == "stopped by SIGINT; the same command continues\n"
     assert study.returncode == STATUS
+
+
+def test_an_estimate_is_for_the_tasks_of_the_study_and_the_workers_of_the_machine() -> None:
+    config = configure("study=length")
+    known = studies.minutes_of_run(config, [], "length")
+    assert known is not None
+    one = configure("study=length", "study.task=[copy]")
+    assert studies.minutes_of_run(one, ["study.task=[copy]"], "length") == known
+    other = configure("study=length", "study.task=[addition]")
+    assert studies.minutes_of_run(other, ["study.task=[addition]"], "length") is None
+    runs = [Run("copy", "none", seed, Path(str(seed))) for seed in range(8)]
+    assert studies.minutes_left(runs, dict.fromkeys(runs), 4, known) == 8 * known
+    measured = dict.fromkeys(runs) | {runs[0]: {"seconds": 60.0}}
+    for workers, minutes in ((1, 7.0), (7, 1.0), (16, 1.0)):
+        assert studies.minutes_left(runs, measured, workers, known) == pytest.approx(minutes)
 
 
 def test_what_workers_share_touches_no_gpu() -> None:

@@ -1,5 +1,6 @@
 """What is handed to other programs gives the same there."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +105,8 @@ def test_ctranslate2_says_the_same_of_240_sentences(
     sources = [[*tokenizer.encode(line).tokens, "[EOS]"] for line in lines]
     translator = ctranslate2.Translator(str(run.directory / "ctranslate2"), compute_type="float32")
 
+    config = json.loads((run.directory / "ctranslate2" / "config.json").read_text("utf-8"))
+    assert (config["unk_token"], config["eos_token"]) == ("[UNK]", "[EOS]")
     found = translator.translate_batch(sources, beam_size=1, max_decoding_length=60)
     ids = [[tokenizer.token_to_id(word) for word in each.hypotheses[0]] for each in found]
     rows = greedy(model, read(tokenizer, lines).padded(range(240)), 60).tolist()

@@ -55,7 +55,7 @@ def test_the_callers_random_numbers_do_not_depend_on_what_is_on_disk(tmp_path: P
 
 def test_a_class_that_is_defined_again_is_another_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a notebook; a default of an argument counts."""
-    monkeypatch.delattr(sys.modules["__main__"], "__file__")
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
     found = []
     for factor in (1, 2):
         place: dict[str, Any] = {"__name__": "__main__"}
