@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import answer
+from conftest import answer, configure
 from core.helpers import FF, HEADS, D, V, padded_ids, small_model
 from torch import Tensor, nn
 
@@ -18,7 +18,8 @@ from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.positional.base import AbsoluteEncoding, Encoding, EncodingContext, Positions
 from wawa_transformer.positional.learned import LearnedEncoding
 from wawa_transformer.positional.relative import RelativeEncoding
-from wawa_transformer.run.config import build_model
+from wawa_transformer.positional.rotary import Rotary
+from wawa_transformer.run.config import build_model, encoding_settings
 from wawa_transformer.train.loop import batch_stream, train_step
 from wawa_transformer.train.setup import build_state
 
@@ -113,6 +114,19 @@ def test_layers_are_those_in_which_the_encoding_acts(
         parts = (own, across) if i in layers else (None, None)
         y = every.decoder_layers[i](y, memory, causal, padding_mask(SRC), *parts)
     assert torch.equal(model(SRC, TGT), every.output(every.decoder_norm(y)))
+
+
+def test_what_an_encoding_is_told_and_says_reaches_the_model(registry: None) -> None:
+    """An added encoding knows its side; one for each layer may have divided positions."""
+    model: Any = Transformer(V, V, D, 2, HEADS, FF, pe="sinusoidal")
+    context = model.tgt_position.context
+    assert (context.role, context.num_heads, context.num_layers) == ("decoder", HEADS, 2)
+
+    class Layered(Rotary, kind="layered"):
+        per_layer, fractional = True, True
+
+    divided = Transformer(V, V, D, 2, HEADS, FF, pe="layered", cross="same", divided=1)
+    assert divided.src_position.fractional
 
 
 def test_an_instance_for_each_layer_knows_its_layer(registry: None) -> None:
@@ -263,6 +277,33 @@ def test_a_table_on_one_side_limits_the_length(registry: None) -> None:
         assert model.max_positions == 256
         with pytest.raises(ValueError, match="a sequence of 257 positions"):
             model.check_length(257)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            "max_shift: int = 3",
+            r"Own.__init__ has an argument max_shift, and pe.max_shift is a key",
+        ),
+        ("slope=1.0", "Own.__init__: give slope=1.0 a name and a type"),
+        ("*slopes", r"Own.__init__: give \*slopes a name and a type"),
+        ("slope: 'Nowhere' = 1.0", "name 'Nowhere' is not defined; import the types of its"),
+        ("slope: float", "pe.slope: Missing mandatory value"),
+    ],
+)
+def test_a_setting_that_cannot_be_read_is_one_sentence(
+    arguments: str, said: str, registry: None
+) -> None:
+    """With the class, where its author looks."""
+    source = f"def __init__(self, context, {arguments}): Encoding.__init__(self, context)"
+    place: dict[str, Any] = {"Encoding": Encoding}
+    exec(source, place)
+    type("Own", (Encoding,), {"__init__": place["__init__"]}, kind="own")
+    config = configure("+pe.kind=own", "pe=none")
+    config.pe = {"kind": "own", "name": "own"}
+    with pytest.raises(UserError, match=said):
+        encoding_settings(config)
 
 
 def test_an_init_of_other_arguments_is_refused_with_its_class(registry: None) -> None:

@@ -3,11 +3,12 @@
 import re
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 import yaml
-from conftest import answer, configure, run_script
+from conftest import answer, checked, configure, run_script
 
 from wawa_transformer.common.files import CONFIG_DIR, lock_directory
 from wawa_transformer.common.schema import UserError
@@ -15,8 +16,9 @@ from wawa_transformer.data.tasks import build_task, word_tokenizer
 from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
+from wawa_transformer.run import config as run_config
 from wawa_transformer.run.cli import check_use, name_study, validate
-from wawa_transformer.run.config import build_model
+from wawa_transformer.run.config import build_model, check_memory, transformer_config
 from wawa_transformer.run.device import total_memory
 from wawa_transformer.run.overrides import SCHEMAS, class_keys, known_keys
 from wawa_transformer.run.run_dir import Run
@@ -183,6 +185,8 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
         # Names are no paths: these would lead out of output_dir.
         ("study.name=", "study.name"),
         ("study.name=null", "study.name"),
+        ("task=addition task.test_max_length=4300", "at least 1 and at most 4299"),
+        ("task=addition_uneven task.test_max_length=9999", "at most 4299"),
         ("task.name=..", "task.name"),
         ("pe.name=a/b", "pe.name"),
     ],
@@ -191,6 +195,16 @@ def test_a_mistake_in_a_configuration_is_one_sentence(given: str, expected: str)
     """Every script answers with it, as the test above shows."""
     said = answer(*given.split(" "))
     assert expected in said and "\n" not in said
+
+
+def test_a_run_that_can_be_loaded_is_loaded_where_it_could_not_train(monkeypatch: Any) -> None:
+    """A quarter of the memory suffices."""
+    config = checked("model.d_model=1024", "model.d_ff=4096", "model.num_heads=8")
+    shape = transformer_config(config)
+    monkeypatch.setattr(run_config, "total_memory", lambda device: 2 * 10**8)
+    check_memory(config, shape, "cpu", bytes_each=4)
+    with pytest.raises(UserError, match="GB to train; there are 0"):
+        check_memory(config, shape, "cpu")
 
 
 def test_a_model_larger_than_the_machine_is_refused_before_it_is_built() -> None:
