@@ -202,12 +202,11 @@ def lost_to_correction(study: str) -> tuple[int, dict[str, list[str]]]:
 
 def judged(study: str, task: str, kinds: tuple[str, ...]) -> dict[str, list[str]]:
     """Group encodings by the verdict of a study's rule on distances in cross-attention."""
-    found = evidence.found(study)
-    assert found is not None
     groups: dict[str, list[str]] = {"better": [], "worse": [], "mixed": [], "no_difference": []}
+    names = {"unclear": "no_difference", "none": "unread"}
     for pe in kinds:
-        word = comparisons.verdict(found, task, (f"{pe}_cross", pe)) or "unread"
-        groups.setdefault("no_difference" if word == "unclear" else word, []).append(pe)
+        word = pair_word(study, task, f"{pe}_cross", pe)
+        groups.setdefault(names.get(word, word), []).append(pe)
     return {word: names for word, names in groups.items() if names}
 
 
@@ -257,9 +256,7 @@ def steadiest() -> tuple[str, int]:
 
 def explained(pe: str) -> str:
     """Judge by the rule of encoder_window whether steady outputs explain a far copy."""
-    found = evidence.found("encoder_window")
-    assert found is not None
-    words = {mask: comparisons.verdict(found, "copy", (pe + mask, pe)) for mask in MASKS[1:]}
+    words = {mask: pair_word("encoder_window", "copy", pe + mask, pe) for mask in MASKS[1:]}
     windows = sum(words[mask] == "better" for mask in MASKS if "window" in mask)
     outputs = evidence.evaluated("encoder_window", "outputs")
     moved = outputs.query("pe == @pe")["cosine"].mean() < 0.95

@@ -52,10 +52,14 @@ class Board:
         """The encodings that have a row."""
         return list(dict.fromkeys(row.pe for row in self.rows))
 
+    @property
+    def seeds(self) -> int:
+        """The number of seeds of a whole row."""
+        return max(row.total.n for row in self.rows)
+
     def short(self, row: Row) -> str:
         """The number of a row's seeds if another row has more."""
-        most = max(each.total.n for each in self.rows)
-        return f" (n={row.total.n})" if row.total.n < most else ""
+        return f" (n={row.total.n})" if row.total.n < self.seeds else ""
 
 
 def board(made: Scores) -> Board | None:

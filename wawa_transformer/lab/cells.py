@@ -125,7 +125,7 @@ def board_table(beside: Board) -> Table:
         ]
         for row in beside.rows
     ]  # fmt: skip
-    fill = {"seeds": max(row.total.n for row in beside.rows), "unseen": f"{UNSEEN:.0%}"}
+    fill = {"seeds": beside.seeds, "unseen": f"{UNSEEN:.0%}"}
     return Table(Text("board_caption", fill), heads, rows)
 
 

@@ -74,14 +74,8 @@ def encoding_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     return styles
 
 
-NAMES = (
-    "bleu", "ranking", "reach", "exact_match_by_length", "attention", "learning_exact_match",
-    "learning_nll",
-)  # fmt: skip
-
-
 def pictures(made: Scores) -> dict[str, Callable[[], Figure]]:
-    """List those of ``NAMES`` that a study's tables allow, each with the function that draws it."""
+    """List the pictures that a study's tables allow, each with the function that draws it."""
     study = made.study
     styles = encoding_styles(study.encodings)
     trained = {task: scores.trained_lengths(study, task) for task in study.tasks}

@@ -27,6 +27,7 @@ from wawa_transformer.lab.pages import (
     tr,
     translated,
     warning,
+    words,
 )
 from wawa_transformer.lab.scores import Scores
 from wawa_transformer.lab.tables import RUN, Study, of_task, read_study
@@ -49,8 +50,9 @@ def write_report(folder: Path) -> dict[str, Any]:
     make_directory(folder / "figures")
     # A folder that has pictures keeps those: in a repository, the ones that a page shows.
     there = {path.stem for path in (folder / "figures").glob("*.png")}
-    for name in there & set(figures.NAMES) - set(page["drawn"]):  # of tables that were there before
-        (folder / "figures" / f"{name}.png").unlink()
+    for name in there - set(page["drawn"]):
+        if f"picture_{name}" in words():  # a report's own, of tables that were there before
+            (folder / "figures" / f"{name}.png").unlink()
     kept = there.union(in_markdown(page)) if there else page["drawn"]
     pictures = {
         name: figures.save(

@@ -28,6 +28,7 @@ from wawa_transformer.lab.entries import OF_MODEL, entry_overrides
 from wawa_transformer.lab.pages import Text, tr, warning
 from wawa_transformer.lab.workers import default_workers, train_all
 from wawa_transformer.run.cli import compose, validate
+from wawa_transformer.run.config import transformer_config
 from wawa_transformer.run.device import automatic_device
 from wawa_transformer.run.provenance import code_digest
 from wawa_transformer.run.run_dir import Run
@@ -286,11 +287,7 @@ def rule_of(config: DictConfig, overrides: list[str], jobs: Jobs) -> tuple[Rule 
     tasks = {run.task: one for run, one in jobs.items()}
     encodings = list(dict.fromkeys(run.pe for run in jobs))
     study: Any = OmegaConf.to_container(config.study)
-    masked = {
-        run.pe
-        for run, one in jobs.items()
-        if one.model.encoder_mask != "full" or one.model.encoder_window
-    }
+    masked = {run.pe for run, one in jobs.items() if not transformer_config(one).encoder_sees_all}
     try:
         rule = rules.read_rule(study, encodings, list(tasks))
         rules.validate_ceilings(rule, masked)

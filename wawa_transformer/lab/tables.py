@@ -175,16 +175,14 @@ def read_config(path: Path) -> dict[str, Any]:
         lists = (config["study"]["seeds"], config["tasks"], config["encodings"])
         if not all(lists):
             raise ValueError
-        return {**config, "study": typed(StudyConfig, config["study"], f"{path}: study")}
     except FileNotFoundError:
         return {}
-    except UserError:
-        raise
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
         raise UserError(
             f"{path} is not a study's configuration, since it lacks study, tasks or encodings; "
             f"restore the file, or train the study again, which writes it."
         ) from None
+    return {**config, "study": typed(StudyConfig, config["study"], f"{path}: study")}
 
 
 def read_table(path: Path, name: str) -> pd.DataFrame:

@@ -54,11 +54,17 @@ def shared_digest() -> str:
 
 def rooms() -> list[Path]:
     """List the files of all runs: those without an encoding or a task of the registries."""
-    kinds = {file_of(cls) for cls in (*ENCODINGS.values(), *TASKS.values())}
+    kinds = kind_files()
     files = [path for path in PACKAGE.rglob("*.py") if path not in kinds]
     return sorted(
         path for path in files if path.relative_to(PACKAGE).parts[0] not in ("lab", "lesson")
     )
+
+
+def kind_files() -> set[Path]:
+    """List the files that define the encodings and tasks of the registries."""
+    registered = {*ENCODINGS.values(), *TASKS.values()}
+    return {file for cls in registered if (file := file_of(cls))}
 
 
 @functools.cache  # the code that this process has loaded
@@ -67,8 +73,7 @@ def digest_for(pe: str, cross: str, task: str, *defined: type | None) -> str:
 
     With the classes of these kinds as ``defined`` now, a class that is defined again counts anew.
     """
-    registered = {*ENCODINGS.values(), *TASKS.values()}
-    kinds = {file for cls in registered if (file := file_of(cls))}
+    registered, kinds = {*ENCODINGS.values(), *TASKS.values()}, kind_files()
 
     def follows(path: Path) -> bool:
         return path in kinds or is_foreign(path, PACKAGE)

@@ -35,7 +35,8 @@ def load_model(run: Run, which: str = "last", device: torch.device | None = None
     own = run.configuration()
     state = checkpoint.load_own(run, path, own)
     tokenizer = checkpoint.load_tokenizer(path, state)
-    check_data_of(run, path, state)
+    result = run.result()
+    check_data_of(path, state, result)
     try:
         if "${" in repr(state["config"]):  # not in what a run has written
             raise UserError("it refers to other keys or to the environment")
@@ -43,7 +44,7 @@ def load_model(run: Run, which: str = "last", device: torch.device | None = None
     except (UserError, OmegaConfBaseException) as error:
         raise refused(path, error) from None
     import_modules(config.imports)
-    if run.result() is None:
+    if result is None:
         warn(f"warning: {run.directory} has not finished training")
     if (found := modules_digest(config.imports)) != config.import_digest:
         warn(
@@ -77,9 +78,9 @@ def refused(path: Path, error: Exception) -> UserError:
     return UserError(f"{path} cannot be used, since its configuration is refused: {said}.")
 
 
-def check_data_of(run: Run, path: Path, state: dict[str, Any]) -> None:
+def check_data_of(path: Path, state: dict[str, Any], result: dict[str, Any] | None) -> None:
     """Refuse a checkpoint of other data than the run's result or the checkpoint's vocabulary."""
-    data, result = state.get("data"), run.result()
+    data = state.get("data")
     if result and result.get("data") != data:
         raise UserError(
             f"{path} was trained on data {data}, and the result in its folder on "
