@@ -40,7 +40,7 @@ def tests_of(trained: DictConfig, config: DictConfig) -> dict[str, Task]:
         UserError: an override does not apply to this run's task or to this command.
     """
     given = {key: value for key, value in config.task.items() if value is not None}
-    if config.verify and (given.keys() - {"data_dir", "hub"} or config.test_sets):
+    if config.verify and not asks_own_test(trained, config):
         raise UserError("verify=true compares with the run's own test; leave the other one out.")
     if config.verify and config.checkpoint != "last":
         raise UserError(
@@ -89,9 +89,9 @@ def check_own_test(run: Run, splits: dict[str, Examples]) -> None:
     """
     before = parts_of(data_of(run) or "")
     for name, split in splits.items():
-        if split.digest != before.get(name):
+        if split.digest != (then := before.get(f"{name} split")):
             raise UserError(
-                f"the {name} of {run.directory} had digest {before.get(name)} in training, and has "
+                f"the {name} split of {run.directory} had digest {then} in training, and has "
                 f"{split.digest} now; bring back the old text and code, or name another test by "
                 f"its keys (test_sets, task.test_source, task.test_per_length)."
             )
@@ -174,22 +174,22 @@ def main(config: DictConfig) -> None:
             tell(name)
         # A generated training split is cheap, and tells which sources of the test are new.
         data = task.dataset(trained.seed) if task.from_seed else task.test(trained.seed)
-        test = tokenize_split(data["test"], tokenizer, task.max_tokens, "test")
-        splits = {"test split": test}
-        if "train" in data:
-            splits["training split"] = tokenize_split(data["train"], tokenizer, task.max_tokens)
+        splits = {
+            split: tokenize_split(data[split], tokenizer, task.max_tokens, split) for split in data
+        }
         if own:
             check_own_test(run, splits)
+        test, train = splits["test"], splits.get("train")
         model.check_length(int(test.sizes.max()))
-        train = splits["training split"].text if "train" in data else None
-        result = evaluation.evaluate_by_length(task, model, test, train)
+        result = evaluation.evaluate_by_length(task, model, test, train and train.text)
         if config.verify:
             tell(verify(run, result))
         bleu: dict[int, float] = {}
         tokenize = method.bleu_tokenize
         if translates:
             references = [translation.one_line(each) for each in test.text["target"]]
-            best = translation.best_hypotheses(model, tokenizer, test, method)
+            every = translation.hypotheses(model, tokenizer, test.source, method)
+            best = [first for first, *_ in every]
             found = [each.text for each in best]
             bleu = translation.bleu_by_length(found, references, test.text["length"][:], tokenize)
             answer = translation.answering_score(references, task.words, tokenize)
@@ -203,9 +203,9 @@ def main(config: DictConfig) -> None:
         for said in notes(result):
             print(said)
         if other:
-            split = tokenize_split(test.text, other.tokenizer)
-            answered = translation.best_hypotheses(other.model, other.tokenizer, split, method)
-            theirs = [each.text for each in answered]
+            sources = translation.read(other.tokenizer, test.text["source"])
+            every = translation.hypotheses(other.model, other.tokenizer, sources, method)
+            theirs = [first.text for first, *_ in every]
             metric = translation.bleu_metric(references, tokenize)
             compare(config.against, found, theirs, references, metric)
 

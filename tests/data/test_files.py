@@ -104,10 +104,9 @@ def test_columns_of_a_table_by_number_and_by_name(
         assert read(tmp_path, files, **numbers) == [("English", "German"), *PAIRS]
         with pytest.raises(UserError, match=r"no column English or no de; .* id \| English"):
             read(tmp_path, files, source_column="English")
-        with pytest.raises(UserError, match="no column 0 or no 2"):
-            read(tmp_path, files, source_column="0", target_column="2")
-        with pytest.raises(UserError, match="no two texts in line 1"):
-            read(tmp_path, files, source_column="2", target_column="9")
+        for wrong in ("0", "00", "9"):
+            with pytest.raises(UserError, match=f"no column 2 or no {wrong}; its first line"):
+                read(tmp_path, files, source_column="2", target_column=wrong)
     capsys.readouterr()
     TextTask(data_dir=str(tmp_path), source="a.tsv", test_size=2, validation_size=2).dataset(0)
     assert "first pair: id → English\n" in capsys.readouterr().err
@@ -236,6 +235,19 @@ def test_the_line_of_a_table_is_counted_in_the_file(tmp_path: Path) -> None:
         read(tmp_path, {"a.tsv": "a  b\n"})
 
 
+def test_a_row_longer_than_the_names_of_its_columns_is_refused(tmp_path: Path) -> None:
+    """Nobody quoted a text with a comma; empty columns at the end are none."""
+    table = "en,de\nHello,Hallo,\nGood morning, world,Guten Morgen\n"
+    with pytest.raises(UserError, match="line 3 .*it has 3 columns: Good morning | world | Guten"):
+        read(tmp_path, {"a.csv": table})
+    with pytest.raises(UserError, match="in line 3 .*it has 3 columns"):
+        read(tmp_path, {"a.tsv": table.replace(", ", "\t").replace(",", "\t")})
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub" / "train.csv").write_text("en,de\nGood morning, world,Guten Morgen\n")
+    with pytest.raises(UserError, match="hub cannot be used .its rows have more columns"):
+        TextTask(hub=str(tmp_path / "hub")).from_hub()
+
+
 def test_a_key_of_the_text_is_never_ignored(tmp_path: Path) -> None:
     """A target alone is not the sample; two files have no columns."""
     with pytest.raises(UserError, match="task.source and task.target go together"):
@@ -338,8 +350,8 @@ def test_what_is_not_read_is_named_with_the_formats_that_are(tmp_path: Path) -> 
         ('<srcset setid="newstest">\n', "is XML or HTML"),
         ("<url>http://x</url>\n", "is XML or HTML"),
         (b"PAR1\x15\x04", f"is a parquet file; {formats}"),
-        (TSV.encode("utf-16-le"), f"is no text in line 1; {formats}"),
-        (gzip.compress(TSV.encode("utf-16-le")), "is no text in line 1"),
+        (TSV.encode("utf-16-le"), f"is UTF-16 text or no text; {formats}"),
+        (gzip.compress(TSV.encode("utf-16-be")), "is UTF-16 text or no text"),
         (TSV.encode("latin-1") + b"\xe9\tx\n", "is not UTF-8 in line 10"),
         (TSV.replace("\n", "\r"), "carriage returns for line feeds in line 1; convert it: tr"),
         (bz2.compress(TSV.encode())[:-9], "is damaged"),

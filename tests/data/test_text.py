@@ -33,7 +33,8 @@ from wawa_transformer.data.files import MAX_WORD, read_sentences
 from wawa_transformer.data.load import load_data, tokenize_split
 from wawa_transformer.data.tasks import build_task, on_disk
 from wawa_transformer.data.text import TextTask
-from wawa_transformer.decode.translation import best_hypotheses
+from wawa_transformer.decode.strategies import Greedy
+from wawa_transformer.decode.translation import hypotheses
 from wawa_transformer.lab.collect import read_lines
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model
@@ -261,9 +262,12 @@ def test_mistakes_in_files_are_named(tmp_path: Path) -> None:
     """Line counts, missing, empty, not UTF-8 with its line, damaged gzip, a pipe without an end."""
     good = b"a\nb\nc\nd\n"
     for files, message in (
-        ({"s": good, "t": b"a\nb\n"}, "one ends before line 3"),
-        ({"s": b"a\n", "t": good}, "one ends before line 2"),
-        ({"s": good, "t": b" \n\n \n \n"}, "task.target=.*t is empty"),
+        (
+            {"s": good, "t": b"a\nb\n"},
+            "no two texts in line 3 .*; line n of one",
+        ),
+        ({"s": b"a\n", "t": good}, "no two texts in line 2"),
+        ({"s": b"", "t": b""}, "task.source=.*s and task.target=.*t is empty"),
         ({"s": b"a\n\n", "t": b"\nb\n"}, "the train text has no pair with words on both sides"),
         ({"s": b"a\nb\xff\nc\nd\n", "t": good}, "task.source=.*s is not UTF-8 in line 2"),
         ({"s.gz": gzip.compress(good)[:-6], "t": good}, "task.source=.*s.gz is damaged"),
@@ -363,8 +367,9 @@ def test_a_text_run_ends_with_bleu_and_needs_no_text_to_translate(
     for side in ("en", "de"):
         shutil.copy(DATA / f"sample.{side}", tmp_path)
     config = configure(
-        "task=text", f"task.data_dir={tmp_path}", "trainer.steps=30", "trainer.eval_every=15",
-        "trainer.warmup=5", f"output_dir={tmp_path}/o", "progress=false", "trainer.device=cpu",
+        *TINY[:3], "task=text", f"task.data_dir={tmp_path}", "task.vocab_size=300",
+        "trainer.steps=2", "trainer.warmup=1", f"output_dir={tmp_path}/o", "progress=false",
+        "trainer.device=cpu", "pictures=false",
     )  # fmt: skip
     translation = train(config)["translation"]
     assert 0 <= translation["bleu"] <= 100
@@ -377,7 +382,8 @@ def test_a_text_run_ends_with_bleu_and_needs_no_text_to_translate(
         path.unlink()
     elsewhere = Run.at(shutil.move(run.directory, tmp_path / "elsewhere"))
     model, tokenizer, _ = load_model(elsewhere)
-    found = [each.text for each in best_hypotheses(model, tokenizer, examples)]
+    every = hypotheses(model, tokenizer, examples.source, Greedy())
+    found = [best.text for best, *_ in every]
     assert found == read_lines(elsewhere.translations_file) and len(found) == 20
 
 

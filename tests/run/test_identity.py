@@ -209,14 +209,13 @@ def test_a_task_whose_code_changed_is_noticed_wherever_its_run_is_used(
     train_until_saved(stopped)
     monkeypatch.setattr(tasks.Copy, "target", lambda self, symbols: list(map(str, symbols[::-1])))
     for config in (configure(*begin, f"output_dir={tmp_path}/finished"), stopped):
-        with pytest.raises(UserError, match="another training split, validation split, test split"):
+        with pytest.raises(UserError, match="another train split, validation split, test split"):
             train(config)
     monkeypatch.setattr("sys.argv", ["evaluate.py", f"run={run.directory}"])
     with pytest.raises(SystemExit) as refused:
         evaluate.main()
-    assert "the test split of" in str(refused.value) and run.result()["data"][-8:] in str(
-        refused.value
-    )
+    digest = run.result()["data"].split("-")[1]
+    assert f"the train split of {run.directory} had digest {digest}" in str(refused.value)
     monkeypatch.setattr(
         "sys.argv", ["evaluate.py", f"run={run.directory}", "task.test_per_length=3"]
     )
@@ -250,7 +249,7 @@ def test_the_digest_depends_on_all_that_was_loaded(monkeypatch: pytest.MonkeyPat
     """Vocabulary, ids and lengths of each split; not on the encoding. Its parts are named."""
     whole = load_data(configure(*TINY)).digest
     assert load_data(configure(*TINY, "pe=alibi", "trainer.lr=1")).digest == whole
-    names = ["vocabulary", "training split", "validation split", "test split"]
+    names = ["vocabulary", "train split", "validation split", "test split"]
     assert list(load.parts_of(whole)) == names
     for override, others in (
         ("task.test_per_length=6", names[3:]), ("task.train_size=301", names[1:2]),

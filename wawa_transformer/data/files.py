@@ -37,16 +37,17 @@ PACKED: dict[bytes, Callable[..., Any]] = {
     rb"\xfd7zXZ\x00": lzma.open,
     b"": open,
 }
-PARQUET = rb"PAR1[^ -~]"  # what follows is no letter, as in the name of a protein
 FOREIGN = {
     rb"PK\x03\x04": "a zip archive",
     rb"7z\xbc\xaf\x27\x1c": "a 7z archive",
     rb"\x28\xb5\x2f\xfd": "packed by zstd",
-    PARQUET: "a parquet file",
+    # What follows is no letter, as in the name of a protein.
+    rb"PAR1[^ -~]": "a parquet file",
     rb"%PDF": "a PDF file",
     rb"\xff\xfe|\xfe\xff": "UTF-16 text",
     rb"\+/v[89+/]": "UTF-7 text",
     rb"version https://git-lfs": "a pointer, whose file git lfs pull fetches",
+    rb"[^\0\n]{0,3}\0": "UTF-16 text or no text",
     rb"(?i)(\xef\xbb\xbf)?\s*<(\?xml|!doctype|html|tmx|srcset|refset|url|doc)\b": "XML or HTML",
 }
 # UTF-16 without a byte order mark and ISO 2022 are valid UTF-8, and these characters show it.
@@ -78,10 +79,9 @@ def opened(path: Path, key: str) -> Iterator[IO[bytes]]:
         unpack = next(each for magic, each in PACKED.items() if re.match(magic, head))
         with unpack(path, "rb") as file:
             head = file.peek(64)
-            for magic, name in FOREIGN.items():
-                named = (suffix_of(path.name), magic) == (".parquet", PARQUET)
-                if re.match(magic, head) and not named:
-                    raise UserError(f"{key}={path} is {name}; convert it: {FORMATS}.")
+            is_of = (name for magic, name in FOREIGN.items() if re.match(magic, head))
+            if suffix_of(path.name) != ".parquet" and (name := next(is_of, None)):
+                raise UserError(f"{key}={path} is {name}; convert it: {FORMATS}.")
             yield file
     except (EOFError, zlib.error, lzma.LZMAError, OSError, MemoryError) as error:
         # A wrong checksum has no number of an error of the system.
@@ -97,9 +97,9 @@ def read_sentences(path: Path, key: str) -> Iterator[str]:
     misalign the two sides. At most ``LONGEST_LINE`` bytes of a line are read.
 
     Raises:
-        UserError: no file, empty, damaged or not UTF-8 (with the line), naming ``key``.
+        UserError: no file, damaged or not UTF-8 (with the line), naming ``key``.
     """
-    blank, returns = True, 0
+    returns = 0
     with opened(path, key) as file:
         lines = iter(lambda: file.readline(LONGEST_LINE + 1), b"")
         for number, line in enumerate(lines, 1):
@@ -113,44 +113,29 @@ def read_sentences(path: Path, key: str) -> Iterator[str]:
                 raise UserError(
                     f"{key}={path} has more than {LONGEST_LINE:,} bytes in line {number}; cut it."
                 )
-            if b"\0" in line:
-                raise UserError(f"{key}={path} is no text in line {number}; convert it: {FORMATS}.")
-            blank = blank and not line.strip()
             try:
                 yield line.removesuffix(b"\n").decode().rstrip("\r").lstrip("\ufeff")
             except UnicodeDecodeError:
                 raise UserError(
                     f"{key}={path} is not UTF-8 in line {number}; convert it to UTF-8."
                 ) from None
-    if blank:
-        raise UserError(f"{key}={path} is empty; it must hold one sentence a line.")
 
 
-def pairs_of_two(paths: Sequence[Path], keys: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Pair line n of one file with line n of the other."""
-    named = [f"{key}={path}" for key, path in zip(keys, paths, strict=True)]
-
-    def pairs() -> Iterator[tuple[str, str]]:
-        sides = (read_sentences(*each) for each in zip(paths, keys, strict=True))
-        for number, (source, target) in enumerate(itertools.zip_longest(*sides), 1):
-            if source is None or target is None:
-                raise UserError(
-                    f"{' and '.join(named)} do not have as many lines: one ends before line "
-                    f"{number}; line n of one must translate line n of the other."
-                )
-            yield source, target
-
-    return checked(pairs(), " and ".join(named), "line", FORMATS)
-
-
-def pairs_of_one(path: Path, key: str, columns: Columns) -> Iterator[tuple[str, str]]:
-    """Read both sides from one file, whose suffix is one of ``TABLES`` or ``ENTRIES``."""
-    suffix = suffix_of(path.name)
-    if suffix not in TABLES:
+def read_pairs(
+    paths: Sequence[Path], keys: Sequence[str], columns: Columns
+) -> Iterator[tuple[str, str]]:
+    """Read two files with a text a line, or one whose suffix is of ``TABLES`` or ``ENTRIES``."""
+    where = " and ".join(f"{key}={path}" for key, path in zip(keys, paths, strict=False))
+    suffix = suffix_of(paths[0].name)
+    if len(paths) == 2:
+        sources, targets = map(read_sentences, paths, keys)
+        remedy = "line n of one must translate line n of the other, to the end of both"
+        return checked(itertools.zip_longest(sources, targets), where, "line", remedy)
+    if suffix in ENTRIES:
         place = "line" if suffix in (".jsonl", ".ndjson") else "entry"
-        return pairs_of_entries(entries_of(path, key), f"{key}={path}", columns, place)
+        return pairs_of_entries(entries_of(paths[0], keys[0]), where, columns, place)
     remedy = f"a line is source, {'comma' if suffix == '.csv' else 'tab'}, target"
-    return checked(table_pairs(path, key, columns), f"{key}={path}", "line", remedy)
+    return checked(pairs_of_table(paths[0], keys[0], columns), where, "line", remedy)
 
 
 def pairs_of_entries(
@@ -160,12 +145,11 @@ def pairs_of_entries(
 
     An entry that is None has no text.
     """
-    wanted = names_of(columns)
-    remedy = (
-        f"each must have texts at task.source_column={wanted[0]} and task.target_column={wanted[1]}"
-    )
-    pairs = (texts_of(each, wanted) if each is not None else ("", "") for each in entries)
-    return checked(pairs, where, place, remedy)
+    first, second = names_of(columns)
+    remedy = f"each must have texts at task.source_column={first} and task.target_column={second}"
+    blank = {first: "", second: ""}
+    every = (blank if each is None else each for each in entries)
+    return checked(((pick(e, first), pick(e, second)) for e in every), where, place, remedy)
 
 
 def names_of(columns: Columns) -> list[str]:
@@ -173,44 +157,47 @@ def names_of(columns: Columns) -> list[str]:
     return [given or name for given, name in zip(columns, DEFAULT_COLUMNS, strict=True)]
 
 
-def table_pairs(path: Path, key: str, columns: Columns) -> Iterator[tuple[str, str] | None]:
+def pairs_of_table(path: Path, key: str, columns: Columns) -> Iterator[tuple[str, str] | None]:
     """Read two columns of a table, with None for each line that begins no pair.
 
     A first line that holds the names of ``columns`` names the columns. The first two columns are
     read if it does not, and if nobody named any. A line without text gives a pair without text.
     """
-    wanted, named = names_of(columns), any(columns)
-    places, more, lines = None, 0, read_sentences(path, key)
+    wanted, names, more = names_of(columns), 0, 0
+    places: list[int] = []
+    lines, is_csv = read_sentences(path, key), suffix_of(path.name) == ".csv"
     rows: Iterable[list[str]] = (line.split("\t") for line in lines)
-    if suffix_of(path.name) == ".csv":
+    if is_csv:
         rows = csv.reader((f"{line}\n" for line in lines), strict=True, skipinitialspace=True)
     for cells in rows:
         if not any(cell.strip() for cell in cells):
             yield "", ""
             continue
-        if places is None:
-            if suffix_of(path.name) == ".csv" and cells[0].startswith("sep="):  # of Excel
+        if not places:
+            if is_csv and cells[0].startswith("sep="):  # of Excel
                 yield None
                 continue
-            cells = [cell.strip() for cell in cells]
-            if not named and not {*wanted} <= {*cells}:
-                wanted = ["1", "2"]
-            names = [each for each in wanted if not each.isdecimal()]
-            if "0" in wanted or not {*names} <= {*cells}:
+            heads = [cell.strip() for cell in cells]
+            numbers = [str(number + 1) for number in range(len(heads))]
+            if {*wanted} <= {*heads, *numbers}:
+                places = [(numbers if w in numbers else heads).index(w) for w in wanted]
+            elif any(columns):
                 raise UserError(
                     f"{key}={path} has no column {' or no '.join(wanted)}; its first line is "
-                    f"{' | '.join(cells)[:200]}: name two of its words, or give numbers from 1, in "
+                    f"{' | '.join(heads)[:200]}: name two of its words, or give numbers from 1, in "
                     f"task.source_column and task.target_column."
                 )
-            places = [int(w) - 1 if w.isdecimal() else cells.index(w) for w in wanted]
-            if names:
+            if places and not {*wanted} <= {*numbers}:
+                names = len(heads)
                 yield None
                 continue
-        if len(cells) <= max(places):
+            places = places or [0, 1]
+        # In a row longer than the names of the columns, a text holds what separates texts.
+        if len(cells) <= max(places) or (names and "".join(cells[names:]).strip()):
             raise LookupError(f"it has {len(cells)} columns: {' | '.join(cells)[:60]}")
         yield cells[places[0]], cells[places[1]]
         yield from [None] * sum(cell.count("\n") for cell in cells)  # lines of the same row
-        more += wanted == ["1", "2"] and not named and len(cells) > 2
+        more += not names and not any(columns) and len(cells) > 2
     if more:  # attributions or scores
         warn(f"{path}: columns after the second left out of {more} lines")
 
@@ -230,14 +217,6 @@ def entries_of(path: Path, key: str) -> Iterator[Any]:
         yield json.loads(line) if line.strip() else None
 
 
-def texts_of(entry: Any, wanted: Sequence[str]) -> tuple[str, str]:
-    """Get the two texts of an entry."""
-    source, target = (pick(entry, column) for column in wanted)
-    if not (isinstance(source, str) and isinstance(target, str)):
-        raise TypeError(str((source, target))[:60])
-    return source, target
-
-
 def pick(row: Any, column: str) -> Any:
     """Get a column's value; ``translation.en`` is ``en`` in the column ``translation``.
 
@@ -254,7 +233,7 @@ def pick(row: Any, column: str) -> Any:
 
 
 def checked(
-    pairs: Iterable[tuple[str, str] | None], where: str, place: str, remedy: str
+    pairs: Iterable[tuple[Any, Any] | None], where: str, place: str, remedy: str
 ) -> Iterator[tuple[str, str]]:
     """Yield the ``pairs`` of texts, without None.
 
@@ -265,9 +244,13 @@ def checked(
     try:
         for pair in pairs:
             if pair is not None:
+                if not all(isinstance(side, str) for side in pair):
+                    raise TypeError(str(pair)[:60])
                 check_text(" ".join(pair))
                 yield pair
             number += 1
+        if number == 1:
+            raise UserError(f"{where} is empty; {remedy}.")
     except UserError:
         raise
     except (
@@ -293,6 +276,6 @@ def check_text(text: str) -> None:
         raise ValueError("not UTF-8; convert it first") from None
     if len(content) > MAX_WORD and max(map(len, content.split())) > MAX_WORD:
         raise ValueError(
-            f"a word has more than {MAX_WORD:,} bytes, and the time to split it grows with the "
-            f"square of its length"
+            f"a word has more than {MAX_WORD:,} bytes; cut it, since the time to split it grows "
+            f"with the square of its length"
         )

@@ -116,7 +116,7 @@ def to_ids(batch: dict[str, list[str]], tokenizer: Tokenizer) -> dict[str, list[
 
 
 def tokenize_split(
-    split: Dataset, tokenizer: Tokenizer, max_tokens: int | None = None, name: str = "training"
+    split: Dataset, tokenizer: Tokenizer, max_tokens: int | None = None, name: str = "train"
 ) -> Examples:
     """Tokenise a split, without pairs longer than ``max_tokens`` on either side.
 
@@ -161,17 +161,13 @@ class Data:
     def digest(self) -> str:
         """Hash what was loaded: eight digits for the vocabulary and for each split."""
         splits = (self.train, self.validation, self.test)
-        return "-".join([tokenizer_digest(self.tokenizer), *(each.digest for each in splits)])
-
-
-def tokenizer_digest(tokenizer: Tokenizer) -> str:
-    """Hash a tokenizer: the first part of :attr:`Data.digest`."""
-    return digest_of(tokenizer.to_str().encode())
+        vocabulary = digest_of(self.tokenizer.to_str().encode())
+        return "-".join([vocabulary, *(each.digest for each in splits)])
 
 
 def parts_of(digest: str) -> dict[str, str]:
     """Split :attr:`Data.digest` into its named parts."""
-    names = ("vocabulary", "training split", "validation split", "test split")
+    names = ("vocabulary", "train split", "validation split", "test split")
     return dict(zip(names, digest.split("-"), strict=False))
 
 
@@ -204,11 +200,9 @@ def load_data(config: DictConfig) -> Data:
         splits = task.dataset(config.seed)
         tokenizer = task.tokenizer(splits)
         train, validation, test = (
-            tokenize_split(splits[split], tokenizer, task.max_tokens, name)
-            for split, name in (
-                ("train", "training"), ("validation", "validation"), ("test", "test")
-            )
-        )  # fmt: skip
+            tokenize_split(splits[name], tokenizer, task.max_tokens, name)
+            for name in ("train", "validation", "test")
+        )
         kept = [Data(task, config.seed, tokenizer, train, validation, test)]
         if task.from_seed:
             check_vocabulary(kept[0])

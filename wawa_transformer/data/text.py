@@ -5,7 +5,6 @@ Every run reads its text anew, so that a change of the text or of this code is n
 
 import csv
 import dataclasses
-import functools
 import hashlib
 import itertools
 import json
@@ -30,8 +29,7 @@ from wawa_transformer.data.files import (
     is_blank,
     names_of,
     pairs_of_entries,
-    pairs_of_one,
-    pairs_of_two,
+    read_pairs,
     suffix_of,
 )
 from wawa_transformer.data.tasks import (
@@ -50,8 +48,9 @@ HELD_OUT_SEED = 20170612  # which pairs are held out does not depend on the run'
 UNSPACED = {
     "zh": "\u2e80-\u2fdf\u3005\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff",
     "ja-mecab": "\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f",
-    # Thai, Lao, Tibetan, Burmese, Khmer, Tai.
-    "char": "\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\ua9e0-\ua9ff\uaa60-\uaadf",
+    # Thai, Lao, Tibetan, Burmese, Khmer, Tai, Balinese, Javanese.
+    "char": "\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\ua980-\ua9ff"
+    "\uaa60-\uaadf",
 }
 HANGUL = "\u1100-\u11ff\u3130-\u318f\uac00-\ud7af"
 FILE_KEYS = [f"{part}{side}" for part in ("", "validation_", "test_") for side in SIDES]
@@ -144,11 +143,8 @@ class TextTask(Task, kind="text"):
 
     def test(self, seed: int) -> DatasetDict:
         """Read the test files alone, if there are any."""
-        if self.test_source is None and self.test_target is None:
-            return super().test(seed)
         own = self.from_pair("test", "test_")
-        assert own is not None
-        return DatasetDict({"test": own})
+        return super().test(seed) if own is None else DatasetDict({"test": own})
 
     def named(self, test_set: str) -> Self:
         """Replace the test by ``test_set``, files named like the training files.
@@ -170,7 +166,7 @@ class TextTask(Task, kind="text"):
         """Train a joint byte-level BPE (Sennrich et al. 2016), or list the words."""
         train = data["train"]
         if self.words:
-            texts = (text for side in ("source", "target") for text in train[side])
+            texts = (text for side in SIDES for text in train[side])
             return word_tokenizer(sorted({word for text in texts for word in split_words(text)}))
 
         tokenizer = Tokenizer(models.BPE())
@@ -183,7 +179,7 @@ class TextTask(Task, kind="text"):
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        texts = (batch[side] for batch in train.iter(1000) for side in ("source", "target"))
+        texts = (batch[side] for batch in train.iter(1000) for side in SIDES)
         tokenizer.train_from_iterator(texts, trainer)
         return read_tokenizer(tokenizer.to_str())
 
@@ -202,23 +198,21 @@ class TextTask(Task, kind="text"):
 
     def from_pair(self, split: str, prefix: str) -> Dataset | None:
         """Read the split whose keys begin with ``prefix``; None without files."""
-        keys = [f"task.{prefix}{side}" for side in ("source", "target")]
-        names = [getattr(self, f"{prefix}{side}") for side in ("source", "target")]
+        keys = [f"task.{prefix}{side}" for side in SIDES]
+        names = [getattr(self, f"{prefix}{side}") for side in SIDES]
         paths = [self.folder / name for name in names if name is not None]
-        suffix = suffix_of(names[0] or "")
+        columns, suffix = (self.source_column, self.target_column), suffix_of(names[0] or "")
         if not paths:
             return None
-        if names[1] is None and suffix in (*TABLES, *ENTRIES):
-            columns = self.source_column, self.target_column
-            return self.read(pairs_of_one(paths[0], keys[0], columns), split)
-        if len(paths) < 2 or (suffix in (*TABLES, *ENTRIES) and suffix != ".txt"):
+        both = names[1] is None and suffix in (*TABLES, *ENTRIES)
+        if not both and (len(paths) < 2 or suffix in {*TABLES, *ENTRIES} - {".txt"}):
             raise UserError(f"{keys[0]} and {keys[1]} go together; {FORMATS}.")
-        if not prefix and (self.source_column or self.target_column):
+        if not both and not prefix and any(columns):
             raise UserError(
                 "task.source_column and task.target_column choose columns of one file or dataset, "
                 "and task.source and task.target name two files; leave the columns out."
             )
-        return self.read(pairs_of_two(paths, keys), split)
+        return self.read(read_pairs(paths, keys, columns), split)
 
     def from_hub(self) -> dict[str, Dataset]:
         """Read a hub dataset, or a local folder in a format ``datasets`` knows."""
@@ -237,6 +231,9 @@ class TextTask(Task, kind="text"):
                         builder.config.quoting = csv.QUOTE_NONE
                 builder.download_and_prepare(download_mode=how)
                 loaded = builder.as_dataset()
+                # pandas takes the first columns for its index where rows have more than the header.
+                if builder.name == "csv" and "__index_level_0__" in loaded["train"].column_names:
+                    raise LookupError("its rows have more columns than its header")
             splits = {"train": loaded["train"], **loaded}
         except Exception as error:  # the library raises dozens of classes
             raise UserError(
@@ -294,13 +291,5 @@ def digest(path: Path) -> list[str]:
     """Compute the SHA-256 of a file; without one, reading it later raises the error."""
     if not os.path.isfile(path):  # reading a pipe might never end
         return []
-    with reading(path):
-        about = path.stat()
-        return [file_digest(path, about.st_size, about.st_mtime_ns, about.st_ctime_ns)]
-
-
-@functools.lru_cache(maxsize=64)  # a study asks once for each of its runs
-def file_digest(path: Path, *state: int) -> str:
-    """Compute the SHA-256 of a file; ``state`` changes whenever the file does."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    with reading(path), path.open("rb") as file:
+        return [hashlib.file_digest(file, "sha256").hexdigest()]

@@ -54,12 +54,18 @@ class DecodingStrategy:
         the text, by default 0 … B-1. Returns ids ``(B,N,<= max_length)`` without BOS, with
         padding after EOS, and scores ``(B,N)``: here the log-probability in nats.
         """
-        choose_ids = self.chooser(model, source.device, indices or range(len(source)))
-        ids, scores = generate(model, source, max_length, choose_ids)
+        with evaluating(model):
+            return self.search(model, source, max_length, indices or range(len(source)))
+
+    def search(
+        self, model: Transformer, source: Tensor, max_length: int | Tensor, indices: Sequence[int]
+    ) -> tuple[Tensor, Tensor]:
+        """Search with a model in evaluation mode."""
+        ids, scores = generate(model, source, max_length, self.chooser(source.device, indices))
         return ids[:, None], scores[:, None]
 
     def chooser(
-        self, model: Transformer, device: torch.device, indices: Sequence[int]
+        self, device: torch.device, indices: Sequence[int]
     ) -> Callable[[Tensor, Tensor], Tensor] | None:
         """Return the function that chooses the next ids; None: the most probable ones."""
         return None
@@ -84,7 +90,7 @@ class Sample(DecodingStrategy):
     seed: int = setting(0, least=0, most=2**63 - 1)
 
     def chooser(
-        self, model: Transformer, device: torch.device, indices: Sequence[int]
+        self, device: torch.device, indices: Sequence[int]
     ) -> Callable[[Tensor, Tensor], Tensor]:
         # A generator for each sentence, so that its sample does not depend on its batch.
         random = [
@@ -122,20 +128,9 @@ class Beam(DecodingStrategy):
     def width(self) -> int:
         return self.size
 
-    def __call__(
-        self,
-        model: Transformer,
-        source: Tensor,
-        max_length: int | Tensor,
-        indices: Sequence[int] | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        with evaluating(model):
-            return self.search(model, source, max_length)
-
     def search(
-        self, model: Transformer, source: Tensor, max_length: int | Tensor
+        self, model: Transformer, source: Tensor, max_length: int | Tensor, indices: Sequence[int]
     ) -> tuple[Tensor, Tensor]:
-        """Search with a model in evaluation mode."""
         size, rows = self.size, len(source)
         limits, longest = limits_of(source, max_length)
         best_ids = source.new_full((rows, size, longest), PAD)  # of those that have ended

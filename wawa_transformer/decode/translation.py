@@ -18,7 +18,7 @@ from wawa_transformer.data.batching import batch_indices
 from wawa_transformer.data.files import check_text, is_blank
 from wawa_transformer.data.load import Examples, RaggedSequences
 from wawa_transformer.data.text import HANGUL, UNSPACED, normalise
-from wawa_transformer.decode.strategies import DecodingStrategy, Greedy
+from wawa_transformer.decode.strategies import DecodingStrategy
 from wawa_transformer.model.transformer import Transformer
 
 if TYPE_CHECKING:  # a run without translations does not import sacreBLEU
@@ -135,17 +135,6 @@ def output_limits(model: Transformer, sizes: np.ndarray, method: DecodingStrateg
     if method.max_length is not None:
         limits[:] = method.max_length
     return limits.clip(max=model.max_positions)
-
-
-def best_hypotheses(
-    model: Transformer,
-    tokenizer: Tokenizer,
-    examples: Examples,
-    method: DecodingStrategy | None = None,
-) -> list[Hypothesis]:
-    """Decode ``examples``, by default greedily."""
-    found = hypotheses(model, tokenizer, examples.source, method or Greedy())
-    return [best for best, *_ in found]
 
 
 def losses(found: list[Hypothesis], examples: Examples) -> dict[str, int]:

@@ -20,7 +20,8 @@ from wawa_transformer.common.files import write_lines
 from wawa_transformer.common.special_ids import BOS
 from wawa_transformer.data.batching import collate
 from wawa_transformer.data.load import Examples
-from wawa_transformer.decode.translation import SAMPLES, best_hypotheses, one_line
+from wawa_transformer.decode.strategies import Greedy
+from wawa_transformer.decode.translation import SAMPLES, hypotheses, one_line
 from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.model.modes import evaluating
 from wawa_transformer.model.transformer import Transformer
@@ -168,9 +169,9 @@ def show(
     """Log to TensorBoard attention, sample outputs and hyperparameters."""
     step = result["steps"]
     first = examples.first(SAMPLES)
-    hypotheses = [best.text for best in best_hypotheses(model, tokenizer, first)]
+    outputs = [best.text for best, *_ in hypotheses(model, tokenizer, first.source, Greedy())]
     table = ["| source | target | output |", "| --- | --- | --- |"]
-    for row in zip(first.text["source"], first.text["target"], hypotheses, strict=True):
+    for row in zip(first.text["source"], first.text["target"], outputs, strict=True):
         cells = (one_line(cell).replace("|", "\\|") for cell in row)
         table.append(f"| {' | '.join(cells)} |")
     tracker.writer.add_text("samples", "\n".join(table), step)

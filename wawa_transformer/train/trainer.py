@@ -19,10 +19,11 @@ from wawa_transformer.common.files import lock_directory, write_lines
 from wawa_transformer.common.schema import UserError, tell, warn
 from wawa_transformer.data.load import Data, Examples, load_data
 from wawa_transformer.data.tasks import Task
+from wawa_transformer.decode.strategies import Greedy
 from wawa_transformer.decode.translation import (
     SAMPLES,
     Hypothesis,
-    best_hypotheses,
+    hypotheses,
     losses,
     one_line,
     translation_scores,
@@ -141,7 +142,8 @@ def final_evaluation(state: TrainState, tracker: Tracker) -> dict[str, Any]:
             name: left_out(data.task, name, getattr(data, name))
             for name in ("train", "validation", "test")
         }
-        found = best_hypotheses(state.model, data.tokenizer, data.test)
+        every = hypotheses(state.model, data.tokenizer, data.test.source, Greedy())
+        found = [best for best, *_ in every]
         result["translation"] = write_translations(state.run, data, found)
     show(tracker, state.config, state.model, data.tokenizer, data.validation, result)
     return result
@@ -239,17 +241,17 @@ def mention_bf16(state: TrainState) -> None:
 
 def write_translations(run: Run, data: Data, found: list[Hypothesis]) -> dict[str, Any]:
     """Write hypotheses and references, one sentence per line; return their scores."""
-    test, hypotheses = data.test.text, [each.text for each in found]
+    test, outputs = data.test.text, [each.text for each in found]
     sources, references = ([one_line(text) for text in test[side]] for side in ("source", "target"))
-    write_lines(run.translations_file, hypotheses)
+    write_lines(run.translations_file, outputs)
     write_lines(run.references_file, references)
     samples = [
-        {"source": source, "reference": reference, "hypothesis": hypothesis}
-        for source, reference, hypothesis in itertools.islice(
-            zip(sources, references, hypotheses, strict=True), SAMPLES
+        {"source": source, "reference": reference, "hypothesis": output}
+        for source, reference, output in itertools.islice(
+            zip(sources, references, outputs, strict=True), SAMPLES
         )
     ]
-    scores = translation_scores(hypotheses, references, data.task.words)
+    scores = translation_scores(outputs, references, data.task.words)
     return {**scores, **losses(found, data.test), "samples": samples}
 
 
