@@ -86,6 +86,7 @@ def pytest_runtest_setup() -> None:
 
 RESET = 5  # the id after which the ``_reset`` entries of MODELS restart counting
 RELATIVE = sorted(kind for kind, cls in ENCODINGS.items() if cls.relative)
+ACROSS = sorted([*RELATIVE, "fire"])  # in cross-attention
 # Left out: a class that inherits all three methods reads position ids as its parent does.
 ABSOLUTE = sorted(
     kind
@@ -106,7 +107,7 @@ POSITION_IDS = {
 # row and head, and with random position ids. The sinusoid has every kind of position ids.
 MODELS: dict[str, dict[str, Any]] = {
     **{kind: {"pe": kind} for kind in sorted(ENCODINGS)},
-    **{f"{kind}_cross": {"pe": kind, "cross": "same"} for kind in RELATIVE},
+    **{f"{kind}_cross": {"pe": kind, "cross": "same"} for kind in ACROSS},
     "sinusoidal_t5": {"pe": "sinusoidal", "cross": "t5"},
     "none_shaw": {"pe": "none", "cross": "shaw"},
     "none_causal": {"pe": "none", "encoder_mask": "causal"},
@@ -121,7 +122,7 @@ MODELS: dict[str, dict[str, Any]] = {
         f"{kind}_cross_both": {
             "pe": kind, "cross": "same", "origin": "both"
         }
-        for kind in RELATIVE
+        for kind in ACROSS
     },
     **{
         f"{kind}_random": {"pe": kind, **POSITION_IDS["random"]}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import RELATIVE
+from conftest import ACROSS, RELATIVE
 from core.helpers import heads, make, perturbed
 from torch import Tensor
 
@@ -312,7 +312,7 @@ def test_mixed_scores_are_the_mean_of_both_counts() -> None:
     torch.testing.assert_close(found, counts.mean(0), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in RELATIVE if ENCODINGS[kind].headwise])
+@pytest.mark.parametrize("kind", [kind for kind in ACROSS if ENCODINGS[kind].headwise])
 def test_heads_may_have_positions_of_their_own(kind: str) -> None:
     """Each head and row has the scores of its own positions."""
     encoding, q, k = make(kind), heads(5), heads(7, 1)

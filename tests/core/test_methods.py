@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from wawa_transformer.model.check import check_encoding
+from wawa_transformer.model.check import require_promises
 from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.positional.alibi import ALiBi
 from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext, Positions
+from wawa_transformer.positional.kerple import Kerple
 from wawa_transformer.positional.relative import RelativeEncoding
 from wawa_transformer.positional.rotary import Rotary
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("registry")
 
 
 class LayerMix(Encoding):
-    """Rotary in the lower layers, ALiBi in the upper ones."""
+    """Rotary in the lower layers, a trained kernel in the upper ones."""
 
     per_layer, relative = True, True
 
@@ -33,7 +34,7 @@ class LayerMix(Encoding):
         super().__init__(context)
         assert context.layer is not None
         self.lower = context.layer * 2 < context.num_layers
-        self.rotary, self.alibi = Rotary(context), ALiBi(context)
+        self.rotary, self.kernel = Rotary(context), Kerple(context)
 
     def rotate(
         self, q: Tensor, k: Tensor, query: Positions, key: Positions
@@ -41,7 +42,7 @@ class LayerMix(Encoding):
         return self.rotary.rotate(q, k, query, key) if self.lower else (q, k)
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor | None:
-        return None if self.lower else self.alibi.bias(q, k, query, key)
+        return None if self.lower else self.kernel.bias(q, k, query, key)
 
 
 class Sandwich(RelativeEncoding):
@@ -77,4 +78,4 @@ class DAPE(ALiBi):
 def test_a_published_method_passes(cls: type[Encoding], cross: str) -> None:
     """Written as the tutorial says, the method keeps every promise, in cross-attention too."""
     ENCODINGS["own"] = cls
-    check_encoding(TransformerConfig(9, 9, **SIZES, pe="own", cross=cross), 12)
+    require_promises(TransformerConfig(9, 9, **SIZES, pe="own", cross=cross), 12)

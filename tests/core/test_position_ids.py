@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import ABSOLUTE, RELATIVE, RESET
+from conftest import ABSOLUTE, ACROSS, RESET
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -263,7 +263,7 @@ def test_decoding_asks_for_what_it_cannot_know() -> None:
         assert model.decode(tgt, memory, positions=positions).isfinite().all()
 
 
-@pytest.mark.parametrize("kind", RELATIVE)
+@pytest.mark.parametrize("kind", ACROSS)
 def test_distances_from_the_end_make_reverse_a_copy(kind: str) -> None:
     """A source counted from its end scores as its mirror image does.
 
@@ -366,6 +366,7 @@ def test_what_has_an_effect_is_not_refused(origin: str) -> None:
             build(kind, origin=origin, **more)
     build("t5", "t5", origin=origin)
     build("none", "shaw", origin=origin)
+    build("fire", max_shift=3)  # distances over positions
 
 
 def test_the_reset_token_is_a_word_of_the_task(tiny) -> None:

@@ -139,9 +139,11 @@ def test_schedules_rise_to_the_peak_and_never_above(name: str) -> None:
         assert 0 < rates[-1] < 0.05
 
 
-def test_the_operations_of_a_step_are_those_of_its_products(tiny) -> None:
+@pytest.mark.parametrize("merged", ["true", "false"])
+def test_the_operations_of_a_step_are_those_of_its_products(merged: str, tiny) -> None:
     """The count equals torch's counter over forward and backward."""
-    config = tiny("trainer.grad_accum_steps=2", "trainer.steps=5", "model.num_layers=2")
+    model = "model.num_layers=2", f"model.merged_attention={merged}"
+    config = tiny("trainer.grad_accum_steps=2", "trainer.steps=5", *model)
     state = begun(config)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         for batch in next(batch_stream(state.data.train, config.trainer, 0, 0)):

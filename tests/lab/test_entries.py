@@ -17,7 +17,7 @@ from wawa_transformer.common.schema import UserError
 from wawa_transformer.lab import claims, comparisons, scores
 from wawa_transformer.lab import study as studies
 from wawa_transformer.lab.entries import OF_MODEL, entry_overrides
-from wawa_transformer.run.config import NAME, check_model, check_schema
+from wawa_transformer.run.config import NAME, check_schema, check_settings
 from wawa_transformer.run.run_dir import Run
 
 BENCHMARKS = SCRIPTS.parent / "benchmarks"
@@ -107,7 +107,7 @@ def test_every_study_can_be_run_and_its_rule_decided(name: str) -> None:
             job.model.merge_with_dotlist(own)
             jobs[Run.from_config(job)] = job
             if task == axes["task"][0]:
-                check_model(job)
+                check_settings(job)
     if name in COMMITTED:
         table = pd.read_csv(COMMITTED[name])
         ran = set(table[["task", "pe", "seed"]].itertuples(index=False, name=None))

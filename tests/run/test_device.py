@@ -15,7 +15,7 @@ from conftest import configure
 from wawa_transformer.common.files import CONFIG_DIR, lock_directory
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.model.layers import FeedForward
-from wawa_transformer.run.config import check_model
+from wawa_transformer.run.config import check_settings
 from wawa_transformer.run.device import choose_device, set_precision, translate_device_errors
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint, setup, trainer
@@ -100,10 +100,10 @@ def test_a_card_without_bfloat16_is_refused_and_tf32_is_a_setting(
 def test_a_cuda_graph_needs_compilation_and_steps_of_one_batch(tiny) -> None:
     """Else the mode would have no effect, or a batch's gradients would overwrite another's."""
     mode, there = "trainer.compile_mode=reduce-overhead", "trainer.compile=true"
-    check_model(tiny(mode, there))
+    check_settings(tiny(mode, there))
     for given in ([mode], [mode, there, "trainer.grad_accum_steps=2"]):
         with pytest.raises(UserError, match=r"compile_mode=reduce-overhead needs .*=default"):
-            check_model(tiny(*given))
+            check_settings(tiny(*given))
 
 
 def test_peak_memory_is_that_of_the_run_alone(tiny, monkeypatch: pytest.MonkeyPatch) -> None:

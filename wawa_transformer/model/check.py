@@ -26,11 +26,11 @@ from wawa_transformer.model.probe import (
     FUTURE,
     PADDING,
     REPEATED,
+    TOLERANCE,
     Finding,
     Probe,
     Report,
     change,
-    real_tokens,
 )
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.positional.base import ENCODINGS, Encoding, Positions, consecutive
@@ -43,6 +43,7 @@ BF16_TOLERANCE = 0.05
 ROW, HEADS = 32, 4
 BATCH_NORM = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm  # another one's mode
 
+REACHED = "a gradient reaches every trained number"
 TRAINED = "training computes what evaluation computes"
 READ = "positions come from the arguments"
 BF16 = "positions are as exact in bf16"
@@ -67,6 +68,8 @@ REMEDIES = {
     KEPT: "return new tensors, make parameters and buffers in __init__, and draw from a "
     "torch.Generator of your own instead of seeding torch",
     HEADS_APART: "read the positions (B,H,S) of every head, or set headwise = False",
+    REACHED: "train each number through embed, rotate or bias, without detach(), data, item() or "
+    "no_grad(), and make a buffer of what is not to be trained",
     SAVED: "keep what is trained or drawn in parameters and buffers, draw with torch in __init__, "
     "and compute nothing in advance from weights, which change",
     SHARED: "its bias depends on q or k, so set content_independent = False",
@@ -128,6 +131,8 @@ class TransformerProbe(Probe):
         self.model, self.device = model, model.output.weight.device
         words = min(model.src_embedding.num_embeddings, model.output.out_features)
         super().__init__(model, words, special, padding, length, row)
+        every = (each.of_layer(i) for each in model.encodings() for i in range(model.num_layers))
+        self.encodings = [*dict.fromkeys(each for each in every if each is not None)]
 
     def serves(self, length: int) -> bool:
         try:
@@ -148,15 +153,17 @@ class TransformerProbe(Probe):
         """
         with evaluating(self.model):
             before = sizes_of(self.model)
-            self.check_shapes(self.model)
+            self.check_shapes()
             expected = self.check_logits()
-            self.check_cache(self.model)
-            self.check_encodings(self.model)
-            self.check_training(self.model, expected)
+            self.check_cache(expected)
+            self.check_scores()
+            self.check_training(expected)
             if bf16:
-                self.check_bf16(self.model)
+                self.check_bf16()
             if generate is not None:
                 self.check_generate(generate)
+            if fresh is None:
+                self.describe(expected)
             self.check_again(expected)
             if sizes_of(self.model) != before:
                 self.note(KEPT, torch.full((1, 1), math.inf), "the names and shapes of weights")
@@ -166,14 +173,13 @@ class TransformerProbe(Probe):
 
     def check_saved(self, fresh: Transformer) -> None:
         """Try changed weights in this model and in one that loads them, as from a checkpoint."""
-        given = self.batch(self.sources), self.batch(self.targets)
         for each in self.model.encodings():
             for parameter in each.parameters():
                 parameter.mul_(1.5)
         fresh.load_state_dict(self.model.state_dict())
-        changed = self.logits(*given)
+        changed = self.logits(self.source, self.target)
         self.model = fresh.eval()
-        self.note(SAVED, change(self.logits(*given), changed, real_tokens(self.targets)))
+        self.note(SAVED, change(self.logits(self.source, self.target), changed, self.real))
 
     def call(self, source: Tensor, target: Tensor, positions: BatchPositions | None) -> Tensor:
         """The model's logits ``(B,T,V)``, at ``positions`` or its own, as in training."""
@@ -183,21 +189,16 @@ class TransformerProbe(Probe):
         mask = padding_mask(source)
         return self.model.decode(target, memory, None, mask, None, positions)
 
-    def check_cache(self, model: Transformer) -> None:
+    def check_cache(self, expected: Tensor) -> None:
         """Try decoding in pieces, also with positions of its own for each row."""
-        source, target = self.batch(self.sources), self.batch(self.targets)
-        real, length = real_tokens(self.targets), target.size(1)
-        usual, own = model.batch_positions(source).keep, self.own_positions()
-        # Single tokens at the begin, in the middle and at the end.
-        steps = {0, 1, 2, length // 2, length // 2 + 1, length - 2, length - 1, length}
-        edges = sorted(n for n in steps if 0 <= n <= length)
-        for positions, kept in ((usual, [2, 0, 0]), (own, [1, 2])):
-            at = None if positions is usual else positions(torch.arange(3))
-            together = self.logits(source, target, at)
-            rows = torch.tensor(kept)
-            found = self.in_pieces(model, source, target, positions, edges, rows)
-            self.note(CACHED, change(found, together[rows], real[rows]))
-        self.check_rows(together, own)
+        usual, own = self.model.batch_positions(self.source).keep, self.own_positions()
+        found = self.in_pieces(self.source, usual, [2, 0, 0])
+        self.note(CACHED, change(found, expected[[2, 0, 0]], self.real[[2, 0, 0]]))
+        source = self.batch(self.sources)
+        together = self.logits(source, self.target, own(torch.arange(3)))
+        found = self.in_pieces(source, own, [1, 2])
+        self.note(CACHED, change(found, together[[1, 2]], self.real[[1, 2]]))
+        self.check_rows(together, (1,), own)
 
     def own_positions(self) -> Callable[..., BatchPositions]:
         """Draw positions that differ by row; a function of the rows, and of a source's length."""
@@ -219,19 +220,17 @@ class TransformerProbe(Probe):
         return of
 
     def in_pieces(
-        self,
-        model: Transformer,
-        source: Tensor,
-        target: Tensor,
-        positions: Callable[[Tensor], BatchPositions],
-        edges: Sequence[int],
-        rows: Tensor,
+        self, source: Tensor, positions: Callable[[Tensor], BatchPositions], kept: list[int]
     ) -> Tensor:
-        """Logits of decoding between ``edges``; after the first piece ``rows`` alone go on."""
-        at, mask, cache = positions(torch.arange(3)), padding_mask(source), model.new_cache()
-        memory, out = model.encode(source, positions=at), []
+        """Logits of decoding piece by piece; after the first one the ``kept`` rows alone go on."""
+        rows, target, at = torch.tensor(kept), self.target, positions(torch.arange(3))
+        mask, cache = padding_mask(source), self.model.new_cache()
+        memory, out = self.model.encode(source, positions=at), []
+        length, middle = target.size(1), target.size(1) // 2
+        # Single tokens at the begin and at the end.
+        edges = sorted({0, 1, min(2, length), middle, length - 1, length})
         for begin, end in itertools.pairwise(edges):
-            out.append(model.decode(target[:, begin:end], memory, None, mask, cache, at))
+            out.append(self.model.decode(target[:, begin:end], memory, None, mask, cache, at))
             if begin == 0:
                 target, memory, mask, at = target[rows], memory[rows], mask[rows], positions(rows)
                 out = [out[0][rows]]
@@ -239,9 +238,9 @@ class TransformerProbe(Probe):
                     each.keep(rows)
         return torch.cat(out, dim=1).float().cpu()
 
-    def check_shapes(self, model: Transformer) -> None:
+    def check_shapes(self) -> None:
         """Refuse an encoding whose methods return other tensors than the contract's."""
-        length, heads = len(self.sources[0]), model.num_heads
+        model, length, heads = self.model, len(self.sources[0]), self.model.num_heads
         at = consecutive(length, device=self.device)
         x = torch.linspace(-1, 1, 2 * length * model.d_model, device=self.device)
         x = x.view(2, length, model.d_model)  # (B,S,D)
@@ -250,7 +249,7 @@ class TransformerProbe(Probe):
             fits = shapes_of([embedded], x) == [x.shape]
             require(fits, encoding, "embed", embedded, x, "(B,S,D)")
         given = x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (B,S,D) -> (B,H,S,Dh)
-        for encoding in acting(model, *model.encodings()):
+        for encoding in self.encodings:
             rotated = called(encoding, "rotate", given, given, at, at)
             found = shapes_of(rotated, x) if isinstance(rotated, tuple) else []
             fits = len(found) == 2 and found[0] == found[1] and found[0][:3] == given.shape[:3]
@@ -263,30 +262,28 @@ class TransformerProbe(Probe):
                 fits = len(shape) <= 4 and all(size in (1, most) for size, most in sizes)
                 require(fits, encoding, "bias", bias, given, "broadcastable to (B,H,Q,K)")
 
-    def check_encodings(self, model: Transformer) -> None:
+    def drawn(self, count: int, length: int) -> list[Tensor]:
+        """Draw queries and keys, ``(1,H,S,Dh)`` each."""
+        heads, width = self.model.num_heads, self.model.d_model
+        shape = (count, 1, heads, length, width // heads)
+        return [*torch.randn(shape, generator=self.random).to(self.device)]
+
+    def check_scores(self) -> None:
         """Try what the scores of single encodings show."""
-        length = len(self.sources[0])
-        shape = (1, model.num_heads, length, model.d_model // model.num_heads)  # (1,H,S,Dh)
-        q, k, r, s = torch.randn(4, *shape, generator=self.random).to(self.device)
-        at, later = (consecutive(length, start, self.device) for start in (0, 1))
-        for encoding in acting(model, *model.encodings()):
+        model, length = self.model, len(self.sources[0])
+        q, k, r, s = self.drawn(4, length)
+        at = consecutive(length, device=self.device)
+        for encoding in self.encodings:
             if encoding.content_independent:
                 one, other = encoding.bias(q, k, at, at), encoding.bias(r, s, at, at)
                 if one is not None and other is not None:
                     self.note(SHARED, change(one, other)[0], f"the {encoding.context.role}")
-        moved = 0.0
-        for encoding in acting(model, model.cross_position) if self.serves(length + 1) else []:
-            scores = attention_scores(encoding, q, k, at, at)
-            by_query = change(attention_scores(encoding, q, k, later, at), scores)
-            by_key = change(attention_scores(encoding, q, k, at, later), scores)
-            moved = max(moved, min(float(by_query.max()), float(by_key.max())))
-        self.tell(MEET, moved, above=True)
         heads = model.num_heads
         if heads > 1 and model.config.origin == "both" and self.serves(2 * length):
             # One head's positions are farther apart.
             far = Positions(2 * at.ids, 2 * length)
             mixed = Positions(torch.cat((at.ids.expand(1, heads - 1, -1), far.ids), 1), 2 * length)
-            for encoding in acting(model, *model.encodings()):
+            for encoding in self.encodings:
                 if encoding.headwise:
                     found = attention_scores(encoding, q, k, mixed, mixed)[:, -1]  # (B,Q,K)
                     alone = attention_scores(encoding, q, k, far, far)[:, -1]
@@ -299,17 +296,16 @@ class TransformerProbe(Probe):
                 embedded = encoding.embed(x.to(self.device), same)
                 self.note(READ, change(embedded, embedded[:, :1]), "embed, token {1}")
         q, k = q[:, :, :1].expand_as(q), k[:, :, :1].expand_as(k)
-        for encoding in acting(model, *model.encodings()):
+        for encoding in self.encodings:
             if encoding.uses_positions:
                 scores = attention_scores(encoding, q, k, same, same)  # (B,H,Q,K)
                 self.note(READ, change(scores, scores[:, :, :1, :1])[0], "head {0}, query {1}")
 
-    def check_bf16(self, model: Transformer) -> None:
+    def check_bf16(self) -> None:
         """Try scores of queries and keys in bf16, at the last positions, beside float32."""
         at = consecutive(min(8, self.doubled), max(0, self.doubled - 8), self.device)
-        shape = (1, model.num_heads, at.ids.size(-1), model.d_model // model.num_heads)
-        q, k = torch.randn(2, *shape, generator=self.random).to(self.device).bfloat16()
-        for encoding in acting(model, *model.encodings()):
+        q, k = (each.bfloat16() for each in self.drawn(2, at.ids.size(-1)))
+        for encoding in self.encodings:
             exact = attention_scores(encoding, q.float(), k.float(), at, at)  # (B,H,Q,K)
             with torch.autocast(self.device.type, torch.bfloat16):
                 found = attention_scores(encoding, q, k, at, at)
@@ -319,31 +315,67 @@ class TransformerProbe(Probe):
                 where = f"the {encoding.context.role}, as a share of a score"
                 self.found[BF16] = Finding(BF16, worst <= BF16_TOLERANCE, worst, where)
 
-    def check_training(self, model: Transformer, expected: Tensor) -> None:
+    def check_training(self, expected: Tensor) -> None:
         """Try the encodings in training, without dropout, beside evaluation."""
-        source, target = self.batch(self.sources), self.batch(self.targets)
-        at, real = model.batch_positions(source), real_tokens(self.targets)
-        cut = target.size(1) // 2
-        other = target.clone()
-        other[0, cut:] = self.draw(target.size(1) - cut)
-        with training(model), torch.enable_grad():
+        given = self.source, self.target
+        at, cut = self.model.batch_positions(self.source), self.target.size(1) // 2
+        with training(self.model), torch.enable_grad():
             with draws_from(0):
-                seed, first = torch.initial_seed(), self.logits(source, target, at)
+                seed, logits = torch.initial_seed(), self.call(*given, at)
                 if torch.initial_seed() != seed:  # and so the dropout masks of every step
                     self.note(KEPT, torch.full((1, 1), math.inf), "the seed")
-            if not bool(change(first, expected, real).any()):
-                return self.note(TRAINED, torch.zeros(1, 1))
+            self.check_gradients(logits)
+            first = logits.detach().float().cpu()
+            changes = change(first, expected, self.real)
+            if float(changes.max()) <= TOLERANCE * self.spread:
+                return self.note(TRAINED, changes)
+            other = self.target.clone()
+            other[0, cut:] = self.draw(other.size(1) - cut)
             with draws_from(0):
-                ahead = self.logits(source, other, at)
+                ahead = self.logits(self.source, other, at)
             with draws_from(1):
-                second = self.logits(source, target, at)
-            model.eval()  # with what training has counted
+                second = self.logits(*given, at)
+            self.model.eval()  # with what training has counted
             with torch.no_grad():
-                after = self.logits(source, target, at)
+                after = self.logits(*given, at)
         where = f"target position {{1}} in training, when the tokens from {cut} on change"
         self.note(FUTURE, change(ahead, first)[:1, : max(1, cut)] * (cut > 0), where)
         if torch.equal(first, second):  # else random numbers are a reason to differ
-            self.note(TRAINED, change(after, first, real))
+            self.note(TRAINED, change(after, first, self.real))
+
+    def check_gradients(self, logits: Tensor) -> None:
+        """Look for trained numbers that no gradient reaches, in no instance of their class."""
+        every = [
+            (f"{type(each).__name__}.{name}", value)
+            for each in self.encodings
+            for name, value in each.named_parameters()
+        ]
+        of_encodings = {id(value) for _, value in every}
+        others = self.model.named_parameters()
+        every += [(name, value) for name, value in others if id(value) not in of_encodings]
+        every = [(name, value) for name, value in every if value.requires_grad]
+        if logits.requires_grad:
+            values = [value for _, value in every]
+            found = torch.autograd.grad(logits.sum(), values, allow_unused=True)
+            pairs = zip(every, found, strict=True)
+            reached = {name for (name, _), gradient in pairs if gradient is not None}
+            missed = [name for name, _ in every if name not in reached]
+            largest = math.inf if missed else 0.0
+            self.note(REACHED, torch.full((1, 1), largest), ", ".join(missed[:1]))
+
+    def describe(self, expected: Tensor) -> None:
+        super().describe(expected)
+        length = len(self.sources[0])
+        q, k = self.drawn(2, length)
+        at, later = (consecutive(length, start, self.device) for start in (0, 1))
+        moved = 0.0
+        for encoding in self.encodings if self.serves(length + 1) else []:
+            if encoding.context.role == "cross":
+                scores = attention_scores(encoding, q, k, at, at)
+                by_query = change(attention_scores(encoding, q, k, later, at), scores)
+                by_key = change(attention_scores(encoding, q, k, at, later), scores)
+                moved = max(moved, min(float(by_query.max()), float(by_key.max())))
+        self.tell(MEET, moved, above=True)
 
 
 @contextlib.contextmanager
@@ -366,12 +398,6 @@ def training(model: nn.Module) -> Iterator[None]:
             each.p = p
         for buffer, value in buffers:
             buffer.copy_(value)
-
-
-def acting(model: Transformer, *encodings: Encoding | None) -> list[Encoding]:
-    """The instances of ``encodings`` that act in some layer."""
-    every = (each.of_layer(i) for each in encodings if each for i in range(model.num_layers))
-    return [*dict.fromkeys(each for each in every if each)]
 
 
 def called(encoding: Encoding, method: str, *given: Any) -> Any:
@@ -457,7 +483,7 @@ def tiny_model(config: TransformerConfig) -> Transformer:
     return model
 
 
-def check_encoding(config: TransformerConfig, length: int, bf16: bool = False) -> Report:
+def require_promises(config: TransformerConfig, length: int, bf16: bool = False) -> Report:
     """Check the encodings of ``config`` in a tiny model, at up to twice ``length`` tokens.
 
     Raises:

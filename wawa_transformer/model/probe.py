@@ -98,6 +98,8 @@ class Probe:
         lengths = [longest, max(1, longest * 2 // 3), 1]
         self.sources = [self.draw(n) for n in lengths]
         self.targets = [self.prefix(max(1, n - 1)) for n in lengths]
+        self.source, self.target = self.batch(self.sources, 0, padding), self.batch(self.targets)
+        self.real = real_tokens(self.targets)
         self.found: dict[str, Finding] = {}
 
     def serves(self, length: int) -> bool:
@@ -110,6 +112,7 @@ class Probe:
         expected = self.check_logits()
         if generate is not None:
             self.check_generate(generate)
+        self.describe(expected)
         self.check_again(expected)
         return self.sorted()
 
@@ -164,41 +167,45 @@ class Probe:
 
     def check_logits(self) -> Tensor:
         """Try what the logits of any model show; return those of the first batch."""
-        source, target = self.batch(self.sources, 0, self.side), self.batch(self.targets)
-        expected, real = self.logits(source, target), real_tokens(self.targets)
+        source, target, real = self.source, self.target, self.real
+        expected = self.logits(source, target)
         self.spread = float(expected[real].nan_to_num(0.0, 0.0, 0.0).std(correction=0))
-        more = self.more
         wider = self.logits(
-            self.batch(self.sources, more, self.side), self.batch(self.targets, more)
+            self.batch(self.sources, self.more, self.side), self.batch(self.targets, self.more)
         )
         self.note(PADDING, change(wider[:, : target.size(1)], expected, real))
         # A batch of the same shape, which a memory of the last one would not tell apart.
         self.note(
             ALONE, change(self.logits(source.flip(0), target.flip(0)).flip(0), expected, real)
         )
-        self.check_rows(expected)
+        self.check_rows(expected, rows=(1, 2))
 
-        x, y = self.sources[0], self.targets[0]
+        y = self.targets[0]
         seen = torch.ones(len(y), len(y)).tril().bool()  # (T,T): row t has other tokens after t
-        others = self.batch(torch.where(seen, y, self.draw(len(y))))
-        found = self.logits(self.batch([x] * len(y)), others)
+        rows = [*torch.where(seen, y, self.draw(len(y))), y]
+        found = self.logits(self.batch(self.sources[-1:] * len(rows)), self.batch(rows))
         where = "target position {1}, when the tokens after target position {0} change"
-        self.note(FUTURE, change(found, expected[:1].expand_as(found), seen), where)
+        self.note(FUTURE, change(found[:-1], found[-1:], seen), where)
 
         long = self.batch([self.draw(self.doubled)]), self.batch([self.prefix(self.doubled)])
         for logits, which in ((self.logits(*long), True), (expected, real)):
             undefined = logits.log_softmax(dim=-1).isnan().any(dim=-1) & which  # (B,T)
             self.note(FINITE, torch.where(undefined, math.inf, 0.0), "target position {1}")
-
-        moved = self.logits(self.batch([x.roll(1)]), self.batch([y]))
-        self.tell(ORDER, float(change(moved, expected[:1]).max()), above=True)
-        left = self.logits(self.batch(self.sources, more, "left"), target)
-        self.tell(LEFT, float(change(left, expected, real).max()), above=False)
         return expected
 
-    def check_rows(self, together: Tensor, positions: Callable[..., Any] | None = None) -> None:
-        """Try the shorter rows alone, without padding, beside their logits in the batch."""
-        for row, (x, y) in list(enumerate(zip(self.sources, self.targets, strict=True)))[1:]:
+    def describe(self, expected: Tensor) -> None:
+        """Tell whether the source's order and padding on the left matter; neither is a mistake."""
+        moved = self.logits(self.batch([self.sources[0].roll(1)]), self.batch(self.targets[:1]))
+        self.tell(ORDER, float(change(moved, expected[:1]).max()), above=True)
+        left = self.logits(self.batch(self.sources, self.more, "left"), self.target)
+        self.tell(LEFT, float(change(left, expected, self.real).max()), above=False)
+
+    def check_rows(
+        self, together: Tensor, rows: Sequence[int], positions: Callable[..., Any] | None = None
+    ) -> None:
+        """Try shorter rows alone, without padding, beside their logits in the batch."""
+        for row in rows:
+            x, y = self.sources[row], self.targets[row]
             at = None if positions is None else positions(torch.tensor([row]), len(x))
             alone = self.logits(self.batch([x]), self.batch([y]), at)
             changes = change(alone, together[row : row + 1, : len(y)])
@@ -206,9 +213,7 @@ class Probe:
 
     def check_again(self, expected: Tensor) -> None:
         """Try the first call once more, after all others."""
-        source, target = self.batch(self.sources, 0, self.side), self.batch(self.targets)
-        again, real = self.logits(source, target), real_tokens(self.targets)
-        self.note(REPEATED, change(again, expected, real))
+        self.note(REPEATED, change(self.logits(self.source, self.target), expected, self.real))
 
     def check_generate(self, generate: Callable[[Tensor, int], Any]) -> None:
         """Try what generated ids show beside the logits of the same prefix."""

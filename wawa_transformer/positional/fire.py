@@ -19,6 +19,7 @@ class FIRE(RelativeEncoding, kind="fire"):
     of a stack.
     """
 
+    relative = False  # the denominator is a position
     content_independent = True
 
     def __init__(

@@ -196,9 +196,14 @@ def overridden(kind: str) -> set[str]:
     return {name for name in METHODS if getattr(cls, name) is not getattr(Encoding, name)}
 
 
+def fits_cross(kind: str) -> bool:
+    """True if an encoding can relate a target to a source by their positions."""
+    return ENCODINGS[kind].uses_positions and bool(overridden(kind) & {*ATTENTION_METHODS})
+
+
 def check_cross(kind: str, placement: Placement) -> None:
     """Refuse an encoding that cannot relate a target to a source."""
-    able = [name for name, cls in ENCODINGS.items() if cls.relative or "rotate" in overridden(name)]
+    able = [name for name in ENCODINGS if fits_cross(name)]
     if kind not in able:
         key = f"pe.cross={placement.cross}"
         if placement.where is not None:

@@ -69,14 +69,14 @@ def check_use(schema: type, config: DictConfig) -> None:
 def validate(config: DictConfig) -> None:
     """Check a run's configuration before anything is built or written."""
     from wawa_transformer.data.tasks import build_task
-    from wawa_transformer.run.config import check_model, check_schema
+    from wawa_transformer.run.config import check_schema, check_settings
     from wawa_transformer.run.saved import init_digest
 
     check_schema(config)
     import_modules(config.imports)
     config.import_digest = modules_digest(config.imports)
     config.init_digest = init_digest(config)
-    check_model(config)
+    check_settings(config)
     if (found := build_task(config).fingerprint()) is not None:
         with open_dict(config.task):
             config.task.text_digest = found

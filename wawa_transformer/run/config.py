@@ -45,7 +45,7 @@ def check_schema(config: DictConfig) -> None:
     check_device(config.trainer.device)
 
 
-def check_model(config: DictConfig) -> None:
+def check_settings(config: DictConfig) -> None:
     """Check the schema, the relations between fields, and the encoding's settings."""
     check_schema(config)
     trainer = config.trainer

@@ -14,7 +14,7 @@ from torch import Tensor
 from wawa_transformer.common.schema import UserError, warn
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.data.load import Data, Examples, load_data, parts_of
-from wawa_transformer.model.check import check_encoding
+from wawa_transformer.model.check import require_promises
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run import distributed
 from wawa_transformer.run.config import build_model
@@ -146,7 +146,7 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
     longest = int(max(each.max() for each in sizes))
     model.check_length(longest)
     if trainer.check:
-        check_encoding(model.config, longest, trainer.bf16)
+        require_promises(model.config, longest, trainer.bf16)
     farthest = int(data.train.sizes.max()) - 1
     reach = max(each.max_distance for each in model.encodings())
     if reach > farthest and distributed.is_main():

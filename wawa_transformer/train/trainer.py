@@ -201,9 +201,11 @@ def flops_per_step(state: TrainState) -> int:
     for batch in next(batch_stream(state.data.train, state.trainer, state.config.seed, state.step)):
         rows, source, target = *batch.source.shape, batch.target_in.size(1)
         scores = 2 * width * (source**2 + target**2 + source * target)  # and weighted values
-        # An encoder layer has four projections of the source, and cross-attention adds two.
+        # An encoder layer has four projections of the source, and the decoder adds two.
         encoder = source * (6 * width**2 + 2 * width * inner)
-        decoder = target * (6 * width**2 + 2 * width * inner)
+        # A decoder layer has four projections of the target, and cross-attention adds two.
+        own = 4 if model.merged_attention else 6
+        decoder = target * (own * width**2 + 2 * width * inner)
         layers = model.num_layers * (encoder + decoder + scores)
         products += rows * (layers + target * width * words)
     return 3 * 2 * products

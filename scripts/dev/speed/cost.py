@@ -15,7 +15,7 @@ from hydra import compose
 from speed.model import ours, training_step, training_steps
 from speed.timing import ratio, turns_of
 from wawa_transformer.data import load
-from wawa_transformer.positional.base import ENCODINGS
+from wawa_transformer.positional.placement import fits_cross
 from wawa_transformer.run.config import build_model
 from wawa_transformer.train import loop
 
@@ -54,7 +54,7 @@ def long(device: torch.device, length: int) -> dict[str, float]:
     in cross-attention. Times are multiples of the sinusoid's time.
     """
     places: dict[str, dict[str, Any]] = {pe: {"pe": pe} for pe in LONG}
-    across = (pe for pe in LONG if ENCODINGS[pe].relative)
+    across = (pe for pe in LONG if fits_cross(pe))
     places |= {f"{pe}_cross": {"pe": pe, "cross": "same"} for pe in across}
     ids = torch.randint(4, 32, (1, length), device=device)
     sides = {
