@@ -29,12 +29,14 @@ from omegaconf.errors import OmegaConfBaseException
 from tqdm import tqdm
 
 import wawa_transformer
+from wawa_transformer.common.code import code_of
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.cli import CHECKS, compose
 from wawa_transformer.run.overrides import parse
+from wawa_transformer.run.provenance import kind_files, rooms
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import Stopped
 from wawa_transformer.train import checkpoint, loop
@@ -72,11 +74,14 @@ hypothesis.settings.load_profile("no_deadline")
 def pytest_collection_finish() -> None:
     """Do once for a process of tests what its runs and forks would do again.
 
-    AdamW's first step imports torch's compiler, and a run measures the machine's peak.
+    AdamW's first step imports torch's compiler, a run measures the machine's peak, and every
+    command parses the code that it runs.
     """
     import torch._dynamo
 
     peak_flops(torch.device("cpu"), False)
+    for path in (*rooms(), *kind_files()):
+        code_of(path)
 
 
 def pytest_runtest_setup() -> None:

@@ -17,7 +17,7 @@ from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run import config as run_config
-from wawa_transformer.run.cli import check_use, name_study, validate
+from wawa_transformer.run.cli import check_use, compose, name_study, validate
 from wawa_transformer.run.config import build_model, check_memory, transformer_config
 from wawa_transformer.run.device import total_memory
 from wawa_transformer.run.overrides import SCHEMAS, class_keys, known_keys
@@ -168,6 +168,11 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
         ),
         ("seed=" + "9" * 5000, "Exceeds the limit (4300 digits)"),
         ("pe=rope", "pe=rope does not exist (did you mean rotary?)"),
+        ("pe=ALIBI", "pe=ALIBI does not exist (did you mean alibi?)"),
+        ("PE=alibi", "the key PE does not exist (did you mean pe?)"),
+        # As a variable of the shell that is not set: these meant the default, silently.
+        ("run_dir=", "run_dir= is empty; give a value, or leave run_dir out"),
+        ("report=''", "report='' is empty"),
         ("pe=" + "long" * 300, "long does not exist; choose one of abacus, alibi"),
         ("trainer.init_from=" + "long" * 300, "cannot be read now (File name too long)"),
         ("seed=abc", "seed: Value 'abc'"),
@@ -195,6 +200,16 @@ def test_a_mistake_in_a_configuration_is_one_sentence(given: str, expected: str)
     """Every script answers with it, as the test above shows."""
     said = answer(*given.split(" "))
     assert expected in said and "\n" not in said
+
+
+def test_a_text_is_kept_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hydra reads numbers and truths; ~ is what a shell replaces where there are no quotes."""
+    monkeypatch.setenv("HOME", "/home/me")
+    given = ["output_dir=2026_11_26", "++run_dir=1.50", "study.name=1e3", "study.question=true"]
+    config = compose([*given, "report='~/a b'", "trainer.init_from=null"])
+    assert (config.output_dir, config.run_dir) == ("2026_11_26", "1.50")
+    assert (config.study.name, config.study.question) == ("1e3", "true")
+    assert (config.report, config.trainer.init_from) == ("/home/me/a b", None)
 
 
 def test_a_run_that_can_be_loaded_is_loaded_where_it_could_not_train(monkeypatch: Any) -> None:

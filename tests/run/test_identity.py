@@ -317,16 +317,15 @@ def test_a_text_is_known_by_its_contents_and_not_by_its_folder(tmp_path: Path) -
 
 def test_the_code_of_a_run_is_what_it_does(tmp_path: Path) -> None:
     """Comments, docstrings and layout do not count; every other change does."""
-    path, found = tmp_path / "code.py", []
-    for code in (
+    found = []
+    for number, code in enumerate((
         "def f(x):\n    return x + 1\n",
         '"""A file."""\n# a comment\ndef f(x):\n    """Add one."""\n    return (x\n    +1)\n"b"\n',
         "def f(x):\n    return x + 2\n", "def f(x):\n    return None\n", "def f(x):\n    return\n",
         "def f(x, y=None):\n    return x + 1\n", "async def f(x):\n    return x + 1\n",
-    ):  # fmt: skip
+    )):  # fmt: skip
+        path = tmp_path / f"{number}.py"
         path.write_text(code)
-        code_digests.tree_of.cache_clear()
-        code_digests.statements.cache_clear()
         found.append(code_digests.code_of(path))
     assert found[0] == found[1] and len(set(found)) == len(found) - 1
 

@@ -8,6 +8,7 @@ import pytest
 from conftest import SCRIPTS, TINY, UNDRAWN, run_script
 
 from wawa_transformer.run.failure import MISTAKE
+from wawa_transformer.run.imports import import_modules
 from wawa_transformer.run.overrides import read_overrides
 from wawa_transformer.run.run_dir import Run
 
@@ -62,7 +63,7 @@ def run(folder: Path, script: str, *arguments: str, status: int = 0, stdin: str 
 
 def test_a_run_with_a_users_encoding_and_task_is_used_as_any_other(folder: Path) -> None:
     """Trained, found again, evaluated, asked, and loaded in another process."""
-    run(folder, "train.py", *TINY, *GIVEN)
+    assert "registers no" not in run(folder, "train.py", *TINY, *GIVEN)
     [directory] = folder.glob("results/single/rotate/step/seed0-*")
     assert "already finished" in run(folder, "train.py", *TINY, *GIVEN)
     one = [f"run={directory}", "trainer.device=cpu"]
@@ -83,10 +84,21 @@ def test_a_run_with_a_users_encoding_and_task_is_used_as_any_other(folder: Path)
     module.write_text(MODULE.replace("x + self.size", "x - self.size"))
     assert "already finished" not in run(folder, "train.py", *TINY, *GIVEN)
     assert len([*folder.glob("results/single/rotate/step/seed0-*")]) == 2
-    assert "the code of my_module has changed since" in run(folder, "evaluate.py", *one)
+    said = run(folder, "evaluate.py", *one)
+    assert "the code of my_module has changed since" in said and said.count("has changed") == 1
     module.unlink()
     said = run(folder, "evaluate.py", *one, status=1)
     assert "there is no module my_module in this folder" in said and "damaged" not in said
+
+
+def test_a_module_that_registers_nothing_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "plain_module.py").write_text("x = 1\n")
+    monkeypatch.chdir(folder)
+    for said in ("warning: import=plain_module registers no encoding and no task", ""):
+        import_modules(["plain_module"])
+        assert capsys.readouterr().err.startswith(said)
 
 
 def test_a_study_compares_a_users_encoding_in_its_workers(folder: Path) -> None:

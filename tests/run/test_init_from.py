@@ -178,6 +178,15 @@ def test_a_stopped_run_goes_on_without_the_run_it_started_from(
     assert not (tmp_path / "new" / "single").exists()
 
 
+def test_weights_of_another_precision_start_rounded(source: Run, tmp_path: Path) -> None:
+    """As another program may keep them."""
+    state = checkpoint.load(source.checkpoint("last"))
+    state["model"] = {name: value.bfloat16() for name, value in state["model"].items()}
+    checkpoint.save(tmp_path / "half.pt", state)
+    start = at_start("pe=learned", f"trainer.init_from={tmp_path}/half.pt").model.state_dict()
+    assert all(torch.equal(start[name], value.float()) for name, value in state["model"].items())
+
+
 def test_weights_that_change_after_the_command_are_refused(source: Run, tmp_path: Path) -> None:
     """A source that is still training would give a run that is not what its folder says."""
     copy = shutil.copytree(source.directory, tmp_path / "source")

@@ -159,7 +159,17 @@ def test_a_word_that_yaml_reads_otherwise_is_refused_with_its_line(
 def test_a_word_that_is_read_as_written_is_none_of_these(
     word: str, study: Callable[[str], str]
 ) -> None:
-    assert study(f"{HEAD}  question: {word}\n  seeds: [{word}]\n") == ""
+    assert study(f"{HEAD}  seeds: [{word}]\n  pe: [{word}]\n") == ""
+
+
+@pytest.mark.parametrize("word", ["2026_11", "1.50", "007", "1e3", "0x10", "true", "+7"])
+def test_a_text_that_would_be_another_one_is_refused_with_its_line(
+    word: str, study: Callable[[str], str]
+) -> None:
+    """A folder's name, for one; 10 is the same text."""
+    said = study(f"{HEAD}  question: 10\n  name: {word}\n")
+    assert said.startswith(f", line 4: study.name is a text, and {word} reads as "), said
+    assert study(f"{HEAD}  question: '{word}'\n  name: a.{word}\n") == ""
 
 
 @pytest.mark.parametrize(
@@ -170,6 +180,8 @@ def test_a_word_that_is_read_as_written_is_none_of_these(
         (HEAD + "  name: a\n  name: b\n", ", line 3: name is there twice"),
         (HEAD + "  question: a: b\n", ", line 3: mapping values are not allowed here"),
         (HEAD + "  sedes: [0]\n", ", line 3: the key study.sedes does not exist (did you mean stu"),
+        (HEAD + "  pe: {none: 1}\n", ", line 3: study.pe takes a list, [a, b]"),
+        (HEAD + "  tune: [0.1]\n", ", line 3: study.tune takes no list"),
         ("trainer:\n  lr: 1\n", ", line 1: the key study.trainer does not exist"),
         ("# @package _global_\ntrainer:\n  lrr: 1\n", "line 3: the key trainer.lrr does not exist"),
         ("- 1\n", ", line 1: a file of configs/ holds keys and values"),

@@ -36,7 +36,7 @@ from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContex
 from wawa_transformer.run import failure, provenance
 from wawa_transformer.run.export import to_safetensors
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.run.signals import STATUS
+from wawa_transformer.run.signals import STATUS, GracefulStop
 from wawa_transformer.train import checkpoint
 from wawa_transformer.train.load import load_model
 from wawa_transformer.train.setup import build_state, restore, save_state
@@ -112,6 +112,28 @@ def test_a_run_that_is_stopped_ends_with_the_same_bits(
         assert "the same command continues" in done.stderr
     assert train(config)["by_length"] == long.result()["by_length"]
     assert_same_bits(run, long)
+
+
+def test_a_finished_run_is_found_where_nobody_may_write(
+    done: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read-only disk of another machine's results."""
+    run = copied(done, tmp_path)
+    run.directory.joinpath(LOCK).unlink()
+    monkeypatch.setattr(os, "access", lambda *given: False)
+    assert train(configure(*DROPOUT, f"output_dir={tmp_path}")) == done.result()
+    assert not run.directory.joinpath(LOCK).exists()
+
+
+def test_a_signal_handler_that_was_not_set_from_python_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python knows it as None, and cannot set it again."""
+    given: list[Any] = []
+    monkeypatch.setattr(signal, "signal", lambda number, handler: given.append(handler))
+    with GracefulStop():
+        pass
+    assert given and None not in given
 
 
 def test_a_finished_run_says_that_the_code_has_changed(
@@ -251,6 +273,8 @@ def spoil(path: Path, damage: str) -> None:
         state["optimizer"]["param_groups"][0]["params"].pop()
     elif damage == "infinite":
         weights[0, 0] = torch.inf
+    elif damage == "half":  # load_state_dict would take them, rounded
+        state["model"]["output.weight"] = weights.bfloat16()
     elif damage == "integers":  # load_state_dict would take them: 0 for nearly all
         state["model"]["output.weight"] = weights.char()
     elif damage == "contents":
@@ -301,6 +325,7 @@ def contents(folder: Path) -> dict[str, bytes]:
         ("moments", "does not fit the model"),
         ("infinite", "does not fit .*a weight is not finite"),
         ("integers", "does not fit .*output.weight is torch.int8, not torch.float32"),
+        ("half", "does not fit .*output.weight is torch.bfloat16, not torch.float32"),
         ("learning rate", r"another run than .*: trainer.lr is 1.0 there and 0.002 here"),
     ],
 )
@@ -535,7 +560,7 @@ def test_the_key_of_a_folder_that_cannot_be_written_is_named(done: Run, tmp_path
 def test_a_full_disk_is_no_mistake_of_a_forks_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a file of this project was changed, too; a file that is missing may be its mistake."""
     monkeypatch.setattr(failure, "origin", lambda frame: "changed")
-    for number, is_disks in ((errno.ENOSPC, True), (errno.EROFS, True), (errno.ENOENT, False)):
+    for number, is_disks in ((errno.ENOSPC, True), (errno.EFBIG, True), (errno.ENOENT, False)):
         try:
             raise OSError(number, os.strerror(number))
         except OSError as error:

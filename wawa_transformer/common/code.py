@@ -21,24 +21,20 @@ def code_of(path: Path, without: Collection[str] = ()) -> bytes:
 
 @functools.cache  # the code that this process has loaded
 def tree_of(path: Path) -> ast.Module:
-    """Parse a file, without the strings that stand alone, as a docstring does."""
-    tree = ast.parse(path.read_bytes())
-    for node in ast.walk(tree):
-        if isinstance(body := getattr(node, "body", None), list):
-            node.body = [each for each in body if not is_string(each)]  # type: ignore[attr-defined]
-    return tree
+    """Parse a file."""
+    return ast.parse(path.read_bytes())
 
 
-def is_string(node: ast.AST) -> bool:
-    """True for a statement that is a string."""
+def is_string(node: Any) -> bool:
+    """True for a statement that is a string, as a docstring."""
     constant = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    return constant and isinstance(node.value.value, str)  # type: ignore[attr-defined]
+    return constant and isinstance(node.value.value, str)
 
 
 @functools.cache
 def statements(path: Path) -> list[tuple[str, bytes]]:
     """List the statements of a file, with the names that they define."""
-    body = tree_of(path).body
+    body = [each for each in tree_of(path).body if not is_string(each)]
     return [(getattr(node, "name", ""), repr(syntax(node)).encode()) for node in body]
 
 
@@ -56,9 +52,12 @@ def mentioned(path: Path, without: Collection[str]) -> Iterator[str]:
 
 
 def syntax(node: Any) -> Any:
-    """Turn a syntax tree into lists; empty fields, which differ by version, are left out."""
+    """Turn a syntax tree into lists, without docstrings.
+
+    Empty fields, which differ by version, are left out.
+    """
     if isinstance(node, list):
-        return [syntax(each) for each in node]
+        return [syntax(each) for each in node if not is_string(each)]
     if not isinstance(node, ast.AST):
         return node
     fields = [(name, value) for name, value in ast.iter_fields(node) if value not in (None, [])]

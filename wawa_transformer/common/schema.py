@@ -128,7 +128,7 @@ def choose(registry: dict[str, Any], kind: str, key: str) -> Any:
 
 def nearest(name: str, choices: Iterable[str], prefix: str = "") -> str:
     """Suggest the nearest choice: ``" (did you mean …?)"``, or an empty string."""
-    close = difflib.get_close_matches(name, list(choices), n=1)
+    close = difflib.get_close_matches(name.lower(), list(choices), n=1)
     return f" (did you mean {prefix}{close[0]}?)" if close else ""
 
 

@@ -46,8 +46,7 @@ def check_schema(config: DictConfig) -> None:
 
 
 def check_settings(config: DictConfig) -> None:
-    """Check the schema, the relations between fields, and the encoding's settings."""
-    check_schema(config)
+    """Check the relations between fields, and the encoding's settings."""
     trainer = config.trainer
     if trainer.compile_mode != "default" and not (
         trainer.compile and trainer.grad_accum_steps == 1

@@ -2,16 +2,20 @@
 
 import os
 import re
+import typing
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
+from omegaconf import OmegaConf
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from wawa_transformer.common.schema import CONFIG_DIR, UserError, first_line
-from wawa_transformer.run.overrides import SCHEMAS, type_of, unknown_key
+from wawa_transformer.run.overrides import SCHEMAS, TEXT, is_union, type_of, unknown_key
 
 PACKAGE = re.compile(r"#\s*@package\s+(\S+)")  # Hydra's header: the key that a file's keys go into
+NUMBER = re.compile(r"[-+.]?\d[\w.+-]*|true|false", re.IGNORECASE)  # what may be no text
 # Words that YAML 1.1 reads as something else than is written: 010 is 8, 1:30 is 90, no is false.
 # Hexadecimal numbers and 1_000 are read as they are written.
 TRAPS = {
@@ -39,11 +43,30 @@ def check_files(
     places: dict[str, str] = {}
     for path, package, root in files_of(config_name, "", chosen, folders):
         own = [pair for pair in pairs(root) if pair[0].value not in ("defaults", "hydra")]
-        for key, node in keys_of(MappingNode(root.tag, own), package):
-            if type_of(SCHEMAS[config_name], key) is None:
-                raise UserError(f"{place(path, node)}: {unknown_key(key, config_name)}")
+        for key, node, value in keys_of(MappingNode(root.tag, own), package):
             places[key] = place(path, node)
+            kind = type_of(SCHEMAS[config_name], key)
+            if kind is None:
+                raise UserError(f"{places[key]}: {unknown_key(key, config_name)}")
+            if reason := misread(value, kind):
+                raise UserError(f"{places[key]}: {key} {reason}.")
     return places
+
+
+def misread(value: Node, kind: Any) -> str:
+    """Say why a value cannot be of the type ``kind`` as it is written; empty if it may be."""
+    if kind in TEXT and isinstance(value, ScalarNode) and value.style is None:
+        read_as: Any = value.value
+        if NUMBER.fullmatch(value.value):
+            [read_as] = OmegaConf.to_container(OmegaConf.create(f"[{value.value}]"))
+        if str(read_as) != value.value:
+            return f"is a text, and {value.value} reads as {read_as}; write it in quotes"
+    options = typing.get_args(kind) if is_union(kind) else (kind,)
+    of_list = any(typing.get_origin(option) is list for option in options)
+    is_list = isinstance(value, SequenceNode)
+    if kind is Any or isinstance(value, ScalarNode) or is_list == of_list:
+        return ""
+    return "takes a list, [a, b]" if of_list else "takes no list"
 
 
 def files_of(
@@ -76,14 +99,14 @@ def files_of(
                 yield from files_of(choice, parent, chosen, folders)
 
 
-def keys_of(node: Node, prefix: str) -> Iterator[tuple[str, Node]]:
-    """Yield every key of nested mappings, as ``trainer.lr``, with its node."""
+def keys_of(node: Node, prefix: str) -> Iterator[tuple[str, Node, Node]]:
+    """Yield every key of nested mappings, as ``trainer.lr``, with its node and its value's."""
     for key, value in pairs(node):
         if key.value == "<<":  # YAML's own: what another mapping holds
             yield from keys_of(value, prefix)
         else:
             name = f"{prefix}.{key.value}" if prefix else key.value
-            yield name, key
+            yield name, key, value
             yield from keys_of(value, name)
 
 

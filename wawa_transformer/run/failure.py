@@ -27,7 +27,7 @@ NO_MEMORY = re.compile(
     re.IGNORECASE,
 )
 # A full or failing disk, which is no mistake of the code that writes, whosoever it is.
-DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 SCRIPTS = CONFIG_DIR.parent / "scripts"
 MISTAKE = "This is a mistake in"
 # The extra of pyproject.toml that brings a library.

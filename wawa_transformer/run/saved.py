@@ -41,7 +41,8 @@ def load(path: Path, contents: tuple[str, ...] = CONTENTS) -> dict[str, Any]:
             state, why = read_file(path, file)
     except FileNotFoundError:
         raise Missing(
-            f"{path} does not exist; train the run first, or choose another checkpoint."
+            f"{path} does not exist; train the run first, copy the file from where it was trained, "
+            f"or choose another checkpoint."
         ) from None
     if not why and (missing := [key for key in contents if key not in state]):
         why = f"it holds no {missing[0]}"

@@ -68,12 +68,17 @@ def average(run: Run, config: dict[str, Any]) -> dict[str, Tensor]:
             f"trainer.keep_checkpoints=10, or choose checkpoint=last."
         )
     total: dict[str, Tensor] = {}
+    weights: dict[str, Tensor] = {}
     for path in paths:  # one at a time: memory may not hold ten large models
-        for name, weights in load_own(run, path, config, WEIGHTS)["model"].items():
+        weights = load_own(run, path, config, WEIGHTS)["model"]
+        for name, value in weights.items():
             # A buffer of integers or booleans, such as a counter, has no mean.
-            summed = weights.is_floating_point()
-            total[name] = weights.double() + total.get(name, 0) if summed else weights
-    return {n: w / len(paths) if w.is_floating_point() else w for n, w in total.items()}
+            summed = value.is_floating_point()
+            total[name] = value.double() + total.get(name, 0) if summed else value
+    return {
+        name: (value / len(paths)).to(weights[name]) if value.is_floating_point() else value
+        for name, value in total.items()
+    }
 
 
 def load_own(
@@ -108,8 +113,8 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
         RuntimeError, ValueError: they are those of another model, or not finite.
     """
     for name, own in model.state_dict().items():
-        # PyTorch would convert them.
-        if name in weights and weights[name].is_floating_point() != own.is_floating_point():
+        # PyTorch would convert them, and round.
+        if name in weights and weights[name].dtype != own.dtype:
             raise ValueError(f"{name} is {weights[name].dtype}, not {own.dtype}")
     model.load_state_dict(weights)
     if not is_finite(model):

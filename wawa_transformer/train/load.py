@@ -51,7 +51,7 @@ def load_model(run: Run, which: str = "last", device: torch.device | None = None
             f"warning: the code of {', '.join(config.imports)} has changed since {run.directory} "
             f"was trained (digest {config.import_digest} then, {found} now)"
         )
-    if (code := code_digest(config)) not in str(state.get("code", code)):
+    elif (code := code_digest(config)) not in str(state.get("code", code)):
         warn(
             f"warning: the code has changed since {run.directory} was trained, so that its model "
             f"may compute other numbers (code {state['code']} then, {code} now)"

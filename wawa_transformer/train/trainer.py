@@ -86,7 +86,7 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
         stop = stack.enter_context(GracefulStop())
         stack.enter_context(distributed.process_group(config.trainer.device))
         main = distributed.is_main()
-        if main:
+        if main and not run.result():  # a finished run is read, also where nobody may write
             stack.enter_context(lock_directory(run.directory, patience))
         claim_run(config, run)
         if result := distributed.broadcast_object(run.result):

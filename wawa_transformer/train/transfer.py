@@ -49,8 +49,8 @@ def start_from(
         if rows is not None and name in BY_WORD and value.shape[1:] == own[name].shape[1:]:
             chosen[name] = own[name].clone()
             chosen[name][rows[0]] = value[rows[1]].to(own[name])
-        elif value.shape == own[name].shape:
-            chosen[name] = value
+        elif value.shape == own[name].shape:  # a float of another precision is rounded
+            chosen[name] = value.to(own[name]) if value.is_floating_point() else value
         else:
             other.append(name)
     refuse_shapes(place, [name for name in own if name in other], given, own)
