@@ -3,8 +3,6 @@
 import copy
 import dataclasses
 import functools
-import html
-import json
 import multiprocessing
 import os
 import re
@@ -14,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ import datasets
 import hypothesis
 import pytest
 import torch
-from chromium import chromium
+from chromium import Browser, start_browser
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from tqdm import tqdm
@@ -333,34 +331,14 @@ def run_script(name: str, *arguments: str, **how: Any) -> subprocess.CompletedPr
     return Script(name, *arguments, **how).end()
 
 
-def said(document: str) -> Any:
-    """Read what a page's script noted as ``document.body.dataset.said``."""
-    found = re.search(r'data-said="([^"]*)"', document)
-    assert found is not None
-    return json.loads(html.unescape(found[1]))
-
-
 @pytest.fixture(scope="session")
-def browser() -> Callable[..., str]:
-    """Get a page's document after its scripts ran: ``browser(url, size)``.
-
-    The browser has no network. An error in the page's console fails the test. Without Chromium the
-    test is skipped.
-    """
-
-    def open_page(url: str, size: str = "1200,900") -> str:
-        try:
-            done = chromium(
-                url, "host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "dump-dom",
-                "enable-logging=stderr", "virtual-time-budget=5000", f"window-size={size}",
-            )  # fmt: skip
-        except FileNotFoundError as error:
-            pytest.skip(str(error))
-        errors = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-        assert not errors and done.returncode == 0, errors or done.stderr
-        return done.stdout
-
-    return open_page
+def browser() -> Iterator[Browser]:
+    """One browser for all pages; without Chromium the test is skipped."""
+    try:
+        with start_browser() as started:
+            yield started
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import json
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import benchmark
 import pytest
@@ -54,7 +55,7 @@ def test_every_peer_takes_part_and_an_absent_one_is_named(
     steps, batches = ("T", "S"), ("batch1", "batch32")
     assert sides_of(all_shapes()) == {f"{s}_{p}" for s in steps for p in own | libraries}
     every = {"plain", "marian", "ctranslate2"}
-    assert sides_of(decoding.measure(CPU)) == {
+    assert sides_of(decoding.decoding(CPU)) == {
         *(f"{b}_{p}" for b in batches for p in every), "beam4_marian", "beam4_ctranslate2",
     }  # fmt: skip
     assert "skipped" not in capsys.readouterr().out
@@ -62,7 +63,7 @@ def test_every_peer_takes_part_and_an_absent_one_is_named(
     peers.absent.cache_clear()
     monkeypatch.setattr(peers, "find_spec", lambda package: None)
     assert sides_of(all_shapes()) == {f"{s}_{p}" for s in steps for p in own}
-    assert sides_of(decoding.measure(CPU)) == {f"{b}_plain" for b in batches}
+    assert sides_of(decoding.decoding(CPU)) == {f"{b}_plain" for b in batches}
     said = capsys.readouterr().out
     for package in ("transformers", "ctranslate2"):
         assert said.count(f"skipped: {package} is not installed") == 1
@@ -99,7 +100,8 @@ def test_a_part_goes_on_and_loses_one_shape_to_memory(
 
     names = ("small", "large", "third")
     works = {name: partial(work, name) for name in names}
-    monkeypatch.setattr(benchmark, "measurements", lambda *_: works)
+    part = SimpleNamespace(measurements=lambda device: works)
+    monkeypatch.setattr(benchmark, "import_module", lambda name: part)
     with pytest.raises(KeyboardInterrupt):
         benchmark.measure("model", tmp_path, CPU, {"device": "a"})
     found = benchmark.measure("model", tmp_path, CPU, {"device": "a"})

@@ -1,16 +1,14 @@
 """Time the project against its peers:  python scripts/dev/benchmark.py [parts=[model,decoding]]
 
 All sides do the same work in one process, in turns, so that a busy machine slows all sides alike.
-In the part table a ratio divides two medians. In the other parts a ratio is the median of the
-turns' ratios. On one core table and decoding take one or two minutes each, model takes up to seven
-minutes, and cost takes a quarter of an hour. The same command continues a part that was stopped.
+A ratio is the median of the turns' ratios. On one core table and decoding take one or two minutes
+each, model takes up to seven minutes, and cost takes a quarter of an hour. The same command
+continues a part that was stopped.
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -63,14 +61,6 @@ def check_config(config: DictConfig) -> None:
 register("benchmark", BenchmarkConfig, check_config)
 
 
-def measurements(part: str, device: torch.device) -> dict[str, Callable[[], dict[str, float]]]:
-    """List the measurements of one part, by name."""
-    module = import_module(f"speed.{part}")
-    if not hasattr(module, "measurements"):
-        return {part: partial(module.measure, device)}
-    return module.measurements(device)
-
-
 def measure(
     part: str, folder: Path, device: torch.device, about: dict[str, Any]
 ) -> dict[str, float]:
@@ -85,11 +75,10 @@ def measure(
         before = json.loads(unfinished.read_text(encoding="utf-8"))
         # Numbers from another machine, thread count or torch version are measured again.
         done = before["done"] if before["about"] == about else {}
-    for name, work in measurements(part, device).items():
-        if name in done:
-            continue
+    measurements = import_module(f"speed.{part}").measurements(device)
+    for name in [name for name in measurements if name not in done]:
         try:
-            done[name] = work()
+            done[name] = measurements[name]()
         except torch.OutOfMemoryError:
             done[name] = {f"{name}_out_of_memory": 1.0}
         write_atomically(unfinished, json.dumps({"about": about, "done": done}))

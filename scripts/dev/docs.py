@@ -21,7 +21,7 @@ import evidence
 import jinja2
 import pandas as pd
 import yaml
-from evidence import BENCHMARKS
+from evidence import BENCHMARKS, steps_to  # noqa: F401  (templates take the steps)
 
 from wawa_transformer.lab import claims, comparisons, figures, report, rules, scores, statistics
 from wawa_transformer.lab.pages import Text, tr
@@ -188,7 +188,7 @@ def lost_to_correction(study: str) -> tuple[int, dict[str, list[str]]]:
     """
     made, p = evidence.study(study), {}
     for task in made.tasks:
-        longest = (scores.trained_lengths(made, task) or (0, 0))[1]
+        _, longest = scores.trained_lengths(made, task) or (0, 0)
         for pe in learners(study, task)[0]:
             p[task, pe] = statistics.estimate(evidence.seeds(study, task, pe, "reach") - longest).p
     corrected = statistics.holm(pd.Series(p))
@@ -202,12 +202,12 @@ def lost_to_correction(study: str) -> tuple[int, dict[str, list[str]]]:
 
 def judged(study: str, task: str, kinds: tuple[str, ...]) -> dict[str, list[str]]:
     """Group encodings by the verdict of a study's rule on distances in cross-attention."""
-    groups: dict[str, list[str]] = {"better": [], "worse": [], "mixed": [], "no_difference": []}
-    names = {"unclear": "no_difference", "none": "unread"}
+    groups: dict[str, list[str]] = {}
     for pe in kinds:
         word = pair_word(study, task, f"{pe}_cross", pe)
-        groups.setdefault(names.get(word, word), []).append(pe)
-    return {word: names for word, names in groups.items() if names}
+        groups.setdefault("no_difference" if word == "unclear" else word, []).append(pe)
+    order = ("better", "worse", "mixed", "no_difference", "unread")
+    return {word: groups[word] for word in order if word in groups}
 
 
 def learners(study: str, task: str) -> tuple[list[str], list[str]]:
@@ -237,9 +237,6 @@ def leader(study: str, task: str) -> dict[str, Any]:
     return found
 
 
-MASKS = ("", "_causal", "_window1", "_window2", "_window4", "_anti_causal")  # of encoder_window
-
-
 def of_encoder(pe: str, column: str) -> str:
     """Format the mean of a column of ``outputs.csv`` in the study encoder_window."""
     rows = evidence.evaluated("encoder_window", "outputs").query("pe == @pe")
@@ -254,22 +251,27 @@ def steadiest() -> tuple[str, int]:
     return f"{float(both.corr(method='spearman').to_numpy()[0, 1]):.2f}", len(both)
 
 
-def explained(pe: str) -> str:
-    """Judge by the rule of encoder_window whether steady outputs explain a far copy."""
-    words = {mask: pair_word("encoder_window", "copy", pe + mask, pe) for mask in MASKS[1:]}
-    windows = sum(words[mask] == "better" for mask in MASKS if "window" in mask)
-    outputs = evidence.evaluated("encoder_window", "outputs")
-    moved = outputs.query("pe == @pe")["cosine"].mean() < 0.95
-    if words["_anti_causal"] == "better" or not windows:
-        return "refuted"
-    return "supported" if words["_causal"] == "better" and windows > 1 and moved else "unclear"
+def explained(kinds: tuple[str, ...]) -> dict[str, list[str]]:
+    """Group encodings by the verdict on whether steady outputs explain a far copy."""
+    outputs, groups = evidence.evaluated("encoder_window", "outputs"), dict[str, list[str]]()
+    for pe in kinds:
+        causal, back, *windows = (
+            pair_word("encoder_window", "copy", f"{pe}_{mask}", pe) == "better"
+            for mask in ("causal", "anti_causal", "window1", "window2", "window4")
+        )
+        moved = outputs.query("pe == @pe")["cosine"].mean() < 0.95
+        supported = causal and sum(windows) > 1 and moved
+        refuted = back or not any(windows)
+        word = "refuted" if refuted else "supported" if supported else "unclear"
+        groups.setdefault(word, []).append(pe)
+    return groups
 
 
 def pair_word(study: str, task: str, a: str, b: str) -> str:
-    """Judge a pair by a study's rule: better, worse, unclear, or none if not read."""
+    """Judge a pair by a study's rule: better, worse, mixed, unclear, or unread."""
     found = evidence.found(study)
     assert found is not None
-    return comparisons.verdict(found, task, (a, b)) or "none"
+    return comparisons.verdict(found, task, (a, b)) or "unread"
 
 
 def loss_by_length(study: str, task: str, a: str, b: str, least: int) -> str:
@@ -294,11 +296,6 @@ def bleu_by_length(study: str, task: str, encodings: tuple[str, ...], least: int
         cells = " | ".join(f"{score:.1f} ({nll:.3f})" for score, nll in means)
         rows.append(f"| {length} | {cells} |")
     return "\n".join(rows)
-
-
-def steps_to(study: str, task: str, pe: str, level: float) -> float:
-    """The first validated step with an exact match of ``level``, median over seeds, or inf."""
-    return float(evidence.steps_to(study, task, pe, level).median())
 
 
 def still_improving(study: str, task: str, encodings: tuple[str, ...]) -> tuple[int, int]:

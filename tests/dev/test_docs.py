@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from chromium import Page, open_page
+from chromium import Browser
 from conftest import SCRIPTS, TINY, UNDRAWN, configure, run_script
 
 from wawa_transformer import PositionalEncoding
@@ -378,16 +378,6 @@ def test_every_link_leads_somewhere() -> None:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Page]:
-    """One browser for all pages."""
-    try:
-        with open_page((ROOT / "docs" / "index.html").as_uri()) as page:
-            yield page
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
 def widest(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The pages without a server, and the reports with the widest tables."""
     pages, folder = [*ROOT.glob("docs/*.html")], tmp_path_factory.mktemp("reports")
@@ -399,15 +389,10 @@ def widest(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.mark.parametrize(("width", "language"), [(1400, "en"), (390, "en"), (390, "zh")])
 def test_no_page_and_no_table_is_wider_than_the_screen(
-    browser: Page, widest: list[Path], width: int, language: str
+    browser: Browser, widest: list[Path], width: int, language: str
 ) -> None:
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    browser.call("Emulation.setDeviceMetricsOverride", **size)
     for path in widest:
-        browser.call("Page.navigate", url="about:blank")
-        browser.call("Page.navigate", url=f"{path.as_uri()}#lang={language}")
-        browser.wait("location.protocol === 'file:' && document.readyState === 'complete'", 60)
-        wide = browser.read(
+        wide = browser.open(f"{path.as_uri()}#lang={language}", width).read(
             "[document.documentElement, ...document.querySelectorAll('.scroll:has(table)')]"
             ".filter(each => each.scrollWidth > each.clientWidth + 1).map(each => each.innerText)"
         )

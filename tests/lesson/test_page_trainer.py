@@ -5,14 +5,14 @@ import itertools
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from chromium import open_page
+from chromium import Browser
 from conftest import begun, configure
 
 from wawa_transformer.common.files import CONFIG_DIR
@@ -44,17 +44,13 @@ PAGE |= {"warmup": 100, "budget": 352, "longest": 10}
 
 
 @pytest.fixture(scope="module")
-def compute(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
+def compute(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Run the trainer in a page: ``compute(script, data)``, what the script returns."""
     path = tmp_path_factory.mktemp("page") / "trainer.html"
     tags = "".join(f"<script>{each}</script>" for each in (*TRAINER, HELPERS))
     path.write_text(f"<!DOCTYPE html><meta charset=utf-8><body>{tags}", encoding="utf-8")
-    try:
-        with open_page(path.as_uri()) as page:
-            yield lambda script, data: page.read(f"(data => {{ {script} }})({json.dumps(data)})")
-            assert not page.errors
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
+    browser.open(path.as_uri())
+    return lambda script, data: browser.read(f"(data => {{ {script} }})({json.dumps(data)})")
 
 
 def encoded(tensor: torch.Tensor) -> str:

@@ -1,12 +1,11 @@
 """The part of docs/playground.html that trains, used by hand in a browser."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from chromium import Page, open_page
+from chromium import Browser
 
 from wawa_transformer import PositionalEncoding
 from wawa_transformer.lesson.playground import models, write_playground
@@ -37,18 +36,13 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page(written: Path) -> Iterator[Page]:
+def page(browser: Browser, written: Path) -> Browser:
     """The page on a narrow screen, opened from a file, without a network."""
-    try:
-        with open_page(written.as_uri() + ADDRESS, "390,900") as page:
-            page.read(SHORT)
-            yield page
-            assert not page.errors
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
+    browser.open(written.as_uri() + ADDRESS, width=390).read(SHORT)
+    return browser
 
 
-def test_two_models_train_over_the_published_interval(page: Page) -> None:
+def test_two_models_train_over_the_published_interval(page: Browser) -> None:
     """Start, pause, go on and the end, with a sentence in both languages."""
     page.read('click("press")')
     page.wait("course.step > 2")
@@ -82,7 +76,7 @@ def test_two_models_train_over_the_published_interval(page: Page) -> None:
     assert all(each.endswith("…") for each in cut)
 
 
-def test_the_link_holds_the_setting_and_other_settings_have_no_interval(page: Page) -> None:
+def test_the_link_holds_the_setting_and_other_settings_have_no_interval(page: Browser) -> None:
     for key, value in (("n", "5"), ("a", "none"), ("seed", "7"), ("learn", "letters")):
         page.read(f'enter("{key}", "{value}")')
     assert "train on 1 to 10 symbols" in page.read("textOf('publishedNote')")
@@ -112,7 +106,7 @@ def test_the_link_holds_the_setting_and_other_settings_have_no_interval(page: Pa
     ],
 )
 def test_pairs_that_cannot_be_trained_are_answered_by_a_sentence(
-    lines: str, expected: str, page: Page
+    lines: str, expected: str, page: Browser
 ) -> None:
     page.read(f'enter("learn", "own"); enter("pairs", {json.dumps(lines)})')
     assert expected in page.read("textOf('seen')")
@@ -133,21 +127,21 @@ def test_pairs_that_cannot_be_trained_are_answered_by_a_sentence(
     ],
 )
 def test_a_number_that_is_none_is_answered_by_a_sentence(
-    key: str, value: str, expected: str, page: Page
+    key: str, value: str, expected: str, page: Browser
 ) -> None:
     page.read(f'kept = state.{key}; enter("{key}", "{value}")')
     assert page.read("textOf('seen')").startswith(expected)
     page.read(f'enter("{key}", kept)')
 
 
-def test_each_name_in_the_page_is_one_elements(page: Page) -> None:
+def test_each_name_in_the_page_is_one_elements(page: Browser) -> None:
     """A second element with the same id is deaf: what is typed into it reaches nobody."""
     names = page.read("[...document.querySelectorAll('[id]')].map(each => each.id)")
     assert len(names) == len({*names})
     assert page.read("document.getElementById('pairs').tagName") == "TEXTAREA"
 
 
-def test_the_page_shows_the_encoding_without_the_pairs_that_are_off(page: Page) -> None:
+def test_the_page_shows_the_encoding_without_the_pairs_that_are_off(page: Browser) -> None:
     """A row for each position and a column for each dimension, zero where a pair is off."""
     cells = (
         "[...document.querySelectorAll('#encoding tr')]"
@@ -162,7 +156,7 @@ def test_the_page_shows_the_encoding_without_the_pairs_that_are_off(page: Page) 
     page.read('click("all")')
 
 
-def test_own_pairs_train_and_a_symbol_outside_of_them_is_named(page: Page) -> None:
+def test_own_pairs_train_and_a_symbol_outside_of_them_is_named(page: Browser) -> None:
     """Characters, and words spelled like the special tokens, are symbols as others."""
     lines = "\n".join(f"{a}{b}\t{b}{a}" for a in "ab🙂" for b in "cd") + "\n[EOS]\t[PAD]"
     page.read('enter("learn", "own"); enter("alphabet", "characters")')
@@ -175,7 +169,7 @@ def test_own_pairs_train_and_a_symbol_outside_of_them_is_named(page: Page) -> No
     page.read('enter("learn", "reverse")')
 
 
-def test_a_loss_that_is_no_number_stops_and_names_the_learning_rate(page: Page) -> None:
+def test_a_loss_that_is_no_number_stops_and_names_the_learning_rate(page: Browser) -> None:
     page.read('enter("rate", "1e30"); click("press")')
     page.wait("course.ended")
     said = page.read("textOf('seen')")
@@ -185,7 +179,7 @@ def test_a_loss_that_is_no_number_stops_and_names_the_learning_rate(page: Page) 
     page.read('enter("rate", "0.002")')
 
 
-def test_without_workers_a_sentence_says_so_and_the_trained_models_run(page: Page) -> None:
+def test_without_workers_a_sentence_says_so_and_the_trained_models_run(page: Browser) -> None:
     """The browser refuses at once, or the worker fails later."""
     page.read("window.Kept = Worker; Worker = function () { throw new Error('not from here'); };")
     page.read('click("press")')
@@ -198,7 +192,7 @@ def test_without_workers_a_sentence_says_so_and_the_trained_models_run(page: Pag
     page.read('script.textContent = old; click("again")')
 
 
-def test_empty_and_unknown_input_is_answered_by_a_word(page: Page) -> None:
+def test_empty_and_unknown_input_is_answered_by_a_word(page: Browser) -> None:
     """No model is said to be right about a question that was not asked."""
     for asked in ("", "   ", "eleven 11 -3"):
         page.read(f'enter("text", {json.dumps(asked)})')
@@ -206,17 +200,13 @@ def test_empty_and_unknown_input_is_answered_by_a_word(page: Page) -> None:
         assert shown.count("No question yet") == 2 and "right" not in shown, asked
 
 
-def test_twenty_two_symbols_stay_in_their_boxes(page: Page, written: Path) -> None:
-    """On a narrow and on a wide screen no part is wider than the part it stands in."""
-
-    def widest(page: Page) -> list[str]:
-        page.read(f'enter("text", "{" ".join(["10"] * 22)}")')
-        return page.read(
+def test_twenty_two_symbols_stay_in_their_boxes(page: Browser) -> None:
+    """On a wide and on a narrow screen no part is wider than the part it stands in."""
+    page.read(f'enter("text", "{" ".join(["10"] * 22)}")')
+    for width in (1400, 390):
+        page.resize(width)
+        wide = page.read(
             "['answers', 'orders'].filter(id => { const box = document.getElementById(id);"
             " return box.scrollWidth > box.clientWidth + 1; })"
         )
-
-    assert widest(page) == []
-    with open_page(written.as_uri() + ADDRESS, "1400,900") as wide:
-        wide.read(SHORT)
-        assert widest(wide) == []
+        assert wide == [], width

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import said
+from chromium import Browser
 from PIL import Image
 
 from wawa_transformer.lesson import pictures
@@ -35,28 +35,25 @@ def test_without_a_chinese_font_the_note_says_what_to_install(
 
 
 READ = """
-<script>
-addEventListener("load", () => setTimeout(() => {
+(() => {
   const select = document.getElementById("spacing"), found = {};
   for (const { value } of select.options) {
     select.value = value;
     select.dispatchEvent(new Event("input"));
     found[value] = ["reading", "score"].map(id => document.getElementById(id).textContent);
   }
-  document.body.dataset.said = JSON.stringify(found);
-}, 500));
-</script>
+  return found;
+})()
 """
 
 
-def test_the_page_computes_what_the_module_computes(browser, tmp_path: Path) -> None:
+def test_the_page_computes_what_the_module_computes(browser: Browser, tmp_path: Path) -> None:
     """What the page reads out of each spacing against the formula in float64."""
     p, k, d = 37, 12, 32
     path = tmp_path / "explore.html"
     pictures.write_explorer(path)
-    path.write_text(path.read_text(encoding="utf-8") + READ, encoding="utf-8")
-    page = browser(f"{path.as_uri()}#lang=en&d_model={d}&position={p}&distance={k}")
-    found = said(page)
+    opened = browser.open(f"{path.as_uri()}#lang=en&d_model={d}&position={p}&distance={k}")
+    found = opened.read(READ)
     assert list(found) == list(pictures.COLOURS)
     turned = Rotary(EncodingContext(d, 1), base=10000.0).turn(
         torch.ones(1, 1, k + 1, d), consecutive(k + 1)

@@ -4,14 +4,14 @@ import base64
 import itertools
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from conftest import TINY, configure, said, trained
+from chromium import Browser
+from conftest import TINY, configure, trained
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
@@ -57,37 +57,28 @@ def page(runs: list[Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def asking(page: Path, script: str) -> Path:
-    """A copy of the page which notes what ``script`` returns."""
-    note = f"document.body.dataset.said = JSON.stringify((() => {{ {script} }})());"
-    copy = page.with_name(f"asked{abs(hash(script))}.html")
-    text = page.read_text(encoding="utf-8")
-    copy.write_text(f"{text}<script>{note}</script>", encoding="utf-8")
-    return copy
-
-
 LOGITS = """
-  return OFF.map(off => MODELS.map(model => {
+  OFF.map(off => MODELS.map(model => {
     model.off = new Set(model.kind === "sinusoidal" ? off : []);
     return SOURCES.map(words => {
       const ids = model.source(words);
       return model.decode([BOS, ...ids], model.encode(ids));
     });
-  }));
+  }))
 """
 
 
 def test_the_page_computes_the_logits_of_torch(
-    runs: list[Run], page: Path, browser: Callable[..., str]
+    runs: list[Run], page: Path, browser: Browser
 ) -> None:
     """Of every encoding, also past its training, and with pairs of the sinusoid switched off."""
     sources = [["3"], ["1", "4", "4", "2", "10", "3"], [str(i % 10 + 1) for i in range(30)]]
     every = [[], [1, 6]]
     script = LOGITS.replace("OFF", str(every)).replace("SOURCES", json.dumps(sources))
     answers = {run.pe: run for run in runs}
-    document = browser(asking(page, script).as_uri() + "#lang=en")
+    found = browser.open(page.as_uri() + "#lang=en").read(script)
     pairs = itertools.product(every, models(page))
-    for (off, run), logits in zip(pairs, itertools.chain(*said(document)), strict=True):
+    for (off, run), logits in zip(pairs, itertools.chain(*found), strict=True):
         model, tokenizer, _ = load_model(answers[run["pe"]])
         if run["pe"] == "sinusoidal":
             for encoding in (model.src_position, model.tgt_position):
@@ -115,7 +106,7 @@ def test_the_trainer_replaces_no_word_of_the_page() -> None:
     assert not names & more
 
 
-def test_the_page_knows_the_right_answers(page: Path, browser: Callable[..., str]) -> None:
+def test_the_page_knows_the_right_answers(page: Path, browser: Browser) -> None:
     """Those of tasks.py; and that all steps are right says that the answer is."""
     words = ["10", "3", "1", "3", "10", "2", "26", "27", "9"]
     script = f"""
@@ -127,70 +118,56 @@ def test_the_page_knows_the_right_answers(page: Path, browser: Callable[..., str
         return model.isRight(source, wanted) === (own.join() === wanted.join()) &&
           (own.length > 39 || model.isRight(source, own));
       }}));
-      return {{ right, agree }};
+      ({{ right, agree }});
     """
-    found = said(browser(asking(page, script).as_uri()))
+    found = browser.open(page.as_uri()).read(script)
     assert found["agree"]
     for name in TASKS:
         task = build_task(configure(f"task={name}", "task.symbols=27"))
         assert found["right"][name] == task.target([int(word) for word in words])
 
 
-def test_padding_and_bos_are_never_answered(page: Path, browser: Callable[..., str]) -> None:
+def test_padding_and_bos_are_never_answered(page: Path, browser: Browser) -> None:
     """Also where their logits are the largest, as after a training that went wrong."""
     script = """
-      const [model] = MODELS, kept = model.decode, word = model.words[4];
+      const [model] = MODELS, word = model.words[4];
       const logits = i => i ? [9, 8, 7, 0, 0] : [9, 8, 0, 0, 7];
       model.decode = ids => ids.map((_, i) => model.words.map((_, id) => logits(i)[id] ?? 0));
-      const found = [model.answer(["3"], 9).join() === word, model.isRight(["3"], [word])];
-      model.decode = kept;
-      return found;
+      [model.answer(["3"], 9).join() === word, model.isRight(["3"], [word])];
     """
-    assert said(browser(asking(page, script).as_uri())) == [True, True]
+    assert browser.open(page.as_uri()).read(script) == [True, True]
 
 
-USE = """
-<script>
-addEventListener("load", () => setTimeout(() => {
-  const notes = {}, text = document.getElementById("text");
-  text.value = "3 <b>1</b> 2 99 4 " + "5 ".repeat(40);
-  text.dispatchEvent(new Event("input"));
-  notes.note = document.getElementById("note").textContent;
-  notes.bold = document.querySelectorAll("b").length;
-  notes.rows = document.querySelectorAll("#answers .name").length;
-  document.getElementById("lang").click();
-  document.querySelector("#maps td").dispatchEvent(new Event("mouseenter"));
-  notes.reading = document.getElementById("reading").textContent;
-  const before = document.getElementById("following").textContent;
-  document.querySelectorAll("#maps table")[1].querySelectorAll("button")[2].click();
-  notes.moved = before !== document.getElementById("following").textContent;
-  notes.shares = [...document.querySelectorAll("#follow td.number")].map(cell => cell.textContent);
-  document.getElementById("play").click();
-  setTimeout(() => {
-    const rows = [...document.querySelectorAll("#follow tr")].map(row => row.style.visibility);
-    notes.hidden = rows.filter(each => each === "hidden").length;
-    notes.later = rows.lastIndexOf("") < rows.indexOf("hidden");
-    document.body.dataset.said = JSON.stringify(notes);
-  }, 1000);
-  notes.wide = document.documentElement.scrollWidth > innerWidth;
-}, 200));
-</script>
-"""
-
-
-def test_it_is_used_by_hand(page: Path, browser: Callable[..., str]) -> None:
+def test_it_is_used_by_hand(page: Path, browser: Browser) -> None:
     """Typed text stays text, what is not understood is named, nothing is too wide."""
-    copy = page.with_name("used.html")
-    copy.write_text(page.read_text(encoding="utf-8") + USE, encoding="utf-8")
-    document = browser(copy.as_uri() + "#lang=en&task=sort", "390,800")
-    notes = said(document)
-    assert notes["note"].startswith("Not in the vocabulary, left out: <b>1</b> 99. Only the first")
-    assert "Length 30, beyond the 4 of training" in notes["note"]
-    assert notes["bold"] == 0 and notes["rows"] == 2  # two models sort
-    assert "头 1" in notes["reading"] and 'lang="zh"' in document
-    assert notes["moved"] and not notes["wide"]
-    assert "< 0.001" in notes["shares"] or "0.000" not in notes["shares"]
-    assert notes["hidden"] and notes["later"], "the rows of the way appear one after the other"
+    read = browser.open(page.as_uri() + "#lang=en&task=sort", width=390).read
+    read("""
+      const text = document.getElementById("text");
+      const textOf = id => document.getElementById(id).textContent;
+      text.value = "3 <b>1</b> 2 99 4 " + "5 ".repeat(40);
+      text.dispatchEvent(new Event("input"));
+    """)
+    note = read("textOf('note')")
+    assert note.startswith("Not in the vocabulary, left out: <b>1</b> 99. Only the first")
+    assert "Length 30, beyond the 4 of training" in note
+    assert not read("document.querySelectorAll('b').length")
+    assert read("document.querySelectorAll('#answers .name').length") == 2  # two models sort
+    read("document.getElementById('lang').click()")
+    read("document.querySelector('#maps td').dispatchEvent(new Event('mouseenter'))")
+    assert "头 1" in read("textOf('reading')") and read("document.documentElement.lang") == "zh"
+    before = read("textOf('following')")
+    read("document.querySelectorAll('#maps table')[1].querySelectorAll('button')[2].click()")
+    assert read("textOf('following')") != before
+    shares = read("[...document.querySelectorAll('#follow td.number')].map(e => e.textContent)")
+    assert "< 0.001" in shares or "0.000" not in shares
+    assert not read("document.documentElement.scrollWidth > innerWidth")
+    shown = read("""
+      document.getElementById("play").click();
+      const rows = [...document.querySelectorAll("#follow tr")];
+      new Promise(later => setTimeout(() => later(rows.map(row => row.style.visibility)), 1000));
+    """)
+    hidden = [each == "hidden" for each in shown]
+    assert any(hidden) and hidden == sorted(hidden), "rows appear one after the other"
 
 
 def test_it_fetches_nothing(page: Path) -> None:

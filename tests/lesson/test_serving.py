@@ -4,11 +4,12 @@ import socket
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import serve
 import torch
+from chromium import Browser
 from conftest import TINY, trained
 from werkzeug.serving import make_server
 from werkzeug.test import Client
@@ -123,15 +124,17 @@ def test_more_requests_than_may_wait_are_told_so(served: list[Served], monkeypat
 
 
 def test_a_browser_shows_answers_and_what_was_typed_as_text(
-    url: str, browser: Callable[..., str], client: Client
+    url: str, browser: Browser, client: Client
 ) -> None:
     """Nothing in its console; a tag in a sentence is no tag on the page."""
-    page = browser(f"{url}#text=1%202%20<img>", "390,800")
+    browser.open(f"{url}#text=1%202%20<img>", width=390)
+    # The first piece of each answer is looked at.
+    browser.wait("document.querySelectorAll('section .chosen').length === 2")
+    page = browser.read("document.documentElement.outerHTML")
     answers = client.post("/translate", json={"text": "1 2 <img>"}).json
     assert page.count("<section") == 2 and "<img>" not in page and "&lt;img&gt;" in page
     for run in answers:
         assert f'<p class="answer">{run["text"]}</p>' in page
-    assert page.count('class="chosen"') == 2, "the first piece of each answer is looked at"
 
 
 def test_a_port_that_is_taken_is_a_sentence(

@@ -213,13 +213,15 @@ def score_table(made: Scores, task: str) -> Table:
 
 def score_cell(made: Scores, score: Score, task: str, pe: str, best: float = math.nan) -> Cell:
     """A cell with an encoding's score on a task; the ``best`` mean is marked."""
-    mean, longer = made.mean(task, pe, score.name), scores.unseen_lengths(made.study, task)
+    mean = made.mean(task, pe, score.name)
     cell = interval(mean, score.digits)
     if not made.interpretable(score.name, task, pe):
         return Cell(Text("unread_value", {"value": cell.text}), cell.value)
     text = cell.text
-    if score.name == "reach" and longer and made.seeds(task, pe, "reach").max() == longer[1]:
-        text = Text("or_more", {"value": text})
+    if score.name == "reach":
+        longer = scores.unseen_lengths(made.study, task)
+        if longer and made.seeds(task, pe, "reach").max() == longer[1]:
+            text = Text("or_more", {"value": text})
     return Cell(text, cell.value, mean.mean == best)
 
 

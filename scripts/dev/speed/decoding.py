@@ -16,7 +16,12 @@ from wawa_transformer.decode.strategies import Beam
 from wawa_transformer.model.transformer import Transformer
 
 
-def measure(device: torch.device) -> dict[str, float]:
+def measurements(device: torch.device) -> dict[str, Callable[[], dict[str, float]]]:
+    """List :func:`decoding`, the only measurement."""
+    return {"decoding": partial(decoding, device)}
+
+
+def decoding(device: torch.device) -> dict[str, float]:
     """Time the decoding of 32 ids from 32 ids, in shape S.
 
     The cases are greedy decoding of 1 and of 32 sentences, and a beam of 4 on 32 sentences. All

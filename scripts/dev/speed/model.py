@@ -5,7 +5,7 @@ On a GPU, also time a step as it is, compiled, and as a CUDA graph.
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from speed import peers
 from speed.timing import compared, ratio, turns_of
-from wawa_transformer.data.batching import Batch
 from wawa_transformer.model.loss import loss_and_nll
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.model.transformer import Transformer
@@ -106,36 +105,26 @@ def ours(device: torch.device, vocab: int, *sizes: int, **settings: Any) -> Tran
 
 
 def training_step(built: nn.Module, ids: Tensor, bf16: bool = False) -> Callable[[], None]:
-    """Make a function that takes one step on copying ``ids (B,S)``."""
-    return training_steps(built, [Batch(ids, ids, ids)], bf16)
-
-
-def training_steps(
-    built: nn.Module, batches: Sequence[Batch], bf16: bool = False
-) -> Callable[[], None]:
-    """Make a function that takes one AdamW step on each batch.
+    """Make a function that takes one AdamW step on copying ``ids (B,S)``.
 
     Our model computes its own loss. A peer's loss is computed from its logits.
     """
-    device = batches[0].source.device.type
     optimizer = torch.optim.AdamW(built.parameters(), fused=True)
 
-    def steps() -> None:
-        for batch in batches:
-            with torch.autocast(device, torch.bfloat16, enabled=bf16):
-                source, target_in, target_out = batch.source, batch.target_in, batch.target_out
-                if isinstance(built, Transformer):
-                    mask = causal_mask(target_in.size(1), device=source.device)
-                    loss, _ = built(source, target_in, tgt_mask=mask, targets=target_out)
-                else:
-                    loss = loss_and_nll(built(source, target_in), target_out)[0]
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        if device == "cuda":
+    def step() -> None:
+        with torch.autocast(ids.device.type, torch.bfloat16, enabled=bf16):
+            if isinstance(built, Transformer):
+                mask = causal_mask(ids.size(1), device=ids.device)
+                loss, _ = built(ids, ids, tgt_mask=mask, targets=ids)
+            else:
+                loss = loss_and_nll(built(ids, ids), ids)[0]
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if ids.is_cuda:
             torch.cuda.synchronize()
 
-    return steps
+    return step
 
 
 class Products(TorchDispatchMode):

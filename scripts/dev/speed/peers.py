@@ -87,14 +87,10 @@ def marian(ours: Any) -> Any:
     from transformers import MarianConfig, MarianMTModel
 
     layer, vocab = ours.encoder_layers[0], ours.output.out_features
-    sizes = {
-        f"{side}_{name}": value
-        for side in ("encoder", "decoder")
-        for name, value in (
-            ("layers", ours.num_layers),
-            ("attention_heads", ours.num_heads),
-            ("ffn_dim", layer.feed_forward.inner.out_features),
-        )
+    shape = {
+        "layers": ours.num_layers,
+        "attention_heads": ours.num_heads,
+        "ffn_dim": layer.feed_forward.inner.out_features,
     }
     theirs = MarianMTModel(
         MarianConfig(
@@ -112,26 +108,23 @@ def marian(ours: Any) -> Any:
             eos_token_id=EOS,
             decoder_start_token_id=BOS,
             forced_eos_token_id=None,
-            **sizes,
+            **{f"encoder_{name}": value for name, value in shape.items()},
+            **{f"decoder_{name}": value for name, value in shape.items()},
         )
     )
     stacks = theirs.model
     pairs: list[tuple[nn.Module, nn.Module]] = []
     pairs += [(stacks.encoder.embed_tokens, ours.src_embedding)]
     pairs += [(stacks.decoder.embed_tokens, ours.tgt_embedding), (theirs.lm_head, ours.output)]
-    for to, of in zip(stacks.encoder.layers, ours.encoder_layers, strict=True):
-        copy_attention(to.self_attn, of.self_attention)
-        pairs += [(to.self_attn_layer_norm, of.residuals[0].norm)]
-        pairs += [(to.final_layer_norm, of.residuals[1].norm)]
-    for to, of in zip(stacks.decoder.layers, ours.decoder_layers, strict=True):
-        copy_attention(to.self_attn, of.self_attention)
-        copy_attention(to.encoder_attn, of.cross_attention)
-        pairs += [(to.self_attn_layer_norm, of.residuals[0].norm)]
-        pairs += [(to.encoder_attn_layer_norm, of.residuals[1].norm)]
-        pairs += [(to.final_layer_norm, of.residuals[2].norm)]
     for side in ("encoder", "decoder"):
         every = zip(getattr(stacks, side).layers, getattr(ours, f"{side}_layers"), strict=True)
         for to, of in every:
+            copy_attention(to.self_attn, of.self_attention)
+            norms = [to.self_attn_layer_norm, to.final_layer_norm]
+            if side == "decoder":
+                copy_attention(to.encoder_attn, of.cross_attention)
+                norms.insert(1, to.encoder_attn_layer_norm)
+            pairs += zip(norms, (each.norm for each in of.residuals), strict=True)
             pairs += [(to.fc1, of.feed_forward.inner), (to.fc2, of.feed_forward.outer)]
     for to, of in pairs:
         to.load_state_dict(of.state_dict())
@@ -144,17 +137,6 @@ def copy_attention(to: Any, of: MultiHeadAttention) -> None:
     for name, weight, bias in zip("qkv", weights, biases, strict=True):
         getattr(to, f"{name}_proj").load_state_dict({"weight": weight, "bias": bias})
     to.out_proj.load_state_dict(of.out_proj.state_dict())
-
-
-def ctranslate2(ours: Transformer, directory: Path, threads: int = 1) -> Any:
-    """Build a CTranslate2 translator with the weights of ``ours``.
-
-    The words of its vocabulary are ids as text.
-    """
-    import ctranslate2 as library
-
-    to_ctranslate2(ours, [str(i) for i in range(ours.output.out_features)], directory)
-    return library.Translator(str(directory), compute_type="float32", intra_threads=threads)
 
 
 def with_marian(ours: Transformer, source: Tensor, length: int, size: int) -> Callable[[], Tensor]:
@@ -175,11 +157,15 @@ def with_marian(ours: Transformer, source: Tensor, length: int, size: int) -> Ca
 def with_ctranslate2(
     ours: Transformer, source: Tensor, length: int, size: int, folder: Path
 ) -> Callable[[], Tensor]:
-    """Make a function that translates with CTranslate2 in fp32.
+    """Make a function that translates with CTranslate2 in fp32, with as many threads as torch.
 
-    ``size`` is the size of the beam. CTranslate2 has as many threads as torch.
+    ``size`` is the size of the beam. The words of its vocabulary are ids as text.
     """
-    theirs = ctranslate2(ours, folder, torch.get_num_threads())
+    import ctranslate2
+
+    to_ctranslate2(ours, [str(i) for i in range(ours.output.out_features)], folder)
+    threads = torch.get_num_threads()
+    theirs = ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=threads)
     sentences = [[str(i) for i in row] for row in source.tolist()]
 
     def work() -> Tensor:

@@ -28,11 +28,6 @@ def turns_of(
     return taken
 
 
-def medians(sides: Mapping[str, Callable[[], object]], title: str) -> dict[str, float]:
-    """Measure the median seconds of each side."""
-    return {name: statistics.median(taken) for name, taken in turns_of(sides, title).items()}
-
-
 def ratio(above: list[float], below: list[float]) -> float:
     """Compute the median over turns of the ratio within each turn."""
     return statistics.median(a / b for a, b in zip(above, below, strict=True))
