@@ -94,9 +94,10 @@ def test_a_share_of_smoothing_outside_its_limits_is_refused(share: float) -> Non
 
 @pytest.mark.parametrize("method", [Greedy(), Beam(size=3), Sample()])
 def test_a_batch_without_rows_has_no_output(method: Any) -> None:
-    """An empty batch is answered with no rows, and a limit below 1 is refused."""
+    """And sources without ids have one each; a limit below 1 is refused."""
     ids, scores = method(small_model(), torch.ones(0, 4, dtype=torch.int64), 5)
     assert len(ids) == len(scores) == 0
+    assert len(method(small_model(), SRC[:, :0], 5)[0]) == len(SRC)
     for limit in (0, torch.tensor([3, 0, 2])):
         with pytest.raises(ValueError, match="^max_length=0 must be at least 1"):
             method(small_model(), SRC, limit)

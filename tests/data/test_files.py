@@ -347,6 +347,7 @@ def test_what_is_not_read_is_named_with_the_formats_that_are(tmp_path: Path) -> 
         ("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n", "git lfs pull"),
         ("<!DOCTYPE html>\n<title>404</title>\n", f"is XML or HTML; {formats}"),
         (BOM + '<?xml version="1.0"?>\n<tmx version="1.4">\n', f"is XML or HTML; {formats}"),
+        (r"{\rtf1\ansi a\tab b}", "is RTF"),
         ('<srcset setid="newstest">\n', "is XML or HTML"),
         ("<url>http://x</url>\n", "is XML or HTML"),
         (b"PAR1\x15\x04", f"is a parquet file; {formats}"),

@@ -271,7 +271,7 @@ def test_mistakes_in_files_are_named(tmp_path: Path) -> None:
         ({"s": b"a\n\n", "t": b"\nb\n"}, "the train text has no pair with words on both sides"),
         ({"s": b"a\nb\xff\nc\nd\n", "t": good}, "task.source=.*s is not UTF-8 in line 2"),
         ({"s.gz": gzip.compress(good)[:-6], "t": good}, "task.source=.*s.gz is damaged"),
-        ({"s": good, "t": good}, "task.validation_size=1 leaves nothing of 1 training pairs"),
+        ({"s": good, "t": good}, "task.test_size=3 and task.validation_size=1 leave nothing of 4"),
     ):
         with pytest.raises(UserError, match=message):
             dataclasses.replace(write(tmp_path, **files), test_size=3).dataset(0)

@@ -1,10 +1,13 @@
 """What is done with a trained run: evaluate.py and translate.py, in this process."""
 
+import math
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import evaluate
 import numpy as np
@@ -280,15 +283,36 @@ def test_a_result_is_verified_by_computing_it_again(letters: Path, use, tmp_path
     run = Run.at(shutil.copytree(letters, tmp_path / letters.name))
     result = run.result()
     assert result
-    parts = [result["test"], *result["by_length"]]
-    count = 4 * sum(1 + (part["new"]["examples"] > 0) for part in parts)
     status, out, _ = use(evaluate.main, f"run={run.directory}", "verify=true")
-    assert status == 0 and f"verified: {count} numbers, largest difference 0\n" in out
-    assert 28 < count < 56
-    result["by_length"][2]["new"]["nll"] += 0.01
+    assert status == 0 and re.search(r"^verified: \d\d\d values$", out, flags=re.M)
+    result["test"]["nll"] += 1e-6  # of rounding
     run.finish(result)
+    now = {key: result[key] for key in ("test", "by_length")}
+    changes: tuple[dict[str, Any], ...] = (
+        {"exact_match": math.nan}, {"nll": "low"}, {"examples": 3}, {"ceiling": 1},
+        {"new": {"nll": now["by_length"][2]["new"]["nll"] + 0.01}},
+    )  # fmt: skip
+    rows = [[*now["by_length"][:2], now["by_length"][2] | each] for each in changes]
+    for changed in ([*each, *now["by_length"][3:]] for each in rows):
+        with pytest.raises(UserError, match=r"by_length.2.* is .*, and .* in its result"):
+            evaluate.verify(run, now | {"by_length": changed})
+    with pytest.raises(UserError, match="by_length.length is 3, and "):
+        evaluate.verify(run, now | {"by_length": now["by_length"][:3]})
+    run.finish(result | {"test": result["test"] | {"nll": 1.0}})
     status, *_ = use(evaluate.main, f"run={run.directory}", "verify=true")
-    assert "differs by 0.01" in str(status)
+    assert "test.nll is" in str(status)
+
+
+def test_scores_of_translations_are_verified_too(text: Path, use, tmp_path: Path) -> None:
+    """Those of greedy decoding, which a run has kept."""
+    run = Run.at(shutil.copytree(text, tmp_path / text.name))
+    assert use(evaluate.main, f"run={run.directory}", "verify=true")[0] == 0
+    result = run.result()
+    run.finish(result | {"translation": result["translation"] | {"bleu": 50.0}})
+    status, *_ = use(evaluate.main, f"run={run.directory}", "verify=true")
+    assert "translation.bleu is" in str(status) and "and 50.0 in its result" in str(status)
+    status, *_ = use(evaluate.main, f"run={run.directory}", "verify=true", "decode=beam")
+    assert "decode=beam is for text without verify=true" in str(status)
 
 
 def test_bleu_by_length_is_that_of_the_sentences_of_a_length() -> None:
@@ -363,7 +387,7 @@ def test_against_another_run(text: Path, use, tmp_path: Path) -> None:
     _, out, _ = use(evaluate.main, f"run={text}", *files, f"against={other}")
     assert f"of {other}, p = " in out
     _, out, _ = use(evaluate.main, f"run={text}", *files, f"against={text}")
-    assert f"{text}: the same translations" in out
+    assert re.search(rf"BLEU \+0.0 against [\d.]+ of {text}, p = 1.0000", out)
 
 
 @pytest.mark.parametrize(

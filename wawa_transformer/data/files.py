@@ -47,6 +47,7 @@ FOREIGN = {
     rb"\xff\xfe|\xfe\xff": "UTF-16 text",
     rb"\+/v[89+/]": "UTF-7 text",
     rb"version https://git-lfs": "a pointer, whose file git lfs pull fetches",
+    rb"\{\\rtf": "RTF",
     rb"[^\0\n]{0,3}\0": "UTF-16 text or no text",
     rb"(?i)(\xef\xbb\xbf)?\s*<(\?xml|!doctype|html|tmx|srcset|refset|url|doc)\b": "XML or HTML",
 }

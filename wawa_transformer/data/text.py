@@ -128,16 +128,16 @@ class TextTask(Task, kind="text"):
         splits = self.from_hub() if self.hub else self.from_files()
         first = splits["train"][0]
         warn(f"first pair: {first['source'][:60]} → {first['target'][:60]}")
-        for name, size in (("test", self.test_size), ("validation", self.validation_size)):
-            if name in splits:
-                continue
-            train = splits["train"]
-            if size >= len(train):
-                raise UserError(
-                    f"task.{name}_size={size} leaves nothing of {len(train)} training "
-                    f"pairs; lower it, or name files in task.{name}_source and task.{name}_target."
-                )
-            parts = train.train_test_split(size, seed=HELD_OUT_SEED)
+        sizes = {"test": self.test_size, "validation": self.validation_size}
+        held_out = {name: size for name, size in sizes.items() if name not in splits}
+        if sum(held_out.values()) >= (count := len(splits["train"])):
+            keys = " and ".join(f"task.{name}_size={size}" for name, size in held_out.items())
+            raise UserError(
+                f"{keys} leave nothing of {count} training pairs; lower what is large, or name "
+                f"files in task.test_source, task.test_target, task.validation_source and so on."
+            )
+        for name, size in held_out.items():
+            parts = splits["train"].train_test_split(size, seed=HELD_OUT_SEED)
             splits["train"], splits[name] = parts["train"], parts["test"]
         return DatasetDict({name: splits[name] for name in ("train", "validation", "test")})
 

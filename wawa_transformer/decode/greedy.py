@@ -55,9 +55,9 @@ def generate(
         positions = model.batch_positions(source)
         cross_mask, cache = padding_mask(source), model.new_cache()
         memory = model.encode(source, positions=positions)
-        out = torch.full_like(source[:, :1], PAD).repeat(1, longest)  # (B,longest)
+        out = source.new_full((len(source), longest), PAD)  # (B,longest)
         rows = torch.arange(len(source), device=source.device)  # (R,): still in the batch
-        last = torch.full_like(source[:, :1], BOS)  # (R,1)
+        last = source.new_full((len(source), 1), BOS)  # (R,1)
         ended = torch.zeros_like(rows, dtype=torch.bool)
         scores = torch.zeros_like(rows, dtype=memory.dtype)  # (B,)
         for step in range(longest):

@@ -235,10 +235,17 @@ def score(metric: Metric, hypotheses: list[str], references: list[str]) -> dict[
 def translation_scores(
     hypotheses: list[str], references: list[str], words: bool = False
 ) -> dict[str, Any]:
-    """Compute BLEU (Papineni et al. 2002) and chrF for a run's result."""
-    bleu, chrf = score(bleu_metric(references), hypotheses, references), chrf_metric()
+    """Compute BLEU (Papineni et al. 2002) and chrF for a run's result.
+
+    ``answer`` names the score that tells whether a model has learned: exact match for ``words`` and
+    for references of fewer than four tokens on average, otherwise BLEU.
+    """
+    metric, chrf = bleu_metric(references), chrf_metric()
+    bleu = score(metric, hypotheses, references)
+    tokens = metric.corpus_score(references, [references]).ref_len
+    short = tokens < LEAST_TOKENS * len(references)  # nothing for BLEU to count
     return {
-        "answer": answering_score(references, words),
+        "answer": "exact_match" if words or short else "bleu",
         "bleu": bleu["score"],
         "bleu_low": bleu["low"],
         "bleu_high": bleu["high"],
@@ -246,17 +253,6 @@ def translation_scores(
         "chrf": chrf.corpus_score(hypotheses, [references]).score,
         "chrf_signature": str(chrf.get_signature()),
     }
-
-
-def answering_score(references: list[str], words: bool, tokenize: str | None = None) -> str:
-    """Name the score that answers whether a model has learned.
-
-    ``exact_match`` if the text is ``words``, or if the references have fewer than four tokens on
-    average, so that BLEU has nothing to count; otherwise ``bleu``.
-    """
-    perfect = bleu_metric(references, tokenize).corpus_score(references, [references])
-    short = perfect.ref_len < LEAST_TOKENS * len(references)
-    return "exact_match" if words or short else "bleu"
 
 
 def all_scores(
