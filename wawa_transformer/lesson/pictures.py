@@ -369,7 +369,7 @@ def precision(t: Words) -> Figure:
     for words, sines, look in (
         (t("bfloat16", "bfloat16"), (position.bfloat16()[:, None] * half).float().sin(), VERMILION),
         (
-            t("float32, exp of log", "float32，exp 加 log"),
+            t("float32, exp of log", "float32，先取对数再取 exp"),
             (position[:, None] * by_exp).sin(),
             ORANGE,
         ),
@@ -381,7 +381,7 @@ def precision(t: Words) -> Figure:
     axes.set(xscale="log", yscale="log")
     axes.set_xlabel(t("position", "位置"))
     axes.set_ylabel(t("largest error up to here", "到此为止的最大误差"))
-    axes.set_title(t("Exp or power is all one; form the angles in float64 (d_model = 512)",
-                     "exp 与幂没有差别；角度要用 float64 计算（d_model = 512）"))  # fmt: skip
+    axes.set_title(t("The number format of the angles decides the error (d_model = 512)",
+                     "误差取决于用哪种精度计算角（d_model = 512）"))  # fmt: skip
     figure.legend(loc="outside right center", frameon=False)
     return figure
