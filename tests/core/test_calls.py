@@ -101,6 +101,9 @@ def test_a_batch_without_rows_has_no_output(method: Any) -> None:
     for limit in (0, torch.tensor([3, 0, 2])):
         with pytest.raises(ValueError, match="^max_length=0 must be at least 1"):
             method(small_model(), SRC, limit)
+    for limits in (2.5, torch.tensor([2.5] * len(SRC)), torch.ones(len(SRC), 1).int()):
+        with pytest.raises(ValueError, match="must be a whole number, or one for each of the"):
+            method(small_model(), SRC, limits)
 
 
 @pytest.mark.parametrize("method", [Greedy(), Beam(size=1), Beam(size=4), Sample(), Sample(top=1)])

@@ -82,7 +82,7 @@ def test_every_test_of_every_task_can_be_answered(task: str, tmp_path: Path) -> 
 
     Of a large test, 60 answers are decoded.
     """
-    sizes = () if task in ("scan", "text") else ("task.train_size=500", "task.test_per_length=10")
+    sizes = () if task in ("scan", "text") else ("task.train_size=100", "task.test_per_length=3")
     data = load_data(checked(f"task={task}", *sizes))
     limits = output_limits(ByHeart(data), data.test.source.sizes, Greedy())
     assert (limits >= data.test.target.sizes - 1).all() and (task != "scan" or len(limits) == 4420)

@@ -3,10 +3,12 @@
 import re
 from pathlib import Path
 
+import evaluate
 import pytest
 from conftest import UNDRAWN, run_script
 from sacrebleu.metrics import BLEU
 
+from wawa_transformer import load
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.data.text import TextTask
 from wawa_transformer.decode.translation import translation_scores
@@ -34,7 +36,9 @@ def files_of(folder: Path) -> list[Run]:
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_text_is_trained_compared_scored_and_translated(name: str, tmp_path: Path) -> None:
+def test_a_text_is_trained_compared_scored_and_translated(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Each score is sacreBLEU's, with its tokeniser for the script."""
     if not (DATA / name).is_file():
         pytest.skip(f"data/{name} is absent; data/README.md says how to get it")
@@ -57,11 +61,13 @@ def test_a_text_is_trained_compared_scored_and_translated(name: str, tmp_path: P
         assert len(lengths) > 1, "English words"
     assert f"tok:{tokenize}" in next(tmp_path.rglob("report.md")).read_text("utf-8")
     asked = f"run={runs[0].directory}", "trainer.device=cpu", "decode.max_length=9"
-    done = run_script("evaluate.py", *asked)
-    assert re.search(rf"^BLEU [\d.]+ .*tok:{tokenize}", done.stdout, flags=re.M), done.stderr
-    assert "tok:char" in run_script("evaluate.py", *asked, "decode.bleu_tokenize=char").stdout
-    lines = run_script("translate.py", *asked, stdin="\ufeffred heart\n\nblue circle\n")
-    assert lines.stdout.count("\n") == 3 and lines.stdout.split("\n")[1] == ""
+    for given, named in (((), tokenize), (("decode.bleu_tokenize=char",), "char")):
+        monkeypatch.setattr("sys.argv", ["evaluate.py", *asked, *given])
+        evaluate.main()
+        said = capsys.readouterr().out
+        assert re.search(rf"^BLEU [\d.]+ .*tok:{named}\|", said, flags=re.M)
+    _, blank, _ = load(runs[0].directory).translate(["\ufeffred heart", "", "blue circle"])
+    assert blank == ""
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -30,6 +30,11 @@ def most_probable(logits: Tensor) -> Tensor:
 def limits_of(source: Tensor, max_length: int | Tensor) -> tuple[Tensor, int]:
     """The limit of every row ``(B,)``, and the largest; 0 without rows."""
     limits = torch.as_tensor(max_length, device=source.device)
+    if limits.is_floating_point() or limits.shape not in {(), (len(source),)}:
+        raise UserError(
+            f"max_length={max_length} must be a whole number, or one for each of the "
+            f"{len(source)} sources."
+        )
     if limits.numel() and int(limits.min()) < 1:
         raise UserError(f"max_length={int(limits.min())} must be at least 1.")
     limits = limits.expand(len(source))  # (B,)
