@@ -194,6 +194,9 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
         ("task=addition_uneven task.test_max_length=9999", "at most 4299"),
         ("task.name=..", "task.name"),
         ("pe.name=a/b", "pe.name"),
+        # A report makes these anew, and would take a task's runs away.
+        ("task.name=means", "task.name=means is the name of a file or folder that a study writes"),
+        ("task.name=results.csv", "is the name of a file or folder"),
     ],
 )
 def test_a_mistake_in_a_configuration_is_one_sentence(given: str, expected: str) -> None:

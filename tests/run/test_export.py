@@ -18,7 +18,7 @@ from wawa_transformer.common.schema import UserError
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.translation import read
 from wawa_transformer.model.weights import read_model
-from wawa_transformer.run.export import from_safetensors, to_ctranslate2
+from wawa_transformer.run.export import from_safetensors, to_ctranslate2, to_safetensors
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint
 from wawa_transformer.train.load import load_model
@@ -136,6 +136,25 @@ def test_what_ctranslate2_has_no_place_for_is_refused(
             Transformer(9, 9, 8, 1, 2, 16, **settings), list("abcdefghi"), tmp_path / "o"
         )
     assert not (tmp_path / "o").exists()
+
+
+def test_an_export_overwrites_no_other_programs_files(
+    exported: list[tuple[Run, Path]], tmp_path: Path
+) -> None:
+    """An export of our own is written again."""
+    model, tokenizer, _ = load_model(exported[0][0])
+    for _ in range(2):
+        to_safetensors(model, tokenizer, tmp_path / "out")
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "merges.txt").write_text("")
+    plain = Transformer(9, 9, 8, 1, 2, 16)
+    for export_to in (
+        lambda: to_safetensors(model, tokenizer, tmp_path),
+        lambda: to_ctranslate2(plain, list("abcdefghi"), tmp_path),
+    ):
+        with pytest.raises(UserError, match="holds (merges.txt|out), which is no part of this"):
+            export_to()
+    assert (tmp_path / "config.json").read_text() == "{}"
 
 
 LIBRARIES = "hydra omegaconf datasets tokenizers yaml pandas filelock tensorboard sacrebleu"

@@ -9,6 +9,7 @@ from typing import Any
 import evaluate
 import pandas as pd
 import pytest
+import torch
 from conftest import (
     SCRIPTS,
     TINY,
@@ -379,6 +380,7 @@ EDITED = [
     ("mine", "helper.py", "FACTOR * x", "FACTOR + x"),
     ("mine", "deeper.py", "FACTOR = 2", "FACTOR = 3"),
     ("none", "data/tasks.py", "cls(**typed", "(cls)(*[], **typed"),
+    ("rotary", "positional/sinusoid_designs.py", "def frequencies(", "@id\ndef frequencies("),
     ("none", "train/optim.py", "0.98", "0.99"),
     ("none", "common/seeds.py", ">> 1", ">> 2"),
 ]
@@ -412,6 +414,7 @@ def test_an_edit_of_what_a_run_uses_changes_its_code(
 
                 patched.setattr(code_digests, function.__name__, anew)
             found = {pe: provenance.digest_for.__wrapped__(pe, "none", "copy") for pe in kinds}
+            found["shared"] = provenance.shared_digest.__wrapped__()
             return found | {"modules": imports.modules_digest(["mine"])}
 
     def file(name: str) -> Path:
@@ -430,22 +433,54 @@ def test_an_edit_of_what_a_run_uses_changes_its_code(
         assert (found["modules"] != as_it_is["modules"]) == (name in OWN)  # and so another run
         apart = name in OWN or "alibi" in name or "soid" in name
         assert (found["t5"] == as_it_is["t5"]) == apart, (name, before)
+        own = name in OWN or "alibi" in name or "base.py" in name  # of NoEncoding alone
+        assert (found["shared"] == as_it_is["shared"]) == own, (name, before)
 
 
-def test_a_class_of_a_notebook_is_known_by_what_it_does(registry: None) -> None:
-    """It has no file; another docstring or line is the same code."""
-    found = []
-    for body in ("x + 1", "x + 2", "x + 1", "x if str(x) in {'a', 'b'} else 1"):
-        code = (
-            "from wawa_transformer.positional.base import Encoding\n" + "\n" * len(found)
-            + "class Cell(Encoding, kind='cell'):\n    def embed(self, x, positions):\n"
-            + f'        """Of cell {len(found)}."""\n        return {body}\n'
-        )  # fmt: skip
-        exec(code, {"__name__": "__main__"})
-        with pytest.MonkeyPatch.context() as patched:
-            patched.delattr(sys.modules["__main__"], "__file__", raising=False)
-            found.append(provenance.digest_for.__wrapped__("cell", "none", "copy"))
-    assert found[0] == found[2] and len({*found}) == 3
+CELL = """
+from wawa_transformer.positional.base import Encoding
+{before}
+class Cell(Encoding, kind="cell"):
+    rates = {rates}
+    def embed(self, x, positions, scale={scale}):
+        {comment}
+        return {body}
+    @property
+    def slope(self):
+        return {slope}
+"""
+PLAIN = {
+    "before": "", "rates": (1.0, 2), "scale": 1, "comment": '"""Of a cell."""', "body": "helper(x)",
+    "slope": 1,
+}  # fmt: skip
+
+
+def test_a_class_of_a_notebook_is_known_by_what_it_does(
+    registry: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no file; another docstring or line is the same code.
+
+    Its values count, and the functions and values of other cells that it names.
+    """
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    notebook: dict[str, Any] = {"__name__": "__main__", "torch": torch}
+
+    def run_cell(code: str) -> str:
+        exec(code, notebook)
+        return provenance.code_digest(config)
+
+    exec("def helper(x):\n    return x * FACTOR\nFACTOR = 1\n" + CELL.format(**PLAIN), notebook)
+    config = configure(*TINY, "pe=none", "+pe.kind=cell")
+    found = run_cell(CELL.format(**PLAIN))
+    for same in ({"comment": '"""Of another."""'}, {"before": "\n\n"}):
+        assert run_cell(CELL.format(**{**PLAIN, **same})) == found
+    others = {"rates": (1.0, 3), "scale": 2, "body": "x if str(x) in {'a', 'b'} else 1", "slope": 2}
+    digests = [run_cell(CELL.format(**{**PLAIN, name: value})) for name, value in others.items()]
+    digests.append(run_cell(CELL.format(**{**PLAIN, "rates": "torch.arange(2000)"})))
+    run_cell(CELL.format(**PLAIN))
+    for cell in ("FACTOR = 2", "def helper(x):\n    return x / FACTOR", "helper = abs"):
+        digests.append(run_cell(cell))
+    assert len({found, *digests}) == 1 + len(digests)
 
 
 def test_a_run_of_two_versions_of_the_code_says_so(

@@ -551,6 +551,7 @@ def test_the_key_of_a_folder_that_cannot_be_written_is_named(done: Run, tmp_path
     model, tokenizer, _ = load_model(done)
     for key, write in (
         ("output_dir", lambda folder: trained(folder, *TINY)),
+        ("run_dir", lambda folder: trained(tmp_path, *TINY, f"run_dir={folder}")),
         ("directory", lambda folder: to_safetensors(model, tokenizer, folder)),
     ):
         with pytest.raises(UserError, match=f"cannot be written .* set {key} to a folder of yours"):

@@ -4,11 +4,9 @@ import concurrent.futures
 import multiprocessing
 import os
 import pickle
-import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import hydra
 import pytest
@@ -20,10 +18,8 @@ from hydra.version import VersionBase
 
 import wawa_transformer
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.run.cli import compose
 from wawa_transformer.run.imports import import_modules, warn_of_edits
-from wawa_transformer.run.provenance import code_digest
 from wawa_transformer.run.run_dir import Run
 
 DROPOUT = [*TINY, "model.dropout=0.1"]  # so that a run draws from torch's random state
@@ -53,24 +49,6 @@ def test_the_callers_random_numbers_do_not_depend_on_what_is_on_disk(tmp_path: P
     assert drawn[0] == drawn[1] == torch.rand(1)
 
 
-def test_a_class_that_is_defined_again_is_another_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a notebook; a default of an argument counts."""
-    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
-    found = []
-    for factor in (1, 2):
-        place: dict[str, Any] = {"__name__": "__main__"}
-        source = f"""
-class Own(Encoding, kind="own_again"):
-    def embed(self, x, positions, factor={factor}):
-        return x + factor * positions.ids[:, 0, :, None]
-"""
-        ENCODINGS.pop("own_again", None)
-        exec("from wawa_transformer.positional.base import Encoding\n" + source, place)
-        found.append(code_digest(configure(*TINY, "pe=none", "+pe.kind=own_again")))
-    ENCODINGS.pop("own_again")
-    assert found[0] != found[1]
-
-
 def test_an_edit_that_a_process_has_not_read_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,6 +57,7 @@ def test_an_edit_that_a_process_has_not_read_is_named(
     module.write_text("x = 1")
     monkeypatch.chdir(tmp_path)
     import_modules(["edited_module"])
+    capsys.readouterr()
     warn_of_edits(["edited_module"])
     assert capsys.readouterr().err == ""
     os.utime(module, (time.time() + 9, time.time() + 9))

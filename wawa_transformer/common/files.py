@@ -16,13 +16,15 @@ LOCK = "lock"  # the lock file in a run's or study's folder
 
 
 @contextlib.contextmanager
-def lock_directory(directory: Path, patience: float = 0.0) -> Iterator[None]:
-    """Create ``directory``, and lock it against other processes.
+def lock_directory(
+    directory: Path, patience: float = 0.0, key: str = "output_dir"
+) -> Iterator[None]:
+    """Create ``directory``, which ``key`` names, and lock it against other processes.
 
     The operating system releases the lock when the process ends, even if it is killed. The file
     names the process that holds the lock.
     """
-    make_directory(directory)
+    make_directory(directory, key)
     path = directory / LOCK
     lock = filelock.FileLock(path, timeout=patience, fallback_to_soft=False)
     try:

@@ -19,6 +19,8 @@ from wawa_transformer.run.schema import Config, PeConfig
 
 # Names become folders, and ".." or "/" would lead out of output_dir.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
+# Beside its tasks, a study's folder holds files and folders of its own.
+OF_STUDY = re.compile(r"means|figures|lock|.*\.(csv|yaml|md|html|log|tmp)")
 DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,3})?|mps")
 
 
@@ -42,6 +44,11 @@ def check_schema(config: DictConfig) -> None:
                 f"{key}={name} must be a plain name of up to 100 letters, digits and any of "
                 f"_ . - + ; where something is written is output_dir or run_dir."
             )
+    if OF_STUDY.fullmatch(config.task.name):
+        raise UserError(
+            f"task.name={config.task.name} is the name of a file or folder that a study writes; "
+            f"give another name."
+        )
     check_device(config.trainer.device)
 
 

@@ -26,12 +26,22 @@ POSITIONS = 1024  # in the exported table
 def to_safetensors(model: Transformer, tokenizer: Tokenizer, directory: Path) -> None:
     """Write ``model.safetensors``, ``tokenizer.json``, and its configuration in ``config.json``."""
     arguments = {**dataclasses.asdict(model.config), "trained_sizes": model.trained_sizes}
-    make_directory(directory, "directory")
+    make_folder(directory, ("model.safetensors", "config.json", "tokenizer.json"))
     save_model(model, str(directory / "model.safetensors"))
     write_atomically(directory / "config.json", json.dumps(arguments, indent=1) + "\n")
     # In other programs, too, "[EOS]" in a text is text: none looks for special tokens there.
     words = json.loads(tokenizer.to_str()) | {"added_tokens": []}
     write_atomically(directory / "tokenizer.json", json.dumps(words, indent=2, ensure_ascii=False))
+
+
+def make_folder(directory: Path, names: tuple[str, ...]) -> None:
+    """Create the folder of an export, which consists of ``names``; refuse one of other files."""
+    make_directory(directory, "directory")
+    if others := sorted({path.name for path in directory.iterdir()} - {*names}):
+        raise UserError(
+            f"directory={directory} holds {others[0]}, which is no part of this export; name an "
+            f"empty folder."
+        )
 
 
 def from_safetensors(directory: str | Path) -> tuple[Transformer, Tokenizer]:
@@ -108,7 +118,8 @@ def to_ctranslate2(model: Transformer, words: list[str], directory: Path) -> Non
     spec.config.add_source_bos = spec.config.add_source_eos = False
     spec.validate()
     spec.optimize(quantization=None)
-    make_directory(directory, "directory")
+    vocabularies = (f"{name}_vocabulary.json" for name in ("shared", "source", "target"))
+    make_folder(directory, ("model.bin", "config.json", *vocabularies))
     spec.save(str(directory))
 
 

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import importlib.metadata
+import inspect
 import os
 import platform
 import subprocess
@@ -14,10 +15,15 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from wawa_transformer.common.code import code_of, is_foreign, mentioned, reached
+from wawa_transformer.common.code import code_of, imported, is_foreign, mentioned, reached
 from wawa_transformer.common.schema import CONFIG_DIR, PACKAGE
 from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.positional.base import ENCODINGS
+
+# What Python itself writes into a class.
+BOOKKEEPING = (
+    "__module__", "__doc__", "__dict__", "__weakref__", "__firstlineno__", "__static_attributes__",
+)  # fmt: skip
 
 
 def provenance(device: torch.device) -> dict[str, Any]:
@@ -42,14 +48,25 @@ def code_digest(config: DictConfig) -> str:
     """
     kinds = config.pe.kind, config.pe.get("cross", "none"), config.task.kind
     registries: tuple[Any, ...] = (ENCODINGS, ENCODINGS, TASKS)
-    defined = (known.get(kind) for known, kind in zip(registries, kinds, strict=True))
-    return digest_for(*kinds, *defined)
+    chosen = [known.get(kind) for known, kind in zip(registries, kinds, strict=True)]
+    found = digest_for(*kinds, *chosen)
+    # Read each time: a notebook may define a function again that a class of it calls.
+    classes = {base for cls in chosen if cls for base in cls.__mro__ if of_notebook(base)}
+    live = sorted(live_code(cls) for cls in classes)
+    return hashlib.sha256("".join([found, *live]).encode()).hexdigest()[:8] if live else found
 
 
 @functools.cache
 def shared_digest() -> str:
-    """Hash the code that all runs share, whatever their encodings and tasks."""
-    return hashlib.sha256(b"".join(map(code_of, rooms()))).hexdigest()[:8]
+    """Hash the code that all runs share, whatever their encodings and tasks.
+
+    Of a file with an encoding or a task that another such file imports, it is the rest.
+    """
+    kinds = {file for file in kind_files() if file.is_relative_to(PACKAGE)}
+    shared = {file for each in kinds for file in imported(each) if file in kinds and file != each}
+    names = {cls.__name__ for cls in (*ENCODINGS.values(), *TASKS.values())}
+    files = sorted({*rooms(), *shared})
+    return hashlib.sha256(b"".join(code_of(path, names) for path in files)).hexdigest()[:8]
 
 
 def rooms() -> list[Path]:
@@ -94,38 +111,54 @@ def digest_for(pe: str, cross: str, task: str, *defined: type | None) -> str:
         digest.update(code_of(path, others))
     for code in sorted(code_of(path, others) for path in files - ours):  # of any folder
         digest.update(code)
-    live = [cls for cls in used if cls.__module__ == "__main__" and not file_of(cls)]
-    for code in sorted(map(live_code, live)):
-        digest.update(code)
     return digest.hexdigest()[:8]
 
 
-def file_of(cls: type) -> Path | None:
-    """The file that defines a class; None for a class of a notebook or of C."""
+def file_of(cls: Any) -> Path | None:
+    """The file that defines a class or a function; None for a class of a notebook or of C."""
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     return Path(file) if file and os.path.isfile(file) else None  # "<stdin>" is none
 
 
-def live_code(cls: type) -> bytes:
-    """What a class without a file does, one of a notebook: its instructions and constants."""
+def of_notebook(value: Any) -> bool:
+    """True for a class or a function of a notebook."""
+    defined = isinstance(value, type | types.FunctionType) and value.__module__ == "__main__"
+    return defined and not file_of(value)
 
-    def parts(value: Any, doc: str | None = None) -> Any:
-        if isinstance(value, frozenset):
-            return sorted(map(repr, value))
-        if not isinstance(value, types.CodeType):
-            return value
-        constants = [parts(each) for each in value.co_consts if doc is None or each != doc]
-        return value.co_code, value.co_names, constants
 
-    own: dict[str, Any] = {}
-    for name, value in vars(cls).items():
-        function = getattr(value, "__func__", value)  # of a static or class method
-        if isinstance(function, types.FunctionType):
-            defaults = function.__defaults__, function.__kwdefaults__
-            own[name] = parts(function.__code__, function.__doc__), defaults
-        elif not name.startswith("__") and isinstance(value, (int, float, str)):
-            own[name] = value
-    return repr(sorted(own.items())).encode()
+def live_code(value: Any, seen: tuple[Any, ...] = ()) -> str:
+    """What a class or a function of a notebook does, and all that its code names there.
+
+    Other values are what they are; where they lie in memory does not count.
+    """
+    if any(value is each for each in seen):
+        return "again"
+    seen = (*seen, value)
+    value = getattr(value, "__func__", getattr(value, "fget", value))  # a method, a property
+    parts: list[Any] = []
+    if isinstance(value, type) and of_notebook(value):
+        parts = [each for each in vars(value).items() if each[0] not in BOOKKEEPING]
+    elif isinstance(value, types.FunctionType) and of_notebook(value):
+        value = inspect.unwrap(value)
+        doc, place, codes = value.__doc__, value.__globals__, [value.__code__]
+        for code in codes:
+            codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+            parts += [code.co_code, [each for each in code.co_consts if each != doc]]
+            parts += [(name, place[name]) for name in code.co_names if name in place]
+            parts += [code.co_names, value.__defaults__, value.__kwdefaults__]
+    elif isinstance(value, dict):
+        parts = [*value.items()]
+    elif isinstance(value, list | tuple):
+        parts = [*value]
+    elif isinstance(value, set | frozenset):
+        return str(sorted(map(repr, value)))
+    elif isinstance(value, types.ModuleType):
+        return value.__name__
+    elif hasattr(value, "tolist"):  # of torch and numpy, which print a part
+        return str(value.tolist())
+    else:
+        return type(value).__name__ if " at 0x" in repr(value) else repr(value)
+    return str([live_code(each, seen) for each in parts])
 
 
 @functools.cache

@@ -87,7 +87,8 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
         stack.enter_context(distributed.process_group(config.trainer.device))
         main = distributed.is_main()
         if main and not run.result():  # a finished run is read, also where nobody may write
-            stack.enter_context(lock_directory(run.directory, patience))
+            key = "run_dir" if config.run_dir else "output_dir"
+            stack.enter_context(lock_directory(run.directory, patience, key))
         claim_run(config, run)
         if result := distributed.broadcast_object(run.result):
             check_data(run, result.get("data"), load_data(config))
