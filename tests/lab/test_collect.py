@@ -210,47 +210,48 @@ def test_runs_may_differ_in_what_is_compared_and_tuned_and_in_nothing_else() -> 
             check_comparable(runs, own=["num_layers"])
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "{0}/result.json~", "{0}/result (1).json", "{0}.other/result.json", "host-{0}/result.json",
-        "{0}/{0}/result.json", "study/task/pe/{0}/result.json",
-    ],
-)  # fmt: skip
+NAMES = [
+    "{0}/result.json~", "{0}/result (1).json", "{0}.other/result.json", "host-{0}/result.json",
+    "{0}/{0}/result.json", "study/task/pe/{0}/result.json",
+]  # fmt: skip
+
+
 def test_two_results_of_one_run_are_named_and_not_averaged(
-    name: str, jobs: dict[Run, Any], tmp_path: Path
+    jobs: dict[Run, Any], tmp_path: Path
 ) -> None:
     """As copies of two machines' folders leave them, beside a run's or inside.
 
     Equal scores are no conflict.
     """
-    config = next(iter(jobs.values()))
     merged = [Run(run.task, run.pe, run.seed, copied(run, tmp_path)) for run in jobs]
-
-    def write() -> None:
-        folder = merged[0].directory.parents[2]
-        write_tables(folder, study_config(config, jobs, "compare", ""), merged, [], NOT_TUNED)
-
     run = merged[2]
-    second = run.directory.parent / name.format(run.directory.name)
-    second.parent.mkdir(parents=True, exist_ok=True)
-    result: Any = run.result()
+    folder, result = run.directory.parents[2], run.result() or {}
+    results = [{**(each.result() or {}), "run": each} for each in merged]
     elsewhere = {"device": "Card", "cpu": "Chip", "code": "0123abcd", "finished": "2026-01-02"}
-    second.write_text(json.dumps(result | elsewhere))
-    write()
     test = result["test"] | {"exact_match": 0.123}
-    second.write_text(json.dumps(result | elsewhere | {"test": test}))
-    with pytest.raises(UserError) as refused:
-        write()
-    said = str(refused.value)
-    assert said.startswith(f"{run} has two results: exact_match is {result['test']['exact_match']}")
-    assert f"and 0.123 in {second} (device Card, cpu Chip, code 0123abcd, finished 2026-01" in said
-    assert f"(device cpu, cpu {result['cpu']}, code {result['code']}, " in said
-    other = result["configuration"] | {"seed": 7}
-    second.write_text(json.dumps(result | {"test": test, "configuration": other}))
-    write()  # a result of another run, which reports nothing here
-    second.write_text("no result")
-    write()
+    for name in NAMES:
+        second = run.directory.parent / name.format(run.directory.name)
+        second.parent.mkdir(parents=True, exist_ok=True)
+        second.write_text(json.dumps(result | elsewhere))
+        collect.check_once(folder, results)
+        second.write_text(json.dumps(result | elsewhere | {"test": test}))
+        with pytest.raises(UserError) as refused:
+            collect.check_once(folder, results)
+        said = str(refused.value)
+        value = result["test"]["exact_match"]
+        assert said.startswith(f"{run} has two results: exact_match is {value}")
+        made = f"and 0.123 in {second} (device Card, cpu Chip, code 0123abcd, finished 2026-01"
+        assert made in said
+        assert f"(device cpu, cpu {result['cpu']}, code {result['code']}, " in said
+        other = result["configuration"] | {"seed": 7}
+        second.write_text(json.dumps(result | {"test": test, "configuration": other}))
+        collect.check_once(folder, results)  # a result of another run, which reports nothing here
+        second.write_text("no result")
+        collect.check_once(folder, results)
+    second.write_text(json.dumps(result | {"test": test}))
+    config = study_config(next(iter(jobs.values())), jobs, "compare", "")
+    with pytest.raises(UserError, match="has two results"):
+        write_tables(folder, config, merged, [], NOT_TUNED)
 
 
 def copied(run: Run, folder: Path) -> Path:

@@ -112,10 +112,11 @@ def test_an_estimate_is_for_the_tasks_of_the_study_and_the_workers_of_the_machin
     other = configure("study=length", "study.task=[addition]")
     assert studies.minutes_of_run(other, ["study.task=[addition]"], "length") is None
     runs = [Run("copy", "none", seed, Path(str(seed))) for seed in range(8)]
-    assert studies.minutes_left(runs, dict.fromkeys(runs), 4, known) == 8 * known
+    assert studies.minutes_left(dict.fromkeys(runs), 4, known) == 8 * known
     measured = dict.fromkeys(runs) | {runs[0]: {"seconds": 60.0}}
+    measured[Run("sort", "none", 0, Path("sort"))] = {"seconds": 600.0}
     for workers, minutes in ((1, 7.0), (7, 1.0), (16, 1.0)):
-        assert studies.minutes_left(runs, measured, workers, known) == pytest.approx(minutes)
+        assert studies.minutes_left(measured, workers, known) == pytest.approx(minutes)
 
 
 def test_what_workers_share_touches_no_gpu() -> None:

@@ -66,10 +66,16 @@ def share(count: int, n: int) -> Cell:
     return Cell(Text("share", {"count": count, "n": n, **ends}), found.mean)
 
 
-def case_name(case: claims.Case) -> str:
+def minus(a: str, b: str) -> Text:
+    """Name a pair of encodings, as first minus second."""
+    return Text("minus", {"a": name_of(a), "b": name_of(b)})
+
+
+def case_name(case: claims.Case) -> Text | str:
     """Name a case: its pair or encoding, and its task."""
-    who = " − ".join(case.pair) if case.pair else case.encoding
-    return f"{who} ({case.task})" if who and case.task else who or case.task
+    who = minus(*case.pair) if case.pair else name_of(case.encoding)
+    both = Text("who_on", {"who": who, "task": case.task})
+    return both if who and case.task else who or case.task
 
 
 def summary_table(made: Scores, rule: Rule | None) -> Table:
@@ -186,10 +192,10 @@ def comparison_table(found: Found, others: pd.DataFrame) -> Table:
         )
         form = f"+z.{score.digits}f"
         span = {end: f"{row[end]:{form}}" for end in ("low", "high")}
-        pair = Text("minus", {"a": name_of(row["a"]), "b": name_of(row["b"])})
         rows.append(
             [
-                Cell(row["task"]), Cell(pair), Cell(measure), number(row["n"], "d"),
+                Cell(row["task"]), Cell(minus(row["a"], row["b"])), Cell(measure),
+                number(row["n"], "d"),
                 number(row["mean"], form), Cell("–" if pd.isna(row["low"]) else Text("span", span)),
                 p_value(row["corrected"]),
                 Cell(Text(row["word"]), strong=row["word"] in ("better", "worse", "alike")),
@@ -214,15 +220,14 @@ def score_table(made: Scores, task: str) -> Table:
 def score_cell(made: Scores, score: Score, task: str, pe: str, best: float = math.nan) -> Cell:
     """A cell with an encoding's score on a task; the ``best`` mean is marked."""
     mean = made.mean(task, pe, score.name)
-    cell = interval(mean, score.digits)
+    cell = interval(mean, score.digits, mean.mean == best)
     if not made.interpretable(score.name, task, pe):
         return Cell(Text("unread_value", {"value": cell.text}), cell.value)
-    text = cell.text
     if score.name == "reach":
-        longer = scores.unseen_lengths(made.study, task)
-        if longer and made.seeds(task, pe, "reach").max() == longer[1]:
-            text = Text("or_more", {"value": text})
-    return Cell(text, cell.value, mean.mean == best)
+        longest = of_task(made.study.results, task)["length"].max()
+        if made.seeds(task, pe, "reach").max() == longest:
+            return Cell(Text("or_more", {"value": cell.text}), cell.value, cell.strong)
+    return cell
 
 
 def answer_tables(study: Study) -> list[tuple[Text, list[Any]]]:
@@ -256,8 +261,8 @@ def rate_tables(study: Study, pairs: Sequence[Pair]) -> list[tuple[Table, list[T
             for a, b, counts in scores.orders_of(rows, pairs, "nll" if text else "exact_match")
         ]
         edges = {rows["lr"].min(), rows["lr"].max()} if rows["lr"].nunique() > 1 else set()
-        if at_edge := [pe for pe, point in best.items() if point.lr in edges]:
-            said.append(Text("rates_edge", {"names": ", ".join(at_edge)}))
+        if at_edge := [name_of(pe) for pe, point in best.items() if point.lr in edges]:
+            said.append(Text("rates_edge", {"names": at_edge}))
         tables.append((Table(Text("rates_caption", {"task": task}), heads, lines), said))
     return tables
 
@@ -283,7 +288,7 @@ def translation_tables(study: Study) -> list[Table]:
         lines = [
             [
                 number(row["seed"], "d"),
-                Cell(Text("minus", {"a": name_of(row["a"]), "b": name_of(row["b"])})),
+                Cell(minus(row["a"], row["b"])),
                 number(row["difference"], "+.2f"),
                 Cell(Text("same_translations")) if pd.isna(row["p"]) else p_value(row["p"]),
             ]

@@ -17,7 +17,6 @@ from typing import Any
 
 import pandas as pd
 
-from wawa_transformer.data.tasks import Task
 from wawa_transformer.lab import scores
 from wawa_transformer.lab.comparisons import SIGNIFICANT, Found, Pair, verdict
 from wawa_transformer.lab.statistics import Estimate, reaches
@@ -34,24 +33,24 @@ class Kind:
 
     ``holds(found, task, subject, given)`` returns None if its numbers are missing; such a check
     never helps to meet a condition. ``of`` is the kind of subject, pair or encoding, and ``keys``
-    are the condition's own keys. ``test`` names the comparison of a pair, and ``praises`` is the
-    place in it of the encoding that the condition praises. ``floor`` is the score that the key
-    ``floor`` is about.
-    ``reads`` names what the rule's measures must have: ``any`` measure, or the one that the
-    condition is about. ``sets_floor`` is True if the condition asks an encoding for a minimum. A
-    task that does not have what the condition ``needs`` lacks ``lacking``.
+    are the condition's own keys. ``reads`` names the score that the condition is about; without a
+    name these are the rule's measures. ``test`` names the comparison of a pair, and ``praises`` is
+    the place in it of the encoding that the condition praises. ``sets_floor`` is True if the
+    condition asks an encoding for a minimum.
     """
 
     holds: Callable[[Found, str, Any, Given], bool | None]
     of: str
     keys: Mapping[str, type] = field(default_factory=dict)
+    reads: str = ""
     test: str = ""
     praises: int | None = None
-    floor: str = ""
-    needs: Callable[[Task], bool] = lambda task: True
-    lacking: str = ""
-    reads: str = ""
     sets_floor: bool = False
+
+    @property
+    def floor(self) -> str:
+        """The score of which the key ``floor`` asks the praised encoding for a mean."""
+        return self.reads or "exact_match"
 
 
 CONDITIONS: dict[str, Kind] = {}
@@ -67,30 +66,12 @@ def condition(name: str, of: str, **more: Any) -> Callable:
     return register
 
 
-def has_longer_tests(task: Task) -> bool:
-    """True if the test has lengths beyond the trained ones."""
-    longest = task.trained_lengths[1] if task.trained_lengths else math.inf
-    return longest < getattr(task, "test_max_length", math.inf)
-
-
-def has_ceiling(task: Task) -> bool:
-    """True if a model without positions has a known ceiling below 1."""
-    shortest, longest = task.trained_lengths or (1, 0)
-    ceilings = [task.ceiling(length) for length in range(shortest, longest + 1)]
-    return bool(ceilings) and None not in ceilings and any(c < 1 for c in ceilings if c is not None)
-
-
 def pair_condition(
-    name: str,
-    *words: str,
-    test: str = "differs",
-    floor: str = "",
-    praises: int | None = None,
-    **more: Any,
+    name: str, *words: str, test: str = "differs", praises: int | None = None, **more: Any
 ) -> None:
     """Register a condition that holds where the verdict on a pair is one of ``words``.
 
-    ``floor`` is the score of which the mean of the praised encoding must reach the key ``floor``.
+    The mean of a praised encoding must also reach the key ``floor``.
     """
 
     def holds(found: Found, task: str, pair: Pair, given: Given) -> bool | None:
@@ -98,23 +79,22 @@ def pair_condition(
         met = None if word is None else word in words
         if praises is None or given["floor"] is None:
             return met
-        mean = found.scores.mean(task, pair[praises], floor).mean
+        mean = found.scores.mean(task, pair[praises], CONDITIONS[name].floor).mean
         return (met and reaches(mean, given["floor"])) if math.isfinite(mean) else None
 
-    keys = {"floor": float} if floor else {}
-    condition(name, of="pair", keys=keys, test=test, floor=floor, praises=praises, **more)(holds)
+    keys = {} if praises is None else {"floor": float}
+    condition(name, of="pair", keys=keys, test=test, praises=praises, **more)(holds)
 
 
-TRANSLATES: dict[str, Any] = {"needs": lambda task: task.translates, "lacking": "translations"}
-pair_condition("better", "better", floor="exact_match", reads="any", praises=0)
-pair_condition("worse", "worse", floor="exact_match", reads="any", praises=1)
-pair_condition("differs", "better", "worse", "mixed", reads="any")
+pair_condition("better", "better", praises=0)
+pair_condition("worse", "worse", praises=1)
+pair_condition("differs", "better", "worse", "mixed")
 # By the tests over sentences, in which every seed must give the same direction.
-pair_condition("ahead", "better", test="sentences", floor="bleu", praises=0, **TRANSLATES)
-pair_condition("behind", "worse", test="sentences", floor="bleu", praises=1, **TRANSLATES)
+pair_condition("ahead", "better", test="sentences", reads="bleu", praises=0)
+pair_condition("behind", "worse", test="sentences", reads="bleu", praises=1)
 
 
-@condition("alike", of="pair", test="alike", reads="any")
+@condition("alike", of="pair", test="alike")
 def alike(found: Found, task: str, pair: Pair, given: Given) -> bool | None:
     """In every measure the difference is smaller than what matters, by a test of equivalence.
 
@@ -127,9 +107,7 @@ def alike(found: Found, task: str, pair: Pair, given: Given) -> bool | None:
     return bool((rows["corrected"] < SIGNIFICANT).all())
 
 
-@condition(
-    "at_least", of="encoding", keys={"value": float, "seeds": int}, reads="any", sets_floor=True
-)
+@condition("at_least", of="encoding", keys={"value": float, "seeds": int}, sets_floor=True)
 def at_least(found: Found, task: str, pe: str, given: Given) -> bool | None:
     """The mean is at least ``value`` in every measure; with ``seeds``, so many seeds are."""
     if given.get("seeds") is not None:
@@ -149,7 +127,7 @@ def seeds_reaching(found: Found, task: str, pe: str, value: float) -> tuple[int,
     return sum(reaches(each, value) for each in worst), len(worst)
 
 
-@condition("above_ceiling", of="encoding", needs=has_ceiling, lacking="a ceiling without positions")
+@condition("above_ceiling", of="encoding", reads="exact_match")
 def above_ceiling(found: Found, task: str, pe: str, given: Given) -> bool | None:
     """Mean exact match exceeds the ceiling without positions beyond chance."""
     mean = found.scores.mean(task, pe, "exact_match")
@@ -159,10 +137,7 @@ def above_ceiling(found: Found, task: str, pe: str, given: Given) -> bool | None
     return mean.mean > most.high
 
 
-@condition(
-    "past_training", of="encoding", needs=has_longer_tests, lacking="reach", reads="reach",
-    sets_floor=True,
-)  # fmt: skip
+@condition("past_training", of="encoding", reads="reach", sets_floor=True)
 def past_training(found: Found, task: str, pe: str, given: Given) -> bool | None:
     """Reach is beyond the longest trained length.
 
@@ -176,7 +151,7 @@ def past_training(found: Found, task: str, pe: str, given: Given) -> bool | None
     return reach.within(None)[0] > longest and ahead
 
 
-@condition("within_training", of="encoding", needs=has_longer_tests, lacking="reach", reads="reach")
+@condition("within_training", of="encoding", reads="reach")
 def within_training(found: Found, task: str, pe: str, given: Given) -> bool | None:
     """Mean reach is at most the longest trained length."""
     reach, longest = reach_of(found, task, pe)

@@ -147,11 +147,6 @@ def check_comparable(
                 )
 
 
-def names(result: Result) -> dict[str, Any]:
-    """Select the columns that identify a run."""
-    return {column: result[column] for column in RUN}
-
-
 def length_table(results: Sequence[Result]) -> pd.DataFrame:
     """Build ``results.csv``: one row for each run and test length.
 
@@ -159,11 +154,8 @@ def length_table(results: Sequence[Result]) -> pd.DataFrame:
     ``shared_code`` and ``data`` say where, by which code and on which data a run was made.
     """
     rows = [
-        names(result)
-        | row
-        | {"trained": was_trained(row["length"], result)}
+        {**result, **row, "trained": was_trained(row["length"], result)}
         | {f"{name}_new": value for name, value in row.get("new", {}).items()}
-        | {column: result.get(column) for column in (*ORIGIN, "data")}
         for result in results
         for row in result["by_length"]
     ]
@@ -197,8 +189,7 @@ def curve_table(results: Iterable[Result]) -> pd.DataFrame:
             if row["split"] == "train" and "nll" in row:
                 logged.append(row["nll"])
             if row["split"] == "validation":
-                known = {"train_nll": fmean(logged)} if logged else {}
-                rows.append(names(result) | row | known)
+                rows.append({**result, **row, "train_nll": fmean(logged) if logged else None})
                 logged = []
     columns = [*KEYS["curves"], *(metric.name for metric in SHOWN), "train_nll"]
     return pd.DataFrame(rows, columns=columns)
@@ -210,14 +201,9 @@ def bleu_table(results: Sequence[Result]) -> pd.DataFrame:
     ``answer`` names the score that answers, ``reached_limit`` and ``altered`` count outputs that a
     step after the model may have spoilt.
     """
-    columns = ["bleu", "bleu_low", "bleu_high", "chrf", "signature", "chrf_signature"]
-    columns += ["answer", "reached_limit", "altered"]
-    rows = [
-        names(result) | {column: result["translation"].get(column) for column in columns}
-        for result in results
-        if result["translation"]
-    ]
-    return pd.DataFrame(rows, columns=[*RUN, *columns])
+    rows = [{**result, **result["translation"]} for result in results if result["translation"]]
+    columns = [*RUN, "bleu", "bleu_low", "bleu_high", "chrf", "signature", "chrf_signature"]
+    return pd.DataFrame(rows, columns=[*columns, "answer", "reached_limit", "altered"])
 
 
 def test_table(results: Sequence[Result], pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
@@ -267,14 +253,10 @@ def read_lines(path: Path) -> list[str]:
 
 def cost_table(results: Sequence[Result]) -> pd.DataFrame:
     """Build ``costs.csv``: what the runs of each task and encoding cost, medians over seeds."""
-    rows = pd.DataFrame(
-        [names(r) | {name: r.get(name) for name in (*COSTS, "device")} for r in results],
-        columns=[*RUN, *COSTS, "device"],
-    )
-    rows[list(COSTS)] = rows[list(COSTS)].astype(float)
-    groups = rows.groupby(["task", "pe"], sort=False)
-    table = groups[list(COSTS)].median().join(groups["device"].agg(distinct))
-    return table.reset_index()
+    rows = pd.DataFrame(results, columns=[*RUN, *COSTS, "device"])
+    rows = rows.astype(dict.fromkeys(COSTS, float))
+    how: Any = {**dict.fromkeys(COSTS, "median"), "device": distinct}
+    return rows.groupby(["task", "pe"], sort=False).agg(how).reset_index()
 
 
 def distinct(values: Iterable[Any]) -> str:
@@ -303,23 +285,12 @@ def shown_answers(results: Sequence[Result]) -> dict[str, pd.DataFrame]:
     The models are those of the first seed for which every encoding of a task has weights. A text's
     answers are the samples that its runs have kept, without attention.
     """
-    answers: list[dict[str, Any]] = []
-    attention: list[dict[str, Any]] = []
-    for task in dict.fromkeys(result["task"] for result in results):
-        of_task = [result for result in results if result["task"] == task]
-        seeds = pd.DataFrame(map(names, of_task)).groupby("seed")["pe"].nunique()
-        for result in of_task:
-            if result["seed"] != seeds.idxmax():
-                continue
+    answers, attention = list[dict[str, Any]](), list[dict[str, Any]]()
+    for _, runs in pd.DataFrame(results, columns=RUN).groupby("task", sort=False):
+        seed = runs.groupby("seed")["pe"].nunique().idxmax()
+        for result in (results[place] for place in runs.index[runs["seed"] == seed]):
             if result["translation"]:
-                # A source that stands in the test twice is shown once.
-                once = {each["source"]: each for each in result["translation"]["samples"]}
-                answers += [
-                    names(result)
-                    | {"length": len(sample["source"].split()), "source": sample["source"]}
-                    | {"target": sample["reference"], "answer": sample["hypothesis"]}
-                    for sample in once.values()
-                ]
+                answers += kept_answers(result)
                 continue
             try:
                 said, looked = generated_answers(result)
@@ -332,6 +303,16 @@ def shown_answers(results: Sequence[Result]) -> dict[str, pd.DataFrame]:
         "answers": pd.DataFrame(answers, columns=[*KEYS["answers"], *columns[0]]),
         "attention": pd.DataFrame(attention, columns=[*KEYS["attention"], *columns[1]]),
     }
+
+
+def kept_answers(result: Result) -> list[dict[str, Any]]:
+    """List the samples that a text's run has kept; a source that occurs twice is shown once."""
+    once = {each["source"]: each for each in result["translation"]["samples"]}
+    return [
+        {**result, "length": len(source.split()), "source": source}
+        | {"target": sample["reference"], "answer": sample["hypothesis"]}
+        for source, sample in once.items()
+    ]
 
 
 def generated_answers(result: Result) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -354,14 +335,13 @@ def generated_answers(result: Result) -> tuple[list[dict[str, Any]], list[dict[s
     sources = read(trained.tokenizer, [row["source"] for row in shown])
     given = hypotheses(trained.model, trained.tokenizer, sources, Greedy())
     said = [
-        names(result) | row | {"answer": best.text}
-        for row, [best, *_] in zip(shown, given, strict=True)
+        {**result, **row, "answer": best.text} for row, [best, *_] in zip(shown, given, strict=True)
     ]
     if longest not in first:  # as of a cutoff in SCAN
         return said, []
     weights, answer, source = trained.attention(test[first[longest]]["source"])
     looked = [
-        names(result) | {"query": q, "key": k, "weight": round(float(weight), 4)}
+        {**result, "query": q, "key": k, "weight": round(float(weight), 4)}
         | {"query_token": answer[q], "key_token": source[k]}
         for q, row in enumerate(weights.mean(dim=0))  # (T,S)
         for k, weight in enumerate(row)

@@ -32,7 +32,9 @@ def words() -> dict[str, list[str]]:
 
 
 def tr(text: Any, language: str = "en") -> str:
-    """Write a text in one of ``LANGUAGES``; what is not a :class:`Text` stays as it is."""
+    """Write a text, or a list of texts, in one of ``LANGUAGES``; all else stays as it is."""
+    if isinstance(text, list):
+        return ", ".join(tr(each, language) for each in text)
     if not isinstance(text, Text):
         return str(text)
     if text.key not in words():
@@ -49,10 +51,9 @@ def sentence(words: str) -> str:
 
 
 def warning(key: str, fill: Mapping[str, Any]) -> Text:
-    """The text of a rule's weakness; what fills it may be words, too."""
-    return Text(
-        key, {name: Text(value) if name == "score" else value for name, value in fill.items()}
-    )
+    """The text of a rule's weakness, which is about encodings ``a`` and ``b`` and a score."""
+    words = {"a": name_of, "b": name_of, "score": Text}
+    return Text(key, {k: words[k](value) if k in words else value for k, value in fill.items()})
 
 
 def name_of(pe: str) -> Text | str:

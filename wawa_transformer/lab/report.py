@@ -30,7 +30,7 @@ from wawa_transformer.lab.pages import (
     words,
 )
 from wawa_transformer.lab.scores import Scores
-from wawa_transformer.lab.tables import RUN, Study, of_task, read_study
+from wawa_transformer.lab.tables import Study, of_task, read_study
 
 LEAST_BLEU = 1  # below it no encoding translates
 LEAD = ("bleu", "ranking", "exact_match_by_length")  # one is the picture under the first table
@@ -190,11 +190,10 @@ def headline(found: Found, outcomes: Sequence[Outcome]) -> list[Text]:
     if study.config.get("missing"):
         said.append(Text("not_final", {"n": len(study.config["missing"])}))
     for verdict in ("supported", "refuted", "unclear"):
-        cases = [each.case for each in outcomes if each.verdict == verdict]
-        if cases:
-            names = ", ".join(filter(None, map(cells.case_name, cases)))
+        names = [cells.case_name(each.case) for each in outcomes if each.verdict == verdict]
+        if names:
             fill = {"verdict": Text(verdict), "cases": names}
-            said.append(Text("verdict_for" if names else "verdict_all", fill))
+            said.append(Text("verdict_for" if names[0] else "verdict_all", fill))
     if outcomes:
         return said
     if study.results.empty:
@@ -216,7 +215,7 @@ def notices(found: Found, rule: Rule | None) -> list[Text]:
     if why := study.config.get("unjudged"):
         said.append(Text("unjudged", {"why": why}))
     for run in study.config.get("missing", []):
-        fill = {key: run[key] for key in (*RUN, "why")} | {"status": Text(run["status"])}
+        fill = {**run, "pe": name_of(run["pe"]), "status": Text(run["status"])}
         said.append(Text("missing_run", fill))
     # The code of an encoding or a task does not count for the others.
     for column, by in (("code", ["task", "pe"]), ("shared_code", []), ("device", [])):

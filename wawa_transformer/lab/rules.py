@@ -10,15 +10,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field, make_dataclass
 from typing import Any
 
-from wawa_transformer.common.schema import UserError, choose, typed
+from wawa_transformer.common.schema import UserError, choose, names_of, typed
 from wawa_transformer.data.tasks import Task
-from wawa_transformer.lab import scores
-from wawa_transformer.lab.claims import CONDITIONS, Given, Rule, bounds, has_longer_tests
+from wawa_transformer.lab.claims import CONDITIONS, Given, Rule, bounds
 from wawa_transformer.lab.comparisons import Found
 from wawa_transformer.lab.entries import OF_MODEL
-from wawa_transformer.lab.scores import SCORES
+from wawa_transformer.lab.scores import OF_TEXT, SCORES
 from wawa_transformer.lab.statistics import reaches
 from wawa_transformer.lab.tables import Study
+from wawa_transformer.run.schema import PeConfig
 
 AXES = ("task", "pair", "encoding")
 
@@ -134,16 +134,14 @@ def named(given: Given) -> list[Any]:
 
 def uses_measures(given: Given) -> bool:
     """True if a condition reads the measures of its rule, whichever they are."""
-    return CONDITIONS[given["is"]].reads == "any"
+    return not CONDITIONS[given["is"]].reads
 
 
 def validate_condition(rule: Rule, key: str, given: Given) -> None:
     """Refuse unknown names, and a condition that is always or never met."""
-    kind, subjects = CONDITIONS[given["is"]], named(given)
-    axis = kind.of
+    subjects, axis = named(given), CONDITIONS[given["is"]].of
     pairs = subjects if axis == "pair" else []
     validate_pairs(f"{key}.pairs", pairs)
-    encodings = list(itertools.chain(*pairs)) if pairs else subjects
     for word, names in (("task", given["tasks"]), (axis, [str(each) for each in subjects])):
         if names and word in rule.each or len(set(names)) < len(names):
             raise UserError(
@@ -151,27 +149,8 @@ def validate_condition(rule: Rule, key: str, given: Given) -> None:
                 f"judges every {word} by itself; leave one out."
             )
     validate_trained(key, given["tasks"], rule.tasks)
-    validate_trained(key, encodings, rule.encodings)
-    if given["is"] == "alike" and not all(rule.measures.values()):
-        raise UserError(
-            f"{key} asks for differences smaller than what matters, and by study.rule.measures any "
-            f"difference does; give each measure a size above 0."
-        )
-    if given["is"] == "at_least" and not math.isfinite(given["value"] or math.nan):
-        raise UserError(f"{key}.value is not given; say at least what.")
-    minimum = {name: given.get("value") for name in rule.measures} if "value" in given else {}
-    minimum |= {kind.floor: given["floor"]} if kind.floor else {}
-    for name, value in minimum.items():
-        score = SCORES[name]
-        if value is not None and (not score.higher_is_better or value > (score.top or math.inf)):
-            why = f"at most {score.top}" if score.higher_is_better else "better where it is lower"
-            raise UserError(
-                f"{key} asks for {score.label} of at least {value:g}, which is {why}; choose "
-                f"another number or measure."
-            )
-    needed = kind.reads
-    if needed not in ("", "any", *rule.measures):
-        raise UserError(f"{key} asks for {needed}; name it in study.rule.measures.")
+    validate_trained(key, itertools.chain(*pairs) if pairs else subjects, rule.encodings)
+    validate_numbers(rule, key, given)
     times = len(rule.cases()[0].subjects(given))
     least, most = bounds(given, times)
     if not 0 <= least <= most <= times or (least, most) == (0, times):
@@ -179,6 +158,29 @@ def validate_condition(rule: Rule, key: str, given: Given) -> None:
             f"{key} is asked {times} times, so that least={given['least']} and "
             f"most={given['most']} are met always or never; choose others."
         )
+
+
+def validate_numbers(rule: Rule, key: str, given: Given) -> None:
+    """Refuse a number that a condition lacks, or that no score can reach."""
+    kind = CONDITIONS[given["is"]]
+    if given["is"] == "alike" and not all(rule.measures.values()):
+        raise UserError(
+            f"{key} asks for differences smaller than what matters, and by study.rule.measures any "
+            f"difference does; give each measure a size above 0."
+        )
+    if given["is"] == "at_least" and not math.isfinite(given["value"] or math.nan):
+        raise UserError(f"{key}.value is not given; say at least what.")
+    if kind.reads and SCORES[kind.reads].unseen and kind.reads not in rule.measures:
+        raise UserError(f"{key} asks for {kind.reads}; name it in study.rule.measures.")
+    asked = [(name, given.get("value")) for name in rule.measures]
+    for name, value in [*asked, (kind.floor, given.get("floor"))]:
+        score = SCORES[name]
+        if value is not None and (not score.higher_is_better or value > (score.top or math.inf)):
+            why = f"at most {score.top}" if score.higher_is_better else "better where it is lower"
+            raise UserError(
+                f"{key} asks for {score.label} of at least {value:g}, which is {why}; choose "
+                f"another number or measure."
+            )
 
 
 def validate_floors(rule: Rule) -> None:
@@ -208,8 +210,8 @@ def minima(rule: Rule, encodings: Sequence[str], tasks: Sequence[str]) -> list[G
     ]
 
 
-def validate_tasks(rule: Rule, tasks: Mapping[str, Task]) -> None:
-    """Refuse a condition on a task that lacks what the condition needs."""
+def validate_tasks(rule: Rule, tasks: Mapping[str, Task], masked: Collection[str]) -> None:
+    """Refuse a condition on a task, or on a ``masked`` encoding, that lacks what it needs."""
     for given in rule.conditions:
         for name in given["tasks"] or rule.tasks:
             if lacking := lacks(tasks[name], given, rule.measures):
@@ -217,27 +219,27 @@ def validate_tasks(rule: Rule, tasks: Mapping[str, Task]) -> None:
                     f"study.rule asks for {lacking} on {name}, which has none; name the tasks of "
                     f"that condition, or leave this one out."
                 )
-
-
-def validate_ceilings(rule: Rule, masked: Collection[str]) -> None:
-    """Refuse a condition on a ceiling of an encoding whose encoder is ``masked``."""
-    for given in (each for each in rule.conditions if each["is"] == "above_ceiling"):
-        if wrong := {*masked} & {*(named(given) or rule.encodings)}:
+        wrong = sorted(pe for pe in masked if pe in (named(given) or rule.encodings))
+        if given["is"] == "above_ceiling" and wrong:
             raise RuleMismatch(
-                f"study.rule asks for a ceiling of {', '.join(sorted(wrong))}, which has none: "
-                f"under model.encoder_mask or model.encoder_window an encoder may see an order "
-                f"without positions. Name other encodings in that condition, or leave it out."
+                f"study.rule asks for a ceiling of {', '.join(wrong)}, which has none: under "
+                f"model.encoder_mask or model.encoder_window an encoder may see an order without "
+                f"positions. Name other encodings in that condition, or leave it out."
             )
 
 
 def lacks(task: Task, given: Given, measures: Mapping[str, float]) -> str:
     """Name what a condition needs and a task lacks, if anything."""
-    kind = CONDITIONS[given["is"]]
-    if not kind.needs(task):
-        return kind.lacking
-    for score in [SCORES[name] for name in measures if uses_measures(given)]:
-        missing = score.unseen and not has_longer_tests(task)
-        if missing or (score.name in scores.OF_TEXT and not task.translates):
+    shortest, longest = task.trained_lengths or (1, 0)
+    if given["is"] == "above_ceiling":
+        ceilings = [task.ceiling(length) for length in range(shortest, longest + 1)]
+        known = [each for each in ceilings if each is not None]
+        if len(known) < len(ceilings) or min(known, default=1) >= 1:
+            return "a ceiling without positions"
+    reads = CONDITIONS[given["is"]].reads
+    longer = task.trained_lengths and getattr(task, "test_max_length", math.inf) > longest
+    for score in (SCORES[name] for name in ([reads] if reads else measures)):
+        if score.unseen and not longer or score.name in OF_TEXT and not task.translates:
             return score.label
     return ""
 
@@ -296,11 +298,7 @@ def warnings(
     return said
 
 
-# These settings of an encoding do not belong to its class; PARTS belong to one of them.
-SHARED = (
-    "cross", "origin", "max_shift", "random_positions", "reset_token", "divided", "where", "layers",
-    "tie_sides",
-)  # fmt: skip
+# Two settings that belong to another one; committed studies have the first.
 PARTS = {"stride": "random_positions", "cross_divided": "divided"}
 
 
@@ -310,10 +308,9 @@ def differing(a: Given, b: Given) -> list[str]:
     The class is one thing, with all of its settings. Of one class, every setting is a thing, and so
     is every key of the model that one of the two has for itself.
     """
-    every = sorted((a.keys() | b.keys()) - {*SHARED, *PARTS, "name", "kind"})
-    own = [key for key in every if not key.startswith(OF_MODEL)]
-    if a["kind"] != b["kind"]:
-        own = ["kind"]
-    of_model = [key for key in every if key.startswith(OF_MODEL)]
-    keys = [key for key in (*own, *of_model, *SHARED, *PARTS) if a.get(key) != b.get(key)]
-    return list(dict.fromkeys(PARTS.get(key, key) for key in keys))
+    every = (a.keys() | b.keys()) - {"name"}
+    keys = {PARTS.get(key, key) for key in every if a.get(key) != b.get(key)}
+    shared = names_of(PeConfig)  # settings of every class
+    if "kind" in keys:
+        keys = {each for each in keys if each in ("kind", *shared) or each.startswith(OF_MODEL)}
+    return sorted(keys, key=lambda each: (each in shared, each.startswith(OF_MODEL), each))

@@ -97,16 +97,30 @@ def list_jobs(config: DictConfig, overrides: list[str]) -> Jobs:
             f"trainer.patience={config.trainer.patience} ends each run at a step of its own, and a "
             f"study compares runs of as many steps; leave it out."
         )
-    composed = {}
-    for task, pe in itertools.product(axes["task"], axes["pe"]):
-        chosen = [f"task={task}", *entry_overrides(pe)]
-        one = compose([*overrides, *chosen, "progress=false"])
+    tasks, entries = axes["task"], axes["pe"]
+    # Composing takes long: once for each task and each encoding, and not for each pair of them.
+    of_tasks = [compose_job(overrides, task, entries[0]) for task in tasks]
+    of_entries = [of_tasks[0], *(compose_job(overrides, tasks[0], each) for each in entries[1:])]
+    composed = []
+    for of_task, of_entry in itertools.product(of_tasks, of_entries):
+        one = copy.deepcopy(of_task)
+        if of_task.model != of_tasks[0].model or of_task.trainer != of_entry.trainer:
+            raise UserError(
+                f"the file of task={one.task.name} or of pe={of_entry.pe.name} sets a key of model "
+                f"or trainer, which a study gives to all runs; set the key on the command line."
+            )
+        one.pe, one.model = of_entry.pe, of_entry.model
         validate(one)
-        composed[task, pe] = one
-    trained = dict.fromkeys(one.pe.name for one in composed.values())
+        composed.append(one)
+    trained = dict.fromkeys(one.pe.name for one in composed)
     rules.validate_pairs("study.pairs", config.study.pairs)
     rules.validate_trained("study.pairs", itertools.chain(*config.study.pairs), trained)
-    return with_seeds(axes["seed"], composed.values())
+    return with_seeds(axes["seed"], composed)
+
+
+def compose_job(overrides: Sequence[str], task: str, entry: str) -> DictConfig:
+    """Compose the configuration of a task's runs with one entry of ``study.pe``."""
+    return compose([*overrides, f"task={task}", *entry_overrides(entry), "progress=false"])
 
 
 def with_seeds(seeds: Sequence[int], composed: Collection[DictConfig]) -> Jobs:
@@ -147,7 +161,7 @@ def fill(
 ) -> None:
     """Train the unfinished runs of a study, about ``minutes`` per run on two cores."""
     directory, runs = folder_of(jobs), list(jobs)
-    results = {run: run.result() for run in runs}
+    results = {run: run.result() for run in jobs}
     missing = [run for run, result in results.items() if result is None]
     others = [
         run
@@ -161,7 +175,7 @@ def fill(
     workers = config.workers or default_workers(device, config.trainer.threads)
     runs_of = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     words = f"{runs_of} in {directory}, {len(missing)} to train"
-    if missing and (left := minutes_left(runs, results, workers, minutes)):
+    if missing and (left := minutes_left(results, workers, minutes)):
         words += f", about {left:.0f} minutes" + ("" if any(results.values()) else " on two cores")
     tell(f"study {directory.name}: {words}")
     if others:
@@ -202,28 +216,20 @@ def check_data_of(
 
 
 def minutes_left(
-    runs: Sequence[Run],
-    results: Mapping[Run, dict[str, Any] | None],
-    workers: int,
-    minutes: float | None,
+    results: Mapping[Run, dict[str, Any] | None], workers: int, minutes: float | None
 ) -> float | None:
     """Estimate the minutes that the unfinished runs take; None if nothing is known.
 
-    An unfinished run takes as long as the finished runs of its task and encoding, else of its task,
-    else as all of them. Without a finished run it takes ``minutes``.
+    An unfinished run takes as long as the finished runs of its task, else as all of them. Without a
+    finished run it takes ``minutes``.
     """
-    missing = [run for run in runs if results[run] is None]
-    measured = [(run, result["seconds"]) for run, result in results.items() if result]
+    missing = [run for run, result in results.items() if result is None]
+    measured = [(run.task, result["seconds"]) for run, result in results.items() if result]
     if not measured:
         return minutes and minutes * len(missing)
-    total = 0.0
+    every, total = [seconds for _, seconds in measured], 0.0
     for run in missing:
-        alike = (
-            [seconds for other, seconds in measured if (other.task, other.pe) == (run.task, run.pe)]
-            or [seconds for other, seconds in measured if other.task == run.task]
-            or [seconds for _, seconds in measured]
-        )
-        total += fmean(alike)
+        total += fmean([seconds for task, seconds in measured if task == run.task] or every)
     return total / 60 / min(workers, len(missing))
 
 
@@ -290,8 +296,7 @@ def rule_of(config: DictConfig, overrides: list[str], jobs: Jobs) -> tuple[Rule 
     masked = {run.pe for run, one in jobs.items() if not transformer_config(one).encoder_sees_all}
     try:
         rule = rules.read_rule(study, encodings, list(tasks))
-        rules.validate_ceilings(rule, masked)
-        rules.validate_tasks(rule, {name: build_task(one) for name, one in tasks.items()})
+        rules.validate_tasks(rule, {name: build_task(one) for name, one in tasks.items()}, masked)
     except rules.RuleMismatch as mismatch:
         keys = {override: override.split("=")[0].lstrip("+~") for override in overrides}
         grid = ("study.pe", "study.task", "study.seeds", "study.pairs")

@@ -45,19 +45,19 @@ NEEDED = {
     "curves": ["exact_match", "token_accuracy", "nll"],
 }  # fmt: skip
 SHOWN = ("answers", "attention")  # which a page may go without
+ORIGIN = ("device", "code", "shared_code")  # where and by which code a row was made
 WHOLE = (
     "seed", "length", "step", "query", "key", "examples", "tokens", "examples_new", "tokens_new",
 )  # fmt: skip
 WORDS = (
-    "task", "pe", "a", "b", "source", "target", "answer", "signature", "chrf_signature", "device",
-    "code", "shared_code", "data", "trained", "query_token", "key_token", "check",
+    "task", "pe", "a", "b", "source", "target", "answer", "signature", "chrf_signature", *ORIGIN,
+    "data", "trained", "query_token", "key_token", "check",
 )  # fmt: skip
 # The measured costs of a run, and how a page writes them.
 COSTS = {
     "parameters": ",.0f", "flops_per_step": ".3g", "mfu": ".0%", "tokens_per_second": ",.0f",
     "seconds": ".1f", "peak_memory_mb": ",.0f",
 }  # fmt: skip
-ORIGIN = ("device", "code", "shared_code")  # where and by which code a row was made
 SHARES = {metric.name for metric in METRICS if metric.top == 1} | {"ceiling", "p"}
 
 
@@ -157,14 +157,8 @@ def read_study(folder: Path) -> Study:
     for name, table in tables.items():
         check_names(paths[name], table, config)
     check_alike(paths["results"], tables["results"])
-    for name in config.get("rows", {}):
-        if name not in tables and name not in SHOWN:
-            raise UserError(
-                f"{paths[name]} is missing, and study.yaml counted its rows; restore the table, or "
-                f"write it again with the study's command."
-            )
-    for name, table in tables.items():
-        check_count(paths[name], table, config)
+    for name, written in config.get("rows", {}).items():
+        check_count(paths[name], tables.get(name), written)
     return Study(folder, config, **tables)
 
 
@@ -280,37 +274,33 @@ def check_names(path: Path, table: pd.DataFrame, config: Mapping[str, Any]) -> N
             )
 
 
-def check_count(path: Path, table: pd.DataFrame, config: Mapping[str, Any]) -> None:
-    """Refuse a table that has lost rows, or got more, since it was written."""
-    written = config.get("rows", {}).get(path.stem, len(table))
-    if len(table) != written:
+def check_count(path: Path, table: pd.DataFrame | None, written: int) -> None:
+    """Refuse a table that has lost rows, or got more, since it was written, or that is missing."""
+    if table is None and path.stem in SHOWN:
+        return
+    there = 0 if table is None else len(table)
+    if there != written:
+        last = "is missing" if table is None else f"row {max(table.index, default=1)}, every column"
         raise UserError(
-            f"{path}, row {table.index.max() if len(table) else 1}, every column: the table ends "
-            f"with {len(table)} rows, and study.yaml counted {written}; rows were cut or added, so "
-            f"restore the table, or write it again with the study's command."
+            f"{path}, {last}: the table ends with {there} rows, and study.yaml counted {written}; "
+            f"rows were cut or added, so restore the table, or write it again with the study's "
+            f"command."
         )
 
 
 def check_alike(path: Path, results: pd.DataFrame) -> None:
     """Refuse runs of one task and seed that had another test, or other training data."""
-    split = ["task", "seed"]
-    at = results.groupby([*split, "length"])
-    lonely = at["pe"].transform("size") < results.groupby(split)["pe"].transform("nunique")
-    wrong = {"examples": lonely | (at["examples"].transform("nunique") > 1)}
-    if "data" in results:
-        known = results["data"].where(results["data"] != "")
-        wrong["data"] = known.groupby([results[key] for key in split]).transform("nunique") > 1
-    for column, rows in wrong.items():
-        if (line := first_line(rows)) is not None:
+    known = results.mask(results == "")  # an unknown digest is no other one
+    split = known.groupby(["task", "seed", "length"])
+    encodings = known.groupby(["task", "seed"])["pe"].transform("nunique")
+    for column in results.columns.intersection(["examples", "data"]):
+        others = split[column].transform("nunique") > 1
+        if (line := first_line(others | (split["pe"].transform("size") < encodings))) is not None:
             task, pe, seed, length = results.loc[line, KEYS["results"]]
-            why = "rows were cut or edited; restore them"
-            if column == "data":
-                digests = known[results["task"].eq(task) & results["seed"].eq(seed)].dropna()
-                why = (
-                    f"no report compares {' and '.join(digests.unique())}; train the runs on the "
-                    f"same data"
-                )
+            values = split.get_group((task, seed, length))[column].dropna().unique()
             raise UserError(
                 f"{path}, row {line}, column {column}: {task} {pe} seed {seed} has at length "
-                f"{length} other {column} than another encoding; {why}."
+                f"{length} other {column} than another encoding ({' and '.join(map(str, values))})"
+                f"; rows were cut or edited, or the runs had other data, so restore the rows, or "
+                f"train the runs on the same data."
             )
