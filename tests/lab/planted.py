@@ -114,9 +114,9 @@ def write_folder(folder: Path, results: pd.DataFrame, **study: Any) -> Path:
     """Write a study's folder with these results."""
     folder.mkdir(parents=True, exist_ok=True)
     tables = {"results": results, "curves": curves_of(results)}
-    for name, table in tables.items():
-        write_table(folder / f"{name}.csv", table)
+    digests = {name: write_table(folder / f"{name}.csv", t) for name, t in tables.items()}
     config = config_of(results, **study) | {"rows": {n: len(t) for n, t in tables.items()}}
+    config |= {"digests": digests}
     write_config(folder / "study.yaml", config)
     return folder
 

@@ -270,6 +270,36 @@ def test_runs_that_were_not_made_alike_are_named_at_the_top() -> None:
     assert "different conditions" in text and "torch 2.13.0; 2.12.0" in text
 
 
+@pytest.mark.parametrize("column", ["code", "shared_code"])
+def test_a_run_that_other_code_resumed_is_named_at_the_top(column: str) -> None:
+    """Even if all runs were."""
+    made = RESULTS.assign(code="one", shared_code="one")
+    first = markdown(study_of(made.assign(**{column: "one+two"}))).split("| encoding |")[0]
+    assert "one+two" in first and "one+two" not in markdown(study_of(made))
+
+
+def test_a_run_of_which_the_tables_say_nothing_is_named_at_the_top() -> None:
+    """A study's seeds are in its tables, or said to be missing."""
+    lost = (RESULTS["pe"] == "none") & (RESULTS["seed"] > 2)
+    study = study_of(RESULTS[~lost])
+    study.config["missing"].append(  # type: ignore[attr-defined]
+        {"task": "copy", "pe": "none", "seed": 3, "status": "failed", "why": "loss is nan"}
+    )
+    first = markdown(study).split("| encoding |")[0]
+    assert "Left out: copy, no encoding, seed 4, which the tables do not hold." in first
+    assert first.count("copy, no encoding, seed 3") + first.count("copy, none, seed 3") == 1
+    assert "which the tables do not hold" not in markdown(study_of(RESULTS))
+
+
+@pytest.mark.parametrize("column", ["signature", "chrf_signature"])
+def test_translations_that_were_scored_in_two_ways_are_named_at_the_top(column: str) -> None:
+    """One machine has the tokenizer of a language, another has not."""
+    study = captions({"a": 30.0, "b": 20.0})
+    assert "scored in different ways" not in markdown(study)
+    study.bleu[column] = ["tok:ja-mecab"] + ["tok:char"] * 3
+    assert "scored in different ways (tok:char, tok:ja-mecab)" in markdown(study)
+
+
 def test_the_first_table_marks_the_best_of_what_is_read() -> None:
     """The first has the longest reach and has not learned the trained lengths."""
     values = {("copy", "a"): lambda n, s: 0.9, ("copy", "b"): lambda n, s: 1.0 * (n < 15)}

@@ -108,6 +108,59 @@ def test_rows_of_two_machines_are_merged_if_equal_and_refused_otherwise(
     assert said in str(refused.value) and "no report averages them" in str(refused.value)
 
 
+@pytest.mark.parametrize("table", ["results", "curves"])
+def test_a_table_of_another_study_with_the_same_names_is_refused(folder: Path, table: str) -> None:
+    """As many rows of the same tasks, encodings and seeds, with and without checksums."""
+    other = write_folder(folder.parent / "other", GOOD.assign(seed=GOOD["seed"], nll=0.25))
+    lines = (other / "curves.csv").read_text("utf-8").replace("1.0", "0.5").splitlines()
+    lines = [line.rsplit(",", 1)[0] for line in lines]  # no checksum
+    if table == "results":
+        lines = (other / "results.csv").read_text("utf-8").splitlines()
+    (folder / f"{table}.csv").write_text("\n".join([*lines, ""]), "utf-8")
+    with pytest.raises(UserError, match=rf"{table}.csv: the digest of its .* another study"):
+        read_study(folder)
+
+
+@pytest.mark.parametrize("column", ["exact_match", "nll"])
+def test_without_its_checksums_an_edited_table_is_refused_as_well(
+    folder: Path, column: str
+) -> None:
+    rewrite(folder / "results.csv", 5, column, "0.5", seal=True)
+    with pytest.raises(UserError, match="the table was edited or is of another study"):
+        read_study(folder)
+
+
+def test_the_order_of_rows_is_no_part_of_a_table(folder: Path) -> None:
+    head, *rows = (folder / "results.csv").read_text("utf-8").splitlines()
+    (folder / "results.csv").write_text("\n".join([head, *reversed(rows), ""]), "utf-8")
+    assert len(read_study(folder).results) == len(GOOD)
+
+
+@pytest.mark.parametrize("cell", ["TRUE", "maybe", "1"])
+def test_a_length_is_trained_or_not(folder: Path, cell: str) -> None:
+    """Other words would take the length out of every mean."""
+    rewrite(folder / "results.csv", 5, "trained", cell, seal=True)
+    with pytest.raises(UserError, match=rf"row 5, column trained: '{cell}' is not True or False"):
+        read_study(folder)
+
+
+@pytest.mark.parametrize("cell", ["300", "-5", "", "nan"])
+def test_a_bleu_is_from_0_to_100(folder: Path, cell: str) -> None:
+    text = f"task,pe,seed,bleu\ncopy,a,0,{cell}\n"
+    (folder / "bleu.csv").write_text(text, "utf-8")
+    with pytest.raises(UserError, match=r"bleu.csv, row 2, column bleu: .* number from 0 to 100"):
+        read_study(folder)
+
+
+@pytest.mark.parametrize("difference", ["-0.5", "2.0"])
+def test_a_pair_is_the_same_in_both_orders(folder: Path, difference: str) -> None:
+    """Its seeds would count twice, or two machines contradict each other."""
+    text = f"task,seed,a,b,difference,p\ncopy,0,a,b,0.5,0.1\ncopy,0,b,a,{difference},0.1\n"
+    (folder / "tests.csv").write_text(text, "utf-8")
+    with pytest.raises(UserError, match=r"tests.csv, rows 2 and 3, column a: a and b for the same"):
+        read_study(folder)
+
+
 def test_runs_of_a_task_and_seed_share_their_test_and_their_data(folder: Path) -> None:
     """Else a difference between encodings would be one of sources."""
     some = (GOOD["pe"] == "b") & (GOOD["seed"] == 1)

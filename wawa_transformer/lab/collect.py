@@ -61,10 +61,11 @@ def write_tables(
         "costs": cost_table(results),
         **shown_answers(results),
     }
+    digests = {}
     for name, table in tables.items():
         path = folder / f"{name}.csv"
         if len(table) or name in ("results", "curves"):
-            write_table(path, table)
+            digests[name] = write_table(path, table)
         else:
             path.unlink(missing_ok=True)
     missing = [
@@ -74,7 +75,7 @@ def write_tables(
         if not result
     ]
     rows = {name: len(table) for name, table in tables.items() if len(table)}
-    more = {"made": made(results), "missing": missing, "rows": rows}
+    more = {"made": made(results), "missing": missing, "rows": rows, "digests": digests}
     more["left_out"] = {r["task"]: r["left_out"] for r in results if r.get("left_out")}
     write_config(folder / "study.yaml", {**config, **more})
 

@@ -18,7 +18,7 @@ def write_means(folder: Path) -> None:
     Each metric has a group, and each task a chart ``<metric>/validation/<task>`` with one line per
     encoding. The tab CUSTOM SCALARS adds the 95% interval, cut at the bounds of the metric.
     """
-    curves = read_table(folder / "curves.csv", "curves")
+    curves, _ = read_table(folder / "curves.csv", "curves")
     shutil.rmtree(folder / "means", ignore_errors=True)
     # TensorBoard assigns colours in the order of writing. In CUSTOM SCALARS its first two colours
     # are close to those of these two encodings in a report.

@@ -7,6 +7,7 @@ only the templates turn them into sentences, once for each language.
 import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from wawa_transformer.lab.pages import (
     words,
 )
 from wawa_transformer.lab.scores import Scores
-from wawa_transformer.lab.tables import Study, of_task, read_study
+from wawa_transformer.lab.tables import RUN, Study, of_task, read_study
 
 LEAST_BLEU = 1  # below it no encoding translates
 LEAD = ("bleu", "ranking", "exact_match_by_length")  # one is the picture under the first table
@@ -222,9 +223,11 @@ def notices(found: Found, rule: Rule | None) -> list[Text]:
         if column in study.results:
             known = study.results.replace({column: {"": "unknown", math.nan: "unknown"}})
             groups = known.groupby(by or (lambda row: 0))[column]
-            if groups.nunique().gt(1).any():
+            # A run that was resumed by other code has both digests, joined by a plus.
+            if groups.nunique().gt(1).any() or known[column].str.contains("+", regex=False).any():
                 kinds = ", ".join(sorted(set(known[column])))
                 said.append(Text(f"mixed_{column}", {"kinds": kinds}))
+    said += [Text("no_rows", run | {"pe": name_of(run["pe"])}) for run in unrecorded(study)]
     made = study.config.get("made", {})
     mixed = {k: v for k, v in made.items() if "; " in str(v) and k != "device"}
     if mixed:
@@ -241,6 +244,15 @@ def notices(found: Found, rule: Rule | None) -> list[Text]:
     return said
 
 
+def unrecorded(study: Study) -> list[dict[str, Any]]:
+    """List the runs of a study that have no results, and of which nothing is said."""
+    there = {tuple(run) for run in study.results[RUN].to_numpy().tolist()}
+    there |= {tuple(run[key] for key in RUN) for run in study.config.get("missing", [])}
+    parts = (study.config.get("tasks", {}), study.config.get("encodings", {}))
+    seeds = study.config["study"]["seeds"] if study.config else []
+    return [dict(zip(RUN, run, strict=True)) for run in product(*parts, seeds) if run not in there]
+
+
 def spoilt(made: Scores, task: str) -> list[Text]:
     """What a text's scores leave out, or cannot show."""
     study, said = made.study, []
@@ -248,6 +260,10 @@ def spoilt(made: Scores, task: str) -> list[Text]:
         if any(left.values()):
             said.append(Text("left_pairs", {"task": task, "split": split, **left}))
     runs = of_task(study.bleu, task)
+    for column in runs.columns.intersection(["signature", "chrf_signature"]):
+        if runs[column].nunique() > 1:
+            kinds = ", ".join(sorted(map(str, runs[column].unique())))
+            said.append(Text("mixed_signature", {"task": task, "kinds": kinds}))
     for column in ("reached_limit", "altered"):
         if column in runs and (count := runs[column].sum()):
             said.append(Text(column, {"task": task, "n": f"{count:.0f}", "runs": len(runs)}))

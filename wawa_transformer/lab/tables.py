@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import yaml
 
@@ -58,7 +59,9 @@ COSTS = {
     "parameters": ",.0f", "flops_per_step": ".3g", "mfu": ".0%", "tokens_per_second": ",.0f",
     "seconds": ".1f", "peak_memory_mb": ",.0f",
 }  # fmt: skip
-SHARES = {metric.name for metric in METRICS if metric.top == 1} | {"ceiling", "p"}
+# The largest value of a score that has one.
+TOPS = {metric.name: metric.top for metric in METRICS if metric.top}
+TOPS |= {"ceiling": 1, "p": 1, "bleu": 100, "chrf": 100}
 
 
 def empty(table: str) -> Any:
@@ -114,18 +117,25 @@ def of_task(table: pd.DataFrame, task: str) -> pd.DataFrame:
     return table[table["task"] == task]
 
 
-def write_table(path: Path, table: pd.DataFrame) -> None:
-    """Write a table, each row with its checksum."""
+def write_table(path: Path, table: pd.DataFrame) -> str:
+    """Write a table, each row with its checksum; return the digest of its rows."""
     head, *rows = csv.reader(io.StringIO(table.to_csv(index=False)))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([*head, "check"])
     writer.writerows([*row, checksum(row)] for row in rows)
     write_atomically(path, out.getvalue())
+    return rows_digest(head, rows)
+
+
+def rows_digest(head: list[str], rows: list[list[str]]) -> str:
+    """Hash a table's rows but for their origin, whatever their order and repetition."""
+    kept = [place for place, column in enumerate(head) if column not in (*ORIGIN, "check")]
+    return checksum(sorted({chr(31).join(row[place] for place in kept) for row in rows}))
 
 
 def checksum(cells: list[str]) -> str:
-    """Hash the cells of a row to eight hexadecimal digits."""
+    """Hash text cells to eight hexadecimal digits."""
     return f"{zlib.crc32(chr(31).join(cells).encode()):08x}"
 
 
@@ -153,12 +163,20 @@ def read_study(folder: Path) -> Study:
         )
     config = read_config(folder / "study.yaml")
     paths = {table: folder / f"{table}.csv" for table in KEYS}
-    tables = {name: read_table(path, name) for name, path in paths.items() if path.is_file()}
+    read = {name: read_table(path, name) for name, path in paths.items() if path.is_file()}
+    tables = {name: table for name, (table, _) in read.items()}
     for name, table in tables.items():
         check_names(paths[name], table, config)
     check_alike(paths["results"], tables["results"])
     for name, written in config.get("rows", {}).items():
         check_count(paths[name], tables.get(name), written)
+    for name, expected in config.get("digests", {}).items():
+        if name in read and (digest := read[name][1]) != expected:
+            raise UserError(
+                f"{paths[name]}: the digest of its rows is {digest}, and study.yaml was written "
+                f"for {expected}; the table was edited or is of another study, so restore it, or "
+                f"write it again with the study's command."
+            )
     return Study(folder, config, **tables)
 
 
@@ -179,8 +197,11 @@ def read_config(path: Path) -> dict[str, Any]:
     return {**config, "study": typed(StudyConfig, config["study"], f"{path}: study")}
 
 
-def read_table(path: Path, name: str) -> pd.DataFrame:
-    """Read one table, and check every row by itself; the index is the line in the file."""
+def read_table(path: Path, name: str) -> tuple[pd.DataFrame, str]:
+    """Read one table, check every row by itself, and compute the digest of all rows.
+
+    The table's index is the line in the file.
+    """
     try:
         with path.open(encoding="utf-8", newline="") as file:
             head, *rows = list(csv.reader(file)) or [[]]
@@ -208,8 +229,15 @@ def read_table(path: Path, name: str) -> pd.DataFrame:
             )
     table = table.assign(**numbers)
     if "trained" in table:
-        table["trained"] = table["trained"].map({"True": True, "False": False})
-    return without_repeats(path, table, KEYS[name])
+        known = {"True": True, "False": False}
+        # A text's lengths are neither.
+        if (line := first_line(~table["trained"].isin([*known, ""]))) is not None:
+            raise UserError(
+                f"{path}, row {line}, column trained: {table['trained'][line]!r} is not True or "
+                f"False; restore the cell."
+            )
+        table["trained"] = table["trained"].map(known)
+    return without_repeats(path, table, KEYS[name]), rows_digest(head, rows)
 
 
 def first_line(wrong: pd.Series) -> Any:
@@ -222,15 +250,15 @@ def check_numbers(path: Path, cells: pd.Series) -> pd.Series:
     column = str(cells.name)
     values = pd.to_numeric(cells.where(cells != "", "nan"), errors="coerce")
     wrong = values.isna() & ~cells.str.lower().isin(["", "nan"])
-    if is_share := column.removesuffix("_new") in SHARES:
-        wrong |= (values < 0) | (values > 1)
-    if column in KEYS["results"] + KEYS["curves"] + NEEDED["results"]:
+    if top := TOPS.get(column.removesuffix("_new")):
+        wrong |= (values < 0) | (values > top)
+    if column in KEYS["results"] + KEYS["curves"] + NEEDED["results"] + NEEDED["bleu"]:
         wrong |= values.isna()
     if column in WHOLE:
         wrong |= values.notna() & (values % 1 != 0)
     if (line := first_line(wrong)) is not None:
         kind = "a whole number" if column in WHOLE else "a number"
-        kind += " from 0 to 1" if is_share else ""
+        kind += f" from 0 to {top}" if top else ""
         raise UserError(
             f"{path}, row {line}, column {column}: {cells[line]!r} is not {kind}; restore the cell."
         )
@@ -238,11 +266,17 @@ def check_numbers(path: Path, cells: pd.Series) -> pd.Series:
 
 
 def without_repeats(path: Path, table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Merge rows that are equal but for their origin; refuse two values for the same keys."""
+    """Merge rows that are equal but for their origin; refuse two values for the same keys.
+
+    A pair is the same in both orders.
+    """
     origin = [column for column in ORIGIN if column in table]
     once = table.drop_duplicates(subset=[*table.columns.difference(origin)])
-    if (line := first_line(once.duplicated(keys))) is not None:
-        same = once[once[keys].eq(once.loc[line, keys]).all(axis="columns")]
+    told = once[keys].copy()
+    if "a" in keys:
+        told[["a", "b"]] = np.sort(told[["a", "b"]].to_numpy(str), axis=1)
+    if (line := first_line(told.duplicated())) is not None:
+        same = once[told.eq(told.loc[line]).all(axis="columns")]
         one, other = (same.iloc[place].fillna("") for place in (0, 1))
         column = first_line(one.drop(origin).ne(other.drop(origin)))
         values = [
