@@ -45,11 +45,11 @@ def number(value: Estimate, score: str, sign: str = "") -> str:
     return f"{value:{sign}z.{SCORES[score].digits}f}"
 
 
-def em(study: str, task: str, pe: str, score: str = "exact_match", sources: str = "new") -> str:
+def em(study: str, task: str, pe: str, score: str = "exact_match") -> str:
     """Format a score's mean; a dash for longer lengths if the trained ones are not learned."""
     if not evidence.scored(study).interpretable(score, task, pe):
         return "–"
-    return number(evidence.mean(study, task, pe, score, sources), score)
+    return number(evidence.mean(study, task, pe, score), score)
 
 
 def median(study: str, task: str, pe: str, score: str) -> str:

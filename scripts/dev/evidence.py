@@ -27,9 +27,9 @@ def study(name: str) -> Study:
 
 
 @functools.cache
-def scored(name: str, sources: str = "new") -> Scores:
+def scored(name: str) -> Scores:
     """Compute the scores of a committed study."""
-    return scores.score_study(study(name), sources)
+    return scores.score_study(study(name))
 
 
 @functools.cache
@@ -46,25 +46,21 @@ def found(name: str) -> Found | None:
 
 
 @functools.cache
-def seeds(
-    name: str, task: str, pe: str, score: str = "exact_match", sources: str = "new"
-) -> pd.Series:
+def seeds(name: str, task: str, pe: str, score: str = "exact_match") -> pd.Series:
     """Select a score of every seed.
 
     Raises:
         ValueError: the study has no such numbers.
     """
-    values = scored(name, sources).seeds(task, pe, score)
+    values = scored(name).seeds(task, pe, score)
     if values.empty:
         raise ValueError(f"{name} has no {score} on {task} with {pe}")
     return values
 
 
-def mean(
-    name: str, task: str, pe: str, score: str = "exact_match", sources: str = "new"
-) -> Estimate:
+def mean(name: str, task: str, pe: str, score: str = "exact_match") -> Estimate:
     """Estimate a score's mean over seeds."""
-    return estimate(seeds(name, task, pe, score, sources))
+    return estimate(seeds(name, task, pe, score))
 
 
 def gap(name: str, task: str, a: str, b: str, score: str = "exact_match") -> Estimate:

@@ -167,7 +167,7 @@ def with_and_without(pe: str, score: str, said: str) -> Iterator[str]:
 
 
 for page, *quoted in (
-    ("lab_sheet", "alibi", "exact_match", "{cross}, and {alone} without"),
+    ("lab_sheet", "alibi", "exact_match", "{cross} ({alone} without)"),
     ("answers/tensor2tensor-1333", "shaw", "beyond",
      "symbols is {alone} with distances in self-attention alone and {cross} with"),
     ("answers/opennmt-py-2599", "shaw", "beyond", "goes from {alone} to {cross} exact match"),

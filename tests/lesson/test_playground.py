@@ -210,16 +210,12 @@ DOCS = CONFIG_DIR.parent / "docs"
 COMMITTED = DOCS / "playground.html"
 
 
-def test_the_pages_lead_to_each_other_and_are_what_the_code_writes(tmp_path: Path) -> None:
-    """Every link of docs/*.html leads to a file; the page to move by hand is the present one."""
-    pages = {"index.html", "explore.html", "playground.html", "report.html"}
-    assert pages == {path.name for path in DOCS.glob("*.html")}
-    for name in pages:
-        links = re.findall(r'(?:href|src)="([^"#]+)', (DOCS / name).read_text(encoding="utf-8"))
-        local = [link for link in links if not re.match(r"https?:|data:", link)]
-        assert all((DOCS / link).is_file() for link in local), (name, local)
+def test_the_index_leads_to_every_page_and_explore_is_what_the_code_writes(tmp_path: Path) -> None:
+    """test_docs.py follows the links, and the test below holds the playground."""
+    names = {path.name for path in DOCS.glob("*.html")} - {"index.html"}
+    assert names == {"explore.html", "playground.html", "report.html"}
     index = (DOCS / "index.html").read_text(encoding="utf-8")
-    assert all(f'href="{name}' in index for name in pages - {"index.html"})
+    assert all(f'href="{name}' in index for name in names)
     write_explorer(tmp_path / "explore.html")
     assert (tmp_path / "explore.html").read_bytes() == (DOCS / "explore.html").read_bytes()
 

@@ -136,17 +136,16 @@ class Scores:
         )
 
 
-def score_study(study: Study, sources: str = "new") -> Scores:
+def score_study(study: Study) -> Scores:
     """Compute every score of every run.
 
-    ``sources="all"`` counts all sources at trained lengths. A text counts its whole test. A score
-    is NaN where the run's tables do not have it.
+    A text counts its whole test. A score is NaN where the run's tables do not have it.
     """
     parts = []
     for task in study.tasks:
         rows, trained = of_task(study.results, task), trained_lengths(study, task)
         chosen = (trained_rows(study, task) if trained else rows).set_index(RUN)
-        ending = "_new" if sources == "new" and rests_on_new(study, task) else ""
+        ending = "_new" if rests_on_new(study, task) else ""
         part = pd.DataFrame({m.name: over_lengths(chosen, m.name, m.per, ending) for m in METRICS})
         if ending:
             part["all_sources"] = over_lengths(chosen, "exact_match", "examples")
