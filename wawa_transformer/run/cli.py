@@ -28,15 +28,15 @@ from hydra.core.utils import JobRuntime
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from hydra.version import VersionBase
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError, check, first_line, nearest, warn
-from wawa_transformer.run import help as help  # of --help
 from wawa_transformer.run import signals
 from wawa_transformer.run.config_files import check_files, yaml_mistake
 from wawa_transformer.run.failure import is_marked, sentence_of, whose
+from wawa_transformer.run.help import help_text
 from wawa_transformer.run.imports import import_modules, modules_digest
 from wawa_transformer.run.overrides import (
     CHECKS,
@@ -148,6 +148,11 @@ def hydra_main(
                 refuse_dashes(sys.argv[1:], config_name)
                 overrides = [each for each in sys.argv[1:] if is_override(each)]
                 flags = [each for each in sys.argv[1:] if not is_override(each)]
+                if {"-h", "--help"} & {*flags}:
+                    print(task.__globals__["__doc__"], help_text(config_name), sep="\n")
+                    print("\n== Everything as it would be used ==")
+                    print(OmegaConf.to_yaml(compose(overrides, config_name)))
+                    return
                 folders = folders_of(sys.argv[1:])
                 overrides, places = check_command(overrides, config_name, sweep, folders)
                 sys.argv[1:] = [*flags, *overrides]

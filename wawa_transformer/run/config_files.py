@@ -56,11 +56,11 @@ def check_files(
 def misread(value: Node, kind: Any) -> str:
     """Say why a value cannot be of the type ``kind`` as it is written; empty if it may be."""
     if kind in TEXT and isinstance(value, ScalarNode) and value.style is None:
-        read_as: Any = value.value
+        read_as: Any = [value.value]
         if NUMBER.fullmatch(value.value):
-            [read_as] = OmegaConf.to_container(OmegaConf.create(f"[{value.value}]"))
-        if str(read_as) != value.value:
-            return f"is a text, and {value.value} reads as {read_as}; write it in quotes"
+            read_as = OmegaConf.to_container(OmegaConf.create(f"[{value.value}]"))
+        if str(read_as[0]) != value.value:
+            return f"is a text, and {value.value} reads as {read_as[0]}; write it in quotes"
     options = typing.get_args(kind) if is_union(kind) else (kind,)
     of_list = any(typing.get_origin(option) is list for option in options)
     is_list = isinstance(value, SequenceNode)

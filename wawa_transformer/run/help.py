@@ -6,8 +6,6 @@ from dataclasses import Field
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from wawa_transformer.common.limits import LIMITS
 from wawa_transformer.common.schema import CONFIG_DIR, names_of
 from wawa_transformer.run.overrides import SCHEMAS, TRAINED, fields, groups
@@ -63,6 +61,3 @@ def key_lines(key: str, each: Field[Any]) -> Iterator[str]:
         words = [*each.metadata.get("choices", ())]
         words += [f"{LIMITS[limit][0]} {value}" for limit, value in limits.items()]
         yield f"{name}: {said}" + (f" ({', '.join(words)})" if words else "")
-
-
-OmegaConf.register_new_resolver("help", help_text, replace=True)
