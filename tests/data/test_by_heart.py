@@ -114,6 +114,12 @@ OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "Chinese": (lambda i: (f"thing {i}", HAN[i % 9 : i % 9 + 6] + str(i)), {}),
     "Thai": (lambda i: (f"cat {i}", "แมวนั่งบนเสื่อ" * (1 + i % 3) + str(i)), {}),
     "spaces": (lambda i: (f" a  {i} ", f"  two  spaces \u3000 and {i}  "), {}),
+    "other scripts": (
+        lambda i: (f"👩‍👧 {i}", f"القط הַחָתוּל बिल्ली क़ {NFD('고양이')} 👨🏽‍🚀 q\u0307\u0323 {i}"), {},
+    ),
+    "other marks": (
+        lambda i: (f"ﬁ {i}", f"&lt;b&gt; </s> ##ing \x1b[31m \x0b a\u00adb ＡＢ ² $x_{i}$ | Å"), {},
+    ),
     "tokens of one letter": (lambda i: (f"a {i}", " ".join(f"{i:06}")), {}),
 }  # fmt: skip
 

@@ -274,7 +274,8 @@ def test_a_blank_line_of_one_file_is_a_blank_pair(
     ):  # fmt: skip
         capsys.readouterr()
         assert read(tmp_path, files) == PAIRS
-        assert capsys.readouterr().err == "2 train pairs with a blank side left out\n"
+        [said, _] = capsys.readouterr().err.splitlines()
+        assert said == "2 train pairs with a blank side left out"
 
 
 def test_a_side_that_nobody_sees_is_blank(
@@ -286,7 +287,8 @@ def test_a_side_that_nobody_sees_is_blank(
     for blank in unseen.split():
         more = [*pairs, (blank, "word"), ("word", blank)]
         assert read(tmp_path, {"a.tsv": "".join(f"{s}\t{t}\n" for s, t in more)}) == pairs
-        assert capsys.readouterr().err == "2 train pairs with a blank side left out\n"
+        [said, _] = capsys.readouterr().err.splitlines()
+        assert said == "2 train pairs with a blank side left out"
 
 
 def test_a_text_that_is_its_own_translation_is_named(
@@ -294,9 +296,10 @@ def test_a_text_that_is_its_own_translation_is_named(
 ) -> None:
     """One file for both sides, or one column; a few equal pairs are names and numbers."""
     read(tmp_path, {"a.tsv": "1\t1\nx\ty\n"})
-    assert capsys.readouterr().err == ""
+    assert "warning" not in capsys.readouterr().err
     read(tmp_path, {}, source="a.tsv", source_column="1", target_column="1")
-    assert capsys.readouterr().err == "warning: every train pair has the same text on both sides\n"
+    said = "warning: every train pair has the same text on both sides\n"
+    assert capsys.readouterr().err.startswith(said)
 
 
 def test_text_is_normalised_once_where_it_is_read(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_perfect_translations_have_perfect_scores_and_intervals() -> None:
 @pytest.mark.parametrize(
     ("text", "tokenize"),
     [
-        ("ຂ້ອຍຮັກເຈົ້າ", "char"), ("ខ្ញុំស្រឡាញ់អ្នក", "char"), ("ကျွန်တော်", "char"),
+        ("ຂ້ອຍຮັກເຈົ້າ", "char"), ("ខ្ញុំស្រឡាញ់អ្នក", "char"), ("ကျွန်တော်", "char"), ("ꦏꦸꦕꦶꦁ", "char"),
         ("猫はマットの上に座った。", "ja-mecab"), ("고양이가 매트 위에 앉았다.", "ko-mecab"),
         ("GNU Emacs 的多用途文本编辑器 (GTK+)", "zh"), ("Кошка сидит.", "13a"),
         ("القط يجلس", "13a"), ("🐱 🐶", "13a"), ("", "13a"),

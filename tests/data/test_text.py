@@ -361,7 +361,8 @@ def test_a_run_says_what_its_score_leaves_out_and_its_tables_stay_whole(tmp_path
     last = done.stdout.splitlines()[-1]
     assert "9 of 12 test pairs; 2 longer than task.max_tokens, 1 blank; " in last
     assert last.endswith("all 9 test sources are also in the training split")
-    assert "first pair: first 0\\nsecond | 0 → erste 0\\r\\nzweite\n" in done.stderr
+    for which in ("first pair", "first test pair"):
+        assert f"{which}: first 0\\nsecond | 0 → erste 0\\r\\nzweite\n" in done.stderr
     samples = result["translation"]["samples"]
     assert (
         samples[0]["source"] == "first 0 second | 0" and samples[0]["reference"] == "erste 0 zweite"

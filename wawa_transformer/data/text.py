@@ -126,8 +126,6 @@ class TextTask(Task, kind="text"):
                 f"texts; leave one of them out: task=text task.hub={self.hub} has no files."
             )
         splits = self.from_hub() if self.hub else self.from_files()
-        first = splits["train"][0]
-        warn(f"first pair: {first['source'][:60]} → {first['target'][:60]}")
         sizes = {"test": self.test_size, "validation": self.validation_size}
         held_out = {name: size for name, size in sizes.items() if name not in splits}
         if sum(held_out.values()) >= (count := len(splits["train"])):
@@ -272,6 +270,9 @@ class TextTask(Task, kind="text"):
             warn(f"{left} {split} pairs with a blank side left out")
         if same == kept:
             warn(f"warning: every {split} pair has the same text on both sides")
+        [first] = table.slice(0, 1).to_pylist()  # it shows a header or numbers read as text
+        which = "first pair" if split == "train" else f"first {split} pair"
+        warn(f"{which}: {first['source'][:60]} → {first['target'][:60]}")
         # With a fingerprint, since the library would compute one from a copy of the whole text.
         return Dataset(table, fingerprint=split)
 
