@@ -348,6 +348,8 @@ def test_what_is_not_read_is_named_with_the_formats_that_are(tmp_path: Path) -> 
         (TSV.encode("utf-16"), f"is UTF-16 text; {formats}"),
         (gzip.compress(TSV.encode("utf-16")), f"is UTF-16 text; {formats}"),
         (lzma.compress(packed), f"is a zip archive; {formats}"),
+        (gzip.compress(bz2.compress(TSV.encode())), f"is packed twice; {formats}"),
+        (lzma.compress(gzip.compress(TSV.encode())), f"is packed twice; {formats}"),
         (b"+/v8-" + TSV.encode(), f"is UTF-7 text; {formats}"),
         ("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n", "git lfs pull"),
         ("<!DOCTYPE html>\n<title>404</title>\n", f"is XML or HTML; {formats}"),

@@ -18,8 +18,8 @@ from wawa_transformer.run.run_dir import Run
 DATA = CONFIG_DIR.parent / "data"
 SMALL = (
     "task=text", f"task.data_dir={DATA}", "task.vocab_size=600", "task.test_size=40",
-    "task.max_tokens=20", "task.length_bin=2", "model.d_model=32", "trainer.steps=25",
-    "trainer.warmup=5", "trainer.lr=0.01", "trainer.batch_tokens=512", "trainer.device=cpu",
+    "task.max_tokens=20", "task.length_bin=2", "model.d_model=32", "trainer.steps=6",
+    "trainer.warmup=2", "trainer.lr=0.01", "trainer.batch_tokens=512", "trainer.device=cpu",
     "progress=false", "pictures=false",
 )  # fmt: skip
 

@@ -38,6 +38,7 @@ PACKED: dict[bytes, Callable[..., Any]] = {
     b"": open,
 }
 FOREIGN = {
+    rb"\x1f\x8b|BZh[1-9]1AY&SY|\xfd7zXZ\x00": "packed twice",
     rb"PK\x03\x04": "a zip archive",
     rb"7z\xbc\xaf\x27\x1c": "a 7z archive",
     rb"\x28\xb5\x2f\xfd": "packed by zstd",
