@@ -70,6 +70,9 @@ def test_threads_get_the_maps_of_their_own_text() -> None:
         ("src", [4, 5], r"src is torch.int64 of shape \(2,\); .* given as src\[None\]"),
         ("tgt", [[4.0, 5.0]], "tgt is torch.float32"),
         ("targets", [4, 5], r"targets is torch.int64 of shape \(2,\)"),
+        ("targets", [[4], [2]], r"targets is torch.int64 of shape \(2, 1\); .* = \(1, 2\)"),
+        ("targets", [[4, 2, 5]], r"targets is torch.int64 of shape \(1, 3\)"),
+        ("tgt", [[True, False]], "tgt is torch.bool"),
     ],
 )
 def test_ids_outside_the_vocabulary_are_refused(name: str, ids: Any, message: str) -> None:

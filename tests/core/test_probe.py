@@ -9,6 +9,7 @@ from core.helpers import FF, HEADS, LAYERS, D, V
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer, check_model
+from wawa_transformer.common.limits import UserError
 from wawa_transformer.common.special_ids import BOS
 from wawa_transformer.model import probe
 from wawa_transformer.model.masks import causal_mask, padding_mask
@@ -106,6 +107,40 @@ def test_a_mistake_of_another_model_is_found(mistake: str, name: str) -> None:
         logits, generate = functions(mistake)
         ids = check_model(logits, lambda *given: generate(*given)[0], vocab_size=V, length=12)
         assert name in {each.name for each in ids.broken}
+
+
+@pytest.mark.parametrize("constant", [-1e4, torch.finfo(torch.float32).min, 1e4])
+def test_an_id_with_a_constant_logit_hides_no_mistake(constant: float) -> None:
+    """As a model that forbids padding has; nor does one that computes nothing pass unsaid."""
+    for mistake, name in (("ahead", probe.FUTURE), ("padding", probe.PADDING), ("", None)):
+        right = functions(mistake)[0]
+
+        def logits(*given: Tensor, right: Any = right) -> Tensor:
+            return right(*given).index_fill(-1, torch.tensor([0]), constant)
+
+        broken = {each.name for each in check_model(logits, vocab_size=V, length=12).broken}
+        assert broken == ({name} if name else set())
+    idle = check_model(lambda x, y: torch.full((*y.shape, V), constant), vocab_size=V)
+    assert not {each.name: each.holds for each in idle}[probe.ANSWERS]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"generate": lambda x, n: None}, "generate returned NoneType for 12 sources; it must be"),
+        ({"generate": lambda x, n: [[4], [4, 5]]}, "generate returned list for 12 sources"),
+        ({"generate": lambda x, n: torch.ones(12, 3)}, "generate returned torch.float32 of shape"),
+        ({"generate": lambda x, n: x[:2]}, r"generate returned torch.int64 of shape \(2, 6\)"),
+        ({"model": lambda x, y: ()}, r"logits of a target of shape \(3, 5\) are tuple; they must"),
+        ({"pad": 99}, f"pad=99 must be at least 0 and at most {V - 1}"),
+        ({"bos": -1}, "bos=-1 must be at least 0"),
+    ],
+)
+def test_functions_of_another_form_are_refused(given: dict[str, Any], said: str) -> None:
+    """With what they returned, and what they must return."""
+    model = {"model": functions("")[0], "vocab_size": V, "length": 6}
+    with pytest.raises(UserError, match=said):
+        check_model(**{**model, **given})
 
 
 def test_padding_on_the_left_and_a_second_encoding_are_found() -> None:

@@ -181,9 +181,12 @@ def test_what_python_hands_over_is_translated_as_a_file_would_be(letters: Path) 
     expected = run.translate(["1 2", "3 1 2"])
     assert all(expected) and run.translate(text for text in ("1 2", "3 1 2")) == expected  # type: ignore[arg-type]
     assert run.translate(["\ufeff1 2", "\ud800", "3 1 2"]) == [expected[0], "", expected[1]]
-    for wrong in ([None], [b"1"], ["1", 2]):
+    for wrong in ([None], [b"1"], ["1", 2], None, 5):
         with pytest.raises(UserError, match="must be given a list of texts"):
             run.translate(wrong)  # type: ignore[arg-type]
+        for call, what in ((run.attention, "one text"), (load, "a run's folder")):
+            with pytest.raises(UserError, match=f"must be given {what}"):
+                call(wrong)  # type: ignore[operator]
 
 
 def test_lines_that_only_carriage_returns_end_are_named(letters: Path, use) -> None:

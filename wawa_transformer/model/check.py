@@ -31,6 +31,7 @@ from wawa_transformer.model.probe import (
     Probe,
     Report,
     change,
+    described,
 )
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.positional.base import ENCODINGS, Encoding, Positions, consecutive
@@ -429,12 +430,7 @@ def require(
     """Refuse what a method of an encoding returned."""
     if not right:
         every = found if isinstance(found, tuple) else (found,)
-        said = " and ".join(
-            f"{each.dtype} of shape {tuple(each.shape)}"
-            if isinstance(each, Tensor)
-            else type(each).__name__
-            for each in every
-        )
+        said = " and ".join(map(described, every))
         raise UserError(
             f"{type(encoding).__name__}.{method} was given a tensor of shape {tuple(given.shape)} "
             f"and type {given.dtype} and returned {said}; it must be {wanted}, of the same type."

@@ -40,10 +40,12 @@ def check_ids(name: str, ids: Tensor, vocab_size: int) -> None:
 
     The numbers are read on a CPU alone. A GPU would have to be waited for, and refuses them itself.
     """
-    if ids.ndim != 2 or ids.is_floating_point():
+    if not isinstance(ids, Tensor):
+        raise UserError(f"{name} is of type {type(ids).__name__}; it must be a tensor of ids.")
+    if ids.ndim != 2 or ids.dtype not in (torch.int32, torch.int64):
         raise UserError(
-            f"{name} is {ids.dtype} of shape {tuple(ids.shape)}; it must be ids (batch, sequence), "
-            f"and one sequence is given as {name}[None]."
+            f"{name} is {ids.dtype} of shape {tuple(ids.shape)}; it must be ids (batch, sequence) "
+            f"of int64, and one sequence is given as {name}[None]."
         )
     if ids.device.type != "cpu" or not ids.numel() or torch.compiler.is_compiling():
         return
@@ -55,9 +57,14 @@ def check_ids(name: str, ids: Tensor, vocab_size: int) -> None:
         )
 
 
-def check_targets(targets: Tensor, vocab_size: int, label_smoothing: float) -> None:
-    """Refuse targets that are no ids, and a share of smoothing that is no share."""
-    check_ids("targets", targets, vocab_size)
+def check_targets(targets: Tensor, logits: Tensor, label_smoothing: float) -> None:
+    """Refuse targets that are no ids for ``logits (B,T,V)``, and a share that is no share."""
+    check_ids("targets", targets, logits.size(-1))
+    if targets.shape != logits.shape[:2] or targets.dtype != torch.int64:
+        raise UserError(
+            f"targets is {targets.dtype} of shape {tuple(targets.shape)}; it must be int64 ids of "
+            f"the shape of tgt, (batch, target) = {tuple(logits.shape[:2])}."
+        )
     if not 0 <= label_smoothing < 1:
         raise UserError(f"label_smoothing={label_smoothing} must be at least 0 and less than 1.")
 

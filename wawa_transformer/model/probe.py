@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +24,7 @@ ALONE = "each row is as if it were alone"
 FUTURE = "no target sees its future"
 FINITE = "logits are finite at twice the length"
 CACHED = "cached decoding equals recomputation"
+ANSWERS = "logits differ from token to token"
 ORDER = "the order of the source matters"
 LEFT = "padding on the left changes nothing"
 
@@ -87,6 +89,8 @@ class Probe:
         check_choice("padding", padding, ("right", "left"))
         self.model, self.side = model, padding
         self.pad, self.bos, self.eos = special
+        for name, given in (("pad", self.pad), ("bos", self.bos)):
+            check_number(name, given, 0, vocab_size - 1)
         self.random = torch.Generator().manual_seed(0)
         self.words = torch.tensor([i for i in range(vocab_size) if i not in special] or [self.eos])
         self.doubled = next(n for n in (2 * length, length, 1) if self.serves(n))
@@ -145,10 +149,10 @@ class Probe:
     def logits(self, source: Tensor, target: Tensor, positions: Any = None) -> Tensor:
         """The model's logits ``(B,T,V)``, in float32 on the CPU."""
         out = self.call(source, target, positions)
-        if out.ndim != 3 or out.shape[:2] != target.shape:
+        if not isinstance(out, Tensor) or out.ndim != 3 or out.shape[:2] != target.shape:
             raise UserError(
-                f"check_model: the logits of a target of shape {tuple(target.shape)} are of shape "
-                f"{tuple(out.shape)}; they must be (batch, target, vocabulary)."
+                f"check_model: the logits of a target of shape {tuple(target.shape)} are "
+                f"{described(out)}; they must be a tensor (batch, target, vocabulary)."
             )
         return out.detach().float().cpu()
 
@@ -169,7 +173,9 @@ class Probe:
         """Try what the logits of any model show; return those of the first batch."""
         source, target, real = self.source, self.target, self.real
         expected = self.logits(source, target)
-        self.spread = float(expected[real].nan_to_num(0.0, 0.0, 0.0).std(correction=0))
+        # Of each id's logits alone: some models make an id's logit a large constant.
+        by_id = expected[real].nan_to_num(0.0, 0.0, 0.0).std(dim=0, correction=0)  # (V,)
+        self.spread = float(by_id[by_id > 0].median()) if by_id.any() else 0.0
         wider = self.logits(
             self.batch(self.sources, self.more, self.side), self.batch(self.targets, self.more)
         )
@@ -194,7 +200,8 @@ class Probe:
         return expected
 
     def describe(self, expected: Tensor) -> None:
-        """Tell whether the source's order and padding on the left matter; neither is a mistake."""
+        """Tell what is no mistake: if tokens, their order or padding on the left matter."""
+        self.tell(ANSWERS, self.spread, above=True)
         moved = self.logits(self.batch([self.sources[0].roll(1)]), self.batch(self.targets[:1]))
         self.tell(ORDER, float(change(moved, expected[:1]).max()), above=True)
         left = self.logits(self.batch(self.sources, self.more, "left"), self.target)
@@ -262,12 +269,26 @@ class Probe:
     ) -> tuple[Tensor, Tensor | None]:
         """Generated ids ``(B,steps)``, and the logits ``(B,·,V)`` if the function returns them."""
         out = generate(source, steps)
-        ids, scores = out if isinstance(out, tuple) else (out, None)
-        ids = torch.as_tensor(ids).cpu()
+        ids, scores = out if isinstance(out, tuple) and len(out) == 2 else (out, None)
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):  # refused below
+            ids = torch.as_tensor(ids).cpu()
+        right = isinstance(ids, Tensor) and ids.ndim == 2 and not ids.is_floating_point()
+        if not right or len(ids) != len(source):
+            raise UserError(
+                f"check_model: generate returned {described(ids)} for {len(source)} sources; it "
+                f"must be ids (batch, at most {steps} steps), with anything after a row's end."
+            )
         if ids.size(1) > 0 and bool((ids[:, 0] == self.bos).all()):  # some return the first token
             ids = ids[:, 1:]
         ids = F.pad(ids, (0, steps - ids.size(1)), value=self.eos)[:, :steps]
         return ids, None if scores is None else scores.float().cpu()
+
+
+def described(found: Any) -> str:
+    """Say what a function returned."""
+    if isinstance(found, Tensor):
+        return f"{found.dtype} of shape {tuple(found.shape)}"
+    return type(found).__name__
 
 
 def real_tokens(rows: Iterable[Tensor]) -> Tensor:

@@ -118,8 +118,6 @@ class Transformer(nn.Module):
         Raises:
             ValueError: a mask, ids or ``label_smoothing`` outside its limits.
         """
-        if targets is not None:
-            masks.check_targets(targets, self.output.out_features, label_smoothing)
         positions = self.batch_positions(src, drawn)
         memory = self.encode(src, src_mask, positions)
         cross_mask = padding_mask(src) if cross_mask is None else cross_mask

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -114,7 +115,7 @@ class Trained(NamedTuple):
         Raises:
             UserError: an unknown way of decoding or setting.
         """
-        lines = list(texts)
+        lines = list(texts) if isinstance(texts, Iterable) else [texts]
         if isinstance(texts, str) or not all(isinstance(line, str) for line in lines):
             raise UserError(f"translate({str(texts)[:60]!r}) must be given a list of texts.")
         method = build_strategy(OmegaConf.create({"decode": {"kind": decode, **settings}}))
@@ -128,6 +129,8 @@ class Trained(NamedTuple):
         """
         from wawa_transformer.train.tracking import cross_attention  # which imports TensorBoard
 
+        if not isinstance(text, str):
+            raise UserError(f"attention({str(text)[:60]}) must be given one text.")
         sources = read(self.tokenizer, [text])
         [[best, *_]] = hypotheses(self.model, self.tokenizer, sources, Greedy())
         return cross_attention(self.model, self.tokenizer, sources[0], best.ids)
@@ -139,6 +142,8 @@ def load(run: str | Path, checkpoint: str = "last") -> Trained:
     Raises:
         UserError: there is no such run, or it is damaged.
     """
+    if not isinstance(run, str | Path):
+        raise UserError(f"load({str(run)[:60]}) must be given a run's folder.")
     return load_model(Run.at(Path(run)), checkpoint)
 
 
