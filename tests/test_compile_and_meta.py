@@ -1,5 +1,6 @@
 """What a compiler and a device that is not here show of the model: graphs, and waiting."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -13,8 +14,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from wawa_transformer import Transformer
+from wawa_transformer.data.load import load_data
 from wawa_transformer.model.masks import causal_mask, padding_mask
 from wawa_transformer.positional.base import ENCODINGS
+from wawa_transformer.train.loop import batch_stream
+from wawa_transformer.train.trainer import train
 
 # Each encoding in every place it has, and each kind of position ids once.
 COMPILED = [
@@ -22,6 +26,42 @@ COMPILED = [
     "sinusoidal_shifted", "sinusoidal_both", "sinusoidal_end_reset", "sinusoidal_abacus",
     "rotary_random",
 ]  # fmt: skip
+
+
+def test_padded_to_a_multiple_a_compiler_sees_each_shape_once(
+    tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each side is rounded up alone, and each shape of the first steps has one graph.
+
+    An epoch has more shapes than torch compiles by default, so a run raises that limit. The eager
+    backend replaces the compiler.
+    """
+    config = tiny(
+        "task=duplicate", "task.max_length=10", "task.test_max_length=10", "trainer.bucket=true",
+        "trainer.pad_to_multiple_of=2", "trainer.compile=true", "trainer.steps=2",
+        "trainer.compile_mode=reduce-overhead",
+    )  # fmt: skip
+    stream = batch_stream(load_data(config).train, config.trainer, 0, 0)
+    batches = [batch for [batch] in itertools.islice(stream, 80)]
+    for batch in batches:
+        for side in batch:
+            assert side.size(1) % 2 == 0 and side[:, -2:].any()
+        assert len(batch.source) == 64 // batch.target_in.size(1)
+    asked: dict[str, object] = {}
+
+    def compile_eagerly(model: Transformer, dynamic: bool | None, **how: object) -> None:
+        asked.update(how)
+        torch.nn.Module.compile(model, backend="eager", fullgraph=True, dynamic=dynamic)
+
+    monkeypatch.setattr(Transformer, "compile", compile_eagerly)
+    torch._dynamo.reset()
+    counters.clear()
+    shapes = [(batch.source.shape, batch.target_in.shape) for batch in batches]
+    with torch._dynamo.config.patch(recompile_limit=8):
+        train(config)
+        assert torch._dynamo.config.recompile_limit >= len({*shapes}) > 8
+    assert counters["stats"]["unique_graphs"] == len({*shapes[:2]}) == 2
+    assert asked == {"mode": "reduce-overhead"}
 
 
 @pytest.mark.parametrize(

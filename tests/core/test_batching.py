@@ -6,22 +6,20 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import begun
 from core.helpers import small_model
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch._dynamo.utils import counters
 
-from wawa_transformer import Transformer
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.data.batching import batch_indices, collate
-from wawa_transformer.data.load import Examples, load_data, tokenize_split
+from wawa_transformer.data.load import Examples, tokenize_split
 from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.train.loop import batch_stream
-from wawa_transformer.train.trainer import train
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=200)
 
@@ -62,13 +60,12 @@ def reversals() -> Examples:
 
 
 def test_the_stream_continues_over_epochs(reversals: Examples, tiny) -> None:
-    """A stream from any step gives the batches of an uninterrupted stream."""
     trainer = tiny("trainer.bucket=true", "trainer.grad_accum_steps=3").trainer
     epoch = len(list(batch_indices(reversals.sizes, trainer.batch_tokens, 5, 0, True)))
     assert epoch > 9
     count = 2 * epoch // 3 + 3
     steps = list(itertools.islice(batch_stream(reversals, trainer, 5, 0), count))
-    for begin in range(count - 2):
+    for begin in (1, epoch // 3, count - 3):
         again = list(itertools.islice(batch_stream(reversals, trainer, 5, begin), 2))
         for ours, theirs in zip(steps[begin : begin + 2], again, strict=True):
             for a, b in zip(ours, theirs, strict=True):
@@ -76,18 +73,14 @@ def test_the_stream_continues_over_epochs(reversals: Examples, tiny) -> None:
 
 
 def test_a_sequence_that_does_not_fit_is_named(tiny) -> None:
-    """The message names the length and the key; padding counts."""
     with pytest.raises(UserError, match="50 positions does not fit trainer.batch_tokens=40"):
         next(batch_indices([3, 50], 40, 0, 0, False))
     with pytest.raises(UserError, match="16 positions .*pe.max_len=12"):
-        train(tiny("pe=learned", "pe.max_len=12", "trainer.pad_to_multiple_of=16"))
+        begun(tiny("pe=learned", "pe.max_len=12", "trainer.pad_to_multiple_of=16"))
 
 
 def test_collate_pads_on_the_right_and_shifts_the_target() -> None:
-    """``target_in`` starts with BOS, ``target_out`` ends with EOS.
-
-    ``target_in`` is ``target_out`` shifted by one.
-    """
+    """``target_in`` starts with BOS, ``target_out`` ends with EOS."""
     data = Dataset.from_dict({"source": ["1 2 3", "4"], "target": ["A B C", "D"], "length": [3, 1]})
     tokenizer = TASKS["letters"]().tokenizer({})
     examples = tokenize_split(data, tokenizer)
@@ -102,10 +95,7 @@ def test_collate_pads_on_the_right_and_shifts_the_target() -> None:
 
 
 def test_pairs_that_are_too_long_are_left_out() -> None:
-    """``max_tokens`` counts BOS or EOS, and the pairs kept read their own ids.
-
-    If no pair is left, the message names the key.
-    """
+    """``max_tokens`` counts BOS or EOS, and the pairs kept read their own ids."""
     sides = {"source": ["1 2 3", "4 5", "6", "7"], "target": ["A", "D E", "A B C", "A B C D"]}
     data = Dataset.from_dict({**sides, "length": [3, 2, 1, 1]})
     tokenizer = TASKS["letters"]().tokenizer({})
@@ -124,10 +114,7 @@ def test_pairs_that_are_too_long_are_left_out() -> None:
     ["sinusoidal", "learned", "rotary_cross", "shaw_cross", "t5_cross", "cope", "merged_shaw"],
 )
 def test_padding_changes_nothing(name: str, reversals: Examples) -> None:
-    """Rows and columns of padding change neither loss nor gradients.
-
-    By default a mask hides each row's padding. The causal mask alone gives the same.
-    """
+    """Rows and columns of padding change neither loss nor gradients."""
     plain, full = collate(reversals, range(5)), collate(reversals, range(5), 12).pad_rows(7)
     assert full.source.shape == full.target_in.shape == full.target_out.shape == (7, 12)
     assert full.target_tokens == plain.target_tokens and not plain.target_in.all()
@@ -140,39 +127,3 @@ def test_padding_changes_nothing(name: str, reversals: Examples) -> None:
         found.append([loss, *(each for each in gradients if each is not None)])
     for other in found[1:]:
         torch.testing.assert_close(other, found[0], rtol=0, atol=1e-11)
-
-
-def test_padded_to_a_multiple_a_compiler_sees_each_shape_once(
-    tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each side is rounded up alone, and each shape of the first steps has one graph.
-
-    An epoch has more shapes than torch compiles by default, so a run raises that limit. The eager
-    backend replaces the compiler.
-    """
-    config = tiny(
-        "task=duplicate", "task.max_length=10", "task.test_max_length=10", "trainer.bucket=true",
-        "trainer.pad_to_multiple_of=2", "trainer.compile=true", "trainer.steps=3",
-        "trainer.compile_mode=reduce-overhead",
-    )  # fmt: skip
-    stream = batch_stream(load_data(config).train, config.trainer, 0, 0)
-    batches = [batch for [batch] in itertools.islice(stream, 80)]
-    for batch in batches:
-        for side in batch:
-            assert side.size(1) % 2 == 0 and side[:, -2:].any()
-        assert len(batch.source) == 64 // batch.target_in.size(1)
-    asked: dict[str, object] = {}
-
-    def compile_eagerly(model: Transformer, dynamic: bool | None, **how: object) -> None:
-        asked.update(how)
-        torch.nn.Module.compile(model, backend="eager", fullgraph=True, dynamic=dynamic)
-
-    monkeypatch.setattr(Transformer, "compile", compile_eagerly)
-    torch._dynamo.reset()
-    counters.clear()
-    shapes = [(batch.source.shape, batch.target_in.shape) for batch in batches]
-    with torch._dynamo.config.patch(recompile_limit=8):
-        train(config)
-        assert torch._dynamo.config.recompile_limit >= len({*shapes}) > 8
-    assert counters["stats"]["unique_graphs"] == len({*shapes[:3]}) == 3
-    assert asked == {"mode": "reduce-overhead"}

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from wawa_transformer import Transformer
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.data.batching import Batch
-from wawa_transformer.decode.greedy import greedy, most_probable
+from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.strategies import Beam, Greedy, Sample
 from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.positional.position_ids import PositionIds
@@ -49,7 +49,6 @@ def test_evaluation_leaves_every_modules_mode(tiny) -> None:
 
 
 def test_threads_get_the_maps_of_their_own_text() -> None:
-    """Six threads that ask at once get what each would get alone."""
     model = small_model("shaw_cross")
     pairs = [(padded_ids(1, 3 + n, n), padded_ids(1, 2 + n, n)) for n in range(6)]
     expected = [attention_maps(model, *pair) for pair in pairs]
@@ -90,7 +89,6 @@ def test_ids_outside_the_vocabulary_are_refused(name: str, ids: Any, message: st
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, 1.5, float("nan")])
 def test_a_share_of_smoothing_outside_its_limits_is_refused(share: float) -> None:
-    """A share from 0 on and below 1 is label smoothing; no other number is."""
     with pytest.raises(ValueError, match="^label_smoothing=.* must be at least 0 and less than 1"):
         small_model()(SRC, TGT, targets=TGT, label_smoothing=share)
 
@@ -111,7 +109,6 @@ def test_a_batch_without_rows_has_no_output(method: Any) -> None:
 
 @pytest.mark.parametrize("method", [Greedy(), Beam(size=1), Beam(size=4), Sample(), Sample(top=1)])
 def test_padding_and_the_first_token_are_never_chosen(method: Any) -> None:
-    """They are not chosen even where they are by far the most probable."""
     model = small_model()
     with torch.no_grad():
         model.output.weight[:, 0] = 0
@@ -124,13 +121,6 @@ def test_padding_and_the_first_token_are_never_chosen(method: Any) -> None:
         assert not {*kept} & {*SPECIAL} and not any(row[len(kept) :])
     likeliest, _ = Greedy()(model, SRC, 6)
     assert torch.equal(Sample(top=1)(model, SRC, 6)[0], likeliest)
-
-
-def test_the_argmax_of_decoding_leaves_out_what_is_no_answer() -> None:
-    """Padding and BOS are no answers, however large their logits are."""
-    logits = torch.randn(2, 3, 9)
-    logits[..., SPECIAL] = 50
-    assert torch.equal(most_probable(logits), logits[..., 2:].argmax(-1) + 2)
 
 
 class Adapter(nn.Module):
@@ -201,7 +191,6 @@ def test_neither_an_encoding_nor_random_positions_move_a_dropout_mask(tiny) -> N
 
 
 def test_a_given_draw_is_the_one_that_is_used() -> None:
-    """The loss with a drawn shift is that of positions counted from the shift."""
     arguments: Any = dict(pe="learned", max_shift=5, dropout=0.0, seed=0)
     model = Transformer(V, V, D, 1, HEADS, FF, **arguments).train()
     moved = Transformer(V, V, D, 1, HEADS, FF, **{**arguments, "max_shift": 0})

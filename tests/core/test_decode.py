@@ -33,10 +33,7 @@ def model_of(name: str = "sinusoidal", seed: int = 0, vocab: int = V) -> Transfo
 
 
 def log_probability(model: Transformer, source: Tensor, ids: Tensor) -> Tensor:
-    """Compute the log-probability of each row of ``ids (B,L)``: ``(B,)``, nats.
-
-    The model reads the whole sequence at once.
-    """
+    """Compute the log-probability of each row of ``ids (B,L)``: ``(B,)``, nats."""
     begin = torch.full_like(ids[:, :1], BOS)
     log_p = model(source, torch.cat((begin, ids[:, :-1]), dim=1)).log_softmax(dim=-1)  # (B,L,V)
     return (log_p.gather(-1, ids[..., None])[..., 0] * (ids != PAD)).sum(dim=1)
@@ -44,14 +41,10 @@ def log_probability(model: Transformer, source: Tensor, ids: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     ("name", "seed"),
-    [("sinusoidal", 6), ("shaw_cross_both", 10), ("sinusoidal_end_reset", 6),
-     ("learned_both_reset", 3), ("rotary_cross", 3)],
-)  # fmt: skip
+    [("sinusoidal", 6), ("shaw_cross_both", 10), ("sinusoidal_end_reset", 6)],
+)
 def test_greedy_takes_the_most_probable_id_at_every_step(name: str, seed: int) -> None:
-    """Greedy decoding equals a loop that decodes the whole prefix again.
-
-    Rows end on EOS, and padding follows. A beam of 1 gives the same ids.
-    """
+    """Greedy decoding equals a loop that decodes the whole prefix again."""
     model, source = model_of(name, seed, vocab=13).train(), padded_ids(12, 12, 0)
     found = greedy(model, source, 9)
     assert model.training, "greedy() leaves the mode as it found it"
@@ -97,7 +90,7 @@ def test_a_beam_that_holds_everything_finds_the_best_there_is(name: str, penalty
         assert torch.equal(ids[row, :20], padded[order[:20]])
 
 
-@pytest.mark.parametrize("name", ["rotary", "shaw_cross_both", "sinusoidal_end_reset"])
+@pytest.mark.parametrize("name", ["rotary", "sinusoidal_end_reset"])
 def test_each_row_is_searched_as_if_it_were_alone(name: str) -> None:
     """Other rows of the batch do not change a row's search.
 
@@ -121,10 +114,7 @@ def test_each_row_is_searched_as_if_it_were_alone(name: str) -> None:
 
 @pytest.mark.parametrize(("temperature", "top"), [(1.0, None), (0.5, None), (1.0, 2)])
 def test_sampling_draws_from_the_distribution(temperature: float, top: int | None) -> None:
-    """The first ids of many rows follow the softmax.
-
-    The tolerance is five standard errors. A seed decides the draw.
-    """
+    """The first ids of many rows follow the softmax."""
     model, many = model_of(seed=4), 4_000
     source = SRC[:1].expand(many, -1)
     ids, scores = Sample(temperature=temperature, top=top)(model, source, 1)

@@ -31,10 +31,7 @@ ROLES = pytest.mark.parametrize("role", ["encoder", "decoder", "cross"])
 def scores(
     encoding: Encoding, q: Tensor, k: Tensor, query: Positions = QUERY, key: Positions = KEY
 ) -> Tensor:
-    """Compute attention's scores before the softmax: ``(B,H,Q,K)``.
-
-    Rotation comes first, then the bias.
-    """
+    """Compute attention's scores before the softmax: ``(B,H,Q,K)``."""
     width = q.size(-1)
     q, k = encoding.rotate(q, k, query, key)
     bias = encoding.bias(q, k, query, key)
@@ -43,17 +40,13 @@ def scores(
 
 
 def added(encoding: Encoding, q: Tensor, k: Tensor) -> Tensor:
-    """Compute what the encoding adds to the scores of QUERY and KEY."""
     return scores(encoding, q, k) - q @ k.transpose(-2, -1) / math.sqrt(DH)
 
 
 @pytest.mark.parametrize("base", [100.0, 10000.0])
 @pytest.mark.parametrize("divisor", [None, 0.5, 7.0])
 def test_rotary(base: float, divisor: float | None) -> None:
-    """Rotary equals equation 12 of Su et al. 2021, at whole and at divided positions.
-
-    q' = q e^{i m θ}
-    """
+    """Rotary equals equation 12 of Su et al. 2021, at whole and at divided positions."""
     rotary, at = build_encoding("rotary", EncodingContext(16), {"base": base}), consecutive(41)
     if divisor is not None:
         at = Positions(at.ids / divisor, at.end)
@@ -69,10 +62,7 @@ def test_rotary(base: float, divisor: float | None) -> None:
 
 @pytest.mark.parametrize("divisor", [None, 3.0])
 def test_pope_is_the_papers_sum_of_cosines(divisor: float | None) -> None:
-    """The scores are those of Gopalakrishnan et al. 2025, section 3.
-
-    Magnitudes are softplus of content. Angles are positions, and a trained number within -2π … 0.
-    """
+    """The scores are those of Gopalakrishnan et al. 2025, section 3."""
     encoding = make("pope")
     with torch.no_grad():  # some below -2π, some above 0
         encoding.delta.copy_(torch.linspace(-8, 1, H * DH).view(H, DH))
@@ -94,10 +84,7 @@ def test_pope_is_the_papers_sum_of_cosines(divisor: float | None) -> None:
 
 
 def test_alibi_slopes() -> None:
-    """The slopes are those of Press et al. 2022.
-
-    They are geometric, and interpolated if H is not a power of two.
-    """
+    """The slopes are those of Press et al. 2022."""
     eight = [2.0**-h for h in range(1, 9)]  # the paper's own example, section 3
     assert alibi_slopes(8) == pytest.approx(eight)
     assert alibi_slopes(12) == pytest.approx([*eight, 2.0**-0.5, 2.0**-1.5, 2.0**-2.5, 2.0**-3.5])
@@ -107,10 +94,6 @@ def test_alibi_slopes() -> None:
 @ROLES
 @pytest.mark.parametrize("directed", [False, True])
 def test_alibi_is_minus_slope_times_distance(role: str, directed: bool) -> None:
-    """ALiBi's bias is symmetric in self-attention unless ``directed``.
-
-    If directed, and in cross-attention, heads have the slopes in reverse order to the right.
-    """
     found = added(make("alibi", role, directed=directed), heads(4), heads(8, 1))
     slopes = [2.0**-4, 2.0**-8, 2.0**-2]
     for i, j in PAIRS:
@@ -121,10 +104,7 @@ def test_alibi_is_minus_slope_times_distance(role: str, directed: bool) -> None:
 
 
 def t5_bucket(distance: int, side: int, most: int, causal: bool) -> int:
-    """Compute the bucket of a distance in whole numbers (Raffel et al. 2020).
-
-    floor(log(n/e) / log(m/e) · w) ≥ j exactly when n^w e^j ≥ e^w m^j.
-    """
+    """Compute the bucket of a distance in whole numbers (Raffel et al. 2020)."""
     exact, wide = side // 2, side - side // 2
     n = max(-distance, 0) if causal else abs(distance)
     bucket = n
@@ -154,10 +134,7 @@ def test_t5_adds_the_number_of_each_distances_bucket(
 
 
 def test_shaw_adds_a_clipped_relative_key() -> None:
-    """The scores equal equation 4 of Shaw et al. 2018.
-
-    e_ij = q_i · (k_j + a_clip(j−i)) / √d
-    """
+    """The scores equal equation 4 of Shaw et al. 2018."""
     encoding = make("shaw", max_distance=2)
     q, k = heads(4), heads(8, 1)
     found = scores(encoding, q, k)
@@ -168,10 +145,7 @@ def test_shaw_adds_a_clipped_relative_key() -> None:
 
 
 def test_transformer_xl_is_the_sum_of_four_terms() -> None:
-    """The scores have four terms (Dai et al. 2019, section 3.3).
-
-    The terms are content, position, and the two global biases.
-    """
+    """The scores have four terms (Dai et al. 2019, section 3.3)."""
     encoding = make("transformer_xl", "decoder")
     q, k = heads(4), heads(8, 1)
     found, table = scores(encoding, q, k), PositionalEncoding(H * DH).pe[0].double()
@@ -190,10 +164,7 @@ def test_transformer_xl_is_the_sum_of_four_terms() -> None:
 @pytest.mark.parametrize("form", ["log", "power"])
 @ROLES
 def test_kerple_is_its_kernel(form: str, role: str) -> None:
-    """The bias equals equations 2 and 3 of Chi et al. 2022.
-
-    Left and right have separate numbers.
-    """
+    """The bias equals equations 2 and 3 of Chi et al. 2022."""
     encoding = perturbed(make("kerple", role, form=form))
     found = added(encoding, heads(4), heads(8, 1))
     for i, j in PAIRS:
@@ -210,10 +181,6 @@ def test_kerple_is_its_kernel(form: str, role: str) -> None:
 
 @pytest.mark.parametrize("form", ["log", "power"])
 def test_kerple_starts_where_its_code_does(form: str) -> None:
-    """The initial a and b are uniform below 1 or 2.
-
-    Both are at least 0.01.
-    """
     encoding: Any = build_encoding("kerple", EncodingContext(4000, 1000), {"form": form})
     a = encoding.alpha.exp()
     b = encoding.beta.exp() if form == "log" else 2 * encoding.beta.sigmoid()
@@ -241,10 +208,7 @@ def test_fire_is_the_papers_function_of_the_share(threshold: float) -> None:
 
 @pytest.mark.parametrize("role", ["encoder", "decoder"])
 def test_cope_counts_what_the_query_attends_to(role: str) -> None:
-    """The bias equals equations 3 to 5 of Golovneva et al. 2024.
-
-    The equations have gates, their sum up to the query, and interpolation.
-    """
+    """The bias equals equations 3 to 5 of Golovneva et al. 2024."""
     encoding = perturbed(make("cope", role, num_positions=4))
     q, k = heads(4), heads(8, 1)
     found, beyond = added(encoding, q, k), 0
@@ -278,7 +242,6 @@ def test_cope_keeps_its_digits_far_into_a_sequence(role: str) -> None:
 
 @pytest.mark.parametrize("kind", RELATIVE)
 def test_relative_encodings_see_distances_only(kind: str) -> None:
-    """A shift of queries and keys together changes no score."""
     encoding, q, k = make(kind), heads(4), heads(8, 1)
     for shift in (1, 30):
         shifted = scores(encoding, q, k, consecutive(4, 3 + shift), consecutive(8, shift))
@@ -286,10 +249,6 @@ def test_relative_encodings_see_distances_only(kind: str) -> None:
 
 
 def test_query_only_scores_stay_where_equal_keys_swap_places() -> None:
-    """With only queries rotated, keys that swap places keep their scores.
-
-    With only keys rotated, equal queries at all places score alike.
-    """
     q, k = heads(1).expand(-1, -1, 4, -1), heads(8, 1)
     order = [0, 5, 2, 3, 4, 1, 6, 7]
     found, swapped = (scores(make("rotary_query"), q, keys) for keys in (k, k[:, :, order]))
@@ -301,10 +260,6 @@ def test_query_only_scores_stay_where_equal_keys_swap_places() -> None:
 
 
 def test_mixed_scores_are_the_mean_of_both_counts() -> None:
-    """Each head's scores are the mean of rotary's two counts.
-
-    One count starts at the source's start, the other at the source's end.
-    """
     q, k, end = heads(4), heads(8, 1), Positions(KEY.ids.flip(-1), 8)
     both = Positions(torch.cat((KEY.ids, end.ids, KEY.ids), dim=1), 8)  # as origin=both has it
     counts = torch.stack([scores(make("rotary"), q, k, QUERY, key) for key in (KEY, end)])
@@ -314,7 +269,6 @@ def test_mixed_scores_are_the_mean_of_both_counts() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in ACROSS if ENCODINGS[kind].headwise])
 def test_heads_may_have_positions_of_their_own(kind: str) -> None:
-    """Each head and row has the scores of its own positions."""
     encoding, q, k = make(kind), heads(5), heads(7, 1)
     query, key = torch.randint(0, 20, (2, H, 5)), torch.randint(0, 20, (1, H, 7))
     found = scores(encoding, q, k, Positions(query, 20), Positions(key, 20))
@@ -333,10 +287,7 @@ def test_cross_attention_sees_source_minus_target() -> None:
 
 
 def test_cross_attention_has_an_encoding_of_its_own() -> None:
-    """Cross-attention's encoding has its own parameters.
-
-    The same kind has the same settings. Another kind has its default settings.
-    """
+    """Cross-attention's encoding has its own parameters."""
     shape, given = (9, 9, 8, 1, 2, 8), {"max_distance": 3}
     same: Any = Transformer(*shape, pe="shaw", pe_settings=given, cross="same", seed=0)
     assert same.cross_position.table.shape == same.src_position.table.shape == (7, 4)

@@ -27,7 +27,6 @@ SRC, TGT = padded_ids(3, 7, 0), padded_ids(3, 5, 1)
 
 
 def own_encodings() -> None:
-    """Register two encodings of a user's."""
 
     class Gated(RelativeEncoding, kind="gated"):
         """A penalty on distance with a trained gate in each layer."""
@@ -66,7 +65,6 @@ def silenced(model: Any, *sides: str) -> Transformer:
 @pytest.mark.parametrize("pe", ["shaw", "learned"])
 @pytest.mark.parametrize(("where", "silent"), [("encoder", "tgt"), ("decoder", "src")])
 def test_where_leaves_an_attention_without_the_encoding(pe: str, where: str, silent: str) -> None:
-    """An attention that is left out has the logits of a table of zeros."""
     found = small_model(pe=pe, where=[where])(SRC, TGT)
     torch.testing.assert_close(found, silenced(small_model(pe=pe), silent)(SRC, TGT))
     assert not torch.allclose(found, small_model(pe=pe)(SRC, TGT))
@@ -89,10 +87,7 @@ def test_where_and_cross_agree_about_cross_attention() -> None:
 def test_layers_are_those_in_which_the_encoding_acts(
     pe: str, layers: list[int], registry: None
 ) -> None:
-    """The encoder equals its layers, called one by one with and without positions.
-
-    A causal decoder and cross-attention leave the same layers out.
-    """
+    """The encoder equals its layers, called one by one with and without positions."""
     own_encodings()
     shape = (V, V, D, 3, HEADS, FF)
     model: Any = Transformer(*shape, dropout=0.0, seed=3, pe=pe, cross="same", layers=layers).eval()
@@ -130,11 +125,7 @@ def test_what_an_encoding_is_told_and_says_reaches_the_model(registry: None) -> 
 
 
 def test_an_instance_for_each_layer_knows_its_layer(registry: None) -> None:
-    """With ``per_layer`` each layer has numbers of its own, also where layers share weights.
-
-    A layer in which the encoding does not act has none. Names hold the layer, so that the same
-    layer starts with the same values.
-    """
+    """With ``per_layer`` each layer has numbers of its own, also where layers share weights."""
     own_encodings()
     for share in (False, True):
         model: Any = Transformer(V, V, D, 3, HEADS, FF, pe="gated", seed=1, share_layers=share)
@@ -152,33 +143,13 @@ def test_an_instance_for_each_layer_knows_its_layer(registry: None) -> None:
     assert Transformer(V, V, D, 3, HEADS, FF, pe="shaw").src_position.context.layer is None
 
 
-def test_a_modules_own_draws_follow_from_the_seed(registry: None) -> None:
-    """What an encoding draws itself, without ``reset_parameters``, follows from the seed.
-
-    It moves no draws that come later.
-    """
+def test_a_modules_own_draws_follow_from_the_seed(registry: None, monkeypatch: Any) -> None:
+    """What an encoding or a fork's layer draws itself, and it moves no draws that come later."""
 
     class Drawn(Encoding, kind="drawn"):
         def __init__(self, context: EncodingContext) -> None:
             super().__init__(context)
             self.numbers = nn.Parameter(torch.randn(3))
-
-    after = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(len(after))
-        model: Any = Transformer(V, V, D, 1, HEADS, FF, pe="drawn", seed=seed)
-        after.append(model.src_position.numbers.detach())
-    assert torch.equal(after[0], after[1]) and not torch.equal(after[0], after[2])
-    draws = []
-    for pe in ("none", "drawn"):
-        torch.manual_seed(7)
-        Transformer(V, V, D, 1, HEADS, FF, pe=pe, seed=1)
-        draws.append(torch.rand(3))
-    assert torch.equal(*draws)
-
-
-def test_what_a_fork_adds_to_a_layer_follows_from_the_seed(monkeypatch: Any) -> None:
-    """As every other starting value, whatever was drawn before."""
 
     class Gated(EncoderLayer):
         def __init__(self, config: Any) -> None:
@@ -186,12 +157,19 @@ def test_what_a_fork_adds_to_a_layer_follows_from_the_seed(monkeypatch: Any) -> 
             self.gate = nn.Parameter(torch.randn(3))
 
     monkeypatch.setattr(transformer, "EncoderLayer", Gated)
-    gates = []
+    found = []
     for seed in (1, 1, 2):
-        torch.manual_seed(len(gates))
-        model: Any = Transformer(V, V, D, 2, HEADS, FF, seed=seed)
-        gates.append(model.encoder_layers[1].gate.detach())
-    assert torch.equal(gates[0], gates[1]) and not torch.equal(gates[0], gates[2])
+        torch.manual_seed(len(found))
+        model: Any = Transformer(V, V, D, 2, HEADS, FF, pe="drawn", seed=seed)
+        found.append((model.src_position.numbers, model.encoder_layers[1].gate))
+    for first, again, other in zip(*found, strict=True):
+        assert torch.equal(first, again) and not torch.equal(first, other)
+    draws = []
+    for pe in ("none", "drawn"):
+        torch.manual_seed(7)
+        Transformer(V, V, D, 1, HEADS, FF, pe=pe, seed=1)
+        draws.append(torch.rand(3))
+    assert torch.equal(*draws)
 
 
 def test_an_encodings_own_starting_values_stay(registry: None) -> None:
@@ -213,10 +191,7 @@ def test_an_encodings_own_starting_values_stay(registry: None) -> None:
 
 @pytest.mark.parametrize("pe", ["learned", "shaw", "kerple", "t5", "gated"])
 def test_tied_sides_share_their_numbers(pe: str, registry: None) -> None:
-    """Tied sides are the source's encoding on both sides, and both teach it.
-
-    The shared numbers start as the source's do when sides are not tied.
-    """
+    """Tied sides are the source's encoding on both sides, and both teach it."""
     own_encodings()
     tied, loose = small_model(pe=pe, tie_sides=True), small_model(pe=pe)
     source = dict(loose.src_position.named_parameters())
@@ -358,7 +333,6 @@ def test_an_init_of_other_arguments_is_refused_with_its_class(registry: None) ->
     ],
 )  # fmt: skip
 def test_placements_without_effect_are_refused(given: dict[str, Any], message: str) -> None:
-    """The message names the key, the value and the choices, before anything is trained."""
     with pytest.raises(ValueError, match=f"^{message}"):
         small_model("none", **given)
 

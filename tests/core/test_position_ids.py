@@ -33,7 +33,6 @@ def flat(positions: Positions) -> list[int]:
 
 
 def parts(row: list[int], reset: bool) -> list[list[int]]:
-    """Cut a row after every reset token."""
     cut: list[list[int]] = [[]]
     for i, token in enumerate(row):
         cut[-1].append(token)
@@ -43,7 +42,6 @@ def parts(row: list[int], reset: bool) -> list[list[int]]:
 
 
 def build(kind: str, cross: str = "none", num_heads: int = 2, **given: Any) -> Transformer:
-    """Build a model that has an encoding, one of cross-attention, and position ids."""
     return Transformer(9, 9, 8, 1, num_heads, 8, pe=kind, cross=cross, **given)
 
 
@@ -52,10 +50,6 @@ def build(kind: str, cross: str = "none", num_heads: int = 2, **given: Any) -> T
 def test_the_source_is_counted_from_its_origin(
     rows: list[list[int]], origin: str, reset: bool
 ) -> None:
-    """The ids equal a count of every part of every row.
-
-    Padding is left out.
-    """
     reset &= origin != "continued"
     position_ids = PositionIds(origin=origin, reset_token=RESET if reset else None)
     ids = position_ids(padded(rows), training=False, num_heads=4).source.ids
@@ -80,11 +74,7 @@ def test_positions_are_called_consecutive_where_they_are(
     rows: list[list[int]], origin: str, drawn: tuple[int, int], reset: bool, training: bool,
     offset: int,
 ) -> None:  # fmt: skip
-    """Ids marked consecutive are consecutive.
-
-    The target's ids are marked exactly if nothing is drawn. The source's ids must also count once,
-    from the source's start.
-    """
+    """Ids marked consecutive are consecutive."""
     position_ids = PositionIds(origin, *drawn, RESET if reset else None)
     positions = position_ids(padded(rows), training, num_heads=2)
     plain = drawn == (0, 0)
@@ -97,7 +87,6 @@ def test_positions_are_called_consecutive_where_they_are(
 
 @pytest.mark.parametrize("origin", COUNTED)
 def test_source_and_target_start_at_one_random_position(origin: str) -> None:
-    """Both sides have the same random start: in training that of the batch, in 0 … max_shift."""
     position_ids, src = PositionIds(max_shift=3, origin=origin), padded([[7, 8, 9, 6], [9, 6]])
     still = PositionIds(origin=origin)(src, training=False, num_heads=2).source.ids
     seen = set()
@@ -116,11 +105,7 @@ def test_source_and_target_start_at_one_random_position(origin: str) -> None:
 def test_abacus_counts_the_digits_of_each_number(
     rows: list[list[int]], reset: bool, training: bool, seed: int
 ) -> None:
-    """A digit's id is its place in its number, from 1 on.
-
-    Other tokens have the id 0 (McLeish et al. 2024). One random k is added to all digits of a
-    source and of its target.
-    """
+    """A digit's id is its place in its number, from 1 on."""
     torch.manual_seed(seed)
     position_ids = PositionIds("abacus", max_shift=5, reset_token=RESET if reset else None)
     positions = position_ids(padded(rows), training)
@@ -147,10 +132,7 @@ DRAWN = [{"max_shift": 30}, {"random_positions": 31}]
 def test_random_positions_keep_the_order_and_are_shared(
     rows: list[list[int]], origin: str, reset: bool, training: bool, seed: int
 ) -> None:
-    """The token counted as n-th has its row's n-th smallest id, in source and target alike.
-
-    A target that outgrows the source goes on with other ids, until all are used.
-    """
+    """The token counted as n-th has its row's n-th smallest id, in source and target alike."""
     torch.manual_seed(seed)
     src, reset_token = padded(rows), RESET if reset else None
     plain = PositionIds(origin=origin, reset_token=reset_token)(src, training, num_heads=2)
@@ -221,7 +203,6 @@ def test_a_source_too_long_for_a_shift_starts_at_zero() -> None:
 
 
 def test_a_sequence_has_at_most_the_drawn_positions() -> None:
-    """The error for a longer sequence names the key to raise."""
     position_ids = PositionIds(random_positions=30)
     assert position_ids.longest(None) == 30 and position_ids.longest(200) == 30
     position_ids.check_length(30)
@@ -231,10 +212,6 @@ def test_a_sequence_has_at_most_the_drawn_positions() -> None:
 
 
 def test_a_table_must_reach_all_position_ids() -> None:
-    """A table must have a row for every possible position id.
-
-    A shift leaves fewer positions. Random positions must all fit.
-    """
     shifted = build("learned", max_shift=5)
     assert shifted.max_positions == 251
     shifted.check_length(251)
@@ -245,10 +222,6 @@ def test_a_table_must_reach_all_position_ids() -> None:
 
 
 def test_decoding_asks_for_what_it_cannot_know() -> None:
-    """``decode()`` requires positions that it cannot compute.
-
-    It cannot compute positions that depend on the source's ids or on a draw.
-    """
     src, tgt = padded([[4, 5, 6], [7, 8]]), torch.tensor([[1, 4], [1, 5]])
     shift = PositionIds(max_shift=4)
     for position_ids, training in (
@@ -283,10 +256,6 @@ def test_distances_from_the_end_make_reverse_a_copy(kind: str) -> None:
 
 
 def test_a_continued_target_goes_on_where_its_source_ends() -> None:
-    """Source and target ids form one sequence, as in a decoder-only model.
-
-    Padding of the source does not matter.
-    """
     rows = [[7, 8, 9, 6, 5], [9, 6], [4]]
     positions = PositionIds(origin="continued")(padded(rows), training=True)
     positions = positions.keep(torch.tensor([True, False, True]))
@@ -302,10 +271,7 @@ def test_a_continued_target_goes_on_where_its_source_ends() -> None:
 def test_divided_positions_are_shares_of_the_sources_length(
     rows: list[list[int]], origin: str, everywhere: bool, offset: int, number: float
 ) -> None:
-    """Positions are a count over the source's length, padding left out, times a number.
-
-    With ``cross_divided`` they are so in cross-attention alone. A row that is kept keeps its own.
-    """
+    """Positions are a count over the source's length, padding left out, times a number."""
     src, key = padded(rows), "divided" if everywhere else "cross_divided"
     plain = PositionIds(origin=origin)(src, training=False, num_heads=2)
     positions = PositionIds(**{"origin": origin, key: number})(src, training=False, num_heads=2)
@@ -353,14 +319,12 @@ def test_divided_positions_are_shares_of_the_sources_length(
 def test_what_would_have_no_effect_is_refused(
     given_: dict[str, Any], used: tuple[Any, ...], message: str
 ) -> None:
-    """The message names the key, the value, and a remedy."""
     with pytest.raises(ValueError, match=f"^{message}"):
         build(*(used or ("sinusoidal",)), **given_)
 
 
 @pytest.mark.parametrize("origin", [*COUNTED, "abacus"])
 def test_what_has_an_effect_is_not_refused(origin: str) -> None:
-    """Any origin suits absolute encodings and relative cross-attention."""
     for kind in ABSOLUTE:
         for more in ({}, {"max_shift": 3}, {"reset_token": 1}):
             build(kind, origin=origin, **more)
@@ -370,10 +334,7 @@ def test_what_has_an_effect_is_not_refused(origin: str) -> None:
 
 
 def test_the_reset_token_is_a_word_of_the_task(tiny) -> None:
-    """``pe.reset_token=+`` restarts counting after ``+``.
-
-    A word outside the task's vocabulary is refused.
-    """
+    """``pe.reset_token=+`` restarts counting after ``+``."""
     for word, same in (("+", False), ("null", True)):
         config = tiny("task=addition", "pe=sinusoidal", f"pe.reset_token={word}")
         tokenizer = build_task(config).tokenizer({})  # type: ignore[arg-type]

@@ -18,10 +18,7 @@ from wawa_transformer.positional.sinusoid_designs import SinusoidDesign
 
 
 def table(length: int, d_model: int, **design: Any) -> Tensor:
-    """Get what the sinusoid or a design adds: ``(length, d_model)``.
-
-    The encoding has two positions at first, so its table grows.
-    """
+    """Get what the sinusoid or a design adds: ``(length, d_model)``."""
     cls = SinusoidDesign if design else PositionalEncoding
     return cls(d_model, 2, 0.0, **design)(torch.zeros(1, length, d_model))[0]
 
@@ -29,10 +26,7 @@ def table(length: int, d_model: int, **design: Any) -> Tensor:
 @settings(max_examples=25)
 @given(st.integers(1, 65), st.integers(0, 20_000), st.data())
 def test_the_table_is_the_papers_formula(d_model: int, position: int, data: st.DataObject) -> None:
-    """Every entry is the paper's value, computed in float64.
-
-    The entry is rounded to float32. Odd widths and far positions are included.
-    """
+    """Every entry is the paper's value, computed in float64."""
     dimension = data.draw(st.integers(0, d_model - 1))
     found = table(position + 1, d_model)
     assert found.shape == (position + 1, d_model)
@@ -44,10 +38,6 @@ def test_the_table_is_the_papers_formula(d_model: int, position: int, data: st.D
 
 
 def test_the_contract_of_the_buffer() -> None:
-    """``pe`` is a float32 buffer ``(1, max_len, D)``.
-
-    The buffer is neither trained, saved nor rounded by a cast.
-    """
     encoding = PositionalEncoding(32, max_len=600, dropout=0.0)
     assert encoding.pe.shape == (1, 600, 32) and encoding.pe.dtype == torch.float32
     assert not list(encoding.parameters()) and not encoding.state_dict()
@@ -60,10 +50,6 @@ def test_the_contract_of_the_buffer() -> None:
 
 @pytest.mark.parametrize("kind", ["sinusoidal", "learned", "none"])
 def test_forward_adds_the_table_and_then_drops_out(kind: str) -> None:
-    """``forward`` adds the table, then applies dropout in training.
-
-    *No encoding* also applies dropout.
-    """
     encoding: Any = build_encoding(kind, EncodingContext(6, dropout=0.3))
     x = torch.randn(2, 5, 6)
     rows = {"sinusoidal": lambda: table(5, 6), "learned": lambda: encoding.table[:5]}
@@ -78,10 +64,7 @@ def test_forward_adds_the_table_and_then_drops_out(kind: str) -> None:
 @settings(max_examples=20)
 @given(st.data())
 def test_each_token_gets_the_row_of_its_own_position(data: st.DataObject) -> None:
-    """Each token has the table's row of its own position.
-
-    Positions may differ by row and head. The pairs of dimensions take the heads in turn.
-    """
+    """Each token has the table's row of its own position."""
     rows, num_heads = data.draw(st.sampled_from([1, 3])), data.draw(st.sampled_from([1, 2, 3]))
     one = st.lists(st.integers(0, 30), min_size=5, max_size=5)
     ids = torch.tensor([[data.draw(one) for _ in range(num_heads)] for _ in range(rows)])
@@ -118,10 +101,6 @@ def test_a_concatenated_sinusoid_leaves_the_token_its_own_half() -> None:
 
 
 def test_nested_dropout_keeps_the_first_dimensions() -> None:
-    """Training keeps a prefix of the dimensions of each example.
-
-    Prefixes of every length occur. Evaluation keeps all dimensions.
-    """
     encoding = build_encoding("sinusoidal_nested", EncodingContext(12, dropout=0.0)).train()
     out = encoding(torch.full((400, 2, 12), 9.0))  # 9 plus a sine is never 0
     kept = (out != 0).sum(-1)
@@ -131,10 +110,6 @@ def test_nested_dropout_keeps_the_first_dimensions() -> None:
 
 
 def test_a_subclass_needs_no_kind() -> None:
-    """A subclass without a kind is an ordinary class.
-
-    The class is not registered, and may have its own arguments and steps.
-    """
     before = dict(ENCODINGS)
 
     class Louder(PositionalEncoding):
@@ -169,7 +144,6 @@ DESIGNS: dict[str, tuple[dict[str, Any], Any]] = {
 @pytest.mark.parametrize("name", DESIGNS)
 @pytest.mark.parametrize("d_model", [4, 10, 64])
 def test_designs_of_the_sinusoid(name: str, d_model: int) -> None:
-    """Each spacing, base and order equals a scalar formula of the frequency."""
     design, frequency = DESIGNS[name]
     found = table(60, d_model, **design)
     for position in (0, 1, 17, 59):
@@ -180,10 +154,7 @@ def test_designs_of_the_sinusoid(name: str, d_model: int) -> None:
 
 
 def test_designs_that_only_move_columns_or_leave_some_out() -> None:
-    """Layout and order move columns; the two bands sum to the whole.
-
-    An order moves a sine together with its cosine.
-    """
+    """Layout and order move columns; the two bands sum to the whole."""
     paper = table(40, 12)
     concatenated = table(40, 12, layout="concatenated")
     assert torch.equal(concatenated, torch.cat((paper[:, 0::2], paper[:, 1::2]), dim=1))
@@ -210,10 +181,7 @@ def test_designs_that_only_move_columns_or_leave_some_out() -> None:
     ],
 )
 def test_impossible_settings(kind: str, setting: str, value: Any, message: str) -> None:
-    """The message names the key, the value and the limit.
-
-    Every role refuses the value, and before memory is taken.
-    """
+    """The message names the key, the value and the limit."""
     sentence = f"^pe.{setting}={re.escape(str(value))} {message}"
     for role in ROLES:
         for device in ("cpu", "meta"):
@@ -222,7 +190,6 @@ def test_impossible_settings(kind: str, setting: str, value: Any, message: str) 
 
 
 def test_other_refusals() -> None:
-    """Settings that exclude each other, wrong shapes and wrong types are refused."""
     with pytest.raises(ValueError, match="pe.max_distance=3 greater than 8"):
         build_encoding("t5", EncodingContext(8), {"max_distance": 3})
     with pytest.raises(ValueError, match=r"model.d_model=12 over model.num_heads=4 .* width 3"):

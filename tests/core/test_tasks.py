@@ -21,7 +21,6 @@ SMALL = dict(train_size=200, validation_size=30, test_per_length=7, test_max_len
 @settings(max_examples=50)
 @given(st.lists(st.integers(1, 26), min_size=1, max_size=12))
 def test_targets(symbols: list[int]) -> None:
-    """Each task's target equals one line of plain Python."""
     expected = {
         "letters": [chr(64 + n) for n in symbols],
         "copy": [str(n) for n in symbols],
@@ -35,10 +34,6 @@ def test_targets(symbols: list[int]) -> None:
 
 
 def test_letters_go_on_as_a_spreadsheet_does() -> None:
-    """The names are all strings of one, two, … letters in order.
-
-    AA comes after Z.
-    """
     alphabet = [chr(65 + i) for i in range(26)]
     pairs = ["".join(pair) for pair in itertools.product(alphabet, repeat=2)]
     assert [letters(n) for n in range(1, 26 + 676 + 1)] == alphabet + pairs
@@ -46,10 +41,6 @@ def test_letters_go_on_as_a_spreadsheet_does() -> None:
 
 @pytest.mark.parametrize("kind", GENERATED)
 def test_the_data_is_a_function_of_the_seed(kind: str) -> None:
-    """The same seed gives the same data, another seed other data.
-
-    The splits differ from each other.
-    """
     task = TASKS[kind](**SMALL)
     first, again, other = task.dataset(0), task.dataset(0), task.dataset(1)
     for split in ("train", "validation", "test"):
@@ -61,10 +52,7 @@ def test_the_data_is_a_function_of_the_seed(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", SEQUENCES)
 def test_lengths_and_symbols(kind: str) -> None:
-    """Lengths and symbols are in range, and targets follow from sources.
-
-    The test has every length.
-    """
+    """Lengths and symbols are in range, and targets follow from sources."""
     task = TASKS[kind](**SMALL, symbols=5, min_length=2, max_length=6)
     data = task.dataset(3)
     assert set(data["train"]["length"]) == set(range(2, 7))
@@ -77,10 +65,7 @@ def test_lengths_and_symbols(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", GENERATED)
 def test_the_tokenizer_knows_every_symbol_and_no_special_token_in_text(kind: str) -> None:
-    """The ids 0 to 3 are special, and text decodes to itself.
-
-    The name of a special token in text is an unknown word.
-    """
+    """The ids 0 to 3 are special, and text decodes to itself."""
     task = TASKS[kind](**SMALL)
     data = task.dataset(0)
     tokenizer = task.tokenizer(data)
@@ -122,10 +107,6 @@ def test_unique_symbols_are_every_order_of_different_ones_equally_often() -> Non
 
 
 def test_nth_gives_the_number_at_the_named_place() -> None:
-    """The target is the number at the place that the source names.
-
-    Places count from 1.
-    """
     for row in TASKS["nth"](**SMALL).dataset(0)["test"]:
         place, sequence = row["source"].split(" : ")
         assert len(sequence.split()) == row["length"]

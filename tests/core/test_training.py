@@ -98,10 +98,6 @@ def test_a_few_steps_of_the_loop_are_the_formulas(tiny) -> None:
 
 
 def test_the_clock_counts_training_alone(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock counts training steps and leaves out validations.
-
-    In the test a step takes one second and a validation a hundred seconds.
-    """
     config = tiny("trainer.steps=12", "trainer.eval_every=5", "trainer.log_every=2")
     Run.from_config(config).directory.mkdir(parents=True)
     state, now, tracker = begun(config), 0.0, Mock()
@@ -130,7 +126,6 @@ def test_the_clock_counts_training_alone(tiny, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("name", ["linear", "cosine", "inverse_sqrt", "constant"])
 def test_schedules_rise_to_the_peak_and_never_above(name: str) -> None:
-    """Warmup rises linearly to 1, and later steps never rise again."""
     trainer = configure(f"trainer.schedule={name}", "trainer.steps=50", "trainer.warmup=10").trainer
     rates = [schedule(step, trainer) for step in range(50)]
     assert rates[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
@@ -152,10 +147,6 @@ def test_the_operations_of_a_step_are_those_of_its_products(merged: str, tiny) -
 
 
 def test_mfu_is_operations_over_time_over_what_the_machine_can(tiny, monkeypatch) -> None:
-    """MFU equals operations over time over the machine's peak.
-
-    In the test the peak is a billion operations per second.
-    """
     monkeypatch.setattr(trainer, "peak_flops", lambda device, bf16: 1e9)
     result = train(tiny())
     expected = result["flops_per_step"] * result["steps"] / result["seconds"] / 1e9
@@ -206,7 +197,6 @@ def test_a_loss_that_is_not_finite_stops_the_run(tiny) -> None:
 
 
 def test_a_finished_run_is_found_not_trained_again(tiny) -> None:
-    """A second call returns the first result and writes nothing."""
     config = tiny()
     first = train(config)
     path = Run.from_config(config).directory / "result.json"
@@ -225,10 +215,7 @@ def test_distances_that_training_never_shows_are_named(tiny, capsys) -> None:
 
 
 def test_exact_match_is_that_of_greedy_decoding(tiny) -> None:
-    """Teacher-forced exact match equals that of greedy decoding, example by example.
-
-    The oracle of the length equals greedy decoding without EOS, cut at that length.
-    """
+    """Teacher-forced exact match equals that of greedy decoding, example by example."""
     config = tiny("trainer.steps=100", "trainer.eval_every=100", "trainer.lr=1e-2")
     train(config)
     model, tokenizer, _ = load_model(Run.from_config(config))
@@ -252,10 +239,6 @@ def test_exact_match_is_that_of_greedy_decoding(tiny) -> None:
 
 
 def test_a_causal_encoder_has_no_ceiling(tiny) -> None:
-    """Only a full encoder mask has a ceiling.
-
-    The theorem needs a permutation-equivariant encoder.
-    """
     config = tiny("task=reverse", "trainer.steps=1", "model.encoder_mask=causal")
     for row in train(config)["by_length"]:
         assert row["ceiling"] is None and row["new"]["ceiling"] is None
@@ -277,10 +260,6 @@ def test_the_ceiling_on_new_sources_counts_what_training_left(tiny) -> None:
 
 
 def test_nll_is_a_mean_over_tokens() -> None:
-    """NLL and token accuracy are means over tokens, not over examples.
-
-    One token at 1 nat and four tokens at 2 nats have the mean 9 / 5.
-    """
     scores = {
         "nll": np.array([1.0, 8.0]), "tokens": np.array([1.0, 4.0]),
         "correct": np.array([0.0, 4.0]), "oracle": np.array([0.0, 3.0]),

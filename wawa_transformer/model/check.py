@@ -68,7 +68,8 @@ REMEDIES = {
     "declares uses_positions = False",
     KEPT: "return new tensors, make parameters and buffers in __init__, and draw from a "
     "torch.Generator of your own instead of seeding torch",
-    HEADS_APART: "read the positions (B,H,S) of every head, or set headwise = False",
+    HEADS_APART: "read the positions (B,H,S) of every head, as AbsoluteEncoding.rows does, or set "
+    "headwise = False",
     REACHED: "train each number through embed, rotate or bias, without detach(), data, item() or "
     "no_grad(), and make a buffer of what is not to be trained",
     SAVED: "keep what is trained or drawn in parameters and buffers, draw with torch in __init__, "
@@ -279,11 +280,16 @@ class TransformerProbe(Probe):
                 one, other = encoding.bias(q, k, at, at), encoding.bias(r, s, at, at)
                 if one is not None and other is not None:
                     self.note(SHARED, change(one, other)[0], f"the {encoding.context.role}")
-        heads = model.num_heads
+        heads, x = model.num_heads, torch.randn(model.d_model, generator=self.random)
+        x = x.to(self.device).expand(1, length, -1)  # (1,S,D)
         if heads > 1 and model.config.origin == "both" and self.serves(2 * length):
             # One head's positions are farther apart.
             far = Positions(2 * at.ids, 2 * length)
             mixed = Positions(torch.cat((at.ids.expand(1, heads - 1, -1), far.ids), 1), 2 * length)
+            for encoding in model.encodings():
+                plain, apart, other = (encoding.embed(x, each) for each in (at, mixed, far))
+                if encoding.headwise and torch.equal(plain, apart):
+                    self.note(HEADS_APART, change(other, plain), "embed, token {1}")
             for encoding in self.encodings:
                 if encoding.headwise:
                     found = attention_scores(encoding, q, k, mixed, mixed)[:, -1]  # (B,Q,K)
@@ -291,10 +297,9 @@ class TransformerProbe(Probe):
                     self.note(HEADS_APART, change(found, alone), "the last head, query {1}")
         # Where nothing but a shape could tell one token from another.
         same = Positions(torch.zeros_like(at.ids), 1)
-        x = torch.randn(model.d_model, generator=self.random).expand(1, length, -1)  # (1,S,D)
         for encoding in model.encodings():
             if encoding.uses_positions:
-                embedded = encoding.embed(x.to(self.device), same)
+                embedded = encoding.embed(x, same)
                 self.note(READ, change(embedded, embedded[:, :1]), "embed, token {1}")
         q, k = q[:, :, :1].expand_as(q), k[:, :, :1].expand_as(k)
         for encoding in self.encodings:
@@ -381,20 +386,17 @@ class TransformerProbe(Probe):
 
 @contextlib.contextmanager
 def training(model: nn.Module) -> Iterator[None]:
-    """Put ``model`` into training mode without dropout, and leave its buffers as they were."""
-    modules = [each for each in model.modules() if not isinstance(each, BATCH_NORM)]
-    before = [(each, each.training) for each in modules]
-    dropout = [(each, each.p) for each in modules if isinstance(each, nn.Dropout)]
+    """Train an evaluating ``model`` without dropout, and leave its buffers as they were."""
+    dropout = [(each, each.p) for each in model.modules() if isinstance(each, nn.Dropout)]
     buffers = [(each, each.clone()) for each in model.buffers()]
     try:
-        for module in modules:
-            module.training = True
+        for module in model.modules():
+            module.training = not isinstance(module, BATCH_NORM)
         for each, _ in dropout:
             each.p = 0.0
         yield
     finally:
-        for module, mode in before:
-            module.training = mode
+        model.eval()
         for each, p in dropout:
             each.p = p
         for buffer, value in buffers:

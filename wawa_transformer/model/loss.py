@@ -4,7 +4,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from wawa_transformer.common.special_ids import PAD
-from wawa_transformer.model.masks import check_targets
 
 
 def loss_and_nll(
@@ -14,11 +13,7 @@ def loss_and_nll(
 
     Summed over the real tokens: ``logits (B,T,V)`` against ``targets (B,T)``. Smoothing mixes the
     target with a uniform distribution (Szegedy et al. 2016, section 7).
-
-    Raises:
-        ValueError: targets of another shape, an id or ``label_smoothing`` outside its limits.
     """
-    check_targets(targets, logits, label_smoothing)
     log_p = logits.float().log_softmax(dim=-1)  # (B,T,V)
     nll = F.nll_loss(log_p.flatten(0, 1), targets.flatten(), ignore_index=PAD, reduction="sum")
     if not label_smoothing:

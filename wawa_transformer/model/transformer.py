@@ -122,7 +122,10 @@ class Transformer(nn.Module):
         memory = self.encode(src, src_mask, positions)
         cross_mask = padding_mask(src) if cross_mask is None else cross_mask
         logits = self.decode(tgt, memory, tgt_mask, cross_mask, positions=positions)
-        return logits if targets is None else loss_and_nll(logits, targets, label_smoothing)
+        if targets is None:
+            return logits
+        masks.check_targets(targets, logits, label_smoothing)
+        return loss_and_nll(logits, targets, label_smoothing)
 
     def encode(
         self, src: Tensor, src_mask: Tensor | None = None, positions: BatchPositions | None = None
