@@ -43,7 +43,7 @@ def main(config: DictConfig) -> None:
 
     given = list(HydraConfig.get().overrides.task)
     if config.report:
-        write_again(Path(config.report), given)
+        write_again(Path(config.report), "report", given)
         return
     overrides = studies.in_lists(given)
     if overrides != given:
@@ -107,8 +107,8 @@ def main(config: DictConfig) -> None:
         )
 
 
-def write_again(folder: Path, given: Sequence[str] = ()) -> None:
-    """Write the report of a folder from its tables, and print its answer."""
+def write_again(folder: Path, key: str = "output_dir", given: Sequence[str] = ()) -> None:
+    """Write the report of a folder, which ``key`` names, and print its answer."""
     from wawa_transformer.lab.report import answer, write_report
 
     if others := [each for each in given if not each.startswith("report=")]:
@@ -116,7 +116,7 @@ def write_again(folder: Path, given: Sequence[str] = ()) -> None:
             f"report={folder} writes a page from tables, which {' '.join(others)} cannot change; "
             f"leave it out."
         )
-    page = write_report(folder)
+    page = write_report(folder, key)
     for line in answer(page).splitlines():
         tell(line)
     tell(f"report: {folder / 'report.html'}")

@@ -1,6 +1,7 @@
 """The tables of a study hold what its runs have measured, and refuse runs that were made unlike."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,26 @@ def test_a_test_without_a_source_of_the_longest_trained_length_has_no_attention(
     assert [row["length"] for row in said] == [2] and looked == []
 
 
+def test_answers_that_cannot_be_made_again_are_kept(
+    jobs: dict[Run, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of runs that are as they were, where the code has changed since."""
+    config = study_config(next(iter(jobs.values())), jobs, "compare", "")
+    tables = []
+    for digest in (collect.code_digest, lambda config: "edited"):
+        monkeypatch.setattr(collect, "code_digest", digest)
+        write_tables(tmp_path, config, list(jobs), [], NOT_TUNED)
+        tables.append(read_study(tmp_path))
+    for name in ("answers", "attention"):
+        made, kept = (getattr(study, name) for study in tables)
+        assert len(made) and kept.reset_index(drop=True).equals(made.reset_index(drop=True))
+    path, results, none = tmp_path / "answers.csv", tables[0].results, tables[0].answers[:0]
+    again = results.assign(nll=results["nll"].where(results["pe"] == "learned", 9.0))
+    for other in (again, results[results["pe"] == "learned"]):  # trained again, or gone
+        kept = collect.with_older(path, "answers", none, other)
+        assert set(kept["pe"]) == {"learned"}
+
+
 def test_a_source_that_stands_in_the_test_twice_is_shown_once() -> None:
     samples = [{"source": "a b", "reference": r, "hypothesis": "x"} for r in ("c", "d")]
     result = {"task": "text", "pe": "none", "seed": 0, "translation": {"samples": samples}}
@@ -141,7 +162,8 @@ def test_translations_are_tested_pair_by_pair(
 ) -> None:
     """Reversed sentences are told from right ones, and equal ones from nothing.
 
-    Files that are missing, shorter or another run's, as half a copied folder has them, are named.
+    A missing file is named; one that is cut, or another run's, is refused, since either it or the
+    BLEU of the result is wrong.
     """
     right = [f"a man rides the red bike {i}" for i in range(30)]
     wrong = [" ".join(line.split()[::-1]) for line in right]
@@ -158,7 +180,10 @@ def test_translations_are_tested_pair_by_pair(
             run.translations_file.write_text("\n".join(lines) + "\n", encoding="utf-8")
         result = {"task": "text", "pe": pe, "seed": 0, "run": run}
         results.append(result | {"translation": {"bleu": bleu}})
-    others = [("a", pe) for pe in ("swapped", "cut", "absent", "x")]
+    for _ in ("swapped", "cut"):
+        with pytest.raises(UserError, match=r"has a BLEU of .*, and .*result.json says 100.00"):
+            collect.test_table([results[0], results.pop(3)], [("a", "b")])
+    others = [("a", pe) for pe in ("absent", "x")]
     table = collect.test_table(results, [("a", "b"), ("a", "c"), ("c", "a"), *others])
     found = table.set_index(["a", "b"])
     assert list(found.index) == [("a", "b"), ("a", "c")]
@@ -166,7 +191,7 @@ def test_translations_are_tested_pair_by_pair(
     assert difference == pytest.approx(100 - low) and p < 0.01
     assert pd.isna(found.loc[("a", "b"), "p"])
     said = capsys.readouterr().err.splitlines()
-    assert [line.split()[5] for line in said] == ["swapped", "cut", "absent"]
+    assert [line.split()[5] for line in said] == ["absent"]
 
 
 def test_curves_of_another_run_are_left_out_and_named(
@@ -228,6 +253,12 @@ def test_two_results_of_one_run_are_named_and_not_averaged(
     folder, result = run.directory.parents[2], run.result() or {}
     results = [{**(each.result() or {}), "run": each} for each in merged]
     elsewhere = {"device": "Card", "cpu": "Chip", "code": "0123abcd", "finished": "2026-01-02"}
+    unknown = result["test"] | {"oracle_exact_match": math.nan}
+    run.result_file.write_text(json.dumps(result | {"test": unknown}))
+    collect.check_once(folder, results)  # the file itself is no second one
+    run.result_file.write_text(json.dumps(result))
+    row = result["by_length"][2] | {"exact_match": 0.123}
+    rows = [*result["by_length"][:2], row, *result["by_length"][3:]]
     test = result["test"] | {"exact_match": 0.123}
     for name in NAMES:
         second = run.directory.parent / name.format(run.directory.name)
@@ -248,10 +279,21 @@ def test_two_results_of_one_run_are_named_and_not_averaged(
         collect.check_once(folder, results)  # a result of another run, which reports nothing here
         second.write_text("no result")
         collect.check_once(folder, results)
-    second.write_text(json.dumps(result | {"test": test}))
+    second.write_text(json.dumps(result | {"by_length": rows}))
     config = study_config(next(iter(jobs.values())), jobs, "compare", "")
-    with pytest.raises(UserError, match="has two results"):
+    with pytest.raises(UserError, match=r"has two results: exact_match at length 3 is .* 0\.123"):
         write_tables(folder, config, merged, [], NOT_TUNED)
+    second.unlink()
+    # A file that was edited or cut says so itself.
+    for wrong, sentence in (
+        (result | {"by_length": rows}, "was edited: exact_match of its test is"),
+        (result | {"test": test}, "was edited: exact_match of its test is 0.123, and its lengths"),
+        ({k: v for k, v in result.items() if k != "validation"}, "no whole result .*'validation'"),
+        (result | {"by_length": {"1": row}}, "is no whole result"),
+    ):
+        run.result_file.write_text(json.dumps(wrong))
+        with pytest.raises(UserError, match=sentence):
+            write_tables(folder, config, merged, [], NOT_TUNED)
 
 
 def copied(run: Run, folder: Path) -> Path:

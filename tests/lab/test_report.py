@@ -21,6 +21,7 @@ from planted import (
 )
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from wawa_transformer.common.schema import UserError
 from wawa_transformer.lab import figures, report, scores
 from wawa_transformer.lab.means import write_means
 from wawa_transformer.lab.pages import LANGUAGES, Text, sentence, tr, translated, words
@@ -418,6 +419,11 @@ def test_a_share_of_seeds_has_its_exact_interval() -> None:
     text = markdown(study_of(far, {"rule": given}))
     assert "| copy | a | reach of at least 20 | 2 of 5 (0.05 to 0.85) |" in text
     assert text.count("reach of at least 20") == 1, "once, though both sides ask"
+    # An encoding of which no run has finished is named as well.
+    study = study_of(far, {"rule": given})
+    study.config["encodings"]["none"] = {"kind": "none"}
+    page = report.page_of(scores.score_study(study))
+    assert "no encoding</td>" in report.html(page, dict.fromkeys(page["drawn"], ""))
     improving = markdown(study_of(far, curves=curves_of(far)))
     assert "| 5 of 5 (0.48 to 1.00) |" in improving
 
@@ -474,6 +480,14 @@ def test_a_folder_keeps_its_pictures_and_gets_no_other(
     assert pictures() == {"exact_match_by_length", "learning_nll", "outputs"}
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert page.count("<svg") == 2 * 3
+
+
+def test_the_key_of_a_folder_without_room_for_a_report_is_named(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path, RESULTS)
+    (folder / "figures").touch()
+    for key in ("report", "output_dir"):
+        with pytest.raises(UserError, match=f"figures cannot be written .* set {key} to a folder"):
+            report.write_report(folder, key)
 
 
 def test_attention_is_drawn_from_its_table() -> None:

@@ -197,23 +197,38 @@ def test_a_table_that_was_counted_and_is_gone_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "sentence"),
+    ("key", "wrong", "sentence"),
     [
-        ({"seeds": 3}, "study.seeds: "),
-        ({"pairs": "x"}, "study.pairs: "),
-        ({"rule": {"claim": []}}, "study.rule.claim: "),
-        ({"qestion": ""}, "study.qestion does not exist .did you mean"),
+        ("study.seeds", 3, "study.yaml.study.seeds: "),
+        ("study.pairs", "x", "study.yaml.study.pairs: "),
+        ("study.pairs", [["a"]], "study.pairs holds a pair that is not two encodings"),
+        ("study.rule", {"claim": []}, "study.yaml.study.rule.claim: "),
+        ("study.qestion", "", "study.qestion does not exist .did you mean study.yaml.st"),
+        ("mad", {}, "study.yaml.mad does not exist .did you mean study.yaml.made"),
+        ("made", "text", "study.yaml.made: "),
+        ("missing", ["text"], "study.yaml.missing"),
+        ("missing", [{"task": "copy"}], "study.yaml.missing"),
+        ("left_out", {"copy": {"test": {"blank": "x"}}}, "study.yaml.left_out"),
+        ("rows", {"results": "many"}, "study.yaml.rows.results: "),
+        ("rows", {"nothing": 1}, "is not a study's configuration"),
+        ("encodings", ["a", "b"], "is not a study's configuration"),
+        ("encodings", {"a": None}, "is not a study's configuration"),
+        ("study", {}, "is not a study's configuration"),
     ],
 )
-def test_a_mistake_in_study_yaml_is_named(folder: Path, wrong: Any, sentence: str) -> None:
+def test_a_mistake_in_study_yaml_is_named(
+    folder: Path, key: str, wrong: Any, sentence: str
+) -> None:
     path = folder / "study.yaml"
     given = yaml.safe_load(path.read_text("utf-8"))
-    path.write_text(yaml.safe_dump(given | {"study": given["study"] | wrong}), "utf-8")
-    with pytest.raises(UserError, match=f"study.yaml: {sentence}"):
-        read_study(folder)
+    *parents, last = key.split(".")
+    (given[parents[0]] if parents else given)[last] = wrong
+    path.write_text(yaml.safe_dump(given), "utf-8")
+    with pytest.raises(UserError, match=sentence):
+        report.page_of(score_study(read_study(folder)))
 
 
-@pytest.mark.parametrize("content", ["study: [", "study: {}", "", "- 1", "study: {seeds: []}"])
+@pytest.mark.parametrize("content", ["study: [", "", "- 1"])
 def test_a_damaged_study_yaml_is_refused(folder: Path, content: str) -> None:
     (folder / "study.yaml").write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match="is not a study's configuration"):

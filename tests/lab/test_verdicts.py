@@ -24,7 +24,7 @@ WORSE = {"is": "worse", "pairs": [["a", "b"]]}
 
 def better(*pairs: str) -> dict[str, Any]:
     """The condition, of pairs of one letter each."""
-    return {"is": "better", "floor": 0.0, "pairs": [list(pair) for pair in pairs]}
+    return {"is": "better", "floor": 1e-9, "pairs": [list(pair) for pair in pairs]}
 
 
 BETTER = better("ab")
@@ -101,13 +101,13 @@ HIGH, LOW = about(0.9), mirrored(0.5)
 # For each condition: its settings, where it holds, where it does not, and where nothing tells.
 CASES: dict[str, tuple[dict[str, Any], list[Scores], list[Scores], list[Scores]]] = {
     "better": (
-        {"floor": 0.0},
+        {"floor": 1e-9},
         [exact(a=HIGH, b=LOW)],
         [exact(a=LOW, b=HIGH), exact(a=HIGH, b=HIGH), exact(a=about(0.509, 1e-4), b=about(0.5, 0))],
         [exact(a=HIGH), exact(a={0: 0.9}, b={0: 0.5}), exact(a=about(math.nan), b=LOW)],
     ),
     "worse": (
-        {"floor": 0.0},
+        {"floor": 1e-9},
         [exact(a=LOW, b=HIGH)],
         [exact(a=HIGH, b=LOW), exact(a=LOW, b=LOW)],
         [exact(a={0: 0.5}, b={0: 0.9})],
@@ -155,7 +155,7 @@ CASES: dict[str, tuple[dict[str, Any], list[Scores], list[Scores], list[Scores]]
         [reaching(about(3), learned=0.94), reaching({})],
     ),
     "ahead": (
-        {"floor": 0.0},
+        {"floor": 1e-9},
         [sentences(("a", "b", 1.0, 0.01), ("b", "a", -0.5, 0.02))],
         [sentences(("a", "b", 1.0, 0.01), ("a", "b", 0.5, 0.06)),
          sentences(("b", "a", 1.0, 0.01), ("b", "a", 0.5, 0.01)),
@@ -165,7 +165,7 @@ CASES: dict[str, tuple[dict[str, Any], list[Scores], list[Scores], list[Scores]]
         [sentences(("a", "b", 1.0, 0.01)), sentences(("a", "c", 1.0, 0.01), ("a", "c", 1.0, 0.01))],
     ),
     "behind": (
-        {"floor": 0.0},
+        {"floor": 1e-9},
         [sentences(("b", "a", 1.0, 0.01), ("a", "b", -0.5, 0.02))],
         [sentences(("b", "a", 1.0, 0.01), ("b", "a", 0.5, 0.06)),
          sentences(("a", "b", 1.0, 0.01), ("a", "b", 0.5, 0.01)),
@@ -187,7 +187,7 @@ def test_each_condition_supports_refutes_and_leaves_unclear(kind: str) -> None:
     of = {"pairs": [["a", "b"]]} if CONDITIONS[kind].of == "pair" else {"encodings": ["a"]}
     condition = {"is": kind, **of, **settings}
     measures: dict[str, Any] = {"reach": 1} if kind.endswith("training") else {"exact_match": 0.01}
-    never = {"is": "better", "floor": 0.0, "pairs": [["c", "a"]], "least": 1}
+    never = {"is": "better", "floor": 1e-9, "pairs": [["c", "a"]], "least": 1}
     if kind in ("ahead", "behind"):
         measures, never = {}, never | {"is": "ahead"}
     given = functools.partial(read, tasks="t", measures=measures)
@@ -226,7 +226,7 @@ def test_conditions_are_counted() -> None:
     """At least three of four pairs, none the other way; what is unknown may be either."""
     pairs = [[x, "z"] for x in "abcd"]
     given = read(
-        [{"is": "better", "floor": 0.0, "least": 3}, {"is": "worse", "most": 0}],
+        [{"is": "better", "floor": 1e-9, "least": 3}, {"is": "worse", "most": 0}],
         [{"is": "worse", "least": 3}],
         "abcdz", "t", pairs=pairs,
     )  # fmt: skip
@@ -258,7 +258,7 @@ def test_rounding_does_not_decide_at_the_size_that_counts(
     sums = about(first - second, 1e-5)
     for given in ({"is": "at_least", "value": size}, {"is": "better", "floor": size}):
         given |= {"pairs": [["a", "b"]]} if "floor" in given else {"encodings": ["a"]}
-        never = {"is": "better", "floor": 0.0, "pairs": [["c", "a"]], "least": 1}
+        never = {"is": "better", "floor": 1e-9, "pairs": [["c", "a"]], "least": 1}
         held = read([given], [never], tasks="t")
         assert verdicts(held, exact(a=sums, b=mirrored(-1.0))) == ["supported"], given
     far = {seed: value - second + 10 for seed, value in about(first, 1e-5).items()}
@@ -271,7 +271,7 @@ def test_rounding_does_not_decide_at_the_size_that_counts(
 def test_one_correction_counts_every_test_that_a_verdict_rests_on() -> None:
     """Over pairs, tasks and measures; not over pairs that are named and not compared."""
     barely = {pe: about(0.525) for pe in "bcdefghijkl"} | {"a": about(0.5, 0.0)}
-    conditions = [{"is": "better", "floor": 0.0}], [{"is": "worse"}]
+    conditions = [{"is": "better", "floor": 1e-9}], [{"is": "worse"}]
     every = functools.partial(read, *conditions, each=["task", "pair"], against="a")
     alone, many = every("ab", "t"), every("abcdefghijkl", "t")
     assert verdicts(alone, exact(**barely)) == ["supported"]
@@ -339,7 +339,7 @@ def test_a_comparison_has_one_word(a: Any, b: Any, word: str) -> None:
 
 
 def test_each_judges_tasks_pairs_and_encodings_by_themselves() -> None:
-    conditions = [{"is": "better", "floor": 0.0}], [{"is": "worse"}]
+    conditions = [{"is": "better", "floor": 1e-9}], [{"is": "worse"}]
     given = read(*conditions, pairs=[["a", "c"], ["b", "c"]], each=["task", "pair"])
     outcomes = decide(
         given, both({"a": HIGH, "b": LOW, "c": LOW}, {"a": LOW, "b": HIGH, "c": HIGH})
@@ -362,7 +362,14 @@ def test_each_judges_tasks_pairs_and_encodings_by_themselves() -> None:
         ({"supported": []}, "study.rule.supported is empty; a claim needs what would", False),
         ({"measures": {}}, "study.rule.measures is empty; name what is compared", False),
         ({"measures": {"exact": 0.1}}, "study.rule.measures=exact does not exist", False),
-        ({"measures": {"nll": -1}}, "must be at least 0 and finite", False),
+        ({"measures": {"nll": -1}}, "must be at least 0 and less than", False),
+        ({"measures": {"exact_match": 5}}, "less than 1, the largest difference", False),
+        ({"each": ["task", "task"]}, "study.rule.each names a word twice", False),
+        (
+            {"supported": [WORSE | {"floor": 0.5}] * 2, "refuted": [WORSE | {"floor": 0.5}]},
+            "have the same condition, worse",
+            False,
+        ),
         ({"each": ["seed"]}, "study.rule.each=seed does not exist", False),
         ({"each": ["pair"]}, "study.rule is of every pair, and each of its conditions", False),
         ({"against": "c", "pairs": [["a", "b"]]}, "both say what is compared", False),
@@ -374,7 +381,12 @@ def test_each_judges_tasks_pairs_and_encodings_by_themselves() -> None:
         ({"supported": [{"is": "past_training"}]}, "asks for reach; name it in", False),
         ({"supported": [{"is": "at_least"}]}, "value is not given; say at least what", False),
         ({"supported": [{"is": "at_least", "value": 95}]}, "exact match of at least 95, wh", False),
-        ({"supported": [BETTER | {"floor": 95}]}, "exact match of at least 95, which is", False),
+        ({"supported": [BETTER | {"floor": 95}]}, "which must be above 0 and at most 1;", False),
+        ({"supported": [BETTER | {"floor": 0}]}, "exact match of at least 0, which must", False),
+        ({"supported": [BETTER | {"floor": math.nan}]}, "of at least nan, which must", False),
+        ({"supported": [{"is": "at_least", "value": -3}]}, "of at least -3, which must", False),
+        ({"supported": [{"is": "at_least", "value": math.inf}]}, "at least inf, which", False),
+        ({"supported": [{"is": "at_least", "value": 1, "seeds": 0}]}, "seeds=0 must be at", False),
         (
             {"supported": [{"is": "at_least", "value": 0.9}], "measures": {"nll": 0.01}},
             "which is better where it is lower",
@@ -505,8 +517,9 @@ def task_of(*overrides: str) -> Task:
     [
         ({"is": "above_ceiling", "encodings": ["a"]}, "a ceiling without positions on sort", {}),
         ({"is": "past_training", "encodings": ["a"]}, "reach on short", {"reach": 1}),
-        ({"is": "ahead", "floor": 0.0, "pairs": [["a", "b"]]}, "BLEU on", {}),
+        ({"is": "ahead", "floor": 1e-9, "pairs": [["a", "b"]]}, "BLEU on", {}),
         (BETTER, "BLEU on", {"bleu": 0}),
+        ({"is": "at_least", "value": 15, "encodings": ["a"]}, "a reach of 15 on", {"reach": 1}),
         (BETTER, "exact match, unseen lengths on short", {"beyond": 0}),
     ],
 )

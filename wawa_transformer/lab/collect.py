@@ -1,6 +1,7 @@
 """The tables of a study, collected from the files of its runs."""
 
 import json
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -15,10 +16,21 @@ from wawa_transformer.decode.significance import paired_randomisation
 from wawa_transformer.decode.strategies import Greedy
 from wawa_transformer.decode.translation import bleu_metric, hypotheses, read
 from wawa_transformer.lab.entries import model_keys
-from wawa_transformer.lab.tables import COSTS, KEYS, ORIGIN, RUN, write_config, write_table
+from wawa_transformer.lab.tables import (
+    COSTS,
+    KEYS,
+    NEEDED,
+    ORIGIN,
+    RUN,
+    SHOWN,
+    read_table,
+    write_config,
+    write_table,
+)
 from wawa_transformer.run.provenance import code_digest
 from wawa_transformer.run.run_dir import Run, config_digest, differing_key
-from wawa_transformer.train.evaluation import METRICS, SHOWN
+from wawa_transformer.train import evaluation
+from wawa_transformer.train.evaluation import METRICS
 from wawa_transformer.train.load import load_model
 
 Result = dict[str, Any]  # the contents of one result.json, with task, pe, seed and run
@@ -49,6 +61,8 @@ def write_tables(
         for run, result in kept.items()
         if result
     ]
+    for result in results:
+        check_result(result)
     check_once(folder, results)
     tuned = ("lr", "warmup") if len(tried) else ()
     check_comparable(results, tuned, model_keys(config["encodings"]))
@@ -61,6 +75,8 @@ def write_tables(
         "costs": cost_table(results),
         **shown_answers(results),
     }
+    for name in SHOWN:
+        tables[name] = with_older(folder / f"{name}.csv", name, tables[name], tables["results"])
     digests = {}
     for name, table in tables.items():
         path = folder / f"{name}.csv"
@@ -80,6 +96,46 @@ def write_tables(
     write_config(folder / "study.yaml", {**config, **more})
 
 
+def with_older(path: Path, name: str, table: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
+    """Add what an older table has of tasks without rows, and of runs that are as they were.
+
+    The answers of a run cannot be made again without its weights or its code.
+    """
+    try:
+        older, _ = read_table(path, name)
+        before, _ = read_table(path.with_name("results.csv"), "results")
+    except UserError:  # there is none
+        return table
+    alike = before.columns.intersection([*KEYS["results"], "exact_match", "nll", "code"])
+    same = before.merge(results, on=list(alike))[RUN]
+    kept = older[~older["task"].isin(table["task"])].merge(same.drop_duplicates(), on=RUN)
+    return pd.concat([table, kept]) if len(kept) else table
+
+
+def check_result(result: Result) -> None:
+    """Refuse a result that lacks a key, or whose lengths do not have the scores of its test."""
+    file = result["run"].result_file
+    try:
+        lengths = [(row, was_trained(row["length"], result)) for row in result["by_length"]]
+        rows = [row for row, trained in lengths if trained is not False]
+        for name in ("translation", "finished", "versions"):
+            result[name]
+        result["validation"]["nll"]
+        for metric in (each for each in METRICS if each.name in NEEDED["curves"]):
+            counts, values = ([row[key] for row in rows] for key in (metric.per, metric.name))
+            mean, said = np.average(values, weights=counts), result["test"][metric.name]
+            if not np.isclose(mean, said, equal_nan=True):
+                raise UserError(
+                    f"{file} was edited: {metric.name} of its test is {said}, and its lengths have "
+                    f"{mean:g}; restore the file."
+                )
+    except (KeyError, TypeError, ZeroDivisionError) as error:
+        raise UserError(
+            f"{file} is no whole result ({type(error).__name__}: {error}); it was cut or edited, "
+            f"so restore the file."
+        ) from None
+
+
 def check_once(folder: Path, results: Iterable[Result]) -> None:
     """Refuse a run with a second result of other scores in the study's folder, as a merge leaves.
 
@@ -89,22 +145,30 @@ def check_once(folder: Path, results: Iterable[Result]) -> None:
     Raises:
         UserError: both values, and where each was made.
     """
-    known = {config_digest(result.get("configuration")): result for result in results}
+    known = {config_digest(result.get("configuration")): result["run"] for result in results}
     for path in sorted(folder.rglob("result*")):
         try:
-            other = json.loads(path.read_bytes())
-            result = known[config_digest(other["configuration"])]
-            shared = result["test"].keys() & other["test"].keys()
+            other, values = read_values(path)
+            run = known[config_digest(other["configuration"])]
+            result, own = read_values(run.result_file)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue  # no result, or none of these runs
-        one, two = ({name: each["test"][name] for name in shared} for each in (result, other))
+        shared = own.keys() & values.keys()
+        one, two = ({key: each[key] for key in shared} for each in (own, values))
         if found := differing_key(one, two):
-            run = result["run"]
             raise UserError(
                 f"{run} has two results: {found[0]} is {found[1]} in {run.result_file} "
                 f"({origin(result)}) and {found[2]} in {path} ({origin(other)}); no report "
                 f"averages them, so put one of the two into another folder."
             )
+
+
+def read_values(path: Path) -> tuple[Result, dict[str, Any]]:
+    """Read a result, and its scores by name and length; NaN is a word, which equals itself."""
+    result = json.loads(path.read_bytes(), parse_constant=str)
+    rows = [("", result["test"])]
+    rows += [(f" at length {row['length']}", row) for row in result["by_length"]]
+    return result, {f"{key}{at}": value for at, row in rows for key, value in row.items()}
 
 
 def origin(result: Mapping[str, Any]) -> str:
@@ -192,7 +256,7 @@ def curve_table(results: Iterable[Result]) -> pd.DataFrame:
             if row["split"] == "validation":
                 rows.append({**result, **row, "train_nll": fmean(logged) if logged else None})
                 logged = []
-    columns = [*KEYS["curves"], *(metric.name for metric in SHOWN), "train_nll"]
+    columns = [*KEYS["curves"], *(metric.name for metric in evaluation.SHOWN), "train_nll"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -232,18 +296,26 @@ def test_table(results: Sequence[Result], pairs: Sequence[tuple[str, str]]) -> p
 
 
 def translations_of(result: Result) -> tuple[list[str], list[str]] | None:
-    """Read a run's translations and references; None if they do not have the BLEU of its result."""
+    """Read a run's translations and references; None if a file is missing.
+
+    Raises:
+        UserError: they do not have the BLEU of the run's result.
+    """
     run, bleu = result["run"], result["translation"]["bleu"]
     try:
         found, references = map(read_lines, (run.translations_file, run.references_file))
-        if len(found) == len(references):
-            scored = bleu_metric(references).corpus_score(found, [references]).score
-            if abs(scored - bleu) < 0.1:
-                return found, references
-    except (FileNotFoundError, UnicodeDecodeError):
-        pass
-    warn(f"warning: no tests of {run}: {run.translations_file} is not of its result")
-    return None
+    except (OSError, UnicodeDecodeError):
+        warn(f"warning: no tests of {run}: {run.translations_file} cannot be read")
+        return None
+    scored = math.nan
+    if len(found) == len(references):
+        scored = bleu_metric(references).corpus_score(found, [references]).score
+    if not abs(scored - bleu) < 0.1:
+        raise UserError(
+            f"{run.translations_file} has a BLEU of {scored:.2f}, and {run.result_file} says "
+            f"{bleu:.2f}; one of them was edited, cut or is another run's, so restore it."
+        )
+    return found, references
 
 
 def read_lines(path: Path) -> list[str]:
@@ -308,7 +380,7 @@ def shown_answers(results: Sequence[Result]) -> dict[str, pd.DataFrame]:
 
 def kept_answers(result: Result) -> list[dict[str, Any]]:
     """List the samples that a text's run has kept; a source that occurs twice is shown once."""
-    once = {each["source"]: each for each in result["translation"]["samples"]}
+    once = {each["source"]: each for each in result["translation"].get("samples", [])}
     return [
         {**result, "length": len(source.split()), "source": source}
         | {"target": sample["reference"], "answer": sample["hypothesis"]}

@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -52,7 +52,7 @@ def sentence(words: str) -> str:
 
 def warning(key: str, fill: Mapping[str, Any]) -> Text:
     """The text of a rule's weakness, which is about encodings ``a`` and ``b`` and a score."""
-    words = {"a": name_of, "b": name_of, "score": Text}
+    words: dict[str, Callable[[str], Text | str]] = {"a": name_of, "b": name_of, "score": Text}
     return Text(key, {k: words[k](value) if k in words else value for k, value in fill.items()})
 
 

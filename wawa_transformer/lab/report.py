@@ -4,6 +4,7 @@
 only the templates turn them into sentences, once for each language.
 """
 
+import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -38,17 +39,20 @@ LEAD = ("bleu", "ranking", "exact_match_by_length")  # one is the picture under 
 ROWS_SAID = 10  # of the table in the terminal
 
 
-def write_report(folder: Path) -> dict[str, Any]:
+def write_report(folder: Path, key: str = "output_dir") -> dict[str, Any]:
     """Write ``report.md``, ``report.html`` and ``figures/`` from a folder's tables.
 
-    Returns the page, as of :func:`page_of`.
+    ``key`` is that of the command line which names the folder. Returns the page, as of
+    :func:`page_of`.
 
     Raises:
         UserError: as in :func:`~wawa_transformer.lab.tables.read_study`.
     """
-    made = scores.score_study(read_study(folder))
+    study = read_study(folder)
+    for each in (folder, folder / "figures"):
+        make_directory(each, key)
+    made = scores.score_study(study)
     page = page_of(made)
-    make_directory(folder / "figures")
     # A folder that has pictures keeps those: in a repository, the ones that a page shows.
     there = {path.stem for path in (folder / "figures").glob("*.png")}
     for name in there - set(page["drawn"]):
@@ -112,6 +116,9 @@ def page_of(made: Scores) -> dict[str, Any]:
     config = study.config.get("study", {})
     tasks, drawn = study.tasks, list(figures.pictures(made))
     beside = board(made)
+    # Encodings without results: their runs are missing, or are in other tables alone.
+    named = (study.config.get("encodings", {}), study.curves["pe"], study.costs["pe"])
+    others = itertools.chain(*named, study.answers["pe"], study.tuning["pe"], study.bleu["pe"])
     return {
         "name": study.name,
         "question": Text(config["question"]) if config.get("question") else study.name,
@@ -136,7 +143,7 @@ def page_of(made: Scores) -> dict[str, Any]:
         "costs": cells.cost_table(study),
         "command": study.config.get("command", ""),
         "made": study.config.get("made", {}),
-        "styles": figures.encoding_styles(beside.encodings if beside else ())
+        "styles": figures.encoding_styles([*(beside.encodings if beside else ()), *others])
         | figures.encoding_styles(study.encodings),
         "notes": reading_notes(made, rule),
     }

@@ -6,6 +6,7 @@ before the runs and in the report.
 
 import itertools
 import math
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field, make_dataclass
 from typing import Any
@@ -30,6 +31,7 @@ class RuleMismatch(UserError):
 def rule_of(study: Study) -> Rule | None:
     """Read the rule in a study's ``study.yaml``, or None."""
     config = study.config.get("study", {})
+    validate_pairs("study.pairs", config.get("pairs", []))
     if not config.get("rule"):
         return None
     return read_rule(config, list(study.config["encodings"]), list(study.config["tasks"]))
@@ -46,12 +48,14 @@ def read_rule(study: Given, encodings: Sequence[str], tasks: Sequence[str]) -> R
     given = study["rule"]
     for word in given["each"]:
         choose(dict.fromkeys(AXES), word, "study.rule.each")
+    if len(set(given["each"])) < len(given["each"]):
+        raise UserError("study.rule.each names a word twice; leave one out.")
     for name, relevant in given["measures"].items():
-        choose(SCORES, name, "study.rule.measures")
-        if not 0 <= relevant < math.inf:
+        most = choose(SCORES, name, "study.rule.measures").top or math.inf
+        if not 0 <= relevant < most:
             raise UserError(
-                f"study.rule.measures.{name}={relevant} must be at least 0 and finite: the "
-                f"smallest difference that matters."
+                f"study.rule.measures.{name}={relevant} must be at least 0 and less than {most}, "
+                f"the largest difference: it is the smallest difference that matters."
             )
     sides = {}
     for side in ("supported", "refuted"):
@@ -120,6 +124,11 @@ def validate_rule(rule: Rule, against: str | None, seeds: int) -> None:
             raise RuleMismatch(
                 f"{key}.seeds={given['seeds']}, and study.seeds names {seeds}; lower it."
             )
+    if twice := [given for given in rule.supported if given in rule.refuted]:
+        raise UserError(
+            f"study.rule.supported and study.rule.refuted have the same condition, {twice[0]['is']}"
+            f", so the claim is never supported; change one."
+        )
     if seeds < 2:
         raise RuleMismatch(
             "study.rule asks for intervals over seeds, and study.seeds names fewer than two."
@@ -168,18 +177,21 @@ def validate_numbers(rule: Rule, key: str, given: Given) -> None:
             f"{key} asks for differences smaller than what matters, and by study.rule.measures any "
             f"difference does; give each measure a size above 0."
         )
-    if given["is"] == "at_least" and not math.isfinite(given["value"] or math.nan):
+    if given["is"] == "at_least" and given["value"] is None:
         raise UserError(f"{key}.value is not given; say at least what.")
+    if given.get("seeds") is not None and given["seeds"] < 1:
+        raise UserError(f"{key}.seeds={given['seeds']} must be at least 1.")
     if kind.reads and SCORES[kind.reads].unseen and kind.reads not in rule.measures:
         raise UserError(f"{key} asks for {kind.reads}; name it in study.rule.measures.")
     asked = [(name, given.get("value")) for name in rule.measures]
     for name, value in [*asked, (kind.floor, given.get("floor"))]:
-        score = SCORES[name]
-        if value is not None and (not score.higher_is_better or value > (score.top or math.inf)):
-            why = f"at most {score.top}" if score.higher_is_better else "better where it is lower"
+        score, most = SCORES[name], SCORES[name].top or sys.float_info.max
+        if value is not None and not (score.higher_is_better and 0 < value <= most):
+            limits = f"must be above 0 and at most {most:g}"
+            why = limits if score.higher_is_better else "is better where it is lower"
             raise UserError(
-                f"{key} asks for {score.label} of at least {value:g}, which is {why}; choose "
-                f"another number or measure."
+                f"{key} asks for {score.label} of at least {value:g}, which {why}; choose another "
+                f"number or measure."
             )
 
 
@@ -237,7 +249,10 @@ def lacks(task: Task, given: Given, measures: Mapping[str, float]) -> str:
         if len(known) < len(ceilings) or min(known, default=1) >= 1:
             return "a ceiling without positions"
     reads = CONDITIONS[given["is"]].reads
-    longer = task.trained_lengths and getattr(task, "test_max_length", math.inf) > longest
+    tested = getattr(task, "test_max_length", math.inf)
+    if uses_measures(given) and "reach" in measures and (given.get("value") or 0) > tested:
+        return f"a reach of {given['value']:g}"
+    longer = task.trained_lengths and tested > longest
     for score in (SCORES[name] for name in ([reads] if reads else measures)):
         if score.unseen and not longer or score.name in OF_TEXT and not task.translates:
             return score.label

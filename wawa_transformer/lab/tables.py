@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
+from omegaconf import MISSING
 
 from wawa_transformer.common.files import write_atomically
 from wawa_transformer.common.schema import UserError, typed
@@ -180,21 +181,74 @@ def read_study(folder: Path) -> Study:
     return Study(folder, config, **tables)
 
 
+@dataclass
+class MissingRun:
+    """An unfinished run in ``study.yaml``."""
+
+    task: str = MISSING
+    pe: str = MISSING
+    seed: int = MISSING
+    status: str = MISSING
+    why: str = MISSING
+
+
+@dataclass
+class LeftOut:
+    """How many pairs of a text's split are left out."""
+
+    too_long: int = 0
+    blank: int = 0
+
+
+@dataclass
+class Splits:
+    """What is left out of a text, by split."""
+
+    train: LeftOut = field(default_factory=LeftOut)
+    validation: LeftOut = field(default_factory=LeftOut)
+    test: LeftOut = field(default_factory=LeftOut)
+
+
+@dataclass
+class StudyFile:
+    """Every key of ``study.yaml``."""
+
+    study: StudyConfig = field(default_factory=StudyConfig)
+    tasks: dict[str, dict[str, Any]] = MISSING
+    encodings: dict[str, dict[str, Any]] = MISSING
+    model: dict[str, Any] = field(default_factory=dict)
+    trainer: dict[str, Any] = field(default_factory=dict)
+    command: str = ""
+    unjudged: str = ""
+    made: dict[str, str] = field(default_factory=dict)
+    missing: list[MissingRun] = field(default_factory=list)
+    left_out: dict[str, Splits] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """Read ``study.yaml``; empty if the file is missing."""
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-        lists = (config["study"]["seeds"], config["tasks"], config["encodings"])
-        if not all(lists):
+        given = yaml.safe_load(path.read_text(encoding="utf-8"))
+        lists = (given["study"]["seeds"], given["tasks"], given["encodings"])
+        kinds = [each["kind"] for each in (*given["tasks"].values(), *given["encodings"].values())]
+        unknown = {*given.get("rows", {}), *given.get("digests", {})} - KEYS.keys()
+        if not all(lists) or not all(kinds) or unknown:
             raise ValueError
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
         raise UserError(
-            f"{path} is not a study's configuration, since it lacks study, tasks or encodings; "
-            f"restore the file, or train the study again, which writes it."
+            f"{path} is not a study's configuration, since it lacks study, tasks or encodings, or "
+            f"has them in another form; restore the file, or train the study again, which writes "
+            f"it."
         ) from None
-    return {**config, "study": typed(StudyConfig, config["study"], f"{path}: study")}
+    try:
+        typed(StudyConfig, given["study"], "study.yaml.study")  # which suggests the right key
+        return typed(StudyFile, given, "study.yaml")
+    except UserError as error:
+        raise UserError(f"{path.parent}: {error}") from None
 
 
 def read_table(path: Path, name: str) -> tuple[pd.DataFrame, str]:
