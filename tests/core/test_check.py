@@ -496,6 +496,25 @@ def test_a_mistake_is_found_and_named(
         assert part in str(refused.value)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["sinusoidal", "shaw_cross", "merged_rotary_query"])
+def test_rounding_in_a_type_of_few_digits_is_no_mistake(name: str, dtype: torch.dtype) -> None:
+    """A mistake is found in it, too."""
+    model = Transformer(9, 9, 16, 2, 4, 32, seed=0, **MODELS[name]).to(dtype)
+    assert not check_model(model).broken
+    ENCODINGS["batchmean"] = BatchMean
+    wrong = Transformer(9, 9, 16, 2, 4, 32, seed=0, pe="batchmean").to(dtype)
+    assert probe.ALONE in {each.name for each in check_model(wrong).broken}
+
+
+def test_the_class_of_a_notebook_is_named_without_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one of ``__main__``, which has no file there."""
+    monkeypatch.setattr(BatchMean, "__module__", "no_module")
+    ENCODINGS["batchmean"] = BatchMean
+    with pytest.raises(UserError, match=r"In BatchMean \(this notebook\)"):
+        require_promises(shape({"pe": "batchmean"}), 12)
+
+
 @pytest.mark.parametrize("cls", [Unsaved, Ready])
 def test_what_a_checkpoint_does_not_hold_is_found(cls: type[Encoding]) -> None:
     """By a new model with the same weights."""

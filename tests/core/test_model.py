@@ -434,6 +434,7 @@ def test_position_keys_change_nothing_by_default() -> None:
     ("given", "said"),
     [
         ({"d_model": 0}, "d_model=0 must be at least 1 and at most 65536"),
+        ({"dropout": None}, "dropout=None must have a value"),
         ({"num_layers": 2.0}, "num_layers=2.0 must be a whole number"),
         ({"dropout": 1.0}, "dropout=1.0 must be at least 0 and less than 1"),
         ({"dropout": float("nan")}, "dropout=nan must be at least 0"),

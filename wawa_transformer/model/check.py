@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
 import itertools
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -26,7 +26,6 @@ from wawa_transformer.model.probe import (
     FUTURE,
     PADDING,
     REPEATED,
-    TOLERANCE,
     Finding,
     Probe,
     Report,
@@ -244,7 +243,7 @@ class TransformerProbe(Probe):
         """Refuse an encoding whose methods return other tensors than the contract's."""
         model, length, heads = self.model, len(self.sources[0]), self.model.num_heads
         at = consecutive(length, device=self.device)
-        x = torch.linspace(-1, 1, 2 * length * model.d_model, device=self.device)
+        x = torch.linspace(-1, 1, 2 * length * model.d_model).to(model.output.weight)
         x = x.view(2, length, model.d_model)  # (B,S,D)
         for encoding in (model.src_position, model.tgt_position):
             embedded = called(encoding, "embed", x, at)
@@ -268,7 +267,7 @@ class TransformerProbe(Probe):
         """Draw queries and keys, ``(1,H,S,Dh)`` each."""
         heads, width = self.model.num_heads, self.model.d_model
         shape = (count, 1, heads, length, width // heads)
-        return [*torch.randn(shape, generator=self.random).to(self.device)]
+        return [*torch.randn(shape, generator=self.random).to(self.model.output.weight)]
 
     def check_scores(self) -> None:
         """Try what the scores of single encodings show."""
@@ -281,7 +280,7 @@ class TransformerProbe(Probe):
                 if one is not None and other is not None:
                     self.note(SHARED, change(one, other)[0], f"the {encoding.context.role}")
         heads, x = model.num_heads, torch.randn(model.d_model, generator=self.random)
-        x = x.to(self.device).expand(1, length, -1)  # (1,S,D)
+        x = x.to(model.output.weight).expand(1, length, -1)  # (1,S,D)
         if heads > 1 and model.config.origin == "both" and self.serves(2 * length):
             # One head's positions are farther apart.
             far = Positions(2 * at.ids, 2 * length)
@@ -333,7 +332,7 @@ class TransformerProbe(Probe):
             self.check_gradients(logits)
             first = logits.detach().float().cpu()
             changes = change(first, expected, self.real)
-            if float(changes.max()) <= TOLERANCE * self.spread:
+            if float(changes.max()) <= self.tolerance:
                 return self.note(TRAINED, changes)
             other = self.target.clone()
             other[0, cut:] = self.draw(other.size(1) - cut)
@@ -481,6 +480,11 @@ def tiny_model(config: TransformerConfig) -> Transformer:
     return model
 
 
+def file_of(cls: type) -> str:
+    """The file of a class."""
+    return getattr(sys.modules.get(cls.__module__), "__file__", None) or "this notebook"
+
+
 def require_promises(config: TransformerConfig, length: int, bf16: bool = False) -> Report:
     """Check the encodings of ``config`` in a tiny model, at up to twice ``length`` tokens.
 
@@ -499,14 +503,14 @@ def require_promises(config: TransformerConfig, length: int, bf16: bool = False)
         return report
     each = report.broken[0]
     used = {kind: ENCODINGS[kind] for kind in kinds}
-    classes = [f"{cls.__name__} ({inspect.getfile(cls)})" for cls in used.values()]
+    classes = [f"{cls.__name__} ({file_of(cls)})" for cls in used.values()]
     cause = f"In {' or '.join(classes)}: {REMEDIES.get(each.name, '')}."
     # A model without positions that breaks the same promise is itself the cause.
     sizes = config.values(("src_vocab_size", "tgt_vocab_size", *MODEL))
     bare = tiny_model(TransformerConfig(**sizes, pe="none"))
     without = TransformerProbe(bare, length=length).report()
     if each.name in {one.name for one in without.broken}:
-        folder = inspect.getfile(Transformer).rpartition("/")[0]
+        folder = file_of(Transformer).rpartition("/")[0]
         cause = f"So it is with pe=none: the cause is in the model ({folder}), not in an encoding."
     raise UserError(
         f"pe.kind={' with pe.cross='.join(used) or 'none'} breaks a promise, “{each.name}”: the "

@@ -111,8 +111,10 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         for each in dataclasses.fields(self):
-            of_pe = each.name in PLACEMENT + POSITIONS
-            check_field(each, getattr(self, each.name), "pe." if of_pe else "")
+            prefix = "pe." if each.name in PLACEMENT + POSITIONS else ""
+            check_field(each, getattr(self, each.name), prefix)
+            if getattr(self, each.name) is None and "None" not in str(each.type):
+                raise UserError(f"{prefix}{each.name}=None must have a value.")
         if self.tie_embeddings and self.src_vocab_size != self.tgt_vocab_size:
             raise UserError(
                 f"tie_embeddings needs equal vocabularies, got src_vocab_size="

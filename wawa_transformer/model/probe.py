@@ -14,8 +14,9 @@ from torch import Tensor
 
 from wawa_transformer.common.limits import UserError, check_choice, check_number
 
-# A larger change of a logit is no rounding; in standard deviations of the logits.
-TOLERANCE = 1e-3
+# A larger change of a logit is no rounding; in standard deviations of the logits. In a type of few
+# digits it is so many steps of the type.
+TOLERANCE, STEPS = 1e-3, 16
 STEP = "generated row {}, step {}"
 
 REPEATED = "two evaluations are equal"
@@ -105,6 +106,7 @@ class Probe:
         self.source, self.target = self.batch(self.sources, 0, padding), self.batch(self.targets)
         self.real = real_tokens(self.targets)
         self.found: dict[str, Finding] = {}
+        self.spread = self.tolerance = 0.0  # those of the first logits
 
     def serves(self, length: int) -> bool:
         """True if the model takes this many tokens."""
@@ -149,24 +151,26 @@ class Probe:
     def logits(self, source: Tensor, target: Tensor, positions: Any = None) -> Tensor:
         """The model's logits ``(B,T,V)``, in float32 on the CPU."""
         out = self.call(source, target, positions)
-        if not isinstance(out, Tensor) or out.ndim != 3 or out.shape[:2] != target.shape:
+        right = isinstance(out, Tensor) and out.ndim == 3 and out.is_floating_point()
+        if not right or out.shape[:2] != target.shape:
             raise UserError(
                 f"check_model: the logits of a target of shape {tuple(target.shape)} are "
-                f"{described(out)}; they must be a tensor (batch, target, vocabulary)."
+                f"{described(out)}; they must be floats (batch, target, vocabulary)."
             )
+        self.digits = torch.finfo(out.dtype).eps
         return out.detach().float().cpu()
 
     def note(self, name: str, changes: Tensor, where: str = "row {}, target position {}") -> None:
         """Note the largest of ``changes (B,T)``, which speaks against a promise."""
         largest, before = float(changes.max()), self.found.get(name)
         if before is None or largest > before.change:
-            holds = largest <= TOLERANCE * self.spread
+            holds = largest <= self.tolerance
             place = where.format(*divmod(int(changes.argmax()), changes.size(1)))
             self.found[name] = Finding(name, holds, largest, "" if holds else place)
 
     def tell(self, name: str, largest: float, above: bool) -> None:
         """Note information: if the largest change is ``above`` rounding, or below it."""
-        holds = (largest > TOLERANCE * self.spread) == above
+        holds = (largest > self.tolerance) == above
         self.found[name] = Finding(name, holds, largest, promised=False)
 
     def check_logits(self) -> Tensor:
@@ -176,6 +180,7 @@ class Probe:
         # Of each id's logits alone: some models make an id's logit a large constant.
         by_id = expected[real].nan_to_num(0.0, 0.0, 0.0).std(dim=0, correction=0)  # (V,)
         self.spread = float(by_id[by_id > 0].median()) if by_id.any() else 0.0
+        self.tolerance = max(TOLERANCE, STEPS * self.digits) * self.spread
         wider = self.logits(
             self.batch(self.sources, self.more, self.side), self.batch(self.targets, self.more)
         )

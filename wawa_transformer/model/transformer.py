@@ -53,8 +53,9 @@ class Transformer(nn.Module):
         settings: further values by name, as ``d_model=64``; they replace those of a configuration.
 
     Raises:
-        ValueError: a size outside its limits, an unknown name, what the encoding refuses, and what
-            would have no effect.
+        ValueError: a size outside its limits, what the encoding refuses, and what would have no
+            effect.
+        TypeError: an unknown name.
     """
 
     # In training: ids of the longest source and target, and the largest ratio of target to source.
