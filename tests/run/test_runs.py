@@ -449,15 +449,15 @@ def test_another_runs_checkpoint_is_not_used_under_this_runs_name(
         path.unlink()
     for path in other.checkpoint("last").parent.glob("*.pt"):
         shutil.copy(path, run.checkpoint("last").parent)
-    for which in ("last", "best", "previous", "average"):
+    for which, script in (
+        ("last", evaluate), ("best", export), ("previous", evaluate), ("average", export)
+    ):  # fmt: skip
         if which == "average":  # whose last checkpoint is the run's own
             shutil.copy(done.checkpoint("last"), run.checkpoint("last"))
-        for script in (evaluate, export):
-            given = [f"run={run.directory}", f"checkpoint={which}"]
-            monkeypatch.setattr("sys.argv", ["script", *given])
-            with pytest.raises(SystemExit, match="is a checkpoint of another run than") as refused:
-                script.main()
-            assert "pe.kind is rotary there and sinusoidal here" in str(refused.value)
+        monkeypatch.setattr("sys.argv", ["x", f"run={run.directory}", f"checkpoint={which}"])
+        with pytest.raises(SystemExit, match="is a checkpoint of another run than") as refused:
+            script.main()
+        assert "pe.kind is rotary there and sinusoidal here" in str(refused.value)
     shutil.copy(other.checkpoint("last"), run.checkpoint("last"))
     run.result_file.unlink()
     with pytest.raises(UserError, match="is a checkpoint of another run"):

@@ -27,11 +27,9 @@ CONFIG_DIR = (PACKAGE if (PACKAGE / "configs").is_dir() else PACKAGE.parent) / "
 
 
 def check(schema: type, values: Any, prefix: str = "") -> None:
-    """Check ``values``, a mapping or an object, against the limits of ``schema``."""
-    if isinstance(values, Mapping):
-        check_known(names_of(schema), values, prefix)
+    """Check ``values``, an object with the fields of ``schema``, against its limits."""
     for each in dataclasses.fields(schema):
-        value = values[each.name] if isinstance(values, Mapping) else getattr(values, each.name)
+        value = getattr(values, each.name)
         if dataclasses.is_dataclass(each.default_factory):
             check(each.default_factory, value, f"{prefix}{each.name}.")
             continue
