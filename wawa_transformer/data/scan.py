@@ -45,22 +45,17 @@ class Scan(Task, kind="scan"):
 
     def dataset(self, seed: int) -> DatasetDict:
         commands = scan_commands()
-        order = np.random.default_rng(seed_for(seed, "data", "scan")).permutation(len(commands))
-        every = list(commands)
-        names = [every[i] for i in order]
+        random = np.random.default_rng(seed_for(seed, "data", "scan"))
+        names = random.permutation(list(commands)).tolist()
         within = [name for name in names if len(commands[name]) <= self.cutoff]
         beyond = [name for name in names if len(commands[name]) > self.cutoff]
         test, rest = within[: self.held_out] + beyond, within[self.held_out :]
         validation, train = rest[: self.held_out], rest[self.held_out :]
-        return DatasetDict(
-            {
-                name: parallel(
-                    ((command.split(), commands[command]) for command in chosen),
-                    [len(commands[command]) for command in chosen],
-                )
-                for name, chosen in (("train", train), ("validation", validation), ("test", test))
-            }
-        )
+        splits = DatasetDict()
+        for name, chosen in (("train", train), ("validation", validation), ("test", test)):
+            pairs = [(command.split(), commands[command]) for command in chosen]
+            splits[name] = parallel(pairs, [len(actions) for _, actions in pairs])
+        return splits
 
     def tokenizer(self, data: DatasetDict) -> Tokenizer:
         commands = scan_commands()

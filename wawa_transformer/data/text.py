@@ -246,16 +246,14 @@ class TextTask(Task, kind="text"):
 
     def read(self, pairs: Iterator[tuple[str, str]], split: str) -> Dataset:
         """Keep ``pairs`` on disk with their lengths, without pairs that have a blank side."""
-        kept = left = same = 0
+        left = 0
 
         def rows() -> Iterator[dict[str, str | int]]:
-            nonlocal kept, left, same
+            nonlocal left
             for source, target in (map(normalise, pair) for pair in pairs):
                 if is_blank(source) or is_blank(target):
                     left += 1
                     continue
-                kept += 1
-                same += source == target
                 count = len(split_words(source) if self.words else WORD.findall(source))
                 length = -(-count // self.length_bin) * self.length_bin
                 yield {"source": source, "target": target, "length": length}
@@ -263,12 +261,12 @@ class TextTask(Task, kind="text"):
         every = rows()
         parts = iter(lambda: list(itertools.islice(every, 10_000)), [])
         table = on_disk((pa.RecordBatch.from_pylist(part, PAIR) for part in parts), PAIR)
-        if not kept:
+        if not len(table):
             raise UserError(f"the {split} text has no pair with words on both sides.")
         self.blank[split] = left
         if left:
             warn(f"{left} {split} pairs with a blank side left out")
-        if same == kept:
+        if table["source"].equals(table["target"]):
             warn(f"warning: every {split} pair has the same text on both sides")
         [first] = table.slice(0, 1).to_pylist()  # it shows a header or numbers read as text
         which = "first pair" if split == "train" else f"first {split} pair"
