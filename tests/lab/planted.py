@@ -115,9 +115,7 @@ def write_folder(folder: Path, results: pd.DataFrame, **study: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     tables = {"results": results, "curves": curves_of(results)}
     digests = {name: write_table(folder / f"{name}.csv", t) for name, t in tables.items()}
-    config = config_of(results, **study) | {"rows": {n: len(t) for n, t in tables.items()}}
-    config |= {"digests": digests}
-    write_config(folder / "study.yaml", config)
+    write_config(folder / "study.yaml", config_of(results, **study) | {"digests": digests})
     return folder
 
 

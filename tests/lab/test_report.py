@@ -74,7 +74,7 @@ def as_planted() -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study's folder with a rule and a missing run."""
     folder = write_folder(tmp_path_factory.mktemp("study"), RESULTS, rule=RULE)
-    config = config_of(RESULTS, rule=RULE) | {"rows": {"results": len(RESULTS)}}
+    config = config_of(RESULTS, rule=RULE)
     config["missing"] = [
         {"task": "copy", "pe": "learned", "seed": 5, "status": "failed", "why": "loss is <nan>"}
     ]
@@ -271,34 +271,33 @@ def test_runs_that_were_not_made_alike_are_named_at_the_top() -> None:
     assert "different conditions" in text and "torch 2.13.0; 2.12.0" in text
 
 
-@pytest.mark.parametrize("column", ["code", "shared_code"])
-def test_a_run_that_other_code_resumed_is_named_at_the_top(column: str) -> None:
-    """Even if all runs were."""
+def test_runs_that_other_code_resumed_are_named_even_if_all_were() -> None:
     made = RESULTS.assign(code="one", shared_code="one")
-    first = markdown(study_of(made.assign(**{column: "one+two"}))).split("| encoding |")[0]
-    assert "one+two" in first and "one+two" not in markdown(study_of(made))
+    for column in ("code", "shared_code"):
+        assert "one+two" in noticed(study_of(made.assign(**{column: "one+two"})))
+    assert "one+two" not in noticed(study_of(made))
 
 
-def test_a_run_of_which_the_tables_say_nothing_is_named_at_the_top() -> None:
+def test_a_run_of_which_the_tables_say_nothing_is_named() -> None:
     """A study's seeds are in its tables, or said to be missing."""
     lost = (RESULTS["pe"] == "none") & (RESULTS["seed"] > 2)
     study = study_of(RESULTS[~lost])
     study.config["missing"].append(  # type: ignore[attr-defined]
         {"task": "copy", "pe": "none", "seed": 3, "status": "failed", "why": "loss is nan"}
     )
-    first = markdown(study).split("| encoding |")[0]
-    assert "Left out: copy, no encoding, seed 4, which the tables do not hold." in first
-    assert first.count("copy, no encoding, seed 3") + first.count("copy, none, seed 3") == 1
-    assert "which the tables do not hold" not in markdown(study_of(RESULTS))
+    said = noticed(study)
+    assert "Left out: copy, no encoding, seed 4, which the tables do not hold." in said
+    assert said.count("copy, no encoding, seed 3") == 1
+    assert "which the tables do not hold" not in noticed(study_of(RESULTS))
 
 
-@pytest.mark.parametrize("column", ["signature", "chrf_signature"])
-def test_translations_that_were_scored_in_two_ways_are_named_at_the_top(column: str) -> None:
+def test_translations_that_were_scored_in_two_ways_are_named() -> None:
     """One machine has the tokenizer of a language, another has not."""
-    study = captions({"a": 30.0, "b": 20.0})
-    assert "scored in different ways" not in markdown(study)
-    study.bleu[column] = ["tok:ja-mecab"] + ["tok:char"] * 3
-    assert "scored in different ways (tok:char, tok:ja-mecab)" in markdown(study)
+    for column in ("signature", "chrf_signature"):
+        study = captions({"a": 30.0, "b": 20.0})
+        assert "scored in different ways" not in noticed(study)
+        study.bleu[column] = ["tok:ja-mecab"] + ["tok:char"] * 3
+        assert "scored in different ways (tok:char, tok:ja-mecab)" in noticed(study)
 
 
 def test_the_first_table_marks_the_best_of_what_is_read() -> None:

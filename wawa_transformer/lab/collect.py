@@ -90,8 +90,7 @@ def write_tables(
         for run, result in kept.items()
         if not result
     ]
-    rows = {name: len(table) for name, table in tables.items() if len(table)}
-    more = {"made": made(results), "missing": missing, "rows": rows, "digests": digests}
+    more = {"made": made(results), "missing": missing, "digests": digests}
     more["left_out"] = {r["task"]: r["left_out"] for r in results if r.get("left_out")}
     write_config(folder / "study.yaml", {**config, **more})
 

@@ -169,14 +169,13 @@ def read_study(folder: Path) -> Study:
     for name, table in tables.items():
         check_names(paths[name], table, config)
     check_alike(paths["results"], tables["results"])
-    for name, written in config.get("rows", {}).items():
-        check_count(paths[name], tables.get(name), written)
     for name, expected in config.get("digests", {}).items():
-        if name in read and (digest := read[name][1]) != expected:
+        if name in read:
+            check_digest(paths[name], *read[name], expected)
+        elif name not in SHOWN:
             raise UserError(
-                f"{paths[name]}: the digest of its rows is {digest}, and study.yaml was written "
-                f"for {expected}; the table was edited or is of another study, so restore it, or "
-                f"write it again with the study's command."
+                f"{paths[name]} is missing, and study.yaml was written for it; restore the table, "
+                f"or write it again with the study's command."
             )
     return Study(folder, config, **tables)
 
@@ -223,8 +222,8 @@ class StudyFile:
     made: dict[str, str] = field(default_factory=dict)
     missing: list[MissingRun] = field(default_factory=list)
     left_out: dict[str, Splits] = field(default_factory=dict)
-    rows: dict[str, int] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)  # of older files
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -233,7 +232,7 @@ def read_config(path: Path) -> dict[str, Any]:
         given = yaml.safe_load(path.read_text(encoding="utf-8"))
         lists = (given["study"]["seeds"], given["tasks"], given["encodings"])
         kinds = [each["kind"] for each in (*given["tasks"].values(), *given["encodings"].values())]
-        unknown = {*given.get("rows", {}), *given.get("digests", {})} - KEYS.keys()
+        unknown = given.get("digests", {}).keys() - KEYS.keys()
         if not all(lists) or not all(kinds) or unknown:
             raise ValueError
     except FileNotFoundError:
@@ -362,17 +361,14 @@ def check_names(path: Path, table: pd.DataFrame, config: Mapping[str, Any]) -> N
             )
 
 
-def check_count(path: Path, table: pd.DataFrame | None, written: int) -> None:
-    """Refuse a table that has lost rows, or got more, since it was written, or that is missing."""
-    if table is None and path.stem in SHOWN:
-        return
-    there = 0 if table is None else len(table)
-    if there != written:
-        last = "is missing" if table is None else f"row {max(table.index, default=1)}, every column"
+def check_digest(path: Path, table: pd.DataFrame, digest: str, expected: str) -> None:
+    """Refuse a table that has other rows than when it was written."""
+    if digest != expected:
         raise UserError(
-            f"{path}, {last}: the table ends with {there} rows, and study.yaml counted {written}; "
-            f"rows were cut or added, so restore the table, or write it again with the study's "
-            f"command."
+            f"{path}, rows 2 to {max(table.index, default=1)}, every column: the digest of the "
+            f"rows is {digest}, and study.yaml was written for {expected}; rows were edited, cut "
+            f"or added, or the table is of another study, so restore it, or write it again with "
+            f"the study's command."
         )
 
 
