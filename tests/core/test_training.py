@@ -146,11 +146,16 @@ def test_the_operations_of_a_step_are_those_of_its_products(merged: str, tiny) -
     assert flops_per_step(state) == counter.get_total_flops()
 
 
-def test_mfu_is_operations_over_time_over_what_the_machine_can(tiny, monkeypatch) -> None:
+def test_a_finished_run_is_found_with_its_mfu_and_not_trained_again(tiny, monkeypatch) -> None:
+    """MFU is operations over time over what the machine can."""
     monkeypatch.setattr(trainer, "peak_flops", lambda device, bf16: 1e9)
-    result = train(tiny())
+    config = tiny()
+    result = train(config)
     expected = result["flops_per_step"] * result["steps"] / result["seconds"] / 1e9
     assert result["mfu"] == pytest.approx(expected)
+    path = Run.from_config(config).directory / "result.json"
+    stamp = path.stat().st_mtime_ns
+    assert train(config) == result and path.stat().st_mtime_ns == stamp
 
 
 def test_each_group_of_parameters_keeps_its_own_peak(tiny, monkeypatch) -> None:
@@ -194,15 +199,6 @@ def test_a_loss_that_is_not_finite_stops_the_run(tiny) -> None:
     with pytest.raises(UserError, match=r"step \d+; none was kept yet; .* trainer.lr=1e\+30, tra"):
         train(config)
     assert not (Run.from_config(config).directory / "result.json").exists()
-
-
-def test_a_finished_run_is_found_not_trained_again(tiny) -> None:
-    config = tiny()
-    first = train(config)
-    path = Run.from_config(config).directory / "result.json"
-    stamp = path.stat().st_mtime_ns
-    assert train(config) == first
-    assert path.stat().st_mtime_ns == stamp
 
 
 def test_distances_that_training_never_shows_are_named(tiny, capsys) -> None:
