@@ -198,10 +198,11 @@ def test_a_text_is_kept_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> Non
     """Hydra reads numbers and truths; ~ is what a shell replaces where there are no quotes."""
     monkeypatch.setenv("HOME", "/home/me")
     given = ["output_dir=2026_11_26", "++run_dir=1.50", "study.name=1e3", "study.question=true"]
-    config = compose([*given, "report='~/a b'", "trainer.init_from=null"])
+    config = compose([*given, "report='~/a b'", "trainer.init_from=null", "task.x='~/b'"])
     assert (config.output_dir, config.run_dir) == ("2026_11_26", "1.50")
     assert (config.study.name, config.study.question) == ("1e3", "true")
     assert (config.report, config.trainer.init_from) == ("/home/me/a b", None)
+    assert config.task.x == "/home/me/b"
 
 
 def test_a_run_that_can_be_loaded_is_loaded_where_it_could_not_train(monkeypatch: Any) -> None:

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -92,10 +93,11 @@ def test_a_run_with_a_users_encoding_and_task_is_used_as_any_other(folder: Path)
 
 
 def test_a_module_that_registers_nothing_is_named(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / "plain_module.py").write_text("x = 1\n")
-    monkeypatch.chdir(folder)
+    (tmp_path / "plain_module.py").write_text("x = 1\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # to which the folder is added
     for said in ("warning: import=plain_module registers no encoding and no task", ""):
         import_modules(["plain_module"])
         assert capsys.readouterr().err.startswith(said)

@@ -688,6 +688,8 @@ def test_every_encoding_is_saved_and_loaded(
         train(config)
     run = Run.from_config(config)
     for which, expected in (("last", saved[-1]), ("previous", saved[0]), ("average", None)):
+        if which == "average" and kind not in OWN:  # whose buffers have no mean
+            continue
         found = load_model(run, which).model.state_dict()
         assert {name: value.dtype for name, value in found.items()} == {
             name: value.dtype for name, value in saved[0].items()

@@ -149,7 +149,7 @@ def hydra_main(
                 overrides = [each for each in sys.argv[1:] if is_override(each)]
                 flags = [each for each in sys.argv[1:] if not is_override(each)]
                 if {"-h", "--help"} & {*flags}:
-                    print(task.__globals__["__doc__"], help_text(config_name), sep="\n")
+                    print(task.__globals__["__doc__"] or "", help_text(config_name), sep="\n")
                     print("\n== Everything as it would be used ==")
                     print(OmegaConf.to_yaml(compose(overrides, config_name)))
                     return

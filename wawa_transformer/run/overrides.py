@@ -134,28 +134,27 @@ def read_overrides(
         if not re.match(r"hydra\b", key):
             check_override(override, config_name, sweep)
             bare, kind = text.lstrip("+"), type_of(SCHEMAS[config_name], key)
-            if kind in TEXT:
-                bare = as_text(bare, override.value())
             added = text != bare and (kind is Any or typing.get_origin(kind) is dict)
             added = added and key not in groups(config_name)
+            bare = as_written(bare, override.value(), kind)
             override = dataclasses.replace(override, input_line=f"++{bare}" if added else bare)
         found.pop(key, None)  # the last value takes the last place
         found[key] = override
     return found
 
 
-def as_text(given: str, value: Any) -> str:
+def as_written(given: str, value: Any, kind: Any) -> str:
     """Keep the value of a text as it was written, and write ~ in front as the home folder.
 
-    Hydra reads 2026_11_26 as the number 20261126, and true as True.
+    Hydra reads 2026_11_26 as the number 20261126, and true as True; a shell reads ~ outside quotes.
 
     Raises:
         UserError: it is empty, as a variable of the shell may be.
     """
     key, _, written = given.partition("=")
-    if value == "":
+    if kind in TEXT and value == "":
         raise UserError(f"{given} is empty; give a value, or leave {key} out.")
-    if isinstance(value, bool | int | float):
+    if kind in TEXT and isinstance(value, bool | int | float):
         return f"{key}='{written}'"
     if isinstance(value, str) and value.startswith("~/"):
         return f"{key}='{os.path.expanduser(value)}'"
