@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,11 +43,6 @@ class RaggedSequences:
 
     def __len__(self) -> int:
         return len(self.sizes)
-
-    def contents(self) -> Iterator[bytes]:
-        """Yield the ids of each sequence as int64."""
-        for begin, size in zip(self.begin.tolist(), self.sizes.tolist(), strict=True):
-            yield self.ids[begin : begin + size].astype(np.int64).tobytes()
 
     def chosen(self, rows: np.ndarray) -> RaggedSequences:
         """Select the sequences of ``rows``."""
@@ -93,7 +88,8 @@ class Examples:
         sides = (self.source, self.target)
         columns = self.text.select_columns(["source", "target", "length"])
         texts = (json.dumps(part).encode() for part in columns.iter(1000))
-        return digest_of(*(part for each in sides for part in each.contents()), *texts)
+        ids = (each[i].numpy().tobytes() for each in sides for i in range(len(each)))
+        return digest_of(*ids, *texts)
 
     @functools.cached_property
     def sizes(self) -> np.ndarray:
