@@ -349,6 +349,13 @@ def test_the_lab_sheets_checks_tell_its_solutions_from_mistakes(
     assert [check(answer)[:7] for answer in answers] == ["right: "] * 5
 
 
+def test_a_bias_that_is_no_number_is_no_solution(tmp_path: Path) -> None:
+    path = tmp_path / "my_alibi.py"
+    path.write_text("bias = lambda query, key, heads: [[[float('nan')] * 7] * 4] * heads\n")
+    with pytest.raises(lab_sheet.Wrong, match="head 1 of 2, .* nan and not"):
+        lab_sheet.alibi(str(path))
+
+
 PAGES = ("*.md", "docs/**/*.md", "docs/*.html", "docs/*.ipynb", "data/*.md", "benchmarks/**/*.md")
 
 

@@ -14,6 +14,7 @@ import pytest
 from conftest import SCRIPTS, TINY, UNDRAWN, Script, configure, run_script
 
 from wawa_transformer.common.files import LOCK, lock_holder
+from wawa_transformer.common.schema import UserError
 from wawa_transformer.lab import study as studies
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import STATUS
@@ -117,6 +118,30 @@ def test_an_estimate_is_for_the_tasks_of_the_study_and_the_workers_of_the_machin
     measured[Run("sort", "none", 0, Path("sort"))] = {"seconds": 600.0}
     for workers, minutes in ((1, 7.0), (7, 1.0), (16, 1.0)):
         assert studies.minutes_left(measured, workers, known) == pytest.approx(minutes)
+
+
+def test_a_file_of_one_task_or_encoding_changes_no_key_of_all_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each task and each encoding is composed once; what they set for all would be lost."""
+    config = configure("study.task=[copy,sort]", "study.pe=[none,alibi,t5]")
+    asked, mistaken = [], [""]
+
+    def compose(overrides: Any, task: str, entry: str) -> Any:
+        asked.append((task, entry))
+        own = ["trainer.lr=0.1"] if mistaken[-1] in (task, entry) else []
+        return configure(f"task={task}", f"pe={entry}", *own)
+
+    monkeypatch.setattr(studies, "compose_job", compose)
+    jobs = studies.list_jobs(config, [])
+    assert {(run.task, run.pe) for run in jobs} == {
+        (task, pe) for task in ("copy", "sort") for pe in ("none", "alibi", "t5")
+    }
+    assert len(asked) == 4
+    for mistake in ("sort", "alibi"):
+        mistaken.append(mistake)
+        with pytest.raises(UserError, match="sets a key of model or trainer, which a study gives"):
+            studies.list_jobs(config, [])
 
 
 def test_what_workers_share_touches_no_gpu() -> None:
