@@ -117,3 +117,15 @@ def test_a_script_starts_where_argparse_checks_the_help(
     assert during == [check]
     with lazy_help(), pytest.raises(ValueError, match="badly formed"):
         argparse.ArgumentParser().add_argument("--x", help="100 %")
+
+
+def test_a_shell_completes_keys_and_choices() -> None:
+    """As docs/training.md says: the line that installs completion, and what it then asks."""
+    line = "python scripts/train.py"
+    [install] = [each for each in (SCRIPTS.parent / "docs" / "training.md").read_text("utf-8")
+                 .split("`") if "install=bash" in each]  # fmt: skip
+    assert install == f'eval "$({line} -sc install=bash)"'
+    assert "COMP_LINE" in run_script("train.py", "-sc", "install=bash").stdout
+    for typed, offered in (("pe=sh", "pe=shaw pe=shaw_cross"), ("trainer.st", "trainer.steps=")):
+        given = {"COMP_LINE": f"{line} {typed}", "COMP_POINT": "99", "COMP_TYPE": "9"}
+        assert run_script("train.py", "-sc", "query=bash", **given).stdout.strip() == offered

@@ -154,7 +154,10 @@ def hydra_main(
                     print(OmegaConf.to_yaml(compose(overrides, config_name)))
                     return
                 folders = folders_of(sys.argv[1:])
-                overrides, places = check_command(overrides, config_name, sweep, folders)
+                places: dict[str, str] = {}
+                # Completion has words of Hydra's own: install=bash, query=bash.
+                if not {"-sc", "--shell-completion"} & {*flags}:
+                    overrides, places = check_command(overrides, config_name, sweep, folders)
                 sys.argv[1:] = [*flags, *overrides]
                 stopping = jobs_taken_back() if sweep else contextlib.nullcontext()
                 with PARSING, stopping, explained(config_name, places):
