@@ -53,8 +53,7 @@ class Transformer(nn.Module):
         settings: further values by name, as ``d_model=64``; they replace those of a configuration.
 
     Raises:
-        ValueError: a size outside its limits, what the encoding refuses, and what would have no
-            effect.
+        ValueError: a size outside its limits, what the encoding refuses, or what has no effect.
         TypeError: an unknown name.
     """
 
