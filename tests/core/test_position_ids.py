@@ -310,7 +310,7 @@ def test_divided_positions_are_shares_of_the_sources_length(
         ({"max_shift": 3, "random_positions": 9}, (),
          "pe.max_shift=3 and pe.random_positions=9 exclude each other"),
         ({"max_shift": 3}, ("t5",), "pe.kind=t5 sees distances alone, which pe.max_shift=3 does"),
-        ({"origin": "end"}, ("alibi",), "pe.kind=alibi sees distances .* pe.origin=end within"),
+        ({"origin": "end"}, ("alibi",), "pe.kind=alibi sees distances .* pe.origin=end does"),
         ({"origin": "both"}, ("learned", "none", 1), "pe.origin=both divides the heads between"),
         ({"origin": "end"}, ("none",), "pe.kind=none uses no positions"),
         ({"origin": "continued"}, ("learned", "t5"), "pe.origin=continued .*pe.kind=learned"),

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from wawa_transformer.common.limits import UserError
-from wawa_transformer.model.config import POSITIONS, TransformerConfig
+from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.model.transformer import Transformer
 
 
@@ -45,8 +45,6 @@ def read_export(directory: Path) -> Transformer:
 
     given: dict[str, Any] = json.loads((directory / "config.json").read_text("utf-8"))
     trained_sizes = given.pop("trained_sizes", Transformer.trained_sizes)
-    older = given.pop("position_ids", {})  # where an older version wrote them
-    given |= {key: value for key, value in older.items() if key in POSITIONS}
     model = Transformer(TransformerConfig(**given))
     load_model(model, str(directory / "model.safetensors"))
     model.trained_sizes = tuple(trained_sizes)

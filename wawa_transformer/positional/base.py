@@ -73,7 +73,7 @@ class EncodingContext:
                 f"model.d_model={self.d_model} is not divisible by model.num_heads="
                 f"{self.num_heads}; choose model.num_heads from {', '.join(divisors)}."
             )
-        if not 0 <= self.dropout < 1:
+        if self.dropout is None or not 0 <= self.dropout < 1:
             raise UserError(f"dropout={self.dropout} must be at least 0 and less than 1.")
 
     @property

@@ -160,11 +160,11 @@ class PositionIds:
         absolute = not all(each.relative for each in used)
         across = self.origin not in ("start", "abacus") and cross is None
         if not absolute and (self.max_shift or across):
-            raise UserError(
-                f"{named} sees distances alone, which pe.max_shift={self.max_shift} does not "
-                f"change, nor pe.origin={self.origin} within one sequence; set pe.max_shift=0, and "
-                f"pe.cross=same or pe.origin=start."
-            )
+            what = f"pe.origin={self.origin} does not change within one sequence"
+            remedy = "pe.cross=same or pe.origin=start"
+            if self.max_shift:
+                what, remedy = f"pe.max_shift={self.max_shift} does not change", "pe.max_shift=0"
+            raise UserError(f"{named} sees distances alone, which {what}; set {remedy}.")
         if self.origin == "continued" and absolute:
             raise UserError(
                 f"pe.origin=continued is for distances, and {named} with pe.cross="
