@@ -199,6 +199,8 @@ def test_a_text_is_kept_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("HOME", "/home/me")
     given = ["output_dir=2026_11_26", "++run_dir=1.50", "study.name=1e3", "study.question=true"]
     config = compose([*given, "report='~/a b'", "trainer.init_from=null", "task.x='~/b'"])
+    text = compose(["task=text", "task.source=2026_11", "task.vocab_size=1_000", "pe.name=1.50"])
+    assert (text.task.source, text.task.vocab_size, text.pe.name) == ("2026_11", 1000, "1.50")
     assert (config.output_dir, config.run_dir) == ("2026_11_26", "1.50")
     assert (config.study.name, config.study.question) == ("1e3", "true")
     assert (config.report, config.trainer.init_from) == ("/home/me/a b", None)

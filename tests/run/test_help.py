@@ -48,8 +48,8 @@ def test_a_key_of_the_model_is_declared_once() -> None:
         assert key not in text
 
 
-def test_each_encoding_has_a_line_in_the_help_that_is_printed() -> None:
-    """The first comment of its file, without the command."""
+def test_each_encoding_has_a_line_in_the_help_that_is_printed(tmp_path: Path) -> None:
+    """The first comment of its file, without the command; also with a folder of one's own."""
     done = run_script("train.py", "--help")
     assert done.returncode == 0, done.stderr
     for path in sorted((CONFIG_DIR / "pe").glob("*.yaml")):
@@ -58,6 +58,10 @@ def test_each_encoding_has_a_line_in_the_help_that_is_printed() -> None:
         assert said and "python" not in said
         assert f"# {said}" in path.read_text(encoding="utf-8")
     assert "dropout: 0.0" in done.stdout  # everything as it would be used
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.yaml").write_text("d_model: 24\n")
+    done = run_script("train.py", "--help", f"--config-dir={tmp_path}", "model=mine")
+    assert done.returncode == 0 and "d_model: 24" in done.stdout, done.stderr
 
 
 def test_without_the_laboratory_the_help_knows_no_study(

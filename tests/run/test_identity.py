@@ -481,6 +481,10 @@ def test_a_class_of_a_notebook_is_known_by_what_it_does(
     for cell in ("FACTOR = 2", "def helper(x):\n    return x / FACTOR", "helper = abs"):
         digests.append(run_cell(cell))
     assert len({found, *digests}) == 1 + len(digests)
+    # Another cell's name that is an attribute here is none of its own; values may be nested.
+    code = CELL.format(**{**PLAIN, "body": "x.mean()", "rates": "[[[[[[[['a', '\\n']]]]]]]]"})
+    found = run_cell(code)
+    assert run_cell("mean = 3") == found and len(provenance.live_code(notebook["Cell"])) < 5000
 
 
 def test_a_run_of_two_versions_of_the_code_says_so(

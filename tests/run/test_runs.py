@@ -125,6 +125,15 @@ def test_a_finished_run_is_found_where_nobody_may_write(
     assert not run.directory.joinpath(LOCK).exists()
 
 
+def test_a_run_killed_while_it_writes_its_first_file_begins_again(tmp_path: Path) -> None:
+    """Its folder has what it was about to write; an empty lock as well."""
+    (tmp_path / "config.yaml.tmp").write_text("half")
+    (tmp_path / LOCK).write_text("")
+    run = Run("letters", "none", 0, tmp_path)
+    run.write_config(configure(*DROPOUT, f"run_dir={tmp_path}"))
+    assert run.configuration()["seed"] == 0
+
+
 def test_a_signal_handler_that_was_not_set_from_python_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -621,7 +630,8 @@ def test_the_average_is_that_of_the_last_weights_kept(done: Run, tmp_path: Path)
     for path in run.kept():
         path.unlink()
     with pytest.raises(
-        UserError, match="keeps no weights to average; train with trainer.keep_checkpoints=10"
+        UserError,
+        match="keeps no weights to average; choose checkpoint=last, or train it in",
     ):
         load_model(run, "average")
 

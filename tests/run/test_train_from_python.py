@@ -41,9 +41,11 @@ def test_it_finds_the_run_of_the_command_and_the_other_way_round(tmp_path: Path)
 
 def test_the_callers_random_numbers_do_not_depend_on_what_is_on_disk(tmp_path: Path) -> None:
     drawn = []
+    given = [*DROPOUT, f"output_dir={tmp_path}", "trainer.threads=2", "trainer.deterministic=true"]
     for _ in range(2):  # trained, and found finished
         torch.manual_seed(5)
-        wawa_transformer.train([*DROPOUT, f"output_dir={tmp_path}"])
+        wawa_transformer.train(given)
+        assert torch.get_num_threads() == 1 and not torch.are_deterministic_algorithms_enabled()
         drawn.append(torch.rand(1))
     torch.manual_seed(5)
     assert drawn[0] == drawn[1] == torch.rand(1)
@@ -116,6 +118,8 @@ def test_mistakes_are_raised(tmp_path: Path) -> None:
     folder = f"output_dir={tmp_path / 'o'}"
     for given, said in (
         ("pe=rotary", r"train\('pe=rotary'\) must be given a list of texts, \['seed=3'\]"),
+        (5, "must be given a list of texts"),
+        ({"seed": 3}, "must be given a list of texts"),
         ([folder, 3], "must be given a list of texts"),
         ([folder, None], "must be given a list of texts"),
         ([folder, "pe=rope"], "did you mean rotary"),

@@ -148,12 +148,14 @@ def hydra_main(
                 refuse_dashes(sys.argv[1:], config_name)
                 overrides = [each for each in sys.argv[1:] if is_override(each)]
                 flags = [each for each in sys.argv[1:] if not is_override(each)]
+                folders = folders_of(sys.argv[1:])
                 if {"-h", "--help"} & {*flags}:
+                    theirs = ",".join(f"'file://{each.resolve()}'" for each in folders[1:])
+                    config = compose([*overrides, f"hydra.searchpath=[{theirs}]"], config_name)
                     print(task.__globals__["__doc__"] or "", help_text(config_name), sep="\n")
                     print("\n== Everything as it would be used ==")
-                    print(OmegaConf.to_yaml(compose(overrides, config_name)))
+                    print(OmegaConf.to_yaml(config))
                     return
-                folders = folders_of(sys.argv[1:])
                 places: dict[str, str] = {}
                 # Completion has words of Hydra's own: install=bash, query=bash.
                 if not {"-sc", "--shell-completion"} & {*flags}:

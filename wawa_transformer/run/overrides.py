@@ -20,7 +20,6 @@ from wawa_transformer.common.schema import (
     UserError,
     check,
     first_line,
-    names_of,
     nearest,
     schema_of,
 )
@@ -136,6 +135,11 @@ def read_overrides(
             bare, kind = text.lstrip("+"), type_of(SCHEMAS[config_name], key)
             added = text != bare and (kind is Any or typing.get_origin(kind) is dict)
             added = added and key not in groups(config_name)
+            altered = type(override.value()) in (int, float) and not bare.endswith(
+                f"={override.value()}"
+            )
+            if kind is Any and altered:  # its class has the type, which imports torch
+                kind = class_keys(config_name).get(key, Any)
             bare = as_written(bare, override.value(), kind)
             override = dataclasses.replace(override, input_line=f"++{bare}" if added else bare)
         found.pop(key, None)  # the last value takes the last place
@@ -215,8 +219,8 @@ def known_keys(config_name: str) -> list[str]:
     return sorted(groups(config_name) | {key for key, _ in fields(SCHEMAS[config_name])})
 
 
-def class_keys(config_name: str) -> list[str]:
-    """List every key of all encodings and tasks, or of all decoding strategies."""
+def class_keys(config_name: str) -> dict[str, Any]:
+    """List every key of all encodings and tasks, or of all decoding strategies, with its type."""
     from wawa_transformer.data.tasks import TASKS
     from wawa_transformer.decode.strategies import STRATEGIES
     from wawa_transformer.positional.base import ENCODINGS
@@ -226,10 +230,13 @@ def class_keys(config_name: str) -> list[str]:
         kinds: dict[str, dict[str, Any]] = {"decode": STRATEGIES}
     else:
         kinds = {"pe": ENCODINGS, "task": TASKS}
-    found = [] if config_name in TRAINED else [f"pe.{name}" for name in ("kind", "name", *PE_KEYS)]
+    found: dict[str, Any] = {f"{group}.{name}": str for group in kinds for name in ("kind", "name")}
+    if "pe" in kinds:
+        found |= dict.fromkeys((f"pe.{name}" for name in PE_KEYS), Any)
     for group, classes in kinds.items():
         for cls in classes.values():
-            found += [f"{group}.{name}" for name in names_of(schema_of(cls, CONTEXT_ARGUMENTS))]
+            own = dataclasses.fields(schema_of(cls, CONTEXT_ARGUMENTS))
+            found |= {f"{group}.{each.name}": each.type for each in own}
     return found
 
 

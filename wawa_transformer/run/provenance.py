@@ -1,5 +1,6 @@
 """Record what produced a result: versions, commit and processor."""
 
+import dis
 import functools
 import hashlib
 import importlib.metadata
@@ -144,7 +145,9 @@ def live_code(value: Any, seen: tuple[Any, ...] = ()) -> str:
         for code in codes:
             codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
             parts += [code.co_code, [each for each in code.co_consts if each != doc]]
-            parts += [(name, place[name]) for name in code.co_names if name in place]
+            reads = [each for each in dis.get_instructions(code) if "GLOBAL" in each.opname]
+            names = sorted({each.argval for each in reads} & place.keys())
+            parts += [(name, place[name]) for name in names]
             parts += [code.co_names, value.__defaults__, value.__kwdefaults__]
     elif isinstance(value, dict):
         parts = [*value.items()]
@@ -158,7 +161,7 @@ def live_code(value: Any, seen: tuple[Any, ...] = ()) -> str:
         return str(value.tolist())
     else:
         return type(value).__name__ if " at 0x" in repr(value) else repr(value)
-    return str([live_code(each, seen) for each in parts])
+    return f"[{', '.join(live_code(each, seen) for each in parts)}]"  # str(list) would escape it
 
 
 @functools.cache

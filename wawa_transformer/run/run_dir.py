@@ -116,7 +116,7 @@ class Run:
         """
         wanted, files = recorded(config), {path.name for path in self.directory.iterdir()}
         if self.config_file.name not in files:
-            if config.run_dir and files - {LOCK, self.error_file.name}:
+            if config.run_dir and files - {LOCK, self.error_file.name, "config.yaml.tmp"}:
                 raise UserError(
                     f"run_dir={self.directory} holds files and no run; name an empty folder."
                 )

@@ -64,8 +64,8 @@ def average(run: Run, config: dict[str, Any]) -> dict[str, Tensor]:
     paths = run.kept()
     if not paths:
         raise UserError(
-            f"checkpoint=average: {run.directory} keeps no weights to average; train with "
-            f"trainer.keep_checkpoints=10, or choose checkpoint=last."
+            f"checkpoint=average: {run.directory} keeps no weights to average; choose "
+            f"checkpoint=last, or train it in another output_dir with trainer.keep_checkpoints=10."
         )
     total: dict[str, Tensor] = {}
     weights: dict[str, Tensor] = {}

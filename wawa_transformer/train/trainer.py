@@ -4,10 +4,11 @@ import contextlib
 import functools
 import itertools
 import math
+import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any
 
@@ -57,16 +58,29 @@ def train_run(overrides: Sequence[str] = ()) -> dict[str, Any]:
         UserError: an override is mistaken, or the run cannot be what the configuration says.
         KeyboardInterrupt: a signal came; the same call continues the run.
     """
-    given = [] if isinstance(overrides, str) else [*(overrides or ())]
-    if isinstance(overrides, str) or not all(isinstance(each, str) for each in given):
+    texts = isinstance(overrides, Iterable) and not isinstance(overrides, str | Mapping)
+    given = [*overrides] if texts else []
+    if overrides is not None and not (texts and all(isinstance(each, str) for each in given)):
         raise UserError(f"train({overrides!r}) must be given a list of texts, ['seed=3'].")
     config = compose(given)
-    # What the caller draws afterwards does not depend on whether the run had finished before.
-    with TRAINING, torch.random.fork_rng(devices=[]):
+    with TRAINING, callers_torch():
         validate(config)
         warn_of_edits(config.imports)
         name_study(config, given)
         return train(config)
+
+
+@contextlib.contextmanager
+def callers_torch() -> Iterator[None]:
+    """Give the caller's random state, threads and determinism back, whatever was trained."""
+    threads, fixed = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    with torch.random.fork_rng(devices=[]):
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            if fixed != torch.are_deterministic_algorithms_enabled():
+                torch.use_deterministic_algorithms(fixed)
 
 
 def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
@@ -111,7 +125,7 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
             desc=f"{config.task.name} · {config.pe.name} · seed {config.seed}",
             total=config.trainer.steps,
             initial=state.step,
-            disable=None if shown else True,  # None: only a terminal has a bar
+            disable=None if shown and sys.stderr else True,  # None: only a terminal has a bar
         )
         with tracker, progress, translate_device_errors(config, state.device):
             with stop.deferred():
