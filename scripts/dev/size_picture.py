@@ -11,6 +11,7 @@ from wawa_transformer.lab.figures import encoding_styles
 
 SIZES = {
     "size": "1 + 1 layers,\nwidth 64",
+    "size_middle": "2 + 2 layers,\nwidth 96",
     "size_deep": "3 + 3 layers,\nwidth 64",
     "size_wide": "1 + 1 layers,\nwidth 192",
 }
