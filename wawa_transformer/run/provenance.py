@@ -18,9 +18,11 @@ from omegaconf import DictConfig
 
 from wawa_transformer.common.code import code_of, imported, is_foreign, mentioned, reached
 from wawa_transformer.common.schema import CONFIG_DIR, PACKAGE
-from wawa_transformer.data.tasks import TASKS
-from wawa_transformer.positional.base import ENCODINGS
+from wawa_transformer.data.tasks import TASKS, Task
+from wawa_transformer.positional.base import ENCODINGS, Encoding
 
+# What finds a class by its kind.
+REGISTRIES = {"ENCODINGS", "TASKS", "build_encoding", "build_encodings", "build_task"}
 # What Python itself writes into a class.
 BOOKKEEPING = (
     "__module__", "__doc__", "__dict__", "__weakref__", "__firstlineno__", "__static_attributes__",
@@ -96,6 +98,7 @@ def digest_for(pe: str, cross: str, task: str, *defined: type | None) -> str:
     def follows(path: Path) -> bool:
         return path in kinds or is_foreign(path, PACKAGE)
 
+    registries = {file_of(Encoding), file_of(Task)}
     chosen = ENCODINGS.get(pe), ENCODINGS.get(cross), TASKS.get(task)
     used: set[type] = {cls for cls in chosen if cls}
     before = -1
@@ -105,6 +108,9 @@ def digest_for(pe: str, cross: str, task: str, *defined: type | None) -> str:
         files = reached(filter(None, map(file_of, used)), follows)
         others = {cls.__name__ for cls in registered - used}
         named = {name for path in files for name in mentioned(path, others)}
+        reads = {name for path in files - registries for name in mentioned(path, others)}
+        if reads & REGISTRIES:  # a class that is looked up by its kind may be any
+            used |= registered
         used |= {cls for cls in registered if cls.__name__ in named and file_of(cls) in files}
     ours = {*rooms(), *(path for path in files if path.is_relative_to(PACKAGE))}
     digest = hashlib.sha256()
