@@ -4,6 +4,7 @@ import concurrent.futures
 import multiprocessing
 import os
 import pickle
+import sys
 import threading
 import time
 from pathlib import Path
@@ -49,6 +50,14 @@ def test_the_callers_random_numbers_do_not_depend_on_what_is_on_disk(tmp_path: P
         drawn.append(torch.rand(1))
     torch.manual_seed(5)
     assert drawn[0] == drawn[1] == torch.rand(1)
+
+
+def test_a_process_without_standard_error_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a service has none, where a bar would write."""
+    monkeypatch.setattr(sys, "stderr", None)
+    assert wawa_transformer.train([*TINY, "progress=true", f"output_dir={tmp_path}"])["steps"] == 20
 
 
 def test_an_edit_that_a_process_has_not_read_is_named(
