@@ -91,8 +91,9 @@ def test_encodings_that_need_the_real_sizes_are_checked_at_these() -> None:
         def __init__(self, context: EncodingContext) -> None:
             super().__init__(context)
             if context.num_heads != 6 or context.num_layers != 4:
-                raise UserError("six heads and four layers.")
+                raise ValueError("six heads and four layers.")
             self.slopes = nn.Parameter(torch.ones(6))
+            self.buckets = nn.Parameter(torch.arange(6), requires_grad=False)
 
         def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
             return -self.slopes.log().exp()[:, None, None] * self.distances(query, key).abs()
@@ -400,6 +401,15 @@ class Spare(Idle):
         return 1.0
 
 
+class LaterHeads(Distances):
+    """Heads five to eight are off where there is padding."""
+
+    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
+        off = torch.full((k.size(1), 1, 1), k.size(2) / 10)
+        off[:4] = 1
+        return off
+
+
 class FirstHead(Rotary):
     """The first head's positions for all heads."""
 
@@ -454,6 +464,13 @@ def test_a_mistake_is_found_and_named(
     for part in (f"pe.kind={kind} ", first.name, first.where, f"{first.change:.2g}", cls.__name__,
                  str(Path(__file__)), "trainer.check=false"):  # fmt: skip
         assert part in str(refused.value)
+
+
+def test_a_mistake_in_any_head_is_found() -> None:
+    ENCODINGS["laterheads"] = LaterHeads
+    with pytest.raises(UserError, match="breaks a promise"):
+        require_promises(shape({"pe": "laterheads", "num_heads": 8}), 60)
+    require_promises(shape({"pe": "laterheads", "num_heads": 4}), 60)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])

@@ -39,8 +39,8 @@ from wawa_transformer.positional.position_ids import BatchPositions
 
 # What bf16, of three digits, may change in scores, as a share.
 BF16_TOLERANCE = 0.05
-# An encoding is tried in rows of this many tokens, and in this many heads.
-ROW, HEADS = 32, 4
+# An encoding is tried in rows of this many tokens.
+ROW = 32
 BATCH_NORM = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm  # another one's mode
 
 REACHED = "a gradient reaches every trained number"
@@ -175,7 +175,7 @@ class TransformerProbe(Probe):
     def check_saved(self, fresh: Transformer) -> None:
         """Try changed weights in this model and in one that loads them, as from a checkpoint."""
         for each in self.model.encodings():
-            for parameter in each.parameters():
+            for parameter in filter(is_trainable, each.parameters()):
                 parameter.mul_(1.5)
         fresh.load_state_dict(self.model.state_dict())
         changed = self.logits(self.source, self.target)
@@ -456,28 +456,29 @@ def attention_scores(
 def tiny_model(config: TransformerConfig) -> Transformer:
     """A small model with the encoding of ``config``, moved off its start.
 
-    It has the same settings and head width, and less of everything else.
+    It has the same settings and width, since an encoding may ask for as many heads, and less of
+    everything else.
     """
     given: dict[str, Any] = dict.fromkeys(("src_vocab_size", "tgt_vocab_size", "d_ff"), 16)
     given["dropout"] = max(config.dropout, 0.1)  # a promise is about dropout, too
     given["reset_token"] = None if config.reset_token is None else 5
     config = dataclasses.replace(config, **given, seed=0)
-    heads = min(HEADS, config.num_heads)
-    less = {"num_heads": heads, "d_model": heads * config.d_model // config.num_heads}
     if config.layers is None and not ENCODINGS[config.pe].per_layer:
-        less["num_layers"] = min(2, config.num_layers)
+        config = dataclasses.replace(config, num_layers=min(2, config.num_layers))
     with draws_from(0):  # which leaves torch's own random numbers alone
-        try:
-            model = Transformer(config, **less)
-        except UserError:  # an encoding that needs the real sizes
-            model = Transformer(config)
+        model = Transformer(config)
     random = torch.Generator().manual_seed(0)
     with torch.no_grad():  # some start at zero, where a mistake does not show
         for each in model.encodings():
-            for parameter in each.parameters():
+            for parameter in filter(is_trainable, each.parameters()):
                 drawn = torch.rand(parameter.shape, generator=random)
                 parameter.copy_(torch.where(parameter == 0, drawn, parameter * (0.5 + drawn)))
     return model
+
+
+def is_trainable(value: Tensor) -> bool:
+    """True if a tensor has a type that torch gives a gradient."""
+    return value.is_floating_point() or value.is_complex()
 
 
 def file_of(cls: type) -> str:
