@@ -118,6 +118,8 @@ def verify(run: Run, result: dict[str, Any]) -> str:
     now, then = values_of(result), values_of({key: kept.get(key) for key in result})
     shared = sorted(now.keys() & then.keys())
     for name in shared:
+        if name.endswith("signature"):  # with the version of sacreBLEU
+            continue
         numbers = all(isinstance(each[name], int | float) for each in (now, then))
         near = numbers and abs(now[name] - then[name]) <= TOLERANCE
         if not near and repr(now[name]) != repr(then[name]):
@@ -194,7 +196,7 @@ def main(config: DictConfig) -> None:
             best = [first for first, *_ in every]
             found = [each.text for each in best]
             bleu = translation.bleu_by_length(found, references, test.text["length"][:], tokenize)
-            scores = translation.translation_scores(found, references, task.words)
+            scores = translation.translation_scores(found, references, task.words, tokenize)
             result["translation"] = scores | translation.losses(best, test)
             result["left_out"] = {"test": left_out(task, "test", test)}
         if config.verify:

@@ -147,6 +147,14 @@ def test_the_score_that_answers_is_chosen_by_the_targets() -> None:
     assert translation_scores(ZH[0], ZH[0])["answer"] == "bleu"  # one word, eight characters
 
 
+def test_the_tokeniser_that_is_asked_for_reaches_the_score_that_answers() -> None:
+    """Two words of four letters are nothing for BLEU to count, and eight characters are."""
+    short = ["abcd efgh", "efgh abcd"]
+    for tokenize, answer in ((None, "exact_match"), ("char", "bleu")):
+        scores = translation_scores(short, short, tokenize=tokenize)
+        assert scores["answer"] == answer and f"tok:{tokenize or '13a'}" in scores["signature"]
+
+
 def test_no_break_spaces_come_out_as_they_went_in() -> None:
     """A line break cannot: a file has one text per line."""
     assert one_line(" « a\xa0b » \u202f") == "« a\xa0b » \u202f"

@@ -115,6 +115,7 @@ def test_an_estimate_is_for_the_tasks_of_the_study_and_the_workers_of_the_machin
     runs = [Run("copy", "none", seed, Path(str(seed))) for seed in range(8)]
     assert studies.minutes_left(dict.fromkeys(runs), 4, known) == 8 * known
     measured = dict.fromkeys(runs) | {runs[0]: {"seconds": 60.0}}
+    measured[Run("copy", "shaw", 0, Path("shaw"))] = {"seconds": 900.0}
     measured[Run("sort", "none", 0, Path("sort"))] = {"seconds": 600.0}
     for workers, minutes in ((1, 7.0), (7, 1.0), (16, 1.0)):
         assert studies.minutes_left(measured, workers, known) == pytest.approx(minutes)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from conftest import TINY, trained
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from wawa_transformer import Transformer
 from wawa_transformer.common.files import CONFIG_DIR
@@ -18,6 +19,7 @@ from wawa_transformer.common.schema import UserError
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.translation import read
 from wawa_transformer.model.weights import read_model
+from wawa_transformer.positional.base import ENCODINGS, AbsoluteEncoding, Encoding, Positions
 from wawa_transformer.run.export import from_safetensors, to_ctranslate2, to_safetensors
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint
@@ -136,6 +138,33 @@ def test_what_ctranslate2_has_no_place_for_is_refused(
             Transformer(9, 9, 8, 1, 2, 16, **settings), list("abcdefghi"), tmp_path / "o"
         )
     assert not (tmp_path / "o").exists()
+
+
+class TableAndBias(AbsoluteEncoding):
+    """Adds a table, and the query's position to the scores."""
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        return x + positions.ids[:, 0, :, None]
+
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        return -(query.ids[..., :, None] - key.ids[..., None, :]).abs().to(q.dtype)
+
+
+class Gated(AbsoluteEncoding):
+    """Adds what depends on the token."""
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        return torch.where(x.abs() > 5, 2 * x, x) + 1
+
+
+@pytest.mark.parametrize("cls", [TableAndBias, Gated])
+@pytest.mark.usefixtures("registry")
+def test_an_added_encoding_that_does_more_than_add_a_table_is_refused(
+    cls: type[Encoding], tmp_path: Path
+) -> None:
+    ENCODINGS["more"] = cls
+    with pytest.raises(UserError, match="choose format=safetensors"):
+        to_ctranslate2(Transformer(9, 9, 8, 1, 2, 16, pe="more"), list("abcdefghi"), tmp_path / "o")
 
 
 def test_an_export_overwrites_no_other_programs_files(

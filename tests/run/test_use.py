@@ -1,5 +1,6 @@
 """What is done with a trained run: evaluate.py and translate.py, in this process."""
 
+import json
 import math
 import os
 import re
@@ -21,8 +22,16 @@ from sacrebleu.metrics import BLEU
 from wawa_transformer import load
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.decode.strategies import Greedy, Sample
-from wawa_transformer.decode.translation import all_scores, answers, bleu_by_length, output_limits
+from wawa_transformer.common.special_ids import BOS, PAD
+from wawa_transformer.decode.strategies import Beam, Greedy, Sample
+from wawa_transformer.decode.translation import (
+    all_scores,
+    answers,
+    bleu_by_length,
+    hypotheses,
+    output_limits,
+    read,
+)
 from wawa_transformer.lab.collect import read_lines
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint
@@ -435,3 +444,31 @@ def test_a_dataset_replaces_the_files_of_a_run() -> None:
     [task] = evaluate.tests_of(trained, config).values()
     assert task.hub == "some/where" and task.test_source is task.test_target is task.source is None
     assert not evaluate.asks_own_test(OmegaConf.create({"task": files}), config)
+
+
+@pytest.mark.parametrize(("size", "length"), [(30, 1), (600, 2)])
+def test_a_beam_wider_than_its_sequences_lists_no_others(
+    letters: Path, size: int, length: int
+) -> None:
+    model, tokenizer, _ = load(letters)
+    method = Beam(size=size, max_length=length)
+    [found] = hypotheses(model, tokenizer, read(tokenizer, ["1 2"]), method)
+    ids = [tuple(each.ids) for each in found]
+    words = model.output.out_features - 2  # without PAD and BOS
+    assert len(found) == len(set(ids)) == (words if length == 1 else 1 + (words - 1) * words)
+    assert all(math.isfinite(each.score) for each in found) and not {PAD, BOS} & {*sum(ids, ())}
+
+
+def test_a_checkpoint_of_another_step_than_the_result_is_named(
+    letters: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where an earlier one was copied over it."""
+    run = shutil.copytree(letters, tmp_path / "run")
+    load(run)
+    assert "is of step" not in capsys.readouterr().err
+    result = json.loads((run / "result.json").read_text("utf-8"))
+    (run / "result.json").write_text(json.dumps(result | {"steps": 99}), "utf-8")
+    load(run)
+    assert re.search(
+        r"last.pt is of step \d+, and the result .* of step 99", capsys.readouterr().err
+    )

@@ -73,6 +73,7 @@ def hypotheses(
             out[i] = [
                 Hypothesis(one_line(text), score, [id for id in each if id != PAD])
                 for text, score, each in zip(texts, marks, ids, strict=True)
+                if score > -math.inf  # a wide beam has more places than there are sequences
             ]
     return out
 
@@ -233,14 +234,17 @@ def score(metric: Metric, hypotheses: list[str], references: list[str]) -> dict[
 
 
 def translation_scores(
-    hypotheses: list[str], references: list[str], words: bool = False
+    hypotheses: list[str],
+    references: list[str],
+    words: bool = False,
+    tokenize: str | None = None,
 ) -> dict[str, Any]:
     """Compute BLEU (Papineni et al. 2002) and chrF for a run's result.
 
     ``answer`` names the score that tells whether a model has learned: exact match for ``words`` and
     for references of fewer than four tokens on average, otherwise BLEU.
     """
-    metric, chrf = bleu_metric(references), chrf_metric()
+    metric, chrf = bleu_metric(references, tokenize), chrf_metric()
     bleu = score(metric, hypotheses, references)
     tokens = metric.corpus_score(references, [references]).ref_len
     short = tokens < LEAST_TOKENS * len(references)  # nothing for BLEU to count

@@ -220,16 +220,18 @@ def minutes_left(
 ) -> float | None:
     """Estimate the minutes that the unfinished runs take; None if nothing is known.
 
-    An unfinished run takes as long as the finished runs of its task, else as all of them. Without a
-    finished run it takes ``minutes``.
+    An unfinished run takes as long as the finished runs of its task and encoding, else of its task,
+    else as all of them. Without a finished run it takes ``minutes``.
     """
     missing = [run for run, result in results.items() if result is None]
-    measured = [(run.task, result["seconds"]) for run, result in results.items() if result]
+    measured = [(run, result["seconds"]) for run, result in results.items() if result]
     if not measured:
         return minutes and minutes * len(missing)
-    every, total = [seconds for _, seconds in measured], 0.0
+    total = 0.0
     for run in missing:
-        total += fmean([seconds for task, seconds in measured if task == run.task] or every)
+        of_task = [(other.pe, seconds) for other, seconds in measured if other.task == run.task]
+        of_both = [seconds for pe, seconds in of_task if pe == run.pe]
+        total += fmean(of_both or [seconds for _, seconds in of_task or measured])
     return total / 60 / min(workers, len(missing))
 
 

@@ -18,6 +18,7 @@ from wawa_transformer.model.layers import EncoderLayer, ResidualConnection
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.model.weights import read_model
 from wawa_transformer.positional.base import AbsoluteEncoding, consecutive
+from wawa_transformer.positional.placement import overridden
 from wawa_transformer.positional.position_ids import PositionIds
 
 POSITIONS = 1024  # in the exported table
@@ -130,7 +131,8 @@ def table_of(model: Transformer, target: bool = False) -> Tensor:
         UserError: the encoding does more than add a row of a table.
     """
     encoding = model.tgt_position if target else model.src_position
-    adds = isinstance(encoding, AbsoluteEncoding) or encoding.kind == "none"
+    adds = isinstance(encoding, AbsoluteEncoding) and overridden(model.config.pe) == {"embed"}
+    adds |= encoding.kind == "none"
     if not adds or model.cross_position is not None or model.position_ids != PositionIds():
         raise UserError(
             f"format=ctranslate2 has a table of positions and no more, and this model's pe is "
@@ -145,7 +147,8 @@ def table_of(model: Transformer, target: bool = False) -> Tensor:
             "format=safetensors."
         )
     length = min(POSITIONS, model.max_positions or POSITIONS)
-    at, x = consecutive(length), torch.ones(1, length, model.d_model)
+    at, random = consecutive(length), torch.Generator().manual_seed(0)
+    x = 9 * torch.randn(1, length, model.d_model, generator=random)
     with torch.no_grad():
         table = encoding.embed(0 * x, at)
         if not torch.allclose(encoding.embed(x, at), x + table, atol=1e-5):

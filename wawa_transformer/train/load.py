@@ -38,6 +38,11 @@ def load_model(run: Run, which: str = "last", device: torch.device | None = None
     tokenizer = checkpoint.load_tokenizer(path, state)
     result = run.result()
     check_data_of(path, state, result)
+    if result and which == "last" and state["step"] != result["steps"]:
+        warn(
+            f"warning: {path} is of step {state['step']}, and the result of {run.directory} of "
+            f"step {result['steps']}; put the run's own last checkpoint back"
+        )
     try:
         if "${" in repr(state["config"]):  # not in what a run has written
             raise UserError("it refers to other keys or to the environment")
