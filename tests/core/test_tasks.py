@@ -2,6 +2,8 @@
 
 import itertools
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.data.tasks import SPECIAL_TOKENS, TASKS, GeneratedTask, letters
+from wawa_transformer.data.tasks import SPECIAL_TOKENS, TASKS, GeneratedTask, SequenceTask, letters
 
 GENERATED = sorted(kind for kind, cls in TASKS.items() if issubclass(cls, GeneratedTask))
 SEQUENCES = ["copy", "cumsum", "duplicate", "letters", "reverse", "sort"]
@@ -90,6 +92,20 @@ def test_the_ceiling_is_what_counting_gives(symbols: int, length: int) -> None:
             task = TASKS[kind](symbols=symbols, test_max_length=length, max_length=1, unique=unique)
             assert task.ceiling(length) == pytest.approx(len(multisets) / len(these))
     assert TASKS["sort"](symbols=symbols).ceiling(length) == 1.0
+
+
+@pytest.mark.parametrize("answer", [max, sum, lambda symbols: sum(symbols) % 2])
+def test_a_task_whose_orders_share_an_answer_has_no_ceiling(
+    answer: Callable[[list[int]], int],
+) -> None:
+    """The symbols without their order are enough to know these."""
+
+    @dataclass
+    class One(SequenceTask):
+        def target(self, symbols: list[int]) -> list[str]:
+            return [str(answer(symbols))]
+
+    assert [One(symbols=10).ceiling(n) for n in (3, 4, 8)] == [None] * 3
 
 
 def test_unique_symbols_are_every_order_of_different_ones_equally_often() -> None:

@@ -201,9 +201,18 @@ class SequenceTask(GeneratedTask):
         return [*map(str, numbers), *(word for n in numbers for word in self.target([n]))]
 
     def ceiling(self, length: int, trained: Iterable[str] = ()) -> float | None:
-        """The ceiling of exact match without positions; 1 if order does not matter."""
+        """The ceiling of exact match without positions; 1 if order does not matter.
+
+        None if two orders of the same symbols have one target, since then more can be right.
+        """
         if not self.order_matters:
             return 1.0
+        random = np.random.default_rng(length)
+        for i in range(min(length - 1, 50)):
+            source = self.draw(length, random)
+            other = [*source[:i], source[i + 1], source[i], *source[i + 2 :]]
+            if other != source and self.target(other) == self.target(source):
+                return None
         known = map(str.split, trained)
         right, new = order_blind_ceiling(self.symbols, length, known, self.unique)
         return right / new if new else None
