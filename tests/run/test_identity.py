@@ -26,6 +26,7 @@ from wawa_transformer.common.schema import UserError
 from wawa_transformer.data import load, tasks
 from wawa_transformer.data.load import load_data
 from wawa_transformer.lab.collect import check_comparable
+from wawa_transformer.positional.base import Encoding
 from wawa_transformer.run import imports, provenance
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint, setup
@@ -444,6 +445,19 @@ def test_an_edit_of_what_a_run_uses_changes_its_code(
         assert (found["shared"] == as_it_is["shared"]) == own, (name, before)
 
 
+def test_a_class_of_the_same_name_in_another_file_hides_none(registry: None) -> None:
+    """Of the rooms, and of a file that a run uses."""
+
+    def digests() -> list[str]:
+        runs = [provenance.digest_for.__wrapped__(pe, "none", "copy") for pe in ("none", "rotary")]
+        return [provenance.shared_digest.__wrapped__(), *runs]
+
+    before = digests()
+    for name in ("MultiHeadAttention", "Encoding", "Rotary", "Task"):
+        type(name, (Encoding,), {"__module__": __name__}, kind=f"own_{name}")
+        assert digests() == before, name
+
+
 CELL = """
 from wawa_transformer.positional.base import Encoding
 {before}
@@ -492,6 +506,97 @@ def test_a_class_of_a_notebook_is_known_by_what_it_does(
     code = CELL.format(**{**PLAIN, "body": "x.mean()", "rates": "[[[[[[[['a', '\\n']]]]]]]]"})
     found = run_cell(code)
     assert run_cell("mean = 3") == found and len(provenance.live_code(notebook["Cell"])) < 5000
+
+
+DECORATED = """
+import functools
+from wawa_transformer.positional.base import Encoding
+RATE, BASE = {rate}, {base}
+def twice(function):
+    def inner(x):
+        return {factor} * function(x)
+    return inner
+@twice
+def closed(x):
+    return x + {closed}
+@functools.lru_cache
+def cached(x):
+    return x + {cached}
+def wrapped(x):
+    return x + {wrapped}
+called = functools.wraps(abs)(twice(wrapped))
+power = functools.partial(pow, {power})
+act = torch.nn.functional.{act}
+class Decorated(Encoding, kind="decorated"):
+    def embed(self, x, positions):
+        class Inner(dict):
+            rate = RATE
+            def base(self):
+                return BASE
+        return act(closed(x) + cached(x) + called(x)) + power(Inner.rate)
+    @functools.cached_property
+    def table(self):
+        return {table}
+    @functools.lru_cache
+    def method(self):
+        return {method}
+    @staticmethod
+    def static():
+        return {static}
+    @property
+    def slope(self):
+        return 1
+    @slope.setter
+    def slope(self, value):
+        self.kept = value + {setter}
+    @slope.deleter
+    def slope(self):
+        self.kept = {deleter}
+"""
+DECORATIONS = (
+    "rate", "base", "factor", "closed", "cached", "wrapped", "power", "table", "method", "static",
+    "setter", "deleter",
+)  # fmt: skip
+
+
+def notebook_class(code: str, name: str) -> Any:
+    """Define a class as a cell does."""
+    notebook: dict[str, Any] = {"__name__": "__main__", "torch": torch}
+    exec(code, notebook)
+    return notebook[name]
+
+
+def test_what_a_decorator_or_an_inner_class_hides_counts(
+    registry: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each number of the cell and a library's function make other code; a second look does not."""
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    plain = dict.fromkeys(DECORATIONS, "1") | {"act": "relu"}
+    edits: list[dict[str, str]] = [{}, {}, *({name: "2"} for name in DECORATIONS), {"act": "gelu"}]
+    cells = [DECORATED.format(**{**plain, **edit}) for edit in edits]
+    found = [provenance.live_code(notebook_class(cell, "Decorated")) for cell in cells]
+    assert found[0] == found[1] and len(set(found)) == len(edits) - 1
+
+
+def test_helpers_that_share_helpers_are_read_once(
+    registry: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each calls all before it, and the first calls the last; an edit of the first is noticed."""
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    read: list[Any] = []
+    instructions = provenance.dis.get_instructions
+
+    def noticed(code: Any) -> Any:
+        read.append(code)
+        return instructions(code)
+
+    monkeypatch.setattr(provenance.dis, "get_instructions", noticed)
+    found = []
+    for start in ("f11(x) + 1", "f11(x) + 2"):
+        calls = [start, *(" + ".join(f"f{j}(x)" for j in range(i)) for i in range(1, 12))]
+        code = "".join(f"def f{i}(x):\n    return {call}\n" for i, call in enumerate(calls))
+        found.append(provenance.live_code(notebook_class(code, "f11")))
+    assert len(read) == 2 * 12 and found[0] != found[1]
 
 
 def test_a_run_of_two_versions_of_the_code_says_so(

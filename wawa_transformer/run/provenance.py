@@ -1,15 +1,17 @@
 """Record what produced a result: versions, commit and processor."""
 
+import contextlib
 import dis
 import functools
 import hashlib
 import importlib.metadata
-import inspect
 import os
 import platform
 import subprocess
 import sys
 import types
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +69,9 @@ def shared_digest() -> str:
     """
     kinds = {file for file in kind_files() if file.is_relative_to(PACKAGE)}
     shared = {file for each in kinds for file in imported(each) if file in kinds and file != each}
-    names = {cls.__name__ for cls in (*ENCODINGS.values(), *TASKS.values())}
+    names = names_by_file({*ENCODINGS.values(), *TASKS.values()})
     files = sorted({*rooms(), *shared})
-    return hashlib.sha256(b"".join(code_of(path, names) for path in files)).hexdigest()[:8]
+    return hashlib.sha256(b"".join(code_of(path, names[path]) for path in files)).hexdigest()[:8]
 
 
 def rooms() -> list[Path]:
@@ -106,19 +108,27 @@ def digest_for(pe: str, cross: str, task: str, *defined: type | None) -> str:
         before = len(used)
         used |= {base for cls in used for base in cls.__mro__}
         files = reached(filter(None, map(file_of, used)), follows)
-        others = {cls.__name__ for cls in registered - used}
-        named = {name for path in files for name in mentioned(path, others)}
-        reads = {name for path in files - registries for name in mentioned(path, others)}
+        others = names_by_file(registered - used)
+        named = {name for path in files for name in mentioned(path, others[path])}
+        reads = {name for path in files - registries for name in mentioned(path, others[path])}
         if reads & REGISTRIES:  # a class that is looked up by its kind may be any
             used |= registered
         used |= {cls for cls in registered if cls.__name__ in named and file_of(cls) in files}
     ours = {*rooms(), *(path for path in files if path.is_relative_to(PACKAGE))}
     digest = hashlib.sha256()
     for path in sorted(ours):
-        digest.update(code_of(path, others))
-    for code in sorted(code_of(path, others) for path in files - ours):  # of any folder
+        digest.update(code_of(path, others[path]))
+    for code in sorted(code_of(path, others[path]) for path in files - ours):  # of any folder
         digest.update(code)
     return digest.hexdigest()[:8]
+
+
+def names_by_file(classes: Iterable[type]) -> defaultdict[Path | None, set[str]]:
+    """Sort the names of classes by their files, where other classes may have the same names."""
+    found: defaultdict[Path | None, set[str]] = defaultdict(set)
+    for cls in classes:
+        found[file_of(cls)].add(cls.__qualname__)
+    return found
 
 
 def file_of(cls: Any) -> Path | None:
@@ -128,46 +138,77 @@ def file_of(cls: Any) -> Path | None:
 
 
 def of_notebook(value: Any) -> bool:
-    """True for a class or a function of a notebook."""
-    defined = isinstance(value, type | types.FunctionType) and value.__module__ == "__main__"
-    return defined and not file_of(value)
+    """True for a class or a function that a notebook defines."""
+    module = None
+    if isinstance(value, types.FunctionType):  # its __module__ may be that of what it wraps
+        module = value.__globals__.get("__name__")
+    elif isinstance(value, type):
+        module = value.__module__
+    return module == "__main__" and not os.path.isfile(
+        getattr(sys.modules["__main__"], "__file__", None) or ""
+    )
 
 
-def live_code(value: Any, seen: tuple[Any, ...] = ()) -> str:
-    """What a class or a function of a notebook does, and all that its code names there.
+def live_code(value: Any, known: dict[int, tuple[Any, str]] | None = None) -> str:
+    """Hash what a class or a function of a notebook does, and all that its code names there.
 
-    Other values are what they are; where they lie in memory does not count.
+    Other values are what they are; where they lie in memory does not count. ``known`` has the hash
+    of each value that was met before, and the value, so that its id stays its own.
     """
-    if any(value is each for each in seen):
-        return "again"
-    seen = (*seen, value)
-    value = getattr(value, "__func__", getattr(value, "fget", value))  # a method, a property
+    known = {} if known is None else known
+    if id(value) in known:
+        return known[id(value)][1]
+    known[id(value)] = value, "again"  # while it is read: a function may call itself
     parts: list[Any] = []
-    if isinstance(value, type) and of_notebook(value):
-        parts = [each for each in vars(value).items() if each[0] not in BOOKKEEPING]
+    text = type(value).__name__
+    if isinstance(value, type):
+        text = repr(value)
+        if of_notebook(value):
+            parts = [each for each in vars(value).items() if each[0] not in BOOKKEEPING]
     elif isinstance(value, types.FunctionType) and of_notebook(value):
-        value = inspect.unwrap(value)
-        doc, place, codes = value.__doc__, value.__globals__, [value.__code__]
-        for code in codes:
-            codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
-            parts += [code.co_code, [each for each in code.co_consts if each != doc]]
-            reads = [each for each in dis.get_instructions(code) if "GLOBAL" in each.opname]
-            names = sorted({each.argval for each in reads} & place.keys())
-            parts += [(name, place[name]) for name in names]
-            parts += [code.co_names, value.__defaults__, value.__kwdefaults__]
+        parts = [*named_by(value), *held_by(value)]
+    elif isinstance(value, types.CellType):
+        with contextlib.suppress(ValueError):  # it is empty
+            parts = [value.cell_contents]
     elif isinstance(value, dict):
         parts = [*value.items()]
     elif isinstance(value, list | tuple):
         parts = [*value]
     elif isinstance(value, set | frozenset):
-        return str(sorted(map(repr, value)))
+        text = str(sorted(map(repr, value)))
     elif isinstance(value, types.ModuleType):
-        return value.__name__
+        text = value.__name__
     elif hasattr(value, "tolist"):  # of torch and numpy, which print a part
-        return str(value.tolist())
-    else:
-        return type(value).__name__ if " at 0x" in repr(value) else repr(value)
-    return f"[{', '.join(live_code(each, seen) for each in parts)}]"  # str(list) would escape it
+        text = str(value.tolist())
+    elif not (parts := held_by(value)):
+        text = getattr(value, "__qualname__", text) if " at 0x" in repr(value) else repr(value)
+    found = "\n".join([text, *(live_code(each, known) for each in parts)])
+    known[id(value)] = value, hashlib.sha256(found.encode("utf-8", "replace")).hexdigest()
+    return known[id(value)][1]
+
+
+def named_by(function: types.FunctionType) -> list[Any]:
+    """What a function does, and the values that its code and the code inside it name."""
+    place, codes = function.__globals__, [function.__code__]
+    parts: list[Any] = [function.__defaults__, function.__kwdefaults__, function.__closure__]
+    for code in codes:
+        codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+        consts = [each for each in code.co_consts if each != function.__doc__]
+        # The body of a class reads a global by LOAD_NAME.
+        reads = {
+            each.argval
+            for each in dis.get_instructions(code)
+            if "GLOBAL" in each.opname or each.opname == "LOAD_NAME"
+        }
+        names = sorted(reads & place.keys())
+        parts += [code.co_code, consts, code.co_names, names, *(place[name] for name in names)]
+    return parts
+
+
+def held_by(value: Any) -> list[Any]:
+    """The functions in a method, a property, or what functools makes, and their arguments."""
+    names = ("__func__", "__wrapped__", "fget", "fset", "fdel", "func", "args", "keywords")
+    return [getattr(value, name) for name in names if hasattr(value, name)]
 
 
 @functools.cache
