@@ -162,6 +162,10 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
         # As a variable of the shell that is not set: these meant the default, silently.
         ("run_dir=", "run_dir= is empty; give a value, or leave run_dir out"),
         ("report=''", "report='' is empty"),
+        ("task=text task.hub=", "task.hub= is empty; give a value, or leave task.hub out"),
+        ("task=text task.data_dir=''", "task.data_dir='' is empty"),
+        ("pe.reset_token=", "pe.reset_token= is empty"),
+        ("+task.of_ones_own=", "task.of_ones_own= is empty; give a value, or leave task.of"),
         ("pe=" + "long" * 300, "long does not exist; choose one of abacus, alibi"),
         ("trainer.init_from=" + "long" * 300, "cannot be read now (File name too long)"),
         ("seed=abc", "seed: Value 'abc'"),
@@ -198,13 +202,17 @@ def test_a_text_is_kept_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> Non
     """Hydra reads numbers and truths; ~ is what a shell replaces where there are no quotes."""
     monkeypatch.setenv("HOME", "/home/me")
     given = ["output_dir=2026_11_26", "++run_dir=1.50", "study.name=1e3", "study.question=true"]
-    config = compose([*given, "report='~/a b'", "trainer.init_from=null", "task.x='~/b'"])
+    config = compose([*given, "report='~/a b'", "trainer.init_from=null", 'task.x="~/it\'s"'])
     text = compose(["task=text", "task.source=2026_11", "task.vocab_size=1_000", "pe.name=1.50"])
     assert (text.task.source, text.task.vocab_size, text.pe.name) == ("2026_11", 1000, "1.50")
     assert (config.output_dir, config.run_dir) == ("2026_11_26", "1.50")
     assert (config.study.name, config.study.question) == ("1e3", "true")
     assert (config.report, config.trainer.init_from) == ("/home/me/a b", None)
-    assert config.task.x == "/home/me/b"
+    assert config.task.x == "/home/me/it's"
+    monkeypatch.setenv("HOME", "/home/o'me\\")
+    assert compose(["task.x='~/b'"]).task.x == "/home/o'me\\/b"
+    with pytest.raises(UserError, match="decode.bleu_tokenize= is empty"):
+        compose(["decode.bleu_tokenize="], "evaluate")
 
 
 def test_a_run_that_can_be_loaded_is_loaded_where_it_could_not_train(monkeypatch: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString
+from hydra.core.override_parser.types import ChoiceSweep, Override, Quote, QuotedString
 from hydra.errors import OverrideParseException
 from omegaconf import MISSING, DictConfig, OmegaConf
 
@@ -153,15 +153,15 @@ def as_written(given: str, value: Any, kind: Any) -> str:
     Hydra reads 2026_11_26 as the number 20261126, and true as True; a shell reads ~ outside quotes.
 
     Raises:
-        UserError: it is empty, as a variable of the shell may be.
+        UserError: it is empty, as a variable of the shell may be, also where a class has the type.
     """
     key, _, written = given.partition("=")
-    if kind in TEXT and value == "":
+    if kind in (*TEXT, Any) and value == "":
         raise UserError(f"{given} is empty; give a value, or leave {key} out.")
     if kind in TEXT and isinstance(value, bool | int | float):
         return f"{key}='{written}'"
     if isinstance(value, str) and value.startswith("~/"):
-        return f"{key}='{os.path.expanduser(value)}'"
+        return f"{key}={QuotedString(os.path.expanduser(value), Quote.single).with_quotes()}"
     return given
 
 
