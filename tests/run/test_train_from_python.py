@@ -52,6 +52,25 @@ def test_the_callers_random_numbers_do_not_depend_on_what_is_on_disk(tmp_path: P
     assert drawn[0] == drawn[1] == torch.rand(1)
 
 
+def test_the_callers_precision_and_warnings_come_back(tmp_path: Path) -> None:
+    """A run computes without both, unless its own keys say otherwise."""
+
+    def now() -> tuple[str, bool, bool]:
+        fixed = torch.are_deterministic_algorithms_enabled()
+        warns = torch.is_deterministic_algorithms_warn_only_enabled()
+        return torch.get_float32_matmul_precision(), fixed, warns
+
+    before = now()
+    torch.set_float32_matmul_precision("high")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        wawa_transformer.train([*TINY, "trainer.steps=2", f"output_dir={tmp_path}"])
+        assert now() == ("high", True, True)
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.use_deterministic_algorithms(before[1], warn_only=before[2])
+
+
 def test_a_process_without_standard_error_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
