@@ -264,3 +264,28 @@ def test_nll_is_a_mean_over_tokens() -> None:
     assert found["nll"] == pytest.approx(1.8)
     assert found["token_accuracy"] == pytest.approx(0.8)
     assert found["exact_match"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("name", ["length", "tokens", "reach", "nll", "nll_new", "split", "bleu"])
+def test_a_metric_with_the_name_of_a_column_is_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The metric's values would take the column's place in a table."""
+    own = evaluation.Metric(name, "mine", lambda s: 0.0)
+    monkeypatch.setattr(evaluation, "METRICS", (*evaluation.METRICS, own))
+    with pytest.raises(UserError, match=f"METRICS names {name}, which another metric, a score or"):
+        evaluation.summarise({key: np.ones(2) for key in evaluation.COUNTS})
+
+
+@pytest.mark.parametrize("value", [None, "high", "0.5", np.ones(2), 1j, [1.0]])
+def test_a_metric_that_is_no_number_is_named(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = evaluation.Metric("mine", "mine", lambda s: value)
+    monkeypatch.setattr(evaluation, "METRICS", (*evaluation.METRICS, own))
+    with pytest.raises(UserError, match="METRICS: mine returns .* it must return one number"):
+        evaluation.summarise({key: np.ones(2) for key in evaluation.COUNTS})
+
+
+def test_a_metric_is_a_mean_over_examples_or_tokens() -> None:
+    own = evaluation.Metric("mine", "mine", lambda s: 0.0, per="sentences")
+    with pytest.raises(UserError, match="METRICS: mine has per='sentences'; give examples or tok"):
+        evaluation.check_metrics([own])

@@ -136,10 +136,10 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     assert "can reach at most" in report  # the ceiling without positions
     assert re.search(r"^Claim: trained slopes carry pos", report, flags=re.M)
     assert re.search(r"^\*\*(Supported|Refuted|Unclear)", report, flags=re.M)
-    assert "| NLL, nats per token | perplexity |" in report
+    assert "| NLL, nats per token | cross-entropy, bits per token |" in report
     for table in ("results.csv", "curves.csv"):
         rows = pd.read_csv(study / table)
-        assert (rows["perplexity"] / np.exp(rows["nll"])).to_numpy() == pytest.approx(1)
+        assert rows["bits"].to_numpy() == pytest.approx(rows["nll"].to_numpy() / np.log(2))
     wrong = ["train.py", "pe=learned_slopes", "pe.first_slop=1"]
     refused = run_script(*wrong, folder=tmp_path, PYTHONPATH=str(tmp_path))
     assert "did you mean pe.first_slope?" in refused.stderr

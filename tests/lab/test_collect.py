@@ -20,6 +20,7 @@ from wawa_transformer.lab.collect import check_comparable, write_tables
 from wawa_transformer.lab.study import study_config
 from wawa_transformer.lab.tables import read_study
 from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train.evaluation import METRICS, Metric
 from wawa_transformer.train.load import load_model
 from wawa_transformer.train.trainer import train
 
@@ -299,3 +300,53 @@ def test_two_results_of_one_run_are_named_and_not_averaged(
 def copied(run: Run, folder: Path) -> Path:
     """Copy a run's folder below another folder."""
     return shutil.copytree(run.directory, folder.joinpath(*run.directory.parts[-4:]))
+
+
+def test_a_metric_that_is_no_mean_over_lengths_is_refused(
+    jobs: dict[Run, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables would hold another number than the result. A run may be older than the metric."""
+    run = next(iter(jobs))
+    result = {**(run.result() or {}), "run": run}
+    rows, test = result["by_length"], result["test"]
+    for name, of in (
+        ("bits", lambda row: row["nll"] / math.log(2)),
+        ("perplexity", lambda row: math.exp(row["nll"])),
+    ):
+        own = Metric(name, name, lambda s: 0.0, per="tokens")
+        monkeypatch.setattr(collect, "METRICS", (*METRICS, own))
+        collect.check_result(result)
+        measured = {"by_length": [row | {name: of(row)} for row in rows]}
+        measured["test"] = test | {name: of(test)}
+        if name == "bits":
+            collect.check_result(result | measured)
+            continue
+        with pytest.raises(UserError, match="perplexity of its test is .* no mean over tokens, by"):
+            collect.check_result(result | measured)
+
+
+def test_a_test_without_trained_lengths_is_no_damaged_result(jobs: dict[Run, Any]) -> None:
+    run = next(iter(jobs))
+    result = {**(run.result() or {}), "run": run}
+    none = dict.fromkeys(result["test"], None) | {"examples": 0, "tokens": 0}
+    collect.check_result(result | {"train_min_length": 50, "train_max_length": 60, "test": none})
+
+
+@pytest.mark.parametrize("tokenizer", ["ja-mecab-0.996-IPA", "flores101", "none"])
+def test_a_bleu_by_another_tokenizer_is_no_damaged_file(
+    tokenizer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As of a machine that has MeCab; the pairs of other runs are still tested."""
+    lines, results = [f"a man rides the red bike {i}" for i in range(9)], []
+    for pe, split, bleu in (("a", "13a", 100.0), ("b", "13a", 100.0), ("c", tokenizer, 41.0)):
+        run = Run("text", pe, 0, tmp_path / pe)
+        run.directory.mkdir()
+        for path in (run.references_file, run.translations_file):
+            path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        scores = {"bleu": bleu, "signature": f"nrefs:1|case:mixed|eff:no|tok:{split}|smooth:exp"}
+        results.append({"task": "text", "pe": pe, "seed": 0, "run": run, "translation": scores})
+    table = collect.test_table(results, [("a", "b"), ("a", "c")])
+    assert table[["a", "b"]].to_numpy().tolist() == [["a", "b"]]
+    said = capsys.readouterr().err
+    assert f"tokenizer is 13a here, and its BLEU is by {tokenizer}\n" in said
+    assert f"no tests of {results[2]['run']}" in said and said.count("warning") == 1

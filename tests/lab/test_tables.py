@@ -7,13 +7,16 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
+from conftest import SCRIPTS
 from planted import results_of, write_folder
 
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.lab import report
+from wawa_transformer.lab import report, tables
 from wawa_transformer.lab.pages import Text, tr
-from wawa_transformer.lab.scores import score_study
+from wawa_transformer.lab.scores import SCORES, score_study
 from wawa_transformer.lab.tables import read_study
+from wawa_transformer.train import evaluation
+from wawa_transformer.train.tracking import ABOUT
 
 GOOD = results_of({("copy", "a"): lambda n, s: 0.9, ("copy", "b"): lambda n, s: 0.5 + s / 10})
 
@@ -68,8 +71,8 @@ def test_a_table_that_was_cut_is_refused(folder: Path) -> None:
     whole = path.read_text(encoding="utf-8").splitlines(keepends=True)
     for part, sentence in (
         (whole[:50] + [whole[50][:20] + "\n"], r"row 51: \d+ cells under \d+ columns"),
-        (whole[:50] + whole[51:], r"row \d+, column examples: copy b seed 2 has at length 10"),
-        (whole[:-3], r"row \d+, column examples: copy a seed 4 has at length 18"),
+        (whole[:50] + whole[51:], r"copy b seed 2 has a row of length 10, and a has none; rows"),
+        (whole[:-3], r"row 99, column length: copy a seed 4 has a row of length 18, and b has"),
         (whole[:-20], r"rows 2 to 181, every column: the digest of the rows is"),
         ([], "needs one column task"),
         ([whole[0].replace("token_accuracy", "nll"), *whole[1:]], "needs one column nll"),
@@ -83,6 +86,36 @@ def test_a_table_that_was_cut_is_refused(folder: Path) -> None:
     curves.write_text("".join(curves.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(UserError, match="curves.csv, rows 2 to 20, every column: the dig"):
         read_study(folder)
+
+
+def test_a_table_whose_rows_an_older_study_yaml_counted_is_refused_if_it_was_cut(
+    folder: Path,
+) -> None:
+    """The older file has no digests."""
+    path = folder / "study.yaml"
+    given = yaml.safe_load(path.read_text("utf-8")) | {"digests": {}}
+    path.write_text(yaml.safe_dump(given | {"rows": {"results": 200, "curves": 20}}), "utf-8")
+    assert len(read_study(folder).results) == 200
+    curves = folder / "curves.csv"
+    curves.write_text("".join(curves.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(UserError, match="curves.csv, .* number of the rows is 19, and .* for 20;"):
+        read_study(folder)
+    curves.unlink()
+    with pytest.raises(UserError, match="curves.csv is missing, and study.yaml was written"):
+        read_study(folder)
+
+
+def test_no_column_and_no_score_can_be_the_name_of_a_metric() -> None:
+    """Every column of the committed tables, of the schema, and every score."""
+    metrics = {metric.name for metric in evaluation.METRICS}
+    names = {*SCORES, *tables.WHOLE, *tables.WORDS, *tables.COSTS, *ABOUT}
+    names |= {column for keys in tables.KEYS.values() for column in keys}
+    for study in SCRIPTS.parent.glob("benchmarks/*/study.yaml"):
+        for name in tables.KEYS:
+            if (path := study.with_name(f"{name}.csv")).exists():
+                names |= {*path.read_text(encoding="utf-8").split("\n", 1)[0].split(",")}
+    names = {name for name in names - metrics if not name.endswith("_new")}
+    assert len(names) > 40 and not names - evaluation.TAKEN
 
 
 @pytest.mark.parametrize("column", ["exact_match", "nll"])

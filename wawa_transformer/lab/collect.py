@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -112,7 +113,10 @@ def with_older(path: Path, name: str, table: pd.DataFrame, results: pd.DataFrame
 
 
 def check_result(result: Result) -> None:
-    """Refuse a result that lacks a key, or whose lengths do not have the scores of its test."""
+    """Refuse a result that lacks a key, or whose lengths do not have the scores of its test.
+
+    A test without trained lengths has no scores.
+    """
     file = result["run"].result_file
     try:
         lengths = [(row, was_trained(row["length"], result)) for row in result["by_length"]]
@@ -120,15 +124,24 @@ def check_result(result: Result) -> None:
         for name in ("translation", "finished", "versions"):
             result[name]
         result["validation"]["nll"]
-        for metric in (each for each in METRICS if each.name in NEEDED["curves"]):
+        for metric in METRICS if rows else ():
+            own = metric.name not in NEEDED["curves"]
+            if own and metric.name not in result["test"]:
+                continue  # the run is older than the metric
             counts, values = ([row[key] for row in rows] for key in (metric.per, metric.name))
             mean, said = np.average(values, weights=counts), result["test"][metric.name]
-            if not np.isclose(mean, said, equal_nan=True):
-                raise UserError(
-                    f"{file} was edited: {metric.name} of its test is {said}, and its lengths have "
-                    f"{mean:g}; restore the file."
-                )
-    except (KeyError, TypeError, ZeroDivisionError) as error:
+            if np.isclose(mean, said, equal_nan=True):
+                continue
+            found = f"{metric.name} of its test is {said}, and its lengths have {mean:g}"
+            if not own:
+                raise UserError(f"{file} was edited: {found}; restore the file.")
+            raise UserError(
+                f"{file}: {found}, so the file was edited or the metric is no mean over "
+                f"{metric.per}, by which tables average it over lengths; restore the file, or take "
+                f"{metric.name} out of METRICS and add a mean under another name, such as bits per "
+                f"token in place of perplexity."
+            )
+    except (KeyError, TypeError) as error:
         raise UserError(
             f"{file} is no whole result ({type(error).__name__}: {error}); it was cut or edited, "
             f"so restore the file."
@@ -295,7 +308,9 @@ def test_table(results: Sequence[Result], pairs: Sequence[tuple[str, str]]) -> p
 
 
 def translations_of(result: Result) -> tuple[list[str], list[str]] | None:
-    """Read a run's translations and references; None if a file is missing.
+    """Read a run's translations and references.
+
+    None if a file is missing, or if BLEU splits words in another way here than in the result.
 
     Raises:
         UserError: they do not have the BLEU of the run's result.
@@ -308,7 +323,16 @@ def translations_of(result: Result) -> tuple[list[str], list[str]] | None:
         return None
     scored = math.nan
     if len(found) == len(references):
-        scored = bleu_metric(references).corpus_score(found, [references]).score
+        metric = bleu_metric(references)
+        scored = metric.corpus_score(found, [references]).score
+        there = re.findall(r"\btok:([^|]+)", result["translation"].get("signature", ""))
+        here = re.findall(r"\btok:([^|]+)", str(metric.get_signature()))
+        if there and there != here:
+            warn(
+                f"warning: no tests of {run}: sacreBLEU's tokenizer is {here[0]} here, and its "
+                f"BLEU is by {there[0]}"
+            )
+            return None
     if not abs(scored - bleu) < 0.1:
         raise UserError(
             f"{run.translations_file} has a BLEU of {scored:.2f}, and {run.result_file} says "

@@ -169,9 +169,10 @@ def read_study(folder: Path) -> Study:
     for name, table in tables.items():
         check_names(paths[name], table, config)
     check_alike(paths["results"], tables["results"])
-    for name, expected in config.get("digests", {}).items():
+    # An older file counts the rows.
+    for name, expected in (config.get("digests") or config.get("rows", {})).items():
         if name in read:
-            check_digest(paths[name], *read[name], expected)
+            check_rows(paths[name], *read[name], expected)
         elif name not in SHOWN:
             raise UserError(
                 f"{paths[name]} is missing, and study.yaml was written for it; restore the table, "
@@ -232,7 +233,7 @@ def read_config(path: Path) -> dict[str, Any]:
         given = yaml.safe_load(path.read_text(encoding="utf-8"))
         lists = (given["study"]["seeds"], given["tasks"], given["encodings"])
         kinds = [each["kind"] for each in (*given["tasks"].values(), *given["encodings"].values())]
-        unknown = given.get("digests", {}).keys() - KEYS.keys()
+        unknown = {*given.get("digests", {}), *given.get("rows", {})} - KEYS.keys()
         if not all(lists) or not all(kinds) or unknown:
             raise ValueError
     except FileNotFoundError:
@@ -361,12 +362,13 @@ def check_names(path: Path, table: pd.DataFrame, config: Mapping[str, Any]) -> N
             )
 
 
-def check_digest(path: Path, table: pd.DataFrame, digest: str, expected: str) -> None:
-    """Refuse a table that has other rows than when it was written."""
-    if digest != expected:
+def check_rows(path: Path, table: pd.DataFrame, digest: str, expected: str | int) -> None:
+    """Refuse a table that has another digest, or number, of rows than when it was written."""
+    kind, there = ("number", len(table)) if isinstance(expected, int) else ("digest", digest)
+    if there != expected:
         raise UserError(
-            f"{path}, rows 2 to {max(table.index, default=1)}, every column: the digest of the "
-            f"rows is {digest}, and study.yaml was written for {expected}; rows were edited, cut "
+            f"{path}, rows 2 to {max(table.index, default=1)}, every column: the {kind} of the "
+            f"rows is {there}, and study.yaml was written for {expected}; rows were edited, cut "
             f"or added, or the table is of another study, so restore it, or write it again with "
             f"the study's command."
         )
@@ -377,14 +379,23 @@ def check_alike(path: Path, results: pd.DataFrame) -> None:
     known = results.mask(results == "")  # an unknown digest is no other one
     split = known.groupby(["task", "seed", "length"])
     encodings = known.groupby(["task", "seed"])["pe"].transform("nunique")
+    if (line := first_line(split["pe"].transform("size") < encodings)) is not None:
+        task, pe, seed, length = results.loc[line, KEYS["results"]]
+        every = known.groupby(["task", "seed"])["pe"].get_group((task, seed))
+        there = split["pe"].get_group((task, seed, length))
+        lacking = every[~every.isin(there)].unique()
+        raise UserError(
+            f"{path}, row {line}, column length: {task} {pe} seed {seed} has a row of length "
+            f"{length}, and {', '.join(lacking)} has none; rows were cut, or the runs had other "
+            f"tests, so restore the rows, or train the runs on the same data."
+        )
     for column in results.columns.intersection(["examples", "data"]):
-        others = split[column].transform("nunique") > 1
-        if (line := first_line(others | (split["pe"].transform("size") < encodings))) is not None:
+        if (line := first_line(split[column].transform("nunique") > 1)) is not None:
             task, pe, seed, length = results.loc[line, KEYS["results"]]
             values = split.get_group((task, seed, length))[column].dropna().unique()
             raise UserError(
                 f"{path}, row {line}, column {column}: {task} {pe} seed {seed} has at length "
                 f"{length} other {column} than another encoding ({' and '.join(map(str, values))})"
-                f"; rows were cut or edited, or the runs had other data, so restore the rows, or "
+                f"; rows were edited, or the runs had other data, so restore the rows, or "
                 f"train the runs on the same data."
             )

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from datasets import Dataset
 from torch import Tensor
 
+from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import EOS, PAD
 from wawa_transformer.data.batching import batch_indices, collate
 from wawa_transformer.data.load import Examples
@@ -31,7 +32,7 @@ class Metric:
 
     Its values are between 0 and ``top``. Plots, logs and reports show metrics that are ``shown``;
     other metrics appear only in tables. ``per`` is what a mean over lengths counts: examples or
-    tokens.
+    tokens. The metric of several lengths must be this mean of theirs.
     """
 
     name: str
@@ -82,6 +83,40 @@ METRICS = (
     ),
 )
 SHOWN = tuple(metric for metric in METRICS if metric.shown)
+# Columns of tables, scores and logged numbers that are no metrics.
+TAKEN = {
+    "task", "pe", "seed", "length", "step", "split", "examples", "tokens", "new", "ceiling",
+    "trained", "device", "code", "shared_code", "data", "check", "train_nll", "a", "b",
+    "difference", "p", "lr", "warmup", "source", "target", "answer", "query", "key", "query_token",
+    "key_token", "weight", "parameters", "flops_per_step", "mfu", "tokens_per_second", "seconds",
+    "peak_memory_mb", "bleu_low", "bleu_high", "signature", "chrf_signature", "reached_limit",
+    "altered", "all_sources", "beyond", "just_beyond", "oracle", "reach", "bleu", "chrf", "loss",
+    "grad_norm", "self",
+}  # fmt: skip
+
+
+def check_metrics(metrics: Iterable[Metric]) -> None:
+    """Refuse a metric that a table cannot hold beside its other columns, or cannot average.
+
+    Raises:
+        UserError: the name is taken or ends with ``_new``, or ``per`` counts nothing.
+    """
+    names = set(TAKEN)
+    for metric in metrics:
+        if metric.name in names or metric.name.endswith("_new"):
+            raise UserError(
+                f"METRICS names {metric.name}, which another metric, a score or a column of a "
+                f"table is called (those of new sources end with _new); give the metric another "
+                f"name."
+            )
+        if metric.per not in ("examples", "tokens"):
+            raise UserError(
+                f"METRICS: {metric.name} has per={metric.per!r}; give examples or tokens."
+            )
+        names.add(metric.name)
+
+
+check_metrics(METRICS)
 
 
 def evaluate(model: Transformer, examples: Examples) -> Scores:
@@ -123,8 +158,18 @@ def summarise(scores: Scores, chosen: np.ndarray | slice = slice(None)) -> dict[
     """Compute every metric of the ``chosen`` examples; None without examples."""
     part = {key: column[chosen] for key, column in scores.items()}
     count = len(part["tokens"])
-    values = {metric.name: float(metric.of(part)) if count else None for metric in METRICS}
+    check_metrics(METRICS)
+    values = {metric.name: compute(metric, part) if count else None for metric in METRICS}
     return {"examples": count, "tokens": int(part["tokens"].sum()), **values}
+
+
+def compute(metric: Metric, part: Scores) -> float:
+    """Compute a metric, and refuse what is no number."""
+    value = metric.of(part)
+    given = np.asarray(value)
+    if given.ndim or given.dtype.kind not in "biuf":
+        raise UserError(f"METRICS: {metric.name} returns {value!r}; it must return one number.")
+    return float(value)
 
 
 def evaluate_by_length(
