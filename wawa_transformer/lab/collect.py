@@ -21,17 +21,16 @@ from wawa_transformer.lab.tables import (
     COSTS,
     KEYS,
     NEEDED,
+    OPTIONAL,
     ORIGIN,
     RUN,
-    SHOWN,
     read_table,
     write_config,
     write_table,
 )
 from wawa_transformer.run.provenance import code_digest
 from wawa_transformer.run.run_dir import Run, config_digest, differing_key
-from wawa_transformer.train import evaluation
-from wawa_transformer.train.evaluation import METRICS
+from wawa_transformer.train.evaluation import METRICS, SHOWN
 from wawa_transformer.train.load import load_model
 
 Result = dict[str, Any]  # the contents of one result.json, with task, pe, seed and run
@@ -76,7 +75,7 @@ def write_tables(
         "costs": cost_table(results),
         **shown_answers(results),
     }
-    for name in SHOWN:
+    for name in OPTIONAL:
         tables[name] = with_older(folder / f"{name}.csv", name, tables[name], tables["results"])
     digests = {}
     for name, table in tables.items():
@@ -268,7 +267,7 @@ def curve_table(results: Iterable[Result]) -> pd.DataFrame:
             if row["split"] == "validation":
                 rows.append({**result, **row, "train_nll": fmean(logged) if logged else None})
                 logged = []
-    columns = [*KEYS["curves"], *(metric.name for metric in evaluation.SHOWN), "train_nll"]
+    columns = [*KEYS["curves"], *(metric.name for metric in SHOWN), "train_nll"]
     return pd.DataFrame(rows, columns=columns)
 
 

@@ -46,7 +46,7 @@ NEEDED = {
     "results": ["exact_match", "examples"], "tests": ["difference", "p"], "bleu": ["bleu"],
     "curves": ["exact_match", "token_accuracy", "nll"],
 }  # fmt: skip
-SHOWN = ("answers", "attention")  # which a page may go without
+OPTIONAL = ("answers", "attention")  # which a page may go without
 ORIGIN = ("device", "code", "shared_code")  # where and by which code a row was made
 WHOLE = (
     "seed", "length", "step", "query", "key", "examples", "tokens", "examples_new", "tokens_new",
@@ -173,7 +173,7 @@ def read_study(folder: Path) -> Study:
     for name, expected in (config.get("digests") or config.get("rows", {})).items():
         if name in read:
             check_rows(paths[name], *read[name], expected)
-        elif name not in SHOWN:
+        elif name not in OPTIONAL:
             raise UserError(
                 f"{paths[name]} is missing, and study.yaml was written for it; restore the table, "
                 f"or write it again with the study's command."

@@ -481,7 +481,7 @@ def is_trainable(value: Tensor) -> bool:
     return value.is_floating_point() or value.is_complex()
 
 
-def file_of(cls: type) -> str:
+def named_file(cls: type) -> str:
     """The file of a class."""
     return getattr(sys.modules.get(cls.__module__), "__file__", None) or "this notebook"
 
@@ -504,14 +504,14 @@ def require_promises(config: TransformerConfig, length: int, bf16: bool = False)
         return report
     each = report.broken[0]
     used = {kind: ENCODINGS[kind] for kind in kinds}
-    classes = [f"{cls.__name__} ({file_of(cls)})" for cls in used.values()]
+    classes = [f"{cls.__name__} ({named_file(cls)})" for cls in used.values()]
     cause = f"In {' or '.join(classes)}: {REMEDIES.get(each.name, '')}."
     # A model without positions that breaks the same promise is itself the cause.
     sizes = config.values(("src_vocab_size", "tgt_vocab_size", *MODEL))
     bare = tiny_model(TransformerConfig(**sizes, pe="none"))
     without = TransformerProbe(bare, length=length).report()
     if each.name in {one.name for one in without.broken}:
-        folder = file_of(Transformer).rpartition("/")[0]
+        folder = named_file(Transformer).rpartition("/")[0]
         cause = f"So it is with pe=none: the cause is in the model ({folder}), not in an encoding."
     raise UserError(
         f"pe.kind={' with pe.cross='.join(used) or 'none'} breaks a promise, “{each.name}”: the "

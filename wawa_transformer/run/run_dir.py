@@ -41,7 +41,7 @@ LATER: dict[str, dict[str, Any]] = {
 HASHED = re.compile(r"seed-?\d+-([0-9a-f]{8})")
 
 
-def file_of(name: str) -> Path:
+def in_folder(name: str) -> Path:
     """Make a property of :class:`Run`: the path of a file in its folder."""
     return cast(Path, property(lambda run: run.directory / name))
 
@@ -91,12 +91,12 @@ class Run:
 
     # -------------------------------------------------------------------------- files in the folder
 
-    config_file = file_of("config.yaml")  # the keys that decide what is computed
-    metrics_file = file_of("metrics.jsonl")  # one line per logged step and validation
-    result_file = file_of("result.json")  # the test scores of a finished run
-    error_file = file_of("error.log")  # the reason why the run has failed
-    translations_file = file_of("translations.txt")  # of the test, one per line
-    references_file = file_of("references.txt")  # the test's reference translations
+    config_file = in_folder("config.yaml")  # the keys that decide what is computed
+    metrics_file = in_folder("metrics.jsonl")  # one line per logged step and validation
+    result_file = in_folder("result.json")  # the test scores of a finished run
+    error_file = in_folder("error.log")  # the reason why the run has failed
+    translations_file = in_folder("translations.txt")  # of the test, one per line
+    references_file = in_folder("references.txt")  # the test's reference translations
 
     def checkpoint(self, which: str) -> Path:
         """The file of a checkpoint: ``last``, ``previous``, or ``best`` in validation."""
