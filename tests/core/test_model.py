@@ -254,7 +254,7 @@ def test_a_model_made_on_meta_has_its_tables_once_it_has_memory(name: str) -> No
     torch.testing.assert_close(model.eval()(ids, ids), expected(ids, ids), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", ["sinusoidal", "t5_cross", "shaw_cross", "merged_shaw"])
+@pytest.mark.parametrize("name", ["sinusoidal", "t5_cross", "shaw_cross", "pope", "merged_shaw"])
 def test_attention_maps_show_the_attention_that_is_used(name: str) -> None:
     """Keeping the attention weights does not change the logits."""
     model, src, tgt = small_model(name), padded_ids(1, 6, 0), padded_ids(1, 5, 1)
