@@ -307,6 +307,7 @@ def test_an_init_of_other_arguments_is_refused_with_its_class(registry: None) ->
         ({"pe": "shaw", "where": ["cross", "cross"]}, r"pe.where=\[cross,cross\] must be a list"),
         ({"pe": "shaw", "where": "encoder"}, "pe.where=encoder must be a list"),
         ({"pe": "none", "where": ["encoder"]}, r"pe.where=\[encoder\] has no effect"),
+        ({"pe": "none", "cross": "same"}, "pe.cross=same has no effect on pe.kind=none"),
         ({"pe": "learned", "where": ["cross"]}, r"pe.where=\[cross\]: learned is not for"),
         ({"pe": "shaw", "cross": "same", "where": ["decoder"]}, "pe.cross=same and pe.w"),
         ({"pe": "shaw", "cross": "t5", "where": ["cross"]}, "pe.cross=t5 and pe.where=.*contr"),

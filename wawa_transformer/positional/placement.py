@@ -217,6 +217,8 @@ def check_effect(kind: str, kinds: dict[str, str], num_layers: int, placement: P
     where, layers = placement.where, placement.layers
     if where is not None and not overridden(kind):
         raise UserError(f"pe.where={listed(where)} has no effect on pe.kind={kind}; leave it out.")
+    if placement.cross == "same" and not overridden(kind):
+        raise UserError(f"pe.cross=same has no effect on pe.kind={kind}; leave it out.")
     if layers is not None:
         check_some("pe.layers", layers, range(num_layers))
         if not any(overridden(each) & {*ATTENTION_METHODS} for each in kinds.values()):
