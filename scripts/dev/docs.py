@@ -21,7 +21,7 @@ import evidence
 import jinja2
 import pandas as pd
 import yaml
-from evidence import BENCHMARKS, steps_to  # noqa: F401  (templates take the steps)
+from evidence import BENCHMARKS
 
 from wawa_transformer.lab import claims, comparisons, figures, report, rules, scores, statistics
 from wawa_transformer.lab.pages import Text, tr

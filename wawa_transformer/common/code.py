@@ -3,6 +3,7 @@
 import ast
 import functools
 import itertools
+import os
 import sys
 import sysconfig
 import time
@@ -94,6 +95,12 @@ def imported(path: Path) -> Iterator[Path]:
             beside = path.parents[max(0, level - 1)].joinpath(*name.split("."))
             files = map(Path, [loaded] if loaded else [f"{beside}.py", beside / "__init__.py"])
             yield from (file for file in files if file.suffix == ".py")  # and not in C
+
+
+def file_of(module: str) -> Path | None:
+    """The file of a loaded module; None for a notebook or a module of C."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return Path(file) if file and os.path.isfile(file) else None  # "<stdin>" is none
 
 
 def is_foreign(path: Path, package: Path) -> bool:

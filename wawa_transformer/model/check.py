@@ -6,13 +6,14 @@ import contextlib
 import dataclasses
 import itertools
 import math
-import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from wawa_transformer.common.code import file_of
 from wawa_transformer.common.limits import UserError
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.model.config import MODEL, TransformerConfig
@@ -481,11 +482,6 @@ def is_trainable(value: Tensor) -> bool:
     return value.is_floating_point() or value.is_complex()
 
 
-def named_file(cls: type) -> str:
-    """The file of a class."""
-    return getattr(sys.modules.get(cls.__module__), "__file__", None) or "this notebook"
-
-
 def require_promises(config: TransformerConfig, length: int, bf16: bool = False) -> Report:
     """Check the encodings of ``config`` in a tiny model, at up to twice ``length`` tokens.
 
@@ -504,14 +500,16 @@ def require_promises(config: TransformerConfig, length: int, bf16: bool = False)
         return report
     each = report.broken[0]
     used = {kind: ENCODINGS[kind] for kind in kinds}
-    classes = [f"{cls.__name__} ({named_file(cls)})" for cls in used.values()]
+    classes = [
+        f"{cls.__name__} ({file_of(cls.__module__) or 'this notebook'})" for cls in used.values()
+    ]
     cause = f"In {' or '.join(classes)}: {REMEDIES.get(each.name, '')}."
     # A model without positions that breaks the same promise is itself the cause.
     sizes = config.values(("src_vocab_size", "tgt_vocab_size", *MODEL))
     bare = tiny_model(TransformerConfig(**sizes, pe="none"))
     without = TransformerProbe(bare, length=length).report()
     if each.name in {one.name for one in without.broken}:
-        folder = named_file(Transformer).rpartition("/")[0]
+        folder = Path(__file__).parent
         cause = f"So it is with pe=none: the cause is in the model ({folder}), not in an encoding."
     raise UserError(
         f"pe.kind={' with pe.cross='.join(used) or 'none'} breaks a promise, “{each.name}”: the "

@@ -5,10 +5,8 @@ import dis
 import functools
 import hashlib
 import importlib.metadata
-import os
 import platform
 import subprocess
-import sys
 import types
 from collections import defaultdict
 from collections.abc import Iterable
@@ -18,7 +16,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from wawa_transformer.common.code import code_of, imported, is_foreign, mentioned, reached
+from wawa_transformer.common.code import code_of, file_of, imported, is_foreign, mentioned, reached
 from wawa_transformer.common.schema import CONFIG_DIR, PACKAGE
 from wawa_transformer.data.tasks import TASKS, Task
 from wawa_transformer.positional.base import ENCODINGS, Encoding
@@ -86,7 +84,7 @@ def rooms() -> list[Path]:
 def kind_files() -> set[Path]:
     """List the files that define the encodings and tasks of the registries."""
     registered = {*ENCODINGS.values(), *TASKS.values()}
-    return {file for cls in registered if (file := file_of(cls))}
+    return {file for cls in registered if (file := file_of(cls.__module__))}
 
 
 @functools.cache  # the code that this process has loaded
@@ -100,20 +98,22 @@ def digest_for(pe: str, cross: str, task: str, *defined: type | None) -> str:
     def follows(path: Path) -> bool:
         return path in kinds or is_foreign(path, PACKAGE)
 
-    registries = {file_of(Encoding), file_of(Task)}
+    registries = {file_of(Encoding.__module__), file_of(Task.__module__)}
     chosen = ENCODINGS.get(pe), ENCODINGS.get(cross), TASKS.get(task)
     used: set[type] = {cls for cls in chosen if cls}
     before = -1
     while len(used) > before:  # until no class that is used mentions another one
         before = len(used)
         used |= {base for cls in used for base in cls.__mro__}
-        files = reached(filter(None, map(file_of, used)), follows)
+        files = reached(filter(None, map(file_of, (cls.__module__ for cls in used))), follows)
         others = names_by_file(registered - used)
         named = {name for path in files for name in mentioned(path, others[path])}
         reads = {name for path in files - registries for name in mentioned(path, others[path])}
         if reads & REGISTRIES:  # a class that is looked up by its kind may be any
             used |= registered
-        used |= {cls for cls in registered if cls.__name__ in named and file_of(cls) in files}
+        used |= {
+            cls for cls in registered if cls.__name__ in named and file_of(cls.__module__) in files
+        }
     ours = {*rooms(), *(path for path in files if path.is_relative_to(PACKAGE))}
     digest = hashlib.sha256()
     for path in sorted(ours):
@@ -127,14 +127,8 @@ def names_by_file(classes: Iterable[type]) -> defaultdict[Path | None, set[str]]
     """Sort the names of classes by their files, where other classes may have the same names."""
     found: defaultdict[Path | None, set[str]] = defaultdict(set)
     for cls in classes:
-        found[file_of(cls)].add(cls.__qualname__)
+        found[file_of(cls.__module__)].add(cls.__qualname__)
     return found
-
-
-def file_of(cls: Any) -> Path | None:
-    """The file that defines a class or a function; None for a class of a notebook or of C."""
-    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    return Path(file) if file and os.path.isfile(file) else None  # "<stdin>" is none
 
 
 def of_notebook(value: Any) -> bool:
@@ -144,9 +138,7 @@ def of_notebook(value: Any) -> bool:
         module = value.__globals__.get("__name__")
     elif isinstance(value, type):
         module = value.__module__
-    return module == "__main__" and not os.path.isfile(
-        getattr(sys.modules["__main__"], "__file__", None) or ""
-    )
+    return module == "__main__" and not file_of(module)
 
 
 def live_code(value: Any, known: dict[int, tuple[Any, str]] | None = None) -> str:
