@@ -126,9 +126,9 @@ def orders(study: str, task: str) -> Iterator[tuple[str, str, dict[str, int]]]:
     )
 
 
-def bleu(pe: str, study: str = "multi30k") -> list[str]:
-    """Format each seed's greedy BLEU on Multi30k."""
-    return [f"{value:.1f}" for value in evidence.seeds(study, "multi30k", pe, "bleu")]
+def bleu(pe: str, study: str = "multi30k", task: str = "multi30k") -> list[str]:
+    """Format each seed's greedy BLEU."""
+    return [f"{value:.1f}" for value in evidence.seeds(study, task, pe, "bleu")]
 
 
 def bleu_gaps(first: tuple[str, str], second: tuple[str, str]) -> list[str]:
@@ -137,9 +137,9 @@ def bleu_gaps(first: tuple[str, str], second: tuple[str, str]) -> list[str]:
     return [f"{value:+.2f}" for value in statistics.gaps(one, other)]
 
 
-def apart(study: str, a: str, b: str) -> str:
+def apart(study: str, a: str, b: str, task: str = "multi30k") -> str:
     """Format the BLEU difference a − b for each seed, with p of the paired test over sentences."""
-    tests = comparisons.sentence_tests(evidence.study(study), "multi30k", (a, b))
+    tests = comparisons.sentence_tests(evidence.study(study), task, (a, b))
     rows = zip(tests["difference"], tests["p"], strict=True)
     return ", ".join(f"{gap:+.2f} ({p_value(p)})" for gap, p in rows)
 
