@@ -87,6 +87,16 @@ def test_ids_outside_the_vocabulary_are_refused(name: str, ids: Any, message: st
                 method(model, given["src"], 3)
 
 
+@pytest.mark.parametrize("shape", [(2, 5, D), (3, 5, D + 1), (3, D), (4, 5, D)])
+def test_a_source_of_other_rows_than_the_target_is_refused(shape: tuple[int, ...]) -> None:
+    """Whether the caller encodes it or forward does."""
+    model = small_model()
+    with pytest.raises(ValueError, match=rf"memory is of shape .*{D}.* 3 rows of tgt"):
+        model.decode(TGT, torch.zeros(shape))
+    with pytest.raises(ValueError, match="2 rows of tgt, since source and target are pairs"):
+        model(SRC, TGT[:2])
+
+
 @pytest.mark.parametrize("share", [-0.1, 1.0, 1.5, float("nan")])
 def test_a_share_of_smoothing_outside_its_limits_is_refused(share: float) -> None:
     with pytest.raises(ValueError, match="^label_smoothing=.* must be at least 0 and less than 1"):

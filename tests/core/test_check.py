@@ -401,6 +401,26 @@ class Spare(Idle):
         return 1.0
 
 
+class Rounded(Idle):
+    """A trained number that is rounded, so that its gradient is 0."""
+
+    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
+        return self.rate.round() + 1
+
+
+class OneSided(Idle):
+    """A number that starts at 0 and acts where it is at most 0, or at least 0."""
+
+    side = 1
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        nn.init.zeros_(self.rate)
+
+    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
+        return 1 + (self.side * self.rate).clamp(max=0)
+
+
 class LaterHeads(Distances):
     """Heads five to eight are off where there is padding."""
 
@@ -424,6 +444,7 @@ class FirstHead(Rotary):
     [
         (OneToken, {probe.ALONE}),
         (Idle, {check.REACHED}),
+        (Rounded, {check.REACHED}),
         (Spare, {check.REACHED}),
         (Seeding, {check.KEPT}),
         (Growing, {check.KEPT}),
@@ -464,6 +485,55 @@ def test_a_mistake_is_found_and_named(
     for part in (f"pe.kind={kind} ", first.name, first.where, f"{first.change:.2g}", cls.__name__,
                  str(Path(__file__)), "trainer.check=false"):  # fmt: skip
         assert part in str(refused.value)
+
+
+@pytest.mark.parametrize("length", [1, 2, 20])
+def test_a_number_of_which_one_sign_acts_is_trained(length: int) -> None:
+    """As a rate of decay that must not be negative; one token alone shows no gradient."""
+    for side in (1, -1):
+        ENCODINGS["onesided"] = type("OneSided", (OneSided,), {"side": side})
+        require_promises(shape({"pe": "onesided", "where": ["decoder"]}), length)
+
+
+class Table(Encoding):
+    """A table that ends, without a word to anyone."""
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.table = nn.Parameter(torch.randn(30, context.d_model))
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        return x + self.table[positions.ids[:, 0]].to(x.dtype)
+
+
+def test_the_end_of_a_table_is_named() -> None:
+    """By a sentence: of a class that does not declare it, and of one that does."""
+    ENCODINGS["table"] = Table
+    require_promises(shape({"pe": "table"}), 15)
+    with pytest.raises(UserError, match=r"fails at 40 tokens \(index .*declares max_positions"):
+        require_promises(shape({"pe": "table"}), 20)
+    ENCODINGS["table"] = type("Ending", (Table,), {"max_positions": 30, "kind": "table"})
+    require_promises(shape({"pe": "table"}), 20)
+    model = Transformer(shape({"pe": "table"}))
+    model.check_length(30)
+    with pytest.raises(UserError, match="31 positions does not fit the 30 of pe.kind=table"):
+        model.check_length(31)
+
+
+class Extra(Table):
+    """A setting that torch would keep beside tensors."""
+
+    def get_extra_state(self) -> Any:
+        return {"slope": 1}
+
+    def set_extra_state(self, state: Any) -> None:
+        pass
+
+
+def test_a_state_that_is_no_tensor_is_refused() -> None:
+    ENCODINGS["extra"] = Extra
+    with pytest.raises(UserError, match="_extra_state of the model's state is no tensor"):
+        require_promises(shape({"pe": "extra"}), 4)
 
 
 def test_a_mistake_in_any_head_is_found() -> None:

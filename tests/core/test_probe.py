@@ -142,6 +142,26 @@ def test_functions_of_another_form_are_refused(given: dict[str, Any], said: str)
         check_model(**{**model, **given})
 
 
+@pytest.mark.parametrize(("positions", "length"), [(24, 12), (30, 15), (40, 20)])
+def test_a_model_of_few_positions_is_checked_at_a_length_that_it_serves(
+    positions: int, length: int
+) -> None:
+    """The sentence says how; a model that fails at any length keeps its own error."""
+    right, table = functions("")[0], nn.Embedding(positions, 1)
+
+    def logits(source: Tensor, target: Tensor) -> Tensor:
+        table(torch.arange(max(source.size(1), target.size(1))))
+        return right(source, target)
+
+    with pytest.raises(
+        UserError, match="the model fails at .* tokens .*; if it serves fewer, give"
+    ):
+        check_model(logits, vocab_size=V)
+    assert not check_model(logits, vocab_size=V, length=length).broken
+    with pytest.raises(ZeroDivisionError):
+        check_model(lambda x, y: x / (1 // 0), vocab_size=V)
+
+
 def test_padding_on_the_left_and_a_second_encoding_are_found() -> None:
     """Sources padded on the left show positions that shift, and distances that are not alone."""
     shifted = check_model(functions("")[0], vocab_size=V, length=12, padding="left")

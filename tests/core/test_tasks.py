@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.schema import UserError, schema_of
 from wawa_transformer.data.tasks import SPECIAL_TOKENS, TASKS, GeneratedTask, SequenceTask, letters
 
 GENERATED = sorted(kind for kind, cls in TASKS.items() if issubclass(cls, GeneratedTask))
@@ -182,3 +182,22 @@ def test_uneven_addition_knows_zero() -> None:
     """A number of one digit may be 0, whose sum has no zero in front."""
     rows = TASKS["addition_uneven"](**{**SMALL, "max_length": 1}).dataset(0)
     assert ("0 + 0", "0") in set(zip(rows["train"]["source"], rows["train"]["target"], strict=True))
+
+
+def test_a_setting_without_a_dataclass_is_refused() -> None:
+    """It would have no effect; what is no setting may stand in the body of a class."""
+    bodies: list[dict[str, Any]] = [
+        {"symbols": 5}, {"symbols": 5, "__annotations__": {"symbols": int}},
+        {"width": 3, "__annotations__": {"width": int}}, {"unique": True},
+    ]  # fmt: skip
+    for body in bodies:
+        made = type("Own", (TASKS["copy"],), {"__module__": __name__, **body})
+        if "unique" in body:
+            made = dataclass(made)
+        with pytest.raises(UserError, match=f"Own.{[*body][0]} is no setting as it is written"):
+            schema_of(made)
+    body = {"order_matters": False, "__annotations__": {"order_matters": "ClassVar[bool]"}}
+    schema_of(type("Own", (TASKS["copy"],), {"__module__": __name__, **body, "rate": 3}))
+    body = {"symbols": 5, "__annotations__": {"symbols": int}}
+    own = dataclass(type("Own", (TASKS["copy"],), {"__module__": __name__, **body}))
+    assert schema_of(own) is own and own().symbols == 5  # type: ignore[attr-defined]

@@ -527,13 +527,19 @@ def wrapped(x):
 called = functools.wraps(abs)(twice(wrapped))
 power = functools.partial(pow, {power})
 act = torch.nn.functional.{act}
+class Rates:
+    def __init__(self, rate):
+        self.rate = rate
+    def __call__(self):
+        return self.rate + {of_call}
+rates = Rates({held})
 class Decorated(Encoding, kind="decorated"):
     def embed(self, x, positions):
         class Inner(dict):
             rate = RATE
             def base(self):
                 return BASE
-        return act(closed(x) + cached(x) + called(x)) + power(Inner.rate)
+        return act(closed(x) + cached(x) + called(x)) + power(Inner.rate) + rates()
     @functools.cached_property
     def table(self):
         return {table}
@@ -555,7 +561,7 @@ class Decorated(Encoding, kind="decorated"):
 """
 DECORATIONS = (
     "rate", "base", "factor", "closed", "cached", "wrapped", "power", "table", "method", "static",
-    "setter", "deleter",
+    "setter", "deleter", "of_call", "held",
 )  # fmt: skip
 
 

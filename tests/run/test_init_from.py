@@ -185,6 +185,10 @@ def test_weights_of_another_precision_start_rounded(source: Run, tmp_path: Path)
     checkpoint.save(tmp_path / "half.pt", state)
     start = at_start("pe=learned", f"trainer.init_from={tmp_path}/half.pt").model.state_dict()
     assert all(torch.equal(start[name], value.float()) for name, value in state["model"].items())
+    state["model"]["output.weight"] *= torch.nan
+    checkpoint.save(tmp_path / "nan.pt", state)
+    with pytest.raises(UserError, match="weights that cannot be used .a weight is not finite"):
+        at_start("pe=learned", f"trainer.init_from={tmp_path}/nan.pt")
 
 
 def test_weights_that_change_after_the_command_are_refused(source: Run, tmp_path: Path) -> None:

@@ -173,6 +173,18 @@ def test_a_text_that_would_be_another_one_is_refused_with_its_line(
     assert study(f"{HEAD}  question: '{word}'\n  name: a.{word}\n") == ""
 
 
+@pytest.mark.parametrize("key", ["study.question", "task.hub", "pe.name", "output_dir"])
+def test_an_empty_text_is_refused_as_on_the_command_line(
+    key: str, study: Callable[[str], str]
+) -> None:
+    """An empty value is null, which some keys allow."""
+    group, _, name = key.rpartition(".")
+    line = f"{group}:\n  {name}: " if group else f"{name}: "
+    said = study(f"# @package _global_\n{line}''\n")
+    assert said.endswith(f": {key} is empty; give a value, or leave the key out."), said
+    assert study(f"# @package _global_\n{line}\n") == ""
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

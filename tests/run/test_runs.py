@@ -169,7 +169,7 @@ def test_a_result_that_cannot_be_read_or_is_anothers_is_made_again(tmp_path: Pat
     half = json.dumps({key: result[key] for key in ("configuration", "test")})
     for wrong in ("", text[: len(text) // 2], "{}", "[1, 2]", half, other.result_file.read_text()):
         run.result_file.write_text(wrong)
-        assert run.result() is None and run.status == "running"
+        assert run.result() is None and run.status == "stopped"
     again = trained(tmp_path, *mine).result()
     assert again["by_length"] == result["by_length"] and run.status == "finished"
     older = {**again, "sha256": "0", "metrics_sha256": "1"}
@@ -286,6 +286,8 @@ def spoil(path: Path, damage: str) -> None:
         state["model"]["output.weight"] = weights.bfloat16()
     elif damage == "integers":  # load_state_dict would take them: 0 for nearly all
         state["model"]["output.weight"] = weights.char()
+    elif damage == "object":  # of a fork; torch reads plain values alone
+        state["extra"] = Path("x")
     elif damage == "contents":
         state = {"step": 3, "model": {"w": torch.arange(1000.0)}}
     elif damage == "learning rate":
@@ -335,6 +337,7 @@ def contents(folder: Path) -> dict[str, bytes]:
         ("infinite", "does not fit .*a weight is not finite"),
         ("integers", "does not fit .*output.weight is torch.int8, not torch.float32"),
         ("half", "does not fit .*output.weight is torch.bfloat16, not torch.float32"),
+        ("object", "holds an object that is neither a tensor .*: nothing was moved"),
         ("learning rate", r"another run than .*: trainer.lr is 1.0 there and 0.002 here"),
     ],
 )
@@ -624,6 +627,11 @@ def test_the_average_is_that_of_the_last_weights_kept(done: Run, tmp_path: Path)
         torch.testing.assert_close(found.state_dict()[name], weights)
         assert not torch.equal(weights, last[name]), name
 
+    for other in (run.kept()[1].stem, "foo", None):  # intact, and no choice
+        with pytest.raises(
+            UserError, match="checkpoint=.* does not exist; choose one of last, best"
+        ):
+            load_model(run, other)  # type: ignore[arg-type]
     run.kept()[1].write_bytes(run.kept()[1].read_bytes()[:-9])
     with pytest.raises(checkpoint.Damaged, match=r"step0000000015.pt is damaged"):
         load_model(run, "average")

@@ -1,6 +1,7 @@
 """``wawa_transformer.train([...])`` trains what the command trains, wherever it is called."""
 
 import concurrent.futures
+import importlib
 import multiprocessing
 import os
 import pickle
@@ -82,17 +83,42 @@ def test_a_process_without_standard_error_trains(
 def test_an_edit_that_a_process_has_not_read_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The old code runs until Python is restarted."""
-    module = tmp_path / "edited_module.py"
-    module.write_text("x = 1")
+    """The old code runs until Python is restarted; of a file that the module imports, too."""
+    module, beside = tmp_path / "edited_module.py", tmp_path / "edited_helper.py"
+    module.write_text("import edited_helper")
+    beside.write_text("x = 1")
     monkeypatch.chdir(tmp_path)
     import_modules(["edited_module"])
     capsys.readouterr()
-    warn_of_edits(["edited_module"])
+    for path in (beside, module):
+        warn_of_edits(["edited_module"])
+        assert capsys.readouterr().err == ""
+        os.utime(path, (time.time() + 9, time.time() + 9))
+        warn_of_edits(["edited_module"])
+        said = f"{path.name} has changed since this process read it"
+        assert said in capsys.readouterr().err
+        os.utime(path, (0, 0))
+
+
+def test_a_module_that_was_mended_is_read_anew_and_one_that_was_read_twice_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The digest of a run is of the code that was read first."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    module = tmp_path / "mended_module.py"
+    module.write_text("1 / 0")
+    with pytest.raises(ZeroDivisionError):
+        import_modules(["mended_module"])
+    time.sleep(0.02)
+    module.write_text("x = 1  # mended")
+    import_modules(["mended_module"])
+    capsys.readouterr()
+    warn_of_edits(["mended_module"])
     assert capsys.readouterr().err == ""
-    os.utime(module, (time.time() + 9, time.time() + 9))
-    warn_of_edits(["edited_module"])
-    assert "edited_module.py has changed since this process read it" in capsys.readouterr().err
+    importlib.reload(sys.modules["mended_module"])
+    with pytest.raises(UserError, match="was read again in this process.*restart Python"):
+        import_modules(["mended_module"])
 
 
 def test_threads_and_processes_train_the_runs_of_one_process(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import math
 import sys
 from collections.abc import Iterable
 from dataclasses import Field, field
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 MAX_POSITIONS = 1_000_000  # in a table; also distances and buckets. At width 512: 2 GB
@@ -37,7 +37,7 @@ def warn(sentence: str) -> None:
 def setting(default: Any, help: str = "", **limits: float) -> Any:
     """Declare a field with its help and its limits: ``least``, ``above``, ``below``, ``most``."""
     declared = {"help": help, "limits": limits}
-    if isinstance(default, list):
+    if isinstance(default, list | dict | set):  # which no two objects may share
         return field(default_factory=default.copy, metadata=declared)
     return field(default=default, metadata=declared)
 
@@ -63,11 +63,17 @@ def check_field(each: Field[Any], value: Any, prefix: str = "") -> None:
         return
     if choices:
         check_choice(f"{prefix}{each.name}", value, choices)
-    if limits and each.type in (int, int | None) and not isinstance(value, Integral):
-        raise UserError(f"{prefix}{each.name}={value} must be a whole number.")
+    if limits:
+        check_type(f"{prefix}{each.name}", value, whole=each.type in (int, int | None))
     if not all(LIMITS[name][1](value, limit) for name, limit in limits.items()):
         words = " and ".join(f"{LIMITS[name][0]} {limit}" for name, limit in limits.items())
         raise UserError(f"{prefix}{each.name}={value} must be {words}.")
+
+
+def check_type(name: str, given: Any, whole: bool) -> None:
+    """Refuse what is no number, or no ``whole`` one."""
+    if not isinstance(given, Integral if whole else Real):
+        raise UserError(f"{name}={given} must be a {'whole ' if whole else ''}number.")
 
 
 def check_choice(name: str, given: str, choices: Iterable[str]) -> None:
@@ -81,8 +87,7 @@ def check_number(name: str, given: float, least: float, most: float) -> None:
 
     If ``least`` is an int, fractions are refused too.
     """
-    if isinstance(least, int) and not isinstance(given, Integral):
-        raise UserError(f"{name}={given} must be a whole number.")
+    check_type(name, given, whole=isinstance(least, int))
     if not least <= given <= most:
         raise UserError(f"{name}={given} must be at least {least:g} and at most {most:,}.")
 
@@ -108,5 +113,6 @@ def register(registry: dict[str, Any], kind: str, cls: type) -> None:
 
 def check_base(given: float) -> None:
     """Refuse a base whose frequencies are undefined or all equal."""
+    check_type("pe.base", given, whole=False)
     if not 1 < given < math.inf:
         raise UserError(f"pe.base={given} must be greater than 1 and finite.")

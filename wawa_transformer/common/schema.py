@@ -73,6 +73,7 @@ def names_of(schema: type) -> list[str]:
 def schema_of(cls: type, exclude: tuple[str, ...] = ()) -> type:
     """Get a class's settings: its dataclass fields, or its arguments without ``exclude``."""
     if dataclasses.is_dataclass(cls):
+        check_dataclass(cls)
         return cls
     try:
         parameters = inspect.signature(cls, eval_str=True).parameters.values()
@@ -90,8 +91,22 @@ def schema_of(cls: type, exclude: tuple[str, ...] = ()) -> type:
                 f"read from them: slope: float = 1.0."
             )
         default = MISSING if each.default is each.empty else each.default
-        own.append((each.name, each.annotation, dataclasses.field(default=default)))
+        own.append((each.name, each.annotation, setting(default)))
     return dataclasses.make_dataclass(cls.__name__, own, kw_only=True)
+
+
+def check_dataclass(cls: type) -> None:
+    """Refuse a value in the body of a class that is no field, though it is written as one."""
+    known = {each.name: each.default for each in dataclasses.fields(cls)}
+    plain = [name for name, default in known.items() if getattr(cls, name, default) is not default]
+    if "__dataclass_fields__" not in vars(cls):  # its fields are those of its base
+        own = inspect.get_annotations(cls)
+        plain += [name for name, kind in own.items() if "ClassVar" not in str(kind)]
+    if plain:
+        raise UserError(
+            f"{cls.__name__}.{plain[0]} is no setting as it is written, and would have no effect; "
+            f"write @dataclass above the class and a type after the name: {plain[0]}: int = 5."
+        )
 
 
 def typed(

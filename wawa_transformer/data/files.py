@@ -50,7 +50,9 @@ FOREIGN = {
     rb"version https://git-lfs": "a pointer, whose file git lfs pull fetches",
     rb"\{\\rtf": "RTF",
     rb"[^\0\n]{0,3}\0": "UTF-16 text or no text",
-    rb"(?i)(\xef\xbb\xbf)?\s*<(\?xml|!doctype|html|tmx|srcset|refset|url|doc)\b": "XML or HTML",
+    # A tag alone, or before another one: a text may begin with <url> or be about <html>.
+    rb"(?i)(\xef\xbb\xbf)?\s*<(\?xml|!doctype|html|tmx|srcset|refset|url|doc)\b[^<>]*"
+    rb"(>\s*(http|[<\n]|$)|$)": "XML or HTML",
 }
 # UTF-16 without a byte order mark and ISO 2022 are valid UTF-8, and these characters show it.
 NO_TEXT = re.compile(r"\0|\x1b[$(]")
@@ -182,6 +184,11 @@ def pairs_of_table(path: Path, key: str, columns: Columns) -> Iterator[tuple[str
             heads = [cell.strip() for cell in cells]
             numbers = [str(number + 1) for number in range(len(heads))]
             if {*wanted} <= {*heads, *numbers}:
+                if twice := [w for w in wanted if w not in numbers and heads.count(w) > 1]:
+                    raise UserError(
+                        f"{key}={path} has the column {twice[0]} twice; give the number of the one "
+                        f"that is meant, from 1, in task.source_column or task.target_column."
+                    )
                 places = [(numbers if w in numbers else heads).index(w) for w in wanted]
             elif any(columns):
                 raise UserError(
@@ -269,15 +276,19 @@ def is_blank(text: str) -> bool:
 
 
 def check_text(text: str) -> None:
-    """Raise a ValueError if ``text`` is none, or takes hours to split into pieces."""
+    """Raise a ValueError if ``text`` is none."""
     if found := NO_TEXT.search(text):
         raise ValueError(f"{found[0]!r} is in no UTF-8 text: convert it")
     try:
-        content = text.encode()
+        text.encode()
     except UnicodeEncodeError:  # half of a UTF-16 character, which JSON may hold
         raise ValueError("not UTF-8; convert it first") from None
-    if len(content) > MAX_WORD and max(map(len, content.split())) > MAX_WORD:
-        raise ValueError(
-            f"a word has more than {MAX_WORD:,} bytes; cut it, since the time to split it grows "
-            f"with the square of its length"
-        )
+
+
+def longest_word(*texts: str) -> int:
+    """Count the bytes of the longest word, if there are more than ``MAX_WORD`` bytes at all.
+
+    The time to split a word into pieces grows with the square of its length.
+    """
+    long = (text.encode() for text in texts if 4 * len(text) > MAX_WORD)
+    return max((len(word) for content in long for word in content.split()), default=0)

@@ -54,7 +54,8 @@ class Task:
 
     translates: ClassVar[bool] = False  # True if BLEU scores the test
     words: ClassVar[bool] = True  # True if every word is a token
-    blank: ClassVar[dict[str, int]] = {}  # pairs with a blank side, left out of each split read
+    # Pairs that are left out of each split read: with a blank side, and with a word too long.
+    left_out: ClassVar[dict[str, dict[str, int]]] = {}
     max_tokens: ClassVar[int | None] = None  # the most ids on either side; None: no limit
     from_seed: ClassVar[bool] = False  # True if the data depend only on settings and seed
 

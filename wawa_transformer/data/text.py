@@ -5,6 +5,7 @@ Every run reads its text anew, so that a change of the text or of this code is n
 
 import csv
 import dataclasses
+import glob
 import hashlib
 import itertools
 import json
@@ -25,8 +26,10 @@ from wawa_transformer.common.schema import UserError, first_line, setting, warn
 from wawa_transformer.data.files import (
     ENTRIES,
     FORMATS,
+    MAX_WORD,
     TABLES,
     is_blank,
+    longest_word,
     names_of,
     pairs_of_entries,
     read_pairs,
@@ -98,7 +101,7 @@ class TextTask(Task, kind="text"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.blank = {}  # type: ignore[misc]
+        self.left_out = {}  # type: ignore[misc]
         if self.source is self.target is self.hub is None:
             self.source, self.target = SAMPLE
             self.data_dir = self.data_dir or "data"
@@ -215,6 +218,11 @@ class TextTask(Task, kind="text"):
     def from_hub(self) -> dict[str, Dataset]:
         """Read a hub dataset, or a local folder in a format ``datasets`` knows."""
         where, columns = f"task.hub={self.hub}", (self.source_column, self.target_column)
+        if glob.escape(str(self.hub)) != self.hub and os.path.isdir(str(self.hub)):
+            raise UserError(
+                f"{where} has one of the characters [ ] * ?, which the library of datasets takes "
+                f"for a pattern; rename the folder, or name its files in task.source."
+            )
         try:
             if (Path(str(self.hub)) / "state.json").is_file():  # written by save_to_disk
                 loaded = {"train": load_from_disk(self.hub)}
@@ -245,14 +253,17 @@ class TextTask(Task, kind="text"):
         }
 
     def read(self, pairs: Iterator[tuple[str, str]], split: str) -> Dataset:
-        """Keep ``pairs`` on disk with their lengths, without pairs that have a blank side."""
-        left = 0
+        """Keep ``pairs`` on disk with their lengths, without those that have no two texts.
+
+        These have a blank side, or a word that takes hours to split into pieces.
+        """
+        left = self.left_out[split] = {"blank": 0, "too_long": 0}
 
         def rows() -> Iterator[dict[str, str | int]]:
-            nonlocal left
             for source, target in (map(normalise, pair) for pair in pairs):
-                if is_blank(source) or is_blank(target):
-                    left += 1
+                blank = is_blank(source) or is_blank(target)
+                if blank or longest_word(source, target) > MAX_WORD:
+                    left["blank" if blank else "too_long"] += 1
                     continue
                 count = len(split_words(source) if self.words else WORD.findall(source))
                 length = -(-count // self.length_bin) * self.length_bin
@@ -263,9 +274,10 @@ class TextTask(Task, kind="text"):
         table = on_disk((pa.RecordBatch.from_pylist(part, PAIR) for part in parts), PAIR)
         if not len(table):
             raise UserError(f"the {split} text has no pair with words on both sides.")
-        self.blank[split] = left
-        if left:
-            warn(f"{left} {split} pairs with a blank side left out")
+        reasons = ("a blank side", f"a word of more than {MAX_WORD:,} bytes")
+        for count, reason in zip(left.values(), reasons, strict=True):
+            if count:
+                warn(f"{count} {split} pairs with {reason} left out")
         if table["source"].equals(table["target"]):
             warn(f"warning: every {split} pair has the same text on both sides")
         [first] = table.slice(0, 1).to_pylist()  # it shows a header or numbers read as text

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from wawa_transformer.common.code import file_of
 from wawa_transformer.common.limits import UserError
@@ -121,6 +122,7 @@ class TransformerProbe(Probe):
 
     order = tuple(REMEDIES)
     model: Transformer
+    limited = "an encoding that serves fewer declares max_positions"
 
     def __init__(
         self,
@@ -141,7 +143,7 @@ class TransformerProbe(Probe):
             self.model.check_length(length)
         except UserError:
             return False
-        return length <= (self.model.max_positions or length)
+        return True
 
     def report(
         self,
@@ -205,7 +207,7 @@ class TransformerProbe(Probe):
     def own_positions(self) -> Callable[..., BatchPositions]:
         """Draw positions that differ by row; a function of the rows, and of a source's length."""
         s, t = len(self.sources[0]), len(self.targets[0])
-        end = max(n for n in range(s, 3 * s + 1) if n == s or self.serves(n))
+        end = max(s, self.doubled)
         ids = [torch.randperm(end, generator=self.random)[:s].sort().values for _ in self.sources]
         source = torch.stack(ids)[:, None].to(self.device)  # (3,1,S)
         begin = torch.randint(end - t + 1, (3, 1, 1), generator=self.random).to(self.device)
@@ -350,24 +352,46 @@ class TransformerProbe(Probe):
             self.note(TRAINED, change(after, first, self.real))
 
     def check_gradients(self, logits: Tensor) -> None:
-        """Look for trained numbers that no gradient reaches, in no instance of their class."""
-        every = [
-            (f"{type(each).__name__}.{name}", value)
+        """Look for trained numbers that no gradient reaches, in no instance of their class.
+
+        Of an encoding's tensor, one number must have a gradient other than 0. Of some numbers only
+        one sign acts, so that the other sign is tried, too.
+        """
+        if not logits.requires_grad:
+            return
+        classes = {
+            id(value): f"{type(each).__name__}.{name}"
             for each in self.encodings
             for name, value in each.named_parameters()
-        ]
-        of_encodings = {id(value) for _, value in every}
-        others = self.model.named_parameters()
-        every += [(name, value) for name, value in others if id(value) not in of_encodings]
-        every = [(name, value) for name, value in every if value.requires_grad]
-        if logits.requires_grad:
-            values = [value for _, value in every]
-            found = torch.autograd.grad(logits.sum(), values, allow_unused=True)
-            pairs = zip(every, found, strict=True)
-            reached = {name for (name, _), gradient in pairs if gradient is not None}
-            missed = [name for name, _ in every if name not in reached]
-            largest = math.inf if missed else 0.0
-            self.note(REACHED, torch.full((1, 1), largest), ", ".join(missed[:1]))
+        }
+        trained = {name: each for name, each in self.model.named_parameters() if each.requires_grad}
+        named = {name: classes.get(id(value), name) for name, value in trained.items()}
+        # A query with a single key attends to it, whatever the score.
+        strict = {*classes.values()} if self.target.size(1) > 1 else set()
+
+        def reached(logits: Tensor, values: dict[str, Tensor]) -> set[str]:
+            found = torch.autograd.grad(logits.sum(), [*values.values()], allow_unused=True)
+            pairs = zip((named[name] for name in values), found, strict=True)
+            return {
+                name
+                for name, gradient in pairs
+                if gradient is not None and (name not in strict or gradient.any())
+            }
+
+        found = reached(logits, trained)
+        turned = {
+            name: (-value).detach().requires_grad_()
+            for name, value in trained.items()
+            if named[name] in strict - found
+        }
+        if turned:
+            with draws_from(0):
+                found |= reached(
+                    functional_call(self.model, turned, (self.source, self.target)), turned
+                )
+        missed = [name for name in named.values() if name not in found]
+        largest = math.inf if missed else 0.0
+        self.note(REACHED, torch.full((1, 1), largest), ", ".join(missed[:1]))
 
     def describe(self, expected: Tensor) -> None:
         super().describe(expected)
@@ -441,7 +465,13 @@ def require(
 
 def sizes_of(model: nn.Module) -> dict[str, torch.Size]:
     """The shape of everything that a checkpoint keeps."""
-    return {name: value.shape for name, value in model.state_dict().items()}
+    state = model.state_dict()
+    if other := [name for name, value in state.items() if not isinstance(value, Tensor)]:
+        raise UserError(
+            f"{other[0]} of the model's state is no tensor, and a checkpoint holds tensors alone; "
+            f"keep it in a parameter or a buffer."
+        )
+    return {name: value.shape for name, value in state.items()}
 
 
 def attention_scores(

@@ -57,6 +57,15 @@ def check_ids(name: str, ids: Tensor, vocab_size: int) -> None:
         )
 
 
+def check_memory(memory: Tensor, rows: int, width: int) -> None:
+    """Refuse a source that is not ``(batch, source, width)`` of as many ``rows`` as the target."""
+    if memory.ndim != 3 or memory.size(0) not in (1, rows) or memory.size(2) != width:
+        raise UserError(
+            f"memory is of shape {tuple(memory.shape)}; it must be (batch, source, {width}) of the "
+            f"{rows} rows of tgt, since source and target are pairs."
+        )
+
+
 def check_targets(targets: Tensor, logits: Tensor, label_smoothing: float) -> None:
     """Refuse targets that are no ids for ``logits (B,T,V)``, and a share that is no share."""
     check_ids("targets", targets, logits.size(-1))

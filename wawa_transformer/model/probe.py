@@ -73,6 +73,7 @@ class Probe:
     # Of several broken promises, the first one explains most.
     order: Sequence[str] = (REPEATED, PADDING, ALONE, FUTURE, FINITE, CACHED)
     device = torch.device("cpu")
+    limited = "if it serves fewer, give length=, at most half of what it serves"
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class Probe:
         check_number("vocab_size", vocab_size, 1, 2**31)
         check_number("length", length, 1, 10_000)
         check_choice("padding", padding, ("right", "left"))
-        self.model, self.side = model, padding
+        self.model, self.side, self.length = model, padding, length
         self.pad, self.bos, self.eos = special
         for name, given in (("pad", self.pad), ("bos", self.bos)):
             check_number(name, given, 0, vocab_size - 1)
@@ -150,7 +151,14 @@ class Probe:
 
     def logits(self, source: Tensor, target: Tensor, positions: Any = None) -> Tensor:
         """The model's logits ``(B,T,V)``, in float32 on the CPU."""
-        out = self.call(source, target, positions)
+        try:
+            out = self.call(source, target, positions)
+        except Exception as error:
+            if (tokens := max(source.size(1), target.size(1))) <= self.length:
+                raise
+            raise UserError(
+                f"check_model: the model fails at {tokens} tokens ({error}); {self.limited}."
+            ) from error
         right = isinstance(out, Tensor) and out.ndim == 3 and out.is_floating_point()
         if not right or out.shape[:2] != target.shape:
             raise UserError(

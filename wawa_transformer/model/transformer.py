@@ -162,6 +162,7 @@ class Transformer(nn.Module):
         """
         if cache is None:
             masks.check_ids("tgt", tgt, self.tgt_embedding.num_embeddings)
+            masks.check_memory(memory, tgt.size(0), self.d_model)
         offset = 0 if cache is None else len(cache[0][0])
         length = offset + tgt.size(1)
         if positions is None:

@@ -155,6 +155,12 @@ class Encoding(nn.Module):
 
     def check_length(self, longest: int) -> None:
         """Raise :class:`UserError` if ``longest`` positions cannot be served."""
+        if self.max_positions is not None and longest > self.max_positions:
+            raise UserError(
+                f"a sequence of {longest} positions does not fit the {self.max_positions} of "
+                f"pe.kind={self.kind}; give it {longest} or more, as by pe.max_len={longest} of a "
+                f"learned table, and train again."
+            )
 
 
 class NoEncoding(Encoding, kind="none"):

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from wawa_transformer.common.limits import MAX_POSITIONS, UserError, check_number
+from wawa_transformer.common.limits import MAX_POSITIONS, check_number
 from wawa_transformer.positional.base import AbsoluteEncoding, GeneratorFor, Positions
 
 
@@ -37,13 +37,6 @@ class LearnedEncoding(AbsoluteEncoding, kind="learned"):
         """``x (B,S,D)`` plus the table's row for each position, in ``x.dtype``."""
         self.check_length(positions.end)
         return x + self.rows(self.table, positions.ids).to(x.dtype)
-
-    def check_length(self, longest: int) -> None:
-        if longest > self.max_positions:
-            raise UserError(
-                f"a sequence of {longest} positions does not fit the learned table of pe.max_len="
-                f"{self.max_positions}; set pe.max_len={longest} or more and train again."
-            )
 
     def reset_parameters(self, generator_for: GeneratorFor) -> None:
         nn.init.normal_(self.table, std=self.init_std, generator=generator_for("table"))

@@ -61,6 +61,8 @@ def misread(value: Node, kind: Any) -> str:
             read_as = OmegaConf.to_container(OmegaConf.create(f"[{value.value}]"))
         if str(read_as[0]) != value.value:
             return f"is a text, and {value.value} reads as {read_as[0]}; write it in quotes"
+    if kind in (*TEXT, Any) and isinstance(value, ScalarNode) and value.style and not value.value:
+        return "is empty; give a value, or leave the key out"
     options = typing.get_args(kind) if is_union(kind) else (kind,)
     of_list = any(typing.get_origin(option) is list for option in options)
     is_list = isinstance(value, SequenceNode)

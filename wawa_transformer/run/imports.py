@@ -5,9 +5,10 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import yaml
 from hydra.core.config_store import ConfigStore
@@ -16,7 +17,7 @@ from wawa_transformer.common.code import STARTED, code_of, imported, is_foreign,
 from wawa_transformer.common.schema import CONFIG_DIR, PACKAGE, UserError, warn
 from wawa_transformer.run.failure import IMPORTED, MISTAKE
 
-LOADED: dict[str, float] = {}  # when a user's modules were imported
+LOADED: dict[str, tuple[float, Any]] = {}  # when a user's modules were imported, and their spec
 NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -62,9 +63,9 @@ def import_one(name: str) -> None:
         raise UserError(
             f"import={name} is no module's name; for a file my_module.py give import=my_module."
         )
-    LOADED.setdefault(name, STARTED if name in sys.modules else time.time())
+    began = STARTED if name in sys.modules else time.time()
     try:
-        file = getattr(import_module(name), "__file__", None)
+        module = import_module(name)
     except UserError:  # what a class of ours refuses, as a kind that exists
         raise
     except SystemExit:
@@ -81,6 +82,13 @@ def import_one(name: str) -> None:
             ) from None
         error.add_note(f"{MISTAKE} {name}, which import={name} names, and not in wawa_transformer.")
         raise
+    file, spec = getattr(module, "__file__", None), module.__spec__
+    before = LOADED.setdefault(name, (began, spec))[1]
+    if spec and before and spec is not before and spec.origin == before.origin:
+        raise UserError(
+            f"import={name} was read again in this process, as by importlib.reload or autoreload, "
+            f"and a run is known by the code that was read first; restart Python."
+        )
     here = Path.cwd() / f"{name}.py"
     if here.is_file() and not (file and here.samefile(file)):
         raise UserError(
@@ -91,7 +99,9 @@ def import_one(name: str) -> None:
 def warn_of_edits(names: Iterable[str]) -> None:
     """Name a file that has changed since this process read it, as an edit beside a notebook."""
     since = dict.fromkeys(PACKAGE.rglob("*.py"), STARTED)
-    since |= {path: LOADED[name] for name in names for path in files_of(name)}
+    for name in names:
+        files = files_of(name)
+        since |= dict.fromkeys([*files, *helpers_of(files)], LOADED[name][0])
     if changed := [path for path, loaded in since.items() if path.stat().st_mtime > loaded]:
         warn(
             f"warning: {changed[0]} has changed since this process read it, and the old code still "
@@ -105,12 +115,16 @@ def modules_digest(names: Iterable[str]) -> str | None:
     Comments and docstrings do not count, nor where the files are.
     """
     files = [path for name in names for path in files_of(name)]
-    beside = {path for file in files for path in imported(file)}
-    helpers = reached(beside, lambda path: is_foreign(path, PACKAGE)) - {*files}
     digest = hashlib.sha256()
-    for code in (*map(code_of, files), *sorted(map(code_of, helpers))):
+    for code in (*map(code_of, files), *sorted(map(code_of, helpers_of(files)))):
         digest.update(code)
     return digest.hexdigest()[:8] if files else None
+
+
+def helpers_of(files: Sequence[Path]) -> set[Path]:
+    """Find the user's files that ``files`` import."""
+    beside = {path for file in files for path in imported(file)}
+    return reached(beside, lambda path: is_foreign(path, PACKAGE)) - {*files}
 
 
 def files_of(name: str) -> list[Path]:

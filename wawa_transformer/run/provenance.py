@@ -172,6 +172,8 @@ def live_code(value: Any, known: dict[int, tuple[Any, str]] | None = None) -> st
         text = value.__name__
     elif hasattr(value, "tolist"):  # of torch and numpy, which print a part
         text = str(value.tolist())
+    elif of_notebook(type(value)):
+        parts = [type(value), getattr(value, "__dict__", repr(value))]
     elif not (parts := held_by(value)):
         text = getattr(value, "__qualname__", text) if " at 0x" in repr(value) else repr(value)
     found = "\n".join([text, *(live_code(each, known) for each in parts)])

@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from wawa_transformer.common.files import LOCK, reading, write_atomically
+from wawa_transformer.common.files import LOCK, lock_holder, reading, write_atomically
 from wawa_transformer.common.schema import UserError
 
 # These keys do not change what is computed, so they do not change the folder's name.
@@ -169,13 +169,13 @@ class Run:
 
     @property
     def status(self) -> str:
-        """``finished``, ``failed``, ``running`` or ``waiting``."""
+        """``finished``, ``failed``, ``running``, ``stopped`` or ``waiting``."""
         if self.result() is not None:
             return "finished"
         if self.error_file.exists():
             return "failed"
         if self.metrics_file.exists():
-            return "running"
+            return "running" if lock_holder(self.directory / LOCK) else "stopped"
         return "waiting"
 
     def result(self) -> dict[str, Any] | None:

@@ -78,7 +78,12 @@ def read_file(path: Path, file: IO[bytes]) -> tuple[dict[str, Any], str]:
         state = torch.load(file, map_location="cpu", weights_only=True)
     except (OSError, MemoryError):
         raise
-    except (pickle.UnpicklingError, EOFError):
+    except pickle.UnpicklingError:  # its checksums are right
+        raise UserError(
+            f"{path} holds an object that is neither a tensor nor a plain value, as only a changed "
+            f"program keeps; change what it keeps and train again: nothing was moved."
+        ) from None
+    except EOFError:
         return {}, "it is no checkpoint"
     except Exception as error:
         if "PytorchStreamReader" in str(error):  # the reader of the zip archive

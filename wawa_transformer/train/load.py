@@ -12,7 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from wawa_transformer.common.schema import UserError, first_line, warn
+from wawa_transformer.common.schema import UserError, check_choice, first_line, warn
 from wawa_transformer.data.load import digest_of, parts_of
 from wawa_transformer.data.tasks import build_task
 from wawa_transformer.decode.strategies import Greedy, build_strategy
@@ -23,7 +23,7 @@ from wawa_transformer.run.device import take_device
 from wawa_transformer.run.imports import import_modules, modules_digest
 from wawa_transformer.run.provenance import code_digest
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.run.schema import Config
+from wawa_transformer.run.schema import CHECKPOINTS, Config
 from wawa_transformer.train import checkpoint
 
 
@@ -32,6 +32,7 @@ def load_model(run: Run, which: str = "last", device: torch.device | None = None
 
     ``which`` is ``last``, ``best``, ``previous``, or ``average`` (of the weights kept).
     """
+    check_choice("checkpoint", which, CHECKPOINTS)
     path = run.checkpoint("last" if which == "average" else which)
     own = run.configuration()
     state = checkpoint.load_own(run, path, own)

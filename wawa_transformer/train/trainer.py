@@ -277,7 +277,8 @@ def write_translations(run: Run, data: Data, found: list[Hypothesis]) -> dict[st
 
 def left_out(task: Task, split: str, examples: Examples) -> dict[str, int]:
     """Count the pairs of a text's split that are not in ``examples``."""
-    return {"blank": task.blank.get(split, 0), "too_long": examples.too_long}
+    read = task.left_out.get(split, {"blank": 0, "too_long": 0})
+    return {**read, "too_long": read["too_long"] + examples.too_long}
 
 
 def notes(result: dict[str, Any]) -> list[str]:

@@ -125,7 +125,7 @@ def refuse_shared(place: str, chosen: dict[str, Tensor], own: dict[str, Tensor])
     first: dict[int, str] = {}
     for name, value in chosen.items():
         other = first.setdefault(own[name].data_ptr(), name)
-        if not torch.equal(value, chosen[other]):
+        if other != name and not torch.equal(value, chosen[other]):
             raise UserError(
                 f"trainer.init_from={place} has different weights {other} and {name}, and here "
                 f"they are one; set model.tie_embeddings and pe.tie_sides as in that run."
