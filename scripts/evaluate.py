@@ -131,7 +131,7 @@ def verify(run: Run, result: dict[str, Any]) -> str:
     return f"verified: {len(shared)} values"
 
 
-def table_of(task: Task, result: dict[str, Any], bleu: dict[int, float]) -> Table:
+def table_of(task: Task, result: dict[str, Any], bleu: dict[int, float | None]) -> Table:
     """Build the table of metrics by length.
 
     A column shows BLEU for text, and otherwise the ceiling without positions. If training contained
@@ -188,7 +188,7 @@ def main(config: DictConfig) -> None:
         test, train = splits["test"], splits.get("train")
         model.check_length(int(test.sizes.max()))
         result = evaluation.evaluate_by_length(task, model, test, train and train.text)
-        bleu: dict[int, float] = {}
+        bleu: dict[int, float | None] = {}
         tokenize = method.bleu_tokenize
         if translates:
             references = [translation.one_line(each) for each in test.text["target"]]

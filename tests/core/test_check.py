@@ -421,6 +421,32 @@ class OneSided(Idle):
         return 1 + (self.side * self.rate).clamp(max=0)
 
 
+class Start(Distances):
+    """Declares distances, and divides by a position, as FIRE does."""
+
+    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
+        return 1 / (1 + query.ids[..., None])
+
+
+class Hidden(Distances):
+    """Declares that positions do not matter."""
+
+    relative, uses_positions = False, False
+
+    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
+        return 1.0
+
+
+class Whole(Distances):
+    """Declares that half a position counts, and rounds it."""
+
+    fractional = True
+
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        far = query.ids.long()[..., None] - key.ids.long()[..., None, :]
+        return -far.abs().to(q.dtype)
+
+
 class LaterHeads(Distances):
     """Heads five to eight are off where there is padding."""
 
@@ -445,6 +471,9 @@ class FirstHead(Rotary):
         (OneToken, {probe.ALONE}),
         (Idle, {check.REACHED}),
         (Rounded, {check.REACHED}),
+        (Start, {check.RELATIVE}),
+        (Hidden, {check.UNUSED}),
+        (Whole, {check.FRACTIONAL}),
         (Spare, {check.REACHED}),
         (Seeding, {check.KEPT}),
         (Growing, {check.KEPT}),

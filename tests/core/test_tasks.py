@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from datasets import DatasetDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from wawa_transformer.common.schema import UserError, schema_of
+from wawa_transformer.data.load import check_columns
 from wawa_transformer.data.tasks import SPECIAL_TOKENS, TASKS, GeneratedTask, SequenceTask, letters
 
 GENERATED = sorted(kind for kind, cls in TASKS.items() if issubclass(cls, GeneratedTask))
@@ -94,18 +96,51 @@ def test_the_ceiling_is_what_counting_gives(symbols: int, length: int) -> None:
     assert TASKS["sort"](symbols=symbols).ceiling(length) == 1.0
 
 
-@pytest.mark.parametrize("answer", [max, sum, lambda symbols: sum(symbols) % 2])
-def test_a_task_whose_orders_share_an_answer_has_no_ceiling(
-    answer: Callable[[list[int]], int],
-) -> None:
-    """The symbols without their order are enough to know these."""
+SHARED: dict[str, Callable[[list[int]], list[int]]] = {
+    "max": lambda s: [max(s)],
+    "parity": lambda s: [sum(s) % 2],
+    "ends": lambda s: [*s[1:-1], s[0] + s[-1]],
+    "odd": lambda s: [n for n in s if n % 2],
+    "sorted after 1": lambda s: sorted(s) if s[0] == 1 else s,
+    "sorted after 9": lambda s: sorted(s) if s[0] == 9 else s,
+    "runs": lambda s: [n for n, _ in itertools.groupby(s)],
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_task_whose_orders_share_an_answer_has_no_ceiling(name: str) -> None:
+    """At no length, however few share one: the best of their orders is no longer one of n!."""
 
     @dataclass
     class One(SequenceTask):
         def target(self, symbols: list[int]) -> list[str]:
-            return [str(answer(symbols))]
+            return list(map(str, SHARED[name](symbols)))
 
-    assert [One(symbols=10).ceiling(n) for n in (3, 4, 8)] == [None] * 3
+    assert [One(symbols=10).ceiling(n) for n in (1, 2, 3, 4, 8)] == [None] * 5
+
+
+@pytest.mark.parametrize("target", ["1 2", [1, 2], None, ["1", ""], ["1 2"], [["1"]], "12"])
+def test_what_is_no_list_of_words_is_refused_by_its_class(target: Any) -> None:
+    """Text would be spelled out, and an empty word vanish."""
+
+    @dataclass
+    class Odd(SequenceTask):
+        def target(self, symbols: list[int]) -> list[str]:
+            return target
+
+    with pytest.raises(UserError, match="^Odd makes .* must be a list of words"):
+        Odd(**SMALL).dataset(0)
+
+
+def test_a_dataset_without_a_column_or_a_split_is_refused_by_its_class() -> None:
+    right = TASKS["copy"](**SMALL).dataset(0)
+    check_columns(TASKS["copy"](), right)
+    for splits, said in (
+        (right.remove_columns("length"), "train without length"),
+        (DatasetDict({"train": right["train"]}), "validation without length"),
+    ):
+        with pytest.raises(UserError, match=f"Copy.dataset.. returns {said}; give every split"):
+            check_columns(TASKS["copy"](), splits)
 
 
 def test_unique_symbols_are_every_order_of_different_ones_equally_often() -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import gzip
+import io
 import json
 import os
 import re
@@ -25,7 +26,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tokenizers import Tokenizer
 
 from wawa_transformer.common.files import CONFIG_DIR
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.schema import UserError, disk_error
 from wawa_transformer.data import files as file_reading
 from wawa_transformer.data import load, text
 from wawa_transformer.data.files import read_sentences
@@ -241,6 +242,15 @@ def test_runs_that_differ_in_their_encoding_share_their_data(
         with pytest.raises(UserError, match="have changed"):
             load_data(before)
         assert load_data(config()).digest != data.digest
+
+
+def test_a_full_folder_of_temporary_files_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run's own folder may have room."""
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda: io.FileIO("/dev/full", "w+"))
+    batch = pa.RecordBatch.from_pydict({"a": ["b"]})
+    with pytest.raises(OSError, match="No space left") as error:
+        on_disk(iter([batch]), batch.schema)
+    assert disk_error(error.value).startswith(f"{tempfile.gettempdir()} ($TMPDIR): No space left")
 
 
 def test_a_text_stays_on_disk() -> None:

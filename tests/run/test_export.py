@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import ctranslate2
@@ -165,6 +166,30 @@ def test_an_added_encoding_that_does_more_than_add_a_table_is_refused(
     ENCODINGS["more"] = cls
     with pytest.raises(UserError, match="choose format=safetensors"):
         to_ctranslate2(Transformer(9, 9, 8, 1, 2, 16, pe="more"), list("abcdefghi"), tmp_path / "o")
+
+
+EDITS: dict[str, Callable[[Transformer], None]] = {
+    "activation": lambda model: setattr(
+        model.encoder_layers[0].feed_forward, "activation", torch.nn.SiLU()
+    ),
+    "eps": lambda model: setattr(model.decoder_layers[0].residuals[1].norm, "eps", 0.5),
+    "residual": lambda model: model.decoder_layers[0].cross_attention.register_forward_hook(
+        lambda module, given, out: out / 2
+    ),
+    "norm": lambda model: setattr(model, "decoder_norm", torch.nn.RMSNorm(8)),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_changed_layer_is_not_exported_as_the_published_one(edit: str, tmp_path: Path) -> None:
+    """CTranslate2's own numbers show it, and nothing is left in the folder."""
+    words = list("abcdefghi")
+    to_ctranslate2(Transformer(9, 9, 8, 1, 2, 16, seed=0), words, tmp_path / "plain")
+    model = Transformer(9, 9, 8, 1, 2, 16, seed=0)
+    EDITS[edit](model)
+    with pytest.raises(UserError, match="choose format=safetensors"):
+        to_ctranslate2(model, words, tmp_path / "edited")
+    assert not [*tmp_path.glob("edited/*")]
 
 
 def test_an_export_overwrites_no_other_programs_files(

@@ -334,6 +334,12 @@ def test_bleu_by_length_is_that_of_the_sentences_of_a_length() -> None:
     scores = bleu_by_length(found, references, [10, 5, 10, 5])
     score = BLEU().corpus_score([found[1], found[3]], [[references[1], references[3]]]).score
     assert scores.keys() == {5, 10} and scores[5] == score < 90 < scores[10]
+    # Where no reference has four tokens, not even a perfect translation has a BLEU.
+    short = ["a b c", "d e"]
+    assert bleu_by_length([*short, *references], [*short, *references], [1, 1, 2, 2, 2, 2]) == {
+        1: None, 2: pytest.approx(100),
+    }  # fmt: skip
+    assert bleu_by_length(["a b", *short], ["a b c d", *short], [1, 2, 2]) == {1: 0.0, 2: None}
 
 
 def test_no_score_has_an_interval_below_nothing() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 from omegaconf import DictConfig
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -167,6 +167,17 @@ def parts_of(digest: str) -> dict[str, str]:
     return dict(zip(names, digest.split("-"), strict=False))
 
 
+def check_columns(task: Task, splits: DatasetDict) -> None:
+    """Refuse what ``dataset()`` of a task returned without a split or a column."""
+    wanted = {"source", "target", "length"}
+    for name in ("train", "validation", "test"):
+        if missing := sorted(wanted - {*(splits[name].column_names if name in splits else ())}):
+            raise UserError(
+                f"{type(task).__name__}.dataset() returns {name} without {missing[0]}; give every "
+                f"split the columns source, target and length."
+            )
+
+
 def check_vocabulary(data: Data) -> None:
     """Refuse a generated task whose words are not all in its vocabulary."""
     for split in (data.train, data.validation, data.test):
@@ -194,6 +205,7 @@ def load_data(config: DictConfig) -> Data:
     if not kept or not (task.from_seed or task.text_digest):
         LAST.clear()  # before loading: memory may not hold two copies
         splits = task.dataset(config.seed)
+        check_columns(task, splits)
         tokenizer = task.tokenizer(splits)
         train, validation, test = (
             tokenize_split(splits[name], tokenizer, task.max_tokens, name)

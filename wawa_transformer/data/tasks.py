@@ -6,13 +6,14 @@ train, validation and test. All later code is the same for toy sequences and tra
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import mmap
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -157,7 +158,7 @@ class GeneratedTask(Task):
             size = self.train_size if name == "train" else self.validation_size
             lengths = self.draw_lengths(size, random)
         pairs = (self.example(length, random) for length in lengths.tolist())
-        return parallel(pairs, lengths.tolist())
+        return parallel(lists_of_words(pairs, type(self).__name__), lengths.tolist())
 
     def tokenizer(self, data: DatasetDict) -> Tokenizer:
         return word_tokenizer(self.vocabulary())
@@ -208,15 +209,32 @@ class SequenceTask(GeneratedTask):
         """
         if not self.order_matters:
             return 1.0
-        random = np.random.default_rng(length)
-        for i in range(min(length - 1, 50)):
-            source = self.draw(length, random)
-            other = [*source[:i], source[i + 1], source[i], *source[i + 2 :]]
-            if other != source and self.target(other) == self.target(source):
-                return None
+        if self.orders_share_targets:
+            return None
         known = map(str.split, trained)
         right, new = order_blind_ceiling(self.symbols, length, known, self.unique)
         return right / new if new else None
+
+    @functools.cached_property
+    def orders_share_targets(self) -> bool:
+        """True if two orders of the same symbols were found that have one target.
+
+        All sources of three symbols are tried, at the shortest lengths, and drawn ones.
+        """
+        random, few = np.random.default_rng(0), range(1, min(3, self.symbols) + 1)
+        lengths = range(self.min_length, self.test_max_length + 1)
+        sources: list[Sequence[int]] = []
+        for length in lengths[:5]:
+            every = itertools.product(few, repeat=length)
+            sources += itertools.islice(every, 500)
+        for length in random.choice(lengths[:30], 200).tolist():
+            drawn = self.draw(length, random)
+            sources += [drawn, *(random.permutation(drawn).tolist() for _ in range(3))]
+        if self.unique:
+            sources = [source for source in sources if len({*source}) == len(source)]
+        different = {tuple(source) for source in sources}
+        answers = Counter((*sorted(source), *self.target([*source])) for source in different)
+        return max(answers.values()) > 1
 
 
 @dataclass
@@ -393,6 +411,23 @@ def orders(multiset: Sequence[str]) -> int:
     return math.factorial(len(multiset)) // math.prod(repeated)
 
 
+def lists_of_words(
+    pairs: Iterable[tuple[list[str], list[str]]], name: str
+) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield ``pairs``; refuse one of the class ``name`` with a side that is no list of words."""
+    known: set[str] = set()
+    for pair in pairs:
+        for words in pair:
+            listed = isinstance(words, list | tuple) and all(isinstance(w, str) for w in words)
+            if not listed or not all(split_words(w) == [w] for w in {*words} - known):
+                raise UserError(
+                    f"{name} makes {str(words)[:60]!r} as a source or target; it must be a list of "
+                    f"words, which are texts without spaces."
+                )
+            known.update(words)
+        yield pair
+
+
 def parallel(pairs: Iterable[tuple[list[str], list[str]]], lengths: list[int]) -> Dataset:
     """Make a split of parallel text from pairs of words."""
     sources, targets = zip(*pairs, strict=True)
@@ -408,10 +443,14 @@ def parallel(pairs: Iterable[tuple[list[str], list[str]]], lengths: list[int]) -
 def on_disk(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """Map ``batches`` into memory from a nameless temporary file, which ends with the process."""
     with tempfile.TemporaryFile() as file:
-        with pa.ipc.new_stream(file, schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-        file.flush()
+        try:
+            with pa.ipc.new_stream(file, schema) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+            file.flush()
+        except OSError as error:  # a nameless file has no place to name
+            error.filename = error.filename or f"{tempfile.gettempdir()} ($TMPDIR)"
+            raise
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     return pa.ipc.open_stream(pa.py_buffer(content)).read_all()
 

@@ -288,13 +288,15 @@ def bleu_by_length(
     references: list[str],
     lengths: Sequence[int],
     tokenize: str | None = None,
-) -> dict[int, float]:
-    """Compute BLEU for the sentences of each length."""
+) -> dict[int, float | None]:
+    """Compute BLEU for the sentences of each length; None where no reference has four tokens."""
     bleu, column, scores = bleu_metric(references, tokenize), np.asarray(lengths), {}
     for length in np.unique(column):
         these = np.flatnonzero(column == length)
         part = [[lines[i] for i in these] for lines in (hypotheses, references)]
-        scores[int(length)] = bleu.corpus_score(part[0], [part[1]]).score
+        counted = bleu.corpus_score(part[1], [part[1]]).totals[-1]
+        found = bleu.corpus_score(part[0], [part[1]]).score if counted else None
+        scores[int(length)] = found
     return scores
 
 

@@ -52,6 +52,9 @@ BF16 = "positions are as exact in bf16"
 SHARED = "a bias for all layers ignores queries and keys"
 KEPT = "a use leaves arguments, weights, buffers and torch's seed as they were"
 HEADS_APART = "each head uses its own positions"
+RELATIVE = "distances alone matter where relative = True"
+UNUSED = "positions do not matter where uses_positions = False"
+FRACTIONAL = "half a position counts where fractional = True"
 SAVED = "a new model with the same weights answers the same"
 MEET = "source and target positions meet in cross-attention"
 # What is wrong in an encoding that breaks a promise. Of several, the first one explains most.
@@ -71,6 +74,9 @@ REMEDIES = {
     "torch.Generator of your own instead of seeding torch",
     HEADS_APART: "read the positions (B,H,S) of every head, as AbsoluteEncoding.rows does, or set "
     "headwise = False",
+    RELATIVE: "what it computes depends on positions themselves, so set relative = False",
+    UNUSED: "what it computes depends on positions, so leave uses_positions = True",
+    FRACTIONAL: "it rounds positions, so set fractional = False",
     REACHED: "train each number through embed, rotate or bias, without detach(), data, item() or "
     "no_grad(), and make a buffer of what is not to be trained",
     SAVED: "keep what is trained or drawn in parameters and buffers, draw with torch in __init__, "
@@ -161,6 +167,7 @@ class TransformerProbe(Probe):
             expected = self.check_logits()
             self.check_cache(expected)
             self.check_scores()
+            self.check_declared()
             self.check_training(expected)
             if bf16:
                 self.check_bf16()
@@ -308,6 +315,34 @@ class TransformerProbe(Probe):
             if encoding.uses_positions:
                 scores = attention_scores(encoding, q, k, same, same)  # (B,H,Q,K)
                 self.note(READ, change(scores, scores[:, :, :1, :1])[0], "head {0}, query {1}")
+
+    def check_declared(self) -> None:
+        """Try what encodings declare of the positions that matter to them."""
+        length = len(self.sources[0])
+        q, k = self.drawn(2, length)
+        x = q.transpose(1, 2).flatten(2)  # (1,H,S,Dh) -> (1,S,D)
+        at, later = (consecutive(length, start, self.device) for start in (0, 1))
+        apart = Positions(2 * at.ids + 1, 2 * length)  # in the same order
+        half = at.ids / 2
+
+        def differ(encoding: Encoding, one: Positions, other: Positions) -> Tensor:
+            every = [
+                (encoding.embed(x, each), attention_scores(encoding, q, k, each, each))
+                for each in (one, other)
+            ]
+            pairs = zip(*every, strict=True)
+            return torch.cat([change(*pair).flatten() for pair in pairs])[None]  # (1,·)
+
+        for encoding in self.encodings:
+            where = f"the {encoding.context.role}"
+            if encoding.relative and self.serves(length + 1):
+                self.note(RELATIVE, differ(encoding, at, later), where)
+            if not encoding.uses_positions and self.serves(2 * length):
+                self.note(UNUSED, differ(encoding, at, apart), where)
+            if encoding.fractional and length > 1:
+                rounded = (Positions(ids, length) for ids in (half, half.floor()))
+                same = not differ(encoding, *rounded).any()
+                self.note(FRACTIONAL, torch.full((1, 1), math.inf if same else 0.0), where)
 
     def check_bf16(self) -> None:
         """Try scores of queries and keys in bf16, at the last positions, beside float32."""

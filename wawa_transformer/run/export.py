@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +17,7 @@ from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import BOS, EOS, UNK
 from wawa_transformer.data.tasks import read_tokenizer
 from wawa_transformer.model.layers import EncoderLayer, ResidualConnection
+from wawa_transformer.model.modes import evaluating
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.model.weights import read_model
 from wawa_transformer.positional.base import AbsoluteEncoding, consecutive
@@ -22,6 +25,7 @@ from wawa_transformer.positional.placement import overridden
 from wawa_transformer.positional.position_ids import PositionIds
 
 POSITIONS = 1024  # in the exported table
+TOLERANCE = 1e-3  # of log-probabilities, which another program rounds differently
 
 
 def to_safetensors(model: Transformer, tokenizer: Tokenizer, directory: Path) -> None:
@@ -73,6 +77,11 @@ def to_ctranslate2(model: Transformer, words: list[str], directory: Path) -> Non
             to.bias = of.bias.detach()[rows].numpy()
 
     def copy_norm(to: Any, of: Any) -> None:
+        if not isinstance(of, torch.nn.LayerNorm):
+            raise UserError(
+                f"format=ctranslate2 has layer norms alone, and this model has "
+                f"{type(of).__name__}; choose format=safetensors."
+            )
         to.gamma, to.beta = of.weight.detach().numpy(), of.bias.detach().numpy()
 
     table_of(model)  # refuses unsupported models before anything is written
@@ -121,7 +130,38 @@ def to_ctranslate2(model: Transformer, words: list[str], directory: Path) -> Non
     spec.optimize(quantization=None)
     vocabularies = (f"{name}_vocabulary.json" for name in ("shared", "source", "target"))
     make_folder(directory, ("model.bin", "config.json", *vocabularies))
-    spec.save(str(directory))
+    with tempfile.TemporaryDirectory() as written:
+        spec.save(written)
+        check_export(model, words, written)
+        shutil.copytree(written, directory, dirs_exist_ok=True)
+
+
+def check_export(model: Transformer, words: list[str], directory: str) -> None:
+    """Compare an export for CTranslate2 with the model, on drawn sentences.
+
+    Raises:
+        UserError: a layer of the model was changed to what CTranslate2 does not compute.
+    """
+    from ctranslate2 import Translator
+
+    length = min(8, (model.max_positions or 8) - 1)
+    random = torch.Generator().manual_seed(0)
+    source, target = torch.randint(len(words), (2, 8, length), generator=random)  # (B,S), (B,T)
+    source, target = source.clamp(min=UNK), target.clamp(min=UNK)
+    end = torch.full((8, 1), EOS)
+    source, after = torch.cat((source, end), 1), torch.cat((target, end), 1)
+    before = torch.cat((torch.full((8, 1), BOS), target), 1)
+    with evaluating(model):
+        logits = cast(Tensor, model(source, before))
+    own = logits.log_softmax(dim=-1).gather(-1, after[..., None])[..., 0]  # (B,T+1)
+    texts = [[[words[i] for i in row] for row in ids.tolist()] for ids in (source, target)]
+    found = Translator(directory, compute_type="float32").score_batch(*texts)
+    difference = (torch.tensor([each.log_probs for each in found]) - own).abs().max()
+    if not difference <= TOLERANCE:
+        raise UserError(
+            f"format=ctranslate2 gives log-probabilities that are {difference:.2g} away from this "
+            f"model's, whose layers compute something else; choose format=safetensors."
+        )
 
 
 def table_of(model: Transformer, target: bool = False) -> Tensor:
