@@ -12,6 +12,7 @@ scripts/figures.py, and screenshots of pages.
 import functools
 import json
 import math
+import re
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -399,6 +400,17 @@ def findings(language: str) -> dict[str, str]:
     return written | {f"findings{ENDS[language]}": summary}
 
 
+def unbroken(page: str) -> str:
+    """Join lines that end within Chinese text, where a browser would show a space."""
+    mark, word = r"[，。；：、？！（）《》「」“”…—]", r"[\u4e00-\u9fff]"
+    block = r"(?!\s|[-*+|] |\d+\. |[#|<])"  # a new line that begins something else
+    parts = re.split(r"(^```.*?^```$)", page, flags=re.M | re.S)  # every second one is code
+    for n in range(0, len(parts), 2):
+        for end in (rf"({mark}[*)]*)", rf"({word}[*)]*)(?=\n[*[]*(?:{mark}|{word}))"):
+            parts[n] = re.sub(rf"{end}\n{block}", r"\1", parts[n])
+    return "".join(parts)
+
+
 def pages() -> dict[str, str]:
     """Write every page in both languages, by name."""
     written: dict[str, str] = {}
@@ -406,9 +418,10 @@ def pages() -> dict[str, str]:
         written |= {f"claims{end}": claims_page(language)} | findings(language)
         name = f"which_encoding{end}"
         written[name] = template("which_encoding", language).render()
+    chinese = {name: unbroken(page) for name, page in written.items() if "zh-CN" in name}
     drawn = figures.pictures(evidence.scored("default"))
     pictures = {name: figures.save(draw(), name) for name, draw in drawn.items()}
-    return written | {"report.html": report.html(evidence.page("default"), pictures)}
+    return written | chinese | {"report.html": report.html(evidence.page("default"), pictures)}
 
 
 if __name__ == "__main__":

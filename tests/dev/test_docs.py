@@ -21,6 +21,7 @@ import yaml
 from chromium import Browser
 from conftest import SCRIPTS, TINY, UNDRAWN, configure, run_script
 
+import docs
 from wawa_transformer import PositionalEncoding
 from wawa_transformer.__main__ import overview
 from wawa_transformer.common.schema import UserError
@@ -412,6 +413,15 @@ def test_chinese_has_a_space_after_a_latin_name() -> None:
         text = re.sub(r"\]\([^)]*\)|`[^`]*`|PE公式", "]", page.read_text(encoding="utf-8"))
         touching = r"\w*[A-Za-z0-9][\u4e00-\u9fff]|[\u4e00-\u9fff][A-Za-z0-9]\w*"
         assert re.findall(touching, text) == [], page.name
+
+
+def test_no_line_ends_within_chinese_text() -> None:
+    """A browser shows the end of a line as a space."""
+    broken = "先\n后，\n*再* a\nb\n\n- 一。\n- 二\n"
+    assert docs.unbroken(broken) == "先后，*再* a\nb\n\n- 一。\n- 二\n"
+    for page in (*ROOT.glob("*.zh-CN.md"), *ROOT.glob("docs/**/*.zh-CN.md")):
+        text = page.read_text(encoding="utf-8")
+        assert docs.unbroken(text) == text, page.name
 
 
 def test_a_picture_is_committed_only_where_a_page_shows_it() -> None:

@@ -168,35 +168,18 @@ def with_and_without(pe: str, score: str, said: str) -> Iterator[str]:
 
 for page, *quoted in (
     ("lab_sheet", "alibi", "exact_match", "{cross} ({alone} without)"),
-    ("answers/tensor2tensor-1333", "shaw", "beyond",
-     "symbols is {alone} with distances in self-attention alone and {cross} with"),
-    ("answers/opennmt-py-2599", "shaw", "beyond", "goes from {alone} to {cross} exact match"),
-    ("answers/x-transformers-229", "t5", "just_beyond",
-     "with {cross} exact match after training on 1–10, against {alone} without"),
     ("answers/attention_with_linear_biases-5", "alibi", "exact_match",
      "from {alone} to {cross} (five seeds)"),
 ):  # fmt: skip
     QUOTES[f"docs/{page}.md with_and_without"] = functools.partial(with_and_without, *quoted)
 
 
-@quoted_by("docs/answers/x-transformers-258.md")
-def of_both_rotated() -> Iterator[str]:
-    arms = {"rotary": "without", "rotary_cross": "with"}
-    for pe, said in arms.items():
-        score = mean("cross_rotation", "copy", pe, "beyond")
-        yield f"{score} {said} rotary in cross-attention"
-    yield f"exact match there is {mean('cross_rotation', 'copy', 'rotary_continued', 'beyond')}"
-
-
-@quoted_by("docs/answers/hunyuandit-66.md")
-def of_rotated_queries() -> Iterator[str]:
-    words = ("nothing rotated", "queries alone", "both")
-    arms = ("rotary", "rotary_query", "rotary_cross")
-    for pe, said in zip(arms, words, strict=True):
-        yield f"{mean('cross_rotation', 'copy', pe, 'beyond')} with {said}"
-    yield f"({mean('cross_rotation', 'copy', 'rotary_query')} and " + (
-        f"{mean('cross_rotation', 'copy', 'rotary')}, equivalent"
-    )
+def test_an_answer_has_rows_of_the_page() -> None:
+    """Each number in a table of docs/answers stands in its row of docs/cross_attention.md."""
+    page = (ROOT / "docs" / "cross_attention.md").read_text(encoding="utf-8")
+    for answer in ROOT.glob("docs/answers/*.md"):
+        rows = [each for each in answer.read_text("utf-8").splitlines() if each[:3] == "| `"]
+        assert all(row in page for row in rows[1:]), answer.name  # below the names of columns
 
 
 @quoted_by("docs/translation.md")
