@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import functools
+import gc
 import multiprocessing
 import os
 import re
@@ -80,6 +81,7 @@ def pytest_collection_finish() -> None:
     peak_flops(torch.device("cpu"), False)
     for path in (*rooms(), *kind_files()):
         code_of(path)
+    gc.freeze()  # else Python's collector looks at half a million objects again and again
 
 
 def pytest_runtest_setup() -> None:

@@ -48,9 +48,14 @@ def board_of(study: Study) -> Board:
     return made
 
 
-def said_by(study: Study) -> str:
+def said_of(made: Board) -> str:
     """The first sentence of a report."""
-    return tr(report.placed(board_of(study))[0])
+    return tr(report.placed(made)[0])
+
+
+@pytest.fixture(scope="module")
+def their_setting(committed: Path) -> str:
+    return board_of(read_study(committed)).setting
 
 
 def test_an_encoding_is_placed_by_its_total_and_paired_with_the_best(committed: Path) -> None:
@@ -58,8 +63,9 @@ def test_an_encoding_is_placed_by_its_total_and_paired_with_the_best(committed: 
     results = planted({"mine": (0.9, 0.3)})
     # The seeds of one differ otherwise, so that the paired difference has an interval.
     results.loc[(results.seed == 2) & ~results.trained, "exact_match"] -= 0.04
-    study = beside(committed, results)
-    made = board_of(study)
+    scored = scores.score_study(beside(committed, results))
+    made = board(scored)
+    assert made is not None
     assert [row.pe for row in made.rows] == ["t5", "mine", "sinusoidal", "none"]
     mine = made.rows[1]
     totals = [0.45, 0.46, 0.47 - 0.03]
@@ -68,7 +74,7 @@ def test_an_encoding_is_placed_by_its_total_and_paired_with_the_best(committed: 
     assert mine.own and mine.gap is not None and made.rows[0].gap is None
     assert mine.total.mean == pytest.approx(sum(totals) / 3)
     assert (mine.gap.mean, mine.gap.half_width) == pytest.approx((gaps.mean, gaps.half_width))
-    page = report.page_of(scores.score_study(study))
+    page = report.page_of(scored)
     text, said = report.markdown(page), report.answer(page)
     place = f"The encoding mine: place 2 of 4, total {mine.total:z.3f}; {mine.gap:+z.3f} from t5"
     assert f"**{place}" in text and place in said
@@ -92,22 +98,22 @@ def test_an_encoding_is_placed_by_its_total_and_paired_with_the_best(committed: 
     ],
 )
 def test_another_setting_is_not_compared_and_the_key_is_named(
-    key: str, change: Any, committed: Path
+    key: str, change: Any, committed: Path, their_setting: str
 ) -> None:
     study = beside(committed, planted({"mine": (0.9, 0.3)}))
     change(study.config)
-    made, theirs = board_of(study), board_of(read_study(committed))
-    assert made.rows == [] and made.setting != theirs.setting
-    said = said_by(study)
+    made = board_of(study)
+    assert made.rows == [] and made.setting != their_setting
+    said = said_of(made)
     assert said.startswith(f"No row stands beside those of {committed}: {key}")
-    assert made.setting in said and theirs.setting in said
+    assert made.setting in said and their_setting in said
 
 
-def test_where_runs_are_made_is_no_part_of_the_setting(committed: Path) -> None:
+def test_where_runs_are_made_is_no_part_of_the_setting(committed: Path, their_setting: str) -> None:
     """Nor a key that older rows do not have, if it has its default."""
     elsewhere: dict[str, Any] = {"device": "cuda", "threads": 4, "log_every": 7, "steps": 500}
     made = board_of(beside(committed, planted({"mine": (0.9, 0.3)}), **elsewhere))
-    assert len(made.rows) == 4 and made.setting == board_of(read_study(committed)).setting
+    assert len(made.rows) == 4 and made.setting == their_setting
 
 
 def test_a_row_counts_the_seeds_that_have_every_task(committed: Path) -> None:
@@ -116,15 +122,17 @@ def test_a_row_counts_the_seeds_that_have_every_task(committed: Path) -> None:
     lost = ((results.task == "sort") & (results.seed == 1)) | (results.seed == 2)
     study = beside(committed, results[~lost])
     study.config["study"]["seeds"] = [0, 1, 2]
-    [mine] = [row for row in board_of(study).rows if row.own]
+    made = board_of(study)
+    [mine] = [row for row in made.rows if row.own]
     assert mine.total.n == 1 and mine.gap is not None and mine.gap.n == 1
-    assert "mine: place 1 of 4, total 0.900 (n=1)" in said_by(study)
+    assert "mine: place 1 of 4, total 0.900 (n=1)" in said_of(made)
 
 
 def test_other_data_and_a_missing_folder_are_said(committed: Path) -> None:
     results = planted({"mine": (0.9, 0.3)})
-    assert "but its code makes other data" in said_by(beside(committed, results.assign(data="e")))
-    assert "There are no rows in" in said_by(beside(committed / "nowhere", results))
+    other = board_of(beside(committed, results.assign(data="e")))
+    assert "but its code makes other data" in said_of(other)
+    assert "There are no rows in" in said_of(board_of(beside(committed / "nowhere", results)))
     assert board(scores.score_study(study_of(results))) is None
 
 

@@ -73,6 +73,14 @@ FILES = {path.stem for path in (CONFIG_DIR / "study").glob("*.yaml")}
 
 
 @functools.cache
+def task_of(name: str) -> DictConfig:
+    """The configuration of a task by itself."""
+    task = configure(f"task={name}").task
+    OmegaConf.set_struct(task, False)  # a class has keys that its file may leave out
+    return task
+
+
+@functools.cache
 def encoding(entry: str) -> DictConfig:
     """The encoding of an entry. Each file is composed once, since composing takes long."""
     file, *keys = (key for key in entry_overrides(entry) if not key.startswith(OF_MODEL))
@@ -92,14 +100,20 @@ def test_every_study_can_be_run_and_its_rule_decided(name: str) -> None:
     if name in COMMITTED:
         made = yaml.safe_load(COMMITTED[name].with_name("study.yaml").read_text(encoding="utf-8"))
         command, first = shlex.split(made["command"])[2:], [f"task={made['study']['task'][0]}"]
-    study = configure(*command, *first)  # of its first task, since composing takes long
+    # Composed with its first task; the others get the keys of all tasks that the study sets.
+    study = configure(*command, *first)
+    plain = task_of(study.task.name)
+    own_keys = {key: value for key, value in study.task.items() if value != plain.get(key)}
     check_schema(study)
     axes = studies.grid(study)
     if name in COMMITTED:
         assert axes["pe"] == made["study"]["pe"]
     jobs = {}
     for task in axes["task"]:
-        one = study if task == study.task.name else configure(*command, f"task={task}")
+        one = copy.deepcopy(study)
+        if task != study.task.name:
+            one.task = task_of(task)
+            one.task.merge_with(own_keys)
         for entry in axes["pe"]:
             job = copy.deepcopy(one)
             job.pe = encoding(entry)

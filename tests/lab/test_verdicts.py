@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
@@ -99,62 +100,63 @@ def blind(mean: Any = None, ceiling: float = 0.2) -> Scores:
 
 HIGH, LOW = about(0.9), mirrored(0.5)
 # For each condition: its settings, where it holds, where it does not, and where nothing tells.
-CASES: dict[str, tuple[dict[str, Any], list[Scores], list[Scores], list[Scores]]] = {
-    "better": (
+Case = tuple[dict[str, Any], list[Scores], list[Scores], list[Scores]]
+CASES: dict[str, Callable[[], Case]] = {
+    "better": lambda: (
         {"floor": 1e-9},
         [exact(a=HIGH, b=LOW)],
         [exact(a=LOW, b=HIGH), exact(a=HIGH, b=HIGH), exact(a=about(0.509, 1e-4), b=about(0.5, 0))],
         [exact(a=HIGH), exact(a={0: 0.9}, b={0: 0.5}), exact(a=about(math.nan), b=LOW)],
     ),
-    "worse": (
+    "worse": lambda: (
         {"floor": 1e-9},
         [exact(a=LOW, b=HIGH)],
         [exact(a=HIGH, b=LOW), exact(a=LOW, b=LOW)],
         [exact(a={0: 0.5}, b={0: 0.9})],
     ),
-    "differs": (
+    "differs": lambda: (
         {},
         [exact(a=LOW, b=HIGH), exact(a=HIGH, b=LOW)],
         [exact(a=about(0.5), b=mirrored(0.51))],
         [exact(b=HIGH)],
     ),
-    "alike": (
+    "alike": lambda: (
         {},
         [exact(a=about(0.5, 0.001), b=mirrored(0.501, 0.001))],
         [exact(a=about(0.5), b=mirrored(0.5)), exact(a=HIGH, b=HIGH)],
         [exact(a={0: 0.5}, b={0: 0.5})],
     ),
-    "at_least": (
+    "at_least": lambda: (
         {"value": 0.9},
         [exact(a=about(0.9001, 0.1))],
         [exact(a=about(0.8999, 0.0001))],
         [exact(b=HIGH), exact(a=about(math.nan))],
     ),
-    "at_least in seeds": (
+    "at_least in seeds": lambda: (
         {"value": 0.9, "seeds": 2},
         [exact(a={0: 0.9, 1: 0.95, 2: 0.1})],
         [exact(a={0: 0.99, 1: 0.89, 2: 0.89}), exact(a={0: 0.99})],
         [exact(b=HIGH)],
     ),
-    "above_ceiling": (
+    "above_ceiling": lambda: (
         {},
         [blind(about(0.209))],  # 0.2 + 1.96 · 0.01 / √5 = 0.2088
         [blind(about(0.208))],
         [blind(about(0.209), ceiling=1.0), blind()],
     ),
-    "past_training": (
+    "past_training": lambda: (
         {},
         [reaching(about(12, 0.5)), reaching(about(11, 0.0))],
         [reaching(about(12, 1.5)), reaching(about(10.9, 0.1)), reaching(about(10, 0.0))],
         [reaching(about(20), learned=0.94), reaching({0: 20})],
     ),
-    "within_training": (
+    "within_training": lambda: (
         {},
         [reaching(about(10, 3)), reaching(about(9, 0.0))],
         [reaching(about(10.2, 3))],
         [reaching(about(3), learned=0.94), reaching({})],
     ),
-    "ahead": (
+    "ahead": lambda: (
         {"floor": 1e-9},
         [sentences(("a", "b", 1.0, 0.01), ("b", "a", -0.5, 0.02))],
         [sentences(("a", "b", 1.0, 0.01), ("a", "b", 0.5, 0.06)),
@@ -164,7 +166,7 @@ CASES: dict[str, tuple[dict[str, Any], list[Scores], list[Scores], list[Scores]]
          sentences(("a", "b", 1.0, 0.01), ("a", "b", 0.5, None))],
         [sentences(("a", "b", 1.0, 0.01)), sentences(("a", "c", 1.0, 0.01), ("a", "c", 1.0, 0.01))],
     ),
-    "behind": (
+    "behind": lambda: (
         {"floor": 1e-9},
         [sentences(("b", "a", 1.0, 0.01), ("a", "b", -0.5, 0.02))],
         [sentences(("b", "a", 1.0, 0.01), ("b", "a", 0.5, 0.06)),
@@ -182,7 +184,7 @@ def test_every_condition_has_cases() -> None:
 @pytest.mark.parametrize("kind", sorted(CASES))
 def test_each_condition_supports_refutes_and_leaves_unclear(kind: str) -> None:
     """The same condition on either side, and its opposite; what cannot be told meets neither."""
-    settings, holds, fails, untold = CASES[kind]
+    settings, holds, fails, untold = CASES[kind]()
     kind = kind.split()[0]
     of = {"pairs": [["a", "b"]]} if CONDITIONS[kind].of == "pair" else {"encodings": ["a"]}
     condition = {"is": kind, **of, **settings}

@@ -83,7 +83,7 @@ def board(made: Scores) -> Board | None:
         return Board(digest(own), why=("board_other_setting", fill | {"key": found[0]}))
     if on_other_data(study, theirs):
         return Board(digest(own), why=("board_other_data", fill))
-    committed = scores.score_study(theirs)
+    committed = made if theirs is study else scores.score_study(theirs)
     rows = rows_of(committed, committed, own=False)
     rows += rows_of(made, committed, own=True) if theirs is not study else []
     return Board(digest(own), sorted(rows, key=lambda row: -row.total.mean))

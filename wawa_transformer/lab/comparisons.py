@@ -75,7 +75,7 @@ def compare(
     columns = ["test", "task", "a", "b", "measure", "mean", "low", "high", "n", "size", "p", "read"]
     table = pd.DataFrame(list(rows.values()), columns=columns)
     table["corrected"] = statistics.holm(table["p"].where(table["read"]).astype(float))
-    table["word"] = table.apply(word_of, axis=1) if len(table) else ""
+    table["word"] = [word_of(row) for row in table.to_dict("records")]
     return Found(made, table, measures)
 
 

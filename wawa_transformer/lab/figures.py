@@ -116,7 +116,7 @@ def by_length(study: Study, tasks: list[str]) -> pd.DataFrame:
     """Select what is drawn by length: at trained lengths the sources that the scores rest on."""
     parts = []
     for task in tasks:
-        rows = of_task(study.results, task).copy()
+        rows = study.by_task[task].copy()
         if scores.rests_on_new(study, task):
             seen = rows["trained"].eq(True)
             for column in ("exact_match", "ceiling"):

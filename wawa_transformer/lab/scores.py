@@ -113,21 +113,27 @@ class Scores:
     frame: pd.DataFrame
 
     @functools.cached_property
-    def by_encoding(self) -> dict[Any, pd.DataFrame]:
-        """The rows of each task and encoding, by seed."""
-        groups = self.frame.groupby(level=["task", "pe"])
-        return {key: rows.droplevel(["task", "pe"]) for key, rows in groups}
+    def known(self) -> dict[Any, pd.Series]:
+        """The seeds of each task, encoding and score that any seed has."""
+        return {
+            (*key, score): values
+            for key, rows in self.frame.groupby(level=["task", "pe"])
+            for score, values in rows.droplevel(["task", "pe"]).items()
+            if values.notna().any()
+        }
+
+    @functools.cached_property
+    def means(self) -> dict[Any, Estimate]:
+        """The mean of each score that :attr:`known` has."""
+        return {key: estimate(values) for key, values in self.known.items()}
 
     def seeds(self, task: str, pe: str, score: str) -> pd.Series:
         """Select a score of every seed of one encoding; empty if no seed has one."""
-        rows = self.by_encoding.get((task, pe))
-        if rows is None or not rows[score].notna().any():
-            return pd.Series(dtype=float)
-        return rows[score]
+        return self.known.get((task, pe, score), pd.Series(dtype=float))
 
     def mean(self, task: str, pe: str, score: str) -> Estimate:
         """Estimate the mean of a score over the seeds of one encoding."""
-        return estimate(self.seeds(task, pe, score))
+        return self.means.get((task, pe, score), estimate([]))
 
     def interpretable(self, score: str, task: str, *encodings: str) -> bool:
         """True unless the score is of unseen lengths and an encoding has not learned the task."""
@@ -143,12 +149,12 @@ def score_study(study: Study) -> Scores:
     """
     parts = []
     for task in study.tasks:
-        rows, trained = of_task(study.results, task), trained_lengths(study, task)
+        rows, trained = study.by_task[task], trained_lengths(study, task)
         chosen = (trained_rows(study, task) if trained else rows).set_index(RUN)
         ending = "_new" if rests_on_new(study, task) else ""
-        part = pd.DataFrame({m.name: over_lengths(chosen, m.name, m.per, ending) for m in METRICS})
+        part = over_lengths(chosen, ending)
         if ending:
-            part["all_sources"] = over_lengths(chosen, "exact_match", "examples")
+            part["all_sources"] = over_lengths(chosen)["exact_match"]
         longer = unseen_lengths(study, task)
         for score in SCORES.values():
             if trained and score.of and (longer or not score.unseen):
@@ -164,8 +170,7 @@ def score_study(study: Study) -> Scores:
 
 def trained_rows(study: Study, task: str) -> pd.DataFrame:
     """Select a task's rows at trained lengths; a text has none."""
-    rows = of_task(study.results, task)
-    return rows[rows["trained"].eq(True)] if "trained" in rows else rows[:0]
+    return study.at_trained_lengths.get(task, study.results[:0])
 
 
 def rests_on_new(study: Study, task: str) -> bool:
@@ -180,20 +185,24 @@ def rests_on_new(study: Study, task: str) -> bool:
     return bool(rows.groupby(RUN)["examples_new"].sum().gt(0).all())
 
 
-def over_lengths(rows: pd.DataFrame, metric: str, per: str, ending: str = "") -> pd.Series:
-    """Average a metric over the lengths of each run, weighted by the column ``per``.
+def over_lengths(rows: pd.DataFrame, ending: str = "") -> pd.DataFrame:
+    """Average every metric over the lengths of each run, weighted by its examples or tokens.
 
-    The index of ``rows`` is (task, pe, seed).
+    The index of ``rows`` is (task, pe, seed). A metric that ``rows`` lack has no value.
     """
-    name, count = f"{metric}{ending}", f"{per}{ending}"
-    if name not in rows:
-        return pd.Series(dtype=float, index=rows.index[:0])
-    weight = rows[count] if count in rows else rows[f"examples{ending}"]
-    weight = weight.where(weight > 0)  # a length without examples has no value
-    total = (rows[name] * weight).groupby(level=RUN, sort=False).sum(min_count=1)
+    values, weights = {}, {}
+    for metric in METRICS:
+        name, count = f"{metric.name}{ending}", f"{metric.per}{ending}"
+        values[metric.name] = rows.get(name, math.nan)
+        counted = rows[count] if count in rows else rows[f"examples{ending}"]
+        weights[metric.name] = counted.where(counted > 0)  # others have no value
+    value, weight = pd.DataFrame(values, rows.index), pd.DataFrame(weights)
+    total, of_all = (
+        each.groupby(level=RUN, sort=False).sum(min_count=1) for each in (value * weight, weight)
+    )
     # A value that is not finite makes the mean NaN, and is not left out.
-    broken = (rows[name].isna() & weight.notna()).groupby(level=RUN, sort=False).any()
-    return (total / weight.groupby(level=RUN, sort=False).sum()).where(~broken)
+    broken = (value.isna() & weight.notna()).groupby(level=RUN, sort=False).any()
+    return (total / of_all).where(~broken)
 
 
 def first_score(study: Study, task: str) -> str:
@@ -215,7 +224,7 @@ def trained_lengths(study: Study, task: str) -> tuple[int, int] | None:
 def unseen_lengths(study: Study, task: str) -> tuple[int, int] | None:
     """The shortest and the longest tested length beyond the trained ones, if any."""
     trained = trained_lengths(study, task)
-    lengths = of_task(study.results, task)["length"]
+    lengths = study.by_task.get(task, study.results[:0])["length"]
     longer = lengths[lengths > trained[1]] if trained else lengths[:0]
     return (int(longer.min()), int(longer.max())) if len(longer) else None
 
@@ -253,7 +262,7 @@ def ceiling(study: Study, task: str, sources: str = "new", pe: str = "") -> Esti
 
 def seen_share(study: Study, task: str) -> float:
     """The share of the test's sources that training held; NaN if nobody counted them."""
-    rows = of_task(study.results, task)
+    rows = study.by_task.get(task, study.results[:0])
     if "examples_new" not in rows or rows["examples_new"].isna().any():
         return math.nan
     if rows["trained"].notna().all():

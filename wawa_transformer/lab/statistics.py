@@ -64,7 +64,7 @@ def estimate(values: Iterable[float], confidence: float = CONFIDENCE) -> Estimat
         return Estimate(nothing, nothing, nothing, n)
     # Differences such as 1 − 0.995 and 0.995 − 0.99 are equal except for rounding. Without the
     # tolerance their interval would have a width of 1e-16.
-    if np.allclose(sample, sample[0], rtol=1e-12, atol=1e-12):
+    if np.abs(sample - sample[0]).max() <= 1e-12 * (1 + abs(sample[0])):
         return Estimate(float(sample[0]), nothing, nothing, n)
     mean, error = float(sample.mean()), float(sample.std(ddof=1)) / math.sqrt(n)
     half = stdtrit(n - 1, (1 + confidence) / 2) * error

@@ -106,6 +106,20 @@ class Study:
         """The encodings that have results, in the study's order."""
         return ordered(self.results["pe"], self.config.get("encodings", {}))
 
+    @functools.cached_property
+    def by_task(self) -> dict[Any, pd.DataFrame]:
+        """The results of each task."""
+        return dict(list(self.results.groupby("task", sort=False)))
+
+    @functools.cached_property
+    def at_trained_lengths(self) -> dict[Any, pd.DataFrame]:
+        """The results of each task at trained lengths; a text has none."""
+        column = "trained" in self.results
+        return {
+            task: rows[rows["trained"].eq(True)] if column else rows[:0]
+            for task, rows in self.by_task.items()
+        }
+
 
 def ordered(names: pd.Series, known: Mapping[str, Any]) -> list[str]:
     """List different names, those that are ``known`` first and in their order."""
@@ -245,8 +259,11 @@ def read_config(path: Path) -> dict[str, Any]:
             f"it."
         ) from None
     try:
-        typed(StudyConfig, given["study"], "study.yaml.study")  # which suggests the right key
-        return typed(StudyFile, given, "study.yaml")
+        try:
+            return typed(StudyFile, given, "study.yaml")
+        except UserError:
+            typed(StudyConfig, given["study"], "study.yaml.study")  # which suggests the right key
+            raise
     except UserError as error:
         raise UserError(f"{path.parent}: {error}") from None
 
@@ -303,7 +320,8 @@ def check_numbers(path: Path, cells: pd.Series) -> pd.Series:
     """Convert one column to numbers; an empty cell is NaN."""
     column = str(cells.name)
     values = pd.to_numeric(cells.where(cells != "", "nan"), errors="coerce")
-    wrong = values.isna() & ~cells.str.lower().isin(["", "nan"])
+    wrong = values.isna()
+    wrong[wrong] = ~cells[wrong].str.lower().isin(["", "nan"])
     if top := TOPS.get(column.removesuffix("_new")):
         wrong |= (values < 0) | (values > top)
     if column in KEYS["results"] + KEYS["curves"] + NEEDED["results"] + NEEDED["bleu"]:
