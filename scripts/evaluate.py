@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Column, Table
 
-from wawa_transformer.common.schema import UserError, tell
+from wawa_transformer.common.schema import UserError, tell, warn
 from wawa_transformer.data.load import Examples, parts_of, tokenize_split
 from wawa_transformer.data.tasks import Task, build_task
 from wawa_transformer.data.text import FILE_KEYS, TextTask
@@ -170,6 +170,12 @@ def main(config: DictConfig) -> None:
             raise UserError(f"against={config.against} is for runs that translate; leave it out.")
         against, device = Run.at(Path(config.against)), next(model.parameters()).device
         other = load_model(against, config.checkpoint, device)
+        if data_of(run) != data_of(against):
+            warn(
+                f"warning: {run.directory} and {against.directory} were trained with different "
+                f"texts or vocabularies, so that test pairs of one may be training pairs of the "
+                f"other"
+            )
     if (config.verify or not translates) and method != Greedy():
         raise UserError(
             f"decode={method.name} is for text without verify=true; here all scores are of greedy "

@@ -14,9 +14,10 @@ from torch import Tensor
 from wawa_transformer import Transformer
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.tasks import build_task
+from wawa_transformer.data.text import TextTask
 from wawa_transformer.positional.base import Positions
 from wawa_transformer.positional.position_ids import PositionIds
-from wawa_transformer.run.config import build_model
+from wawa_transformer.run.config import build_model, reset_token
 
 IDS = st.lists(st.lists(st.integers(3, 9), min_size=1, max_size=8), min_size=1, max_size=3)
 COUNTED = ["start", "end", "both"]  # origins at a token of the source, for any encoding
@@ -341,6 +342,14 @@ def test_the_reset_token_is_a_word_of_the_task(tiny) -> None:
         model = build_model(config, tokenizer)
         src = torch.tensor([tokenizer.encode("3 4 + 5 6").ids])
         assert (flat(model.batch_positions(src).source) == list(range(5))) == same
+    task = TextTask(vocab_size=600, test_size=9, validation_size=9)
+    tokenizer = task.tokenizer(task.dataset(0))
+    assert (
+        reset_token("the", tokenizer) == tokenizer.encode("on the").ids[-1]
+    )  # and not as in other
+    assert tokenizer.token_to_id("the") != tokenizer.encode("on the").ids[-1]
+    with pytest.raises(UserError, match="is no word of this task's vocabulary with one id"):
+        reset_token("unheard", tokenizer)
     config = tiny("task=letters", "pe.reset_token=+")
     with pytest.raises(UserError, match=r"^pe.reset_token=\+ is no word of this task's vocabulary"):
         build_model(config, build_task(config).tokenizer({}))  # type: ignore[arg-type]

@@ -240,12 +240,20 @@ def test_a_text_may_begin_with_a_tag(tmp_path: Path) -> None:
         assert read(tmp_path, {"a.tsv": f"{first}\tb\n"}) == [(first, "b")]
 
 
-def test_a_folder_whose_name_the_library_takes_for_a_pattern_is_refused(tmp_path: Path) -> None:
+def test_a_folder_whose_name_the_library_takes_for_a_pattern_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would read other folders, also where the current folder has such a name."""
     for name in ("text [1]", "text*"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "train.jsonl").write_text(json.dumps(as_json(PAIRS)[0]))
-        with pytest.raises(UserError, match=r"one of the characters .* rename the folder"):
+        with pytest.raises(UserError, match="takes .* for a pattern; rename the folder"):
             TextTask(hub=str(tmp_path / name)).from_hub()
+    monkeypatch.chdir(tmp_path / "text [1]")
+    with pytest.raises(UserError, match="takes .* for a pattern; rename the folder"):
+        TextTask(hub=".").from_hub()
+    Dataset.from_list(as_json(PAIRS)).save_to_disk(tmp_path / "saved [1]")
+    assert len(TextTask(hub=str(tmp_path / "saved [1]")).from_hub()["train"]) == len(PAIRS)
 
 
 def test_rows_of_a_dataset_without_two_texts_are_named(tmp_path: Path) -> None:

@@ -390,6 +390,8 @@ def test_test_sources_that_training_held_are_counted(tmp_path: Path) -> None:
         "5 of 20 test sources are also in the training split"
     ]
     assert notes({"test": scores, "translation": None}) == []
+    [said] = notes({"test": scores, "translation": None, "init": {"matched": 1}})
+    assert said.endswith("count as new, though trainer.init_from may have had them")
 
 
 @pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(5, "I/O")])

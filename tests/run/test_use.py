@@ -392,8 +392,10 @@ def test_tests_by_name_lie_beside_the_runs_text(text: Path, use, tmp_path: Path)
     assert "no/third.en does not exist" in str(status)
 
 
-def test_against_another_run(text: Path, use, tmp_path: Path) -> None:
-    """A paired test; with itself there is nothing to test."""
+def test_against_another_run(
+    text: Path, use, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A paired test; with itself there is nothing to test. A run of other data is named."""
     unskilled = "trainer.steps=2", "trainer.warmup=1", "trainer.eval_every=2"
     other = trained(tmp_path, *TEXT, "pe=none", *unskilled).directory
     source, target = held_out(tmp_path, "own")
@@ -402,10 +404,13 @@ def test_against_another_run(text: Path, use, tmp_path: Path) -> None:
     (tmp_path / "own.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in pairs), "utf-8")
     both = use(evaluate.main, f"run={text}", f"task.test_source={tmp_path}/own.tsv")
     assert both == use(evaluate.main, f"run={text}", *files) and "TER" in both[1]
-    _, out, _ = use(evaluate.main, f"run={text}", *files, f"against={other}")
-    assert f"of {other}, p = " in out
+    _, out, err = use(evaluate.main, f"run={text}", *files, f"against={other}")
+    assert f"of {other}, p = " in out and "different texts" not in err
     _, out, _ = use(evaluate.main, f"run={text}", *files, f"against={text}")
     assert re.search(rf"BLEU \+0.0 against [\d.]+ of {text}, p = 1.0000", out)
+    monkeypatch.setattr(evaluate, "data_of", lambda run: str(run.directory))
+    _, _, err = use(evaluate.main, f"run={text}", *files, f"against={other}")
+    assert f"{other} were trained with different texts or vocabularies" in err
 
 
 @pytest.mark.parametrize(

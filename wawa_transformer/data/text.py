@@ -218,13 +218,14 @@ class TextTask(Task, kind="text"):
     def from_hub(self) -> dict[str, Dataset]:
         """Read a hub dataset, or a local folder in a format ``datasets`` knows."""
         where, columns = f"task.hub={self.hub}", (self.source_column, self.target_column)
-        if glob.escape(str(self.hub)) != self.hub and os.path.isdir(str(self.hub)):
+        here, saved = Path(str(self.hub)).resolve(), Path(str(self.hub)) / "state.json"
+        if here.is_dir() and not saved.is_file() and glob.escape(str(here)) != str(here):
             raise UserError(
-                f"{where} has one of the characters [ ] * ?, which the library of datasets takes "
-                f"for a pattern; rename the folder, or name its files in task.source."
+                f"{where} is {here}, and the library of datasets takes [ ] * ? in it for a "
+                f"pattern; rename the folder, or name its files in task.source."
             )
         try:
-            if (Path(str(self.hub)) / "state.json").is_file():  # written by save_to_disk
+            if saved.is_file():  # by save_to_disk
                 loaded = {"train": load_from_disk(self.hub)}
             else:
                 # Only downloads are cached: a changed file may have its old size and time.

@@ -11,6 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from tokenizers import Tokenizer
 
 from wawa_transformer.common.schema import UserError, check, choose, first_line, typed
+from wawa_transformer.common.special_ids import UNK
 from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.model.transformer import Transformer, positions_of
 from wawa_transformer.positional.base import ENCODINGS, EncodingContext
@@ -134,20 +135,20 @@ def build_model(config: DictConfig, tokenizer: Tokenizer) -> Transformer:
 
 
 def reset_token(word: Any, tokenizer: Tokenizer | None) -> int | None:
-    """Find the id of the word ``pe.reset_token``.
+    """Find the id that the word ``pe.reset_token`` has in a text.
 
     Raises:
-        UserError: it is not in the vocabulary.
+        UserError: it is not in the vocabulary, or has several ids.
     """
     if word is None or tokenizer is None:
         return None if word is None else 0
-    found: int | None = tokenizer.token_to_id(str(word))
-    if found is None:
+    found: list[int] = tokenizer.encode(str(word)).ids
+    if len(found) != 1 or found[0] == UNK:
         raise UserError(
-            f"pe.reset_token={word} is no word of this task's vocabulary, so that counting "
-            f"would never start again; choose one of its words, as + is of task=addition."
+            f"pe.reset_token={word} is no word of this task's vocabulary with one id, so that "
+            f"counting would never start again; choose one of its words, as + is of task=addition."
         )
-    return found
+    return found[0]
 
 
 def given_settings(config: DictConfig) -> dict[str, Any]:

@@ -300,6 +300,11 @@ def notes(result: dict[str, Any]) -> list[str]:
             f"{altered} of {count} outputs have every id right and another text: the vocabulary "
             f"lacks words of theirs"
         )
+    if new and result.get("init"):
+        said.append(
+            "test sources that this training did not hold count as new, though trainer.init_from "
+            "may have had them"
+        )
     seen = count - new["examples"] if new else 0
     if seen and (translation or seen == count):  # generated tasks show both columns
         share = "all" if seen == count else f"{seen} of"
