@@ -403,11 +403,11 @@ def findings(language: str) -> dict[str, str]:
 def unbroken(page: str) -> str:
     """Join lines that end within Chinese text, where a browser would show a space."""
     mark, word = r"[，。；：、？！（）《》「」“”…—]", r"[\u4e00-\u9fff]"
-    block = r"(?!\s|[-*+|] |\d+\. |[#|<])"  # a new line that begins something else
-    parts = re.split(r"(^```.*?^```$)", page, flags=re.M | re.S)  # every second one is code
+    goes_on = r"\n *(?!\s|[-*+] |\d+\. |[#|<]|```)"  # a line that begins nothing new
+    parts = re.split(r"(^ *```.*?^ *```$)", page, flags=re.M | re.S)  # every second one is code
     for n in range(0, len(parts), 2):
-        for end in (rf"({mark}[*)]*)", rf"({word}[*)]*)(?=\n[*[]*(?:{mark}|{word}))"):
-            parts[n] = re.sub(rf"{end}\n{block}", r"\1", parts[n])
+        for end in (rf"({mark}[*)]*)", rf"({word}[*)]*)(?=\n *[*[]*(?:{mark}|{word}))"):
+            parts[n] = re.sub(rf"{end}{goes_on}", r"\1", parts[n])
     return "".join(parts)
 
 

@@ -417,8 +417,8 @@ def test_chinese_has_a_space_after_a_latin_name() -> None:
 
 def test_no_line_ends_within_chinese_text() -> None:
     """A browser shows the end of a line as a space."""
-    broken = "先\n后，\n*再* a\nb\n\n- 一。\n- 二\n"
-    assert docs.unbroken(broken) == "先后，*再* a\nb\n\n- 一。\n- 二\n"
+    broken = "先\n后，\n*再* a\nb\n\n- 一。\n- 二：\n  三\n"
+    assert docs.unbroken(broken) == "先后，*再* a\nb\n\n- 一。\n- 二：三\n"
     for page in (*ROOT.glob("*.zh-CN.md"), *ROOT.glob("docs/**/*.zh-CN.md")):
         text = page.read_text(encoding="utf-8")
         assert docs.unbroken(text) == text, page.name
