@@ -119,6 +119,14 @@ def test_a_task_whose_orders_share_an_answer_has_no_ceiling(name: str) -> None:
     assert [One(symbols=10).ceiling(n) for n in (1, 2, 3, 4, 8)] == [None] * 5
 
 
+def test_a_task_that_draws_otherwise_has_no_ceiling() -> None:
+    """The count of orders is of symbols that are uniform and independent."""
+    bodies = {"draw": lambda self, *_: [1]}, {"example": lambda self, *_: (["1"], ["1"])}
+    for body in bodies:
+        assert type("Other", (TASKS["copy"],), body)().ceiling(3) is None
+    assert TASKS["nth"]().ceiling(3) is None and TASKS["copy"]().ceiling(3) is not None
+
+
 @pytest.mark.parametrize("target", ["1 2", [1, 2], None, ["1", ""], ["1 2"], [["1"]], "12"])
 def test_what_is_no_list_of_words_is_refused_by_its_class(target: Any) -> None:
     """Text would be spelled out, and an empty word vanish."""

@@ -93,7 +93,11 @@ def test_an_edit_that_a_process_has_not_read_is_named(
     for path in (beside, module):
         warn_of_edits(["edited_module"])
         assert capsys.readouterr().err == ""
-        os.utime(path, (time.time() + 9, time.time() + 9))
+        os.utime(path, (time.time() + 99, time.time() + 99))
+        warn_of_edits(["edited_module"])
+        assert capsys.readouterr().err == "", "a clock that is ahead"
+        time.sleep(0.02)
+        os.utime(path)
         warn_of_edits(["edited_module"])
         said = f"{path.name} has changed since this process read it"
         assert said in capsys.readouterr().err

@@ -102,7 +102,9 @@ def warn_of_edits(names: Iterable[str]) -> None:
     for name in names:
         files = files_of(name)
         since |= dict.fromkeys([*files, *helpers_of(files)], LOADED[name][0])
-    if changed := [path for path, loaded in since.items() if path.stat().st_mtime > loaded]:
+    # A time in the future is of another clock, and of no edit.
+    now, times = time.time(), {path: path.stat().st_mtime for path in since}
+    if changed := [path for path, loaded in since.items() if loaded < times[path] <= now]:
         warn(
             f"warning: {changed[0]} has changed since this process read it, and the old code still "
             f"runs; restart Python to use the new."
