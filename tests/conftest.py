@@ -156,6 +156,9 @@ PLAIN = [
     if not given.keys() & {field.name for field in dataclasses.fields(PositionIds)}
 ]
 
+# Without those that act in cross-attention, too, under another name.
+PLACED = [name for name in PLAIN if f"{name}_cross" not in MODELS]
+
 
 @functools.cache
 def composed(overrides: tuple[str, ...], script: str) -> DictConfig:

@@ -175,14 +175,14 @@ def test_a_draw_in_evaluation_belongs_to_its_source(given_: dict[str, int], orig
 def test_evaluation_draws_positions_as_training_does(given_: dict[str, int], length: int) -> None:
     """Over many sources the ids have the same distribution; a start keeps below the last one.
 
-    Each share of a place's ids in six classes is of 1,500 draws. A share that differs by 0.07 has
+    Each share of a place's ids in six classes is of 500 draws. A share that differs by 0.12 has
     five standard deviations; a fixed start, or a fixed distance of ids, differs by 0.8.
     """
-    sources = torch.randint(4, 1000, (1500, length))
+    sources = torch.randint(4, 1000, (500, length))
     position_ids = PositionIds(**given_)
     tested = position_ids(sources, training=False).source.ids[:, 0]
     trained = torch.cat(
-        [position_ids(sources[:1], training=True).source.ids[:, 0] for _ in range(1500)]
+        [position_ids(sources[:1], training=True).source.ids[:, 0] for _ in range(500)]
     )
     if shift := given_.get("max_shift"):  # starts that let a source end at max_shift
         trained = trained[trained[:, -1] <= shift]
@@ -191,7 +191,7 @@ def test_evaluation_draws_positions_as_training_does(given_: dict[str, int], len
         shares = [
             torch.histc(ids[:, place].float(), 6, 0, 31) / len(ids) for ids in (tested, trained)
         ]
-        assert (shares[0] - shares[1]).abs().max() < 0.07
+        assert (shares[0] - shares[1]).abs().max() < 0.12
 
 
 def test_a_source_too_long_for_a_shift_starts_at_zero() -> None:

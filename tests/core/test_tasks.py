@@ -11,7 +11,6 @@ import pytest
 from datasets import DatasetDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import chisquare
 
 from wawa_transformer.common.schema import UserError, schema_of
 from wawa_transformer.data.load import check_columns
@@ -160,7 +159,8 @@ def test_unique_symbols_are_every_order_of_different_ones_equally_often() -> Non
     random = np.random.default_rng(0)
     drawn = Counter(tuple(task.draw(3, random)) for _ in range(1200))
     assert set(drawn) == set(itertools.permutations((1, 2, 3)))
-    assert chisquare(list(drawn.values())).pvalue > 0.001
+    # Pearson's statistic of six classes passes 20.5 once in a thousand draws.
+    assert sum((count - 200) ** 2 / 200 for count in drawn.values()) < 20.5
     with pytest.raises(UserError, match=r"task.test_max_length=4 .* raise task.symbols"):
         TASKS["copy"](symbols=3, unique=True, max_length=3, test_max_length=4)
 

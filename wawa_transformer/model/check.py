@@ -34,7 +34,7 @@ from wawa_transformer.model.probe import (
     change,
     described,
 )
-from wawa_transformer.model.transformer import Transformer
+from wawa_transformer.model.transformer import Transformer, positions_of
 from wawa_transformer.positional.base import ENCODINGS, Encoding, Positions, consecutive
 from wawa_transformer.positional.placement import METHODS, overridden
 from wawa_transformer.positional.position_ids import BatchPositions
@@ -55,7 +55,7 @@ HEADS_APART = "each head uses its own positions"
 RELATIVE = "distances alone matter where relative = True"
 UNUSED = "positions do not matter where uses_positions = False"
 FRACTIONAL = "half a position counts where fractional = True"
-SAVED = "a new model with the same weights answers the same"
+SAVED = "a new encoding with the same weights answers the same"
 MEET = "source and target positions meet in cross-attention"
 # What is wrong in an encoding that breaks a promise. Of several, the first one explains most.
 REMEDIES = {
@@ -155,11 +155,11 @@ class TransformerProbe(Probe):
         self,
         generate: Callable[[Tensor, int], Any] | None = None,
         bf16: bool = False,
-        fresh: Transformer | None = None,
+        saved: bool = False,
     ) -> Report:
         """Try every property; with ``bf16`` also that of a model trained in it.
 
-        With a ``fresh`` model of the same configuration, weights change, and it takes them over.
+        With ``saved`` weights change, and new encodings take them over.
         """
         with evaluating(self.model):
             before = sizes_of(self.model)
@@ -173,23 +173,26 @@ class TransformerProbe(Probe):
                 self.check_bf16()
             if generate is not None:
                 self.check_generate(generate)
-            if fresh is None:
+            if not saved:
                 self.describe(expected)
             self.check_again(expected)
             if sizes_of(self.model) != before:
                 self.note(KEPT, torch.full((1, 1), math.inf), "the names and shapes of weights")
-            elif fresh is not None:
-                self.check_saved(fresh)
+            elif saved:
+                self.check_saved()
         return self.sorted()
 
-    def check_saved(self, fresh: Transformer) -> None:
-        """Try changed weights in this model and in one that loads them, as from a checkpoint."""
+    def check_saved(self) -> None:
+        """Try changed weights in these encodings and in new ones, as from a checkpoint."""
         for each in self.model.encodings():
             for parameter in filter(is_trainable, each.parameters()):
                 parameter.mul_(1.5)
-        fresh.load_state_dict(self.model.state_dict())
         changed = self.logits(self.source, self.target)
-        self.model = fresh.eval()
+        model, weights = self.model, self.model.state_dict()
+        with draws_from(0):
+            encodings, _ = positions_of(model.config)
+        model.src_position, model.tgt_position, model.cross_position = encodings
+        model.eval().load_state_dict(weights)
         self.note(SAVED, change(self.logits(self.source, self.target), changed, self.real))
 
     def call(self, source: Tensor, target: Tensor, positions: BatchPositions | None) -> Tensor:
@@ -203,11 +206,13 @@ class TransformerProbe(Probe):
     def check_cache(self, expected: Tensor) -> None:
         """Try decoding in pieces, also with positions of its own for each row."""
         usual, own = self.model.batch_positions(self.source).keep, self.own_positions()
-        found = self.in_pieces(self.source, usual, [2, 0, 0])
+        length = self.target.size(1)
+        # Single tokens at the begin and at the end.
+        found = self.in_pieces(self.source, usual, [2, 0, 0], {1, min(2, length), length - 1})
         self.note(CACHED, change(found, expected[[2, 0, 0]], self.real[[2, 0, 0]]))
         source = self.batch(self.sources)
         together = self.logits(source, self.target, own(torch.arange(3)))
-        found = self.in_pieces(source, own, [1, 2])
+        found = self.in_pieces(source, own, [1, 2], {1, length // 2})
         self.note(CACHED, change(found, together[[1, 2]], self.real[[1, 2]]))
         self.check_rows(together, (1,), own)
 
@@ -231,16 +236,17 @@ class TransformerProbe(Probe):
         return of
 
     def in_pieces(
-        self, source: Tensor, positions: Callable[[Tensor], BatchPositions], kept: list[int]
+        self,
+        source: Tensor,
+        positions: Callable[[Tensor], BatchPositions],
+        kept: list[int],
+        cuts: set[int],
     ) -> Tensor:
         """Logits of decoding piece by piece; after the first one the ``kept`` rows alone go on."""
         rows, target, at = torch.tensor(kept), self.target, positions(torch.arange(3))
         mask, cache = padding_mask(source), self.model.new_cache()
         memory, out = self.model.encode(source, positions=at), []
-        length, middle = target.size(1), target.size(1) // 2
-        # Single tokens at the begin and at the end.
-        edges = sorted({0, 1, min(2, length), middle, length - 1, length})
-        for begin, end in itertools.pairwise(edges):
+        for begin, end in itertools.pairwise(sorted({0, *cuts, target.size(1)})):
             out.append(self.model.decode(target[:, begin:end], memory, None, mask, cache, at))
             if begin == 0:
                 target, memory, mask, at = target[rows], memory[rows], mask[rows], positions(rows)
@@ -560,7 +566,7 @@ def require_promises(config: TransformerConfig, length: int, bf16: bool = False)
             f"positions; name its method as the contract does."
         )
     probe = TransformerProbe(tiny_model(config), length=length)
-    report = probe.report(bf16=bf16, fresh=tiny_model(config))
+    report = probe.report(bf16=bf16, saved=True)
     if not report.broken:
         return report
     each = report.broken[0]
