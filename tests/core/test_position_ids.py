@@ -348,6 +348,7 @@ def test_the_reset_token_is_a_word_of_the_task(tiny) -> None:
         reset_token("the", tokenizer) == tokenizer.encode("on the").ids[-1]
     )  # and not as in other
     assert tokenizer.token_to_id("the") != tokenizer.encode("on the").ids[-1]
+    assert reset_token(".", tokenizer) == tokenizer.encode("the.").ids[-1]
     with pytest.raises(UserError, match="is no word of this task's vocabulary with one id"):
         reset_token("unheard", tokenizer)
     config = tiny("task=letters", "pe.reset_token=+")
