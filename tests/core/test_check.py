@@ -396,7 +396,7 @@ class Spare(Idle):
         return 1.0
 
 
-class Rounded(Idle):
+class Stepped(Idle):
     """A trained number that is rounded, so that its gradient is 0."""
 
     def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
@@ -465,7 +465,7 @@ class FirstHead(Rotary):
     [
         (OneToken, {probe.ALONE}),
         (Idle, {check.REACHED}),
-        (Rounded, {check.REACHED}),
+        (Stepped, {check.REACHED}),
         (Start, {check.RELATIVE}),
         (Hidden, {check.UNUSED}),
         (Whole, {check.FRACTIONAL}),

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -410,7 +410,7 @@ class TransformerProbe(Probe):
         # A query with a single key attends to it, whatever the score.
         strict = {*classes.values()} if self.target.size(1) > 1 else set()
 
-        def reached(logits: Tensor, values: dict[str, Tensor]) -> set[str]:
+        def reached(logits: Tensor, values: Mapping[str, Tensor]) -> set[str]:
             found = torch.autograd.grad(logits.sum(), [*values.values()], allow_unused=True)
             pairs = zip((named[name] for name in values), found, strict=True)
             return {

@@ -142,7 +142,7 @@ def reset_token(word: Any, tokenizer: Tokenizer | None) -> int | None:
     """
     if word is None or tokenizer is None:
         return None if word is None else 0
-    found: list[int | None] = tokenizer.encode(str(word)).ids
+    found: list[int | None] = [*tokenizer.encode(str(word)).ids]
     if len(found) != 1:  # in pieces; a full stop has one where it follows a word without a space
         found = [tokenizer.token_to_id(str(word))]
     if found[0] in (None, UNK):
