@@ -49,7 +49,7 @@ UNDRAWN = str(SCRIPTS.parent / "tests" / "lab" / "undrawn.py")
 TINY = [
     "model.d_model=16", "model.num_heads=2", "model.d_ff=32", "task.train_size=300",
     "task.validation_size=20", "task.test_per_length=5", "task.max_length=4",
-    "task.test_max_length=6", "trainer.steps=20", "trainer.warmup=5", "trainer.eval_every=5",
+    "task.test_max_length=6", "trainer.steps=20", "trainer.warmup=5", "trainer.eval_every=10",
     "trainer.log_every=5", "trainer.batch_tokens=64", "trainer.device=cpu",
     "trainer.check=false", "pictures=false", "progress=false",
 ]  # fmt: skip
@@ -168,7 +168,9 @@ def composed(overrides: tuple[str, ...], script: str) -> DictConfig:
 
 # A plain value of one key. Hydra sets these after all choices, so that a configuration of the same
 # choices serves many of them.
-SETTING = re.compile(r"(seed|(model|trainer|task|pe)\.\w+)=[-\w.]+")
+SETTING = re.compile(
+    r"(seed|pictures|progress|quiet|study\.name|(model|trainer|task|pe)\.\w+)=[-\w.]+"
+)
 
 
 def configure(*overrides: str, script: str = "config") -> DictConfig:

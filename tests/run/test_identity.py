@@ -614,7 +614,7 @@ def test_a_run_of_two_versions_of_the_code_says_so(
     now = provenance.code_digest(config)
     monkeypatch.setattr(setup, "code_digest", lambda config: "0123abcd")
     assert train(config)["code"] == f"{now}+0123abcd"
-    assert "the code has changed since step 5" in capsys.readouterr().err
+    assert "the code has changed since step 10" in capsys.readouterr().err
 
 
 def test_clones_in_other_folders_train_halves_of_one_study(tmp_path: Path) -> None:

@@ -117,7 +117,8 @@ def test_a_run_of_two_processes_that_was_stopped_ends_with_the_same_bits(
     monkeypatch.setattr(trainer, "peak_flops", lambda *_: 1e9)  # bf16 is slow where it is emulated
 
     def begun(name: str) -> DictConfig:
-        given = ("trainer.steps=10", "model.dropout=0.1", "trainer.bf16=true")
+        given = ("trainer.steps=10", "trainer.eval_every=5", "model.dropout=0.1")
+        given += ("trainer.bf16=true",)
         return configure(*TINY, *given, f"output_dir={tmp_path}/{name}")
 
     in_two_processes(lambda: train(begun("whole")))

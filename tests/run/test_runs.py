@@ -66,7 +66,7 @@ def test_a_folder_is_held_by_one_process_and_freed_by_its_death(tmp_path: Path) 
     assert (tmp_path / LOCK).read_text() == ""
 
 
-DROPOUT = [*TINY, "model.dropout=0.1"]
+DROPOUT = [*TINY, "model.dropout=0.1", "trainer.eval_every=5"]
 LONG = [*DROPOUT, "trainer.steps=200", "trainer.eval_every=50"]
 
 
@@ -721,7 +721,8 @@ def test_every_encoding_is_saved_and_loaded(
 
 def test_patience_ends_a_run_that_gets_no_better(tmp_path: Path) -> None:
     """A rate too small to change a weight: validations at 5, 10 and 15 are alike. Also resumed."""
-    still = [*TINY, "trainer.steps=100", "trainer.lr=1e-30", "trainer.patience=2"]
+    every = [*TINY, "trainer.eval_every=5"]
+    still = [*every, "trainer.steps=100", "trainer.lr=1e-30", "trainer.patience=2"]
     config = configure(*still, f"output_dir={tmp_path}")
     run, result = Run.from_config(config), train(config)
     assert result["steps"] == 15
@@ -729,5 +730,5 @@ def test_patience_ends_a_run_that_gets_no_better(tmp_path: Path) -> None:
     run.checkpoint("last").unlink()
     assert checkpoint.load(run.checkpoint("previous"))["step"] == 10
     assert train(config)["steps"] == 15
-    learning = trained(tmp_path / "learning", *TINY, "trainer.patience=1")
+    learning = trained(tmp_path / "learning", *every, "trainer.patience=1")
     assert learning.result()["steps"] == 20, "every validation was better"

@@ -27,13 +27,23 @@ from wawa_transformer.run.saved import load as load
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
-    """Write ``state`` atomically; then the last checkpoint becomes the previous one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write ``state`` as :func:`write` does."""
+    write(path, packed(state))
+
+
+def packed(state: dict[str, Any]) -> memoryview:
+    """Pack ``state`` as in a file."""
     # Through memory: writing directly, torch reports a full disk without a reason.
     content = io.BytesIO()
     torch.save(state, content)
+    return content.getbuffer()  # no second copy of a large model
+
+
+def write(path: Path, content: memoryview) -> None:
+    """Write a packed state atomically; then the last checkpoint becomes the previous one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     written = path.with_stem("next")
-    write_atomically(written, content.getbuffer())  # no second copy of a large model
+    write_atomically(written, content)
     if path.stem == "last" and path.exists():
         duplicate(path, path.with_stem("previous"))
     written.replace(path)

@@ -50,6 +50,7 @@ class TrainState:
         # Plain values and lists are faster: a step reads a dozen settings, and walking the module
         # tree for the parameters costs a third of clipping.
         self.trainer = TrainerConfig(**self.config.trainer)
+        self.recorded = recorded(self.config)
         self.parameters = list(self.model.parameters())
         # Before a checkpoint restores what a step has set.
         self.peaks = [group["lr"] for group in self.optimizer.param_groups]
@@ -63,8 +64,8 @@ def claim_run(config: DictConfig, run: Run) -> None:
     Raises:
         UserError: the folder, or another process of this run, has another configuration.
     """
-    first = distributed.broadcast_object(lambda: identity(config))
-    if distributed.any_rank(first != identity(config)):
+    own = identity(config)
+    if distributed.any_rank(distributed.broadcast_object(lambda: own) != own):
         if distributed.is_main():
             run.remove_if_empty()
         raise UserError(
@@ -274,16 +275,17 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
             "device_rng": {state.device.type: on_device},
             "tokenizer": state.data.tokenizer.to_str(),
             "data": state.data.digest,
-            "config": recorded(state.config),
+            "config": state.recorded,
             "trained_sizes": state.model.trained_sizes,
             "code": state.code,
             "init": state.init,
         }
         if validated and state.trainer.keep_checkpoints:
             checkpoint.keep(state.run, saved, state.trainer.keep_checkpoints)
+        content = checkpoint.packed(saved)
         if improved:
-            checkpoint.save(state.run.checkpoint("best"), saved)
-        checkpoint.save(state.run.checkpoint("last"), saved)
+            checkpoint.write(state.run.checkpoint("best"), content)
+        checkpoint.write(state.run.checkpoint("last"), content)
     distributed.barrier()
 
 

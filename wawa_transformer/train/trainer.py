@@ -36,7 +36,7 @@ from wawa_transformer.run.device import has_bf16, peak_memory, translate_device_
 from wawa_transformer.run.failure import sentence_of, whose
 from wawa_transformer.run.imports import import_modules, warn_of_edits
 from wawa_transformer.run.provenance import code_digest, provenance, shared_digest
-from wawa_transformer.run.run_dir import Run, identity, place, recorded
+from wawa_transformer.run.run_dir import Run, identity, place
 from wawa_transformer.run.signals import GracefulStop
 from wawa_transformer.train import evaluation
 from wawa_transformer.train.loop import batch_stream, train_loop
@@ -200,9 +200,9 @@ def describe(state: TrainState) -> dict[str, Any]:
         "code": state.code,
         "shared_code": shared_digest(),
         "init": state.init,
-        "place": place(recorded(config)),
+        "place": place(state.recorded),
         "data": state.data.digest,
-        "configuration": identity(config),
+        "configuration": identity(state.recorded),
         "finished": date.today().isoformat(),
     }
 
