@@ -6,7 +6,7 @@ certainty that the templates of all findings set. The Chinese pages come from th
 zh-CN in their names. A test fails when a page is stale. The script also writes the report.md of
 every committed study; report.html, the report of the default study; explore.html; and
 playground.html, with the models that the page holds already. docs/images/ has pictures of
-scripts/figures.py, and screenshots of pages.
+scripts/figures.py and of moving_picture.py, and screenshots of pages.
 """
 
 import functools
