@@ -1,5 +1,6 @@
 """Studies with planted numbers, made in memory or written as a study's folder."""
 
+import math
 from collections.abc import Callable, Mapping
 from math import comb
 from pathlib import Path
@@ -9,7 +10,15 @@ import pandas as pd
 
 from wawa_transformer.lab import report
 from wawa_transformer.lab.scores import SCORES, score_study
-from wawa_transformer.lab.tables import KEYS, RUN, Study, read_study, write_config, write_table
+from wawa_transformer.lab.tables import (
+    COLUMNS,
+    RUN,
+    WORDS,
+    Study,
+    read_study,
+    write_config,
+    write_table,
+)
 from wawa_transformer.train.evaluation import METRICS
 
 TRAINED, TESTED = 10, 20
@@ -63,8 +72,7 @@ def results_of(
         for seed in seeds
         for length in lengths
     ]  # fmt: skip
-    names = [*KEYS["results"], "exact_match", "examples", "trained"]
-    return pd.DataFrame(rows, columns=None if rows else names).assign(**columns)
+    return pd.DataFrame(rows, columns=None if rows else COLUMNS["results"]).assign(**columns)
 
 
 def text_results(encodings: str, seeds: range = range(2)) -> pd.DataFrame:
@@ -105,17 +113,32 @@ def curves_of(results: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts)
 
 
+def whole(name: str, table: pd.DataFrame) -> pd.DataFrame:
+    """A table as if it were read: what it lacks is empty."""
+    lacking = [column for column in COLUMNS[name] if column not in table]
+    return table.assign(**{column: "" if column in WORDS else math.nan for column in lacking})
+
+
 def study_of(results: pd.DataFrame, study: Mapping[str, Any] | None = None, **tables: Any) -> Study:
     """A study in memory."""
-    return Study(Path("planted"), config_of(results, **(study or {})), results, **tables)
+    config = config_of(results, **(study or {}))
+    read = {name: whole(name, table) for name, table in {"results": results, **tables}.items()}
+    return Study(Path("planted"), config, **read)
 
 
 def write_folder(folder: Path, results: pd.DataFrame, **study: Any) -> Path:
     """Write a study's folder with these results."""
     folder.mkdir(parents=True, exist_ok=True)
-    tables = {"results": results, "curves": curves_of(results)}
-    digests = {name: write_table(folder / f"{name}.csv", t) for name, t in tables.items()}
-    write_config(folder / "study.yaml", config_of(results, **study) | {"digests": digests})
+    return write_tables(folder, config_of(results, **study), results, curves=curves_of(results))
+
+
+def write_tables(
+    folder: Path, config: Mapping[str, Any], results: pd.DataFrame, **tables: pd.DataFrame
+) -> Path:
+    """Write a study's configuration and tables."""
+    given = {"results": results, **tables}
+    digests = {name: write_table(folder / f"{name}.csv", table) for name, table in given.items()}
+    write_config(folder / "study.yaml", {**config, "digests": digests})
     return folder
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from planted import config_of, results_of, study_of, write_folder
+from planted import config_of, results_of, study_of, whole, write_tables
 
 from wawa_transformer.lab import report, scores, statistics
 from wawa_transformer.lab.board import Board, board
 from wawa_transformer.lab.pages import tr
-from wawa_transformer.lab.tables import Study, read_study, write_config
+from wawa_transformer.lab.tables import Study, read_study
 
 TASKS = ("copy", "sort")
 COMMITTED = {"sinusoidal": (0.9, 0.2), "none": (0.5, 0.1), "t5": (0.9, 0.4)}
@@ -31,15 +31,14 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study's folder whose rows stand beside themselves."""
     folder = tmp_path_factory.mktemp("committed") / "board"
     study = beside(folder, planted(COMMITTED))
-    write_folder(folder, study.results)
-    write_config(folder / "study.yaml", study.config)
-    return folder
+    folder.mkdir()
+    return write_tables(folder, study.config, study.results)
 
 
 def beside(folder: Path, results: pd.DataFrame, **trainer: Any) -> Study:
     """A study whose rows stand beside those of a folder."""
     config = config_of(results, against=str(folder)) | {"model": {}, "trainer": trainer}
-    return Study(folder.parent, config, results)
+    return Study(folder.parent, config, whole("results", results))
 
 
 def board_of(study: Study) -> Board:

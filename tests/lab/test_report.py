@@ -18,6 +18,7 @@ from planted import (
     study_of,
     text_results,
     write_folder,
+    write_tables,
 )
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -25,7 +26,7 @@ from wawa_transformer.common.schema import UserError
 from wawa_transformer.lab import figures, report, scores
 from wawa_transformer.lab.means import write_means
 from wawa_transformer.lab.pages import LANGUAGES, Text, sentence, tr, translated, words
-from wawa_transformer.lab.tables import RUN, read_study, write_config, write_table
+from wawa_transformer.lab.tables import RUN, read_study
 from wawa_transformer.train import evaluation
 
 ENCODINGS = ("sinusoidal", "learned", "none")
@@ -73,12 +74,11 @@ def as_planted() -> str:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study's folder with a rule and a missing run."""
-    folder = write_folder(tmp_path_factory.mktemp("study"), RESULTS, rule=RULE)
-    config = config_of(RESULTS, rule=RULE)
+    folder, config = tmp_path_factory.mktemp("study"), config_of(RESULTS, rule=RULE)
     config["missing"] = [
         {"task": "copy", "pe": "learned", "seed": 5, "status": "failed", "why": "loss is <nan>"}
     ]
-    write_config(folder / "study.yaml", config)
+    write_tables(folder, config, RESULTS, curves=curves_of(RESULTS))
     report.write_report(folder)
     return folder
 
@@ -359,16 +359,17 @@ def test_a_translation_is_judged_over_its_test_sentences() -> None:
 
 def test_markup_in_a_corpus_stays_text(tmp_path: Path) -> None:
     """In the Markdown page, too, which may hold HTML."""
-    folder = write_folder(tmp_path, text_results("ab"), question="<img src=x>")
+    results = text_results("ab")
+    config = config_of(results, question="<img src=x>")
     answers = [
         {"task": "text", "pe": pe, "seed": 0, "source": "<script>alert(1)</script>", "length": 1}
         | {"target": "a | b", "answer": "<b>"}
         for pe in "ab"
     ]
-    write_table(folder / "answers.csv", pd.DataFrame(answers))
-    report.write_report(folder)
+    write_tables(tmp_path, config, results, answers=pd.DataFrame(answers))
+    report.write_report(tmp_path)
     for name in ("report.md", "report.html"):
-        text = (folder / name).read_text(encoding="utf-8")
+        text = (tmp_path / name).read_text(encoding="utf-8")
         assert "<script>alert" not in text and "<img" not in text and "&lt;script" in text
 
 
@@ -436,10 +437,10 @@ def test_a_name_is_no_part_of_a_template(tmp_path: Path, monkeypatch: pytest.Mon
     pairs = [[name, "t5"] for name in names]
     claimed = RULE | {"claim": "a {b} is {0}", "supported": [BETTER | {"pairs": pairs}]}
     claimed["refuted"] = [{"is": "worse", "pairs": pairs}]
-    folder = write_folder(tmp_path, results, question="Is {this} {} fine?", rule=claimed)
+    config = config_of(results, question="Is {this} {} fine?", rule=claimed)
     answers = [{"task": "copy", "pe": pe, "seed": 0, "source": "1", "length": 1}
                | {"target": "1", "answer": "{2}"} for pe in (*names, "t5")]  # fmt: skip
-    write_table(folder / "answers.csv", pd.DataFrame(answers))
+    folder = write_tables(tmp_path, config, results, answers=pd.DataFrame(answers))
     report.write_report(folder)
     text = (folder / "report.md").read_text(encoding="utf-8")
     page = (folder / "report.html").read_text(encoding="utf-8")

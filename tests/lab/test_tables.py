@@ -11,10 +11,10 @@ from conftest import SCRIPTS
 from planted import results_of, write_folder
 
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.lab import report, tables
+from wawa_transformer.lab import figures, report, tables
 from wawa_transformer.lab.pages import Text, tr
 from wawa_transformer.lab.scores import SCORES, score_study
-from wawa_transformer.lab.tables import read_study
+from wawa_transformer.lab.tables import read_study, write_table
 from wawa_transformer.train import evaluation
 from wawa_transformer.train.tracking import ABOUT
 
@@ -73,7 +73,7 @@ def test_a_table_that_was_cut_is_refused(folder: Path) -> None:
         (whole[:50] + [whole[50][:20] + "\n"], r"row 51: \d+ cells under \d+ columns"),
         (whole[:50] + whole[51:], r"copy b seed 2 has a row of length 10, and a has none; rows"),
         (whole[:-3], r"row 99, column length: copy a seed 4 has a row of length 18, and b has"),
-        (whole[:-20], r"rows 2 to 181, every column: the digest of the rows is"),
+        (whole[:-20], r"results.csv, every row and column: the digest of the rows is"),
         ([], "needs one column task"),
         ([whole[0].replace("token_accuracy", "nll"), *whole[1:]], "needs one column nll"),
     ):
@@ -84,32 +84,15 @@ def test_a_table_that_was_cut_is_refused(folder: Path) -> None:
     read_study(folder)
     curves = folder / "curves.csv"
     curves.write_text("".join(curves.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(UserError, match="curves.csv, rows 2 to 20, every column: the dig"):
-        read_study(folder)
-
-
-def test_a_table_whose_rows_an_older_study_yaml_counted_is_refused_if_it_was_cut(
-    folder: Path,
-) -> None:
-    """The older file has no digests."""
-    path = folder / "study.yaml"
-    given = yaml.safe_load(path.read_text("utf-8")) | {"digests": {}}
-    path.write_text(yaml.safe_dump(given | {"rows": {"results": 200, "curves": 20}}), "utf-8")
-    assert len(read_study(folder).results) == 200
-    curves = folder / "curves.csv"
-    curves.write_text("".join(curves.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(UserError, match="curves.csv, .* number of the rows is 19, and .* for 20;"):
-        read_study(folder)
-    curves.unlink()
-    with pytest.raises(UserError, match="curves.csv is missing, and study.yaml was written"):
+    with pytest.raises(UserError, match="curves.csv, every row and column: the dig"):
         read_study(folder)
 
 
 def test_no_column_and_no_score_can_be_the_name_of_a_metric() -> None:
     """Every column of the committed tables, of the schema, and every score."""
     metrics = {metric.name for metric in evaluation.METRICS}
-    names = {*SCORES, *tables.WHOLE, *tables.WORDS, *tables.COSTS, *ABOUT}
-    names |= {column for keys in tables.KEYS.values() for column in keys}
+    names = {*SCORES, *ABOUT, "check"}
+    names |= {column for columns in tables.COLUMNS.values() for column in columns}
     for study in SCRIPTS.parent.glob("benchmarks/*/study.yaml"):
         for name in tables.KEYS:
             if (path := study.with_name(f"{name}.csv")).exists():
@@ -150,8 +133,74 @@ def test_a_table_of_another_study_with_the_same_names_is_refused(folder: Path, t
     if table == "results":
         lines = (other / "results.csv").read_text("utf-8").splitlines()
     (folder / f"{table}.csv").write_text("\n".join([*lines, ""]), "utf-8")
-    with pytest.raises(UserError, match=rf"{table}.csv, rows 2 to .* the digest .* another study"):
+    with pytest.raises(
+        UserError, match=rf"{table}.csv, every row and .* the digest .* another study"
+    ):
         read_study(folder)
+
+
+@pytest.mark.parametrize("name", ["tests", "answers", "costs"])
+def test_a_table_that_was_added_from_another_study_is_refused(folder: Path, name: str) -> None:
+    """Its tasks, encodings and seeds are the study's as well."""
+    rows = pd.DataFrame([{"task": "copy", "pe": "a", "seed": 0, "a": "a", "b": "b"}])
+    given = rows.reindex(columns=tables.COLUMNS[name]).assign(difference=1.0, p=0.5, source="1")
+    write_table(folder / f"{name}.csv", given[tables.COLUMNS[name]])
+    with pytest.raises(UserError, match=rf"{name}.csv, .* for no such table; .* another study"):
+        read_study(folder)
+
+
+EVERY: dict[str, Any] = {
+    "task": "copy", "pe": "a", "seed": 0, "a": "a", "b": "b", "source": "1", "length": 5,
+    "step": 9, "query": 0, "key": 0, "lr": 0.1, "warmup": 3, "trained": True,
+}  # fmt: skip
+
+
+def test_a_column_is_needed_or_a_page_goes_without_it(tmp_path: Path) -> None:
+    """A table from elsewhere may have its keys and what is needed; and one column more."""
+
+    def write(*more: str) -> None:
+        for name, keys in tables.KEYS.items():
+            known = {*more} & {*tables.COLUMNS[name]}
+            row = dict.fromkeys([*keys, *tables.NEEDED[name], *known], 0.5) | dict.fromkeys(
+                {"examples", "examples_new"} & {*tables.NEEDED[name], *known}, 3
+            )
+            row |= {column: EVERY[column] for column in row if column in EVERY}
+            pd.DataFrame([row]).to_csv(tmp_path / f"{name}.csv", index=False)
+
+    for more in ((), ("trained",), ("trained", "examples_new"), ("bleu_low",), ("chrf",)):
+        write(*more)
+        made = score_study(read_study(tmp_path))
+        page = report.page_of(made)
+        assert "| a |" in report.markdown(page), more
+        assert report.html(page, dict.fromkeys(page["drawn"], "")), more
+        for draw in figures.pictures(made).values():
+            draw()
+    for name, keys in tables.KEYS.items():
+        for column in [*keys, *tables.NEEDED[name]]:
+            path = tmp_path / f"{name}.csv"
+            whole = path.read_text("utf-8")
+            pd.read_csv(path, dtype=str).drop(columns=column).to_csv(path, index=False)
+            with pytest.raises(UserError, match=rf"{name}.csv needs one column {column}; it has"):
+                read_study(tmp_path)
+            path.write_text(whole, "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "cell"),
+    [
+        ("tests", "difference", ""), ("tests", "a", ""), ("tuning", "lr", ""), ("curves", "pe", ""),
+        ("curves", "step", "-1"), ("attention", "weight", ""), ("costs", "task", ""),
+        ("results", "tokens", "-4"), ("results", "examples_new", "-1"), ("results", "length", "-3"),
+    ],
+)  # fmt: skip
+def test_a_cell_that_tells_nothing_is_named(
+    tmp_path: Path, name: str, column: str, cell: str
+) -> None:
+    row = dict.fromkeys(tables.COLUMNS[name], "1") | EVERY | {column: cell}
+    path = tmp_path / f"{name}.csv"
+    pd.DataFrame([row])[tables.COLUMNS[name]].to_csv(path, index=False)
+    with pytest.raises(UserError, match=rf"{name}.csv, row 2, column {column}: '{cell}' is not a"):
+        tables.read_table(path, name)
 
 
 def test_without_its_checksums_an_edited_table_is_refused_as_well(folder: Path) -> None:
@@ -205,6 +254,11 @@ def test_runs_of_a_task_and_seed_share_their_test_and_their_data(folder: Path) -
     said = "column data: copy a seed 1 has at length 1 other data .*0123abcd and 4567abcd"
     with pytest.raises(UserError, match=said):
         read_study(folder)
+    for column, other in (("trained", False), ("tokens", 7), ("examples_new", 7)):
+        known = GOOD.assign(examples_new=9)
+        write_folder(folder, known.assign(**{column: known[column].where(~some, other)}))
+        with pytest.raises(UserError, match=f"column {column}: copy a seed 1 has at length"):
+            read_study(folder)
 
 
 def test_a_folder_without_study_yaml_shows_tables_and_says_why_there_is_no_verdict(
@@ -220,10 +274,8 @@ def test_a_folder_without_study_yaml_shows_tables_and_says_why_there_is_no_verdi
 def test_a_table_that_was_counted_and_is_gone_is_refused(folder: Path) -> None:
     """Without it the verdict would be another one. Shown answers decide nothing."""
     path = folder / "study.yaml"
-    counted = {
-        **yaml.safe_load(path.read_text("utf-8")),
-        "digests": dict.fromkeys(("tests", "answers"), "01234567"),
-    }
+    counted = yaml.safe_load(path.read_text("utf-8"))
+    counted["digests"] |= dict.fromkeys(("tests", "answers"), "01234567")
     path.write_text(yaml.safe_dump(counted), "utf-8")
     with pytest.raises(UserError, match="tests.csv is missing, and study.yaml was written"):
         read_study(folder)

@@ -109,7 +109,8 @@ def digest(setting: Mapping[str, Any]) -> str:
 
 def on_other_data(one: Study, other: Study) -> bool:
     """True if runs of one task and seed were made on different data in two studies."""
-    digests = [study.results.groupby(["task", "seed"])["data"].first() for study in (one, other)]
+    known = [study.results[study.results["data"] != ""] for study in (one, other)]
+    digests = [results.groupby(["task", "seed"])["data"].first() for results in known]
     first, second = digests[0].align(digests[1], join="inner")
     return bool(first.ne(second).any())
 

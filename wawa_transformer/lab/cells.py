@@ -45,8 +45,7 @@ def encoding(pe: str) -> Cell:
 
 def number(value: Any, form: str) -> Cell:
     """A cell with a number, or a dash if the number is missing."""
-    missing = value is None or pd.isna(value)
-    return Cell("–", math.nan) if missing else Cell(f"{value:{form}}", float(value))
+    return Cell("–", math.nan) if pd.isna(value) else Cell(f"{value:{form}}", float(value))
 
 
 def p_value(p: float) -> Cell:
@@ -57,6 +56,12 @@ def p_value(p: float) -> Cell:
 def interval(value: Estimate, digits: int, strong: bool = False) -> Cell:
     """A cell with a mean and its interval."""
     return Cell(f"{value:z.{digits}f}", value.mean, strong)
+
+
+def span(low: float, high: float, form: str) -> Cell:
+    """A cell with both ends of an interval, or a dash if there is none."""
+    ends = {"low": f"{low:{form}}", "high": f"{high:{form}}"}
+    return Cell("–" if pd.isna(low) else Text("span", ends))
 
 
 def share(count: int, n: int) -> Cell:
@@ -191,12 +196,11 @@ def comparison_table(found: Found, others: pd.DataFrame) -> Table:
             f"test_{row['test']}", {"score": Text(score.label), "size": f"{row['size']:g}"}
         )
         form = f"+z.{score.digits}f"
-        span = {end: f"{row[end]:{form}}" for end in ("low", "high")}
         rows.append(
             [
                 Cell(row["task"]), Cell(minus(row["a"], row["b"])), Cell(measure),
                 number(row["n"], "d"),
-                number(row["mean"], form), Cell("–" if pd.isna(row["low"]) else Text("span", span)),
+                number(row["mean"], form), span(row["low"], row["high"], form),
                 p_value(row["corrected"]),
                 Cell(Text(row["word"]), strong=row["word"] in ("better", "worse", "alike")),
             ]
@@ -275,7 +279,7 @@ def translation_tables(study: Study) -> list[Table]:
         lines = [
             [
                 encoding(row["pe"]), number(row["seed"], "d"), number(row["bleu"], ".2f"),
-                Cell(Text("span", {k: f"{row[f'bleu_{k}']:.2f}" for k in ("low", "high")})),
+                span(row["bleu_low"], row["bleu_high"], ".2f"),
                 number(row["chrf"], ".2f"),
             ]
             for row in rows.to_dict("records")
@@ -318,8 +322,8 @@ def cost_table(study: Study) -> Table:
     rows = [
         [
             Cell(row["task"]), encoding(row["pe"]),
-            *(number(row.get(name), form) for name, form in COSTS.items()),
-            Cell(row.get("device", "")), Cell(settings(study, row["pe"])),
+            *(number(row[name], form) for name, form in COSTS.items()),
+            Cell(row["device"]), Cell(settings(study, row["pe"])),
         ]
         for row in study.costs.to_dict("records")
     ]  # fmt: skip

@@ -18,11 +18,11 @@ from wawa_transformer.decode.strategies import Greedy
 from wawa_transformer.decode.translation import bleu_metric, hypotheses, read
 from wawa_transformer.lab.entries import model_keys
 from wawa_transformer.lab.tables import (
+    COLUMNS,
     COSTS,
     KEYS,
     NEEDED,
     OPTIONAL,
-    ORIGIN,
     RUN,
     read_table,
     write_config,
@@ -30,12 +30,11 @@ from wawa_transformer.lab.tables import (
 )
 from wawa_transformer.run.provenance import code_digest
 from wawa_transformer.run.run_dir import Run, config_digest, differing_key
-from wawa_transformer.train.evaluation import METRICS, SHOWN
+from wawa_transformer.train.evaluation import METRICS
 from wawa_transformer.train.load import load_model
 
 Result = dict[str, Any]  # the contents of one result.json, with task, pe, seed and run
 PAST = 3  # one shown answer is this many symbols longer than the longest trained length
-METRIC_NAMES = [metric.name for metric in METRICS]
 
 
 def write_tables(
@@ -105,8 +104,7 @@ def with_older(path: Path, name: str, table: pd.DataFrame, results: pd.DataFrame
         before, _ = read_table(path.with_name("results.csv"), "results")
     except UserError:  # there is none
         return table
-    alike = before.columns.intersection([*KEYS["results"], "exact_match", "nll", "code"])
-    same = before.merge(results, on=list(alike))[RUN]
+    same = before.merge(results, on=[*KEYS["results"], "exact_match", "nll", "code"])[RUN]
     kept = older[~older["task"].isin(table["task"])].merge(same.drop_duplicates(), on=RUN)
     return pd.concat([table, kept]) if len(kept) else table
 
@@ -235,9 +233,7 @@ def length_table(results: Sequence[Result]) -> pd.DataFrame:
         for result in results
         for row in result["by_length"]
     ]
-    columns = [*KEYS["results"], *METRIC_NAMES, "examples", "tokens", "ceiling", "trained"]
-    columns += [f"{name}_new" for name in ("examples", "tokens", *METRIC_NAMES, "ceiling")]
-    return pd.DataFrame(rows, columns=[*columns, *ORIGIN, "data"])
+    return pd.DataFrame(rows, columns=COLUMNS["results"])
 
 
 def was_trained(length: int, result: Result) -> bool | None:
@@ -267,8 +263,7 @@ def curve_table(results: Iterable[Result]) -> pd.DataFrame:
             if row["split"] == "validation":
                 rows.append({**result, **row, "train_nll": fmean(logged) if logged else None})
                 logged = []
-    columns = [*KEYS["curves"], *(metric.name for metric in SHOWN), "train_nll"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=COLUMNS["curves"])
 
 
 def bleu_table(results: Sequence[Result]) -> pd.DataFrame:
@@ -278,8 +273,7 @@ def bleu_table(results: Sequence[Result]) -> pd.DataFrame:
     step after the model may have spoilt.
     """
     rows = [{**result, **result["translation"]} for result in results if result["translation"]]
-    columns = [*RUN, "bleu", "bleu_low", "bleu_high", "chrf", "signature", "chrf_signature"]
-    return pd.DataFrame(rows, columns=[*columns, "answer", "reached_limit", "altered"])
+    return pd.DataFrame(rows, columns=COLUMNS["bleu"])
 
 
 def test_table(results: Sequence[Result], pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
@@ -303,7 +297,7 @@ def test_table(results: Sequence[Result], pairs: Sequence[tuple[str, str]]) -> p
             bleu = [translated[key]["translation"]["bleu"] for key in keys]
             row = {"task": task, "seed": seed, "a": a, "b": b}
             rows.append(row | {"difference": bleu[0] - bleu[1], "p": p})
-    return pd.DataFrame(rows, columns=[*KEYS["tests"], "difference", "p"])
+    return pd.DataFrame(rows, columns=COLUMNS["tests"])
 
 
 def translations_of(result: Result) -> tuple[list[str], list[str]] | None:
@@ -348,7 +342,7 @@ def read_lines(path: Path) -> list[str]:
 
 def cost_table(results: Sequence[Result]) -> pd.DataFrame:
     """Build ``costs.csv``: what the runs of each task and encoding cost, medians over seeds."""
-    rows = pd.DataFrame(results, columns=[*RUN, *COSTS, "device"])
+    rows = pd.DataFrame(results, columns=COLUMNS["costs"])
     rows = rows.astype(dict.fromkeys(COSTS, float))
     how: Any = {**dict.fromkeys(COSTS, "median"), "device": distinct}
     return rows.groupby(["task", "pe"], sort=False).agg(how).reset_index()
@@ -393,10 +387,9 @@ def shown_answers(results: Sequence[Result]) -> dict[str, pd.DataFrame]:
                 warn(f"warning: no answers of {result['run']}: {error}")
                 continue
             answers, attention = answers + said, attention + looked
-    columns = ["length", "target", "answer"], ["query_token", "key_token", "weight"]
     return {
-        "answers": pd.DataFrame(answers, columns=[*KEYS["answers"], *columns[0]]),
-        "attention": pd.DataFrame(attention, columns=[*KEYS["attention"], *columns[1]]),
+        "answers": pd.DataFrame(answers, columns=COLUMNS["answers"]),
+        "attention": pd.DataFrame(attention, columns=COLUMNS["attention"]),
     }
 
 

@@ -1,6 +1,7 @@
 """The report's pictures: one panel per task, one look per encoding."""
 
 import io
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -74,16 +75,23 @@ def encoding_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     return styles
 
 
+def styles_of(study: Study, others: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
+    """Choose the looks of a study's encodings, and of ``others`` and those without results."""
+    tables = (study.curves, study.costs, study.answers, study.tuning, study.bleu)
+    named = itertools.chain(others, study.config.get("encodings", {}), *(t["pe"] for t in tables))
+    return encoding_styles(named) | encoding_styles(study.encodings)
+
+
 def pictures(made: Scores) -> dict[str, Callable[[], Figure]]:
     """List the pictures that a study's tables allow, each with the function that draws it."""
     study = made.study
-    styles = encoding_styles(study.encodings)
+    styles = styles_of(study)
     trained = {task: scores.trained_lengths(study, task) for task in study.tasks}
     generated = {task: lengths[1] for task, lengths in trained.items() if lengths}
     found: dict[str, Callable[[], Figure]] = {}
     if len(study.bleu):
         found["bleu"] = lambda: bleu(study, styles)
-    if generated and len(styles) > MANY:
+    if generated and len(study.encodings) > MANY:
         most = {task: scores.ceiling(study, task) for task in generated}
         limits = {task: each.mean for task, each in most.items() if each}
         tops: dict[str, float] = dict.fromkeys(generated, 1.0)
@@ -188,7 +196,7 @@ def panels(drawn: Sequence[Panel], styles: Mapping[str, dict[str, Any]]) -> Figu
         axes, top = figure.add_subplot(lines, columns, place), panel.score.top
         for order, (pe, points) in enumerate(panel.points.items()):
             # Later lines are thinner, so that overlapping lines all stay visible.
-            width = 1.2 + 2.2 * (1 - order / max(1, len(styles) - 1))
+            width = 1.2 + 2.2 * (1 - order / max(1, len(panel.points) - 1))
             look = styles[pe] | {"linewidth": width, "markersize": 3 + 1.5 * width}
             # A hundred markers would hide the dash.
             every = 1 if len(points) <= 40 else len(points) // 10
@@ -235,7 +243,7 @@ def draw_limits(axes: Any, rows: pd.DataFrame) -> dict[str, Any]:
         if end - start > 0.5:
             axes.axvspan(start, end, color=GREY, alpha=0.15, linewidth=0)
             legend["unseen"] = Patch(color=GREY, alpha=0.15, label=tr(Text("unseen_lengths")))
-    if "ceiling" in rows and rows["ceiling"].lt(1).any():
+    if rows["ceiling"].lt(1).any():
         ceiling = rows.dropna(subset="ceiling").groupby("length")["ceiling"].mean()
         look: dict[str, Any] = {"color": CEILING, "linewidth": 1.8, "linestyle": (0, (3, 2))}
         # Drawn above the line of a model that reaches the ceiling.
@@ -323,8 +331,8 @@ def bleu(study: Study, styles: Mapping[str, dict[str, Any]]) -> Figure:
         for place, pe in enumerate(order):
             runs = rows[rows["pe"] == pe].sort_values("seed")
             at = place + np.linspace(0.17, -0.17, len(runs)) if len(runs) > 1 else [place]
-            ends = [runs["bleu"] - runs["bleu_low"], runs["bleu_high"] - runs["bleu"]]
-            axes.errorbar(runs["bleu"], at, xerr=ends, fmt="o", color=styles[pe]["color"])
+            axes.plot(runs["bleu"], at, "o", color=styles[pe]["color"])
+            axes.hlines(at, runs["bleu_low"], runs["bleu_high"], color=styles[pe]["color"])
         axes.set_yticks(range(len(order)), [tr(name_of(pe)) for pe in order])
         axes.set(title=str(task), xlabel=tr(Text("axis_bleu")))
         plain(axes)

@@ -4,7 +4,6 @@
 only the templates turn them into sentences, once for each language.
 """
 
-import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -116,9 +115,6 @@ def page_of(made: Scores) -> dict[str, Any]:
     config = study.config.get("study", {})
     tasks, drawn = study.tasks, list(figures.pictures(made))
     beside = board(made)
-    # Encodings without results: their runs are missing, or are in other tables alone.
-    named = (study.config.get("encodings", {}), study.curves["pe"], study.costs["pe"])
-    others = itertools.chain(*named, study.answers["pe"], study.tuning["pe"], study.bleu["pe"])
     return {
         "name": study.name,
         "question": Text(config["question"]) if config.get("question") else study.name,
@@ -143,8 +139,7 @@ def page_of(made: Scores) -> dict[str, Any]:
         "costs": cells.cost_table(study),
         "command": study.config.get("command", ""),
         "made": study.config.get("made", {}),
-        "styles": figures.encoding_styles([*(beside.encodings if beside else ()), *others])
-        | figures.encoding_styles(study.encodings),
+        "styles": figures.styles_of(study, beside.encodings if beside else ()),
         "notes": reading_notes(made, rule),
     }
 
@@ -227,13 +222,12 @@ def notices(found: Found, rule: Rule | None) -> list[Text]:
         said.append(Text("missing_run", fill))
     # The code of an encoding or a task does not count for the others.
     for column, by in (("code", ["task", "pe"]), ("shared_code", []), ("device", [])):
-        if column in study.results:
-            known = study.results.replace({column: {"": "unknown", math.nan: "unknown"}})
-            groups = known.groupby(by or (lambda row: 0))[column]
-            # A run that was resumed by other code has both digests, joined by a plus.
-            if groups.nunique().gt(1).any() or known[column].str.contains("+", regex=False).any():
-                kinds = ", ".join(sorted(set(known[column])))
-                said.append(Text(f"mixed_{column}", {"kinds": kinds}))
+        known = study.results.replace({column: {"": "unknown"}})
+        groups = known.groupby(by or (lambda row: 0))[column]
+        # A run that was resumed by other code has both digests, joined by a plus.
+        if groups.nunique().gt(1).any() or known[column].str.contains("+", regex=False).any():
+            kinds = ", ".join(sorted(set(known[column])))
+            said.append(Text(f"mixed_{column}", {"kinds": kinds}))
     said += [Text("no_rows", run | {"pe": name_of(run["pe"])}) for run in unrecorded(study)]
     made = study.config.get("made", {})
     mixed = {k: v for k, v in made.items() if "; " in str(v) and k != "device"}
@@ -267,12 +261,12 @@ def spoilt(made: Scores, task: str) -> list[Text]:
         if any(left.values()):
             said.append(Text("left_pairs", {"task": task, "split": split, **left}))
     runs = of_task(study.bleu, task)
-    for column in runs.columns.intersection(["signature", "chrf_signature"]):
+    for column in ("signature", "chrf_signature"):
         if runs[column].nunique() > 1:
             kinds = ", ".join(sorted(map(str, runs[column].unique())))
             said.append(Text("mixed_signature", {"task": task, "kinds": kinds}))
     for column in ("reached_limit", "altered"):
-        if column in runs and (count := runs[column].sum()):
+        if count := runs[column].sum():
             said.append(Text(column, {"task": task, "n": f"{count:.0f}", "runs": len(runs)}))
     if not len(runs):
         return said

@@ -36,8 +36,7 @@ def over_unseen(column: str, most: float = math.inf) -> Callable[[pd.DataFrame, 
 
     def mean(rows: pd.DataFrame, longest: int) -> pd.Series:
         chosen = rows[(rows["length"] > longest) & (rows["length"] <= most * longest)]
-        # Older tables lack a column.
-        return chosen.reindex(columns=[*RUN, column]).groupby(RUN)[column].mean()
+        return chosen.groupby(RUN)[column].mean()
 
     return mean
 
@@ -164,7 +163,7 @@ def score_study(study: Study) -> Scores:
     frame.index.names = RUN
     of_text = study.bleu.set_index(RUN)
     for name in OF_TEXT:
-        frame[name] = of_text[name].astype(float) if name in of_text else math.nan
+        frame[name] = of_text[name].astype(float)
     return Scores(study, frame.reindex(columns=list(SCORES)).astype(float).sort_index())
 
 
@@ -179,22 +178,20 @@ def rests_on_new(study: Study, task: str) -> bool:
     New sources are test sources that were not in training, so no model can have memorised their
     answers. Every run of the task must have counted some.
     """
-    rows = trained_rows(study, task)
-    if "examples_new" not in rows or rows.empty:
-        return False
-    return bool(rows.groupby(RUN)["examples_new"].sum().gt(0).all())
+    counted = trained_rows(study, task).groupby(RUN)["examples_new"].sum()
+    return len(counted) > 0 and bool(counted.gt(0).all())
 
 
 def over_lengths(rows: pd.DataFrame, ending: str = "") -> pd.DataFrame:
     """Average every metric over the lengths of each run, weighted by its examples or tokens.
 
-    The index of ``rows`` is (task, pe, seed). A metric that ``rows`` lack has no value.
+    The index of ``rows`` is (task, pe, seed).
     """
     values, weights = {}, {}
     for metric in METRICS:
-        name, count = f"{metric.name}{ending}", f"{metric.per}{ending}"
-        values[metric.name] = rows.get(name, math.nan)
-        counted = rows[count] if count in rows else rows[f"examples{ending}"]
+        values[metric.name] = rows[f"{metric.name}{ending}"]
+        # Older tables do not count tokens.
+        counted = rows[f"{metric.per}{ending}"].fillna(rows[f"examples{ending}"])
         weights[metric.name] = counted.where(counted > 0)  # others have no value
     value, weight = pd.DataFrame(values, rows.index), pd.DataFrame(weights)
     total, of_all = (
@@ -211,7 +208,7 @@ def first_score(study: Study, task: str) -> str:
     Exact match answers for a text of words, and where references are too short for BLEU.
     """
     runs = of_task(study.bleu, task)
-    by_words = "answer" in runs and (runs["answer"] == "exact_match").any()
+    by_words = runs["answer"].eq("exact_match").any()
     return "bleu" if len(runs) and not by_words else "exact_match"
 
 
@@ -239,8 +236,6 @@ def ceiling(study: Study, task: str, sources: str = "new", pe: str = "") -> Esti
     encoder may see an order without positions. None if there is no ceiling below 1.
     """
     rows = trained_rows(study, task)
-    if "ceiling" not in rows:
-        return None
     unbounded = rows.loc[rows["ceiling"].isna() & rows["examples"].gt(0), "pe"]
     rows = rows[~rows["pe"].isin(unbounded) & (rows["pe"].eq(pe) | (pe == ""))]
     if rows.empty:
@@ -262,11 +257,10 @@ def ceiling(study: Study, task: str, sources: str = "new", pe: str = "") -> Esti
 
 def seen_share(study: Study, task: str) -> float:
     """The share of the test's sources that training held; NaN if nobody counted them."""
-    rows = study.by_task.get(task, study.results[:0])
-    if "examples_new" not in rows or rows["examples_new"].isna().any():
+    trained = trained_rows(study, task)
+    rows = trained if len(trained) else study.by_task.get(task, study.results[:0])
+    if rows["examples_new"].isna().any():
         return math.nan
-    if rows["trained"].notna().all():
-        rows = rows[rows["trained"].eq(True)]
     return 1 - float(rows["examples_new"].sum() / rows["examples"].sum())
 
 
@@ -309,7 +303,7 @@ def harder_validation(study: Study, task: str) -> dict[str, tuple[float, float]]
     other lengths and sentences, so it has none.
     """
     found = dict[str, tuple[float, float]]()
-    if "train_nll" not in study.curves or trained_lengths(study, task) is None:
+    if trained_lengths(study, task) is None:
         return found
     curves = of_task(study.curves, task).dropna(subset=["train_nll", "nll"])
     late = curves[curves["step"] > 0.8 * curves.groupby(RUN)["step"].transform("max")]

@@ -14,6 +14,7 @@ Reports and documentation read nothing else. The last column, ``check``, is a ch
 import csv
 import functools
 import io
+import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,9 +29,15 @@ from omegaconf import MISSING
 from wawa_transformer.common.files import write_atomically
 from wawa_transformer.common.schema import UserError, typed
 from wawa_transformer.run.schema import StudyConfig
-from wawa_transformer.train.evaluation import METRICS
+from wawa_transformer.train.evaluation import METRICS, SHOWN
 
 RUN = ["task", "pe", "seed"]
+ORIGIN = ("device", "code", "shared_code")  # where and by which code a row was made
+# The measured costs of a run, and how a page writes them.
+COSTS = {
+    "parameters": ",.0f", "flops_per_step": ".3g", "mfu": ".0%", "tokens_per_second": ",.0f",
+    "seconds": ".1f", "peak_memory_mb": ",.0f",
+}  # fmt: skip
 # The columns that tell the rows of a table apart.
 KEYS = {
     "results": [*RUN, "length"],
@@ -42,24 +49,47 @@ KEYS = {
     "answers": [*RUN, "source"],
     "attention": [*RUN, "query", "key"],
 }
-NEEDED = {
-    "results": ["exact_match", "examples"], "tests": ["difference", "p"], "bleu": ["bleu"],
-    "curves": ["exact_match", "token_accuracy", "nll"],
+COUNTED = ["examples", "tokens", *(metric.name for metric in METRICS), "ceiling"]
+# The other columns. A column that a file lacks is read as one of empty cells.
+VALUES = {
+    "results": [*COUNTED, "trained", *(f"{name}_new" for name in COUNTED), *ORIGIN, "data"],
+    "curves": [*(metric.name for metric in SHOWN), "train_nll"],
+    "bleu": [
+        "bleu", "bleu_low", "bleu_high", "chrf", "signature", "chrf_signature", "answer",
+        "reached_limit", "altered",
+    ],
+    "tests": ["difference", "p"],
+    "tuning": ["nll", "exact_match"],
+    "costs": [*COSTS, "device"],
+    "answers": ["length", "target", "answer"],
+    "attention": ["query_token", "key_token", "weight"],
 }  # fmt: skip
+COLUMNS = {table: [*keys, *VALUES[table]] for table, keys in KEYS.items()}
+# The columns that a file must have, beside its keys.
+NEEDED = {
+    "results": ["exact_match", "examples"],
+    "curves": ["exact_match", "token_accuracy", "nll"],
+    "bleu": ["bleu"],
+    "tests": ["difference", "p"],
+    "tuning": ["nll", "exact_match"],
+    "costs": [],
+    "answers": ["target", "answer"],
+    "attention": ["weight"],
+}
 OPTIONAL = ("answers", "attention")  # which a page may go without
-ORIGIN = ("device", "code", "shared_code")  # where and by which code a row was made
+# The needed cells that may be empty: p of equal translations, runs of a tuning that did not finish,
+# and an answer of no symbols.
+EMPTY = {
+    "p": ("tests",), "nll": ("tuning",), "exact_match": ("tuning",), "target": ("answers",),
+    "answer": ("answers",),
+}  # fmt: skip
 WHOLE = (
     "seed", "length", "step", "query", "key", "examples", "tokens", "examples_new", "tokens_new",
 )  # fmt: skip
 WORDS = (
     "task", "pe", "a", "b", "source", "target", "answer", "signature", "chrf_signature", *ORIGIN,
-    "data", "trained", "query_token", "key_token", "check",
+    "data", "query_token", "key_token", "check",
 )  # fmt: skip
-# The measured costs of a run, and how a page writes them.
-COSTS = {
-    "parameters": ",.0f", "flops_per_step": ".3g", "mfu": ".0%", "tokens_per_second": ",.0f",
-    "seconds": ".1f", "peak_memory_mb": ",.0f",
-}  # fmt: skip
 # The largest value of a score that has one.
 TOPS = {metric.name: metric.top for metric in METRICS if metric.top}
 TOPS |= {"ceiling": 1, "p": 1, "bleu": 100, "chrf": 100}
@@ -67,8 +97,7 @@ TOPS |= {"ceiling": 1, "p": 1, "bleu": 100, "chrf": 100}
 
 def empty(table: str) -> Any:
     """A field for a table that a study may lack."""
-    columns = KEYS[table] + NEEDED.get(table, [])
-    return field(default_factory=lambda: pd.DataFrame(columns=columns))
+    return field(default_factory=lambda: pd.DataFrame(columns=COLUMNS[table]))
 
 
 @dataclass(frozen=True)
@@ -114,11 +143,7 @@ class Study:
     @functools.cached_property
     def at_trained_lengths(self) -> dict[Any, pd.DataFrame]:
         """The results of each task at trained lengths; a text has none."""
-        column = "trained" in self.results
-        return {
-            task: rows[rows["trained"].eq(True)] if column else rows[:0]
-            for task, rows in self.by_task.items()
-        }
+        return {task: rows[rows["trained"].eq(True)] for task, rows in self.by_task.items()}
 
 
 def ordered(names: pd.Series, known: Mapping[str, Any]) -> list[str]:
@@ -183,15 +208,8 @@ def read_study(folder: Path) -> Study:
     for name, table in tables.items():
         check_names(paths[name], table, config)
     check_alike(paths["results"], tables["results"])
-    # An older file counts the rows.
-    for name, expected in (config.get("digests") or config.get("rows", {})).items():
-        if name in read:
-            check_rows(paths[name], *read[name], expected)
-        elif name not in OPTIONAL:
-            raise UserError(
-                f"{paths[name]} is missing, and study.yaml was written for it; restore the table, "
-                f"or write it again with the study's command."
-            )
+    if config:
+        check_digests(paths, {name: digest for name, (_, digest) in read.items()}, config)
     return Study(folder, config, **tables)
 
 
@@ -238,7 +256,6 @@ class StudyFile:
     missing: list[MissingRun] = field(default_factory=list)
     left_out: dict[str, Splits] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
-    rows: dict[str, int] = field(default_factory=dict)  # of older files
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -247,7 +264,7 @@ def read_config(path: Path) -> dict[str, Any]:
         given = yaml.safe_load(path.read_text(encoding="utf-8"))
         lists = (given["study"]["seeds"], given["tasks"], given["encodings"])
         kinds = [each["kind"] for each in (*given["tasks"].values(), *given["encodings"].values())]
-        unknown = {*given.get("digests", {}), *given.get("rows", {})} - KEYS.keys()
+        unknown = given.get("digests", {}).keys() - KEYS.keys()
         if not all(lists) or not all(kinds) or unknown:
             raise ValueError
     except FileNotFoundError:
@@ -278,7 +295,7 @@ def read_table(path: Path, name: str) -> tuple[pd.DataFrame, str]:
             head, *rows = list(csv.reader(file)) or [[]]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path} cannot be read ({error}); restore the file.") from None
-    for column in [*KEYS[name], *NEEDED.get(name, []), *head]:
+    for column in [*KEYS[name], *NEEDED[name], *head]:
         if head.count(column) != 1:
             raise UserError(f"{path} needs one column {column}; it has {', '.join(head)}.")
     for line, row in enumerate(rows, start=2):
@@ -287,27 +304,20 @@ def read_table(path: Path, name: str) -> tuple[pd.DataFrame, str]:
                 f"{path}, row {line}: {len(row)} cells under {len(head)} columns, so column "
                 f"{head[min(len(row), len(head) - 1)]} was cut or added; restore the row."
             )
-    table = pd.DataFrame(rows, columns=head, index=range(2, len(rows) + 2), dtype=object)
-    numbers = {c: check_numbers(path, table[c]) for c in head if c not in WORDS}
-    if "check" in table:
-        checks = table.pop("check")
-        sums = pd.Series(map(checksum, table.to_numpy().tolist()), index=table.index, dtype=object)
+    cells = pd.DataFrame(rows, columns=head, index=range(2, len(rows) + 2), dtype=object)
+    lacking = [column for column in COLUMNS[name] if column not in head]
+    every = cells.reindex(columns=[*head, *lacking], fill_value="")
+    table = pd.DataFrame({column: checked(path, name, every[column]) for column in every})
+    if "check" in head:
+        checks = cells.pop("check")
+        sums = pd.Series(map(checksum, cells.to_numpy().tolist()), index=cells.index, dtype=object)
         if (line := first_line(sums.ne(checks))) is not None:
             raise UserError(
                 f"{path}, row {line}, column check: the row was edited, since its checksum is "
                 f"{sums[line]} and not {checks[line]}; restore the row, or write the table again "
                 f"with the study's command."
             )
-    table = table.assign(**numbers)
-    if "trained" in table:
-        known = {"True": True, "False": False}
-        # A text's lengths are neither.
-        if (line := first_line(~table["trained"].isin([*known, ""]))) is not None:
-            raise UserError(
-                f"{path}, row {line}, column trained: {table['trained'][line]!r} is not True or "
-                f"False; restore the cell."
-            )
-        table["trained"] = table["trained"].map(known)
+    table = table.drop(columns="check", errors="ignore")
     return without_repeats(path, table, KEYS[name]), rows_digest(head, rows)
 
 
@@ -316,21 +326,32 @@ def first_line(wrong: pd.Series) -> Any:
     return next(iter(wrong.index[wrong.to_numpy(dtype=bool)]), None)
 
 
-def check_numbers(path: Path, cells: pd.Series) -> pd.Series:
-    """Convert one column to numbers; an empty cell is NaN."""
+def checked(path: Path, table: str, cells: pd.Series) -> pd.Series:
+    """Convert one column of a table to its values, and refuse a cell that is none of them.
+
+    An empty cell of a number is NaN, and so is one of ``trained``, since a text's lengths are
+    neither.
+    """
     column = str(cells.name)
-    values = pd.to_numeric(cells.where(cells != "", "nan"), errors="coerce")
-    wrong = values.isna()
-    wrong[wrong] = ~cells[wrong].str.lower().isin(["", "nan"])
-    if top := TOPS.get(column.removesuffix("_new")):
-        wrong |= (values < 0) | (values > top)
-    if column in KEYS["results"] + KEYS["curves"] + NEEDED["results"] + NEEDED["bleu"]:
-        wrong |= values.isna()
+    top = TOPS.get(column.removesuffix("_new"))
+    if column in WORDS:
+        kind, values, wrong = "a name", cells, cells.isna()
+    elif column == "trained":
+        values = cells.map({"True": True, "False": False})
+        kind, wrong = "True or False", values.isna() & cells.ne("")
+    else:
+        kind = "a whole number" if column in WHOLE else "a number"
+        values = pd.to_numeric(cells.where(cells != "", "nan"), errors="coerce")
+        wrong = values.isna()
+        wrong[wrong] = ~cells[wrong].str.lower().isin(["", "nan"])
     if column in WHOLE:
         wrong |= values.notna() & (values % 1 != 0)
+    if top or column in WHOLE and column != "seed":
+        kind += f" from 0 to {top}" if top else " of at least 0"
+        wrong |= (values < 0) | (values > (top or math.inf))
+    if column in KEYS[table] + NEEDED[table] and table not in EMPTY.get(column, ()):
+        wrong |= cells.eq("") | values.isna()
     if (line := first_line(wrong)) is not None:
-        kind = "a whole number" if column in WHOLE else "a number"
-        kind += f" from 0 to {top}" if top else ""
         raise UserError(
             f"{path}, row {line}, column {column}: {cells[line]!r} is not {kind}; restore the cell."
         )
@@ -342,18 +363,21 @@ def without_repeats(path: Path, table: pd.DataFrame, keys: list[str]) -> pd.Data
 
     A pair is the same in both orders.
     """
-    origin = [column for column in ORIGIN if column in table]
-    once = table.drop_duplicates(subset=[*table.columns.difference(origin)])
+    once = table.drop_duplicates(subset=[*table.columns.difference(list(ORIGIN))])
     told = once[keys].copy()
     if "a" in keys:
         told[["a", "b"]] = np.sort(told[["a", "b"]].to_numpy(str), axis=1)
     if (line := first_line(told.duplicated())) is not None:
         same = once[told.eq(told.loc[line]).all(axis="columns")]
         one, other = (same.iloc[place].fillna("") for place in (0, 1))
-        column = first_line(one.drop(origin).ne(other.drop(origin)))
-        values = [
-            f"{row[column]}" + f" ({', '.join(f'{c} {row[c]}' for c in origin)})" * bool(origin)
+        column = first_line(one.ne(other) & ~one.index.isin(ORIGIN))
+        made = [
+            ", ".join(f"{name} {row[name]}" for name in ORIGIN if row.get(name))
             for row in (one, other)
+        ]
+        values = [
+            f"{row[column]}" + f" ({where})" * bool(where)
+            for row, where in zip((one, other), made, strict=True)
         ]
         raise UserError(
             f"{path}, rows {same.index[0]} and {line}, column {column}: {' and '.join(values)} for "
@@ -380,16 +404,25 @@ def check_names(path: Path, table: pd.DataFrame, config: Mapping[str, Any]) -> N
             )
 
 
-def check_rows(path: Path, table: pd.DataFrame, digest: str, expected: str | int) -> None:
-    """Refuse a table that has another digest, or number, of rows than when it was written."""
-    kind, there = ("number", len(table)) if isinstance(expected, int) else ("digest", digest)
-    if there != expected:
-        raise UserError(
-            f"{path}, rows 2 to {max(table.index, default=1)}, every column: the {kind} of the "
-            f"rows is {there}, and study.yaml was written for {expected}; rows were edited, cut "
-            f"or added, or the table is of another study, so restore it, or write it again with "
-            f"the study's command."
-        )
+def check_digests(
+    paths: Mapping[str, Path], digests: Mapping[str, str], config: Mapping[str, Any]
+) -> None:
+    """Refuse a table that is not the one for which ``study.yaml`` was written, or that is gone."""
+    written = config["digests"]
+    for name, digest in digests.items():
+        if written.get(name) != digest:
+            raise UserError(
+                f"{paths[name]}, every row and column: the digest of the rows is {digest}, and "
+                f"study.yaml was written for {written.get(name, 'no such table')}; rows were "
+                f"edited, cut or added, or the table is of another study, so restore it, or write "
+                f"it again with the study's command."
+            )
+    for name in written:
+        if name not in digests and name not in OPTIONAL:
+            raise UserError(
+                f"{paths[name]} is missing, and study.yaml was written for it; restore the table, "
+                f"or write it again with the study's command."
+            )
 
 
 def check_alike(path: Path, results: pd.DataFrame) -> None:
@@ -407,7 +440,7 @@ def check_alike(path: Path, results: pd.DataFrame) -> None:
             f"{length}, and {', '.join(lacking)} has none; rows were cut, or the runs had other "
             f"tests, so restore the rows, or train the runs on the same data."
         )
-    for column in results.columns.intersection(["examples", "data"]):
+    for column in ("examples", "examples_new", "tokens", "trained", "data"):
         if (line := first_line(split[column].transform("nunique") > 1)) is not None:
             task, pe, seed, length = results.loc[line, KEYS["results"]]
             values = split.get_group((task, seed, length))[column].dropna().unique()
