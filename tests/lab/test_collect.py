@@ -229,6 +229,10 @@ def test_runs_may_differ_in_what_is_compared_and_tuned_and_in_nothing_else() -> 
             check_comparable([result("a", 0), other], ["lr"])
     with pytest.raises(UserError, match=r"differ in trainer.lr, 0.1 in .*a0 and 0.2 in .*b0"):
         check_comparable([result("a", 0), own])
+    one, other = (result("a", seed) | {"data": f"revision {seed}"} for seed in (0, 1))
+    check_comparable([each | {"train_max_length": 9} for each in (one, other)])
+    with pytest.raises(UserError, match="differ in the data of copy, revision 0 in .* 1 in"):
+        check_comparable([each | {"train_max_length": None} for each in (one, other)])
     deep = [result("a", 0), result("b", 0, layers=2)]
     check_comparable(deep, own=["num_layers", "d_model"])
     for runs in (deep, [result("a", 0), result("a", 1, layers=2)]):

@@ -393,6 +393,8 @@ def test_a_metric_and_a_score_of_ones_own_reach_the_report_by_their_names(
     assert "| first token |" in text and "| 0.520 ± 0.020 |" in text
     assert "| worst length |" in text and "| 0.120 ± 0.020 |" in text
     assert "| copy | sinusoidal − no encoding | first token | 5 |" in text
+    first = next(line for line in text.splitlines() if line.startswith("| encoding |"))
+    assert "| copy: exact match | copy: first token | sort" in first, "what the rule is about"
 
 
 def test_pictures_say_what_they_show() -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import yaml
 from conftest import SCRIPTS
-from planted import results_of, write_folder
+from planted import results_of, text_results, write_folder
 
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.lab import figures, report, tables
@@ -258,6 +258,18 @@ def test_runs_of_a_task_and_seed_share_their_test_and_their_data(folder: Path) -
         known = GOOD.assign(examples_new=9)
         write_folder(folder, known.assign(**{column: known[column].where(~some, other)}))
         with pytest.raises(UserError, match=f"column {column}: copy a seed 1 has at length"):
+            read_study(folder)
+
+
+def test_a_text_is_one_under_every_seed(folder: Path) -> None:
+    """Two revisions would be averaged. What is generated differs from seed to seed."""
+    text = text_results("ab")
+    for results, refused in ((text, True), (GOOD, False)):
+        write_folder(folder, results.assign(data=results["seed"].map(str)))
+        if not refused:
+            read_study(folder)
+            continue
+        with pytest.raises(UserError, match="column data: .* other data than another run .0 and 1"):
             read_study(folder)
 
 

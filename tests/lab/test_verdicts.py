@@ -208,7 +208,7 @@ def test_each_condition_supports_refutes_and_leaves_unclear(kind: str) -> None:
 
 
 def test_refuted_comes_first_and_support_needs_every_condition() -> None:
-    same = read(supported=[BETTER], refuted=[BETTER | {"least": 1}])
+    same = read(supported=[BETTER], refuted=[BETTER | {"floor": 0.1, "least": 1}])
     good, bad = {"a": HIGH, "b": LOW}, {"a": LOW, "b": HIGH}
     assert verdicts(same, both(good, good)) == ["refuted"]
     given = read(supported=[BETTER, {"is": "at_least", "encodings": ["a"], "value": 0.8}])
@@ -294,7 +294,7 @@ def test_one_correction_counts_every_test_that_a_verdict_rests_on() -> None:
 
 def test_a_pair_has_one_verdict_in_both_orders() -> None:
     """One test, whose word turns round with the pair."""
-    given = read([better("ab")], [{"is": "worse", "pairs": [["b", "a"]]}], tasks="t")
+    given = read([better("ab")], [WORSE | {"pairs": [["b", "a"]], "floor": 0.6}], tasks="t")
     made = exact(a=HIGH, b=LOW)
     found = comparisons.compare(made, given.asked(), given.measures)
     assert len(found.comparisons) == 1
@@ -369,7 +369,7 @@ def test_each_judges_tasks_pairs_and_encodings_by_themselves() -> None:
         ({"each": ["task", "task"]}, "study.rule.each names a word twice", False),
         (
             {"supported": [WORSE | {"floor": 0.5}] * 2, "refuted": [WORSE | {"floor": 0.5}]},
-            "have the same condition, worse",
+            "study.rule.refuted[0] is met wherever study.rule.supported[0] is, so the",
             False,
         ),
         ({"each": ["seed"]}, "study.rule.each=seed does not exist", False),
@@ -417,6 +417,45 @@ def test_a_rule_that_cannot_be_decided_is_refused(
     assert sentence in str(refused.value) and isinstance(refused.value, RuleMismatch) == misfit
 
 
+def least(value: float, *encodings: str, **more: Any) -> dict[str, Any]:
+    return {"is": "at_least", "value": value, "encodings": list(encodings), **more}
+
+
+DIFFERS = {"is": "differs", "pairs": [["b", "a"]]}
+
+
+@pytest.mark.parametrize(
+    ("supported", "refuted", "refused"),
+    [
+        (BETTER, WORSE | {"pairs": [["b", "a"]]}, True),
+        (BETTER, DIFFERS, True),
+        (BETTER | {"floor": 0.9}, BETTER | {"floor": 0.5}, True),
+        (least(0.9, "a"), least(0.5, "a"), True),
+        (least(0.9, "a"), least(0.5, "a", least=1), True),
+        (least(0.9, "a", "b"), least(0.9, "b", tasks=["t"]), True),
+        (least(0.9, "a", seeds=3), least(0.5, "a", seeds=2), True),
+        (BETTER, WORSE, False),
+        (DIFFERS, BETTER, False),
+        (BETTER, BETTER | {"floor": 0.5}, False),
+        (least(0.9, "a"), least(0.95, "a"), False),
+        (least(0.9, "a"), least(0.5, "a", most=0), False),
+        (least(0.9, "a"), least(0.9, "a", "b"), False),
+        (least(0.9, "a", "b", least=1), least(0.5, "b"), False),
+        (least(0.9, "a", seeds=3), least(0.5, "a"), False),
+        (least(0.9, "a"), least(0.5, "a", seeds=2), False),
+    ],
+)
+def test_a_claim_that_its_own_support_refutes_is_refused(
+    supported: dict[str, Any], refuted: dict[str, Any], refused: bool
+) -> None:
+    """In other words, of fewer tasks or encodings, or with a smaller number."""
+    if not refused:
+        read([supported], [refuted])
+        return
+    with pytest.raises(UserError, match="refuted.0. is met wherever study.rule.supported.0. is"):
+        read([supported], [refuted])
+
+
 def test_praise_needs_a_floor() -> None:
     """Of the condition, of another one for the same encoding, or of what is measured."""
     pair = {"pairs": [["a", "b"]]}
@@ -428,6 +467,8 @@ def test_praise_needs_a_floor() -> None:
         ([{"is": "ahead", **pair}], translated),
         ([{"is": "worse", **pair}], {"refuted": [praise]}),  # which praises b
         ([{"is": "worse", **pair}, floor | {"encodings": ["a"]}], {"refuted": [praise]}),
+        ([praise, floor | {"encodings": ["a"], "most": 0}], {}),  # which asks a to be bad
+        ([praise, floor | {"encodings": ["a"], "least": 1}], {}),  # on one task of two
     ):
         with pytest.raises(UserError, match="praises by comparison alone.* give it a floor"):
             read(supported, **more)
@@ -490,6 +531,10 @@ def test_a_rule_whose_equivalence_cannot_fail_is_warned_about() -> None:
         made = exact(a=about(mean, 0.001), b=about(mean, 0.0))
         found = comparisons.compare(made, weak.asked(), measures)
         assert keys(weak, found) == ["rule_made", *said]
+        # An equality that refutes says as little.
+        refuting = read([DIFFERS], [ALIKE], tasks="t", measures=measures)
+        found = comparisons.compare(made, refuting.asked(), measures)
+        assert keys(refuting) == ["rule_makes"] and keys(refuting, found) == ["rule_made", *said]
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def case_name(case: claims.Case) -> Text | str:
 def summary_table(made: Scores, rule: Rule | None) -> Table:
     """Each encoding's mean on every task; the best are marked.
 
-    Scores at unseen lengths stand beside exact match if the rule is about them.
+    The score that answers comes first, and those that the rule is about stand beside it.
     """
     study = made.study
     heads: list[Text | str] = [Text("encoding")]
@@ -95,7 +95,7 @@ def summary_table(made: Scores, rule: Rule | None) -> Table:
         limit = scores.ceiling(study, task)
         for score in SCORES.values():
             first = score.name == scores.first_score(study, task)
-            if not first and not (score.unseen and rule and score.name in rule.measures):
+            if not first and not (rule and score.name in rule.measures):
                 continue
             means = {pe: made.mean(task, pe, score.name) for pe in study.encodings}
             known = [

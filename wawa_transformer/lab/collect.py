@@ -192,10 +192,10 @@ def check_comparable(
 ) -> None:
     """Refuse runs that differ in more than encoding, task and seed.
 
-    All runs of one task must have the same task settings, all runs of one task and seed the same
-    data as loaded, and all runs of one encoding the same encoding settings and model. The ``tuned``
-    keys of the trainer may differ between encodings and tasks, ``own`` keys of the model between
-    encodings.
+    All runs of one task must have the same task settings, all runs of one task and seed, or of one
+    text, the same data as loaded, and all runs of one encoding the same encoding settings and
+    model. The ``tuned`` keys of the trainer may differ between encodings and tasks, ``own`` keys of
+    the model between encodings.
     """
     first: dict[Any, tuple[Result, Any]] = {}
     for result in results:
@@ -204,13 +204,14 @@ def check_comparable(
         trainer, model = given.get("trainer", {}), given.get("model", {})
         common = {key: value for key, value in model.items() if key not in own}
         untuned = {key: value for key, value in trainer.items() if key not in tuned}
+        of_seed = f" with seed {seed}" if result.get("train_max_length") else ""
         # What must be the same for all runs, for those of one task, and so on.
         for alike, part in (
             ((), {"model": common, "trainer": untuned}),
             ((task,), {"task": given.get("task")}),
             ((None, pe), {"pe": given.get("pe"), "model": model}),
             ((task, pe), {"trainer": trainer}),
-            ((task, None, seed), {f"the data of {task} with seed {seed}": result.get("data")}),
+            ((task, None, of_seed), {f"the data of {task}{of_seed}": result.get("data")}),
         ):
             other, expected = first.setdefault(alike, (result, part))
             if found := differing_key(expected, part):

@@ -124,16 +124,48 @@ def validate_rule(rule: Rule, against: str | None, seeds: int) -> None:
             raise RuleMismatch(
                 f"{key}.seeds={given['seeds']}, and study.seeds names {seeds}; lower it."
             )
-    if twice := [given for given in rule.supported if given in rule.refuted]:
-        raise UserError(
-            f"study.rule.supported and study.rule.refuted have the same condition, {twice[0]['is']}"
-            f", so the claim is never supported; change one."
-        )
+    for (i, given), (j, other) in itertools.product(
+        enumerate(rule.supported), enumerate(rule.refuted)
+    ):
+        if given == other or implies(rule, given, other):
+            raise UserError(
+                f"study.rule.refuted[{j}] is met wherever study.rule.supported[{i}] is, so the "
+                f"claim is never supported; change one."
+            )
     if seeds < 2:
         raise RuleMismatch(
             "study.rule asks for intervals over seeds, and study.seeds names fewer than two."
         )
     validate_floors(rule)
+
+
+TURNED = {"worse": "better", "behind": "ahead"}  # the same of a pair the other way round
+
+
+def implies(rule: Rule, given: Given, other: Given) -> bool:
+    """True if ``other`` is met wherever ``given`` is: the same asks for as much, or for less."""
+    if given == other:
+        return True
+    kind, weaker = (TURNED.get(each["is"], each["is"]) for each in (given, other))
+    for known, asked in ((given.get(key), other.get(key)) for key in ("value", "floor", "seeds")):
+        if asked is not None and (known is None or asked > known):
+            return False
+    counts = given.get("seeds") is None, other.get("seeds") is None  # seeds, and not their mean
+    if (kind, weaker) not in ((kind, kind), ("better", "differs")) or len({*counts}) > 1:
+        return False
+
+    def checks(each: Given) -> set[Any]:
+        turned = each["is"] in TURNED
+        return {
+            (task, frozenset(who) if weaker == "differs" else who[::-1] if turned else who)
+            for task, who in rule.cases()[0].subjects(each)
+        }
+
+    wide, narrow = checks(given), checks(other)
+    (least, _), (less, most) = bounds(given, len(wide)), bounds(other, len(narrow))
+    if most < len(narrow) or not narrow <= wide:
+        return False
+    return less <= least if narrow == wide else least == len(wide)
 
 
 def named(given: Given) -> list[Any]:
@@ -217,6 +249,7 @@ def minima(rule: Rule, encodings: Sequence[str], tasks: Sequence[str]) -> list[G
         given
         for given in rule.supported
         if CONDITIONS[given["is"]].sets_floor
+        and given["least"] is given["most"] is None
         and set(encodings) <= set(named(given) or rule.encodings)
         and set(tasks or rule.tasks) <= set(given["tasks"] or rule.tasks)
     ]
@@ -291,7 +324,7 @@ def warnings(
     if made := sum(1 if test == "sentences" else len(rule.measures) for test, *_ in tests):
         tested = {"tested": int(found.comparisons["corrected"].notna().sum())} if found else {}
         said.append(("rule_made" if found else "rule_makes", {"n": made} | tested))
-    for given in (each for each in rule.supported if each["is"] == "alike"):
+    for given in (each for each in rule.conditions if each["is"] == "alike"):
         tasks, pairs = given["tasks"] or rule.tasks, named(given) or rule.pairs
         for (a, b), (score, size) in itertools.product(pairs, rule.measures.items()):
             margin = {"a": a, "b": b, "score": SCORES[score].label, "size": size}
@@ -304,7 +337,9 @@ def warnings(
                 ]
                 if low:
                     said.append(("rule_at_floor", margin | {"tasks": ", ".join(low)}))
-            elif not any(each.get("value", 0) > size for each in minima(rule, [b], tasks)):
+            elif given in rule.supported and not any(
+                each.get("value", 0) > size for each in minima(rule, [b], tasks)
+            ):
                 said.append(("rule_no_floor", margin))
     for a, b in dict.fromkeys(pair for _, _, pair in asked):
         keys = differing(encodings[a], encodings[b])

@@ -426,7 +426,10 @@ def check_digests(
 
 
 def check_alike(path: Path, results: pd.DataFrame) -> None:
-    """Refuse runs of one task and seed that had another test, or other training data."""
+    """Refuse runs of one task and seed that had another test, or other training data.
+
+    A text and its test are the same under every seed.
+    """
     known = results.mask(results == "")  # an unknown digest is no other one
     split = known.groupby(["task", "seed", "length"])
     encodings = known.groupby(["task", "seed"])["pe"].transform("nunique")
@@ -440,13 +443,15 @@ def check_alike(path: Path, results: pd.DataFrame) -> None:
             f"{length}, and {', '.join(lacking)} has none; rows were cut, or the runs had other "
             f"tests, so restore the rows, or train the runs on the same data."
         )
+    shared = known["seed"].where(known["trained"].notna(), -1).rename("shared")
+    split = known.groupby(["task", shared, "length"])
     for column in ("examples", "examples_new", "tokens", "trained", "data"):
         if (line := first_line(split[column].transform("nunique") > 1)) is not None:
             task, pe, seed, length = results.loc[line, KEYS["results"]]
-            values = split.get_group((task, seed, length))[column].dropna().unique()
+            values = split.get_group((task, shared[line], length))[column].dropna().unique()
             raise UserError(
                 f"{path}, row {line}, column {column}: {task} {pe} seed {seed} has at length "
-                f"{length} other {column} than another encoding ({' and '.join(map(str, values))})"
+                f"{length} other {column} than another run ({' and '.join(map(str, values))})"
                 f"; rows were edited, or the runs had other data, so restore the rows, or "
                 f"train the runs on the same data."
             )
