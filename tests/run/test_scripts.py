@@ -57,24 +57,27 @@ def test_ctrl_c_during_imports_is_a_sentence(script: str, tmp_path: Path) -> Non
     assert done.stderr == "interrupted; the same command continues\n"
 
 
-@pytest.mark.parametrize("arguments", [["train"], ["compare", "report=x"], ["evaluate", "run=x"]])
-def test_a_metric_with_a_name_that_is_taken_is_a_sentence(
-    arguments: list[str], tmp_path: Path
-) -> None:
+def test_a_metric_with_a_name_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
     """In every script that trains, reports or evaluates, before it begins."""
     for name in ("wawa_transformer", "configs", "scripts"):
-        shutil.copytree(ROOT / name, tmp_path / name)
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     path = tmp_path / "wawa_transformer" / "train" / "evaluation.py"
     code = path.read_text(encoding="utf-8")
     path.write_text(code.replace('Metric("exact_match"', 'Metric("reach"'), encoding="utf-8")
     (tmp_path / "x").mkdir()
-    script, *given = arguments
-    done = subprocess.run(
-        [sys.executable, f"scripts/{script}.py", *given], cwd=tmp_path,
-        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    there = {"folder": tmp_path, "PYTHONPATH": str(tmp_path)}
+    ended = [
+        run_script(str(tmp_path / "scripts" / script), *given, **there)
+        for script, *given in (["train.py"], ["compare.py", "report=x"])
+    ]
+    # It imports the metrics first, and then only a Python of its own ends with a sentence.
+    evaluated = subprocess.run(
+        [sys.executable, "scripts/evaluate.py", "run=x"], cwd=tmp_path, capture_output=True,
+        text=True, env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )  # fmt: skip
-    assert done.returncode == 1 and done.stderr.startswith("error: METRICS names reach, which ")
-    assert done.stderr.count("\n") == 1
+    for done in (*ended, evaluated):
+        assert done.returncode == 1 and done.stderr.startswith("error: METRICS names reach, which ")
+        assert done.stderr.count("\n") == 1
 
 
 def test_a_sweep_trains_one_run_after_the_other(tmp_path: Path) -> None:
