@@ -11,7 +11,7 @@ import yaml
 from conftest import answer, checked, configure, run_script
 
 from wawa_transformer.common.files import CONFIG_DIR
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.schema import UserError, typed
 from wawa_transformer.data.tasks import build_task, word_tokenizer
 from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.positional.base import ENCODINGS
@@ -260,3 +260,20 @@ def test_a_run_of_no_study_lies_beside_the_default_one(given: list[str], place: 
     config = configure(*given)
     name_study(config, given)
     assert config.study.name == place
+
+
+def test_a_wrong_class_refuses_no_run_of_another_one() -> None:
+    """Nor hides the keys of others where a key is unknown."""
+
+    class Wrong:
+        def __init__(self, context, slope=1.0) -> None: ...
+
+    class Other:
+        def __init__(self, context: Any, rate: float = 1.0) -> None: ...
+
+    known = {"wrong": Wrong, "shaw": Other}
+    assert typed(Other, {"rate": 2}, "pe", known, ("context",)) == {"rate": 2.0}
+    with pytest.raises(UserError, match=r"pe.rat does not exist \(did you mean pe.rate\?\)"):
+        typed(Other, {"rat": 2}, "pe", known, ("context",))
+    with pytest.raises(UserError, match="give slope=1.0 a name and a type"):
+        typed(Wrong, {}, "pe", known, ("context",))

@@ -1,5 +1,6 @@
 """Check settings against a schema, and report mistakes in one sentence."""
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -109,6 +110,17 @@ def check_dataclass(cls: type) -> None:
         )
 
 
+def fields_by_kind(
+    registry: Mapping[str, type], exclude: tuple[str, ...] = ()
+) -> dict[str, tuple[dataclasses.Field[Any], ...]]:
+    """List the settings of all classes, for suggestions, but for those that cannot be read."""
+    found = {}
+    for kind, cls in registry.items():
+        with contextlib.suppress(UserError):  # a mistake in a class that nobody has chosen
+            found[kind] = dataclasses.fields(schema_of(cls, exclude))
+    return found
+
+
 def typed(
     cls: type,
     given: Any,
@@ -123,8 +135,10 @@ def typed(
     keys ``beside`` are allowed for every class.
     """
     schema: Any = schema_of(cls, exclude)
-    others = {kind: names_of(schema_of(other, exclude)) for kind, other in registry.items()}
-    check_known([*names_of(schema), *beside], given, f"{group}.", others)
+    names = [*names_of(schema), *beside]
+    others = fields_by_kind(registry, exclude) if {*given} - {*names} else {}
+    keys = {kind: [each.name for each in fields] for kind, fields in others.items()}
+    check_known(names, given, f"{group}.", keys)
     try:
         merged = OmegaConf.merge(OmegaConf.structured(schema), given)
         return OmegaConf.to_container(merged, throw_on_missing=True)  # type: ignore[return-value]

@@ -19,9 +19,9 @@ from wawa_transformer.common.schema import (
     CONFIG_DIR,
     UserError,
     check,
+    fields_by_kind,
     first_line,
     nearest,
-    schema_of,
 )
 from wawa_transformer.run.schema import (
     EvaluateConfig,
@@ -234,8 +234,7 @@ def class_keys(config_name: str) -> dict[str, Any]:
     if "pe" in kinds:
         found |= dict.fromkeys((f"pe.{name}" for name in PE_KEYS), Any)
     for group, classes in kinds.items():
-        for cls in classes.values():
-            own = dataclasses.fields(schema_of(cls, CONTEXT_ARGUMENTS))
+        for own in fields_by_kind(classes, CONTEXT_ARGUMENTS).values():
             found |= {f"{group}.{each.name}": each.type for each in own}
     return found
 
