@@ -40,6 +40,9 @@ def functions(mistake: str, pe: str = "sinusoidal") -> tuple[Any, Any]:
         ahead = causal_mask(target.size(1), 1)[:, : target.size(1)]
         if mistake == "ahead late":
             ahead[:9] = ahead[:9].tril()
+        if mistake == "ahead once":
+            ahead = ahead.tril()
+            ahead[4:5, 5:6] = True
         return model.decode(target, memory, ahead if "ahead" in mistake else None, mask)
 
     def generate(source: Tensor, steps: int) -> tuple[Tensor, Tensor]:
@@ -94,7 +97,8 @@ def test_a_right_model_passes(pe: str, capsys: pytest.CaptureFixture[str]) -> No
         ("zero", probe.CACHED), ("forget", probe.CACHED), ("late", probe.CACHED),
         ("reordered", probe.CACHED), ("ahead", probe.FUTURE),
         ("padding", probe.PADDING), ("rows", probe.ALONE), ("dropout", probe.REPEATED),
-        ("late by one", probe.CACHED), ("ahead late", probe.FUTURE), ("stale", probe.ALONE),
+        ("late by one", probe.CACHED), ("ahead late", probe.FUTURE),
+        ("ahead once", probe.FUTURE), ("stale", probe.ALONE),
         ("stale decoding", probe.CACHED), ("early", probe.CACHED),
     ],
 )  # fmt: skip

@@ -201,13 +201,10 @@ class Probe:
 
         y = self.targets[0]
         seen = torch.ones(len(y), len(y)).tril().bool()  # (T,T): row t has other tokens after t
-        # Every third place: what sees one token too many does so at more places than one.
-        rows = [*torch.where(seen, y, self.draw(len(y)))[::3], y]
+        rows = [*torch.where(seen, y, self.draw(len(y))), y]
         found = self.logits(self.batch(self.sources[-1:] * len(rows)), self.batch(rows))
-        changes = torch.zeros(len(y), len(y))
-        changes[::3] = change(found[:-1], found[-1:], seen[::3])
         where = "target position {1}, when the tokens after target position {0} change"
-        self.note(FUTURE, changes, where)
+        self.note(FUTURE, change(found[:-1], found[-1:], seen), where)
 
         long = self.batch([self.draw(self.doubled)]), self.batch([self.prefix(self.doubled)])
         for logits, which in ((self.logits(*long), True), (expected, real)):
