@@ -138,11 +138,20 @@ def bleu_gaps(first: tuple[str, str], second: tuple[str, str]) -> list[str]:
     return [f"{value:+.2f}" for value in statistics.gaps(one, other)]
 
 
-def apart(study: str, a: str, b: str, task: str = "multi30k") -> str:
+def apart(study: str, a: str, b: str) -> str:
     """Format the BLEU difference a − b for each seed, with p of the paired test over sentences."""
-    tests = comparisons.sentence_tests(evidence.study(study), task, (a, b))
+    tests = comparisons.sentence_tests(evidence.study(study), "multi30k", (a, b))
     rows = zip(tests["difference"], tests["p"], strict=True)
     return ", ".join(f"{gap:+.2f} ({p_value(p)})" for gap, p in rows)
+
+
+def ahead(study: str, task: str, a: str, b: str) -> str:
+    """Format the BLEU difference a − b for each seed, and the rule's one corrected p."""
+    found = evidence.found(study)
+    assert found is not None
+    tests = comparisons.sentence_tests(found.scores.study, task, (a, b))
+    gaps = ", ".join(f"{gap:+.1f}" for gap in tests["difference"])
+    return with_p(gaps, found.of_pair("sentences", task, (a, b))["corrected"].item())
 
 
 def more_test(study: str, pe: str, test: str) -> str:
@@ -268,11 +277,11 @@ def explained(kinds: tuple[str, ...]) -> dict[str, list[str]]:
     return groups
 
 
-def pair_word(study: str, task: str, a: str, b: str) -> str:
+def pair_word(study: str, task: str, a: str, b: str, test: str = "differs") -> str:
     """Judge a pair by a study's rule: better, worse, mixed, unclear, or unread."""
     found = evidence.found(study)
     assert found is not None
-    return comparisons.verdict(found, task, (a, b)) or "unread"
+    return comparisons.verdict(found, task, (a, b), test) or "unread"
 
 
 def loss_by_length(study: str, task: str, a: str, b: str, least: int) -> str:
