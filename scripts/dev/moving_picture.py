@@ -10,6 +10,7 @@ import json
 import sys
 from typing import Any
 
+import numpy as np
 from evidence import BENCHMARKS
 from PIL import Image
 
@@ -46,12 +47,8 @@ def main() -> None:
             frames[name] = seen
     for name, seen in frames.items():
         # One palette, in which each colour counts once, so that small dots keep theirs.
-        colours = sorted(
-            {colour for frame in seen for _, colour in frame.getcolors(WIDTH * HEIGHT)}
-        )
-        every = Image.new("RGB", (len(colours), 1))
-        every.putdata(colours)
-        palette = every.quantize(256)
+        pixels = np.concatenate([np.asarray(frame).reshape(-1, 3) for frame in seen])  # (N,3)
+        palette = Image.fromarray(np.unique(pixels, axis=0)[None]).quantize(256)
         first, *others = (each.quantize(palette=palette, dither=Image.Dither.NONE) for each in seen)
         first.save(
             ROOT / "docs" / "images" / name, save_all=True, append_images=others, loop=0,

@@ -75,7 +75,7 @@ def test_the_stream_continues_over_epochs(reversals: Examples, tiny) -> None:
 def test_a_sequence_that_does_not_fit_is_named(tiny) -> None:
     with pytest.raises(UserError, match="50 positions does not fit trainer.batch_tokens=40"):
         next(batch_indices([3, 50], 40, 0, 0, False))
-    with pytest.raises(UserError, match="16 positions .*pe.max_len=12"):
+    with pytest.raises(UserError, match="16 positions .* the 12 of .*pe.max_len=16"):
         begun(tiny("pe=learned", "pe.max_len=12", "trainer.pad_to_multiple_of=16"))
 
 

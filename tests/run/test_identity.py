@@ -657,6 +657,7 @@ def test_runs_on_other_data_are_not_compared() -> None:
             "pe": pe,
             "seed": seed,
             "data": data,
+            "train_max_length": 10,  # a text has none, and the same data for all seeds
             "run": Run("copy", pe, seed, Path(pe)),
         }
         for pe, seed, data in (("none", 0, "a"), ("none", 1, "b"), ("t5", 0, "a"), ("t5", 1, "c"))

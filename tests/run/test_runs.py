@@ -518,7 +518,7 @@ def test_a_refused_run_leaves_folders_that_were_there(tiny, tmp_path: Path) -> N
     """
     (tmp_path / "mine").mkdir()
     for where in (f"output_dir={tmp_path}/results", f"run_dir={tmp_path}/mine/first"):
-        with pytest.raises(UserError, match="set pe.max_len=7"):
+        with pytest.raises(UserError, match="7 or more, as by pe.max_len=7"):
             train(tiny("pe=learned", "pe.max_len=3", where))
     assert (tmp_path / "mine").is_dir() and not any((tmp_path / "results").iterdir())
 
