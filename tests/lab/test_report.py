@@ -240,6 +240,10 @@ def test_the_page_says_which_sources_the_scores_count() -> None:
     )
     assert "| exact match, all sources |" in counted
     assert "did not record which test sources were in training" in as_planted()
+    started = study_of(RESULTS.assign(**new))
+    assert "weights of another run" not in counted
+    started.config["trainer"] = {"init_from": "first"}
+    assert "training may have held some of the new sources" in markdown(started)
     text = markdown(study_of(RESULTS.assign(**new | {"examples_new": RESULTS["examples"]})))
     assert "None of the test's sources was in training." in text
     rows = figures.by_length(study_of(RESULTS.assign(**new | {"exact_match_new": 0.5})), ["copy"])

@@ -15,10 +15,22 @@ from conftest import SCRIPTS, TINY, UNDRAWN, Script, configure, run_script
 
 from wawa_transformer.common.files import LOCK, lock_holder
 from wawa_transformer.common.schema import UserError
+from wawa_transformer.data import load
+from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.lab import study as studies
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import STATUS
 from wawa_transformer.train.trainer import train
+
+
+class Rotated(TASKS["copy"]):  # type: ignore[misc]
+    """A task of a user's module, which depends on more than settings and seed."""
+
+    by = 0
+
+    def target(self, symbols: list[int]) -> list[str]:
+        return list(map(str, symbols[self.by :] + symbols[: self.by]))
+
 
 GRID = ["study.task=[letters]", "study.pe=[none,alibi]", "study.seeds=[0,1]"]
 LONG = ["trainer.steps=100000", "trainer.eval_every=200", "trainer.log_every=10"]
@@ -189,3 +201,25 @@ def test_a_run_whose_process_is_killed_is_tried_once_more_and_then_reported(tmp_
     report = (tmp_path / "default" / "report.md").read_text()
     assert "Not final: 1 runs are missing." in report
     assert "Left out: letters, alibi, seed 0 (failed). its process was killed" in report
+
+
+def test_each_seed_of_a_users_task_is_held_against_todays_data(
+    tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What such a task reads, as a list of words, is in no digest of code."""
+    monkeypatch.setitem(TASKS, "copy", Rotated)
+    jobs = {
+        Run.from_config(config): config
+        for config in (tiny("task=copy", f"seed={seed}") for seed in (0, 1))
+    }
+
+    def digests() -> dict[Run, dict[str, Any] | None]:
+        load.LAST.clear()
+        return {run: {"data": load.load_data(config).digest} for run, config in jobs.items()}
+
+    before = digests()
+    studies.check_data_of(before, jobs, ())
+    monkeypatch.setattr(Rotated, "by", 1)
+    first, second = jobs
+    with pytest.raises(UserError, match="was trained on data"):
+        studies.check_data_of({first: digests()[first], second: before[second]}, jobs, ())

@@ -27,6 +27,7 @@ from wawa_transformer.common.files import (
     LOCK,
     lock_directory,
     lock_holder,
+    make_directory,
     write_atomically,
 )
 from wawa_transformer.common.schema import UserError
@@ -568,6 +569,19 @@ def test_the_key_of_a_folder_that_cannot_be_written_is_named(done: Run, tmp_path
     ):
         with pytest.raises(UserError, match=f"cannot be written .* set {key} to a folder of yours"):
             write(tmp_path / "file" / "inside")
+
+
+def test_runs_that_others_finished_are_to_be_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder that is read alone, they count; an empty one is worth no copy."""
+    (tmp_path / "full" / "copy").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    with pytest.raises(UserError, match="to a folder of yours that begins with a copy of full"):
+        make_directory(tmp_path / "full")
+    with pytest.raises(UserError, match="to a folder of yours[.]"):
+        make_directory(tmp_path / "empty")
 
 
 def test_a_full_disk_is_no_mistake_of_a_forks_code(monkeypatch: pytest.MonkeyPatch) -> None:

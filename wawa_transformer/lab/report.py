@@ -300,6 +300,7 @@ def reading_notes(made: Scores, rule: Rule | None) -> list[Text]:
         "note_interval": True,
         "note_scores": True,
         "note_new": new,
+        "note_init": new and study.config.get("trainer", {}).get("init_from") is not None,
         "note_unseen": made.frame["beyond"].notna().any(),
         "note_scale": any("learned" in pe for pe in study.encodings),
         "note_ceiling": any(scores.ceiling(study, task) for task in study.tasks),
