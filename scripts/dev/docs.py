@@ -145,10 +145,16 @@ def apart(study: str, a: str, b: str) -> str:
     return ", ".join(f"{gap:+.2f} ({p_value(p)})" for gap, p in rows)
 
 
-def ahead(study: str, task: str, a: str, b: str) -> str:
-    """Format the BLEU difference a − b for each seed, and the rule's one corrected p."""
+def ruled(study: str) -> comparisons.Found:
+    """Get the comparisons of a study that has a rule."""
     found = evidence.found(study)
     assert found is not None
+    return found
+
+
+def ahead(study: str, task: str, a: str, b: str) -> str:
+    """Format the BLEU difference a − b for each seed, and the rule's one corrected p."""
+    found = ruled(study)
     tests = comparisons.sentence_tests(found.scores.study, task, (a, b))
     gaps = ", ".join(f"{gap:+.1f}" for gap in tests["difference"])
     return with_p(gaps, found.of_pair("sentences", task, (a, b))["corrected"].item())
@@ -179,8 +185,8 @@ def outcome(study: str) -> tuple[str, dict[str, dict[str, list[str]]]]:
 
     A subject is an encoding, or the first encoding of a pair.
     """
-    found, rule = evidence.found(study), rules.rule_of(evidence.study(study))
-    assert found is not None and rule is not None
+    found, rule = ruled(study), rules.rule_of(evidence.study(study))
+    assert rule is not None
     groups: dict[str, dict[str, list[str]]] = {}
     for each in claims.decide(rule, found):
         case = each.case
@@ -279,9 +285,7 @@ def explained(kinds: tuple[str, ...]) -> dict[str, list[str]]:
 
 def pair_word(study: str, task: str, a: str, b: str, test: str = "differs") -> str:
     """Judge a pair by a study's rule: better, worse, mixed, unclear, or unread."""
-    found = evidence.found(study)
-    assert found is not None
-    return comparisons.verdict(found, task, (a, b), test) or "unread"
+    return comparisons.verdict(ruled(study), task, (a, b), test) or "unread"
 
 
 def loss_by_length(study: str, task: str, a: str, b: str, least: int) -> str:

@@ -127,7 +127,7 @@ def validate_rule(rule: Rule, against: str | None, seeds: int) -> None:
     for (i, given), (j, other) in itertools.product(
         enumerate(rule.supported), enumerate(rule.refuted)
     ):
-        if given == other or implies(rule, given, other):
+        if implies(rule, given, other):
             raise UserError(
                 f"study.rule.refuted[{j}] is met wherever study.rule.supported[{i}] is, so the "
                 f"claim is never supported; change one."
