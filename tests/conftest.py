@@ -169,7 +169,7 @@ def composed(overrides: tuple[str, ...], script: str) -> DictConfig:
 # A plain value of one key. Hydra sets these after all choices, so that a configuration of the same
 # choices serves many of them.
 SETTING = re.compile(
-    r"(seed|pictures|progress|quiet|study\.name|(model|trainer|task|pe)\.\w+)=[-\w.]+"
+    r"(seed|pictures|progress|quiet|study\.name|(model|trainer|task|pe|decode)\.\w+)=[-\w./]+"
 )
 
 

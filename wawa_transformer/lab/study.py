@@ -298,11 +298,11 @@ def rule_of(config: DictConfig, overrides: list[str], jobs: Jobs) -> tuple[Rule 
     if config.study.rule is None:
         return None, ""
     tasks = {run.task: one for run, one in jobs.items()}
-    encodings = list(dict.fromkeys(run.pe for run in jobs))
+    encodings = {run.pe: one for run, one in jobs.items()}
     study: Any = OmegaConf.to_container(config.study)
-    masked = {run.pe for run, one in jobs.items() if not transformer_config(one).encoder_sees_all}
+    masked = {pe for pe, one in encodings.items() if not transformer_config(one).encoder_sees_all}
     try:
-        rule = rules.read_rule(study, encodings, list(tasks))
+        rule = rules.read_rule(study, list(encodings), list(tasks))
         rules.validate_tasks(rule, {name: build_task(one) for name, one in tasks.items()}, masked)
     except rules.RuleMismatch as mismatch:
         keys = {override: override.split("=")[0].lstrip("+~") for override in overrides}
