@@ -1,12 +1,13 @@
 """Measure what encoders wrote:  python scripts/dev/encoder_outputs.py results/encoder_window
 
-The script loads the runs of study=encoder_window from the folder of their results.
-benchmarks/encoder_window/outputs.csv gets a row for each run of copy: ``cosine``, how little the
-encoder's output of ten symbols moves when ten more follow; ``repeats`` and ``no_repeats``, exact
-match at unseen lengths of sources in which two symbols in a row occur again, and of the others;
-``window1`` and so on, exact match at unseen lengths if the encoder has this window in the test
-alone. Rows that the file holds are kept. Then the script draws figures/outputs.png from this file
-and the study's committed tables. A run takes 5 seconds of one core.
+The script loads the runs of study=encoder_window (copy) or study=encoder_window_reverse from the
+folder of their results. outputs.csv beside the study's committed tables gets a row for each run:
+``cosine``, how little the encoder's output of the ten symbols that the answer begins with moves
+when there are ten more; ``repeats`` and ``no_repeats``, exact match at unseen lengths of sources in
+which two symbols in a row occur again, and of the others; ``window1`` and so on, exact match at
+unseen lengths if the encoder has this window in the test alone. Rows that the file holds are kept.
+Then the script draws figures/outputs.png from this file and the tables. A run takes 5 seconds of
+one core.
 """
 
 import sys
@@ -28,7 +29,8 @@ from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.evaluation import evaluate
 from wawa_transformer.train.load import load_model
 
-TABLE = BENCHMARKS / "encoder_window" / "outputs.csv"
+# The studies and their tasks.
+TASKS = {"encoder_window": "copy", "encoder_window_reverse": "reverse"}
 WINDOWS = (1, 2, 4)
 # The masks of the study, by the ends of their encodings' names, and the encodings.
 MASKS = {
@@ -40,15 +42,18 @@ PES = {"rotary": "o", "shaw": "s", "t5": "^"}
 
 
 @torch.no_grad()
-def cosine(model: Transformer, sources: Tensor, first: int) -> float:
-    """Compare the output of the ``first`` symbols of ``sources (B,S)`` with and without the rest.
+def cosine(model: Transformer, sources: Tensor, count: int, last: bool = False) -> float:
+    """Compare the output of ``count`` symbols of ``sources (B,S)`` with and without the rest.
 
-    The mean cosine over symbols and sources; both have an end symbol. 1 means that nothing moved.
+    These are the first symbols, or the ``last`` ones. The mean cosine over symbols and sources;
+    both have an end symbol. 1 means that nothing moved.
     """
     end = torch.full((len(sources), 1), EOS)
-    alone = model.encode(torch.cat((sources[:, :first], end), dim=1))[:, :first]
-    followed = model.encode(torch.cat((sources, end), dim=1))[:, :first]
-    return torch.cosine_similarity(alone, followed, dim=-1).mean().item()
+    few = sources[:, -count:] if last else sources[:, :count]
+    alone = model.encode(torch.cat((few, end), dim=1))[:, :count]
+    longer = model.encode(torch.cat((sources, end), dim=1))[:, :-1]
+    longer = longer[:, -count:] if last else longer[:, :count]
+    return torch.cosine_similarity(alone, longer, dim=-1).mean().item()
 
 
 def repeats(source: str) -> bool:
@@ -76,20 +81,22 @@ def measure(folder: Path) -> dict[str, float]:
     found = {"repeats": by_repeats[True].mean(), "no_repeats": by_repeats[False].mean()}
     rows = np.flatnonzero(lengths == 2 * longest).tolist()
     twice = torch.as_tensor(test.source.padded(rows))[:, :-1]  # (B,2*longest), without EOS
-    found["cosine"] = cosine(model, twice, longest)
+    found["cosine"] = cosine(model, twice, longest, last=config.task.kind == "reverse")
     for window in WINDOWS:
         model.encoder_window = window
         found[f"window{window}"] = right()[lengths > longest].mean()
     return found
 
 
-def draw() -> None:
-    """Draw each run: how little its encoder's output moves, and how much it copies right."""
+def draw(study: str) -> None:
+    """Draw each run: how little its encoder's output moves, and how much it answers right."""
     figure = Figure(figsize=(7, 4), layout="constrained")
-    axes, outputs = figure.subplots(), pd.read_csv(TABLE).set_index(["pe", "seed"])["cosine"]
+    outputs = evidence.evaluated(study, "outputs").set_index(["pe", "seed"])["cosine"]
+    axes, encodings = figure.subplots(), evidence.encodings(study, TASKS[study])
+    shapes = {pe: marker for pe, marker in PES.items() if pe in encodings}
     for mask, (_, colour) in MASKS.items():
-        for pe, marker in PES.items():
-            right = evidence.seeds(TABLE.parent.name, "copy", pe + mask, "beyond")
+        for pe, marker in shapes.items():
+            right = evidence.seeds(study, TASKS[study], pe + mask, "beyond")
             axes.plot(outputs[pe + mask][right.index], right, marker, color=colour, ms=6)
     axes.set_xlabel("steadiness: cosine of the encoder's output with and without more symbols")
     axes.set_ylabel("exact match, 11–20 symbols")
@@ -99,26 +106,27 @@ def draw() -> None:
     ]
     handles += [
         Line2D([], [], marker=marker, ls="", color="grey", markerfacecolor="none", label=pe)
-        for pe, marker in PES.items()
+        for pe, marker in shapes.items()
     ]
     axes.legend(handles=handles, loc="upper left", ncols=2, fontsize="small")
-    path = TABLE.with_name("figures") / "outputs.png"
+    path = BENCHMARKS / study / "figures" / "outputs.png"
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=110)
 
 
 def main() -> None:
-    known = set()
-    if TABLE.exists():
-        known = set(pd.read_csv(TABLE)[["pe", "seed"]].itertuples(index=False, name=None))
-    for path in sorted((Path(sys.argv[1]) / "copy").glob("*/*/result.json")):
+    folder, known = Path(sys.argv[1]), set()
+    table = BENCHMARKS / folder.name / "outputs.csv"
+    if table.exists():
+        known = set(pd.read_csv(table)[["pe", "seed"]].itertuples(index=False, name=None))
+    for path in sorted((folder / TASKS[folder.name]).glob("*/*/result.json")):
         run = Run.at(path.parent)
         if (run.pe, run.seed) not in known:
             row = pd.DataFrame([{"pe": run.pe, "seed": run.seed} | measure(path.parent)])
-            row.to_csv(TABLE, mode="a", header=not TABLE.exists(), index=False, float_format="%.6f")
+            row.to_csv(table, mode="a", header=not table.exists(), index=False, float_format="%.6f")
             print(run, flush=True)
-    if (TABLE.parent / "results.csv").exists():
-        draw()
+    if table.with_name("results.csv").exists():
+        draw(folder.name)
 
 
 if __name__ == "__main__":

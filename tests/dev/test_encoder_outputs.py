@@ -31,6 +31,17 @@ def test_an_output_is_steady_where_no_later_symbol_is_heard_of(seen: dict, stead
     assert expected == pytest.approx(1.0) if len(steady) == 6 else expected < 0.999
 
 
+@pytest.mark.parametrize(("mask", "steady"), [("anti_causal", True), ("causal", False)])
+def test_the_last_symbols_are_steady_where_no_earlier_one_is_heard_of(
+    mask: str, steady: bool
+) -> None:
+    """As the answer of reverse begins with them."""
+    model = Transformer(14, 14, 16, 2, 2, 32, pe="rotary", seed=0, encoder_mask=mask).double()
+    sources = torch.randint(4, 14, (20, 12), generator=torch.Generator().manual_seed(0))
+    found = cosine(model.eval(), sources, 6, last=True)
+    assert found == pytest.approx(1.0) if steady else found < 0.999
+
+
 def test_a_pair_of_symbols_is_found_again() -> None:
     assert [repeats(text) for text in ("1 2 3 1 2", "1 1 1", "1 2 1", "12 1 2 1", "")] == [
         True, True, False, False, False,
