@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import SCRIPTS, TINY, UNDRAWN, Script, configure, run_script
 
-from wawa_transformer.common.files import LOCK, lock_holder
+from wawa_transformer.common.files import lock_directory
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data import load
 from wawa_transformer.data.tasks import TASKS
@@ -92,9 +92,9 @@ def test_stopping_a_study_stops_everything_with_a_checkpoint(name: str, tmp_path
     again = Script(*command)
     try:
         wait_until(lambda: all(steps_of(run)[-1:] > kept[run][-1:] for run in kept), again)
-        rival = run_script(*command)
-        assert rival.returncode == 1
-        assert f"in use by {lock_holder(folder / LOCK)}; " in rival.stderr
+        with pytest.raises(UserError, match=f"in use by process {again.pid} "):
+            with lock_directory(folder):  # as a rival would
+                pass
     finally:
         again.terminate()
         again.end(30)
@@ -103,17 +103,22 @@ def test_stopping_a_study_stops_everything_with_a_checkpoint(name: str, tmp_path
         assert steps == list(range(10, steps[-1] + 1, 10)), run
 
 
+class Alone(Script):
+    """A script with a terminal's processes to itself, as a shell starts one."""
+
+    def work(self) -> None:
+        os.setsid()
+        super().work()
+
+
 def test_ctrl_c_before_the_first_run_is_one_sentence(tmp_path: Path) -> None:
     """It reaches every process of the terminal, and one is busy with what the workers share."""
-    command = [sys.executable, str(SCRIPTS / "compare.py"), *TINY, *GRID, f"output_dir={tmp_path}"]
-    study = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert study.stdout and any(line.startswith("study default: 4 runs") for line in study.stdout)
+    study = Alone("compare.py", *TINY, *GRID, f"output_dir={tmp_path}")
+    wait_until(lambda: "\nstudy default: 4 runs" in study.read(1), study)
     os.killpg(study.pid, signal.SIGINT)
-    _, err = study.communicate(timeout=30)
-    assert err == "stopped by SIGINT; the same command continues\n"
-    assert study.returncode == STATUS
+    done = study.end(30)
+    assert done.stderr == "stopped by SIGINT; the same command continues\n"
+    assert done.returncode == STATUS
 
 
 def test_an_estimate_is_for_the_tasks_of_the_study_and_the_workers_of_the_machine() -> None:
