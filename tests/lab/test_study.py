@@ -92,9 +92,9 @@ def test_stopping_a_study_stops_everything_with_a_checkpoint(name: str, tmp_path
     again = Script(*command)
     try:
         wait_until(lambda: all(steps_of(run)[-1:] > kept[run][-1:] for run in kept), again)
-        with pytest.raises(UserError, match=f"in use by process {again.pid} "):
-            with lock_directory(folder):  # as a rival would
-                pass
+        refused = pytest.raises(UserError, match=f"in use by process {again.pid} ")
+        with refused, lock_directory(folder):  # as a rival would
+            pass
     finally:
         again.terminate()
         again.end(30)
