@@ -177,6 +177,21 @@ def test_the_verdict_comes_first_and_is_not_final_while_a_run_is_missing(folder:
     assert "no encoding  0.182 ± 0.002" in said and len(said.splitlines()) <= 15
 
 
+def test_many_cases_are_counted_and_the_table_names_them() -> None:
+    """Supported cases come first in the table of verdicts."""
+    tasks = [f"t{i}" for i in range(report.NAMED + 2)]
+    planted = {(t, pe): lambda n, s, low=t + pe == "t0b": 0.1 * low for t in tasks for pe in "ab"}
+    results = results_of(planted, seeds=range(2), lengths=range(1, 4))
+    asked = rule([{"is": "at_least", "value": 0.5, "most": 0}], [], each=["task"])
+    asked["refuted"] = [{"is": "at_least", "value": 0.1, "encodings": ["b"]}]
+    text = markdown(study_of(results, {"rule": asked}))
+    of_all = {"n": f"{len(tasks) - 1}", "of": f"{len(tasks)}"}
+    counted = sentence(word("verdict_count", verdict=word("supported"), **of_all))
+    named = sentence(word("verdict_for", verdict=word("refuted"), cases="t0"))
+    assert f"**{counted}**\n\n**{named}**" in text
+    assert 0 < text.index("| t5 | **") < text.index("| t0 | **")
+
+
 def test_a_comparison_has_one_p_and_one_word_everywhere(folder: Path) -> None:
     """Corrected for both tasks; what no verdict rests on has neither."""
     text = (folder / "report.md").read_text(encoding="utf-8")
@@ -399,6 +414,11 @@ def test_a_metric_and_a_score_of_ones_own_reach_the_report_by_their_names(
     assert "| copy | sinusoidal − no encoding | first token | 5 |" in text
     first = next(line for line in text.splitlines() if line.startswith("| encoding |"))
     assert "| copy: exact match | copy: first token | sort" in first, "what the rule is about"
+    monkeypatch.setattr(figures, "METRICS", (*evaluation.METRICS, own))
+    curves = curves_of(given).assign(first=0.25)
+    drawn = figures.pictures(scores.score_study(study_of(given, curves=curves)))
+    axes = drawn["learning_first"]().axes[0]
+    assert axes.get_ylabel() == "first token" and set(axes.lines[0].get_ydata()) == {0.25}
 
 
 def test_pictures_say_what_they_show() -> None:

@@ -141,7 +141,7 @@ def board_table(beside: Board) -> Table:
 
 
 def verdict_table(outcomes: Sequence[Outcome]) -> Table:
-    """The verdict of every case, and how many checks of each condition hold."""
+    """The verdict of every case, supported ones first, and how many checks hold."""
     heads: list[Text | str] = [Text("case"), Text("verdict")]
     for each in outcomes[0].answers:
         given = {k: v for k, v in each.given.items() if v not in (None, [])}
@@ -157,7 +157,7 @@ def verdict_table(outcomes: Sequence[Outcome]) -> Table:
                 for a in outcome.answers
             ),
         ]
-        for outcome in outcomes
+        for outcome in sorted(outcomes, key=lambda each: claims.VERDICTS.index(each.verdict))
     ]
     return Table(Text("verdict_caption"), heads, rows)
 

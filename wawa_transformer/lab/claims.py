@@ -22,6 +22,7 @@ from wawa_transformer.lab.comparisons import SIGNIFICANT, Found, Pair, verdict
 from wawa_transformer.lab.statistics import Estimate, reaches
 
 Given = Mapping[str, Any]  # the keys of a condition in a study's YAML file
+VERDICTS = ("supported", "refuted", "unclear")
 
 
 # ---------------------------------------------------------------------------------- the conditions
@@ -204,7 +205,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The verdict of a case, ``supported``, ``refuted`` or ``unclear``, and every answer."""
+    """The verdict of a case, one of ``VERDICTS``, and every answer."""
 
     case: Case
     verdict: str

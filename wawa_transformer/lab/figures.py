@@ -1,5 +1,6 @@
 """The report's pictures: one panel per task, one look per encoding."""
 
+import functools
 import io
 import itertools
 import math
@@ -21,7 +22,8 @@ from wawa_transformer.lab import scores
 from wawa_transformer.lab.pages import Text, name_of, tr
 from wawa_transformer.lab.scores import SCORES, Score, Scores
 from wawa_transformer.lab.statistics import Estimate, estimate
-from wawa_transformer.lab.tables import Study, of_task
+from wawa_transformer.lab.tables import NEEDED, Study, of_task
+from wawa_transformer.train.evaluation import METRICS
 
 # Every encoding has the same colour and marker in all pictures and pages. Colour-blind readers can
 # distinguish the first eight colours: Okabe & Ito, "Color Universal Design" (2008).
@@ -112,8 +114,11 @@ def pictures(made: Scores) -> dict[str, Callable[[], Figure]]:
     if len(study.attention):
         found["attention"] = lambda: attention(study.attention)
     if len(study.curves):
-        found["learning_exact_match"] = lambda: panels(curves(study, study.curves, "step"), styles)
-        found["learning_nll"] = lambda: panels(curves(study, study.curves, "step", "nll"), styles)
+        own = [m.name for m in METRICS if m.shown and m.name not in NEEDED["curves"]]
+        for name in ("exact_match", "nll", *own):
+            if study.curves[name].notna().any():
+                drawn = functools.partial(curves, study, study.curves, "step", name)
+                found[f"learning_{name}"] = lambda drawn=drawn: panels(drawn(), styles)
     return found
 
 

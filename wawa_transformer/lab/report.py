@@ -36,6 +36,7 @@ from wawa_transformer.lab.tables import RUN, Study, of_task, read_study
 LEAST_BLEU = 1  # below it no encoding translates
 LEAD = ("bleu", "ranking", "exact_match_by_length")  # one is the picture under the first table
 ROWS_SAID = 10  # of the table in the terminal
+NAMED = 4  # cases of one verdict; more are counted, and the table of verdicts names them
 
 
 def write_report(folder: Path, key: str = "output_dir") -> dict[str, Any]:
@@ -55,7 +56,8 @@ def write_report(folder: Path, key: str = "output_dir") -> dict[str, Any]:
     # A folder that has pictures keeps those: in a repository, the ones that a page shows.
     there = {path.stem for path in (folder / "figures").glob("*.png")}
     for name in there - set(page["drawn"]):
-        if f"picture_{name}" in words():  # a report's own, of tables that were there before
+        # A report's own, of tables that were there before.
+        if name.startswith("learning_") or f"picture_{name}" in words():
             (folder / "figures" / f"{name}.png").unlink()
     kept = there.union(in_markdown(page)) if there else page["drawn"]
     pictures = {
@@ -185,18 +187,19 @@ def described(found: Found) -> pd.DataFrame:
 
 
 def headline(found: Found, outcomes: Sequence[Outcome]) -> list[Text]:
-    """The first sentences of a page: each verdict with its cases, and what is missing."""
+    """The first sentences of a page: each verdict with its few cases, and what is missing."""
     study = found.scores.study
     if not study.config:
         return [Text("no_config")]
     said = []
     if study.config.get("missing"):
         said.append(Text("not_final", {"n": len(study.config["missing"])}))
-    for verdict in ("supported", "refuted", "unclear"):
+    for verdict in claims.VERDICTS:
         names = [cells.case_name(each.case) for each in outcomes if each.verdict == verdict]
         if names:
-            fill = {"verdict": Text(verdict), "cases": names}
-            said.append(Text("verdict_for" if names[0] else "verdict_all", fill))
+            fill = {"verdict": Text(verdict), "cases": names, "n": len(names), "of": len(outcomes)}
+            key = "verdict_all" if not names[0] else "verdict_for"
+            said.append(Text(key if len(names) <= NAMED else "verdict_count", fill))
     if outcomes:
         return said
     if study.results.empty:
