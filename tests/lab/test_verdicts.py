@@ -456,6 +456,39 @@ def test_a_claim_that_its_own_support_refutes_is_refused(
         read([supported], [refuted])
 
 
+ALIKE = {"is": "alike", "pairs": [["a", "b"]]}
+REACH = {"measures": {"reach": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "more", "refused"),
+    [
+        (BETTER, ALIKE, {}, True),
+        (ALIKE, DIFFERS, {}, True),
+        (BETTER, WORSE, {}, True),
+        (BETTER, BETTER | {"most": 0, "floor": None}, {}, True),
+        (least(0.5, "a"), least(0.4, "a", most=0), {}, True),
+        (least(0.5, "a", "b", least=3), least(0.4, "a", "b", most=2), {}, True),
+        ({"is": "past_training"}, {"is": "within_training", "encodings": ["b"]}, REACH, True),
+        (BETTER | {"least": 1}, ALIKE | {"least": 1}, {}, False),
+        (BETTER, ALIKE | {"pairs": [["b", "c"]]}, {}, False),
+        (least(0.5, "a"), least(0.6, "a", most=0), {}, False),
+        (least(0.5, "a", "b", least=2), least(0.4, "a", "b", most=2), {}, False),
+        ({"is": "past_training", "least": 3}, {"is": "within_training", "least": 3}, REACH, False),
+    ],
+)
+def test_conditions_that_are_never_met_together_are_refused(
+    one: Any, other: Any, more: Any, refused: bool
+) -> None:
+    """Of one check, or by counting, in either order; conditions of several checks may differ."""
+    for supported in ([one, other], [other, one]):
+        if not refused:
+            read(supported, [WORSE], **more)
+            continue
+        with pytest.raises(UserError, match="are never met together"):
+            read(supported, [least(0.1, "a", most=0)], **more)
+
+
 def test_praise_needs_a_floor() -> None:
     """Of the condition, of another one for the same encoding, or of what is measured."""
     pair = {"pairs": [["a", "b"]]}

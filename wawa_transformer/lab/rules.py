@@ -132,6 +132,12 @@ def validate_rule(rule: Rule, against: str | None, seeds: int) -> None:
                 f"study.rule.refuted[{j}] is met wherever study.rule.supported[{i}] is, so the "
                 f"claim is never supported; change one."
             )
+    for (i, given), (j, other) in itertools.permutations(enumerate(rule.supported), 2):
+        if excludes(rule, given, other):
+            raise UserError(
+                f"study.rule.supported[{i}] and study.rule.supported[{j}] are never met together, "
+                f"so the claim is never supported; change one."
+            )
     if seeds < 2:
         raise RuleMismatch(
             "study.rule asks for intervals over seeds, and study.seeds names fewer than two."
@@ -140,32 +146,55 @@ def validate_rule(rule: Rule, against: str | None, seeds: int) -> None:
 
 
 TURNED = {"worse": "better", "behind": "ahead"}  # the same of a pair the other way round
+# Kinds of which one check meets one at most.
+OPPOSED = ({"alike", "better"}, {"alike", "differs"}, {"past_training", "within_training"})
+
+
+def checks(rule: Rule, given: Given) -> dict[Any, tuple[str, Any]]:
+    """List the checks of a condition, each with its kind and its pair, in order where it counts."""
+    kind, found = TURNED.get(given["is"], given["is"]), dict[Any, tuple[str, Any]]()
+    for task, who in rule.cases()[0].subjects(given):
+        either = who if isinstance(who, str) else frozenset(who)
+        ordered = who[::-1] if given["is"] in TURNED else who
+        found[task, either] = kind, either if kind in ("differs", "alike") else ordered
+    return found
+
+
+def shared_checks(rule: Rule, given: Given, other: Given) -> int:
+    """Count the checks that hold for ``other`` where they hold for ``given``."""
+    for known, asked in ((given.get(key), other.get(key)) for key in ("value", "floor", "seeds")):
+        if asked is not None and (known is None or asked > known):
+            return 0
+    if (given.get("seeds") is None) != (other.get("seeds") is None):  # seeds, and not their mean
+        return 0
+    one, two = checks(rule, given), checks(rule, other)
+    follows = ("better", "differs")
+    return sum(
+        one[key] == two[key] or (one[key][0], two[key][0]) == follows
+        for key in one.keys() & two.keys()
+    )
 
 
 def implies(rule: Rule, given: Given, other: Given) -> bool:
     """True if ``other`` is met wherever ``given`` is: the same asks for as much, or for less."""
-    if given == other:
+    wide, narrow = (len(checks(rule, each)) for each in (given, other))
+    (least, _), (less, most) = bounds(given, wide), bounds(other, narrow)
+    shared = shared_checks(rule, given, other)
+    return given == other or most == narrow and least - (wide - shared) >= less
+
+
+def excludes(rule: Rule, given: Given, other: Given) -> bool:
+    """True if ``other`` is never met where ``given`` is."""
+    one, two = checks(rule, given), checks(rule, other)
+    (least, _), (less, most) = bounds(given, len(one)), bounds(other, len(two))
+    opposed = 0
+    for key in one.keys() & two.keys():
+        kinds = {one[key][0], two[key][0]}
+        turned = kinds in ({"better"}, {"ahead"}) and one[key] != two[key]
+        opposed += turned or kinds in OPPOSED
+    if least + less - len(one) - len(two) + opposed > 0:
         return True
-    kind, weaker = (TURNED.get(each["is"], each["is"]) for each in (given, other))
-    for known, asked in ((given.get(key), other.get(key)) for key in ("value", "floor", "seeds")):
-        if asked is not None and (known is None or asked > known):
-            return False
-    counts = given.get("seeds") is None, other.get("seeds") is None  # seeds, and not their mean
-    if (kind, weaker) not in ((kind, kind), ("better", "differs")) or len({*counts}) > 1:
-        return False
-
-    def checks(each: Given) -> set[Any]:
-        turned = each["is"] in TURNED
-        return {
-            (task, frozenset(who) if weaker == "differs" else who[::-1] if turned else who)
-            for task, who in rule.cases()[0].subjects(each)
-        }
-
-    wide, narrow = checks(given), checks(other)
-    (least, _), (less, most) = bounds(given, len(wide)), bounds(other, len(narrow))
-    if most < len(narrow) or not narrow <= wide:
-        return False
-    return less <= least if narrow == wide else least == len(wide)
+    return least - (len(one) - shared_checks(rule, given, other)) > most
 
 
 def named(given: Given) -> list[Any]:
