@@ -170,6 +170,12 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
         ("trainer.init_from=" + "long" * 300, "cannot be read now (File name too long)"),
         ("seed=abc", "seed: Value 'abc'"),
         ("+foo=1", "foo does not exist"),
+        (
+            "+study.rule.measures={nll:1,beyond:0.1,nll:2}",
+            "beyond:0.1,nll:2}: nll is there twice; leave one out.",
+        ),
+        ("study.rule={supported:[{is:better,is:worse}]}", ": is is there twice; leave one"),
+        ("study.rule={claim:'a{a:1,a:2}',tasks:{seed:1,seed:2}}", ": seed is there twice; leave"),
         ("trainer.learning_rate=1", "learning_rate does not exist; --help lists every key"),
         ("trainer.weight_decay=nan", "trainer.weight_decay=nan must be at least 0"),
         # Rules between fields.

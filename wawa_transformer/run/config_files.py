@@ -12,7 +12,15 @@ from omegaconf import OmegaConf
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from wawa_transformer.common.schema import CONFIG_DIR, UserError, first_line
-from wawa_transformer.run.overrides import SCHEMAS, TEXT, is_union, type_of, unknown_key
+from wawa_transformer.run.overrides import (
+    SCHEMAS,
+    TEXT,
+    is_union,
+    pairs,
+    repeated,
+    type_of,
+    unknown_key,
+)
 
 PACKAGE = re.compile(r"#\s*@package\s+(\S+)")  # Hydra's header: the key that a file's keys go into
 NUMBER = re.compile(r"[-+.]?\d[\w.+-]*|true|false", re.IGNORECASE)  # what may be no text
@@ -112,11 +120,6 @@ def keys_of(node: Node, prefix: str) -> Iterator[tuple[str, Node, Node]]:
             yield from keys_of(value, name)
 
 
-def pairs(node: Node) -> list[tuple[Node, Node]]:
-    """The keys and values of a mapping; nothing for another node."""
-    return node.value if isinstance(node, MappingNode) else []
-
-
 def read(path: Path) -> str:
     """Read a UTF-8 file."""
     content = path.read_bytes()
@@ -132,6 +135,8 @@ def parse(path: Path, text: str) -> Node:
     try:
         root = yaml.compose(text, yaml.SafeLoader) or MappingNode("", [])
         check_words(path, root)
+        for key in repeated(root):
+            raise UserError(f"{place(path, key)}: {key.value} is there twice; leave one out.")
     except yaml.MarkedYAMLError as error:
         raise UserError(yaml_mistake(error, path)) from None
     except yaml.reader.ReaderError as error:  # a control character
@@ -148,7 +153,7 @@ def check_words(path: Path, node: Node) -> None:
     """Refuse keys and values of a node whose YAML reading is not what is written.
 
     Raises:
-        UserError: the word, its file and its line; also a key that is there twice.
+        UserError: the word, its file and its line.
     """
     if isinstance(node, ScalarNode):
         trap = TRAPS.get(node.tag.rpartition(":")[2])
@@ -162,8 +167,6 @@ def check_words(path: Path, node: Node) -> None:
     for key, value in pairs(node):
         if not isinstance(key, ScalarNode):
             raise UserError(f"{place(path, key)}: a key is one word.")
-        if [other.value for other, _ in pairs(node)].count(key.value) > 1:
-            raise UserError(f"{place(path, key)}: {key.value} is there twice; leave one out.")
         check_words(path, key)
         check_words(path, value)
     if isinstance(node, SequenceNode):

@@ -1,5 +1,6 @@
 """Check a command line against the schema, before Hydra composes the configuration."""
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -9,11 +10,13 @@ import typing
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Override, Quote, QuotedString
 from hydra.errors import OverrideParseException
 from omegaconf import MISSING, DictConfig, OmegaConf
+from yaml.nodes import MappingNode, Node, SequenceNode
 
 from wawa_transformer.common.schema import (
     CONFIG_DIR,
@@ -102,7 +105,28 @@ def parse(text: str) -> Override:
         raise UserError(f"{text.split('=')[0]}: {first_line(error)}.") from None
     except (OverrideParseException, RecursionError):
         raise UserError(unreadable(text)) from None
+    # Hydra would take the last value. YAML needs a space after a key's colon.
+    inline = re.sub(r"([{,]\s*[^\s{}\[\],:]+):", r"\1: ", text.partition("=")[2])
+    with contextlib.suppress(yaml.YAMLError, RecursionError):
+        for key in repeated(yaml.compose(inline, yaml.SafeLoader)):
+            raise UserError(f"{text[:100]}: {key.value} is there twice; leave one out.")
     return override
+
+
+def pairs(node: Node | None) -> list[tuple[Node, Node]]:
+    """The keys and values of a mapping; nothing for another node."""
+    return node.value if isinstance(node, MappingNode) else []
+
+
+def repeated(node: Node | None) -> Iterator[Node]:
+    """Yield the keys that stand twice in one mapping of a YAML node."""
+    keys = [key for key, _ in pairs(node)]
+    named = [key.value for key in keys]
+    yield from (key for key in keys if named.count(key.value) > 1)
+    for each in (*keys, *(value for _, value in pairs(node))):
+        yield from repeated(each)
+    for each in node.value if isinstance(node, SequenceNode) else ():
+        yield from repeated(each)
 
 
 def unreadable(text: str) -> str:
