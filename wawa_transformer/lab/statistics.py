@@ -43,8 +43,8 @@ class Estimate:
         if math.isnan(self.half_width):
             return mean
         spread = f"{self.half_width:{spec.lstrip('+')}}"
-        if float(spread) == 0:  # more digits, since "± 0.000" would look like certainty
-            spread = f"{self.half_width:.{-math.floor(math.log10(self.half_width))}f}"
+        if float(spread) == 0:  # "± 0.000" would look like certainty
+            spread = f"<{spread[:-1]}1"
         return f"{mean} ± {spread}"
 
     def __str__(self) -> str:
