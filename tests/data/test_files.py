@@ -371,6 +371,18 @@ def test_spaces_around_names_and_cells_and_a_line_of_excels(tmp_path: Path) -> N
     assert read(tmp_path, {"a.txt": "PAR1 is a receptor.\tb\n"}) == [("PAR1 is a receptor.", "b")]
 
 
+@pytest.mark.parametrize("name", ["", "sep=;\n", "de;en;id\n", "\n"])
+def test_a_csv_with_semicolons(name: str, tmp_path: Path) -> None:
+    """With the line of the names, Excel's line, or neither; commas in it separate nothing."""
+    rows = 'Ja, ja;Yes, yes;1\n"Gut; sehr, gut";Well;2\nAch\u2028so;I see, then;3\n'
+    pairs = [("Ja, ja", "Yes, yes"), ("Gut; sehr, gut", "Well"), ("Ach\u2028so", "I see, then")]
+    if "de" in name:
+        pairs = [(target, source) for source, target in pairs]
+    assert read(tmp_path, {"a.csv": name + rows}) == pairs
+    with pytest.raises(UserError, match="commas or by semicolons.* begin the file with .* sep=;"):
+        read(tmp_path, {"a.csv": "Ja, ja;Yes\nAch, so;I see\n"})
+
+
 def test_a_quote_in_a_table_with_tabs_is_a_character_in_a_folder_too(tmp_path: Path) -> None:
     rows = [('"a', "b"), ("c", 'd"e'), ('"Stop!', '"Halt!')]
     table = "".join("\t".join(row) + "\n" for row in [("en", "de"), *rows])

@@ -186,6 +186,7 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
         # The schema's default would take the place of a key, and train another run.
         ("~trainer", "~trainer: no key can be taken away; leave it out."),
         ("~pe.kind", "~pe.kind: no key can be taken away; leave it out."),
+        ("task=text pe=abacus", "pe.origin=abacus counts the digits of numbers, and task=text is"),
         # Names are no paths: these would lead out of output_dir.
         ("study.name=", "study.name"),
         ("study.name=null", "study.name"),

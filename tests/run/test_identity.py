@@ -28,7 +28,7 @@ from wawa_transformer.data.load import load_data
 from wawa_transformer.lab.collect import check_comparable
 from wawa_transformer.positional.base import Encoding
 from wawa_transformer.run import imports, provenance
-from wawa_transformer.run.run_dir import Run
+from wawa_transformer.run.run_dir import Run, config_digest
 from wawa_transformer.train import checkpoint, setup
 from wawa_transformer.train.trainer import train
 
@@ -50,6 +50,8 @@ def write_pairs(path: Path, pairs: list[tuple[str, str]]) -> None:
     lines = [json.dumps({"en": source, "de": target}) for source, target in pairs]
     path.write_text("\n".join(lines) + "\n", "utf-8")
 
+
+OWN = "task.data_dir=data task.test_source=sample.en task.test_target=sample.de"
 
 # ------------------------------------------------------------------------------- the data's code
 
@@ -288,6 +290,33 @@ def test_place_and_logging_do_not_change_a_run() -> None:
     alibi = Run.from_config(configure(*TINY, "pe=alibi")).directory.name
     others = [alibi, *map(folder, OTHER)]
     assert len({own, *others}) == len(OTHER) + 2
+
+
+@pytest.mark.parametrize(
+    ("given", "same"),
+    [
+        ("pe=rotary pe.base=50", ["pe.base=50.0", "pe.base=5e1", "pe.base='50'"]),
+        ("pe=rotary pe.divided=3", ["pe.divided=3.0"]),
+        ("task=addition pe=shaw pe.reset_token=5", ["pe.reset_token='5'"]),
+        ("task=addition task.width=30", ["task.width='30'"]),
+        # Of a text: with files of its own a part is not held out, words are not split into pieces.
+        (f"task=text {OWN} task.test_size=3", ["task.test_size=9"]),
+        (f"task=text {OWN} task.words=true", ["task.vocab_size=999"]),
+        ("task=text task.hub=name", ["task.data_dir=data"]),
+        ("task=text", ["task.hub_config=de-en"]),
+    ],
+)
+def test_what_means_the_same_is_the_same_run(given: str, same: list[str]) -> None:
+    own = config_digest(checked(*given.split()))
+    assert {config_digest(checked(*given.split(), each)) for each in same} == {own}
+
+
+@pytest.mark.parametrize("base", ["100", "100.0"])
+def test_runs_of_a_study_that_wrote_a_whole_number_keep_their_folders(base: str) -> None:
+    config = checked(
+        "study=sinusoid", "task=reverse", "pe=sinusoid_design", f"pe.base={base}", "pe.name=base100"
+    )
+    assert config_digest(config) == "e505c2dc"
 
 
 def test_a_text_is_known_by_its_contents_and_not_by_its_folder(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ def test_a_folder_is_held_by_one_process_and_freed_by_its_death(tmp_path: Path) 
         pass
     child.kill()
     child.join()
+    assert (tmp_path / LOCK).read_text() and not lock_holder(tmp_path / LOCK)
     with lock_directory(tmp_path):
         assert str(os.getpid()) in (tmp_path / LOCK).read_text()
     assert (tmp_path / LOCK).read_text() == ""

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import socket
 from collections.abc import Iterator
 from datetime import datetime
@@ -53,11 +54,20 @@ def lock_directory(
 
 
 def lock_holder(path: Path) -> str:
-    """Read which process holds a lock; empty if unknown."""
+    """Read which process holds a lock; empty if unknown, or if it was killed on this machine."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        holder = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+    named = re.match(r"process (\d+) on host (.+), since ", holder)
+    if named and named[2] == socket.gethostname() and os.name == "posix":
+        try:
+            os.kill(int(named[1]), 0)  # sends nothing
+        except (ProcessLookupError, OverflowError):
+            return ""
+        except OSError:  # another user's
+            pass
+    return holder
 
 
 def make_directory(directory: Path, key: str = "output_dir") -> None:

@@ -138,7 +138,9 @@ def read_pairs(
     if suffix in ENTRIES:
         place = "line" if suffix in (".jsonl", ".ndjson") else "entry"
         return pairs_of_entries(entries_of(paths[0], keys[0]), where, columns, place)
-    remedy = f"a line is source, {'comma' if suffix == '.csv' else 'tab'}, target"
+    remedy = "a line is source, tab, target"
+    if suffix == ".csv":
+        remedy = "a line is source, comma, target, and with another sign the first line is sep=;"
     return checked(pairs_of_table(paths[0], keys[0], columns), where, "line", remedy)
 
 
@@ -172,7 +174,10 @@ def pairs_of_table(path: Path, key: str, columns: Columns) -> Iterator[tuple[str
     lines, is_csv = read_sentences(path, key), suffix_of(path.name) == ".csv"
     rows: Iterable[list[str]] = (line.split("\t") for line in lines)
     if is_csv:
-        rows = csv.reader((f"{line}\n" for line in lines), strict=True, skipinitialspace=True)
+        first = [*itertools.islice(lines, 100)]
+        between, lines = separator(first, wanted, f"{key}={path}"), itertools.chain(first, lines)
+        each = (f"{line}\n" for line in lines)
+        rows = csv.reader(each, delimiter=between, strict=True, skipinitialspace=True)
     for cells in rows:
         if not any(cell.strip() for cell in cells):
             yield "", ""
@@ -209,6 +214,32 @@ def pairs_of_table(path: Path, key: str, columns: Columns) -> Iterator[tuple[str
         more += not names and not any(columns) and len(cells) > 2
     if more:  # attributions or scores
         warn(f"{path}: columns after the second left out of {more} lines")
+
+
+def separator(lines: list[str], wanted: Sequence[str], where: str) -> str:
+    """Find what separates the columns of a CSV file, of which these are the first ``lines``.
+
+    Excel's first line says it, the line of the names shows it, or all rows agree on it.
+    """
+    if said := re.match(r"sep=(.)", lines[0] if lines else ""):
+        return said[1]
+    names = {name for name in wanted if not name.isdigit()}
+    named, agree = [], []
+    for between in ",;":
+        rows = csv.reader(lines, delimiter=between, skipinitialspace=True)
+        with contextlib.suppress(csv.Error):
+            cells = [row for row in rows if any(map(str.strip, row))]
+            widths = {len(row) for row in cells}
+            if names and cells and names <= {*map(str.strip, cells[0])}:
+                named.append(between)
+            if len(widths) == 1 and max(widths) > 1:
+                agree.append(between)
+    if len(agree) > 1 and not named:
+        raise UserError(
+            f"{where} may have its columns separated by commas or by semicolons, as every line has "
+            f"both; begin the file with a line sep=, or sep=; that says which."
+        )
+    return [*named, *agree, ","][0]
 
 
 def entries_of(path: Path, key: str) -> Iterator[Any]:

@@ -85,6 +85,10 @@ class Task:
         """Hash the contents of the task's files; None without files."""
         return None
 
+    def without_effect(self) -> set[str]:
+        """Name the settings that have no effect beside the others: they make no other run."""
+        return set()
+
     def ceiling(self, length: int, trained: Iterable[str] = ()) -> float | None:
         """The best exact match without positions at ``length``; None if unknown.
 
@@ -488,9 +492,13 @@ def read_tokenizer(words: str) -> Tokenizer:
 
 def build_task(config: DictConfig) -> Task:
     """Build the task of a configuration, and check its settings."""
-    cls = choose(TASKS, config.task.kind, "task.kind")
+    return choose(TASKS, config.task.kind, "task.kind")(**task_settings(config))
+
+
+def task_settings(config: DictConfig) -> dict[str, Any]:
+    """Get the settings of a task in the types of its class."""
     given = dict(config.task)  # resolves interpolations
-    return cls(**typed(cls, given, "task", TASKS))
+    return typed(choose(TASKS, config.task.kind, "task.kind"), given, "task", TASKS)
 
 
 def letters(number: int) -> str:

@@ -120,6 +120,16 @@ class TextTask(Task, kind="text"):
         found = [[key, suffix_of(path.name), digest(path)] for key, path in paths.items()]
         return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
 
+    def without_effect(self) -> set[str]:
+        pairs = {
+            "data_dir": self.hub,
+            "hub_config": not self.hub,
+            "validation_size": self.validation_source,
+            "test_size": self.test_source,
+            "vocab_size": self.words,
+        }
+        return {key for key, unused in pairs.items() if unused}
+
     def dataset(self, seed: int) -> DatasetDict:
         if (self.source, self.target) == SAMPLE:
             warn(f"text: the sample {' and '.join(SAMPLE)} in {self.folder}")

@@ -69,7 +69,7 @@ def check_use(schema: type, config: DictConfig) -> None:
 def validate(config: DictConfig) -> None:
     """Check a run's configuration before anything is built or written."""
     from wawa_transformer.data.tasks import build_task
-    from wawa_transformer.run.config import check_schema, check_settings
+    from wawa_transformer.run.config import check_schema, check_settings, convert_settings
     from wawa_transformer.run.saved import init_digest
 
     check_schema(config)
@@ -77,8 +77,12 @@ def validate(config: DictConfig) -> None:
     config.import_digest = modules_digest(config.imports)
     config.init_digest = init_digest(config)
     check_settings(config)
-    if (found := build_task(config).fingerprint()) is not None:
-        with open_dict(config.task):
+    convert_settings(config)
+    task = build_task(config)
+    with open_dict(config.task):
+        for key in task.without_effect() & {*config.task}:
+            config.task.pop(key)
+        if (found := task.fingerprint()) is not None:
             config.task.text_digest = found
 
 

@@ -6,12 +6,13 @@ import re
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from tokenizers import Tokenizer
 
 from wawa_transformer.common.schema import UserError, check, choose, first_line, typed
 from wawa_transformer.common.special_ids import UNK
+from wawa_transformer.data.tasks import build_task, task_settings
 from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.model.transformer import Transformer, positions_of
 from wawa_transformer.positional.base import ENCODINGS, EncodingContext
@@ -65,6 +66,12 @@ def check_settings(config: DictConfig) -> None:
             f"trainer.grad_accum_steps=1; set these, or trainer.compile_mode=default."
         )
     shape = transformer_config(config)
+    if shape.origin == "abacus" and not build_task(config).words:
+        raise UserError(
+            f"pe.origin=abacus counts the digits of numbers, and task={config.task.name} is text "
+            f"in pieces, each of which it would count as a digit; choose another pe.origin, or "
+            f"task.words=true for a text of digits with spaces between them."
+        )
     check_memory(config, shape, trainer.device)
     numbers = [each for each in (shape.pe_settings or {}).values() if isinstance(each, int)]
     # The meta device takes no memory, but importing it takes a second (torch's compiler).
@@ -116,17 +123,27 @@ def transformer_config(config: DictConfig, tokenizer: Tokenizer | None = None) -
     Without a tokenizer the vocabulary has one word, which is enough to check the other keys.
     """
     words = tokenizer.get_vocab_size() if tokenizer else 1
-    given = {key: value for key, value in config.pe.items() if key in PE_KEYS}
-    word = given.pop("reset_token", None)
+    shared = shared_settings(config)
     return TransformerConfig(
         words,
         words,
         **config.model,
         pe=config.pe.kind,
         pe_settings=encoding_settings(config),
-        **{**typed(PeConfig, given, "pe"), "reset_token": reset_token(word, tokenizer)},
+        **{**shared, "reset_token": reset_token(shared["reset_token"], tokenizer)},
         seed=config.seed,
     )
+
+
+def convert_settings(config: DictConfig) -> None:
+    """Give the values of ``pe`` and ``task`` the types of their classes: 100 and 100.0 are one."""
+    found = {
+        "pe": shared_settings(config) | encoding_settings(config),
+        "task": task_settings(config),
+    }
+    for group, values in found.items():
+        with open_dict(config[group]):
+            config[group].update({key: values[key] for key in config[group] if key in values})
 
 
 def build_model(config: DictConfig, tokenizer: Tokenizer) -> Transformer:
@@ -134,7 +151,7 @@ def build_model(config: DictConfig, tokenizer: Tokenizer) -> Transformer:
     return Transformer(transformer_config(config, tokenizer))
 
 
-def reset_token(word: Any, tokenizer: Tokenizer | None) -> int | None:
+def reset_token(word: str | None, tokenizer: Tokenizer | None) -> int | None:
     """Find the id that the word ``pe.reset_token`` has in a text.
 
     Raises:
@@ -142,9 +159,9 @@ def reset_token(word: Any, tokenizer: Tokenizer | None) -> int | None:
     """
     if word is None or tokenizer is None:
         return None if word is None else 0
-    found: list[int | None] = [*tokenizer.encode(str(word)).ids]
+    found: list[int | None] = [*tokenizer.encode(word).ids]
     if len(found) != 1:  # in pieces; a full stop has one where it follows a word without a space
-        found = [tokenizer.token_to_id(str(word))]
+        found = [tokenizer.token_to_id(word)]
     if found[0] in (None, UNK):
         raise UserError(
             f"pe.reset_token={word} is no word of this task's vocabulary with one id, so that "
@@ -161,6 +178,14 @@ def given_settings(config: DictConfig) -> dict[str, Any]:
         for key, value in given.items()
         if key not in ("kind", "name") and not (key in PE_KEYS and value == PE_KEYS[key])
     }
+
+
+def shared_settings(config: DictConfig) -> dict[str, Any]:
+    """Get the settings that every encoding has, in their types; the reset token is a word."""
+    given = {key: value for key, value in config.pe.items() if key in PE_KEYS}
+    word = given.pop("reset_token", None)
+    word = None if word is None else str(word)
+    return {**typed(PeConfig, given, "pe"), "reset_token": word}
 
 
 def encoding_settings(config: DictConfig) -> dict[str, Any]:
