@@ -125,6 +125,9 @@ def test_a_row_counts_the_seeds_that_have_every_task(committed: Path) -> None:
     [mine] = [row for row in made.rows if row.own]
     assert mine.total.n == 1 and mine.gap is not None and mine.gap.n == 1
     assert "mine: place 1 of 4, total 0.900 (n=1)" in said_of(made)
+    # No run of a whole task is finished, as with workers=0 in the middle of a study.
+    study = Study(study.folder, study.config, whole("results", results[results.task == "copy"]))
+    assert not any(row.own for row in board_of(study).rows)
 
 
 def test_other_data_and_a_missing_folder_are_said(committed: Path) -> None:

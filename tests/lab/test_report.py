@@ -501,9 +501,9 @@ def test_a_folder_keeps_its_pictures_and_gets_no_other(
     assert pictures() == {"exact_match_by_length", "learning_nll", "learning_exact_match"}
     for name in ("exact_match_by_length", "learning_exact_match"):
         (folder / "figures" / f"{name}.png").unlink()
-    for name in ("attention", "ranking", "outputs"):
+    for name in ("attention", "ranking", "outputs", "learning_mine"):
         (folder / "figures" / f"{name}.png").write_bytes(b"old")
-    assert pictures() == {"exact_match_by_length", "learning_nll", "outputs"}
+    assert pictures() == {"exact_match_by_length", "learning_nll", "outputs", "learning_mine"}
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert page.count("<svg") == 2 * 3
 

@@ -367,6 +367,7 @@ def test_each_judges_tasks_pairs_and_encodings_by_themselves() -> None:
         ({"measures": {"nll": -1}}, "must be at least 0 and less than", False),
         ({"measures": {"exact_match": 5}}, "less than 1, the largest difference", False),
         ({"each": ["task", "task"]}, "study.rule.each names a word twice", False),
+        ({"each": ["encoding", "pair"]}, "every pair beside every encoding", False),
         (
             {"supported": [WORSE | {"floor": 0.5}] * 2, "refuted": [WORSE | {"floor": 0.5}]},
             "study.rule.refuted[0] is met wherever study.rule.supported[0] is, so the",

@@ -121,7 +121,8 @@ def totals(made: Scores) -> pd.Series:
     Trained lengths have the weight 1 − ``UNSEEN``, and rest on new sources.
     """
     share = (1 - UNSEEN) * made.frame["exact_match"] + UNSEEN * made.frame["beyond"]
-    return share.unstack("task").mean(axis="columns", skipna=False).dropna()
+    by_task = share.unstack("task").reindex(columns=list(made.study.config["tasks"]))
+    return by_task.mean(axis="columns", skipna=False).dropna()
 
 
 def rows_of(made: Scores, committed: Scores, own: bool) -> list[Row]:

@@ -50,6 +50,10 @@ def read_rule(study: Given, encodings: Sequence[str], tasks: Sequence[str]) -> R
         choose(dict.fromkeys(AXES), word, "study.rule.each")
     if len(set(given["each"])) < len(given["each"]):
         raise UserError("study.rule.each names a word twice; leave one out.")
+    if {"pair", "encoding"} <= set(given["each"]):
+        raise UserError(
+            "study.rule.each judges every pair beside every encoding; leave one of the two out."
+        )
     for name, relevant in given["measures"].items():
         most = choose(SCORES, name, "study.rule.measures").top or math.inf
         if not 0 <= relevant < most:
