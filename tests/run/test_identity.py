@@ -1,5 +1,6 @@
 """A run is what was used: other data or other code are noticed, and another place is not."""
 
+import enum
 import json
 import shutil
 import sys
@@ -26,8 +27,9 @@ from wawa_transformer.common.schema import UserError
 from wawa_transformer.data import load, tasks
 from wawa_transformer.data.load import load_data
 from wawa_transformer.lab.collect import check_comparable
-from wawa_transformer.positional.base import Encoding
+from wawa_transformer.positional.base import Encoding, EncodingContext
 from wawa_transformer.run import imports, provenance
+from wawa_transformer.run.cli import CHECKS
 from wawa_transformer.run.run_dir import Run, config_digest
 from wawa_transformer.train import checkpoint, setup
 from wawa_transformer.train.trainer import train
@@ -42,6 +44,10 @@ SMALL = [
     "model.d_model=16", "model.num_heads=2", "model.d_ff=32", "trainer.steps=4",
     "trainer.eval_every=2", "trainer.device=cpu", "pictures=false", "progress=false",
 ]  # fmt: skip
+
+
+class Side(enum.Enum):
+    LEFT, RIGHT = 1, 2
 
 
 def write_pairs(path: Path, pairs: list[tuple[str, str]]) -> None:
@@ -309,6 +315,25 @@ def test_place_and_logging_do_not_change_a_run() -> None:
 def test_what_means_the_same_is_the_same_run(given: str, same: list[str]) -> None:
     own = config_digest(checked(*given.split()))
     assert {config_digest(checked(*given.split(), each)) for each in same} == {own}
+
+
+def test_settings_of_every_type_are_part_of_a_run(registry: None) -> None:
+    class Typed(Encoding, kind="typed"):
+        def __init__(
+            self, context: EncodingContext, folder: Path = Path(), side: Side = Side.LEFT,
+            rates: list[float] | None = None, tables: dict[int, float] | None = None,
+        ) -> None:  # fmt: skip
+            super().__init__(context)
+
+    def digest(**given: Any) -> str:
+        config = configure(*TINY, "pe=none")
+        config.pe = {"kind": "typed", "name": "typed", **given}
+        CHECKS["config"](config)
+        return config_digest(config)
+
+    assert digest(rates=[1], tables={3: 1}) == digest(rates=[1.0], tables={3: 1.0})
+    others = [digest(folder=each) for each in "ab"] + [digest(side=each.name) for each in Side]
+    assert len({digest(), *others}) == 5
 
 
 @pytest.mark.parametrize("base", ["100", "100.0"])

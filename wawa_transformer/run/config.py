@@ -1,12 +1,14 @@
 """Check a configuration, and build its model."""
 
+import contextlib
 import dataclasses
 import inspect
+import json
 import re
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from tokenizers import Tokenizer
 
@@ -142,8 +144,10 @@ def convert_settings(config: DictConfig) -> None:
         "task": task_settings(config),
     }
     for group, values in found.items():
-        with open_dict(config[group]):
-            config[group].update({key: values[key] for key in config[group] if key in values})
+        for key in [key for key in config[group] if key in values]:
+            with contextlib.suppress(TypeError):  # a path or an Enum stays the text that was given
+                json.dumps(values[key])
+                config[group][key] = values[key]
 
 
 def build_model(config: DictConfig, tokenizer: Tokenizer) -> Transformer:
