@@ -365,9 +365,11 @@ def test_spaces_around_names_and_cells_and_a_line_of_excels(tmp_path: Path) -> N
     for files in (
         {"a.csv": 'en, de\n"a, 1", "b, 2"\n'},
         {"a.csv": 'sep=,\nid,en ,de\n1,"a, 1","b, 2"\n'},
+        {"a.csv": "sep=|\na, 1|b, 2\n"},
         {"a.tsv": "id\ten \t de\n1\ta, 1\tb, 2\n"},
     ):
         assert read(tmp_path, files) == [("a, 1", "b, 2")]
+    assert read(tmp_path, {"a.csv": "sep=x is set,b\n"}) == [("sep=x is set", "b")]
     assert read(tmp_path, {"a.txt": "PAR1 is a receptor.\tb\n"}) == [("PAR1 is a receptor.", "b")]
 
 

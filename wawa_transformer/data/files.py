@@ -175,17 +175,18 @@ def pairs_of_table(path: Path, key: str, columns: Columns) -> Iterator[tuple[str
     rows: Iterable[list[str]] = (line.split("\t") for line in lines)
     if is_csv:
         first = [*itertools.islice(lines, 100)]
-        between, lines = separator(first, wanted, f"{key}={path}"), itertools.chain(first, lines)
-        each = (f"{line}\n" for line in lines)
+        said = re.fullmatch("sep=(.?)", first[0]) if first else None  # a line of Excel's
+        if said:
+            del first[0]
+            yield None
+        between = (said and said[1]) or separator(first, wanted, f"{key}={path}")
+        each = (f"{line}\n" for line in itertools.chain(first, lines))
         rows = csv.reader(each, delimiter=between, strict=True, skipinitialspace=True)
     for cells in rows:
         if not any(cell.strip() for cell in cells):
             yield "", ""
             continue
         if not places:
-            if is_csv and cells[0].startswith("sep="):  # of Excel
-                yield None
-                continue
             heads = [cell.strip() for cell in cells]
             numbers = [str(number + 1) for number in range(len(heads))]
             if {*wanted} <= {*heads, *numbers}:
@@ -219,10 +220,8 @@ def pairs_of_table(path: Path, key: str, columns: Columns) -> Iterator[tuple[str
 def separator(lines: list[str], wanted: Sequence[str], where: str) -> str:
     """Find what separates the columns of a CSV file, of which these are the first ``lines``.
 
-    Excel's first line says it, the line of the names shows it, or all rows agree on it.
+    The line of the names shows it, or all rows agree on it.
     """
-    if said := re.match(r"sep=(.)", lines[0] if lines else ""):
-        return said[1]
     names = {name for name in wanted if not name.isdigit()}
     named, agree = [], []
     for between in ",;":
