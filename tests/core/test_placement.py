@@ -18,11 +18,21 @@ from wawa_transformer.positional.base import AbsoluteEncoding, Encoding, Encodin
 from wawa_transformer.positional.learned import LearnedEncoding
 from wawa_transformer.positional.relative import RelativeEncoding
 from wawa_transformer.positional.rotary import Rotary
+from wawa_transformer.run.cli import compose
 from wawa_transformer.run.config import build_model, encoding_settings
 from wawa_transformer.train.loop import batch_stream, train_step
 from wawa_transformer.train.setup import build_state
 
 SRC, TGT = padded_ids(3, 7, 0), padded_ids(3, 5, 1)
+
+
+def test_choices_are_those_of_hydra() -> None:
+    """The tests' own composition, also of a file that builds upon another one."""
+    given = "pe=shaw_cross", "task=addition_reversed", "model=small"
+    for _ in range(2):
+        config = configure(*given, "pe.max_distance=5")
+        assert config == compose([*given, "pe.max_distance=5"])
+        config.task.width = 3
 
 
 def own_encodings() -> None:
