@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 from chromium import Browser
-from conftest import TINY, configure, trained
+from conftest import TINY, begun, configure, trained
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import BOS, EOS
 from wawa_transformer.data.tasks import build_task
+from wawa_transformer.lesson import playground
 from wawa_transformer.lesson.pictures import write_explorer
 from wawa_transformer.lesson.playground import (
     READS,
@@ -187,11 +188,14 @@ def test_it_fetches_nothing(page: Path) -> None:
     ],
 )
 def test_what_the_page_has_no_code_for_is_refused(
-    settings: list[str], expected: str, tmp_path: Path
+    settings: list[str], expected: str, tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = trained(tmp_path, *TINY, "trainer.steps=1", *settings)
+    config = tiny(*settings)
+    state = begun(config)
+    loaded = state.model, state.data.tokenizer, config
+    monkeypatch.setattr(playground, "load_model", lambda run: loaded)
     with pytest.raises(UserError, match=re.escape(expected)):
-        portable(run)
+        portable(Run.from_config(config))
 
 
 def test_a_folder_without_one_run_of_each_is_refused(runs: list[Run], tmp_path: Path) -> None:
