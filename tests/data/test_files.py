@@ -27,9 +27,16 @@ BOM = "\ufeff"
 
 
 def read(folder: Path, files: dict[str, str | bytes], **settings: str) -> list[tuple[str, str]]:
-    """Write files, and read their pairs; the files are the source and the target."""
+    """Write files, and read their pairs; the files are the source and the target.
+
+    Those in ``hub`` are a dataset.
+    """
+    (folder / "hub").mkdir(exist_ok=True)
     for name, content in files.items():
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    if any(name.startswith("hub/") for name in files):
+        train = TextTask(hub=str(folder / "hub"), **settings).from_hub()["train"]  # type: ignore[arg-type]
+        return list(zip(train["source"], train["target"], strict=True))
     settings = dict(zip(("source", "target"), files, strict=False)) | settings
     train = TextTask(data_dir=str(folder), **settings).from_files()["train"]  # type: ignore[arg-type]
     return list(zip(train["source"], train["target"], strict=True))
@@ -64,27 +71,21 @@ def test_the_same_pairs_as_json_csv_and_parquet(tmp_path: Path) -> None:
     assert read(tmp_path, {"a.csv": BOM.encode() + table}) == pairs
     pd.DataFrame(rows).to_parquet(tmp_path / "b.parquet")
     assert read(tmp_path, {}, source="b.parquet") == pairs
-    (tmp_path / "hub").mkdir()
-    (tmp_path / "hub" / "train.csv").write_bytes(table)
-    train = TextTask(hub=str(tmp_path / "hub")).from_hub()["train"]
-    assert list(zip(train["source"], train["target"], strict=True)) == pairs
+    assert read(tmp_path, {"hub/train.csv": table}) == pairs
 
 
 def test_the_column_translation_of_the_hub(tmp_path: Path) -> None:
     """In lines, in a folder and as parquet; with its name and without; with other languages."""
     rows = [{"id": i, "translation": {"en": s, "fr": t}} for i, (s, t) in enumerate(PAIRS)]
     lines = "".join(json.dumps(row) + "\n" for row in rows)
-    (tmp_path / "hub").mkdir()
-    (tmp_path / "hub" / "train.json").write_text(lines, "utf-8")
     pd.DataFrame(rows).to_parquet(tmp_path / "c.parquet")
     for outer in ("", "translation."):
         columns = {"source_column": f"{outer}en", "target_column": f"{outer}fr"}
         assert read(tmp_path, {"a.jsonl": lines}, **columns) == PAIRS
         assert read(tmp_path, {}, source="c.parquet", **columns) == PAIRS
-        train = TextTask(hub=str(tmp_path / "hub"), **columns).from_hub()["train"]
-        assert list(zip(train["source"], train["target"], strict=True)) == PAIRS
+        assert read(tmp_path, {"hub/train.json": lines}, **columns) == PAIRS
     with pytest.raises(UserError, match=r"train row 1 \(no de in .* task.target_column=de"):
-        TextTask(hub=str(tmp_path / "hub")).from_hub()
+        read(tmp_path, {"hub/train.json": lines})
 
 
 def test_columns_of_a_table_by_number_and_by_name(
@@ -141,11 +142,7 @@ def test_a_column_may_be_nested_and_its_name_may_have_dots(tmp_path: Path) -> No
         assert read(tmp_path, {"a.jsonl": json.dumps(row)}, **columns) == [("a", "b")]
         pd.DataFrame([row]).to_parquet(tmp_path / "b.parquet")
         assert read(tmp_path, {}, source="b.parquet", **columns) == [("a", "b")]
-        hub = tmp_path / source
-        hub.mkdir()
-        (hub / "train.json").write_text(json.dumps(row))
-        [pair] = TextTask(hub=str(hub), **columns).from_hub()["train"]
-        assert (pair["source"], pair["target"]) == ("a", "b")
+        assert read(tmp_path, {"hub/train.json": json.dumps(row)}, **columns) == [("a", "b")]
 
 
 @pytest.mark.parametrize("kind", ["json", "csv", "parquet"])
@@ -191,8 +188,6 @@ def test_what_is_no_text_is_refused_wherever_it_stands(bad: str, tmp_path: Path)
     pairs = [("a", "b"), ("c", f"d {bad}")]
     pd.DataFrame(as_json(pairs)).to_parquet(tmp_path / "a.parquet")
     lines = "".join(json.dumps(row) + "\n" for row in as_json(pairs))
-    (tmp_path / "hub").mkdir()
-    (tmp_path / "hub" / "train.json").write_text(lines)
     for files in (
         {f"a.{side}": "".join(f"{pair[side]}\n" for pair in pairs) for side in range(2)},
         {"a.tsv": "".join(f"{s}\t{t}\n" for s, t in pairs)},
@@ -203,7 +198,7 @@ def test_what_is_no_text_is_refused_wherever_it_stands(bad: str, tmp_path: Path)
         with pytest.raises(UserError, match="(line|entry) 2"):
             read(tmp_path, files)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="hub holds no two texts in train row 2"):
-        TextTask(hub=str(tmp_path / "hub")).from_hub()
+        read(tmp_path, {"hub/train.json": lines})
 
 
 def test_a_pair_with_a_word_that_takes_hours_to_split_is_left_out(
@@ -258,13 +253,11 @@ def test_a_folder_whose_name_the_library_takes_for_a_pattern_is_refused(
 
 def test_rows_of_a_dataset_without_two_texts_are_named(tmp_path: Path) -> None:
     """A null for both languages, and bytes that are no UTF-8."""
-    (tmp_path / "hub").mkdir()
     good, said = {"translation": {"en": "a", "de": "b"}}, "hub holds no two texts in train row 2"
     for bad in ({"translation": None}, {"translation": {"en": "c", "de": None}}):
         rows = json.dumps(good) + "\n" + json.dumps(bad) + "\n"
-        (tmp_path / "hub" / "train.json").write_text(rows)
         with pytest.raises(UserError, match=said):
-            TextTask(hub=str(tmp_path / "hub")).from_hub()
+            read(tmp_path, {"hub/train.json": rows})
     _, offsets, content = pa.array([b"a", b"\xff"]).buffers()
     column = pa.StringArray.from_buffers(2, offsets, content)
     pq.write_table(pa.table({"en": column, "de": ["x", "y"]}), tmp_path / "a.parquet")
@@ -289,10 +282,8 @@ def test_a_row_longer_than_the_names_of_its_columns_is_refused(tmp_path: Path) -
         read(tmp_path, {"a.csv": table})
     with pytest.raises(UserError, match="in line 3 .*it has 3 columns"):
         read(tmp_path, {"a.tsv": table.replace(", ", "\t").replace(",", "\t")})
-    (tmp_path / "hub").mkdir()
-    (tmp_path / "hub" / "train.csv").write_text("en,de\nGood morning, world,Guten Morgen\n")
     with pytest.raises(UserError, match="hub cannot be used .its rows have more columns"):
-        TextTask(hub=str(tmp_path / "hub")).from_hub()
+        read(tmp_path, {"hub/train.csv": "en,de\nGood morning, world,Guten Morgen\n"})
 
 
 def test_a_key_of_the_text_is_never_ignored(tmp_path: Path) -> None:
@@ -389,10 +380,7 @@ def test_a_quote_in_a_table_with_tabs_is_a_character_in_a_folder_too(tmp_path: P
     rows = [('"a', "b"), ("c", 'd"e'), ('"Stop!', '"Halt!')]
     table = "".join("\t".join(row) + "\n" for row in [("en", "de"), *rows])
     assert read(tmp_path, {"a.tsv": table}) == rows
-    (tmp_path / "hub").mkdir()
-    (tmp_path / "hub" / "train.tsv").write_text(table)
-    train = TextTask(hub=str(tmp_path / "hub")).from_hub()["train"]
-    assert list(zip(train["source"], train["target"], strict=True)) == rows
+    assert read(tmp_path, {"hub/train.tsv": table}) == rows
 
 
 def test_what_is_not_read_is_named_with_the_formats_that_are(tmp_path: Path) -> None:
