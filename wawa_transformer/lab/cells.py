@@ -228,7 +228,7 @@ def score_cell(made: Scores, score: Score, task: str, pe: str, best: float = mat
     if not made.interpretable(score.name, task, pe):
         return Cell(Text("unread_value", {"value": cell.text}), cell.value)
     if score.name == "reach":
-        longest = made.study.by_task[task]["length"].max()
+        longest = of_task(made.study.results, task)["length"].max()
         if made.seeds(task, pe, "reach").max() == longest:
             return Cell(Text("or_more", {"value": cell.text}), cell.value, cell.strong)
     return cell

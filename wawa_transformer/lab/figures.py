@@ -129,7 +129,7 @@ def by_length(study: Study, tasks: list[str]) -> pd.DataFrame:
     """Select what is drawn by length: at trained lengths the sources that the scores rest on."""
     parts = []
     for task in tasks:
-        rows = study.by_task[task].copy()
+        rows = of_task(study.results, task).copy()
         if scores.rests_on_new(study, task):
             seen = rows["trained"].eq(True)
             for column in ("exact_match", "ceiling"):

@@ -148,7 +148,7 @@ def score_study(study: Study) -> Scores:
     """
     parts = []
     for task in study.tasks:
-        rows, trained = study.by_task[task], trained_lengths(study, task)
+        rows, trained = of_task(study.results, task), trained_lengths(study, task)
         chosen = (trained_rows(study, task) if trained else rows).set_index(RUN)
         ending = "_new" if rests_on_new(study, task) else ""
         part = over_lengths(chosen, ending)
@@ -221,7 +221,7 @@ def trained_lengths(study: Study, task: str) -> tuple[int, int] | None:
 def unseen_lengths(study: Study, task: str) -> tuple[int, int] | None:
     """The shortest and the longest tested length beyond the trained ones, if any."""
     trained = trained_lengths(study, task)
-    lengths = study.by_task.get(task, study.results[:0])["length"]
+    lengths = of_task(study.results, task)["length"]
     longer = lengths[lengths > trained[1]] if trained else lengths[:0]
     return (int(longer.min()), int(longer.max())) if len(longer) else None
 
@@ -258,7 +258,7 @@ def ceiling(study: Study, task: str, sources: str = "new", pe: str = "") -> Esti
 def seen_share(study: Study, task: str) -> float:
     """The share of the test's sources that training held; NaN if nobody counted them."""
     trained = trained_rows(study, task)
-    rows = trained if len(trained) else study.by_task.get(task, study.results[:0])
+    rows = trained if len(trained) else of_task(study.results, task)
     if rows["examples_new"].isna().any():
         return math.nan
     return 1 - float(rows["examples_new"].sum() / rows["examples"].sum())

@@ -136,14 +136,10 @@ class Study:
         return ordered(self.results["pe"], self.config.get("encodings", {}))
 
     @functools.cached_property
-    def by_task(self) -> dict[Any, pd.DataFrame]:
-        """The results of each task."""
-        return dict(list(self.results.groupby("task", sort=False)))
-
-    @functools.cached_property
     def at_trained_lengths(self) -> dict[Any, pd.DataFrame]:
         """The results of each task at trained lengths; a text has none."""
-        return {task: rows[rows["trained"].eq(True)] for task, rows in self.by_task.items()}
+        trained = self.results[self.results["trained"].eq(True)]
+        return dict(list(trained.groupby("task", sort=False)))
 
 
 def ordered(names: pd.Series, known: Mapping[str, Any]) -> list[str]:
