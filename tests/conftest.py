@@ -308,6 +308,21 @@ def flat(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in every.items() if value is not None}
 
 
+def forget(*packages: str) -> None:
+    """Let this process import packages anew."""
+    for name in [each for each in sys.modules if each.split(".")[0] in packages]:
+        del sys.modules[name]
+
+
+# The begin of a script in which our own modules find no ``{absent}``.
+WITHOUT = """
+import sys
+from conftest import forget
+forget("wawa_transformer", *{absent!r}.split())
+sys.modules.update(dict.fromkeys({absent!r}.split()))
+"""
+
+
 class Script(multiprocessing.get_context("fork").Process):  # type: ignore[name-defined, misc]
     """A script in a fork of this process, which has imported its libraries already.
 
@@ -340,12 +355,15 @@ class Script(multiprocessing.get_context("fork").Process):  # type: ignore[name-
         sys.path[:0] = [str(self.script.parent), *filter(None, paths)]
         found, own = PathFinder.find_spec("wawa_transformer"), wawa_transformer.__file__
         if found and found.origin and not Path(found.origin).samefile(own):
-            for name in [each for each in sys.modules if each.split(".")[0] == "wawa_transformer"]:
-                del sys.modules[name]
+            forget("wawa_transformer")
         self.work()
 
     def work(self) -> None:
-        runpy.run_path(str(self.script), run_name="__main__")
+        try:
+            runpy.run_path(str(self.script), run_name="__main__")
+        except Exception:  # as a Python of its own ends
+            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+            sys.exit(1)
 
     def end(self, seconds: float = 240) -> subprocess.CompletedProcess[str]:
         """Wait until the script ends, and get its status and what it wrote."""

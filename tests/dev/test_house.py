@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from conftest import SCRIPTS, TINY, begun
+from conftest import SCRIPTS, TINY, WITHOUT, begun, run_script
 
 from wawa_transformer.train.loop import batch_stream, train_step
 
@@ -66,35 +66,61 @@ def test_no_file_imports_itself_by_way_of_others() -> None:
     assert len([*graphlib.TopologicalSorter(graph).static_order()]) >= len(FILES)
 
 
-def started_python(code: str) -> set[str]:
-    """The modules that a fresh Python has loaded after ``code``."""
+def started_python(code: str, after: str = "") -> set[str]:
+    """The modules that a fresh Python has loaded after ``code``; then it does ``after``."""
     code += "\nimport sys; print('loaded', *(n for n, m in sys.modules.items() if m is not None))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    command = [sys.executable, "-c", f"{code}\n{after}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.splitlines()[-1].split()[1:])
 
 
-def test_the_model_needs_torch_alone() -> None:
+def test_the_model_needs_torch_alone(tmp_path: Path) -> None:
     """Where no other library can be imported it is built, applied and its loss is formed."""
     absent = "numpy datasets hydra omegaconf tokenizers yaml filelock rich tensorboard pandas scipy"
-    loaded = started_python(
-        f"import sys\nsys.modules.update(dict.fromkeys({absent.split()}))\n"
-        "from wawa_transformer.model.transformer import Transformer as Model\nimport torch\n"
+    path = tmp_path / "without.py"
+    path.write_text(
+        WITHOUT.format(absent=absent)
+        + "from wawa_transformer.model.transformer import Transformer as Model\nimport torch\n"
         "from wawa_transformer import Transformer\nassert Transformer is Model\n"
         "ids = torch.tensor([[1, 3, 2]])\n"
         "for pe in ('sinusoidal', 'rotary', 'fire'):\n"
-        "    Transformer(9, 9, 8, 1, 2, 16, pe=pe)(ids, ids, targets=ids)[0].backward()"
+        "    Transformer(9, 9, 8, 1, 2, 16, pe=pe)(ids, ids, targets=ids)[0].backward()\n"
+        "print(*(name for name in sys.modules if name.startswith('wawa_transformer.')))"
     )
-    rooms = {name.split(".")[1] for name in loaded if name.startswith("wawa_transformer.")}
+    done = run_script(str(path))
+    assert done.returncode == 0, done.stderr
+    rooms = {name.split(".")[1] for name in done.stdout.split()}
     assert rooms == {"common", "positional", "model"}
 
 
+# Notes whoever asks for a GPU.
+WATCHED = """
+import importlib, runpy, sys, torch
+asked = []
+for name in ("init", "_lazy_init", "is_available", "device_count", "current_device"):
+    setattr(torch.cuda, name, lambda *args, name=name: asked.append(name))
+import torch._dynamo
+"""
+
+
 def test_a_run_imports_nothing_that_it_does_not_use(tmp_path: Path) -> None:
-    """A run on a generated task without pictures and progress bar, by the names of modules."""
+    """A run on a generated task without pictures and progress bar, by the names of modules.
+
+    Nor does an import touch a GPU, also of what a study's workers share: CUDA that was begun before
+    a fork can be used by neither side, so that every run would fail.
+    """
     command = ["train.py", *TINY, "task=letters", "pictures=false", f"output_dir={tmp_path}"]
     loaded = started_python(
-        f"import runpy, sys\nsys.argv = {command}\n"
-        f"runpy.run_path({str(SCRIPTS / 'train.py')!r}, run_name='__main__')"
+        f"{WATCHED}sys.argv = {command}\n"
+        f"runpy.run_path({str(SCRIPTS / 'train.py')!r}, run_name='imported')\n"
+        "assert not asked, asked\n"
+        f"runpy.run_path({str(SCRIPTS / 'train.py')!r}, run_name='__main__')",
+        after="from wawa_transformer.lab.workers import SHARED\n"
+        "for name in [each for each in sys.modules if each.startswith('wawa_')]:\n"
+        "    del sys.modules[name]\n"
+        "asked.clear()\nfor name in SHARED:\n    importlib.import_module(name)\n"
+        "assert not asked, asked",
     )
     assert [*tmp_path.rglob("result.json")]
     unused = (

@@ -1,12 +1,13 @@
 """``compare.py`` as a user runs it, on a study of seconds."""
 
+import importlib
 import json
+import multiprocessing.reduction
 import os
 import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import compare
 import pandas as pd
 import pytest
-from conftest import SCRIPTS, TINY, UNDRAWN, Script, configure, run_script
+from conftest import SCRIPTS, TINY, UNDRAWN, Script, configure, forget, run_script
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.metadata import parse_session_start_info_plugin_data
 
@@ -199,35 +200,34 @@ def test_by_default_the_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch) ->
     assert default_workers("cuda", 1) == default_workers("mps", 4) == 2
 
 
+class Poor(Script):
+    """Scripts one after another whose own modules are imported where Windows' Pythons lack this."""
+
+    def work(self) -> None:
+        for name in ("sysconf", "setsid"):
+            delattr(os, name)
+        del signal.SIGUSR1
+        multiprocessing.reduction.HAVE_SEND_HANDLE = False
+        forget("wawa_transformer")
+        sys.modules |= {"resource": None, "multiprocessing.forkserver": None}  # type: ignore
+        figures = importlib.import_module("wawa_transformer.lab.figures")
+        figures.save = lambda *figure: "<svg></svg>"  # type: ignore[attr-defined]
+        for command in "\n".join([self.script.name, *self.arguments]).split("\n--\n"):
+            sys.argv = command.split("\n")
+            self.script = SCRIPTS / sys.argv[0]
+            super().work()
+
+
 def test_a_study_and_its_runs_do_without_what_windows_lacks(tmp_path: Path) -> None:
     """Trained by workers that were spawned; a run trained by itself, evaluated, and asked."""
-    without = tmp_path / "without.py"
-    without.write_text(f"""
-import multiprocessing.reduction, os, runpy, signal, sys
-import torch, torch._dynamo  # these know their platform; what follows is about our own modules
-for name in ("sysconf", "setsid"):
-    delattr(os, name)
-del signal.SIGUSR1
-multiprocessing.reduction.HAVE_SEND_HANDLE = False
-sys.modules.update({{"resource": None, "multiprocessing.forkserver": None}})
-for command in "\\n".join(sys.argv[1:]).split("\\n--\\n"):
-    sys.argv = command.split("\\n")
-    sys.argv[0] = f"{SCRIPTS}/{{sys.argv[0]}}"
-    runpy.run_path(sys.argv[0], run_name="__main__")
-""")
-
     small = [*TINY, "pe=none", f"output_dir={tmp_path}"]
     one = f"run={tmp_path / 'one'}"
-    done = subprocess.run(
-        [
-            sys.executable, str(without), "compare.py", *small, "task=letters", "seed=0", "--",
-            "train.py", *small, f"run_dir={tmp_path / 'one'}", "--",
-            "evaluate.py", one, "trainer.device=cpu", "--",
-            "translate.py", one, "trainer.device=cpu",
-        ],
-        input="1 2\n", capture_output=True, text=True, timeout=600,
-        env={**os.environ, "PYTHONPATH": str(SCRIPTS.parent)},
-    )  # fmt: skip
+    done = Poor(
+        "compare.py", *small, "task=letters", "seed=0", "--",
+        "train.py", *small, f"run_dir={tmp_path / 'one'}", "--",
+        "evaluate.py", one, "trainer.device=cpu", "--",
+        "translate.py", one, "trainer.device=cpu", stdin="1 2\n",
+    ).end()  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.glob("letters/letters/none/seed0-*/result.json"))
     assert "run: " in done.stdout and "all trained" in done.stdout

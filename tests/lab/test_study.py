@@ -4,14 +4,12 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import SCRIPTS, TINY, UNDRAWN, Script, configure, run_script
+from conftest import TINY, UNDRAWN, Script, configure, run_script
 
 from wawa_transformer.common.files import lock_directory
 from wawa_transformer.common.schema import UserError
@@ -160,23 +158,6 @@ def test_a_file_of_one_task_or_encoding_changes_no_key_of_all_runs(
         mistaken.append(mistake)
         with pytest.raises(UserError, match="sets a key of model or trainer, which a study gives"):
             studies.list_jobs(config, [])
-
-
-def test_what_workers_share_touches_no_gpu() -> None:
-    """CUDA that was begun before a fork can be used by neither side: every run would fail."""
-    watch = (
-        "import importlib, torch; asked = []\n"
-        "for name in ('init', '_lazy_init', 'is_available', 'device_count', 'current_device'):\n"
-        "    setattr(torch.cuda, name, lambda *args, name=name: asked.append(name))\n"
-        "from wawa_transformer.lab.workers import SHARED\n"
-        "for name in SHARED: importlib.import_module(name)\n"
-        "assert not asked, asked"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", watch], capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(SCRIPTS.parent)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_run_whose_process_is_killed_is_tried_once_more_and_then_reported(tmp_path: Path) -> None:

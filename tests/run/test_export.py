@@ -1,8 +1,6 @@
 """What is handed to other programs gives the same there."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +8,7 @@ import ctranslate2
 import export
 import pytest
 import torch
-from conftest import TINY, trained
+from conftest import TINY, WITHOUT, run_script, trained
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -213,8 +211,6 @@ def test_an_export_overwrites_no_other_programs_files(
 
 LIBRARIES = "hydra omegaconf datasets tokenizers yaml pandas filelock tensorboard sacrebleu"
 READ = """
-import sys
-sys.modules.update(dict.fromkeys({absent!r}.split()))
 import torch
 from wawa_transformer.model.weights import read_model
 source, found = torch.arange(4, 12).view(2, 4), []
@@ -239,8 +235,9 @@ def test_weights_are_read_where_hydra_and_datasets_are_missing(
     }
     for absent, these in paths.items():
         names = [str(path) for _, path in these]
-        code = READ.format(absent=absent, paths=names, out=str(tmp_path / "found"))
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        code = (WITHOUT + READ).format(absent=absent, paths=names, out=str(tmp_path / "found"))
+        (tmp_path / "read.py").write_text(code)
+        done = run_script(str(tmp_path / "read.py"))
         assert done.returncode == 0, done.stderr
         for (run, path), found in zip(these, torch.load(tmp_path / "found"), strict=True):
             (logits, sizes, training), model = found, load_model(run).model
