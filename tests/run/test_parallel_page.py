@@ -34,10 +34,8 @@ def test_a_recipe_trains_its_runs(heading: str, library: str, runs: int, tmp_pat
     pytest.importorskip(library)
     small = [*TINY, f"output_dir={tmp_path / 'results'}"]
     code = block(heading).replace('"task=reverse"', f'"task=reverse", *{small}')
-    if library == "joblib":  # whose own processes import torch for five seconds each
-        code = f"import joblib\n\njoblib.parallel_config(backend='multiprocessing')\n{code}"
     (tmp_path / "recipe.py").write_text(code)
-    if library in ("torch", "joblib"):
+    if library == "torch":
         done = run_script(str(tmp_path / "recipe.py"), folder=tmp_path)
     else:  # in a Python of its own, with which a library's processes end
         done = subprocess.run(
