@@ -28,6 +28,7 @@ from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import EOS
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.lab import report
+from wawa_transformer.lab.pages import Text, tr
 from wawa_transformer.train.trainer import train
 
 ROOT = SCRIPTS.parent
@@ -436,6 +437,23 @@ def test_a_picture_is_committed_only_where_a_page_shows_it() -> None:
     pages = [path for part in PAGES for path in ROOT.glob(part)]
     shown = {(page.parent / file).resolve() for page in pages for file, _ in links(page)}
     assert [name for name in listed.stdout.split() if (ROOT / name).resolve() not in shown] == []
+
+
+# What each kind of picture has written beside its axes and in its legend, in English on all pages.
+LABELS = {
+    "exact_match_by_length": ("exact match", "unseen_lengths", "longest_trained"),
+    "ranking": ("axis_trained", "axis_stretched", "ceiling"),
+    "reach": ("axis_reach", "longest_trained", "longest_tested", "not_learned"),
+    "learning_nll": ("axis_step", "NLL, nats per token"),
+}
+
+
+def test_a_chinese_caption_translates_the_labels_of_its_picture() -> None:
+    for page in (ROOT / "README.zh-CN.md", *ROOT.glob("docs/**/*.zh-CN.md")):
+        shown = r"!\[[^]]*\]\(\S*/figures/(\w+)\.png\)\n\n(.*)"
+        for kind, caption in re.findall(shown, page.read_text(encoding="utf-8")):
+            for key in LABELS.get(kind, ()):
+                assert tr(Text(key), "en").strip("()") in caption, (page.name, key)
 
 
 def test_a_study_takes_as_long_as_the_page_says() -> None:
