@@ -442,7 +442,7 @@ def test_a_picture_is_committed_only_where_a_page_shows_it() -> None:
 # What each kind of picture has written beside its axes and in its legend, in English on all pages.
 LABELS = {
     "exact_match_by_length": ("exact match", "unseen_lengths", "longest_trained"),
-    "ranking": ("axis_trained", "axis_stretched", "ceiling"),
+    "ranking": ("axis_trained", "scale stretched", "ceiling"),
     "reach": ("axis_reach", "longest_trained", "longest_tested", "not_learned"),
     "learning_nll": ("axis_step", "NLL, nats per token"),
 }
