@@ -19,6 +19,8 @@ from conftest import (
 from torch import Tensor
 
 from wawa_transformer.common.schema import UserError
+from wawa_transformer.positional.learned import LearnedEncoding
+from wawa_transformer.run.cli import CHECKS
 from wawa_transformer.run.run_dir import Run, identity
 from wawa_transformer.train import checkpoint
 from wawa_transformer.train.load import load_model
@@ -66,6 +68,18 @@ def test_settings_in_which_models_of_the_same_shapes_differ_are_named(source: Ru
     heads = configure(*TINY).model.num_heads
     said = f"the model differs in num_heads {heads} there, 4 here, activation relu there, gelu here"
     assert transfer_line("RUN", found).endswith(said)
+
+
+def test_a_table_of_another_encoding_starts_anew(source: Run, registry: None) -> None:
+    """Its shape is the same, and its numbers mean something else."""
+
+    class Other(LearnedEncoding, kind="other"): ...
+
+    config = configure(*TINY, "pe=learned", f"trainer.init_from={source.directory}")
+    config.pe.kind = "other"
+    CHECKS["config"](config)
+    found = begun(config).init
+    assert found and found["new"] == found["left"] == ["src_position.table", "tgt_position.table"]
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,8 @@ def separator(lines: list[str], wanted: Sequence[str], where: str) -> str:
     The line of the names shows it, or all rows agree on it.
     """
     names = {name for name in wanted if not name.isdigit()}
-    named, agree = [], []
+    named: list[str] = []
+    agree: list[str] = []
     for between in ",;":
         rows = csv.reader(lines, delimiter=between, skipinitialspace=True)
         with contextlib.suppress(csv.Error):

@@ -44,7 +44,12 @@ def start_from(
     rows = shared_rows(source, tokenizer)
     chosen: dict[str, Tensor] = {}
     other: list[str] = []
+    kinds = {source.get("transformer", {}).get("pe", model.config.pe), model.config.pe}
+    # Equal shapes may mean other things in another encoding: distances are no positions.
+    foreign = POSITIONS[:2] if len(kinds) > 1 else ()
     for name in (name for name in own if name in given):
+        if name.startswith(foreign) and given[name].shape == own[name].shape:
+            continue
         value = given[name]
         if rows is not None and name in BY_WORD and value.shape[1:] == own[name].shape[1:]:
             chosen[name] = own[name].clone()
