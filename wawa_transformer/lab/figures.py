@@ -117,9 +117,13 @@ def pictures(made: Scores) -> dict[str, Callable[[], Figure]]:
         own = [m.name for m in METRICS if m.shown and m.name not in NEEDED["curves"]]
         for name in ("exact_match", "nll", *own):
             if study.curves[name].notna().any():
-                drawn = functools.partial(curves, study, study.curves, "step", name)
-                found[f"learning_{name}"] = lambda drawn=drawn: panels(drawn(), styles)
+                found[f"learning_{name}"] = functools.partial(learning, study, styles, name)
     return found
+
+
+def learning(study: Study, styles: Mapping[str, dict[str, Any]], name: str) -> Figure:
+    """Plot a metric of the validations over the steps of training."""
+    return panels(curves(study, study.curves, "step", name), styles)
 
 
 # ------------------------------------------------------------------------------- what is drawn

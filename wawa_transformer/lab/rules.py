@@ -156,10 +156,11 @@ OPPOSED = ({"alike", "better"}, {"alike", "differs"}, {"past_training", "within_
 
 def checks(rule: Rule, given: Given) -> dict[Any, tuple[str, Any]]:
     """List the checks of a condition, each with its kind and its pair, in order where it counts."""
-    kind, found = TURNED.get(given["is"], given["is"]), dict[Any, tuple[str, Any]]()
+    name, found = str(given["is"]), dict[Any, tuple[str, Any]]()
+    kind = TURNED.get(name, name)
     for task, who in rule.cases()[0].subjects(given):
         either = who if isinstance(who, str) else frozenset(who)
-        ordered = who[::-1] if given["is"] in TURNED else who
+        ordered = who[::-1] if name in TURNED else who
         found[task, either] = kind, either if kind in ("differs", "alike") else ordered
     return found
 
