@@ -477,6 +477,16 @@ def test_a_name_is_no_part_of_a_template(tmp_path: Path, monkeypatch: pytest.Mon
         assert page.count(f"</span>{name}</td>") > 2 and name in said
 
 
+def test_a_question_that_is_a_key_of_the_words_is_itself() -> None:
+    results = results_of({("copy", pe): exact("copy", "learned") for pe in ("t5", "shaw")})
+    pair = {"pairs": [["t5", "shaw"]]}
+    rule = RULE | {"claim": "missing", "supported": [BETTER | pair]}
+    rule["refuted"] = [{"is": "worse"} | pair]
+    study = study_of(results, {"question": "share", "rule": rule})
+    text = report.markdown(report.page_of(scores.score_study(study)))
+    assert "# share\n" in text and "Claim: missing." in text
+
+
 def test_a_folder_keeps_its_pictures_and_gets_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

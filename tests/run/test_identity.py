@@ -336,14 +336,6 @@ def test_settings_of_every_type_are_part_of_a_run(registry: None) -> None:
     assert len({digest(), *others}) == 5
 
 
-@pytest.mark.parametrize("base", ["100", "100.0"])
-def test_runs_of_a_study_that_wrote_a_whole_number_keep_their_folders(base: str) -> None:
-    config = checked(
-        "study=sinusoid", "task=reverse", "pe=sinusoid_design", f"pe.base={base}", "pe.name=base100"
-    )
-    assert config_digest(config) == "e505c2dc"
-
-
 def test_a_text_is_known_by_its_contents_and_not_by_its_folder(tmp_path: Path) -> None:
     """Relative, absolute and under other names; another text or another use is another run."""
     for name in ("a", "b", "c"):

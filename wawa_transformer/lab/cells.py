@@ -12,7 +12,7 @@ from wawa_transformer.lab import claims, scores, statistics
 from wawa_transformer.lab.board import UNSEEN, Board
 from wawa_transformer.lab.claims import Outcome, Rule
 from wawa_transformer.lab.comparisons import Found, Pair
-from wawa_transformer.lab.pages import Text, name_of
+from wawa_transformer.lab.pages import Text, name_of, own_words
 from wawa_transformer.lab.scores import SCORES, Score, Scores
 from wawa_transformer.lab.statistics import Estimate, estimate
 from wawa_transformer.lab.tables import COSTS, Study, of_task
@@ -104,7 +104,7 @@ def summary_table(made: Scores, rule: Rule | None) -> Table:
                 if not math.isnan(each.mean) and made.interpretable(score.name, task, pe)
             ]
             best = (max if score.higher_is_better else min)(known, default=math.nan)
-            heads.append(Text("task_score", {"task": task, "score": Text(score.label)}))
+            heads.append(Text("task_score", {"task": task, "score": own_words(score.label)}))
             columns.append({pe: score_cell(made, score, task, pe, best) for pe in means})
             most.append(number(limit.mean if limit and first else None, ".3f"))
     rows = [[encoding(pe), *(column[pe] for column in columns)] for pe in study.encodings]
@@ -171,7 +171,7 @@ def share_table(found: Found, rule: Rule) -> Table:
         for task in given["tasks"] or rule.tasks
         for pe in given["encodings"] or rule.encodings
     }
-    measures = Text(", ".join(SCORES[name].label for name in rule.measures))
+    measures = [own_words(SCORES[name].label) for name in rule.measures]
     rows = [
         [
             Cell(task),
@@ -193,7 +193,7 @@ def comparison_table(found: Found, others: pd.DataFrame) -> Table:
     for row in pd.concat([part for part in parts if len(part)] or parts[:1]).to_dict("records"):
         score = SCORES[row["measure"]]
         measure = Text(
-            f"test_{row['test']}", {"score": Text(score.label), "size": f"{row['size']:g}"}
+            f"test_{row['test']}", {"score": own_words(score.label), "size": f"{row['size']:g}"}
         )
         form = f"+z.{score.digits}f"
         rows.append(
@@ -212,7 +212,7 @@ def score_table(made: Scores, task: str) -> Table:
     """Every score of a task: a column for each that has values."""
     study, frame = made.study, made.frame.xs(task)
     shown = [s for s in SCORES.values() if s.shown and frame[s.name].notna().any()]
-    heads = [Text("encoding"), Text("seeds"), *(Text(score.label) for score in shown)]
+    heads = [Text("encoding"), Text("seeds"), *(own_words(score.label) for score in shown)]
     rows = []
     for pe in study.encodings:
         count = max((made.mean(task, pe, score.name).n for score in shown), default=0)

@@ -19,7 +19,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from wawa_transformer.lab import scores
-from wawa_transformer.lab.pages import Text, name_of, tr
+from wawa_transformer.lab.pages import Text, name_of, own_words, tr
 from wawa_transformer.lab.scores import SCORES, Score, Scores
 from wawa_transformer.lab.statistics import Estimate, estimate
 from wawa_transformer.lab.tables import NEEDED, Study, of_task
@@ -216,7 +216,7 @@ def panels(drawn: Sequence[Panel], styles: Mapping[str, dict[str, Any]]) -> Figu
         if panel.x == "length":
             legend |= draw_limits(axes, panel.rows)
         label = Text("axis_step" if panel.x == "step" else LENGTHS.get(panel.kind, "axis_length"))
-        axes.set(title=panel.task, xlabel=tr(label), ylabel=tr(Text(panel.score.label)))
+        axes.set(title=panel.task, xlabel=tr(label), ylabel=tr(own_words(panel.score.label)))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         axes.set_ylim(*((0, None) if top is None else (-0.03 * top, 1.03 * top)))
         plain(axes)

@@ -45,6 +45,11 @@ def tr(text: Any, language: str = "en") -> str:
     return re.sub(r"(?<=[\u4e00-\u9fff]) (?=[\u4e00-\u9fff])", "", written)
 
 
+def own_words(text: str) -> Text | str:
+    """A text of a study or a metric, in Chinese too where ``words.yaml`` has it whole."""
+    return Text(text) if words().get(text, [""])[0] == text else text
+
+
 def sentence(words: str) -> str:
     """Begin with a capital letter, as a sentence does that starts with the word of a verdict."""
     return words[:1].upper() + words[1:]
@@ -52,7 +57,7 @@ def sentence(words: str) -> str:
 
 def warning(key: str, fill: Mapping[str, Any]) -> Text:
     """The text of a rule's weakness, which is about encodings ``a`` and ``b`` and a score."""
-    words: dict[str, Callable[[str], Text | str]] = {"a": name_of, "b": name_of, "score": Text}
+    words: dict[str, Callable[[str], Text | str]] = {"a": name_of, "b": name_of, "score": own_words}
     return Text(key, {k: words[k](value) if k in words else value for k, value in fill.items()})
 
 

@@ -23,6 +23,7 @@ from wawa_transformer.lab.pages import (
     LANGUAGES,
     Text,
     name_of,
+    own_words,
     render,
     sentence,
     tr,
@@ -120,8 +121,8 @@ def page_of(made: Scores) -> dict[str, Any]:
     beside = board(made)
     return {
         "name": study.name,
-        "question": Text(config["question"]) if config.get("question") else study.name,
-        "claim": Text("claim_of", {"claim": Text(rule.claim)}) if rule else "",
+        "question": own_words(config["question"]) if config.get("question") else study.name,
+        "claim": Text("claim_of", {"claim": own_words(rule.claim)}) if rule else "",
         "lead": (placed(beside) if beside else []) or headline(found, outcomes),
         "notices": notices(found, rule),
         "board": cells.board_table(beside) if beside and beside.rows else None,

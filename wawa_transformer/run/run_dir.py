@@ -36,8 +36,6 @@ LATER: dict[str, dict[str, Any]] = {
     "model": {"merged_attention": False, "encoder_window": 0, "embedding_std": None},
     "pe": {"divided": 0.0, "cross_divided": 0.0},
 }
-# Studies gave these as whole numbers before values had types, and their runs keep their folders.
-WHOLE = {"base": (100,), "divided": (1, 2000), "init_std": (0,)}
 
 # The name of a folder that Run.from_config has named.
 HASHED = re.compile(r"seed-?\d+-([0-9a-f]{8})")
@@ -284,8 +282,5 @@ def split_place(group: str, settings: Any) -> tuple[Any, dict[str, Any]]:
 
 def config_digest(config: Any) -> str:
     """Hash a configuration's identity to eight hexadecimal digits."""
-    own = identity(config)
-    if isinstance(own.get("pe"), Mapping):
-        own["pe"] = {k: int(v) if v in WHOLE.get(k, ()) else v for k, v in own["pe"].items()}
-    content = json.dumps(own, sort_keys=True)
+    content = json.dumps(identity(config), sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:8]
