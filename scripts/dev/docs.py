@@ -253,9 +253,9 @@ def leader(study: str, task: str) -> dict[str, Any]:
     return found
 
 
-def of_encoder(pe: str, column: str) -> str:
-    """Format the mean of a column of ``outputs.csv`` in the study encoder_window."""
-    rows = evidence.evaluated("encoder_window", "outputs").query("pe == @pe")
+def of_encoder(study: str, pe: str, column: str) -> str:
+    """Format the mean of a column of a study's ``outputs.csv``."""
+    rows = evidence.evaluated(study, "outputs").query("pe == @pe")
     return number(statistics.estimate(rows[column]), "exact_match")
 
 
