@@ -432,7 +432,7 @@ EDITED = [
     ("mine", "mine.py", "super().__init__(context)", "super().__init__(context); self.a = 1"),
     ("mine", "helper.py", "FACTOR * x", "FACTOR + x"),
     ("mine", "deeper.py", "FACTOR = 2", "FACTOR = 3"),
-    ("none", "data/tasks.py", "cls(**typed", "(cls)(*[], **typed"),
+    ("none", "data/tasks.py", "(**task_settings(", "(*[], **task_settings("),
     ("rotary", "positional/sinusoid_designs.py", "def frequencies(", "@id\ndef frequencies("),
     ("wrap", "positional/kerple.py", "return ", "return 2 * "),
     ("none", "train/optim.py", "0.98", "0.99"),
