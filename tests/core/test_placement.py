@@ -28,10 +28,10 @@ SRC, TGT = padded_ids(3, 7, 0), padded_ids(3, 5, 1)
 
 def test_choices_are_those_of_hydra() -> None:
     """The tests' own composition, also of a file that builds upon another one."""
-    given = "pe=shaw_cross", "task=addition_reversed", "model=small"
+    given = "pe=coupled", "task=addition_reversed", "model=small"
     for _ in range(2):
-        config = configure(*given, "pe.max_distance=5")
-        assert config == compose([*given, "pe.max_distance=5"])
+        config = configure(*given, "pe.max_shift=5")
+        assert config == compose([*given, "pe.max_shift=5"])
         config.task.width = 3
 
 
