@@ -49,10 +49,9 @@ def cosine(model: Transformer, sources: Tensor, count: int, last: bool = False) 
     both have an end symbol. 1 means that nothing moved.
     """
     end = torch.full((len(sources), 1), EOS)
-    few = sources[:, -count:] if last else sources[:, :count]
-    alone = model.encode(torch.cat((few, end), dim=1))[:, :count]
-    longer = model.encode(torch.cat((sources, end), dim=1))[:, :-1]
-    longer = longer[:, -count:] if last else longer[:, :count]
+    these = slice(-count, None) if last else slice(count)
+    alone = model.encode(torch.cat((sources[:, these], end), dim=1))[:, :-1]
+    longer = model.encode(torch.cat((sources, end), dim=1))[:, :-1][:, these]
     return torch.cosine_similarity(alone, longer, dim=-1).mean().item()
 
 
