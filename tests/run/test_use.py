@@ -280,6 +280,12 @@ def test_a_picture_of_attention(letters: Path, use, tmp_path: Path) -> None:
     assert "attention=a.doc must end in one of .png" in str(status)
 
 
+def test_attention_of_what_is_no_text_is_refused(letters: Path) -> None:
+    for bad in ("\ud83d", "a\0b", b"a", 3):
+        with pytest.raises(UserError, match="must be given one text"):
+            load(letters).attention(bad)  # type: ignore[arg-type]
+
+
 def test_another_test_of_a_generated_task(letters: Path, use) -> None:
     """Longer, and with other numbers of examples, than the run's own."""
     asked = (f"run={letters}", "task.test_max_length=8", "task.test_per_length=3")

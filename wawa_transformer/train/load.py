@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from wawa_transformer.common.schema import UserError, check_choice, first_line, warn
+from wawa_transformer.data.files import check_text
 from wawa_transformer.data.load import digest_of, parts_of
 from wawa_transformer.data.tasks import build_task
 from wawa_transformer.decode.strategies import Greedy, build_strategy
@@ -135,8 +136,10 @@ class Trained(NamedTuple):
         """
         from wawa_transformer.train.tracking import cross_attention  # which imports TensorBoard
 
-        if not isinstance(text, str):
-            raise UserError(f"attention({str(text)[:60]}) must be given one text.")
+        try:
+            check_text(text)
+        except (TypeError, ValueError):
+            raise UserError(f"attention({str(text)[:60]!r}) must be given one text.") from None
         sources = read(self.tokenizer, [text])
         [[best, *_]] = hypotheses(self.model, self.tokenizer, sources, Greedy())
         return cross_attention(self.model, self.tokenizer, sources[0], best.ids)
