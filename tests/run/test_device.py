@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -52,6 +53,12 @@ def test_a_card_that_torch_does_not_see_is_no_silent_cpu_run(
     assert re.search(f"warning: training runs on the CPU: .*{reason}{remedy}", said)
     with pytest.raises(UserError, match=f"trainer.device=cuda cannot .*{reason}{remedy}"):
         choose_device("cuda")
+    with monkeypatch.context() as hidden:  # a build that could use the card, which is hidden
+        hidden.setattr(torch.version, "cuda", "13.0")
+        hidden.setattr(torch, "zeros", Mock(side_effect=RuntimeError("No CUDA GPUs are available")))
+        hidden.setenv("CUDA_VISIBLE_DEVICES", "-1")
+        with pytest.raises(UserError, match="CUDA_VISIBLE_DEVICES=-1 hides it .*: unset CUDA_VIS"):
+            choose_device("cuda")
 
     monkeypatch.delenv("TORCH_INDEX", raising=False)
     for name in ("pyproject.toml", "constraints.txt"):

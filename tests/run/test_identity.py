@@ -1,5 +1,6 @@
 """A run is what was used: other data or other code are noticed, and another place is not."""
 
+import ast
 import enum
 import json
 import shutil
@@ -376,6 +377,46 @@ def test_the_code_of_a_run_is_what_it_does(tmp_path: Path) -> None:
         path.write_text(code)
         found.append(code_digests.code_of(path))
     assert found[0] == found[1] and len(set(found)) == len(found) - 1
+
+
+def test_versions_of_python_read_the_same_code(tmp_path: Path) -> None:
+    """Python 3.12.0 to 3.12.3 end a format with an empty text; 3.14 knows newer characters."""
+    path = tmp_path / "f.py"
+    path.write_text("text = f'{1:{2}}', '\u1b7f\U0003ffff'\n", encoding="utf-8")
+    found = code_digests.code_of(path)
+    inner = next(each for each in ast.walk(code_digests.tree_of(path)) if hasattr(each, "values"))
+    inner.values[0].format_spec.values.append(ast.Constant(""))
+    code_digests.statements.cache_clear()
+    assert code_digests.code_of(path) == found and found.isascii()
+
+
+def test_a_library_is_none_of_the_users_code_wherever_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: None
+) -> None:
+    """As with ``pip install --target``; a module beside it, loaded or not, is the user's."""
+    for name, content in {
+        "own.py": OWN["mine.py"].replace("mine", "own").replace("import helper", "import lib")
+        + "        import late\n",
+        "target/lib/__init__.py": "from lib import more\ntwice = more.same\n",
+        "target/lib/more.py": "def same(x):\n    return x\n",
+        "target/late.py": "A = 1\n",
+        "target/lib-1.0.dist-info/RECORD": "lib/__init__.py,,\nlib/more.py,,\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path / "target")
+    for name in ("own", "lib", "lib.more", "late"):
+        monkeypatch.setitem(sys.modules, name, sys)  # so that it is gone after the test
+        del sys.modules[name]
+    imports.import_modules(["own"])
+    read: set[str] = set()
+    monkeypatch.setattr(provenance, "code_of", lambda path, _: read.add(path.name) or b"")
+    for _ in range(2):
+        read.clear()
+        provenance.digest_for.__wrapped__("own", "none", "copy")
+        assert {"own.py", "late.py"} <= read and "more.py" not in read
+        __import__("late")
 
 
 def test_the_code_of_other_encodings_and_tasks_does_not_count(

@@ -4,10 +4,12 @@ import ast
 import functools
 import itertools
 import os
+import re
 import sys
 import sysconfig
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,8 @@ def is_string(node: Any) -> bool:
 def statements(path: Path) -> list[tuple[str, bytes]]:
     """List the statements of a file, with the names that they define."""
     body = [each for each in tree_of(path).body if not is_string(each)]
-    return [(getattr(node, "name", ""), repr(syntax(node)).encode()) for node in body]
+    # In ASCII, since what repr escapes of other scripts depends on Python's version.
+    return [(getattr(node, "name", ""), ascii(syntax(node)).encode()) for node in body]
 
 
 def mentioned(path: Path, without: Collection[str]) -> Iterator[str]:
@@ -55,8 +58,11 @@ def mentioned(path: Path, without: Collection[str]) -> Iterator[str]:
 def syntax(node: Any) -> Any:
     """Turn a syntax tree into lists, without docstrings.
 
-    Empty fields, which differ by version, are left out.
+    Empty fields, and empty texts in an f-string, differ by version and are left out.
     """
+    if isinstance(node, ast.JoinedStr):
+        whole = [each for each in node.values if getattr(each, "value", None) != ""]
+        return ["JoinedStr", syntax(whole)]
     if isinstance(node, list):
         return [syntax(each) for each in node if not is_string(each)]
     if not isinstance(node, ast.AST):
@@ -80,7 +86,7 @@ def reached(paths: Iterable[Path], follows: Callable[[Path], bool]) -> set[Path]
 
 
 def imported(path: Path) -> Iterator[Path]:
-    """Yield the files that a file imports, wherever in it: loaded ones, and those beside it."""
+    """Yield the files that a file imports, wherever in it, whether they are loaded or not."""
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             modules = [(0, each.name) for each in node.names]
@@ -92,9 +98,22 @@ def imported(path: Path) -> Iterator[Path]:
             continue
         for level, name in modules:
             loaded = None if level else getattr(sys.modules.get(name), "__file__", None)
-            beside = path.parents[max(0, level - 1)].joinpath(*name.split("."))
-            files = map(Path, [loaded] if loaded else [f"{beside}.py", beside / "__init__.py"])
-            yield from (file for file in files if file.suffix == ".py")  # and not in C
+            top, *rest = name.split(".")
+            beside = path.parents[max(0, level - 1)] / top
+            places = [beside] if level else [beside, *on_path(top)]
+            found = [place.joinpath(*rest) for place in places]
+            files = [*map("{}.py".format, found), *(each / "__init__.py" for each in found)]
+            files = [loaded] if loaded else files
+            yield from (file for file in map(Path, files) if file.suffix == ".py")  # and not in C
+
+
+def on_path(name: str) -> Iterator[Path]:
+    """Where Python would find a module that no package holds, without the suffix of a file."""
+    spec = None if name in sys.stdlib_module_names else PathFinder.find_spec(name)
+    if spec and spec.submodule_search_locations is not None:
+        yield from map(Path, spec.submodule_search_locations)
+    elif spec and spec.origin:
+        yield Path(spec.origin).with_suffix("")
 
 
 def file_of(module: str) -> Path | None:
@@ -106,5 +125,18 @@ def file_of(module: str) -> Path | None:
 def is_foreign(path: Path, package: Path) -> bool:
     """True for a file of Python that is neither the project's nor a library's."""
     ours = any(path.is_relative_to(folder) for folder in (package, *LIBRARIES))
-    installed = {"site-packages", "dist-packages"} & {*path.parts}
-    return not ours and not installed and path.is_file()
+    return not ours and not is_installed(path) and path.is_file()
+
+
+def is_installed(path: Path) -> bool:
+    """True for a file of an installed package, also one in a folder of another name."""
+    return bool({"site-packages", "dist-packages"} & {*path.parts}) or any(
+        path.relative_to(folder).parts[0] in installed_in(folder) for folder in path.parents
+    )
+
+
+@functools.cache
+def installed_in(folder: Path) -> set[str]:
+    """List what packages have put into a folder, as with ``pip install --target``."""
+    records = (each.read_text("utf-8") for each in folder.glob("*.dist-info/RECORD"))
+    return {re.split("[/,]", line)[0] for record in records for line in record.splitlines()}

@@ -64,6 +64,12 @@ def why_no_card() -> str:
     except (OSError, subprocess.SubprocessError, IndexError, ValueError):
         return ""  # no nvidia-smi, or it finds no card
     except (RuntimeError, AssertionError) as error:
+        if torch.version.cuda and "No CUDA GPUs" in str(error):
+            shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+            return (
+                f"nvidia-smi finds a card, and CUDA_VISIBLE_DEVICES={shown} hides it from torch; "
+                f"to use it: unset CUDA_VISIBLE_DEVICES"
+            )
         wheel = f"torch=={torch.__version__.split('+')[0]}"
         index = f"--index-url https://download.pytorch.org/whl/{'cu126' if old else 'cu130'}"
         return (
