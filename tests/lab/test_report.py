@@ -526,6 +526,11 @@ def test_the_key_of_a_folder_without_room_for_a_report_is_named(tmp_path: Path) 
             report.write_report(folder, key)
 
 
+def test_a_symbol_that_is_a_word_of_the_page_stays_in_a_chinese_picture() -> None:
+    svg = "<text>right</text><text>exact match</text><text>source</text>"
+    assert translated(svg, "zh") == "<text>right</text><text>完全匹配率</text><text>源序列</text>"
+
+
 def test_attention_is_drawn_from_its_table() -> None:
     rows = [
         {"task": "copy", "pe": pe, "seed": 0, "query": q, "key": k, "weight": float(q == k)}

@@ -80,7 +80,7 @@ def test_a_table_that_was_cut_is_refused(folder: Path) -> None:
         path.write_text("".join(part), encoding="utf-8")
         with pytest.raises(UserError, match=sentence):
             read_study(folder)
-    path.write_text("".join(whole), encoding="utf-8")
+    path.write_text("".join(whole), encoding="utf-8-sig")  # as Excel saves it
     read_study(folder)
     curves = folder / "curves.csv"
     curves.write_text("".join(curves.read_text().splitlines(keepends=True)[:-1]))

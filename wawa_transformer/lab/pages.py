@@ -68,8 +68,9 @@ def name_of(pe: str) -> Text | str:
 
 def translated(svg: str, language: str) -> Markup:
     """Write the English texts of a picture in another language."""
-    for english, *others in words().values():
-        if language != "en" and "{" not in english:
+    for key, (english, *others) in words().items():
+        # A single word that is its own key is no label: SCAN has the symbol "right".
+        if language != "en" and "{" not in english and (key != english or " " in key):
             svg = svg.replace(f">{escape(english)}<", f">{escape(others[0])}<")
     return Markup(svg)
 

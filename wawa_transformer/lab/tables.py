@@ -287,7 +287,7 @@ def read_table(path: Path, name: str) -> tuple[pd.DataFrame, str]:
     The table's index is the line in the file.
     """
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             head, *rows = list(csv.reader(file)) or [[]]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path} cannot be read ({error}); restore the file.") from None
