@@ -15,8 +15,15 @@ from wawa_transformer.common.schema import UserError
 from wawa_transformer.model import check, probe
 from wawa_transformer.model.check import require_promises, tiny_model
 from wawa_transformer.model.config import TransformerConfig
+from wawa_transformer.model.layers import EncoderLayer
 from wawa_transformer.positional.alibi import ALiBi
-from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext, Positions
+from wawa_transformer.positional.base import (
+    ENCODINGS,
+    Encoding,
+    EncodingContext,
+    Positions,
+    consecutive,
+)
 from wawa_transformer.positional.kerple import Kerple
 from wawa_transformer.positional.learned import LearnedEncoding
 from wawa_transformer.positional.relative import RelativeEncoding
@@ -378,6 +385,44 @@ class Ready(Encoding):
         return x + self.table[positions.ids[:, 0]]
 
 
+class Drawn(Encoding):
+    """Adds random features that its buffer does not save."""
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.register_buffer("features", torch.randn(context.d_model), persistent=False)
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        return x + torch.sin(positions.ids[:, 0, :, None] * self.features)
+
+
+class Fading(Encoding):
+    """Fades over many steps of training, which it counts in a plain number."""
+
+    steps = 0
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        self.steps += self.training
+        return x + torch.sin(positions.ids[:, 0, :, None] / 3) * max(0, 1 - self.steps / 20000)
+
+
+class Twice(Encoding):
+    """Drops out what the base class drops out."""
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        return self.dropout(x + torch.sin(positions.ids[:, 0, :, None] / 3))
+
+
+class Undropped(Encoding):
+    """Has a forward of its own."""
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        return x + torch.sin(positions.ids[:, 0, :, None] / 3)
+
+    def forward(self, x: Tensor, positions: Positions | None = None) -> Tensor:
+        return self.embed(x, positions or consecutive(x.size(1)))
+
+
 class Idle(Distances):
     """A trained number that is read as a plain one."""
 
@@ -463,6 +508,9 @@ class FirstHead(Rotary):
 @pytest.mark.parametrize(
     ("cls", "names"),
     [
+        (Fading, {check.COUNTED}),
+        (Twice, {check.DROPPED}),
+        (Undropped, {check.DROPPED}),
         (OneToken, {probe.ALONE}),
         (Idle, {check.REACHED}),
         (Stepped, {check.REACHED}),
@@ -592,13 +640,29 @@ def test_the_class_of_a_notebook_is_named_without_a_file(monkeypatch: pytest.Mon
         require_promises(shape({"pe": "batchmean"}), 12)
 
 
-@pytest.mark.parametrize("cls", [Unsaved, Ready])
+@pytest.mark.parametrize("cls", [Unsaved, Ready, Drawn])
 def test_what_a_checkpoint_does_not_hold_is_found(cls: type[Encoding]) -> None:
     """By a new encoding with the same weights."""
     kind = cls.__name__.lower()
     ENCODINGS[kind] = cls
     with pytest.raises(UserError, match=f"{check.SAVED}.*parameters and buffers"):
         require_promises(shape({"pe": kind}), 60)
+
+
+def test_a_layer_whose_state_a_checkpoint_does_not_hold_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a layer of a fork, with the model as the cause."""
+    right = EncoderLayer.__init__
+
+    def init(self: EncoderLayer, *given: Any) -> None:
+        right(self, *given)
+        drawn = torch.randn(24)
+        self.register_forward_hook(lambda module, given, out: out + drawn)
+
+    monkeypatch.setattr(EncoderLayer, "__init__", init)
+    with pytest.raises(UserError, match=f"{check.SAVED}.*the cause is in the model"):
+        require_promises(shape({"pe": "sinusoidal"}), 20)
 
 
 class FirstAdded(Encoding):
@@ -677,6 +741,19 @@ class Counter(Encoding):
         return self.norm((x + late * (self.steps > 0)).flatten(0, 1)).view_as(x)
 
 
+class Assigned(Encoding):
+    """Counts in a buffer that each step replaces."""
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        self.steps = self.steps + 1 if self.training else self.steps
+        late = positions.ids[:, 0, :, None] * torch.linspace(-1, 1, x.size(-1))
+        return x + late * (self.steps / 10).clamp(max=1)
+
+
 class Noisy(Encoding):
     """Positions with dropout of their own."""
 
@@ -685,7 +762,7 @@ class Noisy(Encoding):
         return x + F.dropout(late, 0.3, self.training)
 
 
-@pytest.mark.parametrize("cls", [Counter, Noisy])
+@pytest.mark.parametrize("cls", [Counter, Assigned, Noisy])
 def test_counters_batch_norm_and_noise_of_training_are_no_mistake(cls: type[Encoding]) -> None:
     """The check leaves what they count as it was."""
     ENCODINGS["own"] = cls

@@ -34,7 +34,7 @@ from wawa_transformer.model.probe import (
     change,
     described,
 )
-from wawa_transformer.model.transformer import Transformer, positions_of
+from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.positional.base import ENCODINGS, Encoding, Positions, consecutive
 from wawa_transformer.positional.placement import METHODS, overridden
 from wawa_transformer.positional.position_ids import BatchPositions
@@ -56,9 +56,13 @@ RELATIVE = "distances alone matter where relative = True"
 UNUSED = "positions do not matter where uses_positions = False"
 FRACTIONAL = "half a position counts where fractional = True"
 SAVED = "a new encoding with the same weights answers the same"
+COUNTED = "a checkpoint holds what training counts"
+DROPPED = "dropout acts once on an embedding"
 MEET = "source and target positions meet in cross-attention"
 # What is wrong in an encoding that breaks a promise. Of several, the first one explains most.
 REMEDIES = {
+    COUNTED: "count in a buffer, and draw what training draws from torch's own random numbers, "
+    "since a checkpoint holds these alone",
     REPEATED: "random numbers are for training alone, when self.training is true, and no call may "
     "depend on an earlier one",
     PADDING: "what embed, rotate and bias give a token must not depend on padding",
@@ -82,6 +86,8 @@ REMEDIES = {
     SAVED: "keep what is trained or drawn in parameters and buffers, draw with torch in __init__, "
     "and compute nothing in advance from weights, which change",
     SHARED: "its bias depends on q or k, so set content_independent = False",
+    DROPPED: "forward drops out what embed returns, so embed must not drop out x, and forward stay "
+    "as it is",
     TRAINED: "without random numbers, embed, rotate and bias must not depend on self.training",
     BF16: "form angles and distances in float32 or int64, and convert the result to q.dtype",
 }
@@ -169,6 +175,7 @@ class TransformerProbe(Probe):
             self.check_scores()
             self.check_declared()
             self.check_training(expected)
+            self.check_dropout()
             if bf16:
                 self.check_bf16()
             if generate is not None:
@@ -183,17 +190,23 @@ class TransformerProbe(Probe):
         return self.sorted()
 
     def check_saved(self) -> None:
-        """Try changed weights in these encodings and in new ones, as from a checkpoint."""
+        """Try changed weights in this model and in a new one, as from a checkpoint."""
+        given = self.source, self.target, self.model.batch_positions(self.source)
         for each in self.model.encodings():
             for parameter in filter(is_trainable, each.parameters()):
                 parameter.mul_(1.5)
-        changed = self.logits(self.source, self.target)
-        model, weights = self.model, self.model.state_dict()
-        with draws_from(0):
-            encodings, _ = positions_of(model.config)
-        model.src_position, model.tgt_position, model.cross_position = encodings
-        model.eval().load_state_dict(weights)
-        self.note(SAVED, change(self.logits(self.source, self.target), changed, self.real))
+        changed, model = self.logits(*given), Transformer(self.model.config, seed=1)
+        model.load_state_dict(self.model.state_dict())
+        self.model = model.eval()
+        answered = self.logits(*given)
+        self.note(SAVED, change(answered, changed, self.real))
+        with training(model):
+            before, trained, after = counted(model), self.logits(*given), counted(model)
+        if self.trains_alike:  # also where evaluation keeps a table for all models
+            self.note(SAVED, change(trained, answered, self.real))
+        names = [name for name in before if after[name] != before[name]]
+        largest = math.inf if names else 0.0
+        self.note(COUNTED, torch.full((1, 1), largest), ", ".join(names[:1]))
 
     def call(self, source: Tensor, target: Tensor, positions: BatchPositions | None) -> Tensor:
         """The model's logits ``(B,T,V)``, at ``positions`` or its own, as in training."""
@@ -368,7 +381,7 @@ class TransformerProbe(Probe):
         """Try the encodings in training, without dropout, beside evaluation."""
         given = self.source, self.target
         at, cut = self.model.batch_positions(self.source), self.target.size(1) // 2
-        with training(self.model), torch.enable_grad():
+        with training(self.model) as restore, torch.enable_grad():
             with draws_from(0):
                 seed, logits = torch.initial_seed(), self.call(*given, at)
                 if torch.initial_seed() != seed:  # and so the dropout masks of every step
@@ -376,12 +389,15 @@ class TransformerProbe(Probe):
             self.check_gradients(logits)
             first = logits.detach().float().cpu()
             changes = change(first, expected, self.real)
-            if float(changes.max()) <= self.tolerance:
+            self.trains_alike = float(changes.max()) <= self.tolerance
+            if self.trains_alike:
                 return self.note(TRAINED, changes)
             other = self.target.clone()
             other[0, cut:] = self.draw(other.size(1) - cut)
+            restore()
             with draws_from(0):
                 ahead = self.logits(self.source, other, at)
+            restore()
             with draws_from(1):
                 second = self.logits(*given, at)
             self.model.eval()  # with what training has counted
@@ -391,6 +407,22 @@ class TransformerProbe(Probe):
         self.note(FUTURE, change(ahead, first)[:1, : max(1, cut)] * (cut > 0), where)
         if torch.equal(first, second):  # else random numbers are a reason to differ
             self.note(TRAINED, change(after, first, self.real))
+
+    def check_dropout(self) -> None:
+        """Try dropout of one half, which sets half of an embedding to zero."""
+        model, length = self.model, len(self.sources[0])
+        x = torch.ones(4096 // (length * model.d_model) + 1, length, model.d_model)
+        x, at = x.to(model.output.weight), consecutive(length, device=self.device)
+        for encoding in (model.src_position, model.tgt_position):
+            with training(encoding), draws_from(0):  # some set columns to zero in training
+                some = (encoding.embed(x, at) != 0).float()
+            with training(encoding), draws_from(0):
+                for each in encoding.modules():
+                    if isinstance(each, nn.Dropout):
+                        each.p = 0.5
+                kept = (encoding(x, at) != 0).float()
+            off = (kept.sum() / some.sum().clamp(min=1) - 0.5).abs()
+            self.note(DROPPED, torch.full((1, 1), math.inf if off > 0.1 else 0.0), "embed")
 
     def check_gradients(self, logits: Tensor) -> None:
         """Look for trained numbers that no gradient reaches, in no instance of their class.
@@ -450,22 +482,46 @@ class TransformerProbe(Probe):
 
 
 @contextlib.contextmanager
-def training(model: nn.Module) -> Iterator[None]:
-    """Train an evaluating ``model`` without dropout, and leave its buffers as they were."""
+def training(model: nn.Module) -> Iterator[Callable[[], None]]:
+    """Train an evaluating ``model`` without dropout; yield what restores its buffers."""
     dropout = [(each, each.p) for each in model.modules() if isinstance(each, nn.Dropout)]
-    buffers = [(each, each.clone()) for each in model.buffers()]
+    buffers = [
+        (each, name, value, value.clone())
+        for each in model.modules()
+        for name, value in each.named_buffers(recurse=False)
+    ]
+
+    def restore() -> None:
+        for module, name, buffer, value in buffers:
+            with torch.no_grad():
+                setattr(module, name, buffer.copy_(value))
+
     try:
         for module in model.modules():
             module.training = not isinstance(module, BATCH_NORM)
         for each, _ in dropout:
             each.p = 0.0
-        yield
+        yield restore
     finally:
         model.eval()
         for each, p in dropout:
             each.p = p
-        for buffer, value in buffers:
-            buffer.copy_(value)
+        restore()
+
+
+def counted(model: nn.Module) -> dict[str, str]:
+    """Write down the numbers and random states of a model that its checkpoint does not hold."""
+    found = {}
+    for module in model.modules():
+        spare = {name: module._buffers[name] for name in module._non_persistent_buffers_set}
+        for name, value in {**vars(module), **spare}.items():
+            if isinstance(value, torch.Generator):
+                value = value.get_state().sum()
+            elif isinstance(value, Tensor) and value.numel() != 1:
+                continue
+            if isinstance(value, int | float | Tensor):
+                found[f"{type(module).__name__}.{name}"] = str(value)
+    return found
 
 
 def called(encoding: Encoding, method: str, *given: Any) -> Any:
@@ -578,7 +634,7 @@ def require_promises(config: TransformerConfig, length: int, bf16: bool = False)
     # A model without positions that breaks the same promise is itself the cause.
     sizes = config.values(("src_vocab_size", "tgt_vocab_size", *MODEL))
     bare = tiny_model(TransformerConfig(**sizes, pe="none"))
-    without = TransformerProbe(bare, length=length).report()
+    without = TransformerProbe(bare, length=length).report(saved=True)
     if each.name in {one.name for one in without.broken}:
         folder = Path(__file__).parent
         cause = f"So it is with pe=none: the cause is in the model ({folder}), not in an encoding."

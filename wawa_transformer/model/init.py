@@ -47,6 +47,7 @@ def initialise(model: nn.Module, seed: int, embedding_std: float | None = None) 
                 nn.init.xavier_uniform_(module.weight, generator=generator_for(name, "weight"))
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-    for name, module in model.named_modules():  # last: it may hold an embedding of its own
-        if isinstance(module, Encoding):
-            module.reset_parameters(partial(generator_for, name))
+    with draws_from(seed):  # for an encoding that draws without its generator
+        for name, module in model.named_modules():  # last: it may hold an embedding of its own
+            if isinstance(module, Encoding):
+                module.reset_parameters(partial(generator_for, name))

@@ -1,6 +1,7 @@
 """Start a run from another run's weights, ``trainer.init_from``."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -44,9 +45,11 @@ def start_from(
     rows = shared_rows(source, tokenizer)
     chosen: dict[str, Tensor] = {}
     other: list[str] = []
-    kinds = {source.get("transformer", {}).get("pe", model.config.pe), model.config.pe}
+    own_kinds = kinds_of(asdict(model.config))
+    kinds = kinds_of(source["transformer"]) if "transformer" in source else own_kinds
     # Equal shapes may mean other things in another encoding: distances are no positions.
-    foreign = POSITIONS[:2] if len(kinds) > 1 else ()
+    pairs = zip(POSITIONS, kinds, own_kinds, strict=True)
+    foreign = tuple(room for room, there, here in pairs if there != here)
     for name in (name for name in own if name in given):
         if name.startswith(foreign) and given[name].shape == own[name].shape:
             continue
@@ -81,6 +84,13 @@ def start_from(
         "settings": other_settings(source.get("transformer", {}), model.config),
         "words": None if rows is None else [len(rows[0]), tokenizer.get_vocab_size()],
     }
+
+
+def kinds_of(shape: dict[str, Any]) -> tuple[str, str, str]:
+    """The kinds of encoding in encoder, decoder and cross-attention."""
+    pe, cross = shape["pe"], shape.get("cross", "none")
+    same = cross == "same" or "cross" in (shape.get("where") or ())
+    return pe, pe, pe if same else cross
 
 
 def other_settings(source: dict[str, Any], own: TransformerConfig) -> list[str]:
