@@ -14,12 +14,13 @@ SIZES = {
     "size_middle": "2 + 2 layers,\nwidth 96",
     "size_deep": "3 + 3 layers,\nwidth 64",
     "size_wide": "1 + 1 layers,\nwidth 192",
+    "size_both": "3 + 3 layers,\nwidth 192",
 }
 STEPS = {"size_short": "800 steps", "size": "1,500 steps", "size_long": "4,500 steps"}
 
 
 def main() -> None:
-    figure = Figure(figsize=(10, 4), layout="constrained")
+    figure = Figure(figsize=(11, 4), layout="constrained")
     both = figure.subplots(1, 2, sharey=True)
     looks = encoding_styles(evidence.encodings("size", "copy"))
     for axes, studies in zip(both, (STEPS, SIZES), strict=True):
