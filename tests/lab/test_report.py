@@ -164,7 +164,7 @@ def test_the_verdict_comes_first_and_is_not_final_while_a_run_is_missing(folder:
     text = (folder / "report.md").read_text(encoding="utf-8")
     first = text.split("| encoding |")[0]
     assert first.startswith("# Does it help?\n\nThe study planted.\n\nClaim: It helps.")
-    assert "**Not final: 1 runs are missing.**" in first
+    assert "**Not final: the study lacks 1 run.**" in first
     for verdict, task in (("supported", "copy"), ("unclear", "sort")):
         assert sentence(word("verdict_for", verdict=word(verdict), cases=task)) in first
     assert "Left out: copy, learned, seed 5 (failed). loss is &lt;nan>" in first
@@ -210,7 +210,7 @@ def test_a_comparison_has_one_p_and_one_word_everywhere(folder: Path) -> None:
 def test_without_a_rule_every_pair_is_tested_and_counted() -> None:
     """No difference where none was planted; corrected for every pair, task and measure."""
     text = as_planted()
-    assert re.search(r"\*\*\d of \d+ comparisons show a difference. The study has no rule", text)
+    assert re.search(r"\*\*A difference shows in \d of \d+ comparisons?. The study has no rule", text)
     assert re.search(
         rf"\| sort \| sinusoidal − no encoding \| .* \| {word('no_difference')} \|", text
     )
@@ -529,6 +529,11 @@ def test_the_key_of_a_folder_without_room_for_a_report_is_named(tmp_path: Path) 
 def test_a_symbol_that_is_a_word_of_the_page_stays_in_a_chinese_picture() -> None:
     svg = "<text>right</text><text>exact match</text><text>source</text>"
     assert translated(svg, "zh") == "<text>right</text><text>完全匹配率</text><text>源序列</text>"
+
+
+@pytest.mark.parametrize(("n", "said"), [(1, "makes 1 comparison,"), (12, "makes 12 comparisons,")])
+def test_one_of_a_thing_has_no_plural(n: int, said: str) -> None:
+    assert said in tr(Text("rule_makes", {"n": n}))
 
 
 def test_attention_is_drawn_from_its_table() -> None:

@@ -185,7 +185,7 @@ def test_a_run_whose_process_is_killed_is_tried_once_more_and_then_reported(tmp_
     calm = train(configure(*TINY, "pe=none", f"output_dir={tmp_path}/calm"))
     assert (run.result() or {})["by_length"] == calm["by_length"]
     report = (tmp_path / "default" / "report.md").read_text()
-    assert "Not final: 1 runs are missing." in report
+    assert "Not final: the study lacks 1 run." in report
     assert "Left out: letters, alibi, seed 0 (failed). its process was killed" in report
 
 
