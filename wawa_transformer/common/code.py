@@ -102,9 +102,10 @@ def imported(path: Path) -> Iterator[Path]:
             beside = path.parents[max(0, level - 1)] / top
             places = [beside] if level else [beside, *on_path(top)]
             found = [place.joinpath(*rest) for place in places]
-            files = [*map("{}.py".format, found), *(each / "__init__.py" for each in found)]
-            files = [loaded] if loaded else files
-            yield from (file for file in map(Path, files) if file.suffix == ".py")  # and not in C
+            files = [Path(f"{each}.py") for each in found]
+            files += [each / "__init__.py" for each in found]
+            files = [Path(loaded)] if loaded else files
+            yield from (file for file in files if file.suffix == ".py")  # and not in C
 
 
 def on_path(name: str) -> Iterator[Path]:
