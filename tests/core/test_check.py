@@ -66,6 +66,7 @@ def test_every_encoding_keeps_its_promises(name: str) -> None:
         ("sinusoidal", {"max_len": 1}, {"where": ["decoder"], "embedding_scale": "position_down"}),
         ("shaw", {"max_distance": 1}, {"where": ["cross"], "norm": "post"}),
         ("rotary", {}, {"layers": [2], "num_layers": 3, "num_heads": 1}),
+        ("learned", {}, {"layers": [2, 1], "num_layers": 3, "embedding_scale": "position_down"}),
         ("t5", {}, {"tie_sides": True, "num_heads": 24}),
         ("fire", {"threshold": 1.0}, {"cross": "same"}),
         ("kerple", {"form": "power"}, {"cross": "alibi"}),

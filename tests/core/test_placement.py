@@ -120,6 +120,27 @@ def test_layers_are_those_in_which_the_encoding_acts(
     assert torch.equal(model(SRC, TGT), every.output(every.decoder_norm(y)))
 
 
+@pytest.mark.parametrize("layers", [[1], [2, 0], [0, 1, 2]])
+@pytest.mark.parametrize("scale", ["token_up", "position_down"])
+def test_an_added_encoding_is_added_before_the_layers(layers: list[int], scale: str) -> None:
+    """Rows of its table are added to the input of each; ``position_down`` divides them by √D."""
+    given: Any = {"embedding_scale": scale, "dropout": 0.0, "seed": 3, "layers": layers}
+    model: Any = Transformer(V, V, D, 3, HEADS, FF, pe="learned", **given).eval()
+    down = D**-0.5 if scale == "position_down" else 1.0
+    seen = dict.fromkeys((*model.encoder_layers, *model.decoder_layers))
+    for each in seen:
+        each.register_forward_pre_hook(lambda layer, given: seen.update({layer: given[0]}))
+        each.register_forward_hook(lambda layer, given, out: seen.update({layer.feed_forward: out}))
+    model(SRC, TGT)
+    for side, ids in (("src", SRC), ("tgt", TGT)):
+        stack = model.encoder_layers if side == "src" else model.decoder_layers
+        table = getattr(model, f"{side}_position").table[: ids.size(1)] * down
+        x = getattr(model, f"{side}_embedding")(ids) * (D**0.5 * down)
+        for i, layer in enumerate(stack):
+            torch.testing.assert_close(seen[layer], x + table if i in layers else x)
+            x = seen[layer.feed_forward]
+
+
 def test_what_an_encoding_is_told_and_says_reaches_the_model(registry: None) -> None:
     """An added encoding knows its side; one for each layer may have divided positions."""
     model: Any = Transformer(V, V, D, 2, HEADS, FF, pe="sinusoidal")
@@ -325,6 +346,7 @@ def test_an_init_of_other_arguments_is_refused_with_its_class(registry: None) ->
         ({"pe": "shaw", "layers": [-1]}, r"pe.layers=\[-1\] must be a list of some of 0, 1, each"),
         ({"pe": "shaw", "layers": []}, r"pe.layers=\[\] must be a list"),
         ({"pe": "learned", "layers": [0]}, r"pe.layers=\[0\] has no effect on pe.kind=learned"),
+        ({"pe": "learned", "layers": [0, 2]}, r"pe.layers=\[0,2\] must be a list of some of 0, 1"),
         ({"pe": "none", "layers": [0]}, r"pe.layers=\[0\] has no effect on pe.kind=none"),
         ({"pe": "rotary", "tie_sides": True}, "pe.tie_sides=true .*pe.kind=rotary has none"),
         ({"pe": "t5", "tie_sides": True, "where": ["encoder", "cross"]}, "pe.tie_sides=true"),

@@ -120,6 +120,7 @@ def test_ctranslate2_says_the_same_of_240_sentences(
     [
         ({"pe": "shaw"}, "pe is shaw with distances"),
         ({"pe": "none", "cross": "t5"}, "position ids of its own"),
+        ({"pe": "learned", "layers": [0, 1]}, "learned with distances, layers or"),
         ({"pe": "sinusoidal_concatenated"}, "pe.kind=sinusoidal_concatenated does not add"),
         ({"embedding_scale": "position_down"}, "another model.embedding_scale or"),
         ({"embedding_scale": "none"}, "another model.embedding_scale or"),
@@ -134,7 +135,7 @@ def test_what_ctranslate2_has_no_place_for_is_refused(
     """Before anything is written."""
     with pytest.raises(UserError, match=said):
         to_ctranslate2(
-            Transformer(9, 9, 8, 1, 2, 16, **settings), list("abcdefghi"), tmp_path / "o"
+            Transformer(9, 9, 8, 2, 2, 16, **settings), list("abcdefghi"), tmp_path / "o"
         )
     assert not (tmp_path / "o").exists()
 

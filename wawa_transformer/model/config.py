@@ -83,7 +83,9 @@ class TransformerConfig:
         "attentions in which it acts, of [encoder,decoder,cross]; null: encoder and decoder, and "
         "cross with pe.cross=same",
     )
-    layers: list[int] | None = setting(None, "the layers it acts in, as [0,2]; null: all layers")
+    layers: list[int] | None = setting(
+        None, "the layers it acts in, or is added before, as [0,2]; null: all, or the first"
+    )
     tie_sides: bool = setting(False, "source and target share the encoding's trained numbers")
     origin: str = choice(
         "start", "end", "both", "continued", "abacus", help="where counting starts in the source"
@@ -129,6 +131,13 @@ class TransformerConfig:
     def values(self, names: tuple[str, ...]) -> dict[str, Any]:
         """Get the values of some keys."""
         return {name: getattr(self, name) for name in names}
+
+
+def config_of(*values: Any, **settings: Any) -> TransformerConfig:
+    """Make a configuration of values, or of another one with other ``settings``."""
+    if len(values) == 1 and isinstance(values[0], TransformerConfig):
+        return dataclasses.replace(values[0], **settings)
+    return TransformerConfig(*values, **settings)
 
 
 def part(name: str, keys: tuple[str, ...], module: str) -> type:

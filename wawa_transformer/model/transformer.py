@@ -2,7 +2,6 @@
 
 import functools
 import math
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 
 from wawa_transformer.model import masks
 from wawa_transformer.model.attention import in_layers
-from wawa_transformer.model.config import PLACEMENT, POSITIONS, TransformerConfig
+from wawa_transformer.model.config import PLACEMENT, POSITIONS, TransformerConfig, config_of
 from wawa_transformer.model.init import draws_from, initialise
 from wawa_transformer.model.kv_cache import KeyValueCache
 from wawa_transformer.model.layers import DecoderLayer, EncoderLayer
@@ -24,11 +23,7 @@ from wawa_transformer.positional.position_ids import BatchPositions, PositionIds
 def positions_of(
     config: TransformerConfig,
 ) -> tuple[tuple[Encoding, Encoding, Encoding | None], PositionIds]:
-    """Build the encodings of encoder, decoder and cross-attention, and the position ids.
-
-    Raises:
-        ValueError: what an encoding refuses, and a setting that would have no effect.
-    """
+    """Build the encodings of encoder, decoder and cross-attention, and the position ids."""
     context = EncodingContext(
         config.d_model, config.num_heads, config.dropout, num_layers=config.num_layers
     )
@@ -36,13 +31,6 @@ def positions_of(
     encodings = build_encodings(config.pe, context, config.pe_settings, placement)
     ids.check(config.pe, *encodings, config.num_heads)
     return encodings, ids
-
-
-def config_of(*values: Any, **settings: Any) -> TransformerConfig:
-    """Make a configuration of values, or of another one with other ``settings``."""
-    if len(values) == 1 and isinstance(values[0], TransformerConfig):
-        return replace(values[0], **settings)
-    return TransformerConfig(*values, **settings)
 
 
 class Transformer(nn.Module):
@@ -138,6 +126,7 @@ class Transformer(nn.Module):
         x = self.embed(src, self.src_embedding, self.src_position, at)  # (B,S,D)
         parts = in_layers(self.num_layers, self.src_position, at, at, positions.maps)
         for i, position in enumerate(parts):
+            x = self.add_again(x, i, self.src_position, at)
             x = self.encoder_layers[i % len(self.encoder_layers)](x, mask, position)
         return self.encoder_norm(x)
 
@@ -183,6 +172,7 @@ class Transformer(nn.Module):
         for i in range(layers):
             layer = self.decoder_layers[i % len(self.decoder_layers)]
             layer_cache = (None, None) if cache is None else cache[i]
+            x = self.add_again(x, i, self.tgt_position, query)
             x = layer(x, memory, tgt_mask, cross_mask, own[i], cross[i], layer_cache)
         return self.output(self.decoder_norm(x))  # (B,T,D) -> (B,T,V)
 
@@ -190,8 +180,16 @@ class Transformer(nn.Module):
         self, ids: Tensor, embedding: nn.Embedding, encoding: Encoding, positions: Positions
     ) -> Tensor:
         """Token and position of ``ids (B,S)``, after dropout: (B,S,D)."""
-        x = encoding(embedding(ids) * self.embedding_scale, positions)
+        x = embedding(ids) * self.embedding_scale
+        x = encoding(x, positions) if 0 in encoding.added_before else encoding.dropout(x)
         return x * self.d_model**-0.5 if self.position_down else x
+
+    def add_again(self, x: Tensor, layer: int, encoding: Encoding, at: Positions) -> Tensor:
+        """Add positions to ``x (B,S,D)`` before a later layer, where ``pe.layers`` names it."""
+        if layer and layer in encoding.added_before:
+            scale = self.d_model**0.5 if self.position_down else 1.0
+            x = encoding.embed(x * scale, at) / scale
+        return x
 
     def batch_positions(self, src: Tensor, drawn: Tensor | None = None) -> BatchPositions:
         """The positions of ``src (B,S)`` and its target; in training these may be random."""

@@ -105,6 +105,7 @@ class Encoding(nn.Module):
     fractional = False  # True if positions need not be whole numbers
     content_independent = False  # True if the bias ignores q and k, so that all layers share it
     per_layer = False  # True if each layer has an instance of its own, which knows its layer
+    added_before: Sequence[int] = (0,)  # the layers before which ``embed`` acts: the first
 
     def __init_subclass__(cls, kind: str | None = None, **kwargs: Any) -> None:
         """Register the class as ``kind``; without a kind it is an ordinary class."""

@@ -34,6 +34,8 @@ class Placement:
             ``cross``. An encoding that is added to embeddings is added in encoder or decoder. By
             default encoder and decoder, and cross-attention with ``cross=same``.
         layers: the layers in which it acts, from 0 on, in all three attentions; by default all.
+            An encoding that is added to embeddings is added before each of them; by default before
+            the first. Dehghani et al. 2018 (section 2.1) add positions before all layers.
         tie_sides: encoder and decoder share one instance, and so its parameters.
 
     Raises:
@@ -157,6 +159,8 @@ def build_layers(
     else:
         encoding = build_encoding(kind, context, settings)
     encoding.acting_layers = layers
+    if layers is not None and not acts_inside(kind):
+        encoding.added_before = tuple(layers)
     return encoding
 
 
@@ -196,9 +200,14 @@ def overridden(kind: str) -> set[str]:
     return {name for name in METHODS if getattr(cls, name) is not getattr(Encoding, name)}
 
 
+def acts_inside(kind: str) -> bool:
+    """True if an encoding acts inside a layer, in its attentions."""
+    return bool(overridden(kind) & {*ATTENTION_METHODS})
+
+
 def fits_cross(kind: str) -> bool:
     """True if an encoding can relate a target to a source by their positions."""
-    return ENCODINGS[kind].uses_positions and bool(overridden(kind) & {*ATTENTION_METHODS})
+    return ENCODINGS[kind].uses_positions and acts_inside(kind)
 
 
 def check_cross(kind: str, placement: Placement) -> None:
@@ -221,7 +230,8 @@ def check_effect(kind: str, kinds: dict[str, str], num_layers: int, placement: P
         raise UserError(f"pe.cross=same has no effect on pe.kind={kind}; leave it out.")
     if layers is not None:
         check_some("pe.layers", layers, range(num_layers))
-        if not any(overridden(each) & {*ATTENTION_METHODS} for each in kinds.values()):
+        added_first = [*layers] == [0] or not overridden(kind)  # as without pe.layers
+        if added_first and not any(acts_inside(each) for each in kinds.values()):
             raise UserError(
                 f"pe.layers={listed(layers)} has no effect on pe.kind={kind}, which does nothing "
                 f"inside a layer; leave it out."

@@ -173,10 +173,16 @@ def table_of(model: Transformer, target: bool = False) -> Tensor:
     encoding = model.tgt_position if target else model.src_position
     adds = isinstance(encoding, AbsoluteEncoding) and overridden(model.config.pe) == {"embed"}
     adds |= encoding.kind == "none"
-    if not adds or model.cross_position is not None or model.position_ids != PositionIds():
+    if (
+        not adds
+        or encoding.added_before != (0,)
+        or model.cross_position is not None
+        or model.position_ids != PositionIds()
+    ):
         raise UserError(
             f"format=ctranslate2 has a table of positions and no more, and this model's pe is "
-            f"{encoding.kind} with distances or position ids of its own; choose format=safetensors."
+            f"{encoding.kind} with distances, layers or position ids of its own; choose "
+            f"format=safetensors."
         )
     own = model.config
     if own.embedding_scale != "token_up" or own.merged_attention or not own.encoder_sees_all:
