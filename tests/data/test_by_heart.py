@@ -112,6 +112,9 @@ OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "special words": (
         lambda i: (f"[UNK] {i % 9}", f"[EOS] a [PAD] {i % 9} x[BOS]"), {"words": True},
     ),
+    "words spelled as ours": (
+        lambda i: (f"[UNK] {i % 9}", "[UNK] [\u2060UNK] [\u2060\u2060EOS] 1"), {"words": True},
+    ),
     "Chinese": (lambda i: (f"thing {i}", HAN[i % 9 : i % 9 + 6] + str(i)), {}),
     "Thai": (lambda i: (f"cat {i}", "แมวนั่งบนเสื่อ" * (1 + i % 3) + str(i)), {}),
     "spaces": (lambda i: (f" a  {i} ", f"  two  spaces \u3000 and {i}  "), {}),

@@ -31,7 +31,7 @@ def read(folder: Path, files: dict[str, str | bytes], **settings: str) -> list[t
 
     Those in ``hub`` are a dataset.
     """
-    (folder / "hub").mkdir(exist_ok=True)
+    (folder / "hub").mkdir(exist_ok=True, parents=True)
     for name, content in files.items():
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     if any(name.startswith("hub/") for name in files):
@@ -222,6 +222,15 @@ def test_a_column_that_is_there_twice_is_chosen_by_number(tmp_path: Path) -> Non
         read(tmp_path, {"a.csv": table})
     numbers = {"source_column": "2", "target_column": "3"}
     assert read(tmp_path, {"a.csv": table}, **numbers)[1:] == [("a", "b")]
+    for name, content in (("train.csv", table), ("train.tsv", table.replace(",", "\t"))):
+        with pytest.raises(UserError, match="it has the column en twice.*file in task.source"):
+            read(tmp_path / name, {f"hub/{name}": content})
+    pq.write_table(pa.table([["1"], ["a"], ["b"]], names=["en", "en", "de"]), tmp_path / "p")
+    parquet = (tmp_path / "p").read_bytes()
+    row = '{"translation": {"en": "1", "en": "a", "de": "b"}}'
+    for files in ({"a.jsonl": row}, {"a.json": f"[{row}]"}, {"a.parquet": parquet}):
+        with pytest.raises(UserError, match=r"1 \(it has en twice\)"):
+            read(tmp_path, files)
 
 
 def test_a_text_may_begin_with_a_tag(tmp_path: Path) -> None:
@@ -408,7 +417,7 @@ def test_what_is_not_read_is_named_with_the_formats_that_are(tmp_path: Path) -> 
         (TSV.encode("utf-16-le"), f"is UTF-16 text or no text; {formats}"),
         (gzip.compress(TSV.encode("utf-16-be")), "is UTF-16 text or no text"),
         (TSV.encode("latin-1") + b"\xe9\tx\n", "is not UTF-8 in line 10"),
-        (TSV.replace("\n", "\r"), "carriage returns for line feeds in line 1; convert it: tr"),
+        (TSV.replace("\n", "\r"), r"returns within line 1; convert them: tr .* else tr '.r' ' '"),
         (bz2.compress(TSV.encode())[:-9], "is damaged"),
         (lzma.compress(TSV.encode())[:-9], "is damaged"),
         ("one column\n", "holds no two texts in line 1"),
@@ -429,7 +438,7 @@ def test_what_is_not_read_is_named_with_the_formats_that_are(tmp_path: Path) -> 
         ({"a.jsonl": "[" * 9999}, "no two texts in line 1"),
         ({"a.jsonl": "3\n"}, "no two texts in line 1"),
         ({"a.tsv": "a\tb\nc d\n"}, "no two texts in line 2"),
-        ({"a.en": "a\rb", "a.de": "c\nd\n"}, "carriage returns for line feeds in line 1"),
+        ({"a.en": "a\rb", "a.de": "c\nd\n"}, "carriage returns within line 1"),
         ({"a.tsv": TSV, "b.tsv": TSV}, "task.source and task.target go together; give two"),
     ):
         with pytest.raises(UserError, match=said):

@@ -8,6 +8,7 @@ import itertools
 import json
 import lzma
 import re
+import statistics
 import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,6 +30,9 @@ FORMATS = (
     "give two UTF-8 files with one text a line, or in task.source alone a .tsv, .csv, .json, "
     ".jsonl or .parquet with both sides, plain or packed by gzip, bzip2 or xz; task.hub reads a "
     "folder"
+)
+RETURNS = (
+    "convert them: tr '\\r' '\\n' < old > new where they end lines, else tr '\\r' ' ' < old > new"
 )
 # What a file begins with, packed and unpacked: its name may say something else.
 PACKED: dict[bytes, Callable[..., Any]] = {
@@ -110,8 +114,7 @@ def read_sentences(path: Path, key: str) -> Iterator[str]:
             returns += line.rstrip().count(b"\r")
             if returns > number - (not line.endswith(b"\n")):
                 raise UserError(
-                    f"{key}={path} has carriage returns for line feeds in line {number}; "
-                    f"convert it: tr '\\r' '\\n' < old > new."
+                    f"{key}={path} has carriage returns within line {number}; {RETURNS}."
                 )
             if len(line) > LONGEST_LINE:
                 raise UserError(
@@ -246,15 +249,25 @@ def entries_of(path: Path, key: str) -> Iterator[Any]:
     """Read a parquet file's rows, an array's elements, or an object a line; None if it is blank."""
     with opened(path, key) as file:
         if suffix_of(path.name) == ".parquet":
-            for batch in ParquetFile(file).iter_batches(1000):
+            table = ParquetFile(file)
+            entry([(name, None) for name in table.schema_arrow.names])
+            for batch in table.iter_batches(1000):
                 yield from batch.to_pylist()
             return
         if file.read(10_000).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
             file.seek(0)
-            yield from json.load(file)
+            yield from json.load(file, object_pairs_hook=entry)
             return
     for line in read_sentences(path, key):
-        yield json.loads(line) if line.strip() else None
+        yield json.loads(line, object_pairs_hook=entry) if line.strip() else None
+
+
+def entry(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build an entry of JSON; refuse one that has a name twice."""
+    found = dict(items)
+    if len(found) < len(items):
+        raise ValueError(f"it has {statistics.mode(name for name, _ in items)} twice")
+    return found
 
 
 def pick(row: Any, column: str) -> Any:

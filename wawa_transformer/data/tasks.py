@@ -460,8 +460,12 @@ def on_disk(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
 
 def word_tokenizer(words: Iterable[str]) -> Tokenizer:
     """Make a tokenizer with one id per word, after the special tokens."""
-    # A word spelled like a special token is another word: it gets an invisible character.
-    spelled = {token: f"[\u2060{token[1:]}" for token in SPECIAL_TOKENS}
+    # A word spelled like a special token is another word: it gets invisible characters, as many as
+    # no word has there.
+    words, mark = [*words], "[\u2060"
+    while any(mark in word for word in words):
+        mark += "\u2060"
+    spelled = {token: mark + token[1:] for token in SPECIAL_TOKENS}
     normalizer = normalizers.Sequence(
         [normalizers.NFC(), *(normalizers.Replace(*pair) for pair in spelled.items())]
     )

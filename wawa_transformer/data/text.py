@@ -248,14 +248,18 @@ class TextTask(Task, kind="text"):
                         builder.config.quoting = csv.QUOTE_NONE
                 builder.download_and_prepare(download_mode=how)
                 loaded = builder.as_dataset()
-                # pandas takes the first columns for its index where rows have more than the header.
-                if builder.name == "csv" and "__index_level_0__" in loaded["train"].column_names:
-                    raise LookupError("its rows have more columns than its header")
+                # pandas takes the first columns for its index where rows have more than the header,
+                # and calls a second column en en.1.
+                odd = {f"{name}.1": f"it has the column {name} twice" for name in names_of(columns)}
+                odd["__index_level_0__"] = "its rows have more columns than its header"
+                found = {name for part in loaded.values() for name in part.column_names}
+                if builder.name == "csv" and (said := [odd[name] for name in odd if name in found]):
+                    raise LookupError(said[0])
             splits = {"train": loaded["train"], **loaded}
         except Exception as error:  # the library raises dozens of classes
             raise UserError(
                 f"{where} cannot be used ({first_line(error.__cause__ or error)}); name a dataset "
-                f"with a split train."
+                f"with a split train, or a file in task.source."
             ) from None
         return {
             name: self.read(pairs_of_entries(rows_of(split), where, columns, f"{name} row"), name)

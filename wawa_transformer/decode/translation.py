@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from wawa_transformer.common.schema import UserError, first_line, warn
 from wawa_transformer.common.special_ids import EOS, PAD, UNK
 from wawa_transformer.data.batching import batch_indices
-from wawa_transformer.data.files import MAX_WORD, check_text, is_blank, longest_word
+from wawa_transformer.data.files import MAX_WORD, RETURNS, check_text, is_blank, longest_word
 from wawa_transformer.data.load import Examples, RaggedSequences
 from wawa_transformer.data.text import HANGUL, UNSPACED, normalise
 from wawa_transformer.decode.strategies import DecodingStrategy
@@ -112,7 +112,7 @@ def answers(
     for i, every in zip(asked, decoded, strict=True):
         found[i], name = every, f"warning: line {i + first}:"
         if texts[i].count("\r") > 1:
-            warn(f"{name} carriage returns end no line; convert it: tr '\\r' '\\n' < old > new")
+            warn(f"{name} carriage returns end no line; {RETURNS}")
         if strange := unknown(tokenizer, texts[i]):
             warn(f"{name} unknown: {' '.join(strange)}")
         if (size := len(asked[i])) > trained > 1:
