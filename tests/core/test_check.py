@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import MODELS, PLACED, PLAIN
+from conftest import MODELS, PLACED, PLAIN, configure
 from torch import Tensor, nn
 
 from wawa_transformer import Transformer, check_model
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.schema import CONFIG_DIR, UserError
 from wawa_transformer.model import check, probe
 from wawa_transformer.model.check import require_promises, tiny_model
 from wawa_transformer.model.config import TransformerConfig
@@ -28,6 +28,7 @@ from wawa_transformer.positional.kerple import Kerple
 from wawa_transformer.positional.learned import LearnedEncoding
 from wawa_transformer.positional.relative import RelativeEncoding
 from wawa_transformer.positional.rotary import Rotary
+from wawa_transformer.run.config import transformer_config
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.trainer import train
 
@@ -77,6 +78,12 @@ def test_settings_at_their_edge_are_not_refused(
 ) -> None:
     for length in (1, 4):
         require_promises(shape({"pe": pe, "pe_settings": settings, **more}), length)
+
+
+@pytest.mark.parametrize("name", sorted(each.stem for each in (CONFIG_DIR / "pe").glob("*.yaml")))
+def test_every_pe_file_keeps_its_promises_at_its_own_settings(name: str) -> None:
+    sizes = (f"model.{key}={value}" for key, value in SIZES.items())
+    require_promises(transformer_config(configure(f"pe={name}", *sizes)), 8)
 
 
 def test_encodings_that_need_the_real_sizes_are_checked_at_these() -> None:
@@ -397,6 +404,33 @@ class Drawn(Encoding):
         return x + torch.sin(positions.ids[:, 0, :, None] * self.features)
 
 
+class NumpyStart(Encoding):
+    """Starts a trained number with numpy, which the seed does not reach."""
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.rate = nn.Parameter(torch.from_numpy(np.random.randn(context.d_model)).float())
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        return x + torch.sin(positions.ids[:, 0, :, None] * self.rate)
+
+
+class SeededStart(NumpyStart):
+    """Seeds torch, so that its numbers start alike under every seed."""
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        torch.manual_seed(0)
+        self.rate = nn.Parameter(torch.randn(context.d_model))
+
+
+class Scaled(Encoding):
+    """Scales the embeddings, which the model has scaled."""
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        return x * self.context.d_model**0.5 + torch.sin(positions.ids[:, 0, :, None] / 3)
+
+
 class Fading(Encoding):
     """Fades over many steps of training, which it counts in a plain number."""
 
@@ -509,6 +543,9 @@ class FirstHead(Rotary):
 @pytest.mark.parametrize(
     ("cls", "names"),
     [
+        (NumpyStart, {check.STARTED}),
+        (SeededStart, {check.STARTED}),
+        (Scaled, {check.SCALED}),
         (Fading, {check.COUNTED}),
         (Twice, {check.DROPPED}),
         (Undropped, {check.DROPPED}),

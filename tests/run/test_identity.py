@@ -337,6 +337,13 @@ def test_settings_of_every_type_are_part_of_a_run(registry: None) -> None:
     assert len({digest(), *others}) == 5
 
 
+@pytest.mark.parametrize(("kind", "runs"), [("text", 1), ("mine", 2)])
+def test_a_key_of_a_users_task_is_no_place_whatever_its_name(kind: str, runs: int) -> None:
+    """``source`` may choose a part of what ``fingerprint`` hashes."""
+    task = {"kind": kind, "name": kind, "text_digest": "0123456789abcdef"}
+    assert len({config_digest({"task": {**task, "source": each}}) for each in "ab"}) == runs
+
+
 def test_a_text_is_known_by_its_contents_and_not_by_its_folder(tmp_path: Path) -> None:
     """Relative, absolute and under other names; another text or another use is another run."""
     for name in ("a", "b", "c"):

@@ -18,7 +18,7 @@ from wawa_transformer.common.code import file_of
 from wawa_transformer.common.limits import UserError
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.model.config import MODEL, TransformerConfig
-from wawa_transformer.model.init import draws_from
+from wawa_transformer.model.init import draws_from, initialise
 from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.model.modes import evaluating
 from wawa_transformer.model.probe import (
@@ -34,7 +34,7 @@ from wawa_transformer.model.probe import (
     change,
     described,
 )
-from wawa_transformer.model.transformer import Transformer
+from wawa_transformer.model.transformer import Transformer, positions_of
 from wawa_transformer.positional.base import ENCODINGS, Encoding, Positions, consecutive
 from wawa_transformer.positional.placement import METHODS, overridden
 from wawa_transformer.positional.position_ids import BatchPositions
@@ -57,6 +57,8 @@ UNUSED = "positions do not matter where uses_positions = False"
 FRACTIONAL = "half a position counts where fractional = True"
 SAVED = "a new encoding with the same weights answers the same"
 COUNTED = "a checkpoint holds what training counts"
+STARTED = "the starting values follow from the seed alone"
+SCALED = "embed keeps the size of the embeddings"
 DROPPED = "dropout acts once on an embedding"
 MEET = "source and target positions meet in cross-attention"
 # What is wrong in an encoding that breaks a promise. Of several, the first one explains most.
@@ -83,9 +85,12 @@ REMEDIES = {
     FRACTIONAL: "it rounds positions, so set fractional = False",
     REACHED: "train each number through embed, rotate or bias, without detach(), data, item() or "
     "no_grad(), and make a buffer of what is not to be trained",
+    STARTED: "draw with torch in __init__ or reset_parameters and not with numpy, and what every "
+    "seed shares from a torch.Generator of your own",
     SAVED: "keep what is trained or drawn in parameters and buffers, draw with torch in __init__, "
     "and compute nothing in advance from weights, which change",
     SHARED: "its bias depends on q or k, so set content_independent = False",
+    SCALED: "the model multiplies them by sqrt(d_model), so embed must not",
     DROPPED: "forward drops out what embed returns, so embed must not drop out x, and forward stay "
     "as it is",
     TRAINED: "without random numbers, embed, rotate and bias must not depend on self.training",
@@ -195,6 +200,8 @@ class TransformerProbe(Probe):
         for each in self.model.encodings():
             for parameter in filter(is_trainable, each.parameters()):
                 parameter.mul_(1.5)
+        if any(each.state_dict() for each in self.model.encodings()):
+            self.check_start()
         changed, model = self.logits(*given), Transformer(self.model.config, seed=1)
         model.load_state_dict(self.model.state_dict())
         self.model = model.eval()
@@ -207,6 +214,22 @@ class TransformerProbe(Probe):
         names = [name for name in before if after[name] != before[name]]
         largest = math.inf if names else 0.0
         self.note(COUNTED, torch.full((1, 1), largest), ", ".join(names[:1]))
+
+    def check_start(self) -> None:
+        """Build the encodings twice under one seed."""
+        starts: list[dict[str, Tensor]] = []
+        names = []
+        for _ in range(2):
+            with draws_from(0):
+                seed, encodings = torch.initial_seed(), positions_of(self.model.config)[0]
+                if torch.initial_seed() != seed:
+                    names = ["torch's seed"]
+            built = nn.ModuleList(each for each in encodings if each is not None)
+            initialise(built, 0)
+            starts.append(built.state_dict())
+        one, other = starts
+        names += [name for name in one if not torch.equal(one[name], other[name])]
+        self.note(STARTED, torch.full((1, 1), math.inf if names else 0.0), ", ".join(names[:1]))
 
     def call(self, source: Tensor, target: Tensor, positions: BatchPositions | None) -> Tensor:
         """The model's logits ``(B,T,V)``, at ``positions`` or its own, as in training."""
@@ -308,6 +331,11 @@ class TransformerProbe(Probe):
                 one, other = encoding.bias(q, k, at, at), encoding.bias(r, s, at, at)
                 if one is not None and other is not None:
                     self.note(SHARED, change(one, other)[0], f"the {encoding.context.role}")
+        x, y = (each.transpose(1, 2).flatten(2) for each in (q, r))  # (1,H,S,Dh) -> (1,S,D)
+        for encoding in model.encodings():
+            moved = encoding.embed(x, at) - encoding.embed(y, at)
+            kept = 1 / 3 < moved.norm() / (x - y).norm() < 3
+            self.note(SCALED, torch.full((1, 1), 0.0 if kept else math.inf), "embed")
         heads, x = model.num_heads, torch.randn(model.d_model, generator=self.random)
         x = x.to(model.output.weight).expand(1, length, -1)  # (1,S,D)
         if heads > 1 and model.config.origin == "both" and self.serves(2 * length):

@@ -25,7 +25,7 @@ PLACE = {
         "device", "threads", "deterministic", "compile_mode", "check", "log_every",
         "keep_checkpoints", "init_from",
     ),
-    # Of a task that has a digest of its files.
+    # Of task.kind=text, whose digest is of these files; a task of a fork means its own by them.
     "task": (
         "data_dir", "source", "target", "validation_source", "validation_target", "test_source",
         "test_target",
@@ -273,7 +273,9 @@ def place(config: Any) -> dict[str, Any]:
 
 def split_place(group: str, settings: Any) -> tuple[Any, dict[str, Any]]:
     """Split a group's settings into those of a run's identity and those of its place."""
-    if not isinstance(settings, Mapping) or (group == "task" and not settings.get("text_digest")):
+    if not isinstance(settings, Mapping):
+        return settings, {}
+    if group == "task" and not (settings.get("text_digest") and settings.get("kind") == "text"):
         return settings, {}
     names = PLACE.get(group, ())
     own = {key: value for key, value in settings.items() if key not in names}
