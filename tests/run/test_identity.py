@@ -77,7 +77,7 @@ EDITS = {
 def test_an_edit_of_the_code_that_reads_a_text_changes_what_is_loaded(tmp_path: Path) -> None:
     """In a copy of the code, after the code as it was; all share one cache.
 
-    The digest is of the ids and lengths that a run gets.
+    The digest is of the ids and lengths that a run gets; a text that is asked has the same ids.
     """
     for room in ("wawa_transformer", "configs", "data"):
         leave = shutil.ignore_patterns("__pycache__")
@@ -85,8 +85,12 @@ def test_an_edit_of_the_code_that_reads_a_text_changes_what_is_loaded(tmp_path: 
     (tmp_path / "digest.py").write_text(
         "import sys\n"
         "from wawa_transformer.data.load import load_data\n"
+        "from wawa_transformer.decode.translation import read\n"
         "from wawa_transformer.run.cli import compose\n"
-        "print(load_data(compose(sys.argv[1:])).digest)\n"
+        "data = load_data(compose(sys.argv[1:]))\n"
+        "[asked] = read(data.tokenizer, data.test.text['source'][:1])\n"
+        "assert asked.equal(data.test.source[0]), 'asked with other ids'\n"
+        "print(data.digest)\n"
     )
     found = {}
     for name, (file, before, after) in {"none": ("load.py", "", ""), **EDITS}.items():

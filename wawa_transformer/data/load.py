@@ -102,11 +102,16 @@ class Examples:
         return int(source.max()), int(target.max()), float((target / source).max())
 
 
+def source_ids(texts: list[str], tokenizer: Tokenizer) -> list[list[int]]:
+    """Tokenise sources, in training and in use, and add EOS."""
+    return [[*encoding.ids, EOS] for encoding in tokenizer.encode_batch_fast(texts)]
+
+
 def to_ids(batch: dict[str, list[str]], tokenizer: Tokenizer) -> dict[str, list[list[int]]]:
-    """Tokenise sources and targets, and add BOS and EOS."""
-    source, target = (tokenizer.encode_batch_fast(batch[side]) for side in ("source", "target"))
+    """Tokenise sources and targets; targets get BOS and EOS."""
+    target = tokenizer.encode_batch_fast(batch["target"])
     return {
-        "source": [[*encoding.ids, EOS] for encoding in source],
+        "source": source_ids(batch["source"], tokenizer),
         "target": [[BOS, *encoding.ids, EOS] for encoding in target],
     }
 

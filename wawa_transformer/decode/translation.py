@@ -16,7 +16,7 @@ from wawa_transformer.common.schema import UserError, first_line, warn
 from wawa_transformer.common.special_ids import EOS, PAD, UNK
 from wawa_transformer.data.batching import batch_indices
 from wawa_transformer.data.files import MAX_WORD, RETURNS, check_text, is_blank, longest_word
-from wawa_transformer.data.load import Examples, RaggedSequences
+from wawa_transformer.data.load import Examples, RaggedSequences, source_ids
 from wawa_transformer.data.text import HANGUL, UNSPACED, normalise
 from wawa_transformer.decode.strategies import DecodingStrategy
 from wawa_transformer.model.transformer import Transformer
@@ -158,8 +158,7 @@ def losses(found: list[Hypothesis], examples: Examples) -> dict[str, int]:
 
 def read(tokenizer: Tokenizer, lines: Sequence[str]) -> RaggedSequences:
     """Tokenise sentences for the encoder."""
-    encoded = tokenizer.encode_batch_fast(list(map(normalise, lines)))
-    return RaggedSequences.of([[*each.ids, EOS] for each in encoded])
+    return RaggedSequences.of(source_ids(list(map(normalise, lines)), tokenizer))
 
 
 def unknown(tokenizer: Tokenizer, line: str) -> list[str]:
