@@ -9,6 +9,7 @@ import export
 import pytest
 import torch
 from conftest import TINY, WITHOUT, run_script, trained
+from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -208,6 +209,36 @@ def test_an_export_overwrites_no_other_programs_files(
         with pytest.raises(UserError, match="holds (merges.txt|out), which is no part of this"):
             export_to()
     assert (tmp_path / "config.json").read_text() == "{}"
+
+
+def test_an_export_that_ends_early_leaves_the_folder_as_it_was(
+    exported: list[tuple[Run, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And whoever may read the folder's other files may read every one of an export."""
+    model, tokenizer, _ = load_model(exported[0][0])
+    plain = Transformer(9, 9, 8, 1, 2, 16)
+
+    def full(*_: object, **__: object) -> None:
+        raise SafetensorError("No space left on device")
+
+    exports = (
+        lambda: to_ctranslate2(plain, list("abcdefghi"), tmp_path / "ctranslate2"),
+        lambda: to_safetensors(model, tokenizer, tmp_path / "safetensors"),
+    )
+    for export_to in exports:
+        export_to()
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "file").touch()
+    modes = [[path.stat().st_mode for path in tmp_path.glob(each)] for each in ("*", "*/*")]
+    assert [len({*each}) for each in modes] == [1, 1]
+    before = {path: path.read_bytes() for path in tmp_path.glob("*/*")}
+    torch.nn.init.ones_(plain.output.weight)
+    monkeypatch.setattr("wawa_transformer.run.export.save_model", full)
+    monkeypatch.setattr("wawa_transformer.run.export.check_export", full)
+    for export_to in exports:
+        with pytest.raises(UserError, match="cannot be written .No space left.*make room"):
+            export_to()
+    assert {path: path.read_bytes() for path in tmp_path.glob("*/*")} == before
 
 
 LIBRARIES = "hydra omegaconf datasets tokenizers yaml pandas filelock tensorboard sacrebleu"

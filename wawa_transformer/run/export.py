@@ -1,19 +1,21 @@
 """Export a trained model as safetensors or for CTranslate2."""
 
+import contextlib
 import dataclasses
 import json
-import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_model
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from wawa_transformer.common.files import make_directory, write_atomically
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.schema import UserError, first_line
 from wawa_transformer.common.special_ids import BOS, EOS, UNK
 from wawa_transformer.data.tasks import read_tokenizer
 from wawa_transformer.model.layers import EncoderLayer, ResidualConnection
@@ -31,22 +33,41 @@ TOLERANCE = 1e-3  # of log-probabilities, which another program rounds different
 def to_safetensors(model: Transformer, tokenizer: Tokenizer, directory: Path) -> None:
     """Write ``model.safetensors``, ``tokenizer.json``, and its configuration in ``config.json``."""
     arguments = {**dataclasses.asdict(model.config), "trained_sizes": model.trained_sizes}
-    make_folder(directory, ("model.safetensors", "config.json", "tokenizer.json"))
-    save_model(model, str(directory / "model.safetensors"))
-    write_atomically(directory / "config.json", json.dumps(arguments, indent=1) + "\n")
     # In other programs, too, "[EOS]" in a text is text: none looks for special tokens there.
     words = json.loads(tokenizer.to_str()) | {"added_tokens": []}
-    write_atomically(directory / "tokenizer.json", json.dumps(words, indent=2, ensure_ascii=False))
+    with written(directory, ("model.safetensors", "config.json", "tokenizer.json")) as unfinished:
+        save_model(model, str(unfinished / "model.safetensors"))
+        write_atomically(unfinished / "config.json", json.dumps(arguments, indent=1) + "\n")
+        content = json.dumps(words, indent=2, ensure_ascii=False)
+        write_atomically(unfinished / "tokenizer.json", content)
+        # The library writes a file for its owner alone.
+        mode = (unfinished / "config.json").stat().st_mode
+        (unfinished / "model.safetensors").chmod(mode)
 
 
-def make_folder(directory: Path, names: tuple[str, ...]) -> None:
-    """Create the folder of an export, which consists of ``names``; refuse one of other files."""
+@contextlib.contextmanager
+def written(directory: Path, names: tuple[str, ...]) -> Iterator[Path]:
+    """Fill a folder with the files of an export, ``names``, or leave the folder as it was.
+
+    Raises:
+        UserError: the folder holds other files.
+    """
     make_directory(directory, "directory")
     if others := sorted({path.name for path in directory.iterdir()} - {*names}):
         raise UserError(
             f"directory={directory} holds {others[0]}, which is no part of this export; name an "
             f"empty folder."
         )
+    with tempfile.TemporaryDirectory(dir=directory) as unfinished:
+        try:
+            yield Path(unfinished)
+        except SafetensorError as error:
+            raise UserError(
+                f"directory={directory} cannot be written ({first_line(error)}); make room there, "
+                f"or name another folder."
+            ) from None
+        for path in Path(unfinished).iterdir():
+            path.replace(directory / path.name)
 
 
 def from_safetensors(directory: str | Path) -> tuple[Transformer, Tokenizer]:
@@ -129,11 +150,9 @@ def to_ctranslate2(model: Transformer, words: list[str], directory: Path) -> Non
     spec.validate()
     spec.optimize(quantization=None)
     vocabularies = (f"{name}_vocabulary.json" for name in ("shared", "source", "target"))
-    make_folder(directory, ("model.bin", "config.json", *vocabularies))
-    with tempfile.TemporaryDirectory() as written:
-        spec.save(written)
-        check_export(model, words, written)
-        shutil.copytree(written, directory, dirs_exist_ok=True)
+    with written(directory, ("model.bin", "config.json", *vocabularies)) as unfinished:
+        spec.save(str(unfinished))
+        check_export(model, words, str(unfinished))
 
 
 def check_export(model: Transformer, words: list[str], directory: str) -> None:
