@@ -71,7 +71,7 @@ def test_a_folder_is_held_by_one_process_and_freed_by_its_death(tmp_path: Path) 
 
 
 DROPOUT = [*TINY, "model.dropout=0.1", "trainer.eval_every=5"]
-LONG = [*DROPOUT, "trainer.steps=200", "trainer.eval_every=50"]
+LONG = [*DROPOUT, "trainer.steps=200", "trainer.eval_every=25"]
 
 
 @pytest.fixture(scope="module")
@@ -80,42 +80,41 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return trained(tmp_path_factory.mktemp("done"), *DROPOUT)
 
 
-@pytest.fixture(scope="module")
-def long(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run that nothing stopped."""
-    return trained(tmp_path_factory.mktemp("long"), *LONG)
-
-
 def copied(run: Run, folder: Path) -> Run:
     """Copy a run to where the same command looks for it in ``folder``."""
     there = folder.joinpath(*run.directory.parts[-4:])
     return Run.at(shutil.copytree(run.directory, there))
 
 
-@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGINT"])
-def test_a_run_that_is_stopped_ends_with_the_same_bits(
-    name: str, long: Run, tmp_path: Path
-) -> None:
-    """Stopped in mid-training, the same command ends where an unstopped run ends.
+def test_a_run_that_is_stopped_ends_with_the_same_bits(tmp_path: Path) -> None:
+    """Stopped again and again, the same command ends where an unstopped run ends.
 
     A signal that a process can catch keeps the step and leaves with the documented status.
     """
+    long = trained(tmp_path / "long", *LONG)
     arguments = [*LONG, "study.name=long", f"output_dir={tmp_path}"]
     config = configure(*arguments)
-    run = Run.from_config(config)
-    script = Script("train.py", *arguments)
-    while not run.checkpoint("last").exists() and script.is_alive():
-        time.sleep(0.01)
-    os.kill(int(lock_holder(run.directory / LOCK).split()[1]), getattr(signal, name))
-    done = script.end()
-    step = checkpoint.load(run.checkpoint("last"))["step"]
-    assert step < 200 and not run.result_file.exists(), "stopped too late to show anything"
-    if name != "SIGKILL":
-        assert done.returncode == STATUS, done.stderr
-        assert f"stopped by {name} at step {step} of 200" in done.stderr
-        assert "the same command continues" in done.stderr
+    run, before = Run.from_config(config), 0
+    for name in ("SIGKILL", "SIGTERM", "SIGINT"):
+        script = Script("train.py", *arguments)
+        while script.is_alive() and saved_step(run) == before:
+            time.sleep(0.01)
+        os.kill(int(lock_holder(run.directory / LOCK).split()[1]), getattr(signal, name))
+        done = script.end()
+        before = step = saved_step(run)
+        assert step < 200 and not run.result_file.exists(), "stopped too late to show anything"
+        if name != "SIGKILL":
+            assert done.returncode == STATUS, done.stderr
+            assert f"stopped by {name} at step {step} of 200" in done.stderr
+            assert "the same command continues" in done.stderr
     assert train(config)["by_length"] == long.result()["by_length"]
     assert_same_bits(run, long)
+
+
+def saved_step(run: Run) -> int:
+    """The step of the last checkpoint, 0 without one."""
+    last = run.checkpoint("last")
+    return checkpoint.load(last)["step"] if last.exists() else 0
 
 
 def test_a_finished_run_is_found_where_nobody_may_write(
