@@ -160,28 +160,30 @@ def test_lines_are_answered_as_they_come() -> None:
     os.close(reader)
 
 
-@pytest.mark.parametrize(
-    ("bad", "said"),
-    [
-        (b"\xff", "not UTF-8"),
-        (b"1 " * 60_000, "more than 100,000 bytes"),
-        # Cut inside of a letter, and half as long when it is normalised.
-        ("u\u0308 ".encode() * 30_000, "more than 100,000 bytes"),
-        (b"1" * 10_001, "a word has more than 10,000 bytes"),
-        ("1 2".encode("utf-16-le"), "is in no UTF-8 text: convert it"),
-        (b"1 " * 30, "pe.max_len"),
-    ],
-)
-def test_a_line_that_cannot_be_translated_leaves_its_place_empty(
-    bad: bytes, said: str, use, short: Path
-) -> None:
+BAD = [
+    (b"\xff", "not UTF-8"),
+    (b"1 " * 60_000, "more than 100,000 bytes"),
+    # Cut inside of a letter, and half as long when it is normalised.
+    ("u\u0308 ".encode() * 30_000, "more than 100,000 bytes"),
+    (b"1" * 10_001, "a word has more than 10,000 bytes"),
+    ("1 2".encode("utf-16-le"), "is in no UTF-8 text: convert it"),
+    (b"1 " * 30, "pe.max_len"),
+]
+
+
+def test_a_line_that_cannot_be_translated_leaves_its_place_empty(use, short: Path) -> None:
     """The lines before and after it come out as without it; its number is named."""
-    status, out, err = use(translate.main, f"run={short}", given=b"1 2\n" + bad + b"\n3\n")
-    _, expected, nothing = use(translate.main, f"run={short}", given=b"1 2\n\n3\n")
-    assert status == 0 and out == expected and out.split("\n")[1] == "" and not nothing
-    assert err.startswith("warning: line 2: left empty: ") and said in err and err.count("\n") == 1
-    same = ["1 2", bad.decode("utf-8", "surrogateescape"), "3"]
-    assert load(short).translate(same) == out.split("\n")[:3], "from Python"
+    bad, said = zip(*BAD, strict=True)
+    lines = b"\n".join(each + b"\n3 1" for each in bad)
+    status, out, err = use(translate.main, f"run={short}", given=b"1 2\n" + lines + b"\n")
+    _, expected, nothing = use(translate.main, f"run={short}", given=b"1 2\n" + b"\n3 1\n" * 6)
+    assert status == 0 and out == expected and not nothing
+    answered = out.split("\n")[:13]
+    assert any(answered) and not any(answered[1::2])
+    for number, words, line in zip(range(2, 14, 2), said, err.splitlines(), strict=True):
+        assert line.startswith(f"warning: line {number}: left empty: ") and words in line
+    given = (b"1 2\n" + lines).decode("utf-8", "surrogateescape").split("\n")
+    assert load(short).translate(given) == answered, "from Python"
 
 
 def test_what_python_hands_over_is_translated_as_a_file_would_be(letters: Path) -> None:
