@@ -21,7 +21,7 @@ from wawa_transformer import Transformer
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.data.batching import Batch, batch_indices, collate
-from wawa_transformer.data.load import load_data
+from wawa_transformer.data.load import Examples, load_data
 from wawa_transformer.data.tasks import Copy
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.run.run_dir import Run
@@ -30,7 +30,7 @@ from wawa_transformer.train import checkpoint, evaluation, loop, setup, trainer
 from wawa_transformer.train.load import load_model
 from wawa_transformer.train.loop import batch_stream, train_loop, train_step
 from wawa_transformer.train.optim import schedule
-from wawa_transformer.train.trainer import flops_per_step, peak_flops, train
+from wawa_transformer.train.trainer import check_decoding, flops_per_step, peak_flops, train
 
 
 def smoothed_loss(model: Transformer, batch: Batch, smoothing: float) -> Tensor:
@@ -289,3 +289,25 @@ def test_a_metric_is_a_mean_over_examples_or_tokens() -> None:
     own = evaluation.Metric("mine", "mine", lambda s: 0.0, per="sentences")
     with pytest.raises(UserError, match="METRICS: mine has per='sentences'; give examples or tok"):
         evaluation.check_metrics([own])
+
+
+@pytest.mark.parametrize("edit", ["none", "a tag before sources", "another begin", "forward"])
+def test_decoding_that_is_not_what_is_scored_is_said(
+    edit: str, tiny, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An edit of batches or of ``forward`` that generated text does not have, before any step."""
+    right = Transformer.forward
+
+    def tagged(examples: Examples, indices: list[int]) -> Batch:
+        batch = collate(examples, indices)
+        return batch._replace(source=F.pad(batch.source, (1, 0), value=5))
+
+    if edit == "a tag before sources":
+        monkeypatch.setattr(evaluation, "collate", tagged)
+    elif edit == "another begin":
+        monkeypatch.setattr("wawa_transformer.data.load.BOS", 4)
+    elif edit == "forward":
+        monkeypatch.setattr(Transformer, "forward", lambda *given: -right(*given))
+    state = begun(tiny("task=letters"))
+    check_decoding(state.model, state.data)
+    assert ("exact match and NLL" in capsys.readouterr().err) == (edit != "none")

@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -18,7 +19,7 @@ from tqdm import tqdm
 
 from wawa_transformer.common.files import lock_directory, write_lines
 from wawa_transformer.common.schema import UserError, tell, warn
-from wawa_transformer.data.load import Data, Examples, load_data
+from wawa_transformer.data.load import Data, Examples, RaggedSequences, load_data
 from wawa_transformer.data.tasks import Task
 from wawa_transformer.decode.strategies import Greedy
 from wawa_transformer.decode.translation import (
@@ -29,6 +30,7 @@ from wawa_transformer.decode.translation import (
     one_line,
     translation_scores,
 )
+from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run import distributed
 from wawa_transformer.run.cli import compose, name_study, validate
 from wawa_transformer.run.config import given_settings
@@ -152,6 +154,8 @@ def final_evaluation(state: TrainState, tracker: Tracker) -> dict[str, Any]:
     result, data = describe(state), state.data
     result["validation"] = evaluation.summarise(evaluation.evaluate(state.model, data.validation))
     result |= evaluation.evaluate_by_length(data.task, state.model, data.test, data.train.text)
+    if state.trainer.check:
+        check_decoding(state.model, data)
     if not tracker.main:
         return result  # the main process does the rest
     result["translation"] = None
@@ -165,6 +169,26 @@ def final_evaluation(state: TrainState, tracker: Tracker) -> dict[str, Any]:
         result["translation"] = write_translations(state.run, data, found)
     show(tracker, state.config, state.model, data.tokenizer, data.validation, result)
     return result
+
+
+def check_decoding(model: Transformer, data: Data) -> None:
+    """Warn if greedy decoding is another model than evaluation scores.
+
+    Its answers, as targets, have every token right but for ties, however little is learned.
+    """
+    asked = data.validation.first(8)
+    every = hypotheses(model, data.tokenizer, asked.source, Greedy())
+    answers = [[int(asked.target[i][0]), *best.ids] for i, [best, *_] in enumerate(every)]
+    read_back = replace(asked, target=RaggedSequences.of(answers))
+    scores = evaluation.evaluate(model, read_back)
+    wrong = int((scores["correct"] < scores["tokens"]).sum())
+    if wrong > 1 and distributed.is_main():
+        warn(
+            f"warning: translations are not by the model that exact match and NLL score: of "
+            f"{len(answers)} greedy answers, read back as targets, {wrong} have a token that it "
+            f"would not choose; make the same edit where batches are made (collate, to_ids, "
+            f"forward) and where text is generated (decode/)."
+        )
 
 
 def describe(state: TrainState) -> dict[str, Any]:
