@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from conftest import MODELS, PLACED, PLAIN, POSITION_IDS
 from core.helpers import FF, HEADS, LAYERS, D, V, padded_ids, perturbed, small_model
 from torch import Tensor, nn
@@ -274,6 +275,22 @@ def test_attention_maps_show_the_attention_that_is_used(name: str) -> None:
     memory = model.encode(src, positions=at)
     found = model.decode(tgt, memory, cross_mask=padding_mask(src), positions=at)
     torch.testing.assert_close(found, logits, rtol=0, atol=1e-12)
+
+
+def test_attention_maps_of_an_edit_in_one_branch_are_said_to_be_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, src, tgt = perturbed(small_model("sinusoidal")), padded_ids(1, 6, 0), padded_ids(1, 5, 1)
+    attention_maps(model, src, tgt)
+    assert not capsys.readouterr().err
+    right = F.scaled_dot_product_attention
+
+    def sharper(*given: Any, scale: float) -> Tensor:
+        return right(*given, scale=3 * scale)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", sharper)
+    attention_maps(model, src, tgt)
+    assert "MultiHeadAttention.attend" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["t5_cross", "shaw_cross", "alibi", "merged_shaw"])

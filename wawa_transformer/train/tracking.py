@@ -17,6 +17,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from wawa_transformer.common.files import write_lines
+from wawa_transformer.common.schema import warn
 from wawa_transformer.common.special_ids import BOS
 from wawa_transformer.data.batching import collate
 from wawa_transformer.data.load import Examples
@@ -105,7 +106,14 @@ def attention_maps(model: Transformer, source: Tensor, target_in: Tensor) -> dic
     with evaluating(model):
         at, mask = replace(model.batch_positions(source), maps=maps), padding_mask(source)
         memory = model.encode(source, positions=at)
-        model.decode(target_in, memory, cross_mask=mask, positions=at)
+        logits = model.decode(target_in, memory, cross_mask=mask, positions=at)
+        usual = cast(Tensor, model.forward(source, target_in))
+    if (logits - usual).abs().max() > 0.05 * usual.std():
+        warn(
+            "warning: the attention shown is not what the model computes: one branch of "
+            "MultiHeadAttention.attend keeps the weights, and the other does not; make an edit in "
+            "both."
+        )
     # The encoder's layers come first; each decoder layer adds its own and cross-attention.
     last = {"encoder": maps[model.num_layers - 1], "decoder": maps[-2], "cross": maps[-1]}
     return {name: weights[0] for name, weights in last.items()}
