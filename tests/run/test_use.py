@@ -34,6 +34,7 @@ from wawa_transformer.decode.translation import (
 )
 from wawa_transformer.lab.collect import read_lines
 from wawa_transformer.run.run_dir import Run
+from wawa_transformer.run.schema import Config, ModelConfig
 from wawa_transformer.train import checkpoint
 from wawa_transformer.train.tracking import attention_picture
 
@@ -120,6 +121,15 @@ def test_a_run_of_other_code_is_named_wherever_it_is_used(
     monkeypatch.setattr("wawa_transformer.train.load.code_digest", lambda config: "edited")
     load(letters)
     assert "the code has changed since" in capsys.readouterr().err
+
+
+def test_a_run_keeps_its_settings_where_a_default_has_changed(
+    letters: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that its record leaves out."""
+    default = Config(model=ModelConfig(encoder_window=2))
+    monkeypatch.setattr("wawa_transformer.train.load.Config", default)
+    assert load(letters).model.config.encoder_window == 0
 
 
 def test_a_closed_input_is_a_sentence(letters: Path, use) -> None:

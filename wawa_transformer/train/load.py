@@ -23,7 +23,7 @@ from wawa_transformer.run.config import check_memory, check_schema, transformer_
 from wawa_transformer.run.device import take_device
 from wawa_transformer.run.imports import import_modules, modules_digest
 from wawa_transformer.run.provenance import code_digest
-from wawa_transformer.run.run_dir import Run
+from wawa_transformer.run.run_dir import LATER, Run
 from wawa_transformer.run.schema import CHECKPOINTS, Config
 from wawa_transformer.train import checkpoint
 
@@ -48,7 +48,9 @@ def load_model(run: Run, which: str = "last", device: torch.device | None = None
     try:
         if "${" in repr(state["config"]):  # not in what a run has written
             raise UserError("it refers to other keys or to the environment")
-        config = cast(DictConfig, OmegaConf.merge(OmegaConf.structured(Config), state["config"]))
+        # What a run leaves out of its record has the value it had, whatever the default is now.
+        parts = OmegaConf.structured(Config), LATER, state["config"]
+        config = cast(DictConfig, OmegaConf.merge(*parts))
     except (UserError, OmegaConfBaseException) as error:
         raise refused(path, error) from None
     import_modules(config.imports)
