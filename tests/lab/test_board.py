@@ -62,10 +62,13 @@ def test_an_encoding_is_placed_by_its_total_and_paired_with_the_best(committed: 
     results = planted({"mine": (0.9, 0.3)})
     # The seeds of one differ otherwise, so that the paired difference has an interval.
     results.loc[(results.seed == 2) & ~results.trained, "exact_match"] -= 0.04
-    scored = scores.score_study(beside(committed, results))
+    study = beside(committed, results)
+    study.config["tasks"] = dict(reversed(study.config["tasks"].items()))  # type: ignore[index]
+    scored = scores.score_study(study)
     made = board(scored)
     assert made is not None
     assert [row.pe for row in made.rows] == ["t5", "mine", "sinusoidal", "none"]
+    assert [list(row.tasks) for row in made.rows] == [list(TASKS)] * 4
     mine = made.rows[1]
     totals = [0.45, 0.46, 0.47 - 0.03]
     gaps = statistics.estimate([mine_ - best for mine_, best in
@@ -134,7 +137,12 @@ def test_other_data_and_a_missing_folder_are_said(committed: Path) -> None:
     results = planted({"mine": (0.9, 0.3)})
     other = board_of(beside(committed, results.assign(data="e")))
     assert "but its code makes other data" in said_of(other)
-    assert "There are no rows in" in said_of(board_of(beside(committed / "nowhere", results)))
+    nowhere, partial = committed / "nowhere", committed / "partial"
+    partial.mkdir()
+    rows = planted(COMMITTED)
+    write_tables(partial, beside(partial, rows).config, rows[rows.task == "copy"])
+    for folder in (nowhere, partial):
+        assert "There are no whole rows in" in said_of(board_of(beside(folder, results)))
     assert board(scores.score_study(study_of(results))) is None
 
 

@@ -23,7 +23,7 @@ from planted import (
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.lab import figures, report, scores
+from wawa_transformer.lab import cells, figures, report, scores
 from wawa_transformer.lab.means import write_means
 from wawa_transformer.lab.pages import LANGUAGES, Text, sentence, tr, translated, words
 from wawa_transformer.lab.tables import RUN, read_study
@@ -333,10 +333,11 @@ def test_a_sentence_says_why_nothing_was_tested() -> None:
     """Equal differences have no spread; seeds that no two encodings share have no difference."""
     two = RESULTS[RESULTS["pe"].isin(["none", "learned"])]
     apart = two[(two["pe"] == "none") == (two["seed"] > 2)]
-    assert word("no_test_answer") not in markdown(study_of(apart))
-    assert word("no_test") in markdown(study_of(apart))
     constant = results_of({("copy", pe): lambda n, s: 0.5 for pe in "ab"})
-    assert word("no_test_answer") in markdown(study_of(constant))
+    for results, reasons in ((apart, ["missing"]), (constant, ["equal", "unread"])):
+        page = markdown(study_of(results))
+        said = [name for name in ("equal", "missing", "unread") if f"| {word(name)} |" in page]
+        assert word("no_test") in page and said == reasons
 
 
 def test_validation_that_is_harder_than_training_is_named_at_the_top() -> None:
@@ -382,14 +383,19 @@ def test_markup_in_a_corpus_stays_text(tmp_path: Path) -> None:
     config = config_of(results, question="<img src=x>")
     answers = [
         {"task": "text", "pe": pe, "seed": 0, "source": "<script>alert(1)</script>", "length": 1}
-        | {"target": "a | b", "answer": "<b>"}
+        | {"target": "a *b* _c_ d_e", "answer": "<b>"}
         for pe in "ab"
     ]
     write_tables(tmp_path, config, results, answers=pd.DataFrame(answers))
     report.write_report(tmp_path)
-    for name in ("report.md", "report.html"):
+    for name, target in (("report.md", r"a \*b\* \_c\_ d_e"), ("report.html", "a *b* _c_ d_e")):
         text = (tmp_path / name).read_text(encoding="utf-8")
-        assert "<script>alert" not in text and "<img" not in text and "&lt;script" in text
+        assert (
+            target in text
+            and "<script>alert" not in text
+            and "<img" not in text
+            and "&lt;script" in text
+        )
 
 
 def test_a_metric_and_a_score_of_ones_own_reach_the_report_by_their_names(
@@ -431,6 +437,9 @@ def test_pictures_say_what_they_show() -> None:
     names = ["sinusoidal", "t5", "t5_cross", "shaw", "shaw_cross", "rotary", "rotary_cross", "mine"]
     looks = [(s["color"], s["marker"]) for s in figures.encoding_styles(names).values()]
     assert len(set(looks)) == len(names)
+    curves = curves_of(results).assign(nll=lambda table: -table["step"])  # a metric of one's own
+    drawn = figures.pictures(scores.score_study(study_of(results, curves=curves)))
+    assert drawn["learning_nll"]().axes[0].get_ylim()[0] <= -100
     texts = captions({"a": 90.0, "c": 20.0})
     drawn = figures.pictures(scores.score_study(texts))
     assert "exact_match_by_length" not in drawn and "bleu" in drawn
@@ -450,6 +459,7 @@ def test_a_share_of_seeds_has_its_exact_interval() -> None:
     study.config["encodings"]["none"] = {"kind": "none"}
     page = report.page_of(scores.score_study(study))
     assert "no encoding</td>" in report.html(page, dict.fromkeys(page["drawn"], ""))
+    assert "| copy | no encoding | reach of at least 20 | – |" in report.markdown(page)
     improving = markdown(study_of(far, curves=curves_of(far)))
     assert "| 5 of 5 (0.48 to 1.00) |" in improving
 
@@ -527,8 +537,8 @@ def test_the_key_of_a_folder_without_room_for_a_report_is_named(tmp_path: Path) 
 
 
 def test_a_symbol_that_is_a_word_of_the_page_stays_in_a_chinese_picture() -> None:
-    svg = "<text>right</text><text>exact match</text><text>source</text>"
-    assert translated(svg, "zh") == "<text>right</text><text>完全匹配率</text><text>源序列</text>"
+    svg = "<text>right</text><text>exact match</text><text>source</text><text>answer</text>"
+    assert translated(svg, "zh") == svg.replace("exact match", "完全匹配率")
 
 
 @pytest.mark.parametrize(("n", "said"), [(1, "makes 1 comparison,"), (12, "makes 12 comparisons,")])
@@ -570,3 +580,11 @@ def test_tensorboard_gets_the_mean_of_each_encoding_within_its_interval(folder: 
     # Tried with a server: it drops the description of a point without these.
     about = events.SummaryMetadata(tags[0])
     assert about.data_class and about.plugin_data.plugin_name == "scalars"
+
+
+def test_a_setting_of_ones_own_is_named_if_it_is_0_or_none() -> None:
+    """Settings that every encoding has are named where they differ from their defaults."""
+    study = study_of(RESULTS)
+    off = {"name": "none", "kind": "learned", "cross": "none", "max_shift": 0, "max_distance": None}
+    study.config["encodings"]["none"] = off | {"init_std": 0, "model.embedding_scale": "none"}
+    assert cells.settings(study, "none") == "init_std 0, model.embedding_scale none"

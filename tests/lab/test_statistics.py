@@ -304,3 +304,4 @@ def test_pictures_cut_an_interval_at_the_bounds_of_its_score() -> None:
     assert Estimate(0.99, 0.95, 1.03, 5).within(1) == (0.95, 1)
     assert estimate([1.0, 1.0]).within(1) == (1, 1)
     assert estimate([0.5]).within(None) == (0.5, 0.5)
+    assert Estimate(-2, -3, 1, 5).within(None) == (-3, 1)  # a metric of one's own

@@ -6,7 +6,9 @@ import pandas as pd
 import pytest
 import yaml
 from conftest import TINY, UNDRAWN, run_script
+from planted import results_of, study_of
 
+from wawa_transformer.lab import cells
 from wawa_transformer.run.run_dir import Run
 
 GRID = ["study.tune.lr=[0.001,0.01]", "study.tune.seeds=[7]"]
@@ -39,3 +41,19 @@ def test_a_study_is_tuned_on_other_seeds_and_trained_with_what_they_chose(tmp_pa
         assert "Learning rates" in text and "Chosen at the edge of the grid" in text
     again = run_script(UNDRAWN, "compare.py", *study)
     assert again.returncode == 0 and again.stdout.count(" 0 to train") == 3
+
+
+@pytest.mark.parametrize(("lrs", "warmups"), [((1, 2, 3), (10, 20)), ((1, 2), (10, 20, 30))])
+def test_an_edge_of_either_axis_of_the_grid_is_named(
+    lrs: tuple[int, ...], warmups: tuple[int, ...]
+) -> None:
+    """One axis has its second value chosen, which is in its middle and at the other's edge."""
+    results = results_of({("copy", "a"): lambda n, s: 1.0})
+    tried = [
+        {"task": "copy", "pe": "a", "lr": lr, "warmup": warmup, "seed": 7, "exact_match": 1.0}
+        | {"nll": abs(lr - 2) + abs(warmup - 20)}
+        for lr in lrs
+        for warmup in warmups
+    ]
+    [(_, said)] = cells.rate_tables(study_of(results, tuning=pd.DataFrame(tried)), [])
+    assert [text.fill["names"] for text in said] == [["a"]]

@@ -84,6 +84,8 @@ def board(made: Scores) -> Board | None:
     if on_other_data(study, theirs):
         return Board(digest(own), why=("board_other_data", fill))
     committed = made if theirs is study else scores.score_study(theirs)
+    if totals(committed).empty:
+        return Board(digest(own), why=("board_missing", fill))
     rows = rows_of(committed, committed, own=False)
     rows += rows_of(made, committed, own=True) if theirs is not study else []
     return Board(digest(own), sorted(rows, key=lambda row: -row.total.mean))
@@ -133,7 +135,7 @@ def rows_of(made: Scores, committed: Scores, own: bool) -> list[Row]:
     for pe in (each for each in made.study.encodings if each in found.index):
         tasks = {
             task: (made.mean(task, pe, "exact_match"), made.mean(task, pe, "beyond"))
-            for task in made.study.tasks
+            for task in committed.study.tasks  # in one order, as the columns of a table
         }
         is_best = pe == best and not own
         gap = None if is_best else statistics.difference(found.xs(pe), known.xs(best))

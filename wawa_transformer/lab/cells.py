@@ -16,6 +16,7 @@ from wawa_transformer.lab.pages import Text, name_of, own_words
 from wawa_transformer.lab.scores import SCORES, Score, Scores
 from wawa_transformer.lab.statistics import Estimate, estimate
 from wawa_transformer.lab.tables import COSTS, Study, of_task
+from wawa_transformer.run.schema import PeConfig
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,9 @@ def span(low: float, high: float, form: str) -> Cell:
 
 
 def share(count: int, n: int) -> Cell:
-    """A cell with a share of seeds and its exact binomial interval."""
+    """A cell with a share of seeds and its exact binomial interval; a dash without seeds."""
+    if not n:
+        return number(None, "")
     found = statistics.share(count, n)
     ends = {"low": f"{found.low:.2f}", "high": f"{found.high:.2f}"}
     return Cell(Text("share", {"count": count, "n": n, **ends}), found.mean)
@@ -225,7 +228,7 @@ def score_cell(made: Scores, score: Score, task: str, pe: str, best: float = mat
     """A cell with an encoding's score on a task; the ``best`` mean is marked."""
     mean = made.mean(task, pe, score.name)
     cell = interval(mean, score.digits, mean.mean == best)
-    if not made.interpretable(score.name, task, pe):
+    if mean.n and not made.interpretable(score.name, task, pe):
         return Cell(Text("unread_value", {"value": cell.text}), cell.value)
     if score.name == "reach":
         longest = of_task(made.study.results, task)["length"].max()
@@ -264,8 +267,12 @@ def rate_tables(study: Study, pairs: Sequence[Pair]) -> list[tuple[Table, list[T
             Text("rates_order", {"a": name_of(a), "b": name_of(b), **counts})
             for a, b, counts in scores.orders_of(rows, pairs, "nll" if text else "exact_match")
         ]
-        edges = {rows["lr"].min(), rows["lr"].max()} if rows["lr"].nunique() > 1 else set()
-        if at_edge := [name_of(pe) for pe, point in best.items() if point.lr in edges]:
+        ends = {key: {rows[key].min(), rows[key].max()} for key in ("lr", "warmup")}
+        if at_edge := [
+            name_of(pe)
+            for pe, point in best.items()
+            if any(len(two) > 1 and getattr(point, key) in two for key, two in ends.items())
+        ]:
             said.append(Text("rates_edge", {"names": at_edge}))
         tables.append((Table(Text("rates_caption", {"task": task}), heads, lines), said))
     return tables
@@ -331,8 +338,8 @@ def cost_table(study: Study) -> Table:
 
 
 def settings(study: Study, pe: str) -> str:
-    """List the settings of an encoding, without those that are off."""
+    """List the settings of an encoding, without those of every encoding that are off."""
     given = study.config.get("encodings", {}).get(pe, {})
-    off = (None, 0, "none", "start")
-    shown = {k: v for k, v in given.items() if k not in ("name", "kind") and v not in off}
+    off = {"name": pe, "kind": given.get("kind")} | vars(PeConfig)
+    shown = {k: v for k, v in given.items() if v is not None and v != off.get(k)}
     return ", ".join(f"{key} {value}" for key, value in shown.items())

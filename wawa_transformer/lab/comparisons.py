@@ -129,10 +129,10 @@ def word_of(row: Any) -> str:
     ``one_seed``, ``equal`` (every seed gave the same difference), ``missing`` (no seed has both)
     and ``not_finite`` (a value is no number).
     """
-    if not row["read"]:
-        return "unread"
     if row["n"] < 1:
         return "missing"
+    if not row["read"]:
+        return "unread"
     if math.isnan(row["mean"]):
         return "not_finite"
     if row["n"] == 1:

@@ -55,13 +55,11 @@ def encoding_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     A variant such as ``t5_cross`` has the colour of its original, and its own dash and marker,
     which is hollow. Your own encodings come after the project's, in alphabetical order.
     """
-    short = {name: name.rpartition("/")[2] for name in names}
     original = {
-        name: max(filter(end.startswith, ENCODINGS), key=len, default=end)
-        for name, end in short.items()
+        name: max(filter(name.startswith, ENCODINGS), key=len, default=name) for name in names
     }
     order = [*ENCODINGS, *sorted({*original.values()}.difference(ENCODINGS))]
-    variants = sorted(name for name in short if short[name] != original[name])
+    variants = sorted(name for name, first in original.items() if name != first)
     styles = {}
     for name, first in original.items():
         place = order.index(first)
@@ -218,7 +216,8 @@ def panels(drawn: Sequence[Panel], styles: Mapping[str, dict[str, Any]]) -> Figu
         label = Text("axis_step" if panel.x == "step" else LENGTHS.get(panel.kind, "axis_length"))
         axes.set(title=panel.task, xlabel=tr(label), ylabel=tr(own_words(panel.score.label)))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-        axes.set_ylim(*((0, None) if top is None else (-0.03 * top, 1.03 * top)))
+        lowest = min(0, axes.dataLim.y0)
+        axes.set_ylim(*((lowest, None) if top is None else (-0.03 * top, 1.03 * top)))
         plain(axes)
     per_line = max(3, 2 * columns)
     height = 3.1 * lines + 0.25 * math.ceil(len(legend) / per_line)

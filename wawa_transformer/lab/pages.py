@@ -65,15 +65,15 @@ def warning(key: str, fill: Mapping[str, Any]) -> Text:
 
 
 def name_of(pe: str) -> Text | str:
-    """The name of an encoding on a page, without the folder in ``configs/pe``."""
-    return Text("no_encoding") if pe == "none" else pe.rpartition("/")[2]
+    """The name of an encoding on a page."""
+    return Text("no_encoding") if pe == "none" else pe
 
 
 def translated(svg: str, language: str) -> Markup:
     """Write the English texts of a picture in another language."""
-    for key, (english, *others) in words().items():
-        # A single word that is its own key is no label: SCAN has the symbol "right".
-        if language != "en" and "{" not in english and (key != english or " " in key):
+    for english, *others in words().values():
+        # A single word is no label: it may be a symbol, an encoding or a task.
+        if language != "en" and "{" not in english and " " in english:
             svg = svg.replace(f">{escape(english)}<", f">{escape(others[0])}<")
     return Markup(svg)
 
@@ -81,6 +81,11 @@ def translated(svg: str, language: str) -> Markup:
 def markdown_text(value: Any) -> Any:
     """Escape ``<``, so that Markdown does not take a text for HTML."""
     return value.replace("<", "&lt;") if isinstance(value, str) else value
+
+
+def literal(text: Any) -> str:
+    """Escape what Markdown would read as markup in a text of the data."""
+    return re.sub(r"[\\`*\[\]&~$]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", tr(text))
 
 
 # Cached: to compile the templates of a page takes longer than to fill them.
@@ -101,6 +106,7 @@ def environment(form: str, templates: Path) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.globals |= {"named": name_of, "sentence": sentence, "form": form}
+    made.filters["literal"] = literal
     made.globals["text"] = lambda key, **fill: Text(key, fill)
     return made
 

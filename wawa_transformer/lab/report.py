@@ -212,9 +212,7 @@ def headline(found: Found, outcomes: Sequence[Outcome]) -> list[Text]:
         return [*said, Text("one_seed_answer")]
     words = found.comparisons["word"].isin(["better", "worse"])
     count = {"n": int(found.comparisons["corrected"].notna().sum()), "differ": int(words.sum())}
-    equal = found.comparisons["word"].eq("equal").any()
-    key = "no_rule_answer" if count["n"] else "no_test_answer" if equal else "no_test"
-    return [*said, Text(key, count)]
+    return [*said, Text("no_rule_answer" if count["n"] else "no_test", count)]
 
 
 def notices(found: Found, rule: Rule | None) -> list[Text]:
@@ -315,7 +313,7 @@ def reading_notes(made: Scores, rule: Rule | None) -> list[Text]:
         "note_sentences": len(study.tests) > 0,
         "note_curves": len(study.curves) > 0,
     }
-    fill = {"learned": scores.LEARNED, "still": f"{scores.STILL:.0%}"}
+    fill = {"learned": scores.LEARNED, "near": scores.NEAR, "still": f"{scores.STILL:.0%}"}
     return [Text(key, fill) for key, shown in there.items() if shown]
 
 

@@ -31,9 +31,9 @@ class Estimate:
         return (self.high - self.low) / 2
 
     def within(self, top: float | None) -> tuple[float, float]:
-        """Both ends, cut at 0 and ``top``; the mean twice without an interval."""
+        """Both ends, cut at ``top`` and, unless the mean is below, at 0; without any, the mean."""
         ends = [self.mean if math.isnan(end) else end for end in (self.low, self.high)]
-        low, high = np.clip(ends, 0, top)
+        low, high = np.clip(ends, 0 if self.mean >= 0 else -math.inf, top)
         return float(low), float(high)
 
     def __format__(self, spec: str) -> str:
