@@ -30,9 +30,9 @@ Scores = dict[str, np.ndarray]  # for each of COUNTS one number per example: (N,
 class Metric:
     """A number computed from the scores of a set of examples.
 
-    Its values are at most ``top``, and not below 0 if it has one. Plots, logs and reports show metrics that are ``shown``;
-    other metrics appear only in tables. ``per`` is what a mean over lengths counts: examples or
-    tokens. The metric of several lengths must be this mean of theirs.
+    With a ``top`` its values are between 0 and that. Plots, logs and reports show metrics that are
+    ``shown``; other metrics appear only in tables. ``per`` is what a mean over lengths counts:
+    examples or tokens. The metric of several lengths must be this mean of theirs.
     """
 
     name: str
