@@ -168,7 +168,7 @@ def main(config: DictConfig) -> None:
     if config.against:
         if not translates:
             raise UserError(f"against={config.against} is for runs that translate; leave it out.")
-        against, device = Run.at(Path(config.against)), next(model.parameters()).device
+        against, device = Run.at(Path(config.against), "against"), next(model.parameters()).device
         other = load_model(against, config.checkpoint, device)
         if data_of(run) != data_of(against):
             warn(

@@ -26,7 +26,7 @@ def main(config: DictConfig) -> None:
     served = [Served(run, model, tokenizer)]
     device = next(model.parameters()).device
     for directory in config.against:
-        other = Run.at(Path(directory))
+        other = Run.at(Path(directory), "against")
         served.append(Served(other, *load_model(other, config.checkpoint, device)[:2]))
     app = application(served, build_strategy(config), LOCAL if config.host in LOCAL else None)
     try:

@@ -287,7 +287,7 @@ def test_mistakes_in_files_are_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for folder, source, message in (
         (tmp_path, "nowhere", "task.source=.*nowhere does not exist or"),
-        (tmp_path, "pipe", "task.source=.*pipe .* is no ordinary file"),
+        (tmp_path, "pipe", "task.source=.*pipe .* is no ordinary file; .* folder in task.data_dir"),
         (tmp_path / "none", "s", "task.data_dir=.*task.hub=bentrevett/multi30k"),
     ):
         with pytest.raises(UserError, match=message):

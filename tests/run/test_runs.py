@@ -584,6 +584,8 @@ def test_runs_that_others_finished_are_to_be_copied(
         make_directory(tmp_path / "full")
     with pytest.raises(UserError, match="to a folder of yours[.]"):
         make_directory(tmp_path / "empty")
+    with pytest.raises(UserError, match="set attention to a folder of yours[.]"):
+        make_directory(tmp_path / "full", "attention")
 
 
 def test_a_full_disk_is_no_mistake_of_a_forks_code(monkeypatch: pytest.MonkeyPatch) -> None:

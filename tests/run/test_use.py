@@ -443,6 +443,7 @@ def test_against_another_run(
         ("letters", ["pe=none"], "the key pe does not exist here"),
         ("letters", ["decode=best"], "choose one of beam, greedy, sample"),
         ("letters", ["-m", "decode=beam,greedy"], "-m makes many runs of scripts/train.py"),
+        ("text", ["against=nowhere"], "error: against=nowhere is no run"),
         ("text", ["task.test_per_length=8"], "it is a setting of task="),
         ("text", ["test_sets=[a]", "task.test_source=a", "task.test_target=b"], "give one of them"),
     ],

@@ -78,7 +78,8 @@ def make_directory(directory: Path, key: str = "output_dir") -> None:
     except OSError as error:
         reason = error.strerror or str(error)
     if reason:
-        kept = directory.is_dir() and os.access(directory, os.R_OK) and any(directory.iterdir())
+        runs = key not in ("attention", "directory") and directory.is_dir()
+        kept = runs and os.access(directory, os.R_OK) and any(directory.iterdir())
         copied = f" that begins with a copy of {directory.name}" if kept else ""
         raise UserError(
             f"{directory} cannot be written ({reason}); set {key} to a folder of yours{copied}."

@@ -80,7 +80,8 @@ def opened(path: Path, key: str) -> Iterator[IO[bytes]]:
     try:
         if not path.is_file():  # reading a pipe might never end
             raise UserError(
-                f"{key}={path} does not exist or is no ordinary file; name one that holds the text."
+                f"{key}={path} does not exist or is no ordinary file; name one that holds the "
+                f"text, or its folder in task.data_dir."
             )
         with path.open("rb") as file:
             head = file.read(16)

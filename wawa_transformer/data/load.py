@@ -134,7 +134,8 @@ def tokenize_split(
         kept = np.flatnonzero(fits)
         if not len(kept):
             raise UserError(
-                f"no {name} pair is shorter than task.max_tokens={max_tokens}; raise it."
+                f"no {name} pair is shorter than task.max_tokens={max_tokens}; give shorter "
+                f"ones, or raise it where the run is trained."
             )
         if left := len(fits) - len(kept):
             warn(f"{left} {name} pairs of {max_tokens} tokens or more left out (task.max_tokens)")

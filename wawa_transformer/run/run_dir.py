@@ -75,8 +75,8 @@ class Run:
         return cls(config.task.name, config.pe.name, config.seed, directory)
 
     @classmethod
-    def at(cls, directory: Path) -> Self:
-        """Get the run in a directory."""
+    def at(cls, directory: Path, key: str = "run") -> Self:
+        """Get the run in a directory, the value of ``key``."""
         try:
             config = cls("", "", 0, directory).configuration()
             task, pe, seed = config["task"]["name"], config["pe"]["name"], config["seed"]
@@ -85,7 +85,7 @@ class Run:
             return cls(task, pe, seed, directory)
         except (FileNotFoundError, TypeError, KeyError):
             raise UserError(
-                f"run={directory} is no run: it holds no readable config.yaml; train first, or "
+                f"{key}={directory} is no run: it holds no readable config.yaml; train first, or "
                 f"name a folder such as results/default/reverse/learned/seed3-…."
             ) from None
 
