@@ -11,7 +11,8 @@ from wawa_transformer.lab import claims, comparisons, figures, report, rules, sc
 
 # Of one encoding, compared with another study, or of rows beside others.
 WITHOUT_RULE = {"dropout", "no_dropout", "far", "multi30k_wu", "randomized_sort", "board"}
-SIZED_BEFORE = {"cross_rotation_tasks", "asked", "asked_long"}  # by a size, named before the runs
+# By a size, named before the runs.
+SIZED_BEFORE = {"cross_rotation_tasks", "asked", "asked_long", "asked_layers"}
 
 
 # A fixture of the module, so that both tests of a study follow each other and read its tables once.
