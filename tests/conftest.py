@@ -23,7 +23,6 @@ import hypothesis
 import pytest
 import torch
 from chromium import Browser, start_browser
-from hydra._internal.hydra import Hydra
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from tqdm import tqdm
@@ -60,12 +59,6 @@ TINY = [
 CACHE = tempfile.TemporaryDirectory()
 os.environ["HF_DATASETS_CACHE"] = CACHE.name  # for scripts
 datasets.config.HF_DATASETS_CACHE = Path(CACHE.name)
-
-# Hydra composes each command's configuration once more, 0.2 s, to read hydra.mode: null in ours.
-get_mode = Hydra.get_mode
-Hydra.get_mode = lambda self, config_name, overrides: (
-    get_mode(self, config_name, overrides) if "hydra.mode" in " ".join(overrides) else None
-)
 
 torch.set_num_threads(1)
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # else they warn in every fork
