@@ -69,6 +69,8 @@ def test_the_script_and_its_options() -> None:
     for argument, sentence in (
         ("d_model=0", "d_model=0 must be at least 1"),
         ("d_modl=4", "did you mean d_model?"),
+        ("pe=shaw", "the key pe does not exist; --help lists every key"),
+        ("model.num_layers=2", "the key model.num_layers does not exist; --help lists every key"),
     ):
         done = run_script("walkthrough.py", argument)
         assert done.returncode == 1 and sentence in done.stderr

@@ -235,7 +235,8 @@ def plain(value: Any) -> str:
 def groups(config_name: str) -> set[str]:
     """Name the configuration groups of a script."""
     found = {path.parent.name for path in CONFIG_DIR.glob("*/*.yaml")}
-    return {group for group in found if (group == "decode") == (config_name in TRAINED)}
+    own = {group for group in found if type_of(SCHEMAS[config_name], group) is not None}
+    return {group for group in own if (group == "decode") == (config_name in TRAINED)}
 
 
 def known_keys(config_name: str) -> list[str]:
@@ -250,10 +251,8 @@ def class_keys(config_name: str) -> dict[str, Any]:
     from wawa_transformer.positional.base import ENCODINGS
     from wawa_transformer.run.config import CONTEXT_ARGUMENTS, PE_KEYS
 
-    if config_name in TRAINED:
-        kinds: dict[str, dict[str, Any]] = {"decode": STRATEGIES}
-    else:
-        kinds = {"pe": ENCODINGS, "task": TASKS}
+    kinds: dict[str, Any] = {"decode": STRATEGIES, "pe": ENCODINGS, "task": TASKS}
+    kinds = {group: kinds[group] for group in kinds if group in groups(config_name)}
     found: dict[str, Any] = {f"{group}.{name}": str for group in kinds for name in ("kind", "name")}
     if "pe" in kinds:
         found |= dict.fromkeys((f"pe.{name}" for name in PE_KEYS), Any)
