@@ -8,12 +8,12 @@ import functools
 from collections.abc import Callable, Iterator
 
 import evidence
+import formatted
 import mistakes
 import pandas as pd
 import pytest
 from conftest import SCRIPTS
 
-import docs
 from wawa_transformer import Transformer
 from wawa_transformer.lab import comparisons, statistics
 
@@ -106,7 +106,7 @@ def divided_polar_and_merged() -> Iterator[str]:
         for pe in names:
             yield " | ".join([f"`{pe}`", *(mean(study, "copy", pe, each) for each in columns)])
     yield f"`pope` | {mean(new, 'copy', 'pope')} | – | –"
-    yield f"exact match {docs.change(new, 'copy', 'rotary', 'pope')} against `rotary`"
+    yield f"exact match {formatted.change(new, 'copy', 'rotary', 'pope')} against `rotary`"
     yield f"`rotary` scores {mean(new, 'copy', 'rotary', 'beyond')} at 11–40 symbols and " + (
         f"`rotary_cross` {mean(new, 'copy', 'rotary_cross', 'beyond')}"
     )
@@ -117,14 +117,14 @@ def divided_polar_and_merged() -> Iterator[str]:
         (new, "pope_cross", "rotary_cross"),
         ("cross_merged", "merged_rotated", "t5gemma2"),
     ):
-        reach = (docs.change(study, task, b, a, "reach") for task in ("copy", "letters"))
+        reach = (formatted.change(study, task, b, a, "reach") for task in ("copy", "letters"))
         yield f"| `{a}` | `{b}` | {' | '.join(reach)} |"
     gaps = (
-        docs.diff("cross_merged", task, "merged_rotated", "t5gemma2", "just_beyond")
+        formatted.diff("cross_merged", task, "merged_rotated", "t5gemma2", "just_beyond")
         for task in ("copy", "letters")
     )
     yield f"better on 11–15 symbols: {next(gaps)} on copy and {next(gaps)} on letters against"
-    assert docs.outcome(new)[1] == {
+    assert formatted.outcome(new)[1] == {
         "supported": {
             "copy": ["larope", "larope", "t5gemma_tts", "pope_cross"],
             "letters": ["larope", "t5gemma_tts", "pope_cross"],
@@ -132,7 +132,7 @@ def divided_polar_and_merged() -> Iterator[str]:
         "refuted": {"copy": ["pope"], "letters": ["pope"]},
         "unclear": {"letters": ["larope"]},
     }
-    assert docs.outcome("cross_merged")[1] == {"supported": {"copy": [""], "letters": [""]}}
+    assert formatted.outcome("cross_merged")[1] == {"supported": {"copy": [""], "letters": [""]}}
 
 
 @quoted_by("docs/cross_attention.md")
@@ -144,7 +144,7 @@ def published_on_reverse_and_duplicate() -> Iterator[str]:
         ("larope", "is right on {},"),
     ):
         yield f"`{pe}` {said.format(mean(new, 'duplicate', pe, first))}"
-        p = docs.diff(new, "duplicate", pe, "rotary_cross", first).split(", ")[1]
+        p = formatted.diff(new, "duplicate", pe, "rotary_cross", first).split(", ")[1]
         yield f"({p})"
     yield f"`rotary_cross` on {mean(new, 'duplicate', 'rotary_cross', first)} ("
     yield f"after 1,500 steps ({mean(new, 'duplicate', 'rotary')}), and `larope` has"
@@ -152,10 +152,10 @@ def published_on_reverse_and_duplicate() -> Iterator[str]:
         ("reverse", "worse on {} at trained lengths"),
         ("duplicate", "better on {}"),
     ):
-        change = docs.change(merged, task, "t5gemma2", "merged_rotated")
+        change = formatted.change(merged, task, "t5gemma2", "merged_rotated")
         yield f"{said.format(task)}, {change}"
-    assert docs.outcome(new)[1]["supported"] == {"duplicate": ["larope", "t5gemma_tts"]}
-    assert docs.outcome(merged)[1] == {
+    assert formatted.outcome(new)[1]["supported"] == {"duplicate": ["larope", "t5gemma_tts"]}
+    assert formatted.outcome(merged)[1] == {
         "supported": {"duplicate": [""]}, "refuted": {"reverse": [""]},
     }  # fmt: skip
 

@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import evidence
+import formatted
 import pytest
 import torch
 
-import docs
 from wawa_transformer import Transformer
 from wawa_transformer.common.special_ids import EOS
 from wawa_transformer.positional.base import Encoding, Positions
@@ -100,7 +100,7 @@ def test_the_tutorial_praises_nothing_that_is_below_its_floor() -> None:
 def test_who_quotes_the_gain_of_a_study_quotes_its_loss(page: str) -> None:
     """Ontañón's setting: reverse and sums gain, duplication loses, and two outcomes are unclear."""
     tasks = {"ontanon": ["reverse", "duplicate"], "ontanon_addition": ["addition_aligned"]}
-    found = {study: docs.outcome(study)[1] for study in tasks}
+    found = {study: formatted.outcome(study)[1] for study in tasks}
     assert {study: list(verdicts) for study, verdicts in found.items()} == {
         "ontanon": ["supported", "unclear"], "ontanon_addition": ["unclear"]
     }  # fmt: skip
