@@ -1,7 +1,7 @@
 """Measure what encoders wrote:  python scripts/dev/encoder_outputs.py results/encoder_window
 
-The script loads the runs of study=encoder_window (copy) or study=encoder_window_reverse from the
-folder of their results. outputs.csv beside the study's committed tables gets a row for each run:
+The script loads the runs of study=encoder_window (copy), or of one of the two studies on reverse,
+from the folder of their results. outputs.csv beside the committed tables gets a row for each run:
 ``cosine``, how little the encoder's output of the ten symbols that the answer begins with moves
 when there are ten more; ``repeats`` and ``no_repeats``, exact match at unseen lengths of sources in
 which two symbols in a row occur again, and of the others; ``window1`` and so on, exact match at
@@ -30,7 +30,11 @@ from wawa_transformer.train.evaluation import evaluate
 from wawa_transformer.train.load import load_model
 
 # The studies and their tasks.
-TASKS = {"encoder_window": "copy", "encoder_window_reverse": "reverse"}
+TASKS = {
+    "encoder_window": "copy",
+    "encoder_window_reverse": "reverse",
+    "encoder_window_reverse_t5": "reverse",
+}
 WINDOWS = (1, 2, 4)
 # The masks of the study, by the ends of their encodings' names, and the encodings.
 MASKS = {
