@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from wawa_transformer import Transformer, check_model
 from wawa_transformer.common.schema import CONFIG_DIR, UserError
-from wawa_transformer.model import check, probe
+from wawa_transformer.model import check, probe, promises
 from wawa_transformer.model.check import require_promises, tiny_model
 from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.model.layers import EncoderLayer
@@ -130,7 +130,7 @@ def test_order_and_meeting_are_told_and_are_no_promise(capsys: pytest.CaptureFix
         report = check_model(tiny_model(shape({**given})))
         assert not report.broken
         found = {each.name: each.holds for each in report}
-        told[name] = found[probe.ORDER], found[check.MEET]
+        told[name] = found[probe.ORDER], found[promises.MEET]
     assert told == {
         "none": (False, False), "causal": (True, False), "alibi": (True, False),
         "rotary": (True, False), "rotary_cross": (True, True), "query": (True, False),
@@ -543,34 +543,34 @@ class FirstHead(Rotary):
 @pytest.mark.parametrize(
     ("cls", "names"),
     [
-        (NumpyStart, {check.STARTED}),
-        (SeededStart, {check.STARTED}),
-        (Scaled, {check.SCALED}),
-        (Fading, {check.COUNTED}),
-        (Twice, {check.DROPPED}),
-        (Undropped, {check.DROPPED}),
+        (NumpyStart, {promises.STARTED}),
+        (SeededStart, {promises.STARTED}),
+        (Scaled, {promises.SCALED}),
+        (Fading, {promises.COUNTED}),
+        (Twice, {promises.DROPPED}),
+        (Undropped, {promises.DROPPED}),
         (OneToken, {probe.ALONE}),
-        (Idle, {check.REACHED}),
-        (Stepped, {check.REACHED}),
-        (Start, {check.RELATIVE}),
-        (Hidden, {check.UNUSED}),
-        (Whole, {check.FRACTIONAL}),
-        (Spare, {check.REACHED}),
-        (Seeding, {check.KEPT}),
-        (Growing, {check.KEPT}),
-        (Untrained, {check.TRAINED}),
+        (Idle, {promises.REACHED}),
+        (Stepped, {promises.REACHED}),
+        (Start, {promises.RELATIVE}),
+        (Hidden, {promises.UNUSED}),
+        (Whole, {promises.FRACTIONAL}),
+        (Spare, {promises.REACHED}),
+        (Seeding, {promises.KEPT}),
+        (Growing, {promises.KEPT}),
+        (Untrained, {promises.TRAINED}),
         (Cheating, {probe.FUTURE}),
         (LateSteps, {probe.CACHED}),
         (LongRows, {probe.PADDING, probe.ALONE}),
-        (Kept, {check.READ}),
-        (Counted, {check.READ}),
+        (Kept, {promises.READ}),
+        (Counted, {promises.READ}),
         (Grown, {probe.REPEATED}),
         (FirstRow, {probe.ALONE}),
         (Neighbours, {probe.PADDING, probe.FUTURE, probe.CACHED}),
         (ByLength, {probe.PADDING, probe.ALONE, probe.CACHED}),
         (Dropped, {probe.REPEATED}),
         (Exploding, {probe.FINITE}),
-        (Content, {check.SHARED}),
+        (Content, {promises.SHARED}),
         (BatchMean, {probe.ALONE}),
         (Gate, {probe.CACHED}),
     ],
@@ -683,7 +683,7 @@ def test_what_a_checkpoint_does_not_hold_is_found(cls: type[Encoding]) -> None:
     """By a new encoding with the same weights."""
     kind = cls.__name__.lower()
     ENCODINGS[kind] = cls
-    with pytest.raises(UserError, match=f"{check.SAVED}.*parameters and buffers"):
+    with pytest.raises(UserError, match=f"{promises.SAVED}.*parameters and buffers"):
         require_promises(shape({"pe": kind}), 60)
 
 
@@ -699,7 +699,7 @@ def test_a_layer_whose_state_a_checkpoint_does_not_hold_is_found(
         self.register_forward_hook(lambda module, given, out: out + drawn)
 
     monkeypatch.setattr(EncoderLayer, "__init__", init)
-    with pytest.raises(UserError, match=f"{check.SAVED}.*the cause is in the model"):
+    with pytest.raises(UserError, match=f"{promises.SAVED}.*the cause is in the model"):
         require_promises(shape({"pe": "sinusoidal"}), 20)
 
 
@@ -715,7 +715,7 @@ def test_positions_of_another_head_are_found_where_heads_have_their_own(
     cls: type[Encoding], cross: str
 ) -> None:
     ENCODINGS["first"] = cls
-    with pytest.raises(UserError, match=f"{check.HEADS_APART}.*headwise = False"):
+    with pytest.raises(UserError, match=f"{promises.HEADS_APART}.*headwise = False"):
         require_promises(shape({"pe": "first", "origin": "both", "cross": cross}), 12)
 
 
@@ -756,13 +756,13 @@ def test_angles_in_bf16_are_refused_where_a_run_trains_in_bf16() -> None:
     """At positions that bf16 cannot hold; in float32 they are right. No other encoding is."""
     ENCODINGS["rounded"] = Rounded
     require_promises(shape({"pe": "rounded"}), 200)
-    with pytest.raises(UserError, match=f"{check.BF16}.*float32"):
+    with pytest.raises(UserError, match=f"{promises.BF16}.*float32"):
         require_promises(shape({"pe": "rounded"}), 200, bf16=True)
     for name in ("rotary", "t5_cross", "fire", "cope", "transformer_xl", "kerple", "shaw_cross"):
         one = check.TransformerProbe(tiny_model(shape(MODELS[name])), length=200)
         with torch.no_grad():
             one.check_bf16()
-        assert one.found[check.BF16].holds, name
+        assert one.found[promises.BF16].holds, name
 
 
 class Counter(Encoding):

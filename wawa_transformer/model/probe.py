@@ -176,6 +176,10 @@ class Probe:
             place = where.format(*divmod(int(changes.argmax()), changes.size(1)))
             self.found[name] = Finding(name, holds, largest, "" if holds else place)
 
+    def note_if(self, broken: object, name: str, where: str = "") -> None:
+        """Note whether a promise without a size is broken."""
+        self.note(name, torch.full((1, 1), math.inf if broken else 0.0), where)
+
     def tell(self, name: str, largest: float, above: bool) -> None:
         """Note information: if the largest change is ``above`` rounding, or below it."""
         holds = (largest > self.tolerance) == above

@@ -1,0 +1,205 @@
+"""Try a Transformer in training: its start, gradients and dropout, and what a checkpoint holds."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from wawa_transformer.model import promises
+from wawa_transformer.model.encoding_probe import EncodingProbe
+from wawa_transformer.model.init import draws_from, initialise
+from wawa_transformer.model.masks import padding_mask
+from wawa_transformer.model.probe import FUTURE, change
+from wawa_transformer.model.transformer import Transformer, positions_of
+from wawa_transformer.positional.base import consecutive
+from wawa_transformer.positional.position_ids import BatchPositions
+
+BATCH_NORM = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm  # another one's mode
+
+
+class TrainingProbe(EncodingProbe):
+    """What training shows, beside evaluation."""
+
+    def check_training(self, expected: Tensor) -> None:
+        """Try the encodings in training, without dropout, beside evaluation."""
+        given = self.source, self.target
+        at, cut = self.model.batch_positions(self.source), self.target.size(1) // 2
+        with training(self.model) as restore, torch.enable_grad():
+            with draws_from(0):
+                seed, logits = torch.initial_seed(), self.call(*given, at)
+                # And so the dropout masks of every step.
+                self.note_if(torch.initial_seed() != seed, promises.KEPT, "the seed")
+            self.check_gradients(logits)
+            first = logits.detach().float().cpu()
+            changes = change(first, expected, self.real)
+            self.trains_alike = float(changes.max()) <= self.tolerance
+            if self.trains_alike:
+                return self.note(promises.TRAINED, changes)
+            other = self.target.clone()
+            other[0, cut:] = self.draw(other.size(1) - cut)
+            restore()
+            with draws_from(0):
+                ahead = self.logits(self.source, other, at)
+            restore()
+            with draws_from(1):
+                second = self.logits(*given, at)
+            self.model.eval()  # with what training has counted
+            with torch.no_grad():
+                after = self.logits(*given, at)
+        where = f"target position {{1}} in training, when the tokens from {cut} on change"
+        self.note(FUTURE, change(ahead, first)[:1, : max(1, cut)] * (cut > 0), where)
+        if torch.equal(first, second):  # else random numbers are a reason to differ
+            self.note(promises.TRAINED, change(after, first, self.real))
+
+    def check_gradients(self, logits: Tensor) -> None:
+        """Look for trained numbers that no gradient reaches, in no instance of their class.
+
+        Of an encoding's tensor, one number must have a gradient other than 0. Of some numbers only
+        one sign acts, so that the other sign is tried, too.
+        """
+        if not logits.requires_grad:
+            return
+        classes = {
+            id(value): f"{type(each).__name__}.{name}"
+            for each in self.encodings
+            for name, value in each.named_parameters()
+        }
+        trained = {name: each for name, each in self.model.named_parameters() if each.requires_grad}
+        named = {name: classes.get(id(value), name) for name, value in trained.items()}
+        # A query with a single key attends to it, whatever the score.
+        strict = {*classes.values()} if self.target.size(1) > 1 else set()
+
+        def reached(logits: Tensor, values: Mapping[str, Tensor]) -> set[str]:
+            found = torch.autograd.grad(logits.sum(), [*values.values()], allow_unused=True)
+            pairs = zip((named[name] for name in values), found, strict=True)
+            return {
+                name
+                for name, gradient in pairs
+                if gradient is not None and (name not in strict or gradient.any())
+            }
+
+        found = reached(logits, trained)
+        turned = {
+            name: (-value).detach().requires_grad_()
+            for name, value in trained.items()
+            if named[name] in strict - found
+        }
+        if turned:
+            with draws_from(0):
+                found |= reached(
+                    functional_call(self.model, turned, (self.source, self.target)), turned
+                )
+        missed = [name for name in named.values() if name not in found]
+        self.note_if(missed, promises.REACHED, *missed[:1])
+
+    def check_dropout(self) -> None:
+        """Try dropout of one half, which sets half of an embedding to zero."""
+        model, length = self.model, len(self.sources[0])
+        x = torch.ones(4096 // (length * model.d_model) + 1, length, model.d_model)
+        x, at = x.to(model.output.weight), consecutive(length, device=self.device)
+        for encoding in (model.src_position, model.tgt_position):
+            with training(encoding), draws_from(0):  # some set columns to zero in training
+                some = (encoding.embed(x, at) != 0).float()
+            with training(encoding), draws_from(0):
+                for each in encoding.modules():
+                    if isinstance(each, nn.Dropout):
+                        each.p = 0.5
+                kept = (encoding(x, at) != 0).float()
+            off = (kept.sum() / some.sum().clamp(min=1) - 0.5).abs()
+            self.note_if(off > 0.1, promises.DROPPED, "embed")
+
+    def check_saved(self) -> None:
+        """Try changed weights in this model and in a new one, as from a checkpoint."""
+        given = self.source, self.target, self.model.batch_positions(self.source)
+        for each in self.model.encodings():
+            for parameter in filter(is_trainable, each.parameters()):
+                parameter.mul_(1.5)
+        if any(each.state_dict() for each in self.model.encodings()):
+            self.check_start()
+        changed, model = self.logits(*given), Transformer(self.model.config, seed=1)
+        model.load_state_dict(self.model.state_dict())
+        self.model = model.eval()
+        answered = self.logits(*given)
+        self.note(promises.SAVED, change(answered, changed, self.real))
+        with training(model):
+            before, trained, after = counted(model), self.logits(*given), counted(model)
+        if self.trains_alike:  # also where evaluation keeps a table for all models
+            self.note(promises.SAVED, change(trained, answered, self.real))
+        names = [name for name in before if after[name] != before[name]]
+        self.note_if(names, promises.COUNTED, *names[:1])
+
+    def check_start(self) -> None:
+        """Build the encodings twice under one seed."""
+        starts: list[dict[str, Tensor]] = []
+        names = []
+        for _ in range(2):
+            with draws_from(0):
+                seed, encodings = torch.initial_seed(), positions_of(self.model.config)[0]
+                if torch.initial_seed() != seed:
+                    names = ["torch's seed"]
+            built = nn.ModuleList(each for each in encodings if each is not None)
+            initialise(built, 0)
+            starts.append(built.state_dict())
+        one, other = starts
+        names += [name for name in one if not torch.equal(one[name], other[name])]
+        self.note_if(names, promises.STARTED, *names[:1])
+
+    def call(self, source: Tensor, target: Tensor, positions: BatchPositions | None) -> Tensor:
+        """The model's logits ``(B,T,V)``, at ``positions`` or its own, as in training."""
+        if positions is None:
+            return self.model.forward(source, target)  # type: ignore[return-value]
+        memory = self.model.encode(source, positions=positions)
+        mask = padding_mask(source)
+        return self.model.decode(target, memory, None, mask, None, positions)
+
+
+@contextlib.contextmanager
+def training(model: nn.Module) -> Iterator[Callable[[], None]]:
+    """Train an evaluating ``model`` without dropout; yield what restores its buffers."""
+    dropout = [(each, each.p) for each in model.modules() if isinstance(each, nn.Dropout)]
+    buffers = [
+        (each, name, value, value.clone())
+        for each in model.modules()
+        for name, value in each.named_buffers(recurse=False)
+    ]
+
+    def restore() -> None:
+        for module, name, buffer, value in buffers:
+            with torch.no_grad():
+                setattr(module, name, buffer.copy_(value))
+
+    try:
+        for module in model.modules():
+            module.training = not isinstance(module, BATCH_NORM)
+        for each, _ in dropout:
+            each.p = 0.0
+        yield restore
+    finally:
+        model.eval()
+        for each, p in dropout:
+            each.p = p
+        restore()
+
+
+def counted(model: nn.Module) -> dict[str, str]:
+    """Write down the numbers and random states of a model that its checkpoint does not hold."""
+    found = {}
+    for module in model.modules():
+        spare = {name: module._buffers[name] for name in module._non_persistent_buffers_set}
+        for name, value in {**vars(module), **spare}.items():
+            if isinstance(value, torch.Generator):
+                value = value.get_state().sum()
+            elif isinstance(value, Tensor) and value.numel() != 1:
+                continue
+            if isinstance(value, int | float | Tensor):
+                found[f"{type(module).__name__}.{name}"] = str(value)
+    return found
+
+
+def is_trainable(value: Tensor) -> bool:
+    """True if a tensor has a type that torch gives a gradient."""
+    return value.is_floating_point() or value.is_complex()
