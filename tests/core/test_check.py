@@ -86,8 +86,13 @@ def test_every_pe_file_keeps_its_promises_at_its_own_settings(name: str) -> None
     require_promises(transformer_config(configure(f"pe={name}", *sizes)), 8)
 
 
-def test_encodings_that_need_the_real_sizes_are_checked_at_these() -> None:
-    """An encoding that refuses the tiny model, long sequences or negative numbers passes."""
+def test_encodings_that_need_the_real_sizes_are_checked_at_these(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An encoding that refuses the tiny model, long sequences or negative numbers passes.
+
+    One that asks for a width is tried at this width, the others at a smaller one.
+    """
 
     class Strict(LearnedEncoding, kind="strict"):
         def check_length(self, longest: int) -> None:
@@ -109,9 +114,25 @@ def test_encodings_that_need_the_real_sizes_are_checked_at_these() -> None:
         def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
             return -self.slopes.log().exp()[:, None, None] * self.distances(query, key).abs()
 
+    class Wide(Sixfold, kind="wide"):
+        def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+            return (
+                super().bias(q, k, query, key) + (q * torch.linspace(-1, 1, 21)).sum(-1)[..., None]
+            )
+
     for length in (1, 3, 5):
         require_promises(shape({"pe": "strict"}), length)
-    require_promises(shape({"num_heads": 6, "num_layers": 4, "pe": "sixfold"}), 9)
+    widths, right = [], check.tiny_model
+
+    def tiny(config: TransformerConfig) -> Transformer:
+        widths.append(config.d_model)
+        return right(config)
+
+    monkeypatch.setattr(check, "tiny_model", tiny)
+    for kind, width in (("sixfold", 24), ("sixfold", 126), ("wide", 126)):
+        sizes = {"num_heads": 6, "num_layers": 4, "d_model": width}
+        require_promises(shape({**sizes, "pe": kind}), 9)
+    assert widths == [24, 78, 78, 126]
 
 
 def test_order_and_meeting_are_told_and_are_no_promise(capsys: pytest.CaptureFixture[str]) -> None:
@@ -590,8 +611,9 @@ def test_a_mistake_is_found_and_named(
     monkeypatch.setattr(check.TransformerProbe, "report", kept)
     with pytest.raises(UserError) as refused:
         require_promises(shape({"pe": kind}), 60)
-    assert names <= {each.name for each in reports[0].broken}, str(reports[0])
-    first = reports[0].broken[0]
+    for report in reports[:2]:  # the second at the run's own width
+        assert names <= {each.name for each in report.broken}, str(report)
+    first = reports[1].broken[0]
     for part in (f"pe.kind={kind} ", first.name, first.where, f"{first.change:.2g}", cls.__name__,
                  str(Path(__file__)), "trainer.check=false"):  # fmt: skip
         assert part in str(refused.value)
@@ -810,6 +832,20 @@ def test_counters_batch_norm_and_noise_of_training_are_no_mistake(cls: type[Enco
     check_model(model)
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name]), name
+
+
+def test_a_layer_that_starts_without_the_seed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with numpy, in a layer of a fork."""
+    right = EncoderLayer.__init__
+
+    def init(self: EncoderLayer, *given: Any) -> None:
+        right(self, *given)
+        self.gain = nn.Parameter(torch.tensor(np.random.rand()))
+        self.register_forward_hook(lambda module, given, out: out * self.gain)
+
+    monkeypatch.setattr(EncoderLayer, "__init__", init)
+    with pytest.raises(UserError, match=f"{promises.STARTED}.*the cause is in the model"):
+        require_promises(shape({"pe": "rotary"}), 20)
 
 
 @pytest.mark.parametrize("name", ["sinusoidal", "t5_cross"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable
@@ -16,12 +17,11 @@ from wawa_transformer.common.limits import UserError
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.model.config import MODEL, TransformerConfig
 from wawa_transformer.model.encoding_probe import attention_scores
-from wawa_transformer.model.init import draws_from
 from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.model.modes import evaluating
 from wawa_transformer.model.probe import CACHED, Probe, Report, change
 from wawa_transformer.model.promises import KEPT, MEET, REMEDIES
-from wawa_transformer.model.training_probe import TrainingProbe, is_trainable
+from wawa_transformer.model.training_probe import TrainingProbe, tiny_model
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.positional.base import ENCODINGS, Positions, consecutive
 from wawa_transformer.positional.placement import METHODS, overridden
@@ -179,29 +179,6 @@ def sizes_of(model: nn.Module) -> dict[str, torch.Size]:
     return {name: value.shape for name, value in state.items()}
 
 
-def tiny_model(config: TransformerConfig) -> Transformer:
-    """A small model with the encoding of ``config``, moved off its start.
-
-    It has the same settings and width, since an encoding may ask for as many heads, and less of
-    everything else.
-    """
-    given: dict[str, Any] = dict.fromkeys(("src_vocab_size", "tgt_vocab_size", "d_ff"), 16)
-    given["dropout"] = max(config.dropout, 0.1)  # a promise is about dropout, too
-    given["reset_token"] = None if config.reset_token is None else 5
-    config = dataclasses.replace(config, **given, seed=0)
-    if config.layers is None and not ENCODINGS[config.pe].per_layer:
-        config = dataclasses.replace(config, num_layers=1)
-    with draws_from(0):  # which leaves torch's own random numbers alone
-        model = Transformer(config)
-    random = torch.Generator().manual_seed(0)
-    with torch.no_grad():  # some start at zero, where a mistake does not show
-        for each in model.encodings():
-            for parameter in filter(is_trainable, each.parameters()):
-                drawn = torch.rand(parameter.shape, generator=random)
-                parameter.copy_(torch.where(parameter == 0, drawn, parameter * (0.5 + drawn)))
-    return model
-
-
 def require_promises(config: TransformerConfig, length: int, bf16: bool = False) -> Report:
     """Check the encodings of ``config`` in a tiny model, at up to twice ``length`` tokens.
 
@@ -214,9 +191,17 @@ def require_promises(config: TransformerConfig, length: int, bf16: bool = False)
             f"pe.kind={nothing[0]} overrides none of {', '.join(METHODS)}, so that it would add no "
             f"positions; name its method as the contract does."
         )
-    probe = TransformerProbe(tiny_model(config), length=length)
-    report = probe.report(bf16=bf16, saved=True)
-    if not report.broken:
+    # The time grows with the width, and few encodings ask for their run's.
+    heads, width = config.num_heads, config.d_model // config.num_heads
+    narrow = min(width, max(8, 16 // heads) + width % 8)  # as even or odd
+
+    def tried(config: TransformerConfig) -> Report:
+        return TransformerProbe(tiny_model(config), length=length).report(bf16=bf16, saved=True)
+
+    with contextlib.suppress(Exception):  # which may be due to the width
+        if not (report := tried(dataclasses.replace(config, d_model=heads * narrow))).broken:
+            return report
+    if not (report := tried(config)).broken:
         return report
     each = report.broken[0]
     used = {kind: ENCODINGS[kind] for kind in kinds}
@@ -226,9 +211,8 @@ def require_promises(config: TransformerConfig, length: int, bf16: bool = False)
     cause = f"In {' or '.join(classes)}: {REMEDIES.get(each.name, '')}."
     # A model without positions that breaks the same promise is itself the cause.
     sizes = config.values(("src_vocab_size", "tgt_vocab_size", *MODEL))
-    bare = tiny_model(TransformerConfig(**sizes, pe="none"))
-    without = TransformerProbe(bare, length=length).report(saved=True)
-    if each.name in {one.name for one in without.broken}:
+    without = tried(TransformerConfig(**sizes, pe="none")).broken
+    if each.name in {one.name for one in without}:
         folder = Path(__file__).parent
         cause = f"So it is with pe=none: the cause is in the model ({folder}), not in an encoding."
     raise UserError(

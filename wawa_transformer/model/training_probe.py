@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from wawa_transformer.model import promises
+from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.model.encoding_probe import EncodingProbe
-from wawa_transformer.model.init import draws_from, initialise
+from wawa_transformer.model.init import draws_from
 from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.model.probe import FUTURE, change
 from wawa_transformer.model.transformer import Transformer, positions_of
-from wawa_transformer.positional.base import consecutive
+from wawa_transformer.positional.base import ENCODINGS, consecutive
 from wawa_transformer.positional.position_ids import BatchPositions
 
 BATCH_NORM = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm  # another one's mode
@@ -115,11 +118,10 @@ class TrainingProbe(EncodingProbe):
     def check_saved(self) -> None:
         """Try changed weights in this model and in a new one, as from a checkpoint."""
         given = self.source, self.target, self.model.batch_positions(self.source)
+        self.check_start()
         for each in self.model.encodings():
             for parameter in filter(is_trainable, each.parameters()):
                 parameter.mul_(1.5)
-        if any(each.state_dict() for each in self.model.encodings()):
-            self.check_start()
         changed, model = self.logits(*given), Transformer(self.model.config, seed=1)
         model.load_state_dict(self.model.state_dict())
         self.model = model.eval()
@@ -133,19 +135,13 @@ class TrainingProbe(EncodingProbe):
         self.note_if(names, promises.COUNTED, *names[:1])
 
     def check_start(self) -> None:
-        """Build the encodings twice under one seed."""
-        starts: list[dict[str, Tensor]] = []
-        names = []
-        for _ in range(2):
-            with draws_from(0):
-                seed, encodings = torch.initial_seed(), positions_of(self.model.config)[0]
-                if torch.initial_seed() != seed:
-                    names = ["torch's seed"]
-            built = nn.ModuleList(each for each in encodings if each is not None)
-            initialise(built, 0)
-            starts.append(built.state_dict())
-        one, other = starts
-        names += [name for name in one if not torch.equal(one[name], other[name])]
+        """Build the model again, whose start follows from a seed that nothing in it replaces."""
+        again = tiny_model(self.model.config).state_dict()
+        own = self.model.state_dict().items()
+        names = [name for name, value in own if not torch.equal(value, again[name])]
+        with draws_from(0):
+            seed, _ = torch.initial_seed(), positions_of(self.model.config)
+            self.note_if(torch.initial_seed() != seed, promises.STARTED, "torch's seed")
         self.note_if(names, promises.STARTED, *names[:1])
 
     def call(self, source: Tensor, target: Tensor, positions: BatchPositions | None) -> Tensor:
@@ -198,6 +194,25 @@ def counted(model: nn.Module) -> dict[str, str]:
             if isinstance(value, int | float | Tensor):
                 found[f"{type(module).__name__}.{name}"] = str(value)
     return found
+
+
+def tiny_model(config: TransformerConfig) -> Transformer:
+    """A small model with the width, heads and encoding of ``config``, moved off its start."""
+    given: dict[str, Any] = dict.fromkeys(("src_vocab_size", "tgt_vocab_size", "d_ff"), 16)
+    given["dropout"] = max(config.dropout, 0.1)  # a promise is about dropout, too
+    given["reset_token"] = None if config.reset_token is None else 5
+    config = dataclasses.replace(config, **given, seed=0)
+    if config.layers is None and not ENCODINGS[config.pe].per_layer:
+        config = dataclasses.replace(config, num_layers=1)
+    with draws_from(0):  # which leaves torch's own random numbers alone
+        model = Transformer(config)
+    random = torch.Generator().manual_seed(0)
+    with torch.no_grad():  # some start at zero, where a mistake does not show
+        for each in model.encodings():
+            for parameter in filter(is_trainable, each.parameters()):
+                drawn = torch.rand(parameter.shape, generator=random)
+                parameter.copy_(torch.where(parameter == 0, drawn, parameter * (0.5 + drawn)))
+    return model
 
 
 def is_trainable(value: Tensor) -> bool:
