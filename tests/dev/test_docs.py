@@ -29,6 +29,7 @@ from wawa_transformer.common.special_ids import EOS
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.lab import report
 from wawa_transformer.lab.pages import Text, tr
+from wawa_transformer.model import check
 from wawa_transformer.train.trainer import train
 
 ROOT = SCRIPTS.parent
@@ -471,6 +472,14 @@ def test_a_study_takes_as_long_as_the_page_says() -> None:
         configured = configured or configure(f"study={name}").study.expected_minutes
         tolerance = 0.5 * told[name] if name == "dropout" else 0
         assert configured == pytest.approx(told[name], abs=tolerance)
+
+
+def test_the_page_names_every_property_of_the_check() -> None:
+    page, chinese = (
+        (ROOT / f"docs/check_model{end}").read_text("utf-8") for end in (".md", ".zh-CN.md")
+    )
+    assert [name for name in check.REMEDIES if f"| {name} |" not in page] == []
+    assert page.count("\n| ") == chinese.count("\n| ")
 
 
 def test_the_package_says_what_there_is() -> None:
