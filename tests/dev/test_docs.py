@@ -29,7 +29,7 @@ from wawa_transformer.common.special_ids import EOS
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.lab import report
 from wawa_transformer.lab.pages import Text, tr
-from wawa_transformer.model import check
+from wawa_transformer.model import promises
 from wawa_transformer.train.trainer import train
 
 ROOT = SCRIPTS.parent
@@ -478,7 +478,7 @@ def test_the_page_names_every_property_of_the_check() -> None:
     page, chinese = (
         (ROOT / f"docs/check_model{end}").read_text("utf-8") for end in (".md", ".zh-CN.md")
     )
-    assert [name for name in check.REMEDIES if f"| {name} |" not in page] == []
+    assert [name for name in promises.REMEDIES if f"| {name} |" not in page] == []
     assert page.count("\n| ") == chinese.count("\n| ")
 
 
