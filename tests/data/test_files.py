@@ -4,6 +4,7 @@ import bz2
 import csv
 import dataclasses
 import gzip
+import io
 import json
 import lzma
 import os
@@ -53,6 +54,13 @@ def as_csv(folder: Path, rows: list[tuple[str, ...]]) -> bytes:
     return (folder / "written").read_bytes()
 
 
+def zipped(name: str, content: bytes) -> bytes:
+    """Pack a file as the library of datasets unpacks it, which reads no file of a folder itself."""
+    with zipfile.ZipFile(file := io.BytesIO(), "w") as archive:
+        archive.writestr(name, content)
+    return file.getvalue()
+
+
 @pytest.mark.parametrize("name", ["a.tsv", "a.TSV", "a.txt", "a.tsv.gz", "a.tsv.bz2", "a.tsv.xz"])
 def test_a_packed_file_is_known_by_its_content(name: str, tmp_path: Path) -> None:
     for pack in (bytes, bz2.compress, gzip.compress, lzma.compress):
@@ -71,7 +79,7 @@ def test_the_same_pairs_as_json_csv_and_parquet(tmp_path: Path) -> None:
     assert read(tmp_path, {"a.csv": BOM.encode() + table}) == pairs
     pd.DataFrame(rows).to_parquet(tmp_path / "b.parquet")
     assert read(tmp_path, {}, source="b.parquet") == pairs
-    assert read(tmp_path, {"hub/train.csv": table}) == pairs
+    assert read(tmp_path / "zip", {"hub/train.zip": zipped("train.csv", table)}) == pairs
 
 
 def test_the_column_translation_of_the_hub(tmp_path: Path) -> None:
@@ -84,7 +92,7 @@ def test_the_column_translation_of_the_hub(tmp_path: Path) -> None:
         assert read(tmp_path, {"a.jsonl": lines}, **columns) == PAIRS
         assert read(tmp_path, {}, source="c.parquet", **columns) == PAIRS
         assert read(tmp_path, {"hub/train.json": lines}, **columns) == PAIRS
-    with pytest.raises(UserError, match=r"train row 1 \(no de in .* task.target_column=de"):
+    with pytest.raises(UserError, match=r"entry 1 \(no de in .* task.target_column=de"):
         read(tmp_path, {"hub/train.json": lines})
 
 
@@ -198,7 +206,7 @@ def test_what_is_no_text_is_refused_wherever_it_stands(bad: str, tmp_path: Path)
         with pytest.raises(UserError, match="(line|entry) 2"):
             read(tmp_path, files)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="hub holds no two texts in train row 2"):
-        read(tmp_path, {"hub/train.json": lines})
+        read(tmp_path, {"hub/train.zip": zipped("train.json", lines.encode())})
 
 
 def test_a_pair_with_a_word_that_takes_hours_to_split_is_left_out(
@@ -222,15 +230,32 @@ def test_a_column_that_is_there_twice_is_chosen_by_number(tmp_path: Path) -> Non
         read(tmp_path, {"a.csv": table})
     numbers = {"source_column": "2", "target_column": "3"}
     assert read(tmp_path, {"a.csv": table}, **numbers)[1:] == [("a", "b")]
-    for name, content in (("train.csv", table), ("train.tsv", table.replace(",", "\t"))):
-        with pytest.raises(UserError, match="it has the column en twice.*file in task.source"):
+    tabs = table.replace(",", "\t")
+    for name, content in (("train.csv", table), ("train.tsv", tabs)):
+        with pytest.raises(UserError, match="has the column en twice; give the number"):
             read(tmp_path / name, {f"hub/{name}": content})
+        with pytest.raises(UserError, match="it has the column en twice.*file in task.source"):
+            read(tmp_path / f"{name}.zip", {"hub/train.zip": zipped(name, content.encode())})
+    assert read(tmp_path, {"hub/train.csv": "en,en.1,de\na,x,b\n"}) == [("a", "b")]
     pq.write_table(pa.table([["1"], ["a"], ["b"]], names=["en", "en", "de"]), tmp_path / "p")
     parquet = (tmp_path / "p").read_bytes()
     row = '{"translation": {"en": "1", "en": "a", "de": "b"}}'
-    for files in ({"a.jsonl": row}, {"a.json": f"[{row}]"}, {"a.parquet": parquet}):
+    for files in (
+        {"a.jsonl": row}, {"a.json": f"[{row}]"}, {"a.parquet": parquet},
+        {"hub/train.json": f"[{row}]"},
+    ):  # fmt: skip
         with pytest.raises(UserError, match=r"1 \(it has en twice\)"):
             read(tmp_path, files)
+
+
+def test_where_a_carriage_return_stands_in_a_file_does_not_matter(tmp_path: Path) -> None:
+    """Files of old Macs have more than lines, some with a line feed at the end; others few."""
+    few = ["a\rb\rc\td", "e\tf", "g\th"]
+    for order in (few, few[::-1]):
+        assert len(read(tmp_path, {"a.tsv": "\n".join(order)})) == 3
+    for many in ("a\tb\rc\td\re\tf\r\n", "a\tb\rc\td", "a\tb\n" + "c\td\r" * 10**6):
+        with pytest.raises(UserError, match="more carriage returns than lines"):
+            read(tmp_path, {"a.tsv": many})
 
 
 def test_a_text_may_begin_with_a_tag(tmp_path: Path) -> None:
@@ -262,7 +287,7 @@ def test_a_folder_whose_name_the_library_takes_for_a_pattern_is_refused(
 
 def test_rows_of_a_dataset_without_two_texts_are_named(tmp_path: Path) -> None:
     """A null for both languages, and bytes that are no UTF-8."""
-    good, said = {"translation": {"en": "a", "de": "b"}}, "hub holds no two texts in train row 2"
+    good, said = {"translation": {"en": "a", "de": "b"}}, "train.json holds no two texts in entry 2"
     for bad in ({"translation": None}, {"translation": {"en": "c", "de": None}}):
         rows = json.dumps(good) + "\n" + json.dumps(bad) + "\n"
         with pytest.raises(UserError, match=said):
@@ -292,7 +317,7 @@ def test_a_row_longer_than_the_names_of_its_columns_is_refused(tmp_path: Path) -
     with pytest.raises(UserError, match="in line 3 .*it has 3 columns"):
         read(tmp_path, {"a.tsv": table.replace(", ", "\t").replace(",", "\t")})
     with pytest.raises(UserError, match="hub cannot be used .its rows have more columns"):
-        read(tmp_path, {"hub/train.csv": "en,de\nGood morning, world,Guten Morgen\n"})
+        read(tmp_path, {"hub/train.zip": zipped("train.csv", b"en,de\na, b,c\n")})
 
 
 def test_a_key_of_the_text_is_never_ignored(tmp_path: Path) -> None:
@@ -389,14 +414,13 @@ def test_a_quote_in_a_table_with_tabs_is_a_character_in_a_folder_too(tmp_path: P
     rows = [('"a', "b"), ("c", 'd"e'), ('"Stop!', '"Halt!')]
     table = "".join("\t".join(row) + "\n" for row in [("en", "de"), *rows])
     assert read(tmp_path, {"a.tsv": table}) == rows
-    assert read(tmp_path, {"hub/train.tsv": table}) == rows
+    assert read(tmp_path, {"hub/train.zip": zipped("train.tsv", table.encode())}) == rows
 
 
 def test_what_is_not_read_is_named_with_the_formats_that_are(tmp_path: Path) -> None:
     """Whatever its suffix says."""
-    with zipfile.ZipFile(tmp_path / "zip", "w") as archive:
-        archive.writestr("a.tsv", TSV)
-    packed = (tmp_path / "zip").read_bytes()
+    packed = zipped("a.tsv", TSV.encode())
+    (tmp_path / "zip").write_bytes(packed)
     formats = r"convert it: give two UTF-8 files.*\.csv, \.json, \.jsonl or \.parquet.*gzip, bzip2"
     for content, said in (
         (packed, f"is a zip archive; {formats}"),
@@ -417,7 +441,7 @@ def test_what_is_not_read_is_named_with_the_formats_that_are(tmp_path: Path) -> 
         (TSV.encode("utf-16-le"), f"is UTF-16 text or no text; {formats}"),
         (gzip.compress(TSV.encode("utf-16-be")), "is UTF-16 text or no text"),
         (TSV.encode("latin-1") + b"\xe9\tx\n", "is not UTF-8 in line 10"),
-        (TSV.replace("\n", "\r"), r"returns within line 1; convert them: tr .* else tr '.r' ' '"),
+        (TSV.replace("\n", "\r"), r"more carriage returns than lines; .* tr .* else tr '.r' ' '"),
         (bz2.compress(TSV.encode())[:-9], "is damaged"),
         (lzma.compress(TSV.encode())[:-9], "is damaged"),
         ("one column\n", "holds no two texts in line 1"),
@@ -438,7 +462,7 @@ def test_what_is_not_read_is_named_with_the_formats_that_are(tmp_path: Path) -> 
         ({"a.jsonl": "[" * 9999}, "no two texts in line 1"),
         ({"a.jsonl": "3\n"}, "no two texts in line 1"),
         ({"a.tsv": "a\tb\nc d\n"}, "no two texts in line 2"),
-        ({"a.en": "a\rb", "a.de": "c\nd\n"}, "carriage returns within line 1"),
+        ({"a.en": "a\rb", "a.de": "c\nd\n"}, "more carriage returns than lines"),
         ({"a.tsv": TSV, "b.tsv": TSV}, "task.source and task.target go together; give two"),
     ):
         with pytest.raises(UserError, match=said):

@@ -1,8 +1,10 @@
 """Scores of translations, against values from outside."""
 
 import random
+import re
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from sacrebleu.metrics import BLEU
 from scipy.stats import permutation_test
 
 from wawa_transformer.common.schema import UserError
+from wawa_transformer.data.text import WORD
 from wawa_transformer.decode import significance
 from wawa_transformer.decode.significance import paired_randomisation
 from wawa_transformer.decode.strategies import Greedy
@@ -119,10 +122,23 @@ def test_perfect_translations_have_perfect_scores_and_intervals() -> None:
         ("GNU Emacs 的多用途文本编辑器 (GTK+)", "zh"), ("Кошка сидит.", "13a"),
         ("القط يجلس", "13a"), ("🐱 🐶", "13a"), ("", "13a"),
         ("繁體字之の說明文字與多個漢字詞語", "zh"),
+        ("ꆈꌠꁱꂷꀋꉬ", "char"), ("ᚠᚢᚦ᛫ᚬᚱᚴ᛫ᚼᚾ", "char"), ("ሰላም ለዓለም ሁሉ።", "13a"),
     ],
 )  # fmt: skip
 def test_the_script_chooses_the_tokeniser(text: str, tokenize: str) -> None:
     assert bleu_tokenizer([text, text]) == tokenize
+
+
+SEPARATOR = re.compile("WORDSPACE|WORD SEPARATOR|WORD DIVIDER|TSHEG")
+
+
+def test_where_a_sign_stands_between_words_characters_are_counted() -> None:
+    """Every one that Unicode calls so; a source's length grows with its words."""
+    signs = [chr(i) for i in range(0x20000) if SEPARATOR.search(unicodedata.name(chr(i), ""))]
+    assert {"\u0f0b", "\u1361", "\U0001039f"} < {*signs}
+    for sign in signs:
+        text = sign.join(["ሰላም"] * 5)
+        assert bleu_tokenizer([text]) == "char" and len(WORD.findall(text)) > 4, hex(ord(sign))
 
 
 def test_a_tokeniser_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import TINY, checked, configure, run_script
+from datasets import Dataset, DatasetDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig
@@ -301,6 +302,16 @@ def test_a_hub_dataset_and_files_are_never_read_together(key: str, tmp_path: Pat
     given = sides(tmp_path, "hub", [("a", "b")] * 9)
     with pytest.raises(UserError, match=f"task.hub=.* and task.{key}=own.tsv both name texts"):
         TextTask(**given, **{key: "own.tsv"}).dataset(0)
+
+
+def test_a_size_that_a_folder_does_not_need_makes_no_other_run(tmp_path: Path) -> None:
+    """Its own split is read; also of a folder that the library saved."""
+    given, rows = sides(tmp_path, "hub", LINES[:9]), Dataset.from_dict({"en": ["a"], "de": ["b"]})
+    assert TextTask(**given).without_effect() == {"data_dir"}
+    shutil.copy(tmp_path / "hub" / "train.json", tmp_path / "hub" / "test.json")
+    DatasetDict({"train": rows, "test": rows}).save_to_disk(tmp_path / "saved")
+    for hub in ("hub", "saved"):
+        assert TextTask(hub=str(tmp_path / hub)).without_effect() == {"data_dir", "test_size"}
 
 
 def test_a_small_file_that_unpacks_to_one_long_line_is_not_unpacked(tmp_path: Path) -> None:

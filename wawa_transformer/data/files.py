@@ -111,12 +111,13 @@ def read_sentences(path: Path, key: str) -> Iterator[str]:
     returns = 0
     with opened(path, key) as file:
         lines = iter(lambda: file.readline(LONGEST_LINE + 1), b"")
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(itertools.chain(lines, [b""]), 1):
             returns += line.rstrip().count(b"\r")
-            if returns > number - (not line.endswith(b"\n")):
-                raise UserError(
-                    f"{key}={path} has carriage returns within line {number}; {RETURNS}."
-                )
+            # At the end of the file, or of what is read of a line that is too long.
+            if returns >= number and not line.endswith(b"\n"):
+                raise UserError(f"{key}={path} has more carriage returns than lines; {RETURNS}.")
+            if not line:
+                return
             if len(line) > LONGEST_LINE:
                 raise UserError(
                     f"{key}={path} has more than {LONGEST_LINE:,} bytes in line {number}; cut it."

@@ -3,6 +3,7 @@
 Every run reads its text anew, so that a change of the text or of this code is never overlooked.
 """
 
+import contextlib
 import csv
 import dataclasses
 import glob
@@ -44,16 +45,22 @@ from wawa_transformer.data.tasks import (
     word_tokenizer,
 )
 
-SIDES = ("source", "target")
+SIDES, SPLITS = ("source", "target"), ("train", "validation", "test")
 SAMPLE = ("sample.en", "sample.de")  # in data/, used where no text is named
 HELD_OUT_SEED = 20170612  # which pairs are held out does not depend on the run's seed
 # Scripts without spaces between words, by sacreBLEU's name of the tokeniser that splits them.
+# Signs that stand between words where others have spaces count as letters of such a script.
 UNSPACED = {
     "zh": "\u2e80-\u2fdf\u3005\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff",
     "ja-mecab": "\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f",
-    # Thai, Lao, Tibetan, Burmese, Khmer, Tai, Balinese, Javanese.
-    "char": "\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\ua980-\ua9ff"
-    "\uaa60-\uaadf",
+    # Thai to Burmese, Khmer, Tai, Buginese, Balinese, Batak, Yi, Vai, Javanese, Cham; the signs of
+    # Ethiopic, Runic, Aegean, Ugaritic, Persian, Phoenician, Khojki, Siddham, Bhaiksuki, Cuneiform;
+    # Ahom, Zanabazar and Soyombo, Tangut and Nushu.
+    "char": "\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a00-\u1aaf\u1b00-\u1b7f\u1bc0-\u1bff"
+    "\ua000-\ua4cf\ua500-\ua63f\ua980-\ua9ff\uaa00-\uaadf"
+    "\u1361\u16eb-\u16ed\u2e31\U00010100-\U00010102\U0001039f\U000103d0\U0001091f\U0001123a"
+    "\U00011c43\U00012470\U00011700-\U0001174f\U00011a00-\U00011aaf\U00016fe0-\U00018dff"
+    "\U0001b170-\U0001b2ff",
 }
 HANGUL = "\u1100-\u11ff\u3130-\u318f\uac00-\ud7af"
 FILE_KEYS = [f"{part}{side}" for part in ("", "validation_", "test_") for side in SIDES]
@@ -121,11 +128,14 @@ class TextTask(Task, kind="text"):
         return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
 
     def without_effect(self) -> set[str]:
+        own: dict[str, list[Path]] = {}
+        with contextlib.suppress(Exception):  # from_hub says what is wrong with a folder
+            own = self.files_of_folder()
         pairs = {
             "data_dir": self.hub,
             "hub_config": not self.hub,
-            "validation_size": self.validation_source,
-            "test_size": self.test_source,
+            "validation_size": self.validation_source or "validation" in own,
+            "test_size": self.test_source or "test" in own,
             "vocab_size": self.words,
         }
         return {key for key, unused in pairs.items() if unused}
@@ -150,7 +160,7 @@ class TextTask(Task, kind="text"):
         for name, size in held_out.items():
             parts = splits["train"].train_test_split(size, seed=HELD_OUT_SEED)
             splits["train"], splits[name] = parts["train"], parts["test"]
-        return DatasetDict({name: splits[name] for name in ("train", "validation", "test")})
+        return DatasetDict({name: splits[name] for name in SPLITS})
 
     def test(self, seed: int) -> DatasetDict:
         """Read the test files alone, if there are any."""
@@ -225,6 +235,13 @@ class TextTask(Task, kind="text"):
             )
         return self.read(read_pairs(paths, keys, columns), split)
 
+    def files_of_folder(self) -> dict[str, list[Path]]:
+        """List the files of each split where ``hub`` is a local folder."""
+        if not os.path.isdir(self.hub or ""):
+            return {}
+        found = load_dataset_builder(self.hub, self.hub_config).config.data_files or {}
+        return {str(split): [*map(Path, files)] for split, files in found.items()}
+
     def from_hub(self) -> dict[str, Dataset]:
         """Read a hub dataset, or a local folder in a format ``datasets`` knows."""
         where, columns = f"task.hub={self.hub}", (self.source_column, self.target_column)
@@ -235,6 +252,18 @@ class TextTask(Task, kind="text"):
                 f"pattern; rename the folder, or name its files in task.source."
             )
         try:
+            files = {} if saved.is_file() else self.files_of_folder()
+            formats = {suffix_of(path.name) for path in itertools.chain(*files.values())}
+            if "train" in files and formats <= {*TABLES, *ENTRIES} - {".txt"}:
+                each = {
+                    name: (read_pairs([path], ["task.hub"], columns) for path in files[name])
+                    for name in SPLITS
+                    if name in files
+                }
+                return {
+                    name: self.read(itertools.chain.from_iterable(pairs), name)
+                    for name, pairs in each.items()
+                }
             if saved.is_file():  # by save_to_disk
                 loaded = {"train": load_from_disk(self.hub)}
             else:
@@ -256,6 +285,8 @@ class TextTask(Task, kind="text"):
                 if builder.name == "csv" and (said := [odd[name] for name in odd if name in found]):
                     raise LookupError(said[0])
             splits = {"train": loaded["train"], **loaded}
+        except UserError:
+            raise
         except Exception as error:  # the library raises dozens of classes
             raise UserError(
                 f"{where} cannot be used ({first_line(error.__cause__ or error)}); name a dataset "
@@ -264,7 +295,7 @@ class TextTask(Task, kind="text"):
         return {
             name: self.read(pairs_of_entries(rows_of(split), where, columns, f"{name} row"), name)
             for name, split in splits.items()
-            if name in ("train", "validation", "test")
+            if name in SPLITS
         }
 
     def read(self, pairs: Iterator[tuple[str, str]], split: str) -> Dataset:
