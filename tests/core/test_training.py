@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import begun, configure
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from tqdm import tqdm
@@ -24,6 +24,8 @@ from wawa_transformer.data.batching import Batch, batch_indices, collate
 from wawa_transformer.data.load import Examples, load_data
 from wawa_transformer.data.tasks import Copy
 from wawa_transformer.decode.greedy import greedy
+from wawa_transformer.model.config import TransformerConfig
+from wawa_transformer.model.layers import FeedForward
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import GracefulStop
 from wawa_transformer.train import checkpoint, evaluation, loop, setup, trainer
@@ -134,10 +136,23 @@ def test_schedules_rise_to_the_peak_and_never_above(name: str) -> None:
         assert 0 < rates[-1] < 0.05
 
 
-@pytest.mark.parametrize("merged", ["true", "false"])
-def test_the_operations_of_a_step_are_those_of_its_products(merged: str, tiny) -> None:
-    """The count equals torch's counter over forward and backward."""
-    model = "model.num_layers=2", f"model.merged_attention={merged}"
+@pytest.mark.parametrize("edit", ["merged_attention", "share_layers", "gated"])
+def test_the_operations_of_a_step_are_those_of_its_products(
+    edit: str, tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The count equals torch's counter over forward and backward, also with a layer of a fork."""
+    model = "model.num_layers=2", f"model.{edit}=true" if edit != "gated" else "pe=none"
+    if edit == "gated":
+        right = FeedForward.__init__
+
+        def init(self: FeedForward, config: TransformerConfig) -> None:
+            right(self, config)
+            self.gate = nn.Linear(config.d_model, config.d_ff)
+
+        monkeypatch.setattr(FeedForward, "__init__", init)
+        monkeypatch.setattr(
+            FeedForward, "forward", lambda self, x: self.outer(self.gate(x) * self.inner(x))
+        )
     config = tiny("trainer.grad_accum_steps=2", "trainer.steps=5", *model)
     state = begun(config)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
@@ -174,6 +189,21 @@ def test_each_group_of_parameters_keeps_its_own_peak(tiny, monkeypatch) -> None:
     again.optimizer.load_state_dict(state.optimizer.state_dict())
     train_step(again, next(batch_stream(again.data.train, again.trainer, 0, 0)))
     assert [group["lr"] for group in again.optimizer.param_groups] == [0.5, 0.1]
+
+
+def test_what_an_edit_adds_to_the_state_is_resumed(tiny) -> None:
+    """As a mean of weights that a step begins, a number, and an object of torch."""
+    config = tiny()
+    Run.from_config(config).directory.mkdir(parents=True)
+    state, again = begun(config), begun(config)
+    for each in (state, again):
+        each.norm, each.decay = nn.BatchNorm1d(2), 0.0
+    state.mean, state.decay = {"weight": torch.ones(2)}, 0.5
+    state.norm(torch.ones(3, 2))
+    setup.save_state(state)
+    setup.restore_state(again, checkpoint.load(state.run.checkpoint("last")))
+    assert again.mean["weight"].tolist() == [1, 1] and again.decay == 0.5
+    assert again.norm.num_batches_tracked == 1
 
 
 def test_a_note_about_speed_moves_no_dropout_mask() -> None:

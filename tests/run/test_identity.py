@@ -464,7 +464,10 @@ OWN = {
         "        self.inner = ALiBi(context)\n"
         "    def bias(self, *given):\n        return helper.twice(self.inner.bias(*given))\n"
     ),
-    "helper.py": "from deeper import FACTOR\ndef twice(x):\n    return FACTOR * x\n",
+    "helper.py": (
+        "import importlib\nFACTOR = importlib.import_module('deeper').FACTOR\n"
+        "def twice(x):\n    return FACTOR * x\n"
+    ),
     "deeper.py": "FACTOR = 2\n",
     "wrap.py": (
         "from wawa_transformer.positional.base import ENCODINGS, Encoding\n"

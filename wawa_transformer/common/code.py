@@ -88,14 +88,21 @@ def reached(paths: Iterable[Path], follows: Callable[[Path], bool]) -> set[Path]
 def imported(path: Path) -> Iterator[Path]:
     """Yield the files that a file imports, wherever in it, whether they are loaded or not."""
     for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Import):
-            modules = [(0, each.name) for each in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            whole = f"{node.module}." if node.module else ""
-            inner = [f"{whole}{each.name}" for each in node.names]
-            modules = [(node.level, name) for name in (node.module or "", *inner)]
-        else:
-            continue
+        match node:
+            case ast.Import():
+                modules = [(0, each.name) for each in node.names]
+            case ast.ImportFrom():
+                whole = f"{node.module}." if node.module else ""
+                inner = [f"{whole}{each.name}" for each in node.names]
+                modules = [(node.level, name) for name in (node.module or "", *inner)]
+            case ast.Call(
+                func=ast.Name("import_module") | ast.Attribute(attr="import_module"),
+                args=[ast.Constant(str(given)), *_],
+            ):
+                name = given.lstrip(".")
+                modules = [(len(given) - len(name), name)]
+            case _:
+                continue
         for level, name in modules:
             loaded = None if level else getattr(sys.modules.get(name), "__file__", None)
             top, *rest = name.split(".")

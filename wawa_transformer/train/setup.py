@@ -26,10 +26,20 @@ from wawa_transformer.train import checkpoint
 from wawa_transformer.train.optim import adamw
 from wawa_transformer.train.transfer import start_from
 
+# The parts of a state that a configuration gives, or that stand elsewhere in a checkpoint.
+GIVEN = {
+    "config", "run", "data", "device", "model", "optimizer", "history", "code", "init", "trainer",
+    "recorded", "parameters", "peaks", "rank", "world_size", "parallel_model", *checkpoint.COUNTERS,
+}  # fmt: skip
+
 
 @dataclass
 class TrainState:
-    """The state of a run; ``seconds`` and ``target_tokens`` count only training."""
+    """The state of a run; ``seconds`` and ``target_tokens`` count only training.
+
+    A checkpoint holds whatever else an edit adds, as the mean of weights: a tensor, a plain value,
+    or an object with ``state_dict()``.
+    """
 
     config: DictConfig
     run: Run
@@ -244,6 +254,11 @@ def restore_state(state: TrainState, saved: dict[str, Any]) -> None:
         )
     for name in checkpoint.COUNTERS:
         setattr(state, name, saved[name])
+    for name, value in saved.get("added", {}).items():
+        if hasattr(own := getattr(state, name, None), "load_state_dict"):
+            own.load_state_dict(value)
+        else:
+            setattr(state, name, value)
     state.init = saved.get("init")
     state.history = [row for row in saved["metrics"] if row["step"] <= state.step]
 
@@ -265,6 +280,7 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
     on_device = distributed.gather(random_module(state.device).get_rng_state())
     if state.rank == 0:
         weights = state.model.state_dict()
+        added = {name: each for name, each in vars(state).items() if name not in GIVEN}
         saved = {
             **{name: getattr(state, name) for name in checkpoint.COUNTERS},
             "metrics": state.history,
@@ -279,6 +295,10 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
             "trained_sizes": state.model.trained_sizes,
             "code": state.code,
             "init": state.init,
+            "added": {
+                name: each.state_dict() if hasattr(each, "state_dict") else each
+                for name, each in added.items()
+            },
         }
         if validated and state.trainer.keep_checkpoints:
             checkpoint.keep(state.run, saved, state.trainer.keep_checkpoints)

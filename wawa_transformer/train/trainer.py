@@ -234,22 +234,27 @@ def describe(state: TrainState) -> dict[str, Any]:
 def flops_per_step(state: TrainState) -> int:
     """Count the floating-point operations of one step's matrix products.
 
-    Products inside an encoding and in the loss are not counted. A product of ``(m, k)``
-    and ``(k, n)`` takes ``2 m k n`` operations, and the backward pass twice as many.
+    They are those of attention, of the output and of every matrix in a layer, and not those inside
+    an encoding and in the loss. A product of ``(m, k)`` and ``(k, n)`` takes ``2 m k n``
+    operations, and the backward pass twice as many.
     """
-    model, words = state.config.model, state.data.tokenizer.get_vocab_size()
-    width, inner = model.d_model, model.d_ff
+    model, width = state.model, state.model.d_model
+    encoder_matrices, decoder_matrices = (
+        sum(value.numel() for value in layers.parameters() if value.ndim > 1)
+        * model.num_layers
+        // len(layers)
+        for layers in (model.encoder_layers, model.decoder_layers)
+    )
+    # Keys and values of cross-attention are projections of the source.
+    across = 2 * width**2 * model.num_layers
+    decoder_matrices -= 0 if model.config.merged_attention else across
     products = 0
     for batch in next(batch_stream(state.data.train, state.trainer, state.config.seed, state.step)):
         rows, source, target = *batch.source.shape, batch.target_in.size(1)
         scores = 2 * width * (source**2 + target**2 + source * target)  # and weighted values
-        # An encoder layer has four projections of the source, and the decoder adds two.
-        encoder = source * (6 * width**2 + 2 * width * inner)
-        # A decoder layer has four projections of the target, and cross-attention adds two.
-        own = 4 if model.merged_attention else 6
-        decoder = target * (own * width**2 + 2 * width * inner)
-        layers = model.num_layers * (encoder + decoder + scores)
-        products += rows * (layers + target * width * words)
+        layers = source * (encoder_matrices + across) + target * decoder_matrices
+        output = target * model.output.weight.numel()
+        products += rows * (layers + model.num_layers * scores + output)
     return 3 * 2 * products
 
 
