@@ -1,10 +1,11 @@
 """Tests of where an encoding acts: attentions, layers, tied sides, an instance for each layer."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import answer, configure
+from conftest import TINY, answer, configure, trained
 from core.helpers import FF, HEADS, D, V, padded_ids, small_model
 from torch import Tensor, nn
 
@@ -14,14 +15,15 @@ from wawa_transformer.model import transformer
 from wawa_transformer.model.attention import AttentionPosition
 from wawa_transformer.model.layers import EncoderLayer
 from wawa_transformer.model.masks import padding_mask
+from wawa_transformer.model.weights import read_model
 from wawa_transformer.positional.base import AbsoluteEncoding, Encoding, EncodingContext, Positions
 from wawa_transformer.positional.learned import LearnedEncoding
 from wawa_transformer.positional.relative import RelativeEncoding
 from wawa_transformer.positional.rotary import Rotary
 from wawa_transformer.run.cli import compose
 from wawa_transformer.run.config import build_model, encoding_settings
-from wawa_transformer.train.loop import batch_stream, train_step
-from wawa_transformer.train.setup import build_state
+from wawa_transformer.run.export import to_safetensors
+from wawa_transformer.train.load import load_model
 
 SRC, TGT = padded_ids(3, 7, 0), padded_ids(3, 5, 1)
 
@@ -365,13 +367,16 @@ def test_placements_without_effect_are_refused(given: dict[str, Any], message: s
         small_model("none", **given)
 
 
-def test_a_run_chooses_layers_attentions_and_ties(tiny) -> None:
-    """The keys of ``pe`` reach the model, and a wrong value is refused on the command line."""
-    config = tiny("pe=t5", "pe.layers=[1]", "pe.where=[encoder,cross]", "model.num_layers=2")
-    run = build_state(config, None, None)  # type: ignore[arg-type]
-    assert run.model.src_position.acting_layers == [1] and run.model.tgt_position.kind == "none"
-    train_step(run, next(batch_stream(run.data.train, run.trainer, 0, 0)))
-    tokenizer = run.data.tokenizer
+def test_a_run_chooses_layers_attentions_and_ties(tiny, tmp_path: Path) -> None:
+    """The keys of ``pe`` reach model, result and export, and a wrong value is refused."""
+    given = ["pe=t5", "pe.layers=[1]", "pe.where=[encoder,cross]", "model.num_layers=2"]
+    run = trained(tmp_path, *TINY, *given, "trainer.steps=1")
+    pe = run.result()["settings"]["pe"]  # type: ignore[index]
+    assert (pe["where"], pe["layers"]) == (["encoder", "cross"], [1])
+    model, tokenizer, _ = load_model(run)
+    assert model.src_position.acting_layers == [1] and model.tgt_position.kind == "none"
+    to_safetensors(model, tokenizer, tmp_path / "exported")
+    assert read_model(tmp_path / "exported").config == model.config
     for pe in ("coupled", "abacus"):
         config = tiny(f"pe={pe}", "task=addition_reversed", "pe.reset_token=null")
         model = build_model(config, tokenizer)

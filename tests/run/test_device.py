@@ -148,27 +148,6 @@ def test_a_run_goes_on_on_another_device(
         assert f"trained on {before} and goes on on {now}" in said and not given
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB."),
-        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"),
-    ],
-)
-def test_memory_that_runs_out_is_answered_by_what_to_lower(
-    error: RuntimeError, tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a card, and on a CPU, which has no class for it."""
-
-    def full(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(FeedForward, "forward", full)
-    said = "memory of cpu ran out at trainer.batch_tokens=64; lower trainer.batch_tokens, and raise"
-    with pytest.raises(UserError, match=said):
-        train(tiny())
-
-
 def compile_without(what: str) -> None:
     """Compile on a CPU without a compiler, or fail as g++ and Triton do."""
     from torch._inductor import config as inductor

@@ -18,7 +18,7 @@ _, TASK, LOSS, MODEL = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 def test_the_pages_task_is_trained_by_its_command(tmp_path: Path) -> None:
     (tmp_path / "my_module.py").write_text(TASK)
     [first, _] = re.findall(r"python scripts/(.*)", PAGE)
-    done = run_script(*shlex.split(first), *TINY, folder=tmp_path)
+    done = run_script(*shlex.split(first), *TINY, "trainer.steps=2", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.glob("results/single/rotate/sinusoidal/seed0-*/result.json"))
 
@@ -31,9 +31,10 @@ def test_the_pages_loss_changes_the_training(tmp_path: Path) -> None:
     path = tmp_path / "wawa_transformer" / "model" / "loss.py"
     head = path.read_text(encoding="utf-8").split("def loss_and_nll(")[0]
     path.write_text(head + LOSS)
-    done = run_script("train.py", *TINY, f"run_dir={tmp_path}/run", PYTHONPATH=str(tmp_path))
+    few = [*TINY, "trainer.steps=5"]
+    done = run_script("train.py", *few, f"run_dir={tmp_path}/run", PYTHONPATH=str(tmp_path))
     assert done.returncode == 0, done.stderr
-    before, after = trained(tmp_path / "before", *TINY), Run.at(tmp_path / "run")
+    before, after = trained(tmp_path / "before", *few), Run.at(tmp_path / "run")
     assert after.metrics()[0]["loss"] < before.metrics()[0]["loss"] * 0.99
 
 

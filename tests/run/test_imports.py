@@ -55,25 +55,23 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, script: str, *arguments: str, status: int = 0, stdin: str = "") -> str:
+def run(folder: Path, script: str, *arguments: str, status: int = 0) -> str:
     """What a script prints, started in ``folder``."""
-    done = run_script(script, *arguments, folder=folder, stdin=stdin)
+    done = run_script(script, *arguments, folder=folder)
     assert done.returncode == status, done.stderr
     return done.stdout + done.stderr
 
 
 def test_a_run_with_a_users_encoding_and_task_is_used_as_any_other(folder: Path) -> None:
-    """Trained, found again, evaluated, asked, and loaded in another process."""
+    """Trained, found again, evaluated, and loaded and asked in another process."""
     assert "registers no" not in run(folder, "train.py", *TINY, *GIVEN)
     [directory] = folder.glob("results/single/rotate/step/seed0-*")
-    assert "already finished" in run(folder, "train.py", *TINY, *GIVEN)
     one = [f"run={directory}", "trainer.device=cpu"]
     assert "verified" in run(folder, "evaluate.py", *one, "verify=true")
-    assert len(run(folder, "translate.py", *one, stdin="1 2 3\n").splitlines()) == 1
     (folder / "use.py").write_text(
         f"from wawa_transformer import load, train; run = load({str(directory)!r})\n"
         f"assert type(run.model.src_position).__name__ == 'Step', run.model\n"
-        f"assert run.model.src_position.size == 0.1\n"
+        f"assert run.model.src_position.size == 0.1 and len(run.translate(['1 2 3'])) == 1\n"
         f"print(train({[*TINY, *GIVEN]})['pe'])"
     )
     assert run(folder, str(folder / "use.py")).splitlines()[-1] == "step"
@@ -105,11 +103,11 @@ def test_a_module_that_registers_nothing_is_named(
 
 def test_a_study_compares_a_users_encoding_in_its_workers(folder: Path) -> None:
     """Beside one of the project's, also under another name and with other settings."""
-    entries = 'study.pe=[none,step,"step pe.size=2"]'
-    study = [*TINY, "import=[my_module]", entries, "study.task=[rotate]"]
+    entries = 'study.pe=[none,"step pe.size=2"]'
+    study = [*TINY, "trainer.steps=2", "import=[my_module]", entries, "study.task=[rotate]"]
     run(folder, UNDRAWN, "compare.py", *study, "study.seeds=[0]", "study.name=own")
     assert {path.parent.parent.name for path in folder.glob("results/own/*/*/*/result.json")} == {
-        "none", "step", "step_size_2"
+        "none", "step_size_2"
     }  # fmt: skip
 
 
@@ -139,10 +137,20 @@ def test_a_file_in_a_room_registers_what_it_defines(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
-def test_each_run_of_a_sweep_has_the_module(folder: Path) -> None:
-    run(folder, "train.py", "-m", *TINY, "import=my_module", "pe=step,none", "task=rotate")
-    results = [Run.at(path.parent).result() for path in folder.rglob("result.json")]
-    assert sorted(each["pe"] for each in results if each) == ["none", "step"]
+def test_each_run_of_a_sweep_has_the_module_and_is_as_it_would_be_alone(folder: Path) -> None:
+    given = [*TINY, "import=my_module", "task=rotate"]
+    first, line = run(folder, "train.py", "-m", *given, "pe=none,step").splitlines()[-2:]
+    run(folder, "train.py", *given, "pe=step")
+    alone, swept = (
+        Run.at(next(folder.glob(f"results/{study}/rotate/step/seed0-*")))
+        for study in ("single", "sweep_pe")
+    )
+    result, expected = swept.result(), alone.result()
+    assert result and expected and result["by_length"] == expected["by_length"]
+    test, directory = result["test"], swept.directory.relative_to(folder)
+    scores = f"exact match {test['exact_match']:.3f}  NLL {test['nll']:.3f}"
+    assert first.startswith("pe=none  exact match ") and line == f"pe=step  {scores}  {directory}"
+    assert {path.name for path in (folder / "results").iterdir()} == {"single", "sweep_pe"}
 
 
 @pytest.mark.parametrize(

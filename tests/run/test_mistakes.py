@@ -13,14 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import SCRIPTS, TINY, UNDRAWN, answer, configure, run_script, trained
+from conftest import SCRIPTS, TINY, answer, configure, run_script, trained
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError, tell, warn
 from wawa_transformer.data.tasks import Letters
+from wawa_transformer.lab.study import in_lists, list_jobs
 from wawa_transformer.positional.base import ENCODINGS, Encoding
 from wawa_transformer.run import failure
-from wawa_transformer.run.cli import refuse_dashes
+from wawa_transformer.run.cli import check_command, compose, refuse_dashes
 from wawa_transformer.run.config_files import check_files
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.trainer import train_and_record_failure
@@ -64,6 +65,8 @@ def too_much_below_another_error() -> None:
         (too_much_for_numpy, "data"),
         (too_much_for_python, "evaluation"),
         (too_much_for_a_card, "model"),
+        (too_much_for_a_card, "step"),
+        (too_much_for_torch, "step"),
         (too_much_for_the_system, "data"),
         (too_much_below_another_error, "evaluation"),
     ],
@@ -79,6 +82,7 @@ def test_a_lack_of_memory_anywhere_is_one_sentence_with_a_remedy(
     module, name = {
         "data": ("wawa_transformer.train.setup", "load_data"),
         "model": ("wawa_transformer.train.setup", "build_model"),
+        "step": ("wawa_transformer.model.layers.FeedForward", "forward"),
         "evaluation": ("wawa_transformer.train.trainer", "final_evaluation"),
     }[place]
     monkeypatch.setattr(f"{module}.{name}", fail)
@@ -86,6 +90,7 @@ def test_a_lack_of_memory_anywhere_is_one_sentence_with_a_remedy(
     train_and_record_failure(config)
     sentence = Run.from_config(config).failure()
     assert "memory" in sentence and "lower" in sentence and "trainer.batch_tokens" in sentence
+    assert place != "step" or "memory of cpu ran out at trainer.batch_tokens=64; lower" in sentence
     assert sentence.isprintable() and "Traceback" not in sentence
 
 
@@ -262,14 +267,11 @@ def test_the_last_of_several_values_counts_with_or_without_a_plus() -> None:
     assert "chooses nothing" in answer("+pe=null")
 
 
-def test_a_study_obeys_a_plus_and_the_last_of_several_values(tmp_path: Path) -> None:
+def test_a_study_obeys_a_plus_and_the_last_of_several_values() -> None:
     given = ["++seed=7", "pe=rotary", "++pe=none", "+task=letters", "model.d_model=8"]
-    study = *TINY, *given, "trainer.steps=2", f"output_dir={tmp_path}"
-    done = run_script(UNDRAWN, "compare.py", *study)
-    assert done.returncode == 0, done.stderr
-    [run] = tmp_path.glob("*/*/*/seed*")
-    assert run.parent.parts[-2:] == ("letters", "none") and run.name.startswith("seed7-")
-    assert Run.at(run).result()["configuration"]["model"]["d_model"] == 8  # type: ignore[index]
+    overrides = in_lists(check_command([*TINY, *given], "config")[0])
+    [(run, job)] = list_jobs(compose(overrides), overrides).items()
+    assert (run.task, run.pe, run.seed, job.model.d_model) == ("letters", "none", 7, 8)
 
 
 # ------------------------------------------------------------------------------ what is printed
@@ -284,11 +286,11 @@ def test_no_control_character_reaches_the_terminal(
     out, err = capsys.readouterr()
     assert (out, err) == ("d\\x07\\u202e\n", "a\\x1b[2Jb\\nc\n")
     folder = tmp_path / "e\x1b[31mf"
-    arguments = [*TINY, "trainer.steps=2", f"output_dir='{folder}'"]
-    first, again = (run_script("train.py", *arguments) for _ in range(2))
-    [run] = folder.glob("*/*/*/*")
+    run = trained(folder, *TINY, "trainer.steps=2", "study.name=x").directory
+    arguments = [*TINY, "trainer.steps=2", "study.name=x", f"output_dir='{folder}'"]
+    again = run_script("train.py", *arguments)
     asked = run_script("translate.py", f"run='{run}'", "trainer.device=cpu", stdin="1 \x1b[2J\n")
-    for done in (first, again, asked):
+    for done in (again, asked):
         assert done.returncode == 0, done.stderr
         assert "\x1b" not in done.stdout + done.stderr
     assert "unknown: \\x1b[2J" in asked.stderr and "already finished: " in again.stdout

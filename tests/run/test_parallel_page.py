@@ -32,7 +32,7 @@ def block(heading: str, kind: str = "python") -> str:
 )
 def test_a_recipe_trains_its_runs(heading: str, library: str, runs: int, tmp_path: Path) -> None:
     pytest.importorskip(library)
-    small = [*TINY, f"output_dir={tmp_path / 'results'}"]
+    small = [*TINY, "trainer.steps=2", f"output_dir={tmp_path / 'results'}"]
     code = block(heading).replace('"task=reverse"', f'"task=reverse", *{small}')
     if library == "joblib":  # forks; Pythons that begin would import the libraries for 25 s
         code = f"import joblib\njoblib.parallel_config('multiprocessing')\n{code}"
@@ -55,14 +55,14 @@ def test_the_parts_of_two_machines_are_reported_without_training(tmp_path: Path)
     lines = block("One study on several machines", "bash").replace("\\\n", "")
     lines = lines.replace("python scripts/", "")
     *parts, report = (shlex.split(line, comments=True) for line in lines.splitlines())
+    few = "trainer.threads=1", "trainer.steps=2"
     for name, part in zip(("one", "other"), parts, strict=True):
         (tmp_path / name).mkdir()
-        threads = "trainer.threads=1"
-        done = run_script(UNDRAWN, *part, *TINY, threads, folder=tmp_path / name)
+        done = run_script(UNDRAWN, *part, *TINY, *few, folder=tmp_path / name)
         assert done.returncode == 0, done.stderr
     shutil.copytree(tmp_path / "one/results", tmp_path / "other/results", dirs_exist_ok=True)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
-    done = run_script(UNDRAWN, *report, *TINY, folder=tmp_path / "other")
+    done = run_script(UNDRAWN, *report, *TINY, *few, folder=tmp_path / "other")
     assert done.returncode == 0, done.stderr
     assert set(pd.read_csv(tmp_path / "other/results/shared/results.csv").pe) == {"none", "rotary"}
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
@@ -74,7 +74,7 @@ def test_an_array_job_trains_one_seed_in_each_task(tmp_path: Path) -> None:
     for task in "01":
         shell = ["sh", "-c", f"SLURM_ARRAY_TASK_ID={task}; echo {line}"]
         said = subprocess.run(shell, capture_output=True, text=True, check=True).stdout
-        done = run_script(*said.split(), *TINY, folder=tmp_path)
+        done = run_script(*said.split(), *TINY, "trainer.steps=2", folder=tmp_path)
         assert done.returncode == 0, done.stderr
     found = tmp_path.glob("results/shared/letters/rotary/seed*-*/result.json")
     assert sorted(path.parent.name[:5] for path in found) == ["seed0", "seed1"]

@@ -55,7 +55,7 @@ def test_two_processes_of_which_one_is_killed_train_the_run_of_one(tmp_path: Pat
     torchrun starts both again after the kill; the curves hold every step once.
     """
     overrides = [
-        *TINY, "trainer.steps=80", "trainer.grad_accum_steps=2", "trainer.eval_every=20",
+        *TINY, "trainer.steps=40", "trainer.grad_accum_steps=2", "trainer.eval_every=10",
         "trainer.batch_tokens=25", "trainer.label_smoothing=0.1",
     ]  # fmt: skip
     alone = configure(*overrides, f"output_dir={tmp_path}/alone")

@@ -24,7 +24,6 @@ import yaml
 from conftest import TINY, Script, assert_same_bits, configure, trained
 
 from wawa_transformer.common.files import (
-    CONFIG_DIR,
     LOCK,
     lock_directory,
     lock_holder,
@@ -33,7 +32,6 @@ from wawa_transformer.common.files import (
 )
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.lab import collect, tables
-from wawa_transformer.model.weights import read_model
 from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext, Positions
 from wawa_transformer.run import failure, provenance
 from wawa_transformer.run.export import to_safetensors
@@ -71,7 +69,7 @@ def test_a_folder_is_held_by_one_process_and_freed_by_its_death(tmp_path: Path) 
 
 
 DROPOUT = [*TINY, "model.dropout=0.1", "trainer.eval_every=5"]
-LONG = [*DROPOUT, "trainer.steps=200", "trainer.eval_every=25"]
+LONG = [*DROPOUT, "trainer.steps=100", "trainer.eval_every=15"]
 
 
 @pytest.fixture(scope="module")
@@ -95,26 +93,22 @@ def test_a_run_that_is_stopped_ends_with_the_same_bits(tmp_path: Path) -> None:
     arguments = [*LONG, "study.name=long", f"output_dir={tmp_path}"]
     config = configure(*arguments)
     run, before = Run.from_config(config), 0
+    last, saved = run.checkpoint("last"), 0
     for name in ("SIGKILL", "SIGTERM", "SIGINT"):
         script = Script("train.py", *arguments)
-        while script.is_alive() and saved_step(run) == before:
+        while script.is_alive() and (last.stat().st_mtime_ns if last.exists() else 0) == saved:
             time.sleep(0.01)
         os.kill(int(lock_holder(run.directory / LOCK).split()[1]), getattr(signal, name))
         done = script.end()
-        before = step = saved_step(run)
-        assert step < 200 and not run.result_file.exists(), "stopped too late to show anything"
+        step, saved = checkpoint.load(last)["step"], last.stat().st_mtime_ns
+        assert before < step < 100 and not run.result_file.exists(), "too late to show anything"
+        before = step
         if name != "SIGKILL":
             assert done.returncode == STATUS, done.stderr
-            assert f"stopped by {name} at step {step} of 200" in done.stderr
+            assert f"stopped by {name} at step {step} of 100" in done.stderr
             assert "the same command continues" in done.stderr
     assert train(config)["by_length"] == long.result()["by_length"]
     assert_same_bits(run, long)
-
-
-def saved_step(run: Run) -> int:
-    """The step of the last checkpoint, 0 without one."""
-    last = run.checkpoint("last")
-    return checkpoint.load(last)["step"] if last.exists() else 0
 
 
 def test_a_finished_run_is_found_where_nobody_may_write(
@@ -535,21 +529,6 @@ def test_a_folder_of_other_files_is_no_runs(tiny, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "home").iterdir()} <= {"letter.txt", "lock"}
 
 
-def test_a_run_with_a_list_of_attentions_and_layers_finishes(tmp_path: Path) -> None:
-    """Its result names them, and the run is found finished, loaded and exported."""
-    given = ["pe=shaw", "pe.where=[encoder,cross]", "pe.layers=[1]", "model.num_layers=2"]
-    run = trained(tmp_path, *TINY, *given)
-    result = run.result()
-    assert result and result["settings"]["pe"] == {
-        "where": ["encoder", "cross"], "layers": [1], "max_distance": 8,
-    }  # fmt: skip
-    model, tokenizer, _ = load_model(run)
-    assert model.src_position.acting_layers == [1] and model.tgt_position.kind == "none"
-    to_safetensors(model, tokenizer, tmp_path / "exported")
-    again = read_model(tmp_path / "exported")
-    assert again.config == model.config
-
-
 def test_tables_are_written_whole(
     done: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -701,16 +680,18 @@ class Normed(Encoding):
 OWN = {cls.__name__.lower(): cls for cls in (Counter, Switch, Normed)}
 
 
-@pytest.mark.parametrize("kind", [*sorted(ENCODINGS), *OWN])
-def test_every_encoding_is_saved_and_loaded(
+@pytest.mark.parametrize("kind", ["learned", *OWN])
+def test_an_encoding_is_saved_and_loaded(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two steps, each with a checkpoint: the same weights and buffers, whatever their type."""
+    """Two steps, each with a checkpoint: the same weights and buffers, whatever their type.
+
+    That the state of the other kinds is all there is to them, core/test_check.py shows.
+    """
     if kind in OWN:
         monkeypatch.setitem(ENCODINGS, kind, OWN[kind])
-    own = "" if (CONFIG_DIR / "pe" / f"{kind}.yaml").exists() else f"pe.kind={kind}"
-    keys = [own, "pe=none"] if own else [f"pe={kind}"]
-    config = configure(*TINY, *keys, "trainer.keep_checkpoints=2", f"output_dir={tmp_path}")
+    keys = ["pe=none", f"pe.kind={kind}", "trainer.keep_checkpoints=2"]
+    config = configure(*TINY, *keys, f"output_dir={tmp_path}")
     run = Run.from_config(config)
     make_directory(run.directory)
     run.write_config(config)

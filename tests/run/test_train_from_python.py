@@ -41,35 +41,29 @@ def test_it_finds_the_run_of_the_command_and_the_other_way_round(tmp_path: Path)
     assert (tmp_path / "own").is_dir()
 
 
-def test_the_callers_random_numbers_do_not_depend_on_what_is_on_disk(tmp_path: Path) -> None:
-    drawn = []
-    given = [*DROPOUT, f"output_dir={tmp_path}", "trainer.threads=2", "trainer.deterministic=true"]
-    for _ in range(2):  # trained, and found finished
-        torch.manual_seed(5)
-        wawa_transformer.train(given)
-        assert torch.get_num_threads() == 1 and not torch.are_deterministic_algorithms_enabled()
-        drawn.append(torch.rand(1))
-    torch.manual_seed(5)
-    assert drawn[0] == drawn[1] == torch.rand(1)
+def test_the_callers_state_comes_back_whatever_is_on_disk(tmp_path: Path) -> None:
+    """Random numbers, threads, precision and warnings, of which a run has its own."""
 
-
-def test_the_callers_precision_and_warnings_come_back(tmp_path: Path) -> None:
-    """A run computes without both, unless its own keys say otherwise."""
-
-    def now() -> tuple[str, bool, bool]:
+    def now() -> tuple[str, bool, bool, int]:
         fixed = torch.are_deterministic_algorithms_enabled()
         warns = torch.is_deterministic_algorithms_warn_only_enabled()
-        return torch.get_float32_matmul_precision(), fixed, warns
+        return torch.get_float32_matmul_precision(), fixed, warns, torch.get_num_threads()
 
-    before = now()
+    given = [*DROPOUT, "trainer.steps=2", "trainer.eval_every=2", f"output_dir={tmp_path}"]
+    before, drawn = now(), []
     torch.set_float32_matmul_precision("high")
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
-        wawa_transformer.train([*TINY, "trainer.steps=2", f"output_dir={tmp_path}"])
-        assert now() == ("high", True, True)
+        for _ in range(2):  # trained, and found finished
+            torch.manual_seed(5)
+            wawa_transformer.train([*given, "trainer.threads=2", "trainer.deterministic=true"])
+            assert now() == ("high", True, True, 1)
+            drawn.append(torch.rand(1))
     finally:
         torch.set_float32_matmul_precision(before[0])
         torch.use_deterministic_algorithms(before[1], warn_only=before[2])
+    torch.manual_seed(5)
+    assert drawn[0] == drawn[1] == torch.rand(1)
 
 
 def test_a_process_without_standard_error_trains(
@@ -129,7 +123,8 @@ def test_threads_and_processes_train_the_runs_of_one_process(tmp_path: Path) -> 
     """To the last bit: threads take turns, since torch has one random state."""
 
     def given(folder: str, seed: int) -> list[str]:
-        return [*DROPOUT, f"output_dir={tmp_path / folder}", "study.name=x", f"seed={seed}"]
+        few = ("trainer.steps=4", "trainer.eval_every=2")
+        return [*DROPOUT, *few, f"output_dir={tmp_path / folder}", "study.name=x", f"seed={seed}"]
 
     alone = [wawa_transformer.train(given("alone", seed)) for seed in (1, 2)]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
