@@ -56,7 +56,7 @@ def test_the_callers_state_comes_back_whatever_is_on_disk(tmp_path: Path) -> Non
     try:
         for _ in range(2):  # trained, and found finished
             torch.manual_seed(5)
-            wawa_transformer.train([*given, "trainer.threads=2", "trainer.deterministic=true"])
+            wawa_transformer.train([*given, "trainer.threads=2"])
             assert now() == ("high", True, True, 1)
             drawn.append(torch.rand(1))
     finally:
