@@ -111,7 +111,7 @@ def write_again(folder: Path, key: str = "output_dir", given: Sequence[str] = ()
     """Write the report of a folder, which ``key`` names, and print its answer."""
     from wawa_transformer.lab.report import answer, write_report
 
-    if others := [each for each in given if not each.startswith("report=")]:
+    if others := [each for each in given if not each.startswith(("report=", "imports="))]:
         raise UserError(
             f"report={folder} writes a page from tables, which {' '.join(others)} cannot change; "
             f"leave it out."

@@ -315,10 +315,15 @@ def test_a_metric_that_is_no_number_is_named(value: Any, monkeypatch: pytest.Mon
         evaluation.summarise({key: np.ones(2) for key in evaluation.COUNTS})
 
 
-def test_a_metric_is_a_mean_over_examples_or_tokens() -> None:
-    own = evaluation.Metric("mine", "mine", lambda s: 0.0, per="sentences")
-    with pytest.raises(UserError, match="METRICS: mine has per='sentences'; give examples or tok"):
-        evaluation.check_metrics([own])
+def test_a_metric_is_a_mean_over_examples_or_tokens_and_within_its_top() -> None:
+    """Before any training, since a table could not be read with it afterwards."""
+    for own, sentence in (
+        ({"per": "sentences"}, "mine has per='sentences'; give examples or tok"),
+        ({"top": 1}, "mine returns -4.55, and with top=1 its values are from 0 to that"),
+    ):
+        metric = evaluation.Metric("mine", "mine", lambda s: -s["nll"].mean(), **own)
+        with pytest.raises(UserError, match=f"METRICS: {sentence}"):
+            evaluation.check_metrics([metric])
 
 
 @pytest.mark.parametrize("edit", ["none", "a tag before sources", "another begin", "forward"])

@@ -81,7 +81,7 @@ def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
     pages = [(root / name).read_text(encoding="utf-8") for name in ("report.md", "study.yaml")]
     for run in runs[1:]:
         shutil.rmtree(run)
-    again = run_script(UNDRAWN, "compare.py", f"report={root}")
+    again = run_script(UNDRAWN, "compare.py", f"report={root}", "import=json")
     assert again.returncode == 0, again.stderr
     assert again.stdout.splitlines() == said
     written = [(root / name).read_text(encoding="utf-8") for name in ("report.md", "study.yaml")]

@@ -82,6 +82,10 @@ def test_a_table_that_was_cut_is_refused(folder: Path) -> None:
             read_study(folder)
     path.write_text("".join(whole), encoding="utf-8-sig")  # as Excel saves it
     read_study(folder)
+    pd.read_csv(path, dtype=str).sort_index(axis="columns").to_csv(path, index=False)
+    with pytest.raises(UserError, match="row 2, .* or its columns were put into another order"):
+        read_study(folder)
+    path.write_text("".join(whole))
     curves = folder / "curves.csv"
     curves.write_text("".join(curves.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(UserError, match="curves.csv, every row and column: the dig"):

@@ -309,9 +309,10 @@ def read_table(path: Path, name: str) -> tuple[pd.DataFrame, str]:
         sums = pd.Series(map(checksum, cells.to_numpy().tolist()), index=cells.index, dtype=object)
         if (line := first_line(sums.ne(checks))) is not None:
             raise UserError(
-                f"{path}, row {line}, column check: the row was edited, since its checksum is "
-                f"{sums[line]} and not {checks[line]}; restore the row, or write the table again "
-                f"with the study's command."
+                f"{path}, row {line}, column check: the row was edited or its columns "
+                f"were put into another order, since its checksum is {sums[line]} and not "
+                f"{checks[line]}; restore the row, or write the table again with the study's "
+                f"command."
             )
     table = table.drop(columns="check", errors="ignore")
     return without_repeats(path, table, KEYS[name]), rows_digest(head, rows)

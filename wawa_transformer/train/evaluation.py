@@ -24,6 +24,8 @@ COUNTS = ("nll", "tokens", "correct", "oracle")
 BATCH_TOKENS = 4096  # large, since no gradients take memory
 
 Scores = dict[str, np.ndarray]  # for each of COUNTS one number per example: (N,)
+# Two answers, a wrong one and a right one, by which a metric is tried before any training.
+PLANTED = dict(zip(COUNTS, np.array([[9.0, 0.1], [3, 4], [1, 4], [1, 3]]), strict=True))
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,22 @@ def check_metrics(metrics: Iterable[Metric]) -> None:
             raise UserError(
                 f"METRICS: {metric.name} has per={metric.per!r}; give examples or tokens."
             )
+        compute(metric, PLANTED)
         names.add(metric.name)
+
+
+def compute(metric: Metric, part: Scores) -> float:
+    """Compute a metric, and refuse what is no number, or beyond its ``top``."""
+    value = metric.of(part)
+    given = np.asarray(value)
+    if given.ndim or given.dtype.kind not in "biuf":
+        raise UserError(f"METRICS: {metric.name} returns {value!r}; it must return one number.")
+    if metric.top and (given < 0 or given > metric.top):
+        raise UserError(
+            f"METRICS: {metric.name} returns {value:g}, and with top={metric.top:g} its values are "
+            f"from 0 to that; leave top out, or mend the metric."
+        )
+    return float(value)
 
 
 check_metrics(METRICS)
@@ -161,15 +178,6 @@ def summarise(scores: Scores, chosen: np.ndarray | slice = slice(None)) -> dict[
     check_metrics(METRICS)
     values = {metric.name: compute(metric, part) if count else None for metric in METRICS}
     return {"examples": count, "tokens": int(part["tokens"].sum()), **values}
-
-
-def compute(metric: Metric, part: Scores) -> float:
-    """Compute a metric, and refuse what is no number."""
-    value = metric.of(part)
-    given = np.asarray(value)
-    if given.ndim or given.dtype.kind not in "biuf":
-        raise UserError(f"METRICS: {metric.name} returns {value!r}; it must return one number.")
-    return float(value)
 
 
 def evaluate_by_length(
