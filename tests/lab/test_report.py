@@ -280,6 +280,8 @@ def test_runs_that_were_not_made_alike_are_named_at_the_top() -> None:
         assert warning not in alike
         said = noticed(study_of(RESULTS.assign(**{column: kinds})))
         assert warning in said and "one, other" in said
+        # As of runs that other code resumed, even if all were.
+        assert warning in noticed(study_of(RESULTS.assign(**{column: "one+two"})))
     # Each arm may have one code of its own, as where an encoding was added after an edit.
     codes = RESULTS["pe"].eq("none").map({True: "new", False: "old"})
     said = noticed(study_of(RESULTS.assign(code=codes, shared_code=codes)))
@@ -288,13 +290,6 @@ def test_runs_that_were_not_made_alike_are_named_at_the_top() -> None:
     study.config["made"]["torch"] = "2.13.0; 2.12.0"  # type: ignore[index]
     text = markdown(study).split("| encoding |")[0]
     assert "different conditions" in text and "torch 2.13.0; 2.12.0" in text
-
-
-def test_runs_that_other_code_resumed_are_named_even_if_all_were() -> None:
-    made = RESULTS.assign(code="one", shared_code="one")
-    for column in ("code", "shared_code"):
-        assert "one+two" in noticed(study_of(made.assign(**{column: "one+two"})))
-    assert "one+two" not in noticed(study_of(made))
 
 
 def test_a_run_of_which_the_tables_say_nothing_is_named() -> None:
@@ -451,7 +446,9 @@ def test_a_share_of_seeds_has_its_exact_interval() -> None:
     far = results_of({("copy", "a"): lambda n, s: 1.0 if n <= 10 or s < 2 else 0.0})
     counted = {"is": "at_least", "value": 20, "seeds": 3}
     given = rule([counted], [counted | {"seeds": 1, "most": 0}], measures={"reach": 1})
-    text = markdown(study_of(far, {"rule": given}))
+    # A question and a claim that are keys of words.yaml are themselves.
+    text = markdown(study_of(far, {"question": "share", "rule": given | {"claim": "missing"}}))
+    assert "# share\n" in text and "Claim: missing." in text
     assert "| copy | a | reach of at least 20 | 2 of 5 (0.05 to 0.85) |" in text
     assert text.count("reach of at least 20") == 1, "once, though both sides ask"
     # An encoding of which no run has finished is named as well.
@@ -485,16 +482,6 @@ def test_a_name_is_no_part_of_a_template(tmp_path: Path, monkeypatch: pytest.Mon
     for name in names:
         assert f"- {name}: {{2}}" in text and f"| copy | {name} − t5 | exact match |" in text
         assert page.count(f"</span>{name}</td>") > 2 and name in said
-
-
-def test_a_question_that_is_a_key_of_the_words_is_itself() -> None:
-    results = results_of({("copy", pe): exact("copy", "learned") for pe in ("t5", "shaw")})
-    pair = {"pairs": [["t5", "shaw"]]}
-    rule = RULE | {"claim": "missing", "supported": [BETTER | pair]}
-    rule["refuted"] = [{"is": "worse"} | pair]
-    study = study_of(results, {"question": "share", "rule": rule})
-    text = report.markdown(report.page_of(scores.score_study(study)))
-    assert "# share\n" in text and "Claim: missing." in text
 
 
 def test_a_folder_keeps_its_pictures_and_gets_no_other(

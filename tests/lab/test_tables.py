@@ -39,7 +39,7 @@ WRONG = [
     (2, "exact_match", "1.01"), (9, "exact_match", "ninety"), (30, "token_accuracy", "-0.1"),
     (41, "nll", "0.1.2"), (7, "seed", "0.5"), (8, "length", ""), (12, "examples", "many"),
     (12, "exact_match", ""), (12, "ceiling", "2"), (15, "pe", "c"), (15, "task", "sort"),
-    (15, "seed", "9"),
+    (15, "seed", "9"), (4, "exact_match", "0.75"),
 ]  # fmt: skip
 
 
@@ -51,18 +51,13 @@ def test_a_wrong_cell_is_named_by_file_row_and_column(folder: Path, sealed: bool
     for row, column, cell in WRONG:
         path.write_bytes(whole)
         rewrite(path, row, column, cell, sealed)
-        named = column if sealed or column not in ("pe", "task") and cell != "9" else "check"
-        with pytest.raises(UserError, match=rf"results.csv, row {row}, column {named}: "):
+        named = rf"row {row}, column {column}: "
+        if sealed and cell == "0.75":  # which could have been measured
+            named = "every row and column: the digest of the rows is .* rows were edited, cut or"
+        elif not sealed and (column in ("pe", "task") or cell in ("9", "0.75")):
+            named = rf"row {row}, column check: the row was edited"
+        with pytest.raises(UserError, match=f"results.csv, {named}"):
             read_study(folder)
-
-
-@pytest.mark.parametrize("table", ["results", "curves"])
-@pytest.mark.parametrize("column", ["exact_match", "nll"])
-def test_a_number_changed_by_hand_is_noticed(folder: Path, table: str, column: str) -> None:
-    """Even if the new number could have been measured."""
-    rewrite(folder / f"{table}.csv", 4, column, "0.75")
-    with pytest.raises(UserError, match=rf"{table}.csv, row 4, column check: the row was edited"):
-        read_study(folder)
 
 
 def test_a_table_that_was_cut_is_refused(folder: Path) -> None:
@@ -71,8 +66,10 @@ def test_a_table_that_was_cut_is_refused(folder: Path) -> None:
     whole = path.read_text(encoding="utf-8").splitlines(keepends=True)
     for part, sentence in (
         (whole[:50] + [whole[50][:20] + "\n"], r"row 51: \d+ cells under \d+ columns"),
-        (whole[:50] + whole[51:], r"copy b seed 2 has a row of length 10, and a has none; rows"),
-        (whole[:-3], r"row 99, column length: copy a seed 4 has a row of length 18, and b has"),
+        (
+            whole[:-3],
+            r"row 82, column lengths: copy a seed 4 has at .* another run .20 and 17.; rows",
+        ),
         (whole[:-20], r"results.csv, every row and column: the digest of the rows is"),
         ([], "needs one column task"),
         ([whole[0].replace("token_accuracy", "nll"), *whole[1:]], "needs one column nll"),
@@ -124,7 +121,7 @@ def test_rows_of_two_machines_are_merged_if_equal_and_refused_otherwise(
     value = GOOD[column][40]
     with pytest.raises(UserError) as refused:
         read_study(merged.parent)
-    said = f"rows 42 and 202, column {column}: {value} (device cpu, code ab) and {value * 0.75} ("
+    said = f"rows 42 and 202, column {column}: {value}, device cpu, code ab and {value * 0.75}, d"
     assert said in str(refused.value) and "no report averages them" in str(refused.value)
 
 
@@ -195,6 +192,8 @@ def test_a_column_is_needed_or_a_page_goes_without_it(tmp_path: Path) -> None:
         ("tests", "difference", ""), ("tests", "a", ""), ("tuning", "lr", ""), ("curves", "pe", ""),
         ("curves", "step", "-1"), ("attention", "weight", ""), ("costs", "task", ""),
         ("results", "tokens", "-4"), ("results", "examples_new", "-1"), ("results", "length", "-3"),
+        ("results", "trained", "TRUE"), ("results", "trained", "1"), ("bleu", "bleu", "300"),
+        ("bleu", "bleu", "-5"), ("bleu", "bleu", ""), ("bleu", "bleu", "nan"),
     ],
 )  # fmt: skip
 def test_a_cell_that_tells_nothing_is_named(
@@ -203,36 +202,14 @@ def test_a_cell_that_tells_nothing_is_named(
     row = dict.fromkeys(tables.COLUMNS[name], "1") | EVERY | {column: cell}
     path = tmp_path / f"{name}.csv"
     pd.DataFrame([row])[tables.COLUMNS[name]].to_csv(path, index=False)
-    with pytest.raises(UserError, match=rf"{name}.csv, row 2, column {column}: '{cell}' is not a"):
+    with pytest.raises(UserError, match=rf"{name}.csv, row 2, column {column}: '{cell}' is not "):
         tables.read_table(path, name)
-
-
-def test_without_its_checksums_an_edited_table_is_refused_as_well(folder: Path) -> None:
-    rewrite(folder / "results.csv", 5, "nll", "0.5", seal=True)
-    with pytest.raises(UserError, match="rows were edited, cut or added, or"):
-        read_study(folder)
 
 
 def test_the_order_of_rows_is_no_part_of_a_table(folder: Path) -> None:
     head, *rows = (folder / "results.csv").read_text("utf-8").splitlines()
     (folder / "results.csv").write_text("\n".join([head, *reversed(rows), ""]), "utf-8")
     assert len(read_study(folder).results) == len(GOOD)
-
-
-@pytest.mark.parametrize("cell", ["TRUE", "maybe", "1"])
-def test_a_length_is_trained_or_not(folder: Path, cell: str) -> None:
-    """Other words would take the length out of every mean."""
-    rewrite(folder / "results.csv", 5, "trained", cell, seal=True)
-    with pytest.raises(UserError, match=rf"row 5, column trained: '{cell}' is not True or False"):
-        read_study(folder)
-
-
-@pytest.mark.parametrize("cell", ["300", "-5", "", "nan"])
-def test_a_bleu_is_from_0_to_100(folder: Path, cell: str) -> None:
-    text = f"task,pe,seed,bleu\ncopy,a,0,{cell}\n"
-    (folder / "bleu.csv").write_text(text, "utf-8")
-    with pytest.raises(UserError, match=r"bleu.csv, row 2, column bleu: .* number from 0 to 100"):
-        read_study(folder)
 
 
 @pytest.mark.parametrize("difference", ["-0.5", "2.0"])

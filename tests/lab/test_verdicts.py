@@ -435,6 +435,7 @@ DIFFERS = {"is": "differs", "pairs": [["b", "a"]]}
         (least(0.9, "a"), least(0.5, "a", least=1), True),
         (least(0.9, "a", "b"), least(0.9, "b", tasks=["t"]), True),
         (least(0.9, "a", seeds=3), least(0.5, "a", seeds=2), True),
+        (least(0.9, "a", "b", most=0), least(0.9, "a", "b", most=1), True),
         (BETTER, WORSE, False),
         (DIFFERS, BETTER, False),
         (BETTER, BETTER | {"floor": 0.5}, False),

@@ -122,22 +122,17 @@ def check_result(result: Result) -> None:
             result[name]
         result["validation"]["nll"]
         for metric in METRICS if rows else ():
-            own = metric.name not in NEEDED["curves"]
-            if own and metric.name not in result["test"]:
+            if metric.name not in {*NEEDED["curves"], *result["test"]}:
                 continue  # the run is older than the metric
             counts, values = ([row[key] for row in rows] for key in (metric.per, metric.name))
             mean, said = np.average(values, weights=counts), result["test"][metric.name]
-            if np.isclose(mean, said, equal_nan=True):
-                continue
-            found = f"{metric.name} of its test is {said}, and its lengths have {mean:g}"
-            if not own:
-                raise UserError(f"{file} was edited: {found}; restore the file.")
-            raise UserError(
-                f"{file}: {found}, so the file was edited or the metric is no mean over "
-                f"{metric.per}, by which tables average it over lengths; restore the file, or take "
-                f"{metric.name} out of METRICS and add a mean under another name, such as bits per "
-                f"token in place of perplexity."
-            )
+            if not np.isclose(mean, said, equal_nan=True):
+                raise UserError(
+                    f"{file}: {metric.name} of its test is {said}, and its lengths have {mean:g}, "
+                    f"so the file was edited or the metric is no mean over {metric.per}; restore "
+                    f"the file, or add to METRICS, under another name, a mean that tables can "
+                    f"average over lengths, such as bits per token in place of perplexity."
+                )
     except (KeyError, TypeError) as error:
         raise UserError(
             f"{file} is no whole result ({type(error).__name__}: {error}); it was cut or edited, "

@@ -128,20 +128,19 @@ def validate_rule(rule: Rule, against: str | None, seeds: int) -> None:
             raise RuleMismatch(
                 f"{key}.seeds={given['seeds']}, and study.seeds names {seeds}; lower it."
             )
-    for (i, given), (j, other) in itertools.product(
-        enumerate(rule.supported), enumerate(rule.refuted)
-    ):
-        if implies(rule, given, other):
-            raise UserError(
-                f"study.rule.refuted[{j}] is met wherever study.rule.supported[{i}] is, so the "
-                f"claim is never supported; change one."
-            )
-    for (i, given), (j, other) in itertools.permutations(enumerate(rule.supported), 2):
-        if excludes(rule, given, other):
-            raise UserError(
-                f"study.rule.supported[{i}] and study.rule.supported[{j}] are never met together, "
-                f"so the claim is never supported; change one."
-            )
+    for i, given in enumerate(rule.supported):
+        for j, other in enumerate(rule.refuted):
+            if (True, False) not in joint(rule, given, other):
+                raise UserError(
+                    f"study.rule.refuted[{j}] is met wherever study.rule.supported[{i}] is, so the "
+                    f"claim is never supported; change one."
+                )
+        for j, other in enumerate(rule.supported[i + 1 :], start=i + 1):
+            if (True, True) not in joint(rule, given, other):
+                raise UserError(
+                    f"study.rule.supported[{i}] and study.rule.supported[{j}] are never met "
+                    f"together, so the claim is never supported; change one."
+                )
     if seeds < 2:
         raise RuleMismatch(
             "study.rule asks for intervals over seeds, and study.seeds names fewer than two."
@@ -165,41 +164,35 @@ def checks(rule: Rule, given: Given) -> dict[Any, tuple[str, Any]]:
     return found
 
 
-def shared_checks(rule: Rule, given: Given, other: Given) -> int:
-    """Count the checks that hold for ``other`` where they hold for ``given``."""
-    for known, asked in ((given.get(key), other.get(key)) for key in ("value", "floor", "seeds")):
-        if asked is not None and (known is None or asked > known):
-            return 0
+def joint(rule: Rule, given: Given, other: Given) -> set[tuple[bool, bool]]:
+    """List what may happen to two conditions: whether each of them is met."""
+    one, two = checks(rule, given), checks(rule, other)
+    counts = {(0, 0)}  # of the checks that hold
+    for key in one.keys() | two.keys():
+        may = set(itertools.product(range(1 + (key in one)), range(1 + (key in two))))
+        if key in one and key in two:
+            may -= {(1, 0)} if follows(given, other, one[key], two[key]) else set()
+            may -= {(0, 1)} if follows(other, given, two[key], one[key]) else set()
+            may -= {(1, 1)} if opposed(one[key], two[key]) else set()
+        counts = {(x + a, y + b) for x, y in counts for a, b in may}
+    (least, most), (less, more) = bounds(given, len(one)), bounds(other, len(two))
+    return {(least <= x <= most, less <= y <= more) for x, y in counts}
+
+
+def follows(given: Given, other: Given, check: tuple[str, Any], asked: tuple[str, Any]) -> bool:
+    """True if a check of ``other`` holds wherever that of ``given`` does."""
+    for known, number in ((given.get(key), other.get(key)) for key in ("value", "floor", "seeds")):
+        if number is not None and (known is None or number > known):
+            return False
     if (given.get("seeds") is None) != (other.get("seeds") is None):  # seeds, and not their mean
-        return 0
-    one, two = checks(rule, given), checks(rule, other)
-    follows = ("better", "differs")
-    return sum(
-        one[key] == two[key] or (one[key][0], two[key][0]) == follows
-        for key in one.keys() & two.keys()
-    )
+        return False
+    return check == asked or (check[0], asked[0]) == ("better", "differs")
 
 
-def implies(rule: Rule, given: Given, other: Given) -> bool:
-    """True if ``other`` is met wherever ``given`` is: the same asks for as much, or for less."""
-    wide, narrow = (len(checks(rule, each)) for each in (given, other))
-    (least, _), (less, most) = bounds(given, wide), bounds(other, narrow)
-    shared = shared_checks(rule, given, other)
-    return given == other or most == narrow and least - (wide - shared) >= less
-
-
-def excludes(rule: Rule, given: Given, other: Given) -> bool:
-    """True if ``other`` is never met where ``given`` is."""
-    one, two = checks(rule, given), checks(rule, other)
-    (least, _), (less, most) = bounds(given, len(one)), bounds(other, len(two))
-    opposed = 0
-    for key in one.keys() & two.keys():
-        kinds = {one[key][0], two[key][0]}
-        turned = kinds in ({"better"}, {"ahead"}) and one[key] != two[key]
-        opposed += turned or kinds in OPPOSED
-    if least + less - len(one) - len(two) + opposed > 0:
-        return True
-    return least - (len(one) - shared_checks(rule, given, other)) > most
+def opposed(check: tuple[str, Any], other: tuple[str, Any]) -> bool:
+    """True if two checks of one task and subject never hold together."""
+    kinds = {check[0], other[0]}
+    return kinds in OPPOSED or kinds in ({"better"}, {"ahead"}) and check != other
 
 
 def named(given: Given) -> list[Any]:

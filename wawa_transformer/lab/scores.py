@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -169,7 +169,8 @@ def score_study(study: Study) -> Scores:
 
 def trained_rows(study: Study, task: str) -> pd.DataFrame:
     """Select a task's rows at trained lengths; a text has none."""
-    return study.at_trained_lengths.get(task, study.results[:0])
+    rows = of_task(study.results, task)
+    return rows[rows["trained"].eq(True)]
 
 
 def rests_on_new(study: Study, task: str) -> bool:
@@ -314,8 +315,7 @@ def harder_validation(study: Study, task: str) -> dict[str, tuple[float, float]]
     return found
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """A point of the tuning grid: a learning rate and a warmup."""
 
     lr: float

@@ -47,11 +47,8 @@ class Estimate:
             spread = f"<{spread[:-1]}1"
         return f"{mean} ± {spread}"
 
-    def __str__(self) -> str:
-        return f"{self:z.3f} (n={self.n})"
 
-
-def estimate(values: Iterable[float], confidence: float = CONFIDENCE) -> Estimate:
+def estimate(values: Iterable[float]) -> Estimate:
     """Estimate the mean of independent values, one per seed, with Student's interval.
 
     The interval is mean ± t(0.975, n − 1) · s / √n (Student, "The probable error of a mean",
@@ -67,7 +64,7 @@ def estimate(values: Iterable[float], confidence: float = CONFIDENCE) -> Estimat
     if np.abs(sample - sample[0]).max() <= 1e-12 * (1 + abs(sample[0])):
         return Estimate(float(sample[0]), nothing, nothing, n)
     mean, error = float(sample.mean()), float(sample.std(ddof=1)) / math.sqrt(n)
-    half = stdtrit(n - 1, (1 + confidence) / 2) * error
+    half = stdtrit(n - 1, (1 + CONFIDENCE) / 2) * error
     p = 2 * stdtr(n - 1, -abs(mean) / error)
     return Estimate(mean, float(mean - half), float(mean + half), n, float(p))
 

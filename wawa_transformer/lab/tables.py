@@ -38,43 +38,34 @@ COSTS = {
     "parameters": ",.0f", "flops_per_step": ".3g", "mfu": ".0%", "tokens_per_second": ",.0f",
     "seconds": ".1f", "peak_memory_mb": ",.0f",
 }  # fmt: skip
-# The columns that tell the rows of a table apart.
-KEYS = {
-    "results": [*RUN, "length"],
-    "curves": [*RUN, "step"],
-    "bleu": RUN,
-    "tests": ["task", "seed", "a", "b"],
-    "tuning": ["task", "pe", "lr", "warmup", "seed"],
-    "costs": ["task", "pe"],
-    "answers": [*RUN, "source"],
-    "attention": [*RUN, "query", "key"],
-}
 COUNTED = ["examples", "tokens", *(metric.name for metric in METRICS), "ceiling"]
-# The other columns. A column that a file lacks is read as one of empty cells.
-VALUES = {
-    "results": [*COUNTED, "trained", *(f"{name}_new" for name in COUNTED), *ORIGIN, "data"],
-    "curves": [*(metric.name for metric in SHOWN), "train_nll"],
-    "bleu": [
-        "bleu", "bleu_low", "bleu_high", "chrf", "signature", "chrf_signature", "answer",
-        "reached_limit", "altered",
-    ],
-    "tests": ["difference", "p"],
-    "tuning": ["nll", "exact_match"],
-    "costs": [*COSTS, "device"],
-    "answers": ["length", "target", "answer"],
-    "attention": ["query_token", "key_token", "weight"],
+# Of each table the columns that tell its rows apart, those that a file must have beside them, and
+# the others. A column that a file lacks is read as one of empty cells.
+TABLES = {
+    "results": (
+        [*RUN, "length"], ["exact_match", "examples"],
+        [*COUNTED, "trained", *(f"{name}_new" for name in COUNTED), *ORIGIN, "data"],
+    ),
+    "curves": (
+        [*RUN, "step"], ["exact_match", "token_accuracy", "nll"],
+        [*(metric.name for metric in SHOWN), "train_nll"],
+    ),
+    "bleu": (
+        RUN, ["bleu"],
+        ["bleu", "bleu_low", "bleu_high", "chrf", "signature", "chrf_signature", "answer",
+         "reached_limit", "altered"],
+    ),
+    "tests": (["task", "seed", "a", "b"], ["difference", "p"], []),
+    "tuning": (["task", "pe", "lr", "warmup", "seed"], ["nll", "exact_match"], []),
+    "costs": (["task", "pe"], [], [*COSTS, "device"]),
+    "answers": ([*RUN, "source"], ["target", "answer"], ["length"]),
+    "attention": ([*RUN, "query", "key"], ["weight"], ["query_token", "key_token"]),
 }  # fmt: skip
-COLUMNS = {table: [*keys, *VALUES[table]] for table, keys in KEYS.items()}
-# The columns that a file must have, beside its keys.
-NEEDED = {
-    "results": ["exact_match", "examples"],
-    "curves": ["exact_match", "token_accuracy", "nll"],
-    "bleu": ["bleu"],
-    "tests": ["difference", "p"],
-    "tuning": ["nll", "exact_match"],
-    "costs": [],
-    "answers": ["target", "answer"],
-    "attention": ["weight"],
+KEYS = {table: keys for table, (keys, _, _) in TABLES.items()}
+NEEDED = {table: needed for table, (_, needed, _) in TABLES.items()}
+COLUMNS = {
+    table: list(dict.fromkeys([*keys, *others, *needed]))
+    for table, (keys, needed, others) in TABLES.items()
 }
 OPTIONAL = ("answers", "attention")  # which a page may go without
 # The needed cells that may be empty: p of equal translations, runs of a tuning that did not finish,
@@ -134,12 +125,6 @@ class Study:
     def encodings(self) -> list[str]:
         """The encodings that have results, in the study's order."""
         return ordered(self.results["pe"], self.config.get("encodings", {}))
-
-    @functools.cached_property
-    def at_trained_lengths(self) -> dict[Any, pd.DataFrame]:
-        """The results of each task at trained lengths; a text has none."""
-        trained = self.results[self.results["trained"].eq(True)]
-        return dict(list(trained.groupby("task", sort=False)))
 
 
 def ordered(names: pd.Series, known: Mapping[str, Any]) -> list[str]:
@@ -221,23 +206,6 @@ class MissingRun:
 
 
 @dataclass
-class LeftOut:
-    """How many pairs of a text's split are left out."""
-
-    too_long: int = 0
-    blank: int = 0
-
-
-@dataclass
-class Splits:
-    """What is left out of a text, by split."""
-
-    train: LeftOut = field(default_factory=LeftOut)
-    validation: LeftOut = field(default_factory=LeftOut)
-    test: LeftOut = field(default_factory=LeftOut)
-
-
-@dataclass
 class StudyFile:
     """Every key of ``study.yaml``."""
 
@@ -250,7 +218,8 @@ class StudyFile:
     unjudged: str = ""
     made: dict[str, str] = field(default_factory=dict)
     missing: list[MissingRun] = field(default_factory=list)
-    left_out: dict[str, Splits] = field(default_factory=dict)
+    # By text and split, how many pairs are too long, and how many blank.
+    left_out: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
 
 
@@ -263,22 +232,18 @@ def read_config(path: Path) -> dict[str, Any]:
         unknown = given.get("digests", {}).keys() - KEYS.keys()
         if not all(lists) or not all(kinds) or unknown:
             raise ValueError
+        typed(StudyConfig, given["study"], "study.yaml.study")  # which suggests the right key
+        return typed(StudyFile, given, "study.yaml")
     except FileNotFoundError:
         return {}
+    except UserError as error:
+        raise UserError(f"{path.parent}: {error}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
         raise UserError(
             f"{path} is not a study's configuration, since it lacks study, tasks or encodings, or "
             f"has them in another form; restore the file, or train the study again, which writes "
             f"it."
         ) from None
-    try:
-        try:
-            return typed(StudyFile, given, "study.yaml")
-        except UserError:
-            typed(StudyConfig, given["study"], "study.yaml.study")  # which suggests the right key
-            raise
-    except UserError as error:
-        raise UserError(f"{path.parent}: {error}") from None
 
 
 def read_table(path: Path, name: str) -> tuple[pd.DataFrame, str]:
@@ -365,19 +330,15 @@ def without_repeats(path: Path, table: pd.DataFrame, keys: list[str]) -> pd.Data
     if "a" in keys:
         told[["a", "b"]] = np.sort(told[["a", "b"]].to_numpy(str), axis=1)
     if (line := first_line(told.duplicated())) is not None:
-        same = once[told.eq(told.loc[line]).all(axis="columns")]
-        one, other = (same.iloc[place].fillna("") for place in (0, 1))
-        column = first_line(one.ne(other) & ~one.index.isin(ORIGIN))
-        made = [
-            ", ".join(f"{name} {row[name]}" for name in ORIGIN if row.get(name))
+        two = once[told.eq(told.loc[line]).all(axis="columns")].iloc[:2].fillna("")
+        one, other = two.to_dict("records")
+        column = next(key for key in one if one[key] != other[key] and key not in ORIGIN)
+        values = [
+            ", ".join([f"{row[column]}", *(f"{key} {row[key]}" for key in ORIGIN if row.get(key))])
             for row in (one, other)
         ]
-        values = [
-            f"{row[column]}" + f" ({where})" * bool(where)
-            for row, where in zip((one, other), made, strict=True)
-        ]
         raise UserError(
-            f"{path}, rows {same.index[0]} and {line}, column {column}: {' and '.join(values)} for "
+            f"{path}, rows {two.index[0]} and {line}, column {column}: {' and '.join(values)} for "
             f"the same {', '.join(f'{key} {one[key]}' for key in keys)}; no report averages them, "
             f"so put one of them into another folder."
         )
@@ -428,27 +389,16 @@ def check_alike(path: Path, results: pd.DataFrame) -> None:
     A text and its test are the same under every seed.
     """
     known = results.mask(results == "")  # an unknown digest is no other one
-    split = known.groupby(["task", "seed", "length"])
-    encodings = known.groupby(["task", "seed"])["pe"].transform("nunique")
-    if (line := first_line(split["pe"].transform("size") < encodings)) is not None:
-        task, pe, seed, length = results.loc[line, KEYS["results"]]
-        every = known.groupby(["task", "seed"])["pe"].get_group((task, seed))
-        there = split["pe"].get_group((task, seed, length))
-        lacking = every[~every.isin(there)].unique()
-        raise UserError(
-            f"{path}, row {line}, column length: {task} {pe} seed {seed} has a row of length "
-            f"{length}, and {', '.join(lacking)} has none; rows were cut, or the runs had other "
-            f"tests, so restore the rows, or train the runs on the same data."
-        )
+    known["lengths"] = known.groupby(RUN)["length"].transform("size")
     shared = known["seed"].where(known["trained"].notna(), -1).rename("shared")
     split = known.groupby(["task", shared, "length"])
-    for column in ("examples", "examples_new", "tokens", "trained", "data"):
+    for column in ("lengths", "examples", "examples_new", "tokens", "trained", "data"):
         if (line := first_line(split[column].transform("nunique") > 1)) is not None:
             task, pe, seed, length = results.loc[line, KEYS["results"]]
             values = split.get_group((task, shared[line], length))[column].dropna().unique()
             raise UserError(
                 f"{path}, row {line}, column {column}: {task} {pe} seed {seed} has at length "
                 f"{length} other {column} than another run ({' and '.join(map(str, values))})"
-                f"; rows were edited, or the runs had other data, so restore the rows, or "
+                f"; rows were edited or cut, or the runs had other data, so restore the rows, or "
                 f"train the runs on the same data."
             )
