@@ -1,5 +1,6 @@
 """Tests of the check that every encoding must pass before training."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from wawa_transformer.model import check, probe, promises
 from wawa_transformer.model.check import require_promises, tiny_model
 from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.model.layers import EncoderLayer
+from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.positional.alibi import ALiBi
 from wawa_transformer.positional.base import (
     ENCODINGS,
@@ -845,6 +847,36 @@ def test_a_layer_that_starts_without_the_seed_is_found(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(EncoderLayer, "__init__", init)
     with pytest.raises(UserError, match=f"{promises.STARTED}.*the cause is in the model"):
+        require_promises(shape({"pe": "rotary"}), 20)
+
+
+@pytest.mark.parametrize("noise", [random.random, np.random.rand])
+def test_noise_that_no_checkpoint_saves_is_found(
+    noise: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = EncoderLayer.forward
+    monkeypatch.setattr(
+        EncoderLayer, "forward", lambda self, *given: right(self, *given) + noise() * self.training
+    )
+    with pytest.raises(UserError, match=f"{promises.COUNTED}.*random.*the cause is in the model"):
+        require_promises(shape({"pe": "rotary"}), 20)
+
+
+def test_a_window_that_training_does_not_have_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the mask that the model makes itself; a training step gives its own."""
+    right = Transformer.decode
+
+    def decode(
+        self: Transformer, tgt: Tensor, memory: Tensor, mask: Any, cross: Any, cache: Any = None,
+        positions: Any = None,
+    ) -> Tensor:  # fmt: skip
+        before = len(cache[0][0]) if cache else 0
+        window = causal_mask(tgt.size(1), before).triu(before - 2)
+        mask = window if mask is None else mask
+        return right(self, tgt, memory, mask, cross, cache, positions)
+
+    monkeypatch.setattr(Transformer, "decode", decode)
+    with pytest.raises(UserError, match=f"{promises.TRAINED}.*mask of train_step.*in the model"):
         require_promises(shape({"pe": "rotary"}), 20)
 
 

@@ -206,6 +206,22 @@ def test_what_an_edit_adds_to_the_state_is_resumed(tiny) -> None:
     assert again.norm.num_batches_tracked == 1
 
 
+def test_what_an_edit_adds_to_the_model_starts_from_the_seed(
+    tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alike for all encodings, wherever torch's own generator is."""
+    right = Transformer.__init__
+
+    def init(self: Transformer, *given: Any) -> None:
+        right(self, *given)
+        self.gain = nn.Parameter(torch.rand(()))
+
+    monkeypatch.setattr(Transformer, "__init__", init)
+    keys = ("pe=rotary", "pe=learned", "seed=1")
+    one, other, another = (begun(tiny(key)).model.gain.item() for key in keys)
+    assert one == other != another
+
+
 def test_a_note_about_speed_moves_no_dropout_mask() -> None:
     """It comes after the masks' generator was seeded, on some processors."""
     torch.manual_seed(5)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import random
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -15,7 +17,7 @@ from wawa_transformer.model import promises
 from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.model.encoding_probe import EncodingProbe
 from wawa_transformer.model.init import draws_from
-from wawa_transformer.model.masks import padding_mask
+from wawa_transformer.model.masks import causal_mask, padding_mask
 from wawa_transformer.model.probe import FUTURE, change
 from wawa_transformer.model.transformer import Transformer, positions_of
 from wawa_transformer.positional.base import ENCODINGS, consecutive
@@ -56,7 +58,8 @@ class TrainingProbe(EncodingProbe):
         where = f"target position {{1}} in training, when the tokens from {cut} on change"
         self.note(FUTURE, change(ahead, first)[:1, : max(1, cut)] * (cut > 0), where)
         if torch.equal(first, second):  # else random numbers are a reason to differ
-            self.note(promises.TRAINED, change(after, first, self.real))
+            where = "row {}, target position {}, under the mask of train_step"
+            self.note(promises.TRAINED, change(after, first, self.real), where)
 
     def check_gradients(self, logits: Tensor) -> None:
         """Look for trained numbers that no gradient reaches, in no instance of their class.
@@ -149,8 +152,9 @@ class TrainingProbe(EncodingProbe):
         if positions is None:
             return self.model.forward(source, target)  # type: ignore[return-value]
         memory = self.model.encode(source, positions=positions)
-        mask = padding_mask(source)
-        return self.model.decode(target, memory, None, mask, None, positions)
+        # A training step gives its own mask.
+        own = causal_mask(target.size(1), device=self.device) if self.model.training else None
+        return self.model.decode(target, memory, own, padding_mask(source), None, positions)
 
 
 @contextlib.contextmanager
@@ -183,7 +187,9 @@ def training(model: nn.Module) -> Iterator[Callable[[], None]]:
 
 def counted(model: nn.Module) -> dict[str, str]:
     """Write down the numbers and random states of a model that its checkpoint does not hold."""
-    found = {}
+    found = {"random of Python": str(random.getstate())}
+    if numpy := sys.modules.get("numpy"):
+        found["numpy.random"] = str(numpy.random.get_state())
     for module in model.modules():
         spare = {name: module._buffers[name] for name in module._non_persistent_buffers_set}
         for name, value in {**vars(module), **spare}.items():
@@ -206,11 +212,11 @@ def tiny_model(config: TransformerConfig) -> Transformer:
         config = dataclasses.replace(config, num_layers=1)
     with draws_from(0):  # which leaves torch's own random numbers alone
         model = Transformer(config)
-    random = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     with torch.no_grad():  # some start at zero, where a mistake does not show
         for each in model.encodings():
             for parameter in filter(is_trainable, each.parameters()):
-                drawn = torch.rand(parameter.shape, generator=random)
+                drawn = torch.rand(parameter.shape, generator=generator)
                 parameter.copy_(torch.where(parameter == 0, drawn, parameter * (0.5 + drawn)))
     return model
 

@@ -16,6 +16,7 @@ from wawa_transformer.common.schema import UserError, check, choose, first_line,
 from wawa_transformer.common.special_ids import UNK
 from wawa_transformer.data.tasks import build_task, task_settings
 from wawa_transformer.model.config import TransformerConfig
+from wawa_transformer.model.init import draws_from
 from wawa_transformer.model.transformer import Transformer, positions_of
 from wawa_transformer.positional.base import ENCODINGS, EncodingContext
 from wawa_transformer.run.device import total_memory
@@ -152,7 +153,8 @@ def convert_settings(config: DictConfig) -> None:
 
 def build_model(config: DictConfig, tokenizer: Tokenizer) -> Transformer:
     """Build the model of a run."""
-    return Transformer(transformer_config(config, tokenizer))
+    with draws_from(config.seed):  # for what a fork adds to the model
+        return Transformer(transformer_config(config, tokenizer))
 
 
 def reset_token(word: str | None, tokenizer: Tokenizer | None) -> int | None:
