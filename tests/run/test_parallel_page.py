@@ -3,14 +3,16 @@
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
-from conftest import SCRIPTS, TINY, UNDRAWN, run_script
+from conftest import SCRIPTS, TINY, checked, run_script
+
+from wawa_transformer.lab.study import in_lists, list_jobs
+from wawa_transformer.run.cli import compose
+from wawa_transformer.run.run_dir import Run
 
 PAGE = (SCRIPTS.parent / "docs" / "parallel.md").read_text(encoding="utf-8")
 
@@ -50,31 +52,21 @@ def test_a_recipe_trains_its_runs(heading: str, library: str, runs: int, tmp_pat
     assert re.search(r"\d\.\d", done.stdout)
 
 
-def test_the_parts_of_two_machines_are_reported_without_training(tmp_path: Path) -> None:
-    """By the commands of the page, in two folders of which one is copied into the other."""
-    lines = block("One study on several machines", "bash").replace("\\\n", "")
-    lines = lines.replace("python scripts/", "")
-    *parts, report = (shlex.split(line, comments=True) for line in lines.splitlines())
-    few = "trainer.threads=1", "trainer.steps=2"
-    for name, part in zip(("one", "other"), parts, strict=True):
-        (tmp_path / name).mkdir()
-        done = run_script(UNDRAWN, *part, *TINY, *few, folder=tmp_path / name)
-        assert done.returncode == 0, done.stderr
-    shutil.copytree(tmp_path / "one/results", tmp_path / "other/results", dirs_exist_ok=True)
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
-    done = run_script(UNDRAWN, *report, *TINY, *few, folder=tmp_path / "other")
-    assert done.returncode == 0, done.stderr
-    assert set(pd.read_csv(tmp_path / "other/results/shared/results.csv").pe) == {"none", "rotary"}
-    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
+def test_the_parts_of_two_machines_are_the_runs_that_are_reported() -> None:
+    """As the page prints them; test_identity.py trains and copies such parts."""
+    lines = block("One study on several machines", "bash").replace("\\\n", "").splitlines()
+    *parts, report = (shlex.split(line, comments=True)[2:] for line in lines)
+    trained = [Run.from_config(checked(*part)) for part in parts]
+    overrides = in_lists(report)
+    assert [*list_jobs(compose(overrides), overrides)] == trained and "workers=0" in report
 
 
-def test_an_array_job_trains_one_seed_in_each_task(tmp_path: Path) -> None:
+def test_an_array_job_trains_one_seed_in_each_task() -> None:
     """The line between the quotes, as the cluster's shell runs it."""
     [line] = re.findall(r"--wrap 'python scripts/(.*)'", block("Array jobs", "bash"))
-    for task in "01":
+    for task in (0, 1):
         shell = ["sh", "-c", f"SLURM_ARRAY_TASK_ID={task}; echo {line}"]
-        said = subprocess.run(shell, capture_output=True, text=True, check=True).stdout
-        done = run_script(*said.split(), *TINY, "trainer.steps=2", folder=tmp_path)
-        assert done.returncode == 0, done.stderr
-    found = tmp_path.glob("results/shared/letters/rotary/seed*-*/result.json")
-    assert sorted(path.parent.name[:5] for path in found) == ["seed0", "seed1"]
+        script, *given = subprocess.run(shell, capture_output=True, text=True).stdout.split()
+        run = Run.from_config(checked(*given))
+        assert (script, run.pe, run.seed) == ("train.py", "rotary", task)
+        assert run.directory.parts[:2] == ("results", "shared")
