@@ -304,6 +304,17 @@ def test_a_hub_dataset_and_files_are_never_read_together(key: str, tmp_path: Pat
         TextTask(**given, **{key: "own.tsv"}).dataset(0)
 
 
+def test_a_name_with_a_reference_is_refused() -> None:
+    """Escaped on the command line, or of the folder in which a run is evaluated."""
+    said = "task.data_dir: Interpolation key 'x' not found"
+    with pytest.raises(UserError, match=said):
+        checked("task=text", r"task.data_dir='\${x}'")
+    config = configure("task=text")
+    config.task.data_dir = "/here/${x}"
+    with pytest.raises(UserError, match=said):
+        build_task(config)
+
+
 def test_a_size_that_a_folder_does_not_need_makes_no_other_run(tmp_path: Path) -> None:
     """Its own split is read; also of a folder that the library saved."""
     given, rows = sides(tmp_path, "hub", LINES[:9]), Dataset.from_dict({"en": ["a"], "de": ["b"]})

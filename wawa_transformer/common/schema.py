@@ -140,10 +140,12 @@ def typed(
     keys = {kind: [each.name for each in fields] for kind, fields in others.items()}
     check_known(names, given, f"{group}.", keys)
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(schema), given)
-        return OmegaConf.to_container(merged, throw_on_missing=True)  # type: ignore[return-value]
+        merged = OmegaConf.merge(OmegaConf.structured(schema), {**given})
+        # Resolved, so that a "${" that was given as text is refused here.
+        return OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
     except (OmegaConfBaseException, OverflowError) as error:  # the latter: a huge int for a float
-        key = ".".join(filter(None, (group, getattr(error, "full_key", None))))
+        full = (getattr(error, "full_key", None) or "").removeprefix(f"{group}.")
+        key = ".".join(filter(None, (group, full)))
         raise UserError(f"{key}: {first_line(error)}.") from None
 
 

@@ -501,8 +501,7 @@ def build_task(config: DictConfig) -> Task:
 
 def task_settings(config: DictConfig) -> dict[str, Any]:
     """Get the settings of a task in the types of its class."""
-    given = dict(config.task)  # resolves interpolations
-    return typed(choose(TASKS, config.task.kind, "task.kind"), given, "task", TASKS)
+    return typed(choose(TASKS, config.task.kind, "task.kind"), config.task, "task", TASKS)
 
 
 def letters(number: int) -> str:
