@@ -103,6 +103,7 @@ def test_pairs_that_are_too_long_are_left_out() -> None:
     assert kept.text["length"][:] == [2] and kept.text["target"][:] == ["D E"]
     assert kept.source[0].tolist() == [*tokenizer.encode("4 5").ids, EOS]
     assert collate(kept, [0]).target_out.tolist() == [[*tokenizer.encode("D E").ids, EOS]]
+    assert kept.source.ids.dtype == kept.target.ids.dtype == np.uint8, "no more than needed"
     assert tokenize_split(data, tokenizer, max_tokens=4).text["length"][:] == [3, 2, 1]
     assert tokenize_split(data, tokenizer).text["length"][:] == [3, 2, 1, 1]
     with pytest.raises(UserError, match="task.max_tokens=1; give shorter ones, or raise it where"):

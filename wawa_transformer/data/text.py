@@ -236,8 +236,8 @@ class TextTask(Task, kind="text"):
         return self.read(read_pairs(paths, keys, columns), split)
 
     def files_of_folder(self) -> dict[str, list[Path]]:
-        """List the files of each split where ``hub`` is a local folder."""
-        if not os.path.isdir(self.hub or ""):
+        """List the files of each split where ``hub`` is a local folder of files."""
+        if not os.path.isdir(self.hub or "") or os.path.isfile(f"{self.hub}/state.json"):
             return {}
         found = load_dataset_builder(self.hub, self.hub_config).config.data_files or {}
         return {str(split): [*map(Path, files)] for split, files in found.items()}
@@ -251,22 +251,13 @@ class TextTask(Task, kind="text"):
                 f"{where} is {here}, and the library of datasets takes [ ] * ? in it for a "
                 f"pattern; rename the folder, or name its files in task.source."
             )
+        loaded: dict[str, Dataset] = {}
         try:
-            files = {} if saved.is_file() else self.files_of_folder()
+            files = self.files_of_folder()
             formats = {suffix_of(path.name) for path in itertools.chain(*files.values())}
-            if "train" in files and formats <= {*TABLES, *ENTRIES} - {".txt"}:
-                each = {
-                    name: (read_pairs([path], ["task.hub"], columns) for path in files[name])
-                    for name in SPLITS
-                    if name in files
-                }
-                return {
-                    name: self.read(itertools.chain.from_iterable(pairs), name)
-                    for name, pairs in each.items()
-                }
             if saved.is_file():  # by save_to_disk
                 loaded = {"train": load_from_disk(self.hub)}
-            else:
+            elif not files or formats - {*TABLES, *ENTRIES} | formats & {".txt"}:
                 # Only downloads are cached: a changed file may have its old size and time.
                 how = "reuse_cache_if_exists"
                 builder = load_dataset_builder(self.hub, self.hub_config, download_mode=how)
@@ -284,19 +275,23 @@ class TextTask(Task, kind="text"):
                 found = {name for part in loaded.values() for name in part.column_names}
                 if builder.name == "csv" and (said := [odd[name] for name in odd if name in found]):
                     raise LookupError(said[0])
-            splits = {"train": loaded["train"], **loaded}
-        except UserError:
-            raise
+            if "train" not in (loaded or files):
+                raise LookupError("it has no split train")
         except Exception as error:  # the library raises dozens of classes
             raise UserError(
                 f"{where} cannot be used ({first_line(error.__cause__ or error)}); name a dataset "
                 f"with a split train, or a file in task.source."
             ) from None
-        return {
-            name: self.read(pairs_of_entries(rows_of(split), where, columns, f"{name} row"), name)
-            for name, split in splits.items()
-            if name in SPLITS
+        pairs = {
+            name: pairs_of_entries(rows_of(split), where, columns, f"{name} row")
+            for name, split in loaded.items()
+        } or {
+            name: itertools.chain.from_iterable(
+                read_pairs([path], ["task.hub"], columns) for path in each
+            )
+            for name, each in files.items()
         }
+        return {name: self.read(pairs[name], name) for name in SPLITS if name in pairs}
 
     def read(self, pairs: Iterator[tuple[str, str]], split: str) -> Dataset:
         """Keep ``pairs`` on disk with their lengths, without those that have no two texts.
