@@ -27,6 +27,7 @@ from wawa_transformer.lesson.playground import (
     runs_in,
     write_playground,
 )
+from wawa_transformer.model.layers import FeedForward
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model
@@ -91,6 +92,20 @@ def test_the_page_computes_the_logits_of_torch(
             with torch.no_grad():
                 expected = model(ids, target)[0]
             assert (expected - torch.tensor(found)).abs().max() < 1e-4, run["pe"]
+
+
+def test_the_page_names_models_whose_code_was_edited(
+    runs: list[Run], page: Path, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a layer, with the same weights."""
+    assert not browser.open(page.as_uri()).read("MODELS.some(model => model.edited)")
+    right = FeedForward.forward
+    monkeypatch.setattr(FeedForward, "forward", lambda self, x: 2 * right(self, x))
+    write_playground(tmp_path / "playground.html", map(portable, runs))
+    said = browser.open((tmp_path / "playground.html").as_uri() + "#lang=en").read(
+        "$('note').textContent"
+    )
+    assert "something else than this page: sinusoidal" in said
 
 
 def test_the_trainer_replaces_no_word_of_the_page() -> None:

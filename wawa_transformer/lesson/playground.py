@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pandas as pd
+import torch
 from matplotlib.colors import to_hex
 from omegaconf import OmegaConf
 
 from wawa_transformer.common.schema import CONFIG_DIR, UserError
+from wawa_transformer.common.special_ids import EOS
 from wawa_transformer.data.tasks import SequenceTask, build_task
 from wawa_transformer.lab.figures import encoding_styles
 from wawa_transformer.lab.pages import write_page
@@ -114,6 +116,9 @@ def portable(run: Run) -> dict[str, Any]:
             name = f"{side}_position.table"
             tensors[name] = tensors[name][:POSITIONS]
     rows = {name: tensor.reshape(-1, tensor.shape[-1]) for name, tensor in tensors.items()}
+    ids = torch.tensor([[EOS + 1, EOS + 2, EOS]])
+    with torch.no_grad():
+        logits = cast(torch.Tensor, model(ids, ids))[0, -1]
     weights = b"".join(tensor.numpy().astype("<f4").tobytes() for tensor in rows.values())
     return {
         "task": task.kind,
@@ -128,6 +133,7 @@ def portable(run: Run) -> dict[str, Any]:
         "words": [tokenizer.id_to_token(id) for id in range(tokenizer.get_vocab_size())],
         "shapes": [(name, *tensor.shape) for name, tensor in rows.items()],
         "data": base64.b64encode(weights).decode("ascii"),
+        "asked": (ids[0].tolist(), logits.tolist()),  # with which the page compares its own
     }
 
 
