@@ -389,17 +389,6 @@ class Growing(Encoding):
         return x + self.table[positions.ids[:, 0], None] * torch.linspace(-1, 1, x.size(-1))
 
 
-class Unsaved(Encoding):
-    """Random features that no checkpoint holds."""
-
-    def __init__(self, context: EncodingContext) -> None:
-        super().__init__(context)
-        self.features = torch.from_numpy(np.random.randn(500, context.d_model)).float()
-
-    def embed(self, x: Tensor, positions: Positions) -> Tensor:
-        return x + self.features[positions.ids[:, 0]]
-
-
 class Ready(Encoding):
     """A table that is computed once from a weight, which training changes."""
 
@@ -492,13 +481,6 @@ class Idle(Distances):
         return self.rate.item()
 
 
-class Spare(Idle):
-    """A trained number that is not read at all."""
-
-    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
-        return 1.0
-
-
 class Stepped(Idle):
     """A trained number that is rounded, so that its gradient is 0."""
 
@@ -578,7 +560,6 @@ class FirstHead(Rotary):
         (Start, {promises.RELATIVE}),
         (Hidden, {promises.UNUSED}),
         (Whole, {promises.FRACTIONAL}),
-        (Spare, {promises.REACHED}),
         (Seeding, {promises.KEPT}),
         (Growing, {promises.KEPT}),
         (Untrained, {promises.TRAINED}),
@@ -702,7 +683,7 @@ def test_the_class_of_a_notebook_is_named_without_a_file(monkeypatch: pytest.Mon
         require_promises(shape({"pe": "batchmean"}), 12)
 
 
-@pytest.mark.parametrize("cls", [Unsaved, Ready, Drawn])
+@pytest.mark.parametrize("cls", [Ready, Drawn])
 def test_what_a_checkpoint_does_not_hold_is_found(cls: type[Encoding]) -> None:
     """By a new encoding with the same weights."""
     kind = cls.__name__.lower()

@@ -255,8 +255,8 @@ def restore_state(state: TrainState, saved: dict[str, Any]) -> None:
     for name in checkpoint.COUNTERS:
         setattr(state, name, saved[name])
     for name, value in saved.get("added", {}).items():
-        if hasattr(own := getattr(state, name, None), "load_state_dict"):
-            own.load_state_dict(value)
+        if hasattr(part := getattr(state, name, None), "load_state_dict"):
+            part.load_state_dict(value)
         else:
             setattr(state, name, value)
     state.init = saved.get("init")
