@@ -255,7 +255,8 @@ def restore_state(state: TrainState, saved: dict[str, Any]) -> None:
     for name in checkpoint.COUNTERS:
         setattr(state, name, saved[name])
     for name, value in saved.get("added", {}).items():
-        if hasattr(part := getattr(state, name, None), "load_state_dict"):
+        part: Any = getattr(state, name, None)
+        if hasattr(part, "load_state_dict"):
             part.load_state_dict(value)
         else:
             setattr(state, name, value)
