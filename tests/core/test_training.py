@@ -1,5 +1,6 @@
 """Tests of training: formulas of a step, the clock, errors, and the evaluation."""
 
+import collections
 import itertools
 import math
 import re
@@ -191,8 +192,10 @@ def test_each_group_of_parameters_keeps_its_own_peak(tiny, monkeypatch) -> None:
     assert [group["lr"] for group in again.optimizer.param_groups] == [0.5, 0.1]
 
 
-def test_what_an_edit_adds_to_the_state_is_resumed(tiny) -> None:
-    """As a mean of weights that a step begins, a number, and an object of torch."""
+def test_what_an_edit_adds_to_the_state_is_resumed(
+    tiny, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mean of weights that a step begins, a number, an object of torch; others are named."""
     config = tiny()
     Run.from_config(config).directory.mkdir(parents=True)
     state, again = begun(config), begun(config)
@@ -200,10 +203,12 @@ def test_what_an_edit_adds_to_the_state_is_resumed(tiny) -> None:
         each.norm, each.decay = nn.BatchNorm1d(2), 0.0
     state.mean, state.decay = {"weight": torch.ones(2)}, 0.5
     state.norm(torch.ones(3, 2))
+    state.recent = [collections.deque([0.5])]  # torch would write it and not read it
     setup.save_state(state)
     setup.restore_state(again, checkpoint.load(state.run.checkpoint("last")))
     assert again.mean["weight"].tolist() == [1, 1] and again.decay == 0.5
     assert again.norm.num_batches_tracked == 1
+    assert "recent of the training state begins anew" in capsys.readouterr().err
 
 
 def test_what_an_edit_adds_to_the_model_starts_from_the_seed(

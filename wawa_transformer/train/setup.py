@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,8 @@ GIVEN = {
 class TrainState:
     """The state of a run; ``seconds`` and ``target_tokens`` count only training.
 
-    A checkpoint holds whatever else an edit adds, as the mean of weights: a tensor, a plain value,
-    or an object with ``state_dict()``.
+    A checkpoint holds whatever else an edit adds, as the mean of weights: tensors, numbers and
+    text, and objects with ``state_dict()``.
     """
 
     config: DictConfig
@@ -260,8 +261,22 @@ def restore_state(state: TrainState, saved: dict[str, Any]) -> None:
             part.load_state_dict(value)
         else:
             setattr(state, name, value)
+    if names := saved.get("not_held"):
+        warn(
+            f"warning: {names[0]} of the training state begins anew, since a checkpoint cannot "
+            f"hold it; keep tensors, numbers or text there, or give it a state_dict()."
+        )
     state.init = saved.get("init")
     state.history = [row for row in saved["metrics"] if row["step"] <= state.step]
+
+
+def is_plain(value: Any) -> bool:
+    """True if a checkpoint can hold a value: of tensors, numbers and text alone."""
+    if isinstance(value, Mapping):
+        return all(is_plain(each) for each in (*value, *value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(is_plain, value))
+    return value is None or type(value) in (bool, int, float, str) or isinstance(value, Tensor)
 
 
 def random_module(device: torch.device) -> Any:
@@ -281,7 +296,11 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
     on_device = distributed.gather(random_module(state.device).get_rng_state())
     if state.rank == 0:
         weights = state.model.state_dict()
-        added = {name: each for name, each in vars(state).items() if name not in GIVEN}
+        added = {
+            name: each.state_dict() if hasattr(each, "state_dict") else each
+            for name, each in vars(state).items()
+            if name not in GIVEN
+        }
         saved = {
             **{name: getattr(state, name) for name in checkpoint.COUNTERS},
             "metrics": state.history,
@@ -296,10 +315,8 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
             "trained_sizes": state.model.trained_sizes,
             "code": state.code,
             "init": state.init,
-            "added": {
-                name: each.state_dict() if hasattr(each, "state_dict") else each
-                for name, each in added.items()
-            },
+            "added": {name: each for name, each in added.items() if is_plain(each)},
+            "not_held": [name for name, each in added.items() if not is_plain(each)],
         }
         if validated and state.trainer.keep_checkpoints:
             checkpoint.keep(state.run, saved, state.trainer.keep_checkpoints)
