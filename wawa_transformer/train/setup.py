@@ -143,7 +143,7 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
         )
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS cannot be deterministic
     # Asked first, since setting it imports torch's compiler.
-    if trainer.deterministic != torch.are_deterministic_algorithms_enabled():
+    if torch.get_deterministic_debug_mode() != 2 * trainer.deterministic:  # 1 only warns
         torch.use_deterministic_algorithms(trainer.deterministic)
     device = take_device(trainer)
     set_precision(trainer, device)

@@ -76,16 +76,15 @@ def train_run(overrides: Sequence[str] = ()) -> dict[str, Any]:
 def callers_torch() -> Iterator[None]:
     """Give the caller's random state, threads, precision and determinism back."""
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
-    fixed = torch.are_deterministic_algorithms_enabled()
-    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    fixed = torch.get_deterministic_debug_mode()  # 1 warns, 2 refuses
     with torch.random.fork_rng(devices=[]):
         try:
             yield
         finally:
             torch.set_num_threads(threads)
             torch.set_float32_matmul_precision(precision)
-            if fixed != torch.are_deterministic_algorithms_enabled():
-                torch.use_deterministic_algorithms(fixed, warn_only=warns)
+            if fixed != torch.get_deterministic_debug_mode():
+                torch.use_deterministic_algorithms(fixed > 0, warn_only=fixed == 1)
 
 
 def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
