@@ -60,6 +60,16 @@ def test_a_wrong_cell_is_named_by_file_row_and_column(folder: Path, sealed: bool
             read_study(folder)
 
 
+def test_a_column_that_no_page_shows_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As that of a metric whose module is not imported."""
+    path = tmp_path / "results.csv"
+    GOOD.assign(bits=1.0).to_csv(path, index=False)
+    tables.read_table(path, "results")
+    assert capsys.readouterr().err.count("no page shows the column bits of") == 1
+
+
 def test_a_table_that_was_cut_is_refused(folder: Path) -> None:
     """In a row, within a run, at a run's end, and of a table that no other run could tell."""
     path = folder / "results.csv"

@@ -27,7 +27,7 @@ import yaml
 from omegaconf import MISSING
 
 from wawa_transformer.common.files import write_atomically
-from wawa_transformer.common.schema import UserError, typed
+from wawa_transformer.common.schema import UserError, typed, warn
 from wawa_transformer.run.schema import StudyConfig
 from wawa_transformer.train.evaluation import METRICS, SHOWN
 
@@ -259,6 +259,11 @@ def read_table(path: Path, name: str) -> tuple[pd.DataFrame, str]:
     for column in [*KEYS[name], *NEEDED[name], *head]:
         if head.count(column) != 1:
             raise UserError(f"{path} needs one column {column}; it has {', '.join(head)}.")
+        if column not in (*COLUMNS[name], "check"):
+            warn(
+                f"warning: no page shows the column {column} of {path}; if it is a metric of "
+                f"yours, name its module in import=."
+            )
     for line, row in enumerate(rows, start=2):
         if len(row) != len(head):
             raise UserError(
