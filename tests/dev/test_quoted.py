@@ -60,7 +60,7 @@ def answers() -> Iterator[str]:
     gained = over_sentences("multi30k_encodings", "shaw_cross", "sinusoidal")
     cells = (("multi30k_cross", "shaw_cross"), ("multi30k", "sinusoidal"))
     in_fp32 = [evidence.seeds(study, "multi30k", pe, "bleu") for study, pe in cells]
-    yield f"`shaw_cross` adds {min(gained):.1f}–{max(gained):.1f} to the sinusoid in bf16"
+    yield f"`shaw_cross` adds {min(gained):.1f}–{max(gained):.1f} to the sinusoid in [bf16]"
     gained = [*statistics.gaps(*in_fp32)]
     yield f"and {min(gained):.1f}–{max(gained):.1f} in fp32"
     for pe in ("linear", "base100"):
