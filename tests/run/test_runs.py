@@ -680,14 +680,11 @@ class Normed(Encoding):
 OWN = {cls.__name__.lower(): cls for cls in (Counter, Switch, Normed)}
 
 
-@pytest.mark.parametrize("kind", ["learned", *OWN])
-def test_an_encoding_is_saved_and_loaded(
+@pytest.mark.parametrize("kind", [*sorted(ENCODINGS), *OWN])
+def test_every_encoding_is_saved_and_loaded(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two steps, each with a checkpoint: the same weights and buffers, whatever their type.
-
-    That the state of the other kinds is all there is to them, core/test_check.py shows.
-    """
+    """Two steps, each with a checkpoint: the same weights and buffers, whatever their type."""
     if kind in OWN:
         monkeypatch.setitem(ENCODINGS, kind, OWN[kind])
     keys = ["pe=none", f"pe.kind={kind}", "trainer.keep_checkpoints=2"]
