@@ -53,9 +53,9 @@ HELD_OUT_SEED = 20170612  # which pairs are held out does not depend on the run'
 UNSPACED = {
     "zh": "\u2e80-\u2fdf\u3005\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff",
     "ja-mecab": "\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f",
-    # Thai to Burmese, Khmer, Tai, Buginese, Balinese, Batak, Yi, Vai, Javanese, Cham; the signs of
-    # Ethiopic, Runic, Aegean, Ugaritic, Persian, Phoenician, Khojki, Siddham, Bhaiksuki, Cuneiform;
-    # Ahom, Zanabazar and Soyombo, Tangut and Nushu.
+    # First the scripts: Thai to Burmese, Khmer, Tai, Buginese, Balinese, Batak, Yi, Vai, Javanese
+    # and Cham. Then the signs between words, from Ethiopic to Cuneiform. Last the scripts Ahom,
+    # Zanabazar, Soyombo, Tangut and Nushu.
     "char": "\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a00-\u1aaf\u1b00-\u1b7f\u1bc0-\u1bff"
     "\ua000-\ua4cf\ua500-\ua63f\ua980-\ua9ff\uaa00-\uaadf"
     "\u1361\u16eb-\u16ed\u2e31\U00010100-\U00010102\U0001039f\U000103d0\U0001091f\U0001123a"
