@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 
 from wawa_transformer.common.files import lock_directory
 from wawa_transformer.common.schema import UserError, tell
-from wawa_transformer.run.cli import compose
+from wawa_transformer.run.compose import compose
 from wawa_transformer.run.signals import GracefulStop
 
 

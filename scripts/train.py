@@ -19,7 +19,8 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from wawa_transformer.common.schema import tell
-from wawa_transformer.run.cli import is_single_run, name_study, swept_keys
+from wawa_transformer.run.cli import is_single_run, swept_keys
+from wawa_transformer.run.compose import name_study
 
 SWEPT: dict[str, Any] = {}  # the overrides of each run in a sweep, and the run
 

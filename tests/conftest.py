@@ -33,8 +33,8 @@ from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
-from wawa_transformer.run.cli import CHECKS, compose
-from wawa_transformer.run.overrides import parse
+from wawa_transformer.run.compose import compose
+from wawa_transformer.run.overrides import CHECKS, parse
 from wawa_transformer.run.provenance import kind_files, rooms
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.schema import PeConfig

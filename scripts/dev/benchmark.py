@@ -20,9 +20,9 @@ from omegaconf import DictConfig
 
 from wawa_transformer.common.files import make_directory, write_atomically
 from wawa_transformer.common.schema import UserError, check, setting
-from wawa_transformer.run.cli import register
 from wawa_transformer.run.config import check_device
 from wawa_transformer.run.device import take_device
+from wawa_transformer.run.overrides import register
 from wawa_transformer.run.provenance import processor
 from wawa_transformer.run.schema import DEVICES
 

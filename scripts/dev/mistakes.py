@@ -99,7 +99,7 @@ def train(overrides: list[str]) -> list[dict[str, Any]]:
     """Train the run of ``overrides`` with the package that is imported, and measure it."""
     from wawa_transformer.model.check import check_model
     from wawa_transformer.model.probe import ORDER
-    from wawa_transformer.run.cli import compose
+    from wawa_transformer.run.compose import compose
     from wawa_transformer.run.run_dir import Run
     from wawa_transformer.train.loop import batch_stream, train_step
     from wawa_transformer.train.setup import build_state

@@ -20,7 +20,7 @@ from wawa_transformer.positional.base import AbsoluteEncoding, Encoding, Encodin
 from wawa_transformer.positional.learned import LearnedEncoding
 from wawa_transformer.positional.relative import RelativeEncoding
 from wawa_transformer.positional.rotary import Rotary
-from wawa_transformer.run.cli import compose
+from wawa_transformer.run.compose import compose
 from wawa_transformer.run.config import build_model, encoding_settings
 from wawa_transformer.run.export import to_safetensors
 from wawa_transformer.train.load import load_model

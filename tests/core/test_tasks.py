@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from wawa_transformer.common.schema import UserError, schema_of
 from wawa_transformer.data.load import check_columns
-from wawa_transformer.data.tasks import SPECIAL_TOKENS, TASKS, GeneratedTask, SequenceTask, letters
+from wawa_transformer.data.tasks import TASKS, GeneratedTask, SequenceTask, letters
+from wawa_transformer.data.words import SPECIAL_TOKENS
 
 GENERATED = sorted(kind for kind, cls in TASKS.items() if issubclass(cls, GeneratedTask))
 SEQUENCES = ["copy", "cumsum", "duplicate", "letters", "reverse", "sort"]

@@ -16,7 +16,8 @@ from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import EOS
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.lab import collect
-from wawa_transformer.lab.collect import check_comparable, write_tables
+from wawa_transformer.lab.collect import write_tables
+from wawa_transformer.lab.results import check_comparable, check_once, check_result
 from wawa_transformer.lab.study import study_config
 from wawa_transformer.lab.tables import read_study
 from wawa_transformer.run.run_dir import Run
@@ -260,7 +261,7 @@ def test_two_results_of_one_run_are_named_and_not_averaged(
     elsewhere = {"device": "Card", "cpu": "Chip", "code": "0123abcd", "finished": "2026-01-02"}
     unknown = result["test"] | {"oracle_exact_match": math.nan}
     run.result_file.write_text(json.dumps(result | {"test": unknown}))
-    collect.check_once(folder, results)  # the file itself is no second one
+    check_once(folder, results)  # the file itself is no second one
     run.result_file.write_text(json.dumps(result))
     row = result["by_length"][2] | {"exact_match": 0.123}
     rows = [*result["by_length"][:2], row, *result["by_length"][3:]]
@@ -269,10 +270,10 @@ def test_two_results_of_one_run_are_named_and_not_averaged(
         second = run.directory.parent / name.format(run.directory.name)
         second.parent.mkdir(parents=True, exist_ok=True)
         second.write_text(json.dumps(result | elsewhere))
-        collect.check_once(folder, results)
+        check_once(folder, results)
         second.write_text(json.dumps(result | elsewhere | {"test": test}))
         with pytest.raises(UserError) as refused:
-            collect.check_once(folder, results)
+            check_once(folder, results)
         said = str(refused.value)
         value = result["test"]["exact_match"]
         assert said.startswith(f"{run} has two results: exact_match is {value}")
@@ -281,9 +282,9 @@ def test_two_results_of_one_run_are_named_and_not_averaged(
         assert f"(device cpu, cpu {result['cpu']}, code {result['code']}, " in said
         other = result["configuration"] | {"seed": 7}
         second.write_text(json.dumps(result | {"test": test, "configuration": other}))
-        collect.check_once(folder, results)  # a result of another run, which reports nothing here
+        check_once(folder, results)  # a result of another run, which reports nothing here
         second.write_text("no result")
-        collect.check_once(folder, results)
+        check_once(folder, results)
     second.write_text(json.dumps(result | {"by_length": rows}))
     config = study_config(next(iter(jobs.values())), jobs, "compare", "")
     with pytest.raises(UserError, match=r"has two results: exact_match at length 3 is .* 0\.123"):
@@ -318,22 +319,22 @@ def test_a_metric_that_is_no_mean_over_lengths_is_refused(
         ("perplexity", lambda row: math.exp(row["nll"])),
     ):
         own = Metric(name, name, lambda s: 0.0, per="tokens")
-        monkeypatch.setattr(collect, "METRICS", (*METRICS, own))
-        collect.check_result(result)
+        monkeypatch.setattr("wawa_transformer.lab.results.METRICS", (*METRICS, own))
+        check_result(result)
         measured = {"by_length": [row | {name: of(row)} for row in rows]}
         measured["test"] = test | {name: of(test)}
         if name == "bits":
-            collect.check_result(result | measured)
+            check_result(result | measured)
             continue
         with pytest.raises(UserError, match="perplexity of its test is .* no mean over tokens; re"):
-            collect.check_result(result | measured)
+            check_result(result | measured)
 
 
 def test_a_test_without_trained_lengths_is_no_damaged_result(jobs: dict[Run, Any]) -> None:
     run = next(iter(jobs))
     result = {**(run.result() or {}), "run": run}
     none = dict.fromkeys(result["test"], None) | {"examples": 0, "tokens": 0}
-    collect.check_result(result | {"train_min_length": 50, "train_max_length": 60, "test": none})
+    check_result(result | {"train_min_length": 50, "train_max_length": 60, "test": none})
 
 
 @pytest.mark.parametrize("tokenizer", ["ja-mecab-0.996-IPA", "flores101", "none"])

@@ -12,12 +12,13 @@ from conftest import answer, checked, configure, run_script
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError, typed
-from wawa_transformer.data.tasks import build_task, word_tokenizer
+from wawa_transformer.data.tasks import build_task
+from wawa_transformer.data.words import word_tokenizer
 from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run import config as run_config
-from wawa_transformer.run.cli import check_use, compose, name_study, validate
+from wawa_transformer.run.compose import check_use, compose, name_study, validate
 from wawa_transformer.run.config import build_model, check_memory, transformer_config
 from wawa_transformer.run.device import total_memory
 from wawa_transformer.run.overrides import SCHEMAS, class_keys, known_keys

@@ -27,10 +27,10 @@ from wawa_transformer.common import code as code_digests
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data import load, tasks
 from wawa_transformer.data.load import load_data
-from wawa_transformer.lab.collect import check_comparable
+from wawa_transformer.lab.results import check_comparable
 from wawa_transformer.positional.base import Encoding, EncodingContext
 from wawa_transformer.run import imports, provenance
-from wawa_transformer.run.cli import CHECKS
+from wawa_transformer.run.overrides import CHECKS
 from wawa_transformer.run.run_dir import Run, config_digest
 from wawa_transformer.train import checkpoint, setup
 from wawa_transformer.train.trainer import train
@@ -86,7 +86,7 @@ def test_an_edit_of_the_code_that_reads_a_text_changes_what_is_loaded(tmp_path: 
         "import sys\n"
         "from wawa_transformer.data.load import load_data\n"
         "from wawa_transformer.decode.translation import read\n"
-        "from wawa_transformer.run.cli import compose\n"
+        "from wawa_transformer.run.compose import compose\n"
         "data = load_data(compose(sys.argv[1:]))\n"
         "[asked] = read(data.tokenizer, data.test.text['source'][:1])\n"
         "assert asked.equal(data.test.source[0]), 'asked with other ids'\n"
@@ -110,7 +110,8 @@ import sys
 from datasets import DatasetDict, load_dataset
 import words
 from wawa_transformer.data.load import load_data
-from wawa_transformer.data.tasks import Task, word_tokenizer
+from wawa_transformer.data.tasks import Task
+from wawa_transformer.data.words import word_tokenizer
 
 class Mine(Task, kind="mine"):
     def dataset(self, seed):

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.positional.learned import LearnedEncoding
-from wawa_transformer.run.cli import CHECKS
+from wawa_transformer.run.overrides import CHECKS
 from wawa_transformer.run.run_dir import Run, identity
 from wawa_transformer.train import checkpoint
 from wawa_transformer.train.load import load_model

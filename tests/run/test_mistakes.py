@@ -21,7 +21,8 @@ from wawa_transformer.data.tasks import Letters
 from wawa_transformer.lab.study import in_lists, list_jobs
 from wawa_transformer.positional.base import ENCODINGS, Encoding
 from wawa_transformer.run import failure
-from wawa_transformer.run.cli import check_command, compose, refuse_dashes
+from wawa_transformer.run.cli import refuse_dashes
+from wawa_transformer.run.compose import check_command, compose
 from wawa_transformer.run.config_files import check_files
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.trainer import train_and_record_failure

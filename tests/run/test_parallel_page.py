@@ -11,7 +11,7 @@ import pytest
 from conftest import SCRIPTS, TINY, checked, run_script
 
 from wawa_transformer.lab.study import in_lists, list_jobs
-from wawa_transformer.run.cli import compose
+from wawa_transformer.run.compose import compose
 from wawa_transformer.run.run_dir import Run
 
 PAGE = (SCRIPTS.parent / "docs" / "parallel.md").read_text(encoding="utf-8")

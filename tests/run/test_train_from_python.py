@@ -20,7 +20,7 @@ from hydra.version import VersionBase
 
 import wawa_transformer
 from wawa_transformer.common.schema import UserError
-from wawa_transformer.run.cli import compose
+from wawa_transformer.run.compose import compose
 from wawa_transformer.run.imports import import_modules, warn_of_edits
 from wawa_transformer.run.run_dir import Run
 

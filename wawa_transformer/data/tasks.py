@@ -8,30 +8,25 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
-import mmap
-import re
-import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import datasets
 import numpy as np
-import pyarrow as pa
 from datasets import Dataset, DatasetDict
 from omegaconf import DictConfig
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer
 
 from wawa_transformer.common.limits import register
 from wawa_transformer.common.schema import UserError, check, choose, setting, typed
 from wawa_transformer.common.seeds import seed_for
-from wawa_transformer.common.special_ids import UNK
+from wawa_transformer.data.ceiling import order_blind_ceiling
+from wawa_transformer.data.splits import lists_of_words, parallel
+from wawa_transformer.data.words import word_tokenizer
 
-SPECIAL_TOKENS = ["[PAD]", "[BOS]", "[EOS]", "[UNK]"]
 TASKS: dict[str, type[Task]] = {}
-SPACES = r"[ \t\r\n]+"  # between words
 MAX_SYMBOLS = 10**8  # in all generated examples: about ten gigabytes
 
 datasets.disable_progress_bars()
@@ -381,117 +376,6 @@ def number_of_length(length: int, random: np.random.Generator) -> int:
     """Draw a number of so many digits, the first one no zero; 0 has one digit."""
     first = random.integers(length > 1, 10)
     return int("".join(map(str, [first, *random.integers(10, size=length - 1)])))
-
-
-def order_blind_ceiling(
-    symbols: int, length: int, trained: Iterable[Sequence[str]], unique: bool = False
-) -> tuple[float, float]:
-    """Compute the ceiling on new sources for a model without positions.
-
-    Without positions the encoder is permutation-equivariant, and the decoder sees its output as a
-    set. So each multiset of symbols gets one answer, which is right for one of its orders. The
-    answer counts if that order was not ``trained`` on; the best model picks such an order if there
-    is one. Without training sources, ``right`` is ``C(n+V-1, n) / V^n``, or ``1 / n!`` if no symbol
-    occurs twice, and ``new`` is 1.
-
-    Returns:
-        ``(right, new)``, shares of all sequences: new sources answered right, and new sources.
-        right / new is the expected exact match on a new source drawn uniformly.
-    """
-    known = {tuple(sequence) for sequence in trained}
-    seen = Counter(tuple(sorted(sequence)) for sequence in known)
-    used_up = sum(count == orders(multiset) for multiset, count in seen.items())
-    multisets, sources = math.comb(length + symbols - 1, length), symbols**length
-    if unique:
-        multisets, sources = math.comb(symbols, length), math.perm(symbols, length)
-    return (multisets - used_up) / sources, (sources - len(known)) / sources
-
-
-def orders(multiset: Sequence[str]) -> int:
-    """Count the orders of a multiset's elements."""
-    # n! over the product of the repetitions' factorials
-    repeated = map(math.factorial, Counter(multiset).values())
-    return math.factorial(len(multiset)) // math.prod(repeated)
-
-
-def lists_of_words(
-    pairs: Iterable[tuple[list[str], list[str]]], name: str
-) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield ``pairs``; refuse one of the class ``name`` with a side that is no list of words."""
-    known: set[str] = set()
-    for pair in pairs:
-        for words in pair:
-            listed = isinstance(words, list | tuple) and all(isinstance(w, str) for w in words)
-            if not listed or not all(split_words(w) == [w] for w in {*words} - known):
-                raise UserError(
-                    f"{name} makes {str(words)[:60]!r} as a source or target; it must be a list of "
-                    f"words, which are texts without spaces."
-                )
-            known.update(words)
-        yield pair
-
-
-def parallel(pairs: Iterable[tuple[list[str], list[str]]], lengths: list[int]) -> Dataset:
-    """Make a split of parallel text from pairs of words."""
-    sources, targets = zip(*pairs, strict=True)
-    return Dataset.from_dict(
-        {
-            "source": [" ".join(words) for words in sources],
-            "target": [" ".join(words) for words in targets],
-            "length": lengths,
-        }
-    )
-
-
-def on_disk(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Map ``batches`` into memory from a nameless temporary file, which ends with the process."""
-    with tempfile.TemporaryFile() as file:
-        try:
-            with pa.ipc.new_stream(file, schema) as writer:
-                for batch in batches:
-                    writer.write_batch(batch)
-            file.flush()
-        except OSError as error:  # a nameless file has no place to name
-            error.filename = error.filename or f"{tempfile.gettempdir()} ($TMPDIR)"
-            raise
-        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return pa.ipc.open_stream(pa.py_buffer(content)).read_all()
-
-
-def word_tokenizer(words: Iterable[str]) -> Tokenizer:
-    """Make a tokenizer with one id per word, after the special tokens."""
-    # A word spelled like a special token is another word: it gets invisible characters, as many as
-    # no word has there.
-    words, mark = [*words], "[\u2060"
-    while any(mark in word for word in words):
-        mark += "\u2060"
-    spelled = {token: mark + token[1:] for token in SPECIAL_TOKENS}
-    normalizer = normalizers.Sequence(
-        [normalizers.NFC(), *(normalizers.Replace(*pair) for pair in spelled.items())]
-    )
-    every = dict.fromkeys([*SPECIAL_TOKENS, *map(normalizer.normalize_str, words)])
-    vocabulary = {word: i for i, word in enumerate(every)}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK]))
-    tokenizer.normalizer = normalizer
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(SPACES), "removed")
-    # WordPiece puts spaces between words; no word begins with its prefix.
-    back = [decoders.Replace(word, token) for token, word in spelled.items()]
-    tokenizer.decoder = decoders.Sequence([decoders.WordPiece("\0", cleanup=False), *back])
-    return read_tokenizer(tokenizer.to_str())
-
-
-def split_words(text: str) -> list[str]:
-    """Split a text as :func:`word_tokenizer` does: a no-break space is part of a word."""
-    return [word for word in re.split(SPACES, text) if word]
-
-
-def read_tokenizer(words: str) -> Tokenizer:
-    """Build a tokenizer from its JSON, for which "[EOS]" in a text is text."""
-    tokenizer = Tokenizer.from_str(words)
-    # Exported JSON stores no special tokens, and no JSON the last setting.
-    tokenizer.add_special_tokens(SPECIAL_TOKENS)
-    tokenizer.encode_special_tokens = True
-    return tokenizer
 
 
 def build_task(config: DictConfig) -> Task:

@@ -36,14 +36,9 @@ from wawa_transformer.data.files import (
     read_pairs,
     suffix_of,
 )
-from wawa_transformer.data.tasks import (
-    SPECIAL_TOKENS,
-    Task,
-    on_disk,
-    read_tokenizer,
-    split_words,
-    word_tokenizer,
-)
+from wawa_transformer.data.splits import on_disk
+from wawa_transformer.data.tasks import Task
+from wawa_transformer.data.words import SPECIAL_TOKENS, read_tokenizer, split_words, word_tokenizer
 
 SIDES, SPLITS = ("source", "target"), ("train", "validation", "test")
 SAMPLE = ("sample.en", "sample.de")  # in data/, used where no text is named

@@ -1,9 +1,8 @@
 """The tables of a study, collected from the files of its runs."""
 
-import json
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,11 +16,17 @@ from wawa_transformer.decode.significance import paired_randomisation
 from wawa_transformer.decode.strategies import Greedy
 from wawa_transformer.decode.translation import bleu_metric, hypotheses, read
 from wawa_transformer.lab.entries import model_keys
+from wawa_transformer.lab.results import (
+    Result,
+    check_comparable,
+    check_once,
+    check_result,
+    was_trained,
+)
 from wawa_transformer.lab.tables import (
     COLUMNS,
     COSTS,
     KEYS,
-    NEEDED,
     OPTIONAL,
     RUN,
     read_table,
@@ -29,11 +34,9 @@ from wawa_transformer.lab.tables import (
     write_table,
 )
 from wawa_transformer.run.provenance import code_digest
-from wawa_transformer.run.run_dir import Run, config_digest, differing_key
-from wawa_transformer.train.evaluation import METRICS
+from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model
 
-Result = dict[str, Any]  # the contents of one result.json, with task, pe, seed and run
 PAST = 3  # one shown answer is this many symbols longer than the longest trained length
 
 
@@ -109,114 +112,6 @@ def with_older(path: Path, name: str, table: pd.DataFrame, results: pd.DataFrame
     return pd.concat([table, kept]) if len(kept) else table
 
 
-def check_result(result: Result) -> None:
-    """Refuse a result that lacks a key, or whose lengths do not have the scores of its test.
-
-    A test without trained lengths has no scores.
-    """
-    file = result["run"].result_file
-    try:
-        lengths = [(row, was_trained(row["length"], result)) for row in result["by_length"]]
-        rows = [row for row, trained in lengths if trained is not False]
-        for name in ("translation", "finished", "versions"):
-            result[name]
-        result["validation"]["nll"]
-        for metric in METRICS if rows else ():
-            if metric.name not in {*NEEDED["curves"], *result["test"]}:
-                continue  # the run is older than the metric
-            counts, values = ([row[key] for row in rows] for key in (metric.per, metric.name))
-            mean, said = np.average(values, weights=counts), result["test"][metric.name]
-            if not np.isclose(mean, said, equal_nan=True):
-                raise UserError(
-                    f"{file}: {metric.name} of its test is {said}, and its lengths have {mean:g}, "
-                    f"so the file was edited or the metric is no mean over {metric.per}; restore "
-                    f"the file, or add to METRICS, under another name, a mean that tables can "
-                    f"average over lengths, such as bits per token in place of perplexity."
-                )
-    except (KeyError, TypeError) as error:
-        raise UserError(
-            f"{file} is no whole result ({type(error).__name__}: {error}); it was cut or edited, "
-            f"so restore the file."
-        ) from None
-
-
-def check_once(folder: Path, results: Iterable[Result]) -> None:
-    """Refuse a run with a second result of other scores in the study's folder, as a merge leaves.
-
-    It may have any name and lie at any depth: ``result (1).json``, or in a copy of the run's or
-    study's folder, beside the first or inside.
-
-    Raises:
-        UserError: both values, and where each was made.
-    """
-    known = {config_digest(result.get("configuration")): result["run"] for result in results}
-    for path in sorted(folder.rglob("result*")):
-        try:
-            other, values = read_values(path)
-            run = known[config_digest(other["configuration"])]
-            result, own = read_values(run.result_file)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            continue  # no result, or none of these runs
-        shared = own.keys() & values.keys()
-        one, two = ({key: each[key] for key in shared} for each in (own, values))
-        if found := differing_key(one, two):
-            raise UserError(
-                f"{run} has two results: {found[0]} is {found[1]} in {run.result_file} "
-                f"({origin(result)}) and {found[2]} in {path} ({origin(other)}); no report "
-                f"averages them, so put one of the two into another folder."
-            )
-
-
-def read_values(path: Path) -> tuple[Result, dict[str, Any]]:
-    """Read a result, and its scores by name and length; NaN is a word, which equals itself."""
-    result = json.loads(path.read_bytes(), parse_constant=str)
-    rows = [("", result["test"])]
-    rows += [(f" at length {row['length']}", row) for row in result["by_length"]]
-    return result, {f"{key}{at}": value for at, row in rows for key, value in row.items()}
-
-
-def origin(result: Mapping[str, Any]) -> str:
-    """Say where a result was made: device, processor, code, version of torch, and day."""
-    torch = result.get("versions", {}).get("torch", "unknown")
-    known = {name: result.get(name, "unknown") for name in ("device", "cpu", "code", "finished")}
-    return ", ".join([*(f"{name} {value}" for name, value in known.items()), f"torch {torch}"])
-
-
-def check_comparable(
-    results: Sequence[Result], tuned: Sequence[str] = (), own: Collection[str] = ()
-) -> None:
-    """Refuse runs that differ in more than encoding, task and seed.
-
-    All runs of one task must have the same task settings, all runs of one task and seed, or of one
-    text, the same data as loaded, and all runs of one encoding the same encoding settings and
-    model. The ``tuned`` keys of the trainer may differ between encodings and tasks, ``own`` keys of
-    the model between encodings.
-    """
-    first: dict[Any, tuple[Result, Any]] = {}
-    for result in results:
-        task, pe, seed = (result[name] for name in RUN)
-        given = result.get("configuration", {})
-        trainer, model = given.get("trainer", {}), given.get("model", {})
-        common = {key: value for key, value in model.items() if key not in own}
-        untuned = {key: value for key, value in trainer.items() if key not in tuned}
-        of_seed = f" with seed {seed}" if result.get("train_max_length") else ""
-        # What must be the same for all runs, for those of one task, and so on.
-        for alike, part in (
-            ((), {"model": common, "trainer": untuned}),
-            ((task,), {"task": given.get("task")}),
-            ((None, pe), {"pe": given.get("pe"), "model": model}),
-            ((task, pe), {"trainer": trainer}),
-            ((task, None, of_seed), {f"the data of {task}{of_seed}": result.get("data")}),
-        ):
-            other, expected = first.setdefault(alike, (result, part))
-            if found := differing_key(expected, part):
-                raise UserError(
-                    f"the runs differ in {found[0]}, {found[1]} in {other['run'].directory} and "
-                    f"{found[2]} in {result['run'].directory}: no report compares them; give one "
-                    f"of them another study.name."
-                )
-
-
 def length_table(results: Sequence[Result]) -> pd.DataFrame:
     """Build ``results.csv``: one row for each run and test length.
 
@@ -230,13 +125,6 @@ def length_table(results: Sequence[Result]) -> pd.DataFrame:
         for row in result["by_length"]
     ]
     return pd.DataFrame(rows, columns=COLUMNS["results"])
-
-
-def was_trained(length: int, result: Result) -> bool | None:
-    """True if the length is in training's range; None for a text."""
-    if result["train_max_length"] is None:
-        return None
-    return bool(result["train_min_length"] <= length <= result["train_max_length"])
 
 
 def curve_table(results: Iterable[Result]) -> pd.DataFrame:

@@ -28,7 +28,7 @@ from wawa_transformer.lab.comparisons import compared_pairs
 from wawa_transformer.lab.entries import OF_MODEL, entry_overrides
 from wawa_transformer.lab.pages import Text, tr, warning
 from wawa_transformer.lab.workers import default_workers, train_all
-from wawa_transformer.run.cli import compose, validate
+from wawa_transformer.run.compose import compose, validate
 from wawa_transformer.run.config import transformer_config
 from wawa_transformer.run.device import automatic_device
 from wawa_transformer.run.provenance import code_digest

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from wawa_transformer.common.schema import choice, setting
-from wawa_transformer.run.cli import register
+from wawa_transformer.run.overrides import register
 
 
 @dataclass

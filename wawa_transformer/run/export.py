@@ -17,7 +17,7 @@ from torch import Tensor
 from wawa_transformer.common.files import make_directory, write_atomically
 from wawa_transformer.common.schema import UserError, first_line
 from wawa_transformer.common.special_ids import BOS, EOS, UNK
-from wawa_transformer.data.tasks import read_tokenizer
+from wawa_transformer.data.words import read_tokenizer
 from wawa_transformer.model.layers import EncoderLayer, ResidualConnection
 from wawa_transformer.model.modes import evaluating
 from wawa_transformer.model.transformer import Transformer

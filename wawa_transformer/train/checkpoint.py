@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from wawa_transformer.common.files import cannot_read, write_atomically
 from wawa_transformer.common.schema import UserError, first_line
-from wawa_transformer.data.tasks import read_tokenizer
+from wawa_transformer.data.words import read_tokenizer
 from wawa_transformer.run.failure import is_out_of_memory
 from wawa_transformer.run.run_dir import Run, differing_key, identity
 from wawa_transformer.run.saved import CONTENTS as CONTENTS

@@ -32,7 +32,7 @@ from wawa_transformer.decode.translation import (
 )
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run import distributed
-from wawa_transformer.run.cli import compose, name_study, validate
+from wawa_transformer.run.compose import compose, name_study, validate
 from wawa_transformer.run.config import given_settings
 from wawa_transformer.run.device import has_bf16, peak_memory, translate_device_errors
 from wawa_transformer.run.failure import sentence_of, whose

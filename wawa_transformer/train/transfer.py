@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from wawa_transformer.common.schema import UserError, first_line
-from wawa_transformer.data.tasks import read_tokenizer
+from wawa_transformer.data.words import read_tokenizer
 from wawa_transformer.model.config import MODEL, TransformerConfig
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run.saved import load_source, weights_digest

@@ -1,0 +1,47 @@
+"""Words as tokens, and how every tokenizer is read."""
+
+import re
+from collections.abc import Iterable
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from wawa_transformer.common.special_ids import UNK
+
+SPECIAL_TOKENS = ["[PAD]", "[BOS]", "[EOS]", "[UNK]"]
+SPACES = r"[ \t\r\n]+"  # between words
+
+
+def word_tokenizer(words: Iterable[str]) -> Tokenizer:
+    """Make a tokenizer with one id per word, after the special tokens."""
+    # A word spelled like a special token is another word: it gets invisible characters, as many as
+    # no word has there.
+    words, mark = [*words], "[\u2060"
+    while any(mark in word for word in words):
+        mark += "\u2060"
+    spelled = {token: mark + token[1:] for token in SPECIAL_TOKENS}
+    normalizer = normalizers.Sequence(
+        [normalizers.NFC(), *(normalizers.Replace(*pair) for pair in spelled.items())]
+    )
+    every = dict.fromkeys([*SPECIAL_TOKENS, *map(normalizer.normalize_str, words)])
+    vocabulary = {word: i for i, word in enumerate(every)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK]))
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(SPACES), "removed")
+    # WordPiece puts spaces between words; no word begins with its prefix.
+    back = [decoders.Replace(word, token) for token, word in spelled.items()]
+    tokenizer.decoder = decoders.Sequence([decoders.WordPiece("\0", cleanup=False), *back])
+    return read_tokenizer(tokenizer.to_str())
+
+
+def split_words(text: str) -> list[str]:
+    """Split a text as :func:`word_tokenizer` does: a no-break space is part of a word."""
+    return [word for word in re.split(SPACES, text) if word]
+
+
+def read_tokenizer(words: str) -> Tokenizer:
+    """Build a tokenizer from its JSON, for which "[EOS]" in a text is text."""
+    tokenizer = Tokenizer.from_str(words)
+    # Exported JSON stores no special tokens, and no JSON the last setting.
+    tokenizer.add_special_tokens(SPECIAL_TOKENS)
+    tokenizer.encode_special_tokens = True
+    return tokenizer

@@ -1,0 +1,162 @@
+"""Configurations are composed here, and checked before anything is built.
+
+Modules that need torch are imported inside functions, so that ``--help`` and mistakes are fast.
+"""
+
+import argparse
+import contextlib
+import functools
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import cast
+
+import hydra
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.utils import JobRuntime
+from hydra.version import VersionBase
+from omegaconf import DictConfig, open_dict
+
+from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.common.schema import UserError, check
+from wawa_transformer.run.config_files import check_files
+from wawa_transformer.run.explain import explained
+from wawa_transformer.run.imports import import_modules, modules_digest
+from wawa_transformer.run.overrides import TRAINED, choices, read_overrides, register
+from wawa_transformer.run.schema import Config
+
+
+def check_use(schema: type, config: DictConfig) -> None:
+    """Check the configuration of a script that uses a trained run."""
+    from wawa_transformer.decode.strategies import build_strategy
+    from wawa_transformer.run.config import check_device, check_values
+
+    check_values(config)
+    check(schema, config)
+    if not config.run:
+        raise UserError("run is not given; name a run's directory: run=results/….")
+    if "trainer" in config:
+        check_device(config.trainer.device)
+    if "decode" in config:
+        build_strategy(config)
+
+
+def validate(config: DictConfig) -> None:
+    """Check a run's configuration before anything is built or written."""
+    from wawa_transformer.data.tasks import build_task
+    from wawa_transformer.run.config import check_schema, check_settings, convert_settings
+    from wawa_transformer.run.saved import init_digest
+
+    check_schema(config)
+    import_modules(config.imports)
+    config.import_digest = modules_digest(config.imports)
+    config.init_digest = init_digest(config)
+    check_settings(config)
+    convert_settings(config)
+    task = build_task(config)
+    with open_dict(config.task):
+        for key in task.without_effect() & {*config.task}:
+            config.task.pop(key)
+        if (found := task.fingerprint()) is not None:
+            config.task.text_digest = found
+
+
+register("config", Config, validate)
+for name, schema in TRAINED.items():
+    register(name, schema, functools.partial(check_use, schema))
+
+
+def check_command(
+    arguments: Sequence[str],
+    config_name: str,
+    sweep: bool = False,
+    folders: Sequence[Path] = (CONFIG_DIR,),
+) -> tuple[list[str], dict[str, str]]:
+    """Check overrides and the files that they choose, before Hydra composes them.
+
+    Returns the overrides to compose, and the file and line of each key.
+
+    Raises:
+        UserError: as :func:`read_overrides` and :func:`check_files`.
+    """
+    overrides = read_overrides(arguments, config_name, sweep)
+    if "imports" in overrides:
+        import_modules(cast(list[str], overrides["imports"].value()))
+    chosen = {key: choices(override) for key, override in overrides.items()}
+    places = check_files(config_name, chosen, folders)
+    return [str(each.input_line) for each in overrides.values()], places
+
+
+def folders_of(arguments: Sequence[str]) -> list[Path]:
+    """List the folders of YAML files: the project's, and those of ``--config-dir``."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config-dir", "-cd", action="append", type=Path, default=[])
+    return [CONFIG_DIR, *parser.parse_known_args(arguments)[0].config_dir]
+
+
+COMPOSING = threading.Lock()  # Hydra has one state for the whole process
+
+
+def compose(overrides: Sequence[str] = (), config_name: str = "config") -> DictConfig:
+    """Compose a configuration in Python, also in a thread or in another program of Hydra's.
+
+    Raises:
+        UserError: an override or a file is mistaken.
+    """
+    with COMPOSING, own_hydra():
+        places = GlobalHydra.instance().config_loader().get_search_path().get_path()
+        folders = [Path(each.path.removeprefix("file://")) for each in places if each.path]
+        given, lines = check_command(overrides, config_name, folders=folders)
+        with explained(config_name, lines):
+            return hydra.compose(config_name, given)
+
+
+@contextlib.contextmanager
+def own_hydra() -> Iterator[None]:
+    """Replace Hydra's global state by one of our own, and put the caller's back.
+
+    A script of ours has its own already, which may search further folders.
+    """
+    if searches_our_files(GlobalHydra.instance()):
+        yield
+        return
+    before, version, job = GlobalHydra.instance(), VersionBase.instance(), JobRuntime.instance()
+    hydra_before, version_before, job_before = before.hydra, version.getbase(), job.conf.copy()
+    before.clear()
+    try:
+        with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+            yield
+    finally:
+        GlobalHydra.set_instance(before)
+        before.hydra, version.version_base, job.conf = hydra_before, version_before, job_before
+
+
+def searches_our_files(state: GlobalHydra) -> bool:
+    """True if a state of Hydra's composes from ``configs/``."""
+    if not state.is_initialized():
+        return False
+    paths = state.config_loader().get_search_path().get_path()
+    return f"file://{CONFIG_DIR}" in [each.path for each in paths]
+
+
+def name_study(config: DictConfig, overrides: Sequence[str], swept: Sequence[str] = ()) -> None:
+    """Choose the study's folder: ``default``, ``single`` or ``sweep_KEY``.
+
+    Runs outside the default study go to ``single``, and those of a sweep have the names of the keys
+    that are ``swept``. A study in ``overrides``, or one of its keys, takes precedence.
+    """
+    from wawa_transformer.run.run_dir import identity
+
+    if any(override.lstrip("+").startswith("study") for override in overrides):
+        return
+    study, task, pe = config.study, config.task.name, config.pe.name
+    if swept:
+        study.name = "sweep_" + "+".join(swept)
+    elif task not in study.task or pe not in study.pe:
+        study.name = "single"
+    else:
+        default = compose([f"task={task}", f"pe={pe}"])
+        default.seed = config.seed
+        if config.seed not in study.seeds or identity(default) != identity(config):
+            study.name = "single"
