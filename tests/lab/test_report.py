@@ -202,6 +202,8 @@ def test_a_comparison_has_one_p_and_one_word_everywhere(folder: Path) -> None:
         r"^\| copy \| sinusoidal − learned \| exact match \| .*$", text, flags=re.M
     )
     assert other.endswith(f"| – | {word('untested')} |")
+    unlearned = re.findall(r"^\| copy .*learned − no enc.* unseen lengths \|.*$", text, flags=re.M)
+    assert [row.rpartition("| – | ")[2] for row in unlearned] == [f"{word('unread')} |"]
     study = read_study(folder)
     found = report.compared(scores.score_study(study), None)
     assert len(found.comparisons) == 2 * 3 * 2 and found.comparisons["corrected"].notna().any()

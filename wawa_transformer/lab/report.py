@@ -173,7 +173,10 @@ def compared(made: Scores, rule: Rule | None) -> Found:
 
 
 def described(found: Found) -> pd.DataFrame:
-    """Compute the differences of pairs that no verdict rests on, which get no p and no word."""
+    """Compute the differences of pairs that no verdict rests on, which get no p.
+
+    They are not tested, or not interpreted.
+    """
     study = found.scores.study
     asked = [
         ("differs", task, pair)
@@ -185,7 +188,8 @@ def described(found: Found) -> pd.DataFrame:
         found.scores, asked, {"exact_match": 0.0, "beyond": 0.0}
     ).comparisons
     table = table[table["n"] > 0]
-    return table.assign(corrected=math.nan, word="untested")
+    word = table["word"].where(~table["read"].astype(bool), "untested")
+    return table.assign(corrected=math.nan, word=word)
 
 
 def headline(found: Found, outcomes: Sequence[Outcome]) -> list[Text]:
