@@ -6,8 +6,8 @@ from the folder of their results. outputs.csv beside the committed tables gets a
 when there are ten more; ``repeats`` and ``no_repeats``, exact match at unseen lengths of sources in
 which two symbols in a row occur again, and of the others; ``window1`` and so on, exact match at
 unseen lengths if the encoder has this window in the test alone. Rows that the file holds are kept.
-Then the script draws figures/outputs.png from this file and the tables. A run takes 5 seconds of
-one core.
+For study=encoder_window the script then draws figures/outputs.png from this file and the tables. A
+run takes 5 seconds of one core.
 """
 
 import sys
@@ -91,15 +91,15 @@ def measure(folder: Path) -> dict[str, float]:
     return found
 
 
-def draw(study: str) -> None:
-    """Draw each run: how little its encoder's output moves, and how much it answers right."""
+def draw() -> None:
+    """Draw each run of copy: how little its encoder's output moves, and how much is right."""
+    study = "encoder_window"
     figure = Figure(figsize=(7, 4), layout="constrained")
     outputs = evidence.evaluated(study, "outputs").set_index(["pe", "seed"])["cosine"]
-    axes, encodings = figure.subplots(), evidence.encodings(study, TASKS[study])
-    shapes = {pe: marker for pe, marker in PES.items() if pe in encodings}
+    axes = figure.subplots()
     for mask, (_, colour) in MASKS.items():
-        for pe, marker in shapes.items():
-            right = evidence.seeds(study, TASKS[study], pe + mask, "beyond")
+        for pe, marker in PES.items():
+            right = evidence.seeds(study, "copy", pe + mask, "beyond")
             axes.plot(outputs[pe + mask][right.index], right, marker, color=colour, ms=6)
     axes.set_xlabel("steadiness: cosine of the encoder's output with and without more symbols")
     axes.set_ylabel("exact match, 11–20 symbols")
@@ -109,7 +109,7 @@ def draw(study: str) -> None:
     ]
     handles += [
         Line2D([], [], marker=marker, ls="", color="grey", markerfacecolor="none", label=pe)
-        for pe, marker in shapes.items()
+        for pe, marker in PES.items()
     ]
     axes.legend(handles=handles, loc="upper left", ncols=2, fontsize="small")
     path = BENCHMARKS / study / "figures" / "outputs.png"
@@ -128,8 +128,8 @@ def main() -> None:
             row = pd.DataFrame([{"pe": run.pe, "seed": run.seed} | measure(path.parent)])
             row.to_csv(table, mode="a", header=not table.exists(), index=False, float_format="%.6f")
             print(run, flush=True)
-    if table.with_name("results.csv").exists():
-        draw(folder.name)
+    if folder.name == "encoder_window" and table.with_name("results.csv").exists():
+        draw()
 
 
 if __name__ == "__main__":

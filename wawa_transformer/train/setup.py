@@ -301,6 +301,7 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
             for name, each in vars(state).items()
             if name not in GIVEN
         }
+        held = {name: each for name, each in added.items() if is_plain(each)}
         saved = {
             **{name: getattr(state, name) for name in checkpoint.COUNTERS},
             "metrics": state.history,
@@ -315,8 +316,8 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
             "trained_sizes": state.model.trained_sizes,
             "code": state.code,
             "init": state.init,
-            "added": {name: each for name, each in added.items() if is_plain(each)},
-            "not_held": [name for name, each in added.items() if not is_plain(each)],
+            "added": held,
+            "not_held": [name for name in added if name not in held],
         }
         if validated and state.trainer.keep_checkpoints:
             checkpoint.keep(state.run, saved, state.trainer.keep_checkpoints)
