@@ -417,6 +417,21 @@ def test_a_quote_in_a_table_with_tabs_is_a_character_in_a_folder_too(tmp_path: P
     assert read(tmp_path, {"hub/train.zip": zipped("train.tsv", table.encode())}) == rows
 
 
+def test_what_the_readme_of_a_folder_says_of_its_files_is_done(tmp_path: Path) -> None:
+    """The columns of a table and its encoding: the sides would be exchanged, or one refused."""
+    for i, (said, name, content) in enumerate(
+        (
+            ("names: [de, en]\n  header: null", "csv", "ä,a\n"),
+            ("sep: '|'\n  encoding: latin-1", "csv", "en|de\na|ä\n".encode("latin-1")),
+            ("sep: ';'", "tsv", "en;de\na;ä\n"),
+            ("field: data", "json", '{"data": [{"en": "a", "de": "ä"}]}'),
+        )
+    ):
+        card = f"---\nconfigs:\n- config_name: default\n  {said}\n  data_files: x.{name}\n---\n"
+        files: dict[str, str | bytes] = {"hub/README.md": card, f"hub/x.{name}": content}
+        assert read(tmp_path / str(i), files) == [("a", "ä")]
+
+
 def test_what_is_not_read_is_named_with_the_formats_that_are(tmp_path: Path) -> None:
     """Whatever its suffix says."""
     packed = zipped("a.tsv", TSV.encode())

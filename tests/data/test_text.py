@@ -272,6 +272,7 @@ def test_mistakes_in_files_are_named(tmp_path: Path) -> None:
         (tmp_path, "nowhere", "task.source=.*nowhere does not exist or"),
         (tmp_path, "pipe", "task.source=.*pipe .* is no ordinary file; .* folder in task.data_dir"),
         (tmp_path / "none", "s", "task.data_dir=.*task.hub=bentrevett/multi30k"),
+        (tmp_path / "s", "s", "task.data_dir=.*s is no folder; point it at the folder that holds"),
     ):
         with pytest.raises(UserError, match=message):
             TextTask(data_dir=str(folder), source=source, target="t").dataset(0)
@@ -297,14 +298,24 @@ def test_a_name_with_a_reference_is_refused() -> None:
         build_task(config)
 
 
-def test_a_size_that_a_folder_does_not_need_makes_no_other_run(tmp_path: Path) -> None:
-    """Its own split is read; also of a folder that the library saved."""
+def test_a_size_that_a_set_does_not_need_makes_no_other_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own split is read; also of a folder that the library saved, and from the hub."""
     given, rows = sides(tmp_path, "hub", LINES[:9]), Dataset.from_dict({"en": ["a"], "de": ["b"]})
     assert TextTask(**given).without_effect() == {"data_dir"}
     shutil.copy(tmp_path / "hub" / "train.json", tmp_path / "hub" / "test.json")
     DatasetDict({"train": rows, "test": rows}).save_to_disk(tmp_path / "saved")
-    for hub in ("hub", "saved"):
-        assert TextTask(hub=str(tmp_path / hub)).without_effect() == {"data_dir", "test_size"}
+    local, asked = text.load_dataset_builder, []
+
+    def remote(name: str, *given: object) -> object:
+        asked.append(name)
+        return local(str(tmp_path / name.removeprefix("someone/")), *given)
+
+    monkeypatch.setattr(text, "load_dataset_builder", remote)
+    for hub in (str(tmp_path / "hub"), str(tmp_path / "saved"), "someone/hub", "someone/hub"):
+        assert TextTask(hub=hub).without_effect() == {"data_dir", "test_size"}
+    assert asked.count("someone/hub") == 1
 
 
 def test_a_small_file_that_unpacks_to_one_long_line_is_not_unpacked(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Every run reads its text anew, so that a change of the text or of this code is n
 import contextlib
 import csv
 import dataclasses
+import functools
 import glob
 import hashlib
 import itertools
@@ -19,7 +20,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
-from datasets import Dataset, DatasetDict, load_dataset_builder, load_from_disk
+from datasets import (
+    BuilderConfig,
+    Dataset,
+    DatasetBuilder,
+    DatasetDict,
+    load_dataset_builder,
+    load_from_disk,
+)
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from wawa_transformer.common.files import CONFIG_DIR, reading
@@ -123,9 +131,8 @@ class TextTask(Task, kind="text"):
         return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
 
     def without_effect(self) -> set[str]:
-        own: dict[str, list[Path]] = {}
-        with contextlib.suppress(Exception):  # from_hub says what is wrong with a folder
-            own = self.files_of_folder()
+        splits = splits_of if os.path.isdir(self.hub or "") else splits_of_remote
+        own = splits(self.hub, self.hub_config) if self.hub else set()
         pairs = {
             "data_dir": self.hub,
             "hub_config": not self.hub,
@@ -203,7 +210,7 @@ class TextTask(Task, kind="text"):
         """Read the splits that have files."""
         if not os.path.isdir(self.folder):
             raise UserError(
-                f"task.data_dir={self.data_dir} does not exist; point it at the folder that holds "
+                f"task.data_dir={self.data_dir} is no folder; point it at the folder that holds "
                 f"{self.source}, or read a hub dataset: task=text task.hub=bentrevett/multi30k."
             )
         found = {
@@ -230,13 +237,6 @@ class TextTask(Task, kind="text"):
             )
         return self.read(read_pairs(paths, keys, columns), split)
 
-    def files_of_folder(self) -> dict[str, list[Path]]:
-        """List the files of each split where ``hub`` is a local folder of files."""
-        if not os.path.isdir(self.hub or "") or os.path.isfile(f"{self.hub}/state.json"):
-            return {}
-        found = load_dataset_builder(self.hub, self.hub_config).config.data_files or {}
-        return {str(split): [*map(Path, files)] for split, files in found.items()}
-
     def from_hub(self) -> dict[str, Dataset]:
         """Read a hub dataset, or a local folder in a format ``datasets`` knows."""
         where, columns = f"task.hub={self.hub}", (self.source_column, self.target_column)
@@ -246,31 +246,15 @@ class TextTask(Task, kind="text"):
                 f"{where} is {here}, and the library of datasets takes [ ] * ? in it for a "
                 f"pattern; rename the folder, or name its files in task.source."
             )
-        loaded: dict[str, Dataset] = {}
+        files: dict[str, list[Path]] = {}
         try:
-            files = self.files_of_folder()
-            formats = {suffix_of(path.name) for path in itertools.chain(*files.values())}
             if saved.is_file():  # by save_to_disk
                 loaded = {"train": load_from_disk(self.hub)}
-            elif not files or formats - {*TABLES, *ENTRIES} | formats & {".txt"}:
-                # Only downloads are cached: a changed file may have its old size and time.
-                how = "reuse_cache_if_exists"
-                builder = load_dataset_builder(self.hub, self.hub_config, download_mode=how)
-                if builder.name == "csv":  # in which NA and 007 are texts
-                    builder.config.na_filter = False
-                    builder.config.converters = dict.fromkeys(names_of(columns), str)
-                    if builder.config.sep == "\t":  # in which a quote is a character
-                        builder.config.quoting = csv.QUOTE_NONE
-                builder.download_and_prepare(download_mode=how)
-                loaded = builder.as_dataset()
-                # pandas takes the first columns for its index where rows have more than the header,
-                # and calls a second column en en.1.
-                odd = {f"{name}.1": f"it has the column {name} twice" for name in names_of(columns)}
-                odd["__index_level_0__"] = "its rows have more columns than its header"
-                found = {name for part in loaded.values() for name in part.column_names}
-                if builder.name == "csv" and (said := [odd[name] for name in odd if name in found]):
-                    raise LookupError(said[0])
-            if "train" not in (loaded or files):
+            else:
+                builder = load_dataset_builder(self.hub, self.hub_config)
+                files = files_of(builder) if here.is_dir() else {}
+                loaded = {} if files else rows_of(builder, names_of(columns))
+            if "train" not in (files or loaded):
                 raise LookupError("it has no split train")
         except Exception as error:  # the library raises dozens of classes
             raise UserError(
@@ -278,7 +262,7 @@ class TextTask(Task, kind="text"):
                 f"with a split train, or a file in task.source."
             ) from None
         pairs = {
-            name: pairs_of_entries(rows_of(split), where, columns, f"{name} row")
+            name: pairs_of_entries(dicts_of(split), where, columns, f"{name} row")
             for name, split in loaded.items()
         } or {
             name: itertools.chain.from_iterable(
@@ -323,7 +307,51 @@ class TextTask(Task, kind="text"):
         return Dataset(table, fingerprint=split)
 
 
-def rows_of(split: Dataset) -> Iterator[dict[str, Any]]:
+def splits_of(hub: str, config: str | None) -> set[str]:
+    """Name the splits of a hub dataset or a folder."""
+    with contextlib.suppress(Exception):  # from_hub says what is wrong with it
+        builder = load_dataset_builder(hub, config)
+        return {*map(str, builder.config.data_files or builder.info.splits)}
+    return set()
+
+
+# The hub is asked once; the files of a folder may change between two runs.
+splits_of_remote = functools.cache(splits_of)
+
+
+def files_of(builder: DatasetBuilder) -> dict[str, list[Path]]:
+    """List the files of each split of a folder; none if only the library can read them."""
+    found = builder.config.data_files or {}
+    files = {str(split): [*map(Path, each)] for split, each in found.items()}
+    formats = {suffix_of(path.name) for path in itertools.chain(*files.values())}
+    # A README may set an encoding or another separator, which the library knows.
+    usual, between = vars(type(builder.config)()), "\t" if ".tsv" in formats else ","
+    read = {key for key, each in vars(builder.config).items() if each in (usual[key], between)}
+    others = formats - {*TABLES, *ENTRIES} | formats & {".txt"}
+    return {} if others or {*usual} - read - {*vars(BuilderConfig())} else files
+
+
+def rows_of(builder: DatasetBuilder, names: list[str]) -> dict[str, Dataset]:
+    """Let the library read the splits of a dataset, of which ``names`` are the columns."""
+    if builder.name == "csv":  # in which NA and 007 are texts
+        builder.config.na_filter = False
+        builder.config.converters = dict.fromkeys(names, str)
+        if builder.config.sep == "\t":  # in which a quote is a character
+            builder.config.quoting = csv.QUOTE_NONE
+    # Only downloads are cached: a changed file may have its old size and time.
+    builder.download_and_prepare(download_mode="reuse_cache_if_exists")
+    loaded = builder.as_dataset()
+    # pandas takes the first columns for its index where rows have more than the header, and calls a
+    # second column en en.1.
+    odd = {f"{name}.1": f"it has the column {name} twice" for name in names}
+    odd["__index_level_0__"] = "its rows have more columns than its header"
+    found = {name for part in loaded.values() for name in part.column_names}
+    if builder.name == "csv" and (said := [odd[name] for name in odd if name in found]):
+        raise LookupError(said[0])
+    return loaded
+
+
+def dicts_of(split: Dataset) -> Iterator[dict[str, Any]]:
     """Yield the rows of a dataset."""
     for table in split.with_format("arrow").iter(100):
         yield from table.to_pylist()
