@@ -143,6 +143,9 @@ def test_other_data_and_a_missing_folder_are_said(committed: Path) -> None:
     write_tables(partial, beside(partial, rows).config, rows[rows.task == "copy"])
     for folder in (nowhere, partial):
         assert "There are no whole rows in" in said_of(board_of(beside(folder, results)))
+    results["trained"] = None  # as of a text
+    write_tables(partial, beside(partial, results).config, results)
+    assert "copy has none; set study.against=null" in said_of(board_of(read_study(partial)))
     assert board(scores.score_study(study_of(results))) is None
 
 

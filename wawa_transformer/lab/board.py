@@ -83,6 +83,8 @@ def board(made: Scores) -> Board | None:
         return Board(digest(own), why=("board_other_setting", fill | {"key": found[0]}))
     if on_other_data(study, theirs):
         return Board(digest(own), why=("board_other_data", fill))
+    if seen := [task for task in theirs.tasks if not scores.unseen_lengths(theirs, task)]:
+        return Board(digest(own), why=("board_seen", fill | {"task": seen[0]}))
     committed = made if theirs is study else scores.score_study(theirs)
     if totals(committed).empty:
         return Board(digest(own), why=("board_missing", fill))
