@@ -224,6 +224,12 @@ def test_a_pair_with_a_word_that_takes_hours_to_split_is_left_out(
             assert f"1 train pairs with {said} left out" in capsys.readouterr().err
 
 
+def test_a_csv_may_hold_a_page_in_another_column(tmp_path: Path) -> None:
+    """As a table of the web does; the module csv alone refuses more than 131,072 characters."""
+    table = as_csv(tmp_path, [("page", "en", "de"), ("x " * 70_000, "a", "b")])
+    assert read(tmp_path, {"a.csv": table}) == [("a", "b")]
+
+
 def test_a_column_that_is_there_twice_is_chosen_by_number(tmp_path: Path) -> None:
     table = "en,en,de\n1,a,b\n"
     with pytest.raises(UserError, match="has the column en twice; give the number"):

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset, DatasetDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from wawa_transformer.data.load import Examples, tokenize_split
 from wawa_transformer.data.tasks import TASKS, Task
+from wawa_transformer.data.text import TextTask
 from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.train import evaluation
 from wawa_transformer.train.evaluation import METRICS
@@ -92,6 +94,19 @@ def test_whoever_learned_the_training_split_by_heart_knows_nothing_new(
     assert {metric.name for metric in METRICS} < whole["new"].keys()
     without = evaluation.evaluate_by_length(task, lookup, test)
     assert not any("new" in row for row in (without["test"], *without["by_length"]))
+
+
+@pytest.mark.parametrize("words", [True, False])
+def test_a_trained_source_with_other_spaces_is_not_new(words: bool) -> None:
+    """Its ids are those of the training split."""
+    rows = [{"source": source, "target": "x", "length": 5} for source in ("a b", " a b", "c")]
+    known, test = Dataset.from_list(rows[:1]), Dataset.from_list(rows[1:])
+    task = TextTask(words=words, vocab_size=270)
+    tokenizer = task.tokenizer(DatasetDict(train=Dataset.from_list(rows)))
+    lookup: Any = Lookup(tokenize_split(known, tokenizer), tokenizer.get_vocab_size())
+    made = evaluation.evaluate_by_length(task, lookup, tokenize_split(test, tokenizer), known)
+    assert made["test"]["exact_match"] == 0.5
+    assert made["test"]["new"]["exact_match"] == 0 and made["test"]["new"]["examples"] == 1
 
 
 @functools.cache

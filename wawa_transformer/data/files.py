@@ -21,6 +21,7 @@ from wawa_transformer.common.files import cannot_read
 from wawa_transformer.common.schema import UserError, first_line, warn
 
 LONGEST_LINE = 10**6  # bytes
+csv.field_size_limit(LONGEST_LINE)  # a column that is not read may hold a whole page
 MAX_WORD = 10_000  # bytes
 DEFAULT_COLUMNS = ("en", "de")
 Columns = tuple[str | None, str | None]  # names or, in a table, numbers from 1

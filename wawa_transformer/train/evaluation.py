@@ -15,6 +15,7 @@ from wawa_transformer.common.special_ids import EOS, PAD
 from wawa_transformer.data.batching import batch_indices, collate
 from wawa_transformer.data.load import Examples
 from wawa_transformer.data.tasks import Task
+from wawa_transformer.data.words import split_words
 from wawa_transformer.decode.greedy import most_probable
 from wawa_transformer.model.modes import evaluating
 from wawa_transformer.model.transformer import Transformer
@@ -202,13 +203,14 @@ def evaluate_by_length(
         row = {"length": n, **summarise(scores, lengths == n)}
         rows.append(row | {"ceiling": ceiling(n)})
     if train is not None:
-        sources = test.text["source"][:]
+        # Sources that differ in their spaces alone may have the same ids.
+        sources = [" ".join(split_words(source)) for source in test.text["source"]]
         asked = set(sources)
         seen: set[str] = set()
         # Only of generated tasks: a text has no ceiling, and may be larger than memory.
         known: dict[int, list[str]] = {}
         for part in train.select_columns(["source", "length"]).iter(1000):
-            seen |= asked.intersection(part["source"])
+            seen |= asked.intersection(" ".join(split_words(each)) for each in part["source"])
             if task.trained_lengths:
                 for source, n in zip(part["source"], part["length"], strict=True):
                     known.setdefault(n, []).append(source)
