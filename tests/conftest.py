@@ -31,6 +31,7 @@ import wawa_transformer
 from wawa_transformer.common.code import code_of
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError
+from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.compose import compose
@@ -396,8 +397,9 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def registry() -> Iterator[None]:
-    """Take a test's own encodings out of the registry again."""
-    before = dict(ENCODINGS)
+    """Take a test's own encodings and tasks out of the registries again."""
+    before = [(each, dict(each)) for each in (ENCODINGS, TASKS)]
     yield
-    ENCODINGS.clear()
-    ENCODINGS.update(before)
+    for each, known in before:
+        each.clear()
+        each.update(known)

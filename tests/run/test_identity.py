@@ -547,6 +547,24 @@ def test_an_edit_of_what_a_run_uses_changes_its_code(
         assert (found["shared"] == as_it_is["shared"]) == own, (name, before)
 
 
+def test_a_file_beside_the_package_that_a_room_imports_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a model's file that takes a number from a module of the fork's."""
+    room, beside = tmp_path / "room.py", tmp_path / "my_numbers.py"
+    room.write_text("import torch\nfrom my_numbers import SCALE\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(provenance, "rooms", lambda: [room])
+    monkeypatch.setattr(provenance, "helpers", provenance.helpers.__wrapped__)
+    monkeypatch.setattr(provenance, "code_of", lambda path, *_: path.read_bytes())
+    found = set[str]()
+    for content in ("SCALE = 1", "SCALE = 2"):
+        beside.write_text(content)
+        found.add(provenance.shared_digest.__wrapped__())
+        found.add(provenance.digest_for.__wrapped__("none", "none", "copy"))
+    assert len(found) == 4
+
+
 def test_a_class_of_the_same_name_in_another_file_hides_none(registry: None) -> None:
     """Of the rooms, and of a file that a run uses."""
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from conftest import SCRIPTS, TINY, UNDRAWN, run_script
 
+from wawa_transformer.run.cli import compose
 from wawa_transformer.run.failure import MISTAKE
-from wawa_transformer.run.imports import import_modules
 from wawa_transformer.run.overrides import read_overrides
 from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train import evaluation, trainer
 
 MODULE = '''"""An encoding and a task."""
 
@@ -64,7 +65,7 @@ def run(folder: Path, script: str, *arguments: str, status: int = 0) -> str:
 
 def test_a_run_with_a_users_encoding_and_task_is_used_as_any_other(folder: Path) -> None:
     """Trained, found again, evaluated, and loaded and asked in another process."""
-    assert "registers no" not in run(folder, "train.py", *TINY, *GIVEN)
+    assert "registers" not in run(folder, "train.py", *TINY, *GIVEN)
     [directory] = folder.glob("results/single/rotate/step/seed0-*")
     one = [f"run={directory}", "trainer.device=cpu"]
     assert "verified" in run(folder, "evaluate.py", *one, "verify=true")
@@ -90,15 +91,39 @@ def test_a_run_with_a_users_encoding_and_task_is_used_as_any_other(folder: Path)
     assert "there is no module my_module in this folder" in said and "damaged" not in said
 
 
-def test_a_module_that_registers_nothing_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+METRIC = (
+    "from wawa_transformer.train import evaluation\n"
+    "evaluation.METRICS += (evaluation.Metric('own', 'own', lambda s: 1.0),)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "given", "said"),
+    [
+        ("x = 1\n", ["pe=none"], "registers no encoding, task or metric"),
+        (METRIC, ["pe=none"], ""),
+        (MODULE, ["pe=step"], ""),
+        (MODULE, ["pe=none", "task=rotate"], ""),
+        (MODULE, ["pe=none"], "registers rotate, step, and this run has pe=none and task=letters"),
+    ],
+)
+def test_a_module_that_a_run_does_not_use_is_named(
+    content: str,
+    given: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    registry: None,
 ) -> None:
-    (tmp_path / "plain_module.py").write_text("x = 1\n")
+    name = f"module_{abs(hash((content, *given)))}"
+    (tmp_path / f"{name}.py").write_text(content)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])  # to which the folder is added
-    for said in ("warning: import=plain_module registers no encoding and no task", ""):
-        import_modules(["plain_module"])
-        assert capsys.readouterr().err.startswith(said)
+    monkeypatch.setattr(evaluation, "METRICS", evaluation.METRICS)
+    trainer.mention_imports(compose([f"import={name}", *given]))
+    found = capsys.readouterr().err
+    assert found.startswith(f"warning: import={name} {said}") if said else not found
 
 
 def test_a_study_compares_a_users_encoding_in_its_workers(folder: Path) -> None:

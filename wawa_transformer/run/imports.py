@@ -39,11 +39,8 @@ def import_modules(names: Iterable[str]) -> None:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # last, so that no library is hidden
     for name in names:
-        known, new = len(ENCODINGS) + len(TASKS), name not in sys.modules
         import_one(name)
         IMPORTED.add(name)
-        if new and len(ENCODINGS) + len(TASKS) == known:
-            warn(f"warning: import={name} registers no encoding and no task, class Mine(…, kind=…)")
     for group, registry in (("pe", ENCODINGS), ("task", TASKS)):
         for kind, cls in registry.items():
             file = CONFIG_DIR / group / f"{kind}.yaml"

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import importlib.metadata
 import platform
+import re
 import subprocess
 import types
 from collections import defaultdict
@@ -16,10 +17,20 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from wawa_transformer.common.code import code_of, file_of, imported, is_foreign, mentioned, reached
+from wawa_transformer.common.code import (
+    code_of,
+    file_of,
+    imported,
+    is_foreign,
+    is_installed,
+    mentioned,
+    on_path,
+    reached,
+)
 from wawa_transformer.common.schema import CONFIG_DIR, PACKAGE
 from wawa_transformer.data.tasks import TASKS, Task
 from wawa_transformer.positional.base import ENCODINGS, Encoding
+from wawa_transformer.run.imports import helpers_of
 
 # What finds a class by its kind.
 REGISTRIES = {"ENCODINGS", "TASKS", "build_encoding", "build_encodings", "build_task"}
@@ -69,7 +80,19 @@ def shared_digest() -> str:
     shared = {file for each in kinds for file in imported(each) if file in kinds and file != each}
     names = names_by_file({*ENCODINGS.values(), *TASKS.values()})
     files = sorted({*rooms(), *shared})
-    return hashlib.sha256(b"".join(code_of(path, names[path]) for path in files)).hexdigest()[:8]
+    parts = [*(code_of(path, names[path]) for path in files), *sorted(map(code_of, helpers()))]
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:8]
+
+
+@functools.cache
+def helpers() -> set[Path]:
+    """Find the user's files outside the package that files of all runs import."""
+    # A word of a docstring is no module. To follow every import would take 0.4 s.
+    begin = re.compile(r"^\s*(?:from|import)\s+(\w+)", re.MULTILINE)
+    named = {path: {*begin.findall(path.read_text("utf-8"))} for path in rooms()}
+    names = set().union(*named.values()) - {PACKAGE.name}
+    theirs = {name for name in names if not all(map(is_installed, on_path(name)))}
+    return helpers_of([path for path in named if named[path] & theirs])
 
 
 def rooms() -> list[Path]:
@@ -118,7 +141,8 @@ def digest_for(pe: str, cross: str, task: str, *defined: type | None) -> str:
     digest = hashlib.sha256()
     for path in sorted(ours):
         digest.update(code_of(path, others[path]))
-    for code in sorted(code_of(path, others[path]) for path in files - ours):  # of any folder
+    theirs = files - ours | helpers()
+    for code in sorted(code_of(path, others[path]) for path in theirs):  # of any folder
         digest.update(code)
     return digest.hexdigest()[:8]
 

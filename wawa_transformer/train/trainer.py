@@ -20,7 +20,7 @@ from tqdm import tqdm
 from wawa_transformer.common.files import lock_directory, write_lines
 from wawa_transformer.common.schema import UserError, tell, warn
 from wawa_transformer.data.load import Data, Examples, RaggedSequences, load_data
-from wawa_transformer.data.tasks import Task
+from wawa_transformer.data.tasks import TASKS, Task
 from wawa_transformer.decode.strategies import Greedy
 from wawa_transformer.decode.translation import (
     SAMPLES,
@@ -31,6 +31,7 @@ from wawa_transformer.decode.translation import (
     translation_scores,
 )
 from wawa_transformer.model.transformer import Transformer
+from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.run import distributed
 from wawa_transformer.run.compose import compose, name_study, validate
 from wawa_transformer.run.config import given_settings
@@ -108,6 +109,8 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
             key = "run_dir" if config.run_dir else "output_dir"
             stack.enter_context(lock_directory(run.directory, patience, key))
         claim_run(config, run)
+        if main and not config.quiet:
+            mention_imports(config)
         if result := distributed.broadcast_object(run.result):
             check_data(run, result.get("data"), load_data(config))
             if main and not config.quiet:
@@ -270,6 +273,21 @@ def peak_flops(device: torch.device, bf16: bool) -> float:
         (a @ b)[0, 0].item()  # waits for a GPU
         best = min(best, time.perf_counter() - started)
     return 2 * size**3 / best
+
+
+def mention_imports(config: DictConfig) -> None:
+    """Name a module of ``import=`` that registers nothing which the run uses."""
+    chosen = {config.pe.kind, config.pe.get("cross"), config.task.kind}
+    every = {**ENCODINGS, **TASKS, **{each.name: each.of for each in evaluation.METRICS}}
+    chosen |= {each.name for each in evaluation.METRICS}
+    for name in config.imports:
+        own = {kind for kind, of in every.items() if f"{of.__module__}.".startswith(f"{name}.")}
+        what = ", ".join(sorted(own)) or "no encoding, task or metric (class Mine(…, kind=…))"
+        if not own & chosen:
+            warn(
+                f"warning: import={name} registers {what}, and this run has "
+                f"pe={config.pe.kind} and task={config.task.kind}"
+            )
 
 
 def mention_bf16(state: TrainState) -> None:
