@@ -1,6 +1,7 @@
 """Tests of the check that every encoding must pass before training."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from torch import Tensor, nn
 
 from wawa_transformer import Transformer, check_model
 from wawa_transformer.common.schema import CONFIG_DIR, UserError
-from wawa_transformer.model import check, probe, promises
+from wawa_transformer.model import check, probe, promises, transformer
 from wawa_transformer.model.check import require_promises, tiny_model
 from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.model.layers import EncoderLayer
+from wawa_transformer.model.loss import loss_and_nll
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.positional.alibi import ALiBi
 from wawa_transformer.positional.base import (
@@ -600,6 +602,42 @@ def test_a_mistake_is_found_and_named(
     for part in (f"pe.kind={kind} ", first.name, first.where, f"{first.change:.2g}", cls.__name__,
                  str(Path(__file__)), "trainer.check=false"):  # fmt: skip
         assert part in str(refused.value)
+
+
+def focal(logits: Tensor, targets: Tensor, _: float = 0.0) -> tuple[Tensor, Tensor]:
+    """The loss of docs/fork.md."""
+    flat = logits.flatten(0, 1), targets.flatten()
+    nll = F.cross_entropy(*flat, ignore_index=0, reduction="none")
+    return ((1 - (-nll).exp()) ** 2 * nll).sum(), nll.sum()
+
+
+def mean(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    loss, nll = loss_and_nll(logits, targets, smoothing)
+    return loss / (targets != 0).sum(), nll
+
+
+def padded(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    loss, nll = loss_and_nll(logits, targets, smoothing)
+    return loss - smoothing * logits.log_softmax(dim=-1).mean(dim=-1).sum(), nll
+
+
+def smoothed(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    loss, _ = loss_and_nll(logits, targets, smoothing)
+    return loss, loss.detach()
+
+
+@pytest.mark.parametrize(
+    ("loss", "where"),
+    [(focal, ""), (mean, "the loss"), (padded, "the loss"), (smoothed, "the NLL")],
+)
+def test_a_loss_of_ones_own_is_a_sum_over_real_tokens(
+    loss: Callable[..., Any], where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another one, train_step divides by the wrong number, or logs a wrong NLL."""
+    monkeypatch.setattr(transformer, "loss_and_nll", loss)
+    report = check.TransformerProbe(tiny_model(shape({})), length=9).report(saved=True)
+    found = [(each.name, each.where) for each in report.broken]
+    assert found == [(promises.SUMMED, where)][: bool(where)]
 
 
 @pytest.mark.parametrize("length", [1, 2, 20])

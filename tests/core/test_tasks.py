@@ -127,6 +127,13 @@ def test_a_task_that_draws_otherwise_has_no_ceiling() -> None:
     assert TASKS["nth"]().ceiling(3) is None and TASKS["copy"]().ceiling(3) is not None
 
 
+def test_a_task_that_draws_with_numpys_own_numbers_follows_from_the_seed_too() -> None:
+    body = {"draw": lambda self, length, _: np.random.randint(1, 10, length).tolist()}
+    task = type("Other", (TASKS["copy"],), body)(**SMALL)
+    one, same, other = (task.dataset(seed)["test"]["source"][:] for seed in (0, 0, 1))
+    assert one == same != other and one == task.test(0)["test"]["source"][:]
+
+
 @pytest.mark.parametrize("target", ["1 2", [1, 2], None, ["1", ""], ["1 2"], [["1"]], "12"])
 def test_what_is_no_list_of_words_is_refused_by_its_class(target: Any) -> None:
     """Text would be spelled out, and an empty word vanish."""

@@ -3,6 +3,7 @@
 import collections
 import itertools
 import math
+import random
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import begun, configure
+from tokenizers import Tokenizer, models
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -234,6 +236,32 @@ def test_a_note_about_speed_moves_no_dropout_mask() -> None:
     drawn = torch.rand(1)
     torch.manual_seed(5)
     assert torch.equal(drawn, torch.rand(1))
+
+
+def test_what_python_and_numpy_draw_follows_from_the_seed_and_the_step(tiny, monkeypatch) -> None:
+    """As a fork's token dropout in collate, also where a run goes on from a checkpoint."""
+    drawn: list[tuple[float, float]] = []
+
+    def step(state: setup.TrainState, batches: list[Batch]) -> tuple[Tensor, Tensor, Tensor]:
+        drawn.append((random.random(), np.random.rand()))
+        state.step += 1
+        return torch.zeros(()), torch.zeros(()), torch.zeros(())
+
+    monkeypatch.setattr(loop, "train_step", step)
+    monkeypatch.setattr(loop, "validate", Mock())
+    state = begun(tiny("trainer.steps=3"))
+    for start in (0, 2):
+        state.step = start
+        train_loop(state, Mock(), tqdm(disable=True), GracefulStop())
+    assert len(set(drawn)) == 3 and drawn[3] == drawn[2]
+
+
+def test_a_tokenizer_whose_words_are_padding_or_an_end_is_refused(tiny, monkeypatch) -> None:
+    """As that of another model, which training would read with holes."""
+    words = Tokenizer(models.WordLevel({str(i): i for i in range(11)}, unk_token="0"))
+    monkeypatch.setattr(Copy, "tokenizer", lambda *_: words)
+    with pytest.raises(UserError, match=r"Copy.tokenizer\(\) has \['0', '1', '2', '3'\] as ids 0"):
+        load_data(tiny("task=copy"))
 
 
 def test_a_generated_word_outside_the_vocabulary_is_refused(tiny, monkeypatch) -> None:

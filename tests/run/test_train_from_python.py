@@ -5,12 +5,14 @@ import importlib
 import multiprocessing
 import os
 import pickle
+import random
 import sys
 import threading
 import time
 from pathlib import Path
 
 import hydra
+import numpy as np
 import pytest
 import torch
 from conftest import SCRIPTS, TINY, assert_same_bits, configure, run_script
@@ -55,15 +57,15 @@ def test_the_callers_state_comes_back_whatever_is_on_disk(tmp_path: Path) -> Non
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         for _ in range(2):  # trained, and found finished
-            torch.manual_seed(5)
+            torch.manual_seed(5), np.random.seed(5), random.seed(5)
             wawa_transformer.train([*given, "trainer.threads=2"])
             assert now() == ("high", True, True, 1)
-            drawn.append(torch.rand(1))
+            drawn.append((torch.rand(1), np.random.rand(), random.random()))
     finally:
         torch.set_float32_matmul_precision(before[0])
         torch.use_deterministic_algorithms(before[1], warn_only=before[2])
-    torch.manual_seed(5)
-    assert drawn[0] == drawn[1] == torch.rand(1)
+    torch.manual_seed(5), np.random.seed(5), random.seed(5)
+    assert drawn[0] == drawn[1] == (torch.rand(1), np.random.rand(), random.random())
 
 
 def test_a_process_without_standard_error_trains(

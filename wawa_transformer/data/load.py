@@ -22,6 +22,7 @@ from wawa_transformer.common.schema import UserError, warn
 from wawa_transformer.common.special_ids import BOS, EOS, PAD, UNK
 from wawa_transformer.data.splits import on_disk
 from wawa_transformer.data.tasks import Task, build_task
+from wawa_transformer.data.words import SPECIAL_TOKENS
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,15 @@ def check_columns(task: Task, splits: DatasetDict) -> None:
             )
 
 
+def check_special(task: Task, tokenizer: Tokenizer) -> None:
+    """Refuse a tokenizer that takes a word for padding or for an end."""
+    if (found := [*map(tokenizer.id_to_token, range(4))]) != SPECIAL_TOKENS:
+        raise UserError(
+            f"{type(task).__name__}.tokenizer() has {found} as ids 0 to 3; they must be "
+            f"{SPECIAL_TOKENS}, which mark padding, begin, end and unknown words."
+        )
+
+
 def check_vocabulary(data: Data) -> None:
     """Refuse a generated task whose words are not all in its vocabulary."""
     for split in (data.train, data.validation, data.test):
@@ -214,6 +224,7 @@ def load_data(config: DictConfig) -> Data:
         splits = task.dataset(config.seed)
         check_columns(task, splits)
         tokenizer = task.tokenizer(splits)
+        check_special(task, tokenizer)
         train, validation, test = (
             tokenize_split(splits[name], tokenizer, task.max_tokens, name)
             for name in ("train", "validation", "test")

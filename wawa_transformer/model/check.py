@@ -88,6 +88,7 @@ class TransformerProbe(TrainingProbe):
             self.check_declared()
             self.check_training(expected)
             self.check_dropout()
+            self.check_loss(expected)
             if bf16:
                 self.check_bf16()
             if generate is not None:

@@ -17,6 +17,7 @@ COUNTED = "a checkpoint holds what training counts"
 STARTED = "the starting values follow from the seed alone"
 SCALED = "embed keeps the size of the embeddings"
 DROPPED = "dropout acts once on an embedding"
+SUMMED = "loss and NLL are sums over the real tokens"
 MEET = "source and target positions meet in cross-attention"
 # What is wrong in an encoding that breaks a promise. Of several, the first one explains most.
 REMEDIES = {
@@ -51,5 +52,6 @@ REMEDIES = {
     DROPPED: "forward drops out what embed returns, so embed must not drop out x, and forward stay "
     "as it is",
     TRAINED: "without random numbers, embed, rotate and bias must not depend on self.training",
+    SUMMED: "loss_and_nll must return a sum that padding has no part in, and with it the plain NLL",
     BF16: "form angles and distances in float32 or int64, and convert the result to q.dtype",
 }

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -117,6 +119,21 @@ class TrainingProbe(EncodingProbe):
                 kept = (encoding(x, at) != 0).float()
             off = (kept.sum() / some.sum().clamp(min=1) - 0.5).abs()
             self.note_if(off > 0.1, promises.DROPPED, "embed")
+
+    def check_loss(self, expected: Tensor) -> None:
+        """Try the loss of each row twice, with more padding, beside its sum."""
+        sources, targets = self.batch(self.sources * 2), self.batch(self.targets * 2, self.more)
+        loss, nll, *_ = self.model(
+            self.source, self.target, targets=self.target, label_smoothing=0.1
+        )
+        twice = self.model(sources, targets, targets=targets, label_smoothing=0.1)
+        ids = self.target.cpu()
+        plain = F.cross_entropy(
+            expected.transpose(1, 2), ids, ignore_index=self.pad, reduction="sum"
+        )
+        pairs = [(twice[0] / 2, loss), (twice[1] / 2, nll), (nll, plain)]
+        wrong = [not math.isclose(a, b, rel_tol=1e-3) for a, b in pairs]
+        self.note_if(any(wrong), promises.SUMMED, "the NLL" if any(wrong[1:]) else "the loss")
 
     def check_saved(self) -> None:
         """Try changed weights in this model and in a new one, as from a checkpoint."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from wawa_transformer.common.seeds import seed_others
 from wawa_transformer.data.batching import Batch, batch_indices, collate
 from wawa_transformer.data.load import Examples
 from wawa_transformer.model.masks import causal_mask
@@ -72,6 +73,7 @@ def train_loop(state: TrainState, tracker: Tracker, progress: tqdm, stop: Gracef
     batches = batch_stream(state.data.train, trainer, state.config.seed, state.step)
     started, tokens_before = time.perf_counter(), state.target_tokens
     while state.step < trainer.steps and not is_exhausted(state):
+        seed_others(state.config.seed, state.step)  # so that a resumed run draws the same
         loss, nll, gradient_norm = train_step(state, next(batches))
         validating = state.step % trainer.eval_every == 0 or state.step == trainer.steps
         logging = state.step % trainer.log_every == 0 or validating

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import itertools
 import math
+import random
 import sys
 import threading
 import time
@@ -13,6 +14,7 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
+import numpy as np
 import torch
 from omegaconf import DictConfig
 from tqdm import tqdm
@@ -75,13 +77,16 @@ def train_run(overrides: Sequence[str] = ()) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def callers_torch() -> Iterator[None]:
-    """Give the caller's random state, threads, precision and determinism back."""
+    """Give the caller's random states, threads, precision and determinism back."""
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     fixed = torch.get_deterministic_debug_mode()  # 1 warns, 2 refuses
+    drawn, drawn_by_numpy = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):
         try:
             yield
         finally:
+            random.setstate(drawn)
+            np.random.set_state(drawn_by_numpy)
             torch.set_num_threads(threads)
             torch.set_float32_matmul_precision(precision)
             if fixed != torch.get_deterministic_debug_mode():
