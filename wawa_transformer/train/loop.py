@@ -81,8 +81,7 @@ def train_loop(state: TrainState, tracker: Tracker, progress: tqdm, stop: Gracef
             loss, nll = distributed.all_reduce_sum(torch.stack((loss, nll)))
             check_finite(state, loss=loss.item(), gradient_norm=gradient_norm.item())
         if logging:
-            elapsed = time.perf_counter() - started
-            speed = (state.target_tokens - tokens_before) / elapsed
+            speed = (state.target_tokens - tokens_before) / (time.perf_counter() - started)
             tracker.scalars(
                 state.step,
                 "train",
