@@ -101,6 +101,8 @@ def test_an_edit_of_the_code_that_reads_a_text_changes_what_is_loaded(tmp_path: 
         done = run_script(str(tmp_path / "digest.py"), *SMALL, PYTHONPATH=str(tmp_path))
         path.write_text(code, "utf-8")
         assert done.returncode == 0, done.stderr
+        # What only training does to a text is said.
+        assert ("rows() makes other sources" in done.stderr) == ("rows()" in name), name
         found[name] = done.stdout
     assert len({*found.values()}) == len(EDITS) + 1, found
 

@@ -278,9 +278,16 @@ class TextTask(Task, kind="text"):
         These have a blank side, or a word that takes hours to split into pieces.
         """
         left = self.left_out[split] = {"blank": 0, "too_long": 0}
+        known: set[str] = set()  # the first sources, as scripts/translate.py would read them
+
+        def noted() -> Iterator[tuple[str, str]]:
+            for source, target in pairs:
+                if len(known) < 10_000:
+                    known.add(normalise(source))
+                yield source, target
 
         def rows() -> Iterator[dict[str, str | int]]:
-            for source, target in (map(normalise, pair) for pair in pairs):
+            for source, target in (map(normalise, pair) for pair in noted()):
                 blank = is_blank(source) or is_blank(target)
                 if blank or longest_word(source, target) > MAX_WORD:
                     left["blank" if blank else "too_long"] += 1
@@ -298,6 +305,12 @@ class TextTask(Task, kind="text"):
         for count, reason in zip(left.values(), reasons, strict=True):
             if count:
                 warn(f"{count} {split} pairs with {reason} left out")
+        first_sources = table["source"].slice(0, 100).to_pylist()
+        if 2 * sum(each not in known for each in first_sources) > len(first_sources):
+            warn(
+                f"warning: rows() makes other sources of the {split} text, and translate and serve "
+                f"do not call it; change text in normalise(), which both call"
+            )
         if table["source"].equals(table["target"]):
             warn(f"warning: every {split} pair has the same text on both sides")
         [first] = table.slice(0, 1).to_pylist()  # it shows a header or numbers read as text
