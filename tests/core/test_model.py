@@ -19,7 +19,7 @@ from wawa_transformer import PositionalEncoding, Transformer
 from wawa_transformer.data.load import load_data
 from wawa_transformer.model.attention import AttentionPosition
 from wawa_transformer.model.config import PLACEMENT, POSITIONS, TransformerConfig
-from wawa_transformer.model.layers import ResidualConnection
+from wawa_transformer.model.layers import FeedForward, ResidualConnection
 from wawa_transformer.model.loss import loss_and_nll
 from wawa_transformer.model.masks import causal_mask, padding_mask
 from wawa_transformer.model.merged import MergedAttention
@@ -128,6 +128,27 @@ def test_logits_and_gradients_equal_torch(
 @functools.cache
 def seeded(name: str, seed: int, merged: bool) -> dict[str, nn.Parameter]:
     return dict(small_model(name, seed=seed, merged_attention=merged).named_parameters())
+
+
+def test_a_start_that_a_forks_init_sets_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of a residual branch that begins at zero, of a gate, of vectors from elsewhere."""
+    right, vectors = FeedForward.__init__, torch.ones(7, 8)
+
+    def own(self: FeedForward, config: TransformerConfig) -> None:
+        right(self, config)
+        nn.init.zeros_(self.outer.weight)
+        nn.init.ones_(self.inner.bias)
+        self.given = nn.Embedding.from_pretrained(vectors)
+
+    sizes: Any = dict(d_model=8, num_layers=1, num_heads=2, d_ff=6, seed=0)
+    usual = Transformer(9, 9, **sizes).state_dict()
+    monkeypatch.setattr(FeedForward, "__init__", own)
+    found = Transformer(9, 9, **sizes).state_dict()
+    of = "encoder_layers.0.feed_forward."
+    assert not found[f"{of}outer.weight"].any() and found[f"{of}inner.bias"].eq(1).all()
+    assert torch.equal(found[f"{of}given.weight"], vectors)
+    others = [name for name in usual if not name.endswith(("outer.weight", "inner.bias"))]
+    assert all(torch.equal(found[name], usual[name]) for name in others)
 
 
 @pytest.mark.parametrize("name", PLAIN)
