@@ -168,8 +168,10 @@ def test_a_changed_file_of_the_same_size_and_time_is_read_again(kind: str, tmp_p
         assert train.to_dict()["source"] == [word] * 3
 
 
-def test_a_dataset_that_was_saved_is_read(tmp_path: Path) -> None:
-    """With splits and without."""
+def test_a_dataset_that_was_saved_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With splits and without; splits of other names are no test, and are named."""
     saved = Dataset.from_list(as_json(PAIRS))
     for name, each in (("one", saved), ("splits", DatasetDict({"train": saved, "test": saved}))):
         each.save_to_disk(tmp_path / name)
@@ -177,6 +179,17 @@ def test_a_dataset_that_was_saved_is_read(tmp_path: Path) -> None:
         assert len(splits) == (1 if name == "one" else 2)
         for split in splits.values():
             assert list(zip(split["source"], split["target"], strict=True)) == PAIRS
+    few = saved.select([1])
+    for names in ("train test_a test_b", "a b"):  # by their keywords two would be one test
+        splits = DatasetDict({name: few for name in names.split()})
+        splits.save_to_disk(tmp_path / names)
+        task = TextTask(hub=str(tmp_path / names))
+        if "train" not in names:
+            with pytest.raises(UserError, match="it has no split train"):
+                task.from_hub()
+        else:
+            assert {*task.from_hub()} == {"train"} and task.without_effect() == {"data_dir"}
+            assert "of its splits, test_a, test_b are not read" in capsys.readouterr().err
 
 
 def test_the_name_of_a_file_is_no_pattern(tmp_path: Path) -> None:
@@ -430,6 +443,7 @@ def test_what_the_readme_of_a_folder_says_of_its_files_is_done(tmp_path: Path) -
             ("names: [de, en]\n  header: null", "csv", "ä,a\n"),
             ("sep: '|'\n  encoding: latin-1", "csv", "en|de\na|ä\n".encode("latin-1")),
             ("sep: ';'", "tsv", "en;de\na;ä\n"),
+            ('sep: "\\t"', "csv", 'en\tde\n"a"\tä\n'),
             ("field: data", "json", '{"data": [{"en": "a", "de": "ä"}]}'),
         )
     ):

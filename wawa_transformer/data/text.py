@@ -240,16 +240,16 @@ class TextTask(Task, kind="text"):
     def from_hub(self) -> dict[str, Dataset]:
         """Read a hub dataset, or a local folder in a format ``datasets`` knows."""
         where, columns = f"task.hub={self.hub}", (self.source_column, self.target_column)
-        here, saved = Path(str(self.hub)).resolve(), Path(str(self.hub)) / "state.json"
-        if here.is_dir() and not saved.is_file() and glob.escape(str(here)) != str(here):
+        here, saved = Path(str(self.hub)).resolve(), is_saved(str(self.hub))
+        if here.is_dir() and not saved and glob.escape(str(here)) != str(here):
             raise UserError(
                 f"{where} is {here}, and the library of datasets takes [ ] * ? in it for a "
                 f"pattern; rename the folder, or name its files in task.source."
             )
         files: dict[str, list[Path]] = {}
         try:
-            if saved.is_file():  # by save_to_disk
-                loaded = {"train": load_from_disk(self.hub)}
+            if saved:
+                loaded = saved_splits(str(self.hub))
             else:
                 builder = load_dataset_builder(self.hub, self.hub_config)
                 files = files_of(builder) if here.is_dir() else {}
@@ -270,6 +270,8 @@ class TextTask(Task, kind="text"):
             )
             for name, each in files.items()
         }
+        if others := sorted({*pairs} - {*SPLITS}):
+            warn(f"{where}: of its splits, {', '.join(others)} are not read")
         return {name: self.read(pairs[name], name) for name in SPLITS if name in pairs}
 
     def read(self, pairs: Iterator[tuple[str, str]], split: str) -> Dataset:
@@ -320,9 +322,22 @@ class TextTask(Task, kind="text"):
         return Dataset(table, fingerprint=split)
 
 
+def is_saved(folder: str) -> bool:
+    """True if the library saved a folder by ``save_to_disk``."""
+    return any((Path(folder) / name).is_file() for name in ("state.json", "dataset_dict.json"))
+
+
+def saved_splits(folder: str) -> dict[str, Dataset]:
+    """Load what the library saved, by the names of its splits."""
+    found = load_from_disk(folder)
+    return found if isinstance(found, DatasetDict) else {"train": found}
+
+
 def splits_of(hub: str, config: str | None) -> set[str]:
     """Name the splits of a hub dataset or a folder."""
     with contextlib.suppress(Exception):  # from_hub says what is wrong with it
+        if is_saved(hub):
+            return {*saved_splits(hub)}
         builder = load_dataset_builder(hub, config)
         return {*map(str, builder.config.data_files or builder.info.splits)}
     return set()
@@ -349,7 +364,8 @@ def rows_of(builder: DatasetBuilder, names: list[str]) -> dict[str, Dataset]:
     if builder.name == "csv":  # in which NA and 007 are texts
         builder.config.na_filter = False
         builder.config.converters = dict.fromkeys(names, str)
-        if builder.config.sep == "\t":  # in which a quote is a character
+        # In a table with tabs a quote is a character.
+        if builder.config.sep == "\t" and ".csv" not in str(builder.config.data_files):
             builder.config.quoting = csv.QUOTE_NONE
     # Only downloads are cached: a changed file may have its old size and time.
     builder.download_and_prepare(download_mode="reuse_cache_if_exists")
