@@ -277,7 +277,7 @@ def model(t: Words) -> Figure:
     norm = t("layer norm", "层归一化")
     for x, side, name, read, sublayers, above in (
         (left, -1, t("encoder", "编码器"), t("source words", "输入的词"),
-         (attention, forward), (norm, t("memory", "memory（编码结果）"))),
+         (attention, forward), (norm, t("memory", "记忆（memory）"))),
         (right, 1, t("decoder", "解码器"), t("answer so far", "已写的答案"),
          (causal, cross, forward), (norm, t("linear, softmax", "线性层、softmax"),
                                     t("the next word", "下一个词"))),

@@ -25,12 +25,12 @@ Object.assign(WORDS.en, {
 });
 Object.assign(WORDS.zh, {
   train: "自己训练两个模型", toTraining: "自己训练两个模型 ↓", toAsking: "↑ 回到训练好的模型",
-  trainNote: "两个新模型，初始值相同，每一批数据相同，只有位置编码不同。训练需要几秒到一分钟，全部在这个标签页里完成。先预测：哪个学得会？哪个先学会？比训练时更长的序列，哪个还答得对？",
+  trainNote: "两个新模型，初值相同，每一批数据相同，只有位置编码不同。训练需要几秒到一分钟，全部在这个标签页里完成。先预测：哪个学得会？哪个先学会？比训练时更长的序列，哪个还答得对？",
   learnTask: "任务", own: "自己的数据", first: "第一种编码", second: "第二种编码", upTo: "训练长度：1 到 {n} 个符号", size: "模型", rate: "学习率", seed: "种子",
   pageSize: "宽 32，2 个头", defaultSize: "宽 64，4 个头（默认实验）", alphabet: "符号是", words: "词", characters: "字符",
   shaw: "Shaw", shaw_cross: "Shaw，交叉注意力也用", rotary: "旋转（RoPE）", sinusoidal: "正弦", learned: "可学习",
   ownLabel: "至多 {lines} 行，每行是源序列、制表符、目标序列", start: "▶ 训练", pause: "❚❚ 暂停", goOn: "▶ 继续", oneStep: "训练一步", again: "重新开始", link: "这组设置的链接",
-  at: "第 {step} 步，共 {steps} 步，{seconds} 秒", isPublished: "本项目用这组设置训练过几个种子（study={study}），虚线是它们的平均。你的种子 {seed} 与本项目的种子 {seed} 有同样的数据、批次和初始值。",
+  at: "第 {step} 步，共 {steps} 步，{seconds} 秒", isPublished: "本项目用这组设置训练过几个种子（study={study}），虚线是它们的平均。你的种子 {seed} 与本项目的种子 {seed} 有同样的数据、批次和初值。",
   notPublished: "这组设置没有公布的区间：{why}。", ownWhy: "数据是你自己的", lengthWhy: "公布的实验训练长度是 1 到 {n}", rateWhy: "公布的实验学习率是 {rate}", encodingWhy: "本项目没有用这种大小的模型为 {pe} 训练多个种子",
   command: "在本项目里训练同一个模型：{command}",
   lossChart: "损失", lossNote: "单位是 nat，按每个符号平均。细线：每一批；粗线：验证序列。", exactChart: "完全匹配率", exactNote: "{count} 个验证序列中一个符号都不错的比例。", ownExactNote: "{count} 行没有参加训练的数据中，一个符号都不错的比例。", fewExactNote: "你的各行中一个符号都不错的比例；不足 5 行时不留验证数据。",
