@@ -129,6 +129,7 @@ def test_an_estimate_is_for_the_tasks_of_the_study_and_the_workers_of_the_machin
     assert studies.minutes_of_run(other, ["study.task=[addition]"], "length") is None
     runs = [Run("copy", "none", seed, Path(str(seed))) for seed in range(8)]
     assert studies.minutes_left(dict.fromkeys(runs), 4, known) == 8 * known
+    assert studies.minutes_left({runs[0]: None}, 4, known) == 1  # "about 0 minutes" says nothing
     measured = dict.fromkeys(runs) | {runs[0]: {"seconds": 60.0}}
     measured[Run("copy", "shaw", 0, Path("shaw"))] = {"seconds": 900.0}
     measured[Run("sort", "none", 0, Path("sort"))] = {"seconds": 600.0}

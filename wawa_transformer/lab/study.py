@@ -177,7 +177,7 @@ def fill(
     runs_of = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     words = f"{runs_of} in {directory}, {len(missing)} to train"
     if missing and (left := minutes_left(results, workers, minutes)):
-        words += f", about {left:.0f} minutes" + ("" if any(results.values()) else " on two cores")
+        words += f", about {left:.0f} min" + ("" if any(results.values()) else " on two cores")
     tell(f"study {directory.name}: {words}")
     if others:
         warn(
@@ -223,7 +223,7 @@ def check_data_of(
 def minutes_left(
     results: Mapping[Run, dict[str, Any] | None], workers: int, minutes: float | None
 ) -> float | None:
-    """Estimate the minutes that the unfinished runs take; None if nothing is known.
+    """Estimate the minutes of the unfinished runs, at least 1; None if nothing is known.
 
     An unfinished run takes as long as the finished runs of its task and encoding, else of its task,
     else as all of them. Without a finished run it takes ``minutes``.
@@ -231,13 +231,13 @@ def minutes_left(
     missing = [run for run, result in results.items() if result is None]
     measured = [(run, result["seconds"]) for run, result in results.items() if result]
     if not measured:
-        return minutes and minutes * len(missing)
+        return minutes and max(1, minutes * len(missing))
     total = 0.0
     for run in missing:
         of_task = [(other.pe, seconds) for other, seconds in measured if other.task == run.task]
         of_both = [seconds for pe, seconds in of_task if pe == run.pe]
         total += fmean(of_both or [seconds for _, seconds in of_task or measured])
-    return total / 60 / min(workers, len(missing))
+    return max(1, total / 60 / min(workers, len(missing)))
 
 
 def minutes_of_run(config: DictConfig, overrides: Sequence[str], choice: str) -> float | None:
