@@ -38,16 +38,18 @@ def initialise(model: nn.Module, seed: int, embedding_std: float | None = None) 
         return torch.Generator().manual_seed(seed_for(seed, f"{module}.{name}"))
 
     embeddings = [each.weight for each in model.modules() if isinstance(each, nn.Embedding)]
+    linear, plain, padded = fresh()
     for name, module in model.named_modules():
         match module:
-            case nn.Embedding() if not is_set(module.weight, 1 + (module.padding_idx is not None)):
-                std = embedding_std or module.embedding_dim**-0.5
-                nn.init.normal_(module.weight, std=std, generator=generator_for(name, "weight"))
+            case nn.Embedding():
+                if not is_set(module.weight, plain if module.padding_idx is None else padded):
+                    std = embedding_std or module.embedding_dim**-0.5
+                    nn.init.normal_(module.weight, std=std, generator=generator_for(name, "weight"))
             # An output layer that is tied to an embedding keeps the embedding's values.
             case nn.Linear() if not any(module.weight is weight for weight in embeddings):
-                if not is_set(module.weight):
+                if not is_set(module.weight, linear):
                     nn.init.xavier_uniform_(module.weight, generator=generator_for(name, "weight"))
-                if module.bias is not None and not is_set(module.bias):
+                if module.bias is not None and not is_set(module.bias, linear):
                     nn.init.zeros_(module.bias)
     with draws_from(seed):  # for an encoding that draws without its generator
         for name, module in model.named_modules():  # last: it may hold an embedding of its own
@@ -55,6 +57,13 @@ def initialise(model: nn.Module, seed: int, embedding_std: float | None = None) 
                 module.reset_parameters(partial(generator_for, name))
 
 
-def is_set(value: Tensor, writes: int = 1) -> bool:
-    """True if a class has set a parameter after torch's own ``writes``."""
-    return value._version != writes
+def fresh() -> tuple[Tensor, Tensor, Tensor]:
+    """Parameters as torch leaves them: of Linear, Embedding, and Embedding with padding."""
+    meta = torch.device("meta")  # where nothing is drawn
+    plain, padded = (nn.Embedding(1, 1, index, device=meta).weight for index in (None, 0))
+    return nn.Linear(1, 1, device=meta).weight, plain, padded
+
+
+def is_set(value: Tensor, untouched: Tensor) -> bool:
+    """True if a parameter was written more or less often than an ``untouched`` one."""
+    return value._version != untouched._version
