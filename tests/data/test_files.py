@@ -318,6 +318,19 @@ def test_rows_of_a_dataset_without_two_texts_are_named(tmp_path: Path) -> None:
         read(tmp_path, {}, source="a.parquet")
 
 
+def test_a_number_among_texts_does_not_put_the_texts_into_quotes(tmp_path: Path) -> None:
+    """The library stores a column of several types as JSON."""
+    rows = ['{"id": 1, "en": "a", "de": "\\u00e4"}', '{"id": "x", "en": "b", "de": "c"}']
+    for i, (more, said) in enumerate((([], ""), (['{"id": 3, "en": "d", "de": 4}'], "row 3"))):
+        packed = zipped("train.jsonl", "\n".join([*rows, *more]).encode())
+        if said:
+            with pytest.raises(UserError, match=f"no two texts in train {said} "):
+                read(tmp_path / str(i), {"hub/train.zip": packed})
+        else:
+            pairs = read(tmp_path / str(i), {"hub/train.zip": packed})
+            assert pairs == [("a", "ä"), ("b", "c")]
+
+
 def test_the_line_of_a_table_is_counted_in_the_file(tmp_path: Path) -> None:
     """A row may be several lines; the sentence says which sign is between two columns."""
     rows = 'en,de\n"a\nb","c\nd\n"\n\n' + "e;f\n"
