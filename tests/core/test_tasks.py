@@ -130,8 +130,12 @@ def test_a_task_that_draws_otherwise_has_no_ceiling() -> None:
 def test_a_task_that_draws_with_numpys_own_numbers_follows_from_the_seed_too() -> None:
     body = {"draw": lambda self, length, _: np.random.randint(1, 10, length).tolist()}
     task = type("Other", (TASKS["copy"],), body)(**SMALL)
+    np.random.seed(5)
     one, same, other = (task.dataset(seed)["test"]["source"][:] for seed in (0, 0, 1))
     assert one == same != other and one == task.test(0)["test"]["source"][:]
+    drawn = np.random.rand()
+    np.random.seed(5)
+    assert drawn == np.random.rand(), "the caller's own numbers"
 
 
 @pytest.mark.parametrize("target", ["1 2", [1, 2], None, ["1", ""], ["1 2"], [["1"]], "12"])

@@ -1,7 +1,9 @@
 """Independent random streams: each purpose has a seed of its own."""
 
+import contextlib
 import hashlib
 import random
+from collections.abc import Iterator
 
 
 def seed_for(seed: int, *names: object) -> int:
@@ -16,3 +18,17 @@ def seed_others(seed: int, *what: str | int) -> None:
 
     random.seed(seed_for(seed, "others", *what))
     numpy.random.seed(random.getrandbits(32))
+
+
+@contextlib.contextmanager
+def others_seeded(seed: int, *what: str | int) -> Iterator[None]:
+    """Seed as :func:`seed_others` for a while, and leave both as they were."""
+    import numpy
+
+    before, of_numpy = random.getstate(), numpy.random.get_state()
+    try:
+        seed_others(seed, *what)
+        yield
+    finally:
+        random.setstate(before)
+        numpy.random.set_state(of_numpy)
