@@ -151,6 +151,22 @@ def test_a_start_that_a_forks_init_sets_stays(monkeypatch: pytest.MonkeyPatch) -
     assert all(torch.equal(found[name], usual[name]) for name in others)
 
 
+def test_an_edited_start_without_a_generator_follows_from_seed_and_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Alike for all encodings, also those with matrices of their own."""
+    monkeypatch.setattr(
+        nn.init, "xavier_uniform_", lambda weight, generator: nn.init.orthogonal_(weight)
+    )
+    sizes: Any = dict(d_model=8, num_layers=1, num_heads=2, d_ff=6)
+    one, same, other, another = (
+        Transformer(9, 9, **sizes, pe=pe, seed=seed).encoder_layers[0].state_dict().values()
+        for pe, seed in (("none", 0), ("none", 0), ("transformer_xl", 0), ("none", 1))
+    )
+    assert all(map(torch.equal, one, same)) and all(map(torch.equal, one, other))
+    assert not all(map(torch.equal, one, another))
+
+
 @pytest.mark.parametrize("name", PLAIN)
 def test_shared_parameters_start_equal(name: str) -> None:
     merged = MODELS[name].get("merged_attention", False)

@@ -38,19 +38,22 @@ def initialise(model: nn.Module, seed: int, embedding_std: float | None = None) 
         return torch.Generator().manual_seed(seed_for(seed, f"{module}.{name}"))
 
     embeddings = [each.weight for each in model.modules() if isinstance(each, nn.Embedding)]
-    linear, plain, padded = fresh()
-    for name, module in model.named_modules():
-        match module:
-            case nn.Embedding():
-                if not is_set(module.weight, plain if module.padding_idx is None else padded):
-                    std = embedding_std or module.embedding_dim**-0.5
-                    nn.init.normal_(module.weight, std=std, generator=generator_for(name, "weight"))
-            # An output layer that is tied to an embedding keeps the embedding's values.
-            case nn.Linear() if not any(module.weight is weight for weight in embeddings):
-                if not is_set(module.weight, linear):
-                    nn.init.xavier_uniform_(module.weight, generator=generator_for(name, "weight"))
-                if module.bias is not None and not is_set(module.bias, linear):
-                    nn.init.zeros_(module.bias)
+    with draws_from(seed):
+        linear, plain, padded = fresh()
+        for name, module in model.named_modules():
+            random = generator_for(name, "weight")
+            torch.default_generator.manual_seed(random.initial_seed())  # for an edit without it
+            match module:
+                case nn.Embedding():
+                    if not is_set(module.weight, plain if module.padding_idx is None else padded):
+                        std = embedding_std or module.embedding_dim**-0.5
+                        nn.init.normal_(module.weight, std=std, generator=random)
+                # An output layer that is tied to an embedding keeps the embedding's values.
+                case nn.Linear() if not any(module.weight is weight for weight in embeddings):
+                    if not is_set(module.weight, linear):
+                        nn.init.xavier_uniform_(module.weight, generator=random)
+                    if module.bias is not None and not is_set(module.bias, linear):
+                        nn.init.zeros_(module.bias)
     with draws_from(seed):  # for an encoding that draws without its generator
         for name, module in model.named_modules():  # last: it may hold an embedding of its own
             if isinstance(module, Encoding):
@@ -59,9 +62,8 @@ def initialise(model: nn.Module, seed: int, embedding_std: float | None = None) 
 
 def fresh() -> tuple[Tensor, Tensor, Tensor]:
     """Parameters as torch leaves them: of Linear, Embedding, and Embedding with padding."""
-    meta = torch.device("meta")  # where nothing is drawn
-    plain, padded = (nn.Embedding(1, 1, index, device=meta).weight for index in (None, 0))
-    return nn.Linear(1, 1, device=meta).weight, plain, padded
+    plain, padded = (nn.Embedding(1, 1, index).weight for index in (None, 0))
+    return nn.Linear(1, 1).weight, plain, padded
 
 
 def is_set(value: Tensor, untouched: Tensor) -> bool:
