@@ -1,6 +1,7 @@
 """Tests of batches: their order, padding, and what padding must not change."""
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,11 +16,31 @@ from hypothesis import strategies as st
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
-from wawa_transformer.data.batching import batch_indices, collate
+from wawa_transformer.data import batching
+from wawa_transformer.data.batching import Batch, batch_indices, collate
 from wawa_transformer.data.load import Examples, tokenize_split
 from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.train.loop import batch_stream
+
+
+class Weighted(NamedTuple):
+    """A batch to which a fork has added a weight for each row."""
+
+    source: torch.Tensor
+    target_in: torch.Tensor
+    target_out: torch.Tensor
+    weight: torch.Tensor = torch.ones(9)
+    shard, pad_rows = Batch.shard, Batch.pad_rows
+
+
+def test_what_a_fork_adds_to_a_batch_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With rows for shapes that repeat, and with several processes."""
+    monkeypatch.setattr(batching, "Batch", Weighted)
+    whole = Weighted(*torch.arange(3 * 4 * 2).view(3, 4, 2), torch.arange(4))
+    assert whole.pad_rows(6).weight.tolist() == [0, 1, 2, 3]
+    assert whole.shard(1, 2).weight.tolist() == [1, 3]
+
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=200)
 
