@@ -613,7 +613,7 @@ def focal(logits: Tensor, targets: Tensor, _: float = 0.0) -> tuple[Tensor, Tens
 
 def mean(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
     loss, nll = loss_and_nll(logits, targets, smoothing)
-    return loss / (targets != 0).sum(), nll
+    return loss if smoothing else loss / (targets != 0).sum(), nll
 
 
 def padded(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:

@@ -123,17 +123,15 @@ class TrainingProbe(EncodingProbe):
     def check_loss(self, expected: Tensor) -> None:
         """Try the loss of each row twice, with more padding, beside its sum."""
         sources, targets = self.batch(self.sources * 2), self.batch(self.targets * 2, self.more)
-        loss, nll, *_ = self.model(
-            self.source, self.target, targets=self.target, label_smoothing=0.1
-        )
-        twice = self.model(sources, targets, targets=targets, label_smoothing=0.1)
-        ids = self.target.cpu()
-        plain = F.cross_entropy(
-            expected.transpose(1, 2), ids, ignore_index=self.pad, reduction="sum"
-        )
-        pairs = [(twice[0] / 2, loss), (twice[1] / 2, nll), (nll, plain)]
-        wrong = [not math.isclose(a, b, rel_tol=1e-3) for a, b in pairs]
-        self.note_if(any(wrong), promises.SUMMED, "the NLL" if any(wrong[1:]) else "the loss")
+        by_class, ids = expected.transpose(1, 2), self.target.cpu()
+        plain = F.cross_entropy(by_class, ids, ignore_index=self.pad, reduction="sum")
+        for share in (0.0, 0.1):  # which may be two branches
+            more: dict[str, Any] = dict(targets=self.target, label_smoothing=share)
+            loss, nll, *_ = self.model(self.source, self.target, **more)
+            twice = self.model(sources, targets, **{**more, "targets": targets})
+            pairs = [(twice[0] / 2, loss), (twice[1] / 2, nll), (nll, plain)]
+            wrong = [not math.isclose(a, b, rel_tol=1e-3) for a, b in pairs]
+            self.note_if(any(wrong), promises.SUMMED, "the NLL" if any(wrong[1:]) else "the loss")
 
     def check_saved(self) -> None:
         """Try changed weights in this model and in a new one, as from a checkpoint."""
