@@ -40,6 +40,8 @@ def test_what_a_fork_adds_to_a_batch_stays(monkeypatch: pytest.MonkeyPatch) -> N
     whole = Weighted(*torch.arange(3 * 4 * 2).view(3, 4, 2), torch.arange(4))
     assert whole.pad_rows(6).weight.tolist() == [0, 1, 2, 3]
     assert whole.shard(1, 2).weight.tolist() == [1, 3]
+    idle = whole.shard(5, 6)
+    assert idle.weight.tolist() == [0] and not idle.target_out.any()
 
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=200)

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import TINY, checked, configure, run_script
-from datasets import Dataset, DatasetDict
+from datasets import Dataset, DatasetDict, load_dataset_builder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig
@@ -306,13 +306,13 @@ def test_a_size_that_a_set_does_not_need_makes_no_other_run(
     assert TextTask(**given).without_effect() == {"data_dir"}
     shutil.copy(tmp_path / "hub" / "train.json", tmp_path / "hub" / "test.json")
     DatasetDict({"train": rows, "test": rows}).save_to_disk(tmp_path / "saved")
-    local, asked = text.load_dataset_builder, []
+    local, asked = load_dataset_builder, []
 
     def remote(name: str, *given: object) -> object:
         asked.append(name)
         return local(str(tmp_path / name.removeprefix("someone/")), *given)
 
-    monkeypatch.setattr(text, "load_dataset_builder", remote)
+    monkeypatch.setattr("wawa_transformer.data.hub.load_dataset_builder", remote)
     for hub in (str(tmp_path / "hub"), str(tmp_path / "saved"), "someone/hub", "someone/hub"):
         assert TextTask(hub=hub).without_effect() == {"data_dir", "test_size"}
     assert asked.count("someone/hub") == 1

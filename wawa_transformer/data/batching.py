@@ -35,7 +35,8 @@ class Batch(NamedTuple):
         rows = slice(rank, None, world_size)
         if rank < len(self.source):
             return Batch(*(each[rows] for each in self))  # also what a fork adds
-        return Batch(self.source[:1], self.target_in[:1], torch.full_like(self.target_out[:1], PAD))
+        first = Batch(*(each[:1] for each in self))
+        return first._replace(target_out=torch.full_like(first.target_out, PAD))
 
     def pad_rows(self, rows: int) -> Batch:
         """Extend the batch to ``rows`` rows; new targets are fully padded."""

@@ -3,10 +3,7 @@
 Every run reads its text anew, so that a change of the text or of this code is never overlooked.
 """
 
-import contextlib
-import csv
 import dataclasses
-import functools
 import glob
 import hashlib
 import itertools
@@ -17,21 +14,15 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import pyarrow as pa
-from datasets import (
-    BuilderConfig,
-    Dataset,
-    DatasetBuilder,
-    DatasetDict,
-    load_dataset_builder,
-    load_from_disk,
-)
+from datasets import Dataset, DatasetDict
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from wawa_transformer.common.files import CONFIG_DIR, reading
 from wawa_transformer.common.schema import UserError, first_line, setting, warn
+from wawa_transformer.data import hub
 from wawa_transformer.data.files import (
     ENTRIES,
     FORMATS,
@@ -131,7 +122,7 @@ class TextTask(Task, kind="text"):
         return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
 
     def without_effect(self) -> set[str]:
-        splits = splits_of if os.path.isdir(self.hub or "") else splits_of_remote
+        splits = hub.splits_of if os.path.isdir(self.hub or "") else hub.splits_of_remote
         own = splits(self.hub, self.hub_config) if self.hub else set()
         pairs = {
             "data_dir": self.hub,
@@ -240,7 +231,7 @@ class TextTask(Task, kind="text"):
     def from_hub(self) -> dict[str, Dataset]:
         """Read a hub dataset, or a local folder in a format ``datasets`` knows."""
         where, columns = f"task.hub={self.hub}", (self.source_column, self.target_column)
-        here, saved = Path(str(self.hub)).resolve(), is_saved(str(self.hub))
+        here, saved = Path(str(self.hub)).resolve(), hub.is_saved(str(self.hub))
         if here.is_dir() and not saved and glob.escape(str(here)) != str(here):
             raise UserError(
                 f"{where} is {here}, and the library of datasets takes [ ] * ? in it for a "
@@ -249,11 +240,11 @@ class TextTask(Task, kind="text"):
         files: dict[str, list[Path]] = {}
         try:
             if saved:
-                loaded = saved_splits(str(self.hub))
+                loaded = hub.saved_splits(str(self.hub))
             else:
-                builder = load_dataset_builder(self.hub, self.hub_config)
-                files = files_of(builder) if here.is_dir() else {}
-                loaded = {} if files else rows_of(builder, names_of(columns))
+                builder = hub.load_dataset_builder(self.hub, self.hub_config)
+                files = hub.files_of(builder) if here.is_dir() else {}
+                loaded = {} if files else hub.rows_of(builder, names_of(columns))
             if "train" not in (files or loaded):
                 raise LookupError("it has no split train")
         except Exception as error:  # the library raises dozens of classes
@@ -262,7 +253,7 @@ class TextTask(Task, kind="text"):
                 f"with a split train, or a file in task.source."
             ) from None
         pairs = {
-            name: pairs_of_entries(dicts_of(split), where, columns, f"{name} row")
+            name: pairs_of_entries(hub.dicts_of(split), where, columns, f"{name} row")
             for name, split in loaded.items()
         } or {
             name: itertools.chain.from_iterable(
@@ -320,73 +311,6 @@ class TextTask(Task, kind="text"):
         warn(f"{which}: {first['source'][:60]} → {first['target'][:60]}")
         # With a fingerprint, since the library would compute one from a copy of the whole text.
         return Dataset(table, fingerprint=split)
-
-
-def is_saved(folder: str) -> bool:
-    """True if the library saved a folder by ``save_to_disk``."""
-    return any((Path(folder) / name).is_file() for name in ("state.json", "dataset_dict.json"))
-
-
-def saved_splits(folder: str) -> dict[str, Dataset]:
-    """Load what the library saved, by the names of its splits."""
-    found = load_from_disk(folder)
-    return found if isinstance(found, DatasetDict) else {"train": found}
-
-
-def splits_of(hub: str, config: str | None) -> set[str]:
-    """Name the splits of a hub dataset or a folder."""
-    with contextlib.suppress(Exception):  # from_hub says what is wrong with it
-        if is_saved(hub):
-            return {*saved_splits(hub)}
-        builder = load_dataset_builder(hub, config)
-        return {*map(str, builder.config.data_files or builder.info.splits)}
-    return set()
-
-
-# The hub is asked once; the files of a folder may change between two runs.
-splits_of_remote = functools.cache(splits_of)
-
-
-def files_of(builder: DatasetBuilder) -> dict[str, list[Path]]:
-    """List the files of each split of a folder; none if only the library can read them."""
-    found = builder.config.data_files or {}
-    files = {str(split): [*map(Path, each)] for split, each in found.items()}
-    formats = {suffix_of(path.name) for path in itertools.chain(*files.values())}
-    # A README may set an encoding or another separator, which the library knows.
-    usual, between = vars(type(builder.config)()), "\t" if ".tsv" in formats else ","
-    read = {key for key, each in vars(builder.config).items() if each in (usual[key], between)}
-    others = formats - {*TABLES, *ENTRIES} | formats & {".txt"}
-    return {} if others or {*usual} - read - {*vars(BuilderConfig())} else files
-
-
-def rows_of(builder: DatasetBuilder, names: list[str]) -> dict[str, Dataset]:
-    """Let the library read the splits of a dataset, of which ``names`` are the columns."""
-    if builder.name == "csv":  # in which NA and 007 are texts
-        builder.config.na_filter = False
-        builder.config.converters = dict.fromkeys(names, str)
-        # In a table with tabs a quote is a character.
-        if builder.config.sep == "\t" and ".csv" not in str(builder.config.data_files):
-            builder.config.quoting = csv.QUOTE_NONE
-    # Only downloads are cached: a changed file may have its old size and time.
-    builder.download_and_prepare(download_mode="reuse_cache_if_exists")
-    loaded = builder.as_dataset()
-    # pandas takes the first columns for its index where rows have more than the header, and calls a
-    # second column en en.1.
-    odd = {f"{name}.1": f"it has the column {name} twice" for name in names}
-    odd["__index_level_0__"] = "its rows have more columns than its header"
-    found = {name for part in loaded.values() for name in part.column_names}
-    if builder.name == "csv" and (said := [odd[name] for name in odd if name in found]):
-        raise LookupError(said[0])
-    return loaded
-
-
-def dicts_of(split: Dataset) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a dataset."""
-    if "Json(" in str(split.features):  # a column with values of several types
-        yield from split
-        return
-    for table in split.with_format("arrow").iter(100):
-        yield from table.to_pylist()
 
 
 def normalise(text: str) -> str:
