@@ -107,7 +107,7 @@ def test_encodings_are_compared_on_a_text_of_ones_own(
     sides = ((ROOT / "data" / f"sample.{name}").read_text().splitlines() for name in ("en", "de"))
     (tmp_path / "pairs.tsv").write_text("\n".join(map("\t".join, zip(*sides, strict=True))))
     page = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")
-    [command] = re.findall(r"compare.py (task=text .+)", page)
+    [command] = re.findall(r"compare.py (task=text .+)", page.replace("\\\n", " "))
     monkeypatch.chdir(tmp_path)
     small = ["trainer.steps=4", "trainer.eval_every=4", "model.d_model=16", "trainer.device=cpu"]
     small += ["study.pe=[learned,none]", "study.seeds=[0]"]

@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import functools
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,18 +30,14 @@ def saved_splits(folder: str) -> dict[str, Dataset]:
     return found if isinstance(found, DatasetDict) else {"train": found}
 
 
-def splits_of(hub: str, config: str | None) -> set[str]:
-    """Name the splits of a hub dataset or a folder."""
+def splits_of(folder: str, config: str | None) -> set[str]:
+    """Name the splits of a local folder."""
     with contextlib.suppress(Exception):  # from_hub says what is wrong with it
-        if is_saved(hub):
-            return {*saved_splits(hub)}
-        builder = load_dataset_builder(hub, config)
+        if is_saved(folder):
+            return {*saved_splits(folder)}
+        builder = load_dataset_builder(folder, config)
         return {*map(str, builder.config.data_files or builder.info.splits)}
     return set()
-
-
-# The hub is asked once; the files of a folder may change between two runs.
-splits_of_remote = functools.cache(splits_of)
 
 
 def files_of(builder: DatasetBuilder) -> dict[str, list[Path]]:

@@ -122,8 +122,9 @@ class TextTask(Task, kind="text"):
         return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
 
     def without_effect(self) -> set[str]:
-        splits = hub.splits_of if os.path.isdir(self.hub or "") else hub.splits_of_remote
-        own = splits(self.hub, self.hub_config) if self.hub else set()
+        # A hub is not asked: a run must be the same one without a network.
+        here = self.hub and os.path.isdir(self.hub)
+        own = hub.splits_of(str(self.hub), self.hub_config) if here else set()
         pairs = {
             "data_dir": self.hub,
             "hub_config": not self.hub,
