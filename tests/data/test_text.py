@@ -30,9 +30,8 @@ from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError, disk_error
 from wawa_transformer.data import files as file_reading
 from wawa_transformer.data import load, text
-from wawa_transformer.data.files import read_sentences
+from wawa_transformer.data.files import on_disk, read_sentences
 from wawa_transformer.data.load import load_data, tokenize_split
-from wawa_transformer.data.splits import on_disk
 from wawa_transformer.data.tasks import build_task
 from wawa_transformer.data.text import TextTask
 from wawa_transformer.decode.strategies import Greedy

@@ -1,4 +1,4 @@
-"""Pairs of texts from files: lines, columns or entries, plain or packed."""
+"""Pairs of texts from files: lines, columns or entries, plain or packed; and tables on disk."""
 
 import bz2
 import contextlib
@@ -7,14 +7,17 @@ import gzip
 import itertools
 import json
 import lzma
+import mmap
 import re
 import statistics
+import tempfile
 import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import pyarrow as pa
 from pyarrow.parquet import ParquetFile
 
 from wawa_transformer.common.files import cannot_read
@@ -339,3 +342,18 @@ def longest_word(*texts: str) -> int:
     """
     long = (text.encode() for text in texts if 4 * len(text) > MAX_WORD)
     return max((len(word) for content in long for word in content.split()), default=0)
+
+
+def on_disk(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """Map ``batches`` into memory from a nameless temporary file, which ends with the process."""
+    with tempfile.TemporaryFile() as file:
+        try:
+            with pa.ipc.new_stream(file, schema) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+            file.flush()
+        except OSError as error:  # a nameless file has no place to name
+            error.filename = error.filename or f"{tempfile.gettempdir()} ($TMPDIR)"
+            raise
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return pa.ipc.open_stream(pa.py_buffer(content)).read_all()

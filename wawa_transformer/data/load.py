@@ -20,7 +20,7 @@ from torch import Tensor
 
 from wawa_transformer.common.schema import UserError, warn
 from wawa_transformer.common.special_ids import BOS, EOS, PAD, UNK
-from wawa_transformer.data.splits import on_disk
+from wawa_transformer.data.files import on_disk
 from wawa_transformer.data.tasks import Task, build_task
 from wawa_transformer.data.words import SPECIAL_TOKENS
 

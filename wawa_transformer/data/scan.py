@@ -11,9 +11,8 @@ from tokenizers import Tokenizer
 
 from wawa_transformer.common.schema import UserError, setting
 from wawa_transformer.common.seeds import seed_for
-from wawa_transformer.data.splits import parallel
 from wawa_transformer.data.tasks import Task
-from wawa_transformer.data.words import word_tokenizer
+from wawa_transformer.data.words import parallel, word_tokenizer
 
 
 @dataclass

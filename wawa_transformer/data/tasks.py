@@ -23,8 +23,7 @@ from wawa_transformer.common.limits import register
 from wawa_transformer.common.schema import UserError, check, choose, setting, typed
 from wawa_transformer.common.seeds import others_seeded, seed_for
 from wawa_transformer.data.ceiling import order_blind_ceiling
-from wawa_transformer.data.splits import lists_of_words, parallel
-from wawa_transformer.data.words import word_tokenizer
+from wawa_transformer.data.words import lists_of_words, parallel, word_tokenizer
 
 TASKS: dict[str, type[Task]] = {}
 MAX_SYMBOLS = 10**8  # in all generated examples: about ten gigabytes

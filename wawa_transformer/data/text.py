@@ -31,11 +31,11 @@ from wawa_transformer.data.files import (
     is_blank,
     longest_word,
     names_of,
+    on_disk,
     pairs_of_entries,
     read_pairs,
     suffix_of,
 )
-from wawa_transformer.data.splits import on_disk
 from wawa_transformer.data.tasks import Task
 from wawa_transformer.data.words import SPECIAL_TOKENS, read_tokenizer, split_words, word_tokenizer
 

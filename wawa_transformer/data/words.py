@@ -1,14 +1,45 @@
-"""Words as tokens, and how every tokenizer is read."""
+"""Words: splits made of them, and tokenizers of which each word is one token."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from datasets import Dataset
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import UNK
 
 SPECIAL_TOKENS = ["[PAD]", "[BOS]", "[EOS]", "[UNK]"]
 SPACES = r"[ \t\r\n]+"  # between words
+
+
+def lists_of_words(
+    pairs: Iterable[tuple[list[str], list[str]]], name: str
+) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield ``pairs``; refuse one of the class ``name`` with a side that is no list of words."""
+    known: set[str] = set()
+    for pair in pairs:
+        for words in pair:
+            listed = isinstance(words, list | tuple) and all(isinstance(w, str) for w in words)
+            if not listed or not all(split_words(w) == [w] for w in {*words} - known):
+                raise UserError(
+                    f"{name} makes {str(words)[:60]!r} as a source or target; it must be a list of "
+                    f"words, which are texts without spaces."
+                )
+            known.update(words)
+        yield pair
+
+
+def parallel(pairs: Iterable[tuple[list[str], list[str]]], lengths: list[int]) -> Dataset:
+    """Make a split of parallel text from pairs of words."""
+    sources, targets = zip(*pairs, strict=True)
+    return Dataset.from_dict(
+        {
+            "source": [" ".join(words) for words in sources],
+            "target": [" ".join(words) for words in targets],
+            "length": lengths,
+        }
+    )
 
 
 def word_tokenizer(words: Iterable[str]) -> Tokenizer:

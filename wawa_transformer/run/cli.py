@@ -21,8 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError, warn
 from wawa_transformer.run import signals
-from wawa_transformer.run.compose import check_command, compose, folders_of
-from wawa_transformer.run.explain import explained
+from wawa_transformer.run.compose import check_command, compose, explained, folders_of
 from wawa_transformer.run.failure import is_marked, sentence_of, whose
 from wawa_transformer.run.help import help_text
 from wawa_transformer.run.overrides import CHECKS, SCHEMAS, read_overrides

@@ -6,24 +6,35 @@ Modules that need torch are imported inside functions, so that ``--help`` and mi
 import argparse
 import contextlib
 import functools
+import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
 import hydra
+import yaml
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.utils import JobRuntime
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.version import VersionBase
 from omegaconf import DictConfig, open_dict
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from wawa_transformer.common.files import CONFIG_DIR
-from wawa_transformer.common.schema import UserError, check
-from wawa_transformer.run.config_files import check_files
-from wawa_transformer.run.explain import explained
+from wawa_transformer.common.schema import UserError, check, first_line, nearest
+from wawa_transformer.run.config_files import check_files, yaml_mistake
+from wawa_transformer.run.failure import is_marked
 from wawa_transformer.run.imports import import_modules, modules_digest
-from wawa_transformer.run.overrides import TRAINED, choices, read_overrides, register
+from wawa_transformer.run.overrides import (
+    TRAINED,
+    choices,
+    read_overrides,
+    register,
+    unknown_key,
+    unreadable,
+)
 from wawa_transformer.run.schema import Config
 
 
@@ -160,3 +171,60 @@ def name_study(config: DictConfig, overrides: Sequence[str], swept: Sequence[str
         default.seed = config.seed
         if config.seed not in study.seeds or identity(default) != identity(config):
             study.name = "single"
+
+
+@contextlib.contextmanager
+def explained(config_name: str, places: Mapping[str, str]) -> Iterator[None]:
+    """Turn an exception of Hydra's composition into a :class:`UserError`."""
+    try:
+        yield
+    except Exception as error:
+        of_hydra = isinstance(error, (HydraException, OmegaConfBaseException))
+        of_system = isinstance(error, (UserError, MemoryError, OSError))
+        if (of_system and not of_hydra) or is_marked(error):  # of the script itself
+            raise
+        raise UserError(explain(error, config_name, places)) from None
+
+
+# Other names of encodings, whose spelling is too different for a suggestion.
+ALSO_KNOWN_AS = {
+    "rope": "rotary",
+    "nope": "none",
+    "sin": "sinusoidal",
+    "sincos": "sinusoidal",
+    "absolute": "learned",
+    "relative": "shaw",
+    "t5_bias": "t5",
+    "xl": "transformer_xl",
+    "shape": "sinusoidal_shifted",
+}
+
+
+def explain(error: BaseException, config_name: str, places: Mapping[str, str]) -> str:
+    """Explain why Hydra cannot compose a configuration in one sentence.
+
+    ``places`` has the file and line of each key in a file.
+    """
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, name = error.missing_cfg_file.rpartition("/")
+        known = sorted(path.stem for path in (CONFIG_DIR / group).glob("*.yaml"))
+        known = sorted({*known, *(error.options or ())})  # of a group of Hydra's own, of import=
+        also = ALSO_KNOWN_AS.get(name.lower())
+        meant = f" (did you mean {also}?)" if also in known else nearest(name, known)
+        group = group or "--config-name"
+        return f"{group}={name} does not exist{meant}; choose one of {', '.join(known)}."
+    if isinstance(error, OverrideParseException):
+        return unreadable(error.override)
+    if isinstance(error, yaml.MarkedYAMLError):
+        return yaml_mistake(error)
+    cause = error.__cause__ or error.__context__ or error
+    # An OverflowError of OmegaConf's has the key in its message alone.
+    [*_, key] = re.findall(r"full_key: (\S+)", str(cause)) or [""]
+    if isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
+        return unknown_key(key, config_name)
+    said = first_line(error)
+    given = said.removeprefix("Error merging override ")
+    if given != said:
+        return f"{given.split('=')[0].lstrip('+')}: {first_line(cause)}."
+    place = places.get(key.split("[")[0])
+    return f"{place + ': ' if place else ''}{key + ': ' if key else ''}{first_line(cause)}."
