@@ -21,13 +21,12 @@ def seed_others(seed: int, *what: str | int) -> None:
 
 
 @contextlib.contextmanager
-def others_seeded(seed: int, *what: str | int) -> Iterator[None]:
-    """Seed as :func:`seed_others` for a while, and leave both as they were."""
+def others_kept() -> Iterator[None]:
+    """Leave Python's and numpy's own random numbers as they were."""
     import numpy
 
     before, of_numpy = random.getstate(), numpy.random.get_state()
     try:
-        seed_others(seed, *what)
         yield
     finally:
         random.setstate(before)

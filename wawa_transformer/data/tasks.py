@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 
 from wawa_transformer.common.limits import register
 from wawa_transformer.common.schema import UserError, check, choose, setting, typed
-from wawa_transformer.common.seeds import others_seeded, seed_for
+from wawa_transformer.common.seeds import others_kept, seed_for, seed_others
 from wawa_transformer.data.ceiling import order_blind_ceiling
 from wawa_transformer.data.words import lists_of_words, parallel, word_tokenizer
 
@@ -149,7 +149,8 @@ class GeneratedTask(Task):
     def split(self, name: str, seed: int) -> Dataset:
         """Make one split; the splits are independent."""
         random = np.random.default_rng(seed_for(seed, "data", name))
-        with others_seeded(seed, "data", name):  # where a class draws without ``random``
+        with others_kept():
+            seed_others(seed, "data", name)  # where a class draws without ``random``
             if name == "test":
                 every_length = np.arange(self.min_length, self.test_max_length + 1)
                 lengths = np.repeat(every_length, self.test_per_length)

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import itertools
 import math
-import random
 import sys
 import threading
 import time
@@ -14,13 +13,13 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
-import numpy as np
 import torch
 from omegaconf import DictConfig
 from tqdm import tqdm
 
 from wawa_transformer.common.files import lock_directory, write_lines
 from wawa_transformer.common.schema import UserError, tell, warn
+from wawa_transformer.common.seeds import others_kept
 from wawa_transformer.data.load import Data, Examples, RaggedSequences, load_data
 from wawa_transformer.data.tasks import TASKS, Task
 from wawa_transformer.decode.strategies import Greedy
@@ -80,13 +79,10 @@ def callers_torch() -> Iterator[None]:
     """Give the caller's random states, threads, precision and determinism back."""
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     fixed = torch.get_deterministic_debug_mode()  # 1 warns, 2 refuses
-    drawn, drawn_by_numpy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), others_kept():
         try:
             yield
         finally:
-            random.setstate(drawn)
-            np.random.set_state(drawn_by_numpy)
             torch.set_num_threads(threads)
             torch.set_float32_matmul_precision(precision)
             if fixed != torch.get_deterministic_debug_mode():
