@@ -1,6 +1,6 @@
 """Decoding strategies, one class each; ``decode=`` chooses."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -61,14 +61,8 @@ class DecodingStrategy:
         self, model: Transformer, source: Tensor, max_length: int | Tensor, indices: Sequence[int]
     ) -> tuple[Tensor, Tensor]:
         """Search with a model in evaluation mode."""
-        ids, scores = generate(model, source, max_length, self.chooser(source.device, indices))
+        ids, scores = generate(model, source, max_length)
         return ids[:, None], scores[:, None]
-
-    def chooser(
-        self, device: torch.device, indices: Sequence[int]
-    ) -> Callable[[Tensor, Tensor], Tensor] | None:
-        """Return the function that chooses the next ids; None: the most probable ones."""
-        return None
 
 
 @dataclass(frozen=True)
@@ -89,18 +83,19 @@ class Sample(DecodingStrategy):
     top: int | None = setting(None, least=1)
     seed: int = setting(0, least=0, most=2**63 - 1)
 
-    def chooser(
-        self, device: torch.device, indices: Sequence[int]
-    ) -> Callable[[Tensor, Tensor], Tensor]:
+    def search(
+        self, model: Transformer, source: Tensor, max_length: int | Tensor, indices: Sequence[int]
+    ) -> tuple[Tensor, Tensor]:
         # A generator for each sentence, so that its sample does not depend on its batch.
         random = [
-            torch.Generator(device).manual_seed(seed_for(self.seed, "sample", i)) for i in indices
+            torch.Generator(source.device).manual_seed(seed_for(self.seed, "sample", i))
+            for i in indices
         ]
 
         def draw(logits: Tensor, rows: Tensor) -> Tensor:
-            logits = without_special(logits)
-            if self.top is not None and self.top < logits.size(-1):
-                least = logits.topk(self.top).values[..., -1:]
+            real = logits[..., EOS:]  # without padding and BOS
+            if self.top is not None and self.top < real.size(-1):
+                least = real.topk(self.top).values[..., -1:]
                 logits = logits.masked_fill(logits < least, -torch.inf)
             # The argmax of logits plus Gumbel noise is a draw from their softmax.
             noise = torch.empty_like(logits)  # (R,1,V)
@@ -108,7 +103,8 @@ class Sample(DecodingStrategy):
                 each.exponential_(generator=random[row])
             return most_probable(logits / self.temperature - noise.log())
 
-        return draw
+        ids, scores = generate(model, source, max_length, draw)
+        return ids[:, None], scores[:, None]
 
 
 @dataclass(frozen=True)
@@ -151,11 +147,11 @@ class Beam(DecodingStrategy):
         running[:, 0] = 0  # at first all K prefixes are equal
         for step in range(longest):
             logits = model.decode(last, memory, None, cross_mask, cache, positions)  # (R*K,1,V)
-            step_log = without_special(F.log_softmax(logits[:, 0], dim=-1))  # (R*K,V)
-            total = (running.flatten()[:, None] + step_log).view(len(going), -1)  # (R,K*V)
+            step_log = F.log_softmax(logits[:, 0], dim=-1)[:, EOS:]  # (R*K,V'): no PAD, no BOS
+            total = (running.flatten()[:, None] + step_log).view(len(going), -1)  # (R,K*V')
             # 2K candidates suffice: at most K of them can end.
             top, flat = total.topk(min(2 * size, total.size(1)))  # (R,2K)
-            beam, word = flat // step_log.size(1), flat % step_log.size(1)
+            beam, word = flat // step_log.size(1), flat % step_log.size(1) + EOS
             ends = word == EOS
             longer = take_sequences(prefix, beam)  # (R,2K,longest)
             longer[..., step] = word
@@ -191,11 +187,6 @@ class Beam(DecodingStrategy):
                 positions = positions.keep(stay)
         length = int((best_ids != PAD).sum(dim=-1).max())
         return best_ids[..., :length], best
-
-
-def without_special(logits: Tensor) -> Tensor:
-    """``logits (…,V)`` with padding and BOS, the ids below EOS, at minus infinity."""
-    return logits.index_fill(-1, torch.arange(EOS, device=logits.device), -torch.inf)
 
 
 def take_sequences(ids: Tensor, chosen: Tensor) -> Tensor:
