@@ -55,7 +55,7 @@ class Scan(Task, kind="scan"):
         splits = DatasetDict()
         for name, chosen in (("train", train), ("validation", validation), ("test", test)):
             pairs = [(command.split(), commands[command]) for command in chosen]
-            splits[name] = parallel(pairs, [len(actions) for _, actions in pairs])
+            splits[name] = parallel(pairs, [len(actions) for _, actions in pairs], "Scan")
         return splits
 
     def tokenizer(self, data: DatasetDict) -> Tokenizer:

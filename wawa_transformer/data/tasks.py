@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,8 +23,7 @@ from tokenizers import Tokenizer
 from wawa_transformer.common.limits import register
 from wawa_transformer.common.schema import UserError, check, choose, setting, typed
 from wawa_transformer.common.seeds import others_kept, seed_for, seed_others
-from wawa_transformer.data.ceiling import order_blind_ceiling
-from wawa_transformer.data.words import lists_of_words, parallel, word_tokenizer
+from wawa_transformer.data.words import parallel, word_tokenizer
 
 TASKS: dict[str, type[Task]] = {}
 MAX_SYMBOLS = 10**8  # in all generated examples: about ten gigabytes
@@ -158,7 +158,7 @@ class GeneratedTask(Task):
                 size = self.train_size if name == "train" else self.validation_size
                 lengths = self.draw_lengths(size, random)
             pairs = (self.example(length, random) for length in lengths.tolist())
-            return parallel(lists_of_words(pairs, type(self).__name__), lengths.tolist())
+            return parallel(pairs, lengths.tolist(), type(self).__name__)
 
     def tokenizer(self, data: DatasetDict) -> Tokenizer:
         return word_tokenizer(self.vocabulary())
@@ -205,6 +205,12 @@ class SequenceTask(GeneratedTask):
     def ceiling(self, length: int, trained: Iterable[str] = ()) -> float | None:
         """The ceiling of exact match without positions; 1 if order does not matter.
 
+        Without positions the encoder is permutation-equivariant, and the decoder sees its output
+        as a set. So each multiset of symbols gets one answer, which is right for one of its orders.
+        The answer counts if that order was not ``trained`` on; the best model picks such an order
+        if there is one. Without training sources the ceiling is ``C(n+V-1, n) / V^n``, or
+        ``1 / n!`` if no symbol occurs twice.
+
         None if two orders of the same symbols have one target, since then more can be right, and
         where a class draws or makes its examples in another way.
         """
@@ -213,9 +219,18 @@ class SequenceTask(GeneratedTask):
         own = [getattr(type(self), name) for name in ("draw", "example")]
         if own != [SequenceTask.draw, SequenceTask.example] or self.orders_share_targets:
             return None
-        known = map(str.split, trained)
-        right, new = order_blind_ceiling(self.symbols, length, known, self.unique)
-        return right / new if new else None
+        multisets = math.comb(length + self.symbols - 1, length)
+        sources = self.symbols**length
+        if self.unique:
+            multisets, sources = math.comb(self.symbols, length), math.perm(self.symbols, length)
+        known = {tuple(source.split()) for source in trained}
+        seen = Counter(tuple(sorted(source)) for source in known)
+        for multiset, count in seen.items():
+            # Its orders: n! over the product of the repetitions' factorials.
+            repeated = map(math.factorial, Counter(multiset).values())
+            multisets -= count == math.factorial(length) // math.prod(repeated)
+        new = sources - len(known)
+        return multisets / new if new else None
 
     @functools.cached_property
     def orders_share_targets(self) -> bool:
@@ -305,22 +320,36 @@ class Nth(SequenceTask, kind="nth"):
         return [*map(str, range(max(10, self.symbols + 1))), ":"]
 
 
-MOST_DIGITS = 4299  # of a number: Python writes sums of at most 4,300
+@dataclass
+class Digits(GeneratedTask):
+    """A task on numbers, each written as its digits.
+
+    With ``reversed_digits`` every number begins with its ones, so that each digit of a sum depends
+    only on digits already read (Lee et al. 2023).
+    """
+
+    # Python writes numbers of at most 4,300 digits, and a sum has one more.
+    test_max_length: int = setting(20, least=1, most=4299)
+    reversed_digits: bool = False
+
+    def written(self, first: str, second: str, total: str) -> tuple[list[str], list[str]]:
+        """Write a sum as the words of its source and its target."""
+        step = -1 if self.reversed_digits else 1
+        return [*first[::step], "+", *second[::step]], list(total[::step])
+
+    def vocabulary(self) -> Iterable[str]:
+        return [*map(str, range(10)), "+"]
 
 
 @dataclass
-class Addition(GeneratedTask, kind="addition"):
+class Addition(Digits, kind="addition"):
     """Add two numbers of ``length`` digits; the sum has ``length + 1``.
 
-    Example: ``3 4 + 0 8`` → ``0 4 2``. Zeros fill numbers up to these lengths. With
-    ``reversed_digits`` every number begins with its ones, so that each digit of the sum depends
-    only on digits already read (Lee et al. 2023). With a ``width`` all three numbers are padded to
-    that many digits with zeros, so that each power of ten has a fixed place (Ontañón et al. 2022:
-    12).
+    Example: ``3 4 + 0 8`` → ``0 4 2``. Zeros fill numbers up to these lengths. With a ``width`` all
+    three numbers are padded to that many digits with zeros, so that each power of ten has a fixed
+    place (Ontañón et al. 2022: 12).
     """
 
-    test_max_length: int = setting(20, least=1, most=MOST_DIGITS)
-    reversed_digits: bool = False
     width: int = setting(0, least=0, most=10_000)
 
     def __post_init__(self) -> None:
@@ -335,25 +364,16 @@ class Addition(GeneratedTask, kind="addition"):
     def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
         first, second = ("".join(map(str, random.integers(10, size=length))) for _ in range(2))
         total = str(int(first) + int(second)).zfill(self.width or length + 1)
-        first, second = first.zfill(self.width), second.zfill(self.width)
-        step = -1 if self.reversed_digits else 1
-        return [*first[::step], "+", *second[::step]], list(total[::step])
-
-    def vocabulary(self) -> Iterable[str]:
-        return [*map(str, range(10)), "+"]
+        return self.written(first.zfill(self.width), second.zfill(self.width), total)
 
 
 @dataclass
-class UnevenAddition(GeneratedTask, kind="addition_uneven"):
+class UnevenAddition(Digits, kind="addition_uneven"):
     """Add two numbers whose lengths are independent; no number begins with a zero.
 
     Both lengths are uniform in ``min_length … max_length``, and ``length`` is the longer one's. A
-    test has the same two lengths for a given longer one. Example: ``9 7 + 8`` → ``1 0 5``. With
-    ``reversed_digits`` every number begins with its ones.
+    test has the same two lengths for a given longer one. Example: ``9 7 + 8`` → ``1 0 5``.
     """
-
-    test_max_length: int = setting(20, least=1, most=MOST_DIGITS)
-    reversed_digits: bool = False
 
     def draw_lengths(self, size: int, random: np.random.Generator) -> np.ndarray:
         both = random.integers(self.min_length, self.max_length + 1, size=(2, size))
@@ -365,12 +385,7 @@ class UnevenAddition(GeneratedTask, kind="addition_uneven"):
         which = int(random.integers(-shorter, shorter + 1))
         lengths = (length, length - which) if which >= 0 else (length + which, length)
         numbers = [number_of_length(each, random) for each in lengths]
-        first, second, total = map(str, (*numbers, sum(numbers)))
-        step = -1 if self.reversed_digits else 1
-        return [*first[::step], "+", *second[::step]], list(total[::step])
-
-    def vocabulary(self) -> Iterable[str]:
-        return [*map(str, range(10)), "+"]
+        return self.written(*map(str, (*numbers, sum(numbers))))
 
 
 def number_of_length(length: int, random: np.random.Generator) -> int:

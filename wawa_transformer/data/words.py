@@ -1,7 +1,7 @@
 """Words: splits made of them, and tokenizers of which each word is one token."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from datasets import Dataset
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
@@ -13,13 +13,18 @@ SPECIAL_TOKENS = ["[PAD]", "[BOS]", "[EOS]", "[UNK]"]
 SPACES = r"[ \t\r\n]+"  # between words
 
 
-def lists_of_words(
-    pairs: Iterable[tuple[list[str], list[str]]], name: str
-) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield ``pairs``; refuse one of the class ``name`` with a side that is no list of words."""
+def parallel(
+    pairs: Iterable[tuple[list[str], list[str]]], lengths: list[int], name: str
+) -> Dataset:
+    """Make a split of parallel text from the pairs of words that the class ``name`` makes.
+
+    Raises:
+        UserError: one of the sides is no list of words.
+    """
     known: set[str] = set()
+    sides: tuple[list[str], list[str]] = [], []
     for pair in pairs:
-        for words in pair:
+        for side, words in zip(sides, pair, strict=True):
             listed = isinstance(words, list | tuple) and all(isinstance(w, str) for w in words)
             if not listed or not all(split_words(w) == [w] for w in {*words} - known):
                 raise UserError(
@@ -27,19 +32,8 @@ def lists_of_words(
                     f"words, which are texts without spaces."
                 )
             known.update(words)
-        yield pair
-
-
-def parallel(pairs: Iterable[tuple[list[str], list[str]]], lengths: list[int]) -> Dataset:
-    """Make a split of parallel text from pairs of words."""
-    sources, targets = zip(*pairs, strict=True)
-    return Dataset.from_dict(
-        {
-            "source": [" ".join(words) for words in sources],
-            "target": [" ".join(words) for words in targets],
-            "length": lengths,
-        }
-    )
+            side.append(" ".join(words))
+    return Dataset.from_dict({"source": sides[0], "target": sides[1], "length": lengths})
 
 
 def word_tokenizer(words: Iterable[str]) -> Tokenizer:
