@@ -52,7 +52,7 @@ def tests_of(trained: DictConfig, config: DictConfig) -> dict[str, Task]:
     if "test_source" in given:  # which may hold both sides
         given.setdefault("test_target", None)
     if "hub" in given and "test_source" not in given:  # it stands for all files of the run
-        trained.task.update(dict.fromkeys(FILE_KEYS))
+        trained.task.update(dict.fromkeys(key for keys in FILE_KEYS.values() for key in keys))
     trained.task.update(given)
     asked = given.keys() & {"hub", "test_source"} or config.test_sets
     if trained.task.get("hub") and not asked:

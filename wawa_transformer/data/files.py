@@ -13,7 +13,7 @@ import statistics
 import tempfile
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -134,23 +134,30 @@ def read_sentences(path: Path, key: str) -> Iterator[str]:
                 ) from None
 
 
-def read_pairs(
-    paths: Sequence[Path], keys: Sequence[str], columns: Columns
-) -> Iterator[tuple[str, str]]:
-    """Read two files with a text a line, or one whose suffix is of ``TABLES`` or ``ENTRIES``."""
-    where = " and ".join(f"{key}={path}" for key, path in zip(keys, paths, strict=False))
-    suffix = suffix_of(paths[0].name)
-    if len(paths) == 2:
-        sources, targets = map(read_sentences, paths, keys)
+def read_pairs(files: Mapping[str, Path], columns: Columns) -> Iterator[tuple[str, str]]:
+    """Read two files with a text a line, or one with both sides; ``files`` has them by key."""
+    (key, path), *other = files.items()
+    where = " and ".join(f"{key}={path}" for key, path in files.items())
+    suffix = suffix_of(path.name)
+    both = suffix in (*TABLES, *ENTRIES) and not key.endswith("target")
+    if both == bool(other) and not (both and suffix == ".txt"):
+        raise UserError(f"{where}: a source and a target go together; {FORMATS}.")
+    if other and key == "task.source" and any(columns):
+        raise UserError(
+            "task.source_column and task.target_column choose columns of one file or dataset, and "
+            "task.source and task.target name two files; leave the columns out."
+        )
+    if other:
+        sides = (read_sentences(path, key) for key, path in files.items())
         remedy = "line n of one must translate line n of the other, to the end of both"
-        return checked(itertools.zip_longest(sources, targets), where, "line", remedy)
+        return checked(itertools.zip_longest(*sides), where, "line", remedy)
     if suffix in ENTRIES:
         place = "line" if suffix in (".jsonl", ".ndjson") else "entry"
-        return pairs_of_entries(entries_of(paths[0], keys[0]), where, columns, place)
+        return pairs_of_entries(entries_of(path, key), where, columns, place)
     remedy = "a line is source, tab, target"
     if suffix == ".csv":
         remedy = "a line is source, comma, target, and with another sign the first line is sep=;"
-    return checked(pairs_of_table(paths[0], keys[0], columns), where, "line", remedy)
+    return checked(pairs_of_table(path, key, columns), where, "line", remedy)
 
 
 def pairs_of_entries(
@@ -335,13 +342,10 @@ def check_text(text: str) -> None:
         raise ValueError("not UTF-8; convert it first") from None
 
 
-def longest_word(*texts: str) -> int:
-    """Count the bytes of the longest word, if there are more than ``MAX_WORD`` bytes at all.
-
-    The time to split a word into pieces grows with the square of its length.
-    """
-    long = (text.encode() for text in texts if 4 * len(text) > MAX_WORD)
-    return max((len(word) for content in long for word in content.split()), default=0)
+def has_long_word(text: str) -> bool:
+    """True for a word of more than ``MAX_WORD`` bytes: to split it takes their number squared."""
+    long = 4 * len(text) > MAX_WORD  # most texts need no look at their words
+    return long and any(len(word) > MAX_WORD for word in text.encode().split())
 
 
 def on_disk(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:

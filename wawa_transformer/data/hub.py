@@ -1,9 +1,9 @@
 """Datasets of the hub, and folders, as the library ``datasets`` finds and reads them."""
 
-import contextlib
 import csv
+import glob
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,40 +16,72 @@ from datasets import (
     load_from_disk,
 )
 
-from wawa_transformer.data.files import ENTRIES, TABLES, suffix_of
+from wawa_transformer.common.schema import UserError, first_line
+from wawa_transformer.data.files import (
+    ENTRIES,
+    TABLES,
+    Columns,
+    names_of,
+    pairs_of_entries,
+    read_pairs,
+    suffix_of,
+)
 
 
-def is_saved(folder: str) -> bool:
-    """True if the library saved a folder by ``save_to_disk``."""
-    return any((Path(folder) / name).is_file() for name in ("state.json", "dataset_dict.json"))
+def pairs_of(
+    name: str, config: str | None, columns: Columns
+) -> dict[str, Iterator[tuple[str, str]]]:
+    """Read the pairs of each split of a dataset, or of a local folder.
+
+    Raises:
+        UserError: the library cannot read it, or it has no training split.
+    """
+    where = f"task.hub={name}"
+    try:
+        splits, builder = find(name, config)
+        if builder and not (Path(name).is_dir() and has_own_files(builder)):
+            splits = rows_of(builder, names_of(columns))
+        if "train" not in splits:
+            raise LookupError("it has no split train")
+    except Exception as error:  # the library raises dozens of classes
+        raise UserError(
+            f"{where} cannot be used ({first_line(error.__cause__ or error)}); name a dataset "
+            f"with a split train, or a file in task.source."
+        ) from None
+    return {
+        split: pairs_of_entries(dicts_of(found), where, columns, f"{split} row")
+        if isinstance(found, Dataset)
+        else itertools.chain.from_iterable(
+            read_pairs({"task.hub": Path(path)}, columns) for path in found
+        )
+        for split, found in splits.items()
+    }
 
 
-def saved_splits(folder: str) -> dict[str, Dataset]:
-    """Load what the library saved, by the names of its splits."""
-    found = load_from_disk(folder)
-    return found if isinstance(found, DatasetDict) else {"train": found}
+def find(name: str, config: str | None) -> tuple[Mapping[str, Any], DatasetBuilder | None]:
+    """Find the splits of a dataset, and what builds them if the library did not save them."""
+    here = Path(name).resolve()
+    if any((here / each).is_file() for each in ("state.json", "dataset_dict.json")):
+        saved = load_from_disk(name)
+        return saved if isinstance(saved, DatasetDict) else {"train": saved}, None
+    if here.is_dir() and glob.escape(str(here)) != str(here):
+        raise LookupError(
+            f"the library of datasets takes [ ] * ? in {here} for a pattern; rename the folder"
+        )
+    builder = load_dataset_builder(name, config)
+    splits = builder.config.data_files or builder.info.splits or {}
+    return {str(split): found for split, found in splits.items()}, builder
 
 
-def splits_of(folder: str, config: str | None) -> set[str]:
-    """Name the splits of a local folder."""
-    with contextlib.suppress(Exception):  # from_hub says what is wrong with it
-        if is_saved(folder):
-            return {*saved_splits(folder)}
-        builder = load_dataset_builder(folder, config)
-        return {*map(str, builder.config.data_files or builder.info.splits)}
-    return set()
-
-
-def files_of(builder: DatasetBuilder) -> dict[str, list[Path]]:
-    """List the files of each split of a folder; none if only the library can read them."""
-    found = builder.config.data_files or {}
-    files = {str(split): [*map(Path, each)] for split, each in found.items()}
-    formats = {suffix_of(path.name) for path in itertools.chain(*files.values())}
+def has_own_files(builder: DatasetBuilder) -> bool:
+    """True if files of a folder can be read without what the library knows of them."""
+    paths = itertools.chain.from_iterable((builder.config.data_files or {}).values())
+    formats = {suffix_of(Path(path).name) for path in paths}
     # A README may set an encoding or another separator, which the library knows.
     usual, between = vars(type(builder.config)()), "\t" if ".tsv" in formats else ","
     read = {key for key, each in vars(builder.config).items() if each in (usual[key], between)}
     others = formats - {*TABLES, *ENTRIES} | formats & {".txt"}
-    return {} if others or {*usual} - read - {*vars(BuilderConfig())} else files
+    return bool(formats) and not others and not {*usual} - read - {*vars(BuilderConfig())}
 
 
 def rows_of(builder: DatasetBuilder, names: list[str]) -> dict[str, Dataset]:

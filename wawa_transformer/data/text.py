@@ -3,16 +3,16 @@
 Every run reads its text anew, so that a change of the text or of this code is never overlooked.
 """
 
+import contextlib
 import dataclasses
-import glob
 import hashlib
-import itertools
 import json
 import os
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -21,18 +21,13 @@ from datasets import Dataset, DatasetDict
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from wawa_transformer.common.files import CONFIG_DIR, reading
-from wawa_transformer.common.schema import UserError, first_line, setting, warn
+from wawa_transformer.common.schema import UserError, setting, warn
 from wawa_transformer.data import hub
 from wawa_transformer.data.files import (
-    ENTRIES,
-    FORMATS,
     MAX_WORD,
-    TABLES,
+    has_long_word,
     is_blank,
-    longest_word,
-    names_of,
     on_disk,
-    pairs_of_entries,
     read_pairs,
     suffix_of,
 )
@@ -57,7 +52,10 @@ UNSPACED = {
     "\U0001b170-\U0001b2ff",
 }
 HANGUL = "\u1100-\u11ff\u3130-\u318f\uac00-\ud7af"
-FILE_KEYS = [f"{part}{side}" for part in ("", "validation_", "test_") for side in SIDES]
+FILE_KEYS = {
+    split: [f"{'' if split == 'train' else f'{split}_'}{side}" for side in SIDES]
+    for split in SPLITS
+}
 PAIR = pa.schema({"source": pa.string(), "target": pa.string(), "length": pa.int64()})
 
 
@@ -113,18 +111,23 @@ class TextTask(Task, kind="text"):
         here, own = Path(self.data_dir or ""), CONFIG_DIR.parent / (self.data_dir or "")
         return own if own.is_dir() and not here.is_dir() else here
 
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files that are named, by key."""
+        names = {key: getattr(self, key) for key in chain(*FILE_KEYS.values())}
+        return {key: self.folder / name for key, name in names.items() if name is not None}
+
     def fingerprint(self) -> str | None:
-        paths = {key: self.folder / name for key in FILE_KEYS if (name := getattr(self, key))}
-        if not paths:
-            return None
         # What each file is for and how it is read, and not where it lies.
-        found = [[key, suffix_of(path.name), digest(path)] for key, path in paths.items()]
-        return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
+        found = [[key, suffix_of(path.name), digest(path)] for key, path in self.files.items()]
+        return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16] if found else None
 
     def without_effect(self) -> set[str]:
+        own: set[str] = set()
         # A hub is not asked: a run must be the same one without a network.
-        here = self.hub and os.path.isdir(self.hub)
-        own = hub.splits_of(str(self.hub), self.hub_config) if here else set()
+        if self.hub and os.path.isdir(self.hub):
+            with contextlib.suppress(Exception):  # from_hub says what is wrong with it
+                own = {*hub.find(self.hub, self.hub_config)[0]}
         pairs = {
             "data_dir": self.hub,
             "hub_config": not self.hub,
@@ -137,10 +140,15 @@ class TextTask(Task, kind="text"):
     def dataset(self, seed: int) -> DatasetDict:
         if (self.source, self.target) == SAMPLE:
             warn(f"text: the sample {' and '.join(SAMPLE)} in {self.folder}")
-        if self.hub and (named := [key for key in FILE_KEYS if getattr(self, key)]):
+        if self.hub and (named := [*self.files]):
             raise UserError(
                 f"task.hub={self.hub} and task.{named[0]}={getattr(self, named[0])} both name "
                 f"texts; leave one of them out: task=text task.hub={self.hub} has no files."
+            )
+        if not self.hub and not os.path.isdir(self.folder):
+            raise UserError(
+                f"task.data_dir={self.data_dir} is no folder; point it at the folder that holds "
+                f"{self.source}, or read a hub dataset: task=text task.hub=bentrevett/multi30k."
             )
         splits = self.from_hub() if self.hub else self.from_files()
         sizes = {"test": self.test_size, "validation": self.validation_size}
@@ -158,8 +166,8 @@ class TextTask(Task, kind="text"):
 
     def test(self, seed: int) -> DatasetDict:
         """Read the test files alone, if there are any."""
-        own = self.from_pair("test", "test_")
-        return super().test(seed) if own is None else DatasetDict({"test": own})
+        own = self.from_files(["test"])
+        return DatasetDict(own) if own else super().test(seed)
 
     def named(self, test_set: str) -> Self:
         """Replace the test by ``test_set``, files named like the training files.
@@ -198,72 +206,21 @@ class TextTask(Task, kind="text"):
         tokenizer.train_from_iterator(texts, trainer)
         return read_tokenizer(tokenizer.to_str())
 
-    def from_files(self) -> dict[str, Dataset]:
-        """Read the splits that have files."""
-        if not os.path.isdir(self.folder):
-            raise UserError(
-                f"task.data_dir={self.data_dir} is no folder; point it at the folder that holds "
-                f"{self.source}, or read a hub dataset: task=text task.hub=bentrevett/multi30k."
-            )
-        found = {
-            name: self.from_pair(name, prefix)
-            for name, prefix in (("train", ""), ("validation", "validation_"), ("test", "test_"))
-        }
-        return {name: split for name, split in found.items() if split is not None}
-
-    def from_pair(self, split: str, prefix: str) -> Dataset | None:
-        """Read the split whose keys begin with ``prefix``; None without files."""
-        keys = [f"task.{prefix}{side}" for side in SIDES]
-        names = [getattr(self, f"{prefix}{side}") for side in SIDES]
-        paths = [self.folder / name for name in names if name is not None]
-        columns, suffix = (self.source_column, self.target_column), suffix_of(names[0] or "")
-        if not paths:
-            return None
-        both = names[1] is None and suffix in (*TABLES, *ENTRIES)
-        if not both and (len(paths) < 2 or suffix in {*TABLES, *ENTRIES} - {".txt"}):
-            raise UserError(f"{keys[0]} and {keys[1]} go together; {FORMATS}.")
-        if not both and not prefix and any(columns):
-            raise UserError(
-                "task.source_column and task.target_column choose columns of one file or dataset, "
-                "and task.source and task.target name two files; leave the columns out."
-            )
-        return self.read(read_pairs(paths, keys, columns), split)
+    def from_files(self, splits: Iterable[str] = SPLITS) -> dict[str, Dataset]:
+        """Read those of the ``splits`` that have files."""
+        found, columns = {}, (self.source_column, self.target_column)
+        for split in splits:
+            keys = [key for key in FILE_KEYS[split] if key in self.files]
+            if files := {f"task.{key}": self.files[key] for key in keys}:
+                found[split] = self.read(read_pairs(files, columns), split)
+        return found
 
     def from_hub(self) -> dict[str, Dataset]:
         """Read a hub dataset, or a local folder in a format ``datasets`` knows."""
-        where, columns = f"task.hub={self.hub}", (self.source_column, self.target_column)
-        here, saved = Path(str(self.hub)).resolve(), hub.is_saved(str(self.hub))
-        if here.is_dir() and not saved and glob.escape(str(here)) != str(here):
-            raise UserError(
-                f"{where} is {here}, and the library of datasets takes [ ] * ? in it for a "
-                f"pattern; rename the folder, or name its files in task.source."
-            )
-        files: dict[str, list[Path]] = {}
-        try:
-            if saved:
-                loaded = hub.saved_splits(str(self.hub))
-            else:
-                builder = hub.load_dataset_builder(self.hub, self.hub_config)
-                files = hub.files_of(builder) if here.is_dir() else {}
-                loaded = {} if files else hub.rows_of(builder, names_of(columns))
-            if "train" not in (files or loaded):
-                raise LookupError("it has no split train")
-        except Exception as error:  # the library raises dozens of classes
-            raise UserError(
-                f"{where} cannot be used ({first_line(error.__cause__ or error)}); name a dataset "
-                f"with a split train, or a file in task.source."
-            ) from None
-        pairs = {
-            name: pairs_of_entries(hub.dicts_of(split), where, columns, f"{name} row")
-            for name, split in loaded.items()
-        } or {
-            name: itertools.chain.from_iterable(
-                read_pairs([path], ["task.hub"], columns) for path in each
-            )
-            for name, each in files.items()
-        }
+        columns = self.source_column, self.target_column
+        pairs = hub.pairs_of(str(self.hub), self.hub_config, columns)
         if others := sorted({*pairs} - {*SPLITS}):
-            warn(f"{where}: of its splits, {', '.join(others)} are not read")
+            warn(f"task.hub={self.hub}: of its splits, {', '.join(others)} are not read")
         return {name: self.read(pairs[name], name) for name in SPLITS if name in pairs}
 
     def read(self, pairs: Iterator[tuple[str, str]], split: str) -> Dataset:
@@ -272,18 +229,12 @@ class TextTask(Task, kind="text"):
         These have a blank side, or a word that takes hours to split into pieces.
         """
         left = self.left_out[split] = {"blank": 0, "too_long": 0}
-        known: set[str] = set()  # the first sources, as scripts/translate.py would read them
-
-        def noted() -> Iterator[tuple[str, str]]:
-            for source, target in pairs:
-                if len(known) < 10_000:
-                    known.add(normalise(source))
-                yield source, target
+        first_pairs = [*islice(pairs, 10_000)]
 
         def rows() -> Iterator[dict[str, str | int]]:
-            for source, target in (map(normalise, pair) for pair in noted()):
+            for source, target in (map(normalise, pair) for pair in chain(first_pairs, pairs)):
                 blank = is_blank(source) or is_blank(target)
-                if blank or longest_word(source, target) > MAX_WORD:
+                if blank or has_long_word(source) or has_long_word(target):
                     left["blank" if blank else "too_long"] += 1
                     continue
                 count = len(split_words(source) if self.words else WORD.findall(source))
@@ -291,7 +242,7 @@ class TextTask(Task, kind="text"):
                 yield {"source": source, "target": target, "length": length}
 
         every = rows()
-        parts = iter(lambda: list(itertools.islice(every, 10_000)), [])
+        parts = iter(lambda: list(islice(every, 10_000)), [])
         table = on_disk((pa.RecordBatch.from_pylist(part, PAIR) for part in parts), PAIR)
         if not len(table):
             raise UserError(f"the {split} text has no pair with words on both sides.")
@@ -300,6 +251,7 @@ class TextTask(Task, kind="text"):
             if count:
                 warn(f"{count} {split} pairs with {reason} left out")
         first_sources = table["source"].slice(0, 100).to_pylist()
+        known = {normalise(source) for source, _ in first_pairs}  # as translate reads them
         if 2 * sum(each not in known for each in first_sources) > len(first_sources):
             warn(
                 f"warning: rows() makes other sources of the {split} text, and translate and serve "

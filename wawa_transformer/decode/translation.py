@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from wawa_transformer.common.schema import UserError, first_line, warn
 from wawa_transformer.common.special_ids import EOS, PAD, UNK
 from wawa_transformer.data.batching import batch_indices
-from wawa_transformer.data.files import MAX_WORD, RETURNS, check_text, is_blank, longest_word
+from wawa_transformer.data.files import MAX_WORD, RETURNS, check_text, has_long_word, is_blank
 from wawa_transformer.data.load import Examples, RaggedSequences, source_ids
 from wawa_transformer.data.text import HANGUL, UNSPACED, normalise
 from wawa_transformer.decode.strategies import DecodingStrategy
@@ -98,7 +98,7 @@ def answers(
             if len(lines[i].encode("utf-8", "surrogatepass")) > LONGEST:
                 raise UserError(f"more than {LONGEST:,} bytes; cut it into sentences")
             check_text(text)
-            if longest_word(text) > MAX_WORD:
+            if has_long_word(text):
                 raise UserError(f"a word has more than {MAX_WORD:,} bytes; cut it")
             ids = read(tokenizer, [text])[0].tolist()
             model.check_length(len(ids))
