@@ -148,9 +148,9 @@ def read_pairs(files: Mapping[str, Path], columns: Columns) -> Iterator[tuple[st
             "task.source and task.target name two files; leave the columns out."
         )
     if other:
-        sides = (read_sentences(path, key) for key, path in files.items())
+        sources, targets = (read_sentences(path, key) for key, path in files.items())
         remedy = "line n of one must translate line n of the other, to the end of both"
-        return checked(itertools.zip_longest(*sides), where, "line", remedy)
+        return checked(itertools.zip_longest(sources, targets), where, "line", remedy)
     if suffix in ENTRIES:
         place = "line" if suffix in (".jsonl", ".ndjson") else "entry"
         return pairs_of_entries(entries_of(path, key), where, columns, place)
