@@ -14,7 +14,7 @@ from hydra._internal.utils import get_args_parser
 from wawa_transformer.common.schema import CONFIG_DIR
 from wawa_transformer.model.config import MODEL, PLACEMENT, POSITIONS, TransformerConfig
 from wawa_transformer.run import help
-from wawa_transformer.run.cli import hydra_main, lazy_help
+from wawa_transformer.run.cli import lazy_help
 from wawa_transformer.run.help import help_text
 from wawa_transformer.run.overrides import TRAINED, fields
 from wawa_transformer.run.schema import Config
@@ -113,12 +113,6 @@ def test_a_script_starts_where_argparse_checks_the_help(
             sentence = str(ended.code)
         assert said in capsys.readouterr().out + sentence
         assert argparse.ArgumentParser._check_help is check  # type: ignore[attr-defined]
-    monkeypatch.setattr("sys.argv", ["train.py"])
-    during: list[Any] = []
-    hydra_main(checks=lambda config: None)(
-        lambda config: during.append(argparse.ArgumentParser._check_help)  # type: ignore[attr-defined]
-    )()
-    assert during == [check]
     with lazy_help(), pytest.raises(ValueError, match="badly formed"):
         argparse.ArgumentParser().add_argument("--x", help="100 %")
 

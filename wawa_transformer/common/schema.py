@@ -37,25 +37,17 @@ def check(schema: type, values: Any, prefix: str = "") -> None:
         check_field(each, value, prefix)
 
 
-def check_known(
-    names: Iterable[str],
-    given: Iterable[str],
-    prefix: str,
-    others: Mapping[str, Iterable[str]] = MappingProxyType({}),
-) -> None:
-    """Refuse a key outside ``names``, and suggest the right one.
+def unknown_setting(key: str, group: str, names: Iterable[str], others: Mapping[str, Any]) -> str:
+    """Say that a class has no setting ``key``, and suggest one of its ``names``.
 
-    ``others`` maps other classes to their keys, so that the error can name the class with this key.
+    ``others`` has the settings of other classes, so that the sentence can name one with this key.
     """
-    for key in given:
-        if key not in names:
-            every = {name for has in others.values() for name in has}
-            meant = nearest(key, names, prefix) or nearest(key, every, prefix)
-            if kinds := [kind for kind, has in others.items() if key in has]:
-                group = prefix.rstrip(".")
-                choices = (f"{group}={choice}" for choice in choices_of(group, kinds))
-                meant = f" here; it is a setting of {' or '.join(choices)}"
-            raise UserError(f"{prefix}{key} does not exist{meant}.")
+    if kinds := [kind for kind, has in others.items() if key in has]:
+        choices = (f"{group}={choice}" for choice in choices_of(group, kinds))
+        return f"{group}.{key} does not exist here; it is a setting of {' or '.join(choices)}."
+    every = set().union(*others.values())
+    meant = nearest(key, names, f"{group}.") or nearest(key, every, f"{group}.")
+    return f"{group}.{key} does not exist{meant}."
 
 
 def choices_of(group: str, kinds: Iterable[str]) -> list[str]:
@@ -110,14 +102,14 @@ def check_dataclass(cls: type) -> None:
         )
 
 
-def fields_by_kind(
+def keys_by_kind(
     registry: Mapping[str, type], exclude: tuple[str, ...] = ()
-) -> dict[str, tuple[dataclasses.Field[Any], ...]]:
+) -> dict[str, list[str]]:
     """List the settings of all classes, for suggestions, but for those that cannot be read."""
     found = {}
     for kind, cls in registry.items():
         with contextlib.suppress(UserError):  # a mistake in a class that nobody has chosen
-            found[kind] = dataclasses.fields(schema_of(cls, exclude))
+            found[kind] = names_of(schema_of(cls, exclude))
     return found
 
 
@@ -136,9 +128,8 @@ def typed(
     """
     schema: Any = schema_of(cls, exclude)
     names = [*names_of(schema), *beside]
-    others = fields_by_kind(registry, exclude) if {*given} - {*names} else {}
-    keys = {kind: [each.name for each in fields] for kind, fields in others.items()}
-    check_known(names, given, f"{group}.", keys)
+    for key in (key for key in given if key not in names):
+        raise UserError(unknown_setting(key, group, names, keys_by_kind(registry, exclude)))
     try:
         merged = OmegaConf.merge(OmegaConf.structured(schema), {**given})
         # Resolved, so that a "${" that was given as text is refused here.

@@ -26,14 +26,6 @@ from wawa_transformer.run.failure import is_marked, sentence_of, whose
 from wawa_transformer.run.help import help_text
 from wawa_transformer.run.overrides import CHECKS, SCHEMAS, read_overrides
 
-# Open while Hydra parses. A launcher pickles a script's function, and cannot pickle this.
-PARSING = contextlib.ExitStack()
-
-
-def end_parsing() -> None:
-    """Make argparse what it was before Hydra parsed."""
-    PARSING.close()
-
 
 def hydra_main(
     config_name: str = "config",
@@ -51,7 +43,6 @@ def hydra_main(
     def decorate(task: Callable[[DictConfig], Any]) -> Callable[[], None]:
         @functools.wraps(task)
         def checked(config: DictConfig) -> Any:
-            end_parsing()
             with exit_on_error():  # inside, before Hydra prints an exception
                 from wawa_transformer.run import distributed
 
@@ -101,8 +92,7 @@ def hydra_main(
                     overrides, places = check_command(overrides, config_name, sweep, folders)
                 sys.argv[1:] = [*flags, *overrides]
                 stopping = jobs_taken_back() if sweep else contextlib.nullcontext()
-                with PARSING, stopping, explained(config_name, places):
-                    PARSING.enter_context(lazy_help())
+                with lazy_help(), stopping, explained(config_name, places):
                     run(checked)()
 
         return main
@@ -114,7 +104,8 @@ def hydra_main(
 def lazy_help() -> Iterator[None]:
     """Let Hydra 1.3 give argparse a help that is no text, which Python 3.14 refuses.
 
-    From 3.14 on argparse formats each help when an option is added (hydra#3121).
+    From 3.14 on argparse formats each help when an option is added (hydra#3121). A help that is
+    text is checked as always.
     """
     check = getattr(argparse.ArgumentParser, "_check_help", None)
     if check is None:

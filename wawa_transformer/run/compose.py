@@ -63,8 +63,8 @@ def validate(config: DictConfig) -> None:
     import_modules(config.imports)
     config.import_digest = modules_digest(config.imports)
     config.init_digest = init_digest(config)
-    check_settings(config)
     convert_settings(config)
+    check_settings(config)
     task = build_task(config)
     with open_dict(config.task):
         for key in task.without_effect() & {*config.task}:

@@ -22,8 +22,8 @@ from wawa_transformer.common.schema import (
     CONFIG_DIR,
     UserError,
     check,
-    fields_by_kind,
     first_line,
+    keys_by_kind,
     nearest,
 )
 from wawa_transformer.run.schema import (
@@ -159,11 +159,6 @@ def read_overrides(
             bare, kind = text.lstrip("+"), type_of(SCHEMAS[config_name], key)
             added = text != bare and (kind is Any or typing.get_origin(kind) is dict)
             added = added and key not in groups(config_name)
-            altered = type(override.value()) in (int, float) and not bare.endswith(
-                f"={override.value()}"
-            )
-            if kind is Any and altered:  # its class has the type, which imports torch
-                kind = class_keys(config_name).get(key, Any)
             bare = as_written(bare, override.value(), kind)
             override = dataclasses.replace(override, input_line=f"++{bare}" if added else bare)
         found.pop(key, None)  # the last value takes the last place
@@ -175,6 +170,7 @@ def as_written(given: str, value: Any, kind: Any) -> str:
     """Keep the value of a text as it was written, and write ~ in front as the home folder.
 
     Hydra reads 2026_11_26 as the number 20261126, and true as True; a shell reads ~ outside quotes.
+    Where a class has the type, a number that Hydra would change is text until :func:`typed`.
 
     Raises:
         UserError: it is empty, as a variable of the shell may be, also where a class has the type.
@@ -182,7 +178,8 @@ def as_written(given: str, value: Any, kind: Any) -> str:
     key, _, written = given.partition("=")
     if kind in (*TEXT, Any) and value == "":
         raise UserError(f"{given} is empty; give a value, or leave {key} out.")
-    if kind in TEXT and isinstance(value, bool | int | float):
+    altered = type(value) in (int, float) and written != str(value)
+    if (kind in TEXT and isinstance(value, bool | int | float)) or (kind is Any and altered):
         return f"{key}='{written}'"
     if isinstance(value, str) and value.startswith("~/"):
         return f"{key}={QuotedString(os.path.expanduser(value), Quote.single).with_quotes()}"
@@ -244,21 +241,19 @@ def known_keys(config_name: str) -> list[str]:
     return sorted(groups(config_name) | {key for key, _ in fields(SCHEMAS[config_name])})
 
 
-def class_keys(config_name: str) -> dict[str, Any]:
-    """List every key of all encodings and tasks, or of all decoding strategies, with its type."""
+def class_keys(config_name: str) -> set[str]:
+    """List every key of all encodings and tasks, or of all decoding strategies."""
     from wawa_transformer.data.tasks import TASKS
     from wawa_transformer.decode.strategies import STRATEGIES
     from wawa_transformer.positional.base import ENCODINGS
     from wawa_transformer.run.config import CONTEXT_ARGUMENTS, PE_KEYS
 
-    kinds: dict[str, Any] = {"decode": STRATEGIES, "pe": ENCODINGS, "task": TASKS}
-    kinds = {group: kinds[group] for group in kinds if group in groups(config_name)}
-    found: dict[str, Any] = {f"{group}.{name}": str for group in kinds for name in ("kind", "name")}
-    if "pe" in kinds:
-        found |= dict.fromkeys((f"pe.{name}" for name in PE_KEYS), Any)
-    for group, classes in kinds.items():
-        for own in fields_by_kind(classes, CONTEXT_ARGUMENTS).values():
-            found |= {f"{group}.{each.name}": each.type for each in own}
+    registries: dict[str, Any] = {"decode": STRATEGIES, "pe": ENCODINGS, "task": TASKS}
+    found: set[str] = set()
+    for group in registries.keys() & groups(config_name):
+        own = keys_by_kind(registries[group], CONTEXT_ARGUMENTS).values()
+        names = {"kind", "name", *(PE_KEYS if group == "pe" else ())}.union(*own)
+        found |= {f"{group}.{name}" for name in names}
     return found
 
 
