@@ -27,8 +27,9 @@ from wawa_transformer.common import code as code_digests
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data import load, tasks
 from wawa_transformer.data.load import load_data
+from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.lab.results import check_comparable
-from wawa_transformer.positional.base import Encoding, EncodingContext
+from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext
 from wawa_transformer.run import imports, provenance
 from wawa_transformer.run.overrides import CHECKS
 from wawa_transformer.run.run_dir import Run, config_digest
@@ -49,6 +50,12 @@ SMALL = [
 
 class Side(enum.Enum):
     LEFT, RIGHT = 1, 2
+
+
+def digest_for(pe: str, cross: str = "none", task: str = "copy") -> str:
+    """The code of an encoding, one of cross-attention and a task, as it is now."""
+    classes = frozenset((ENCODINGS[pe], ENCODINGS[cross], TASKS[task]))
+    return provenance.digest_for.__wrapped__(classes)
 
 
 def write_pairs(path: Path, pairs: list[tuple[str, str]]) -> None:
@@ -428,7 +435,7 @@ def test_a_library_is_none_of_the_users_code_wherever_it_is_installed(
     monkeypatch.setattr(provenance, "code_of", lambda path, _: read.add(path.name) or b"")
     for _ in range(2):
         read.clear()
-        provenance.digest_for.__wrapped__("own", "none", "copy")
+        digest_for("own")
         assert {"own.py", "late.py"} <= read and "more.py" not in read
         __import__("late")
 
@@ -450,7 +457,7 @@ def test_the_code_of_other_encodings_and_tasks_does_not_count(
         ("sinusoid_design", "none", "copy", {"sinusoid_designs.py", "sinusoidal.py"}),
     ):  # fmt: skip
         read.clear()
-        provenance.digest_for.__wrapped__(pe, cross, task)
+        digest_for(pe, cross, task)
         kinds = {"rotary.py", "shaw.py", "t5.py", "cope.py", "scan.py", "text.py", "sinusoidal.py"}
         assert {*read} & (kinds | files) == files, (pe, task)
         assert {"base.py", "attention.py", "tasks.py", "loop.py", "position_ids.py"} <= {*read}
@@ -525,7 +532,7 @@ def test_an_edit_of_what_a_run_uses_changes_its_code(
                     return (function.__wrapped__ if file == path else function)(file)
 
                 patched.setattr(code_digests, function.__name__, anew)
-            found = {pe: provenance.digest_for.__wrapped__(pe, "none", "copy") for pe in kinds}
+            found = {pe: digest_for(pe) for pe in kinds}
             found["shared"] = provenance.shared_digest.__wrapped__()
             return found | {"modules": imports.modules_digest(["mine"])}
 
@@ -563,7 +570,7 @@ def test_a_file_beside_the_package_that_a_room_imports_counts(
     for content in ("SCALE = 1", "SCALE = 2"):
         beside.write_text(content)
         found.add(provenance.shared_digest.__wrapped__())
-        found.add(provenance.digest_for.__wrapped__("none", "none", "copy"))
+        found.add(digest_for("none"))
     assert len(found) == 4
 
 
@@ -571,7 +578,7 @@ def test_a_class_of_the_same_name_in_another_file_hides_none(registry: None) -> 
     """Of the rooms, and of a file that a run uses."""
 
     def digests() -> list[str]:
-        runs = [provenance.digest_for.__wrapped__(pe, "none", "copy") for pe in ("none", "rotary")]
+        runs = [digest_for(pe) for pe in ("none", "rotary")]
         return [provenance.shared_digest.__wrapped__(), *runs]
 
     before = digests()

@@ -16,6 +16,7 @@ from wawa_transformer.run.overrides import (
     SCHEMAS,
     TEXT,
     is_union,
+    nodes,
     pairs,
     repeated,
     type_of,
@@ -134,7 +135,8 @@ def parse(path: Path, text: str) -> Node:
     """Parse YAML, and refuse a word that is not read as it is written."""
     try:
         root = yaml.compose(text, yaml.SafeLoader) or MappingNode("", [])
-        check_words(path, root)
+        for node in nodes(root):
+            check_word(path, node)
         for key in repeated(root):
             raise UserError(f"{place(path, key)}: {key.value} is there twice; leave one out.")
     except yaml.MarkedYAMLError as error:
@@ -149,29 +151,22 @@ def parse(path: Path, text: str) -> Node:
     return root
 
 
-def check_words(path: Path, node: Node) -> None:
-    """Refuse keys and values of a node whose YAML reading is not what is written.
+def check_word(path: Path, node: Node) -> None:
+    """Refuse a word whose YAML reading is not what is written, and a key that is no word.
 
     Raises:
         UserError: the word, its file and its line.
     """
-    if isinstance(node, ScalarNode):
-        trap = TRAPS.get(node.tag.rpartition(":")[2])
-        if node.style is None and trap and trap.match(node.value):
-            read_as = yaml.SafeLoader("").construct_object(node)
-            read_as = f" reads as {read_as!r}" if read_as != node.value else " is no number"
-            raise UserError(
-                f"{place(path, node)}: {node.value}{read_as} in YAML; write a number in decimal "
-                f"digits without zeros in front, true or false, or a word in quotes."
-            )
-    for key, value in pairs(node):
-        if not isinstance(key, ScalarNode):
-            raise UserError(f"{place(path, key)}: a key is one word.")
-        check_words(path, key)
-        check_words(path, value)
-    if isinstance(node, SequenceNode):
-        for each in node.value:
-            check_words(path, each)
+    for key in (key for key, _ in pairs(node) if not isinstance(key, ScalarNode)):
+        raise UserError(f"{place(path, key)}: a key is one word.")
+    trap = TRAPS.get(node.tag.rpartition(":")[2])
+    if isinstance(node, ScalarNode) and node.style is None and trap and trap.match(node.value):
+        read_as = yaml.SafeLoader("").construct_object(node)
+        read_as = f" reads as {read_as!r}" if read_as != node.value else " is no number"
+        raise UserError(
+            f"{place(path, node)}: {node.value}{read_as} in YAML; write a number in decimal "
+            f"digits without zeros in front, true or false, or a word in quotes."
+        )
 
 
 def place(path: Path, node: Node) -> str:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import itertools
 import os
 import re
 import types
@@ -13,7 +14,7 @@ from typing import Any
 import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, Override, Quote, QuotedString
+from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import OverrideParseException
 from omegaconf import MISSING, DictConfig, OmegaConf
 from yaml.nodes import MappingNode, Node, SequenceNode
@@ -118,15 +119,19 @@ def pairs(node: Node | None) -> list[tuple[Node, Node]]:
     return node.value if isinstance(node, MappingNode) else []
 
 
+def nodes(node: Node | None) -> Iterator[Node]:
+    """Yield a YAML node and every node inside it."""
+    if node:
+        yield node
+        inside = node.value if isinstance(node, SequenceNode) else itertools.chain(*pairs(node))
+        yield from itertools.chain.from_iterable(map(nodes, inside))
+
+
 def repeated(node: Node | None) -> Iterator[Node]:
     """Yield the keys that stand twice in one mapping of a YAML node."""
-    keys = [key for key, _ in pairs(node)]
-    named = [key.value for key in keys]
-    yield from (key for key in keys if named.count(key.value) > 1)
-    for each in (*keys, *(value for _, value in pairs(node))):
-        yield from repeated(each)
-    for each in node.value if isinstance(node, SequenceNode) else ():
-        yield from repeated(each)
+    for keys in ([key for key, _ in pairs(each)] for each in nodes(node)):
+        named = [key.value for key in keys]
+        yield from (key for key in keys if named.count(key.value) > 1)
 
 
 def unreadable(text: str) -> str:
@@ -218,15 +223,9 @@ def check_override(override: Override, config_name: str, sweep: bool) -> None:
 
 def choices(override: Override) -> list[str]:
     """List the files of its group that an override chooses, several in a sweep."""
-    value = override.value()
-    every = value.list if isinstance(value, ChoiceSweep) else [value]
-    return [each for each in map(plain, every) if each and each.isprintable()]
-
-
-def plain(value: Any) -> str:
-    """The text of a word, quoted or not; empty for any other value."""
-    value = value.text if isinstance(value, QuotedString) else value
-    return value if isinstance(value, str) else ""
+    swept = override.is_choice_sweep()
+    every = override.sweep_string_iterator() if swept else [override.value()]
+    return [each for each in every if each and isinstance(each, str)]
 
 
 def groups(config_name: str) -> set[str]:

@@ -10,7 +10,7 @@ import re
 import subprocess
 import types
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from wawa_transformer.common.code import (
     reached,
 )
 from wawa_transformer.common.schema import CONFIG_DIR, PACKAGE
+from wawa_transformer.data.load import digest_of
 from wawa_transformer.data.tasks import TASKS, Task
 from wawa_transformer.positional.base import ENCODINGS, Encoding
 from wawa_transformer.run.imports import helpers_of
@@ -60,14 +61,22 @@ def code_digest(config: DictConfig) -> str:
 
     Comments, docstrings, layout, and encodings and tasks of other kinds do not count.
     """
-    kinds = config.pe.kind, config.pe.get("cross", "none"), config.task.kind
-    registries: tuple[Any, ...] = (ENCODINGS, ENCODINGS, TASKS)
-    chosen = [known.get(kind) for known, kind in zip(registries, kinds, strict=True)]
-    found = digest_for(*kinds, *chosen)
+    pe, task = config.pe, config.task
+    chosen = ENCODINGS.get(pe.kind), ENCODINGS.get(pe.get("cross", "none")), TASKS.get(task.kind)
+    classes: frozenset[type] = frozenset(cls for cls in chosen if cls)
+    found = digest_for(classes)
     # Read each time: a notebook may define a function again that a class of it calls.
-    classes = {base for cls in chosen if cls for base in cls.__mro__ if of_notebook(base)}
-    live = sorted(live_code(cls) for cls in classes)
-    return hashlib.sha256("".join([found, *live]).encode()).hexdigest()[:8] if live else found
+    live = {live_code(base) for cls in classes for base in cls.__mro__ if of_notebook(base)}
+    return digest_of(found.encode(), *(each.encode() for each in sorted(live))) if live else found
+
+
+def digest_of_files(files: Iterable[Path], without: Mapping[Path | None, set[str]]) -> str:
+    """Hash the code of all runs and of ``files``, wherever they are.
+
+    The classes ``without``, by file, do not count.
+    """
+    every = {*rooms(), *helpers(), *files}
+    return digest_of(*sorted(code_of(path, without.get(path, ())) for path in every))
 
 
 @functools.cache
@@ -78,10 +87,7 @@ def shared_digest() -> str:
     """
     kinds = {file for file in kind_files() if file.is_relative_to(PACKAGE)}
     shared = {file for each in kinds for file in imported(each) if file in kinds and file != each}
-    names = names_by_file({*ENCODINGS.values(), *TASKS.values()})
-    files = sorted({*rooms(), *shared})
-    parts = [*(code_of(path, names[path]) for path in files), *sorted(map(code_of, helpers()))]
-    return hashlib.sha256(b"".join(parts)).hexdigest()[:8]
+    return digest_of_files(shared, names_by_file({*ENCODINGS.values(), *TASKS.values()}))
 
 
 @functools.cache
@@ -111,20 +117,15 @@ def kind_files() -> set[Path]:
 
 
 @functools.cache  # the code that this process has loaded
-def digest_for(pe: str, cross: str, task: str, *defined: type | None) -> str:
-    """Hash the code of an encoding, an encoding of cross-attention and a task.
-
-    With the classes of these kinds as ``defined`` now, a class that is defined again counts anew.
-    """
+def digest_for(classes: frozenset[type]) -> str:
+    """Hash the code of encodings and tasks, and of all that they use."""
     registered, kinds = {*ENCODINGS.values(), *TASKS.values()}, kind_files()
 
     def follows(path: Path) -> bool:
         return path in kinds or is_foreign(path, PACKAGE)
 
     registries = {file_of(Encoding.__module__), file_of(Task.__module__)}
-    chosen = ENCODINGS.get(pe), ENCODINGS.get(cross), TASKS.get(task)
-    used: set[type] = {cls for cls in chosen if cls}
-    before = -1
+    used, before = {*classes}, -1
     while len(used) > before:  # until no class that is used mentions another one
         before = len(used)
         used |= {base for cls in used for base in cls.__mro__}
@@ -137,14 +138,7 @@ def digest_for(pe: str, cross: str, task: str, *defined: type | None) -> str:
         used |= {
             cls for cls in registered if cls.__name__ in named and file_of(cls.__module__) in files
         }
-    ours = {*rooms(), *(path for path in files if path.is_relative_to(PACKAGE))}
-    digest = hashlib.sha256()
-    for path in sorted(ours):
-        digest.update(code_of(path, others[path]))
-    theirs = files - ours | helpers()
-    for code in sorted(code_of(path, others[path]) for path in theirs):  # of any folder
-        digest.update(code)
-    return digest.hexdigest()[:8]
+    return digest_of_files(files, others)
 
 
 def names_by_file(classes: Iterable[type]) -> defaultdict[Path | None, set[str]]:
