@@ -62,7 +62,7 @@ def main(config: DictConfig) -> None:
                 continue
             if picture:
                 looked = cross_attention(model, tokenizer, read(tokenizer, [text])[0], every[0].ids)
-                make_directory(Path(picture).parent, "attention")
+                make_directory(Path(picture).parent, "attention", of_runs=False)
                 attention_picture(*looked).savefig(picture)
                 picture = None
             if config.nbest:

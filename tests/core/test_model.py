@@ -476,7 +476,7 @@ def test_position_keys_change_nothing_by_default() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"d_model": 0}, "d_model=0 must be at least 1 and at most 65536"),
+        ({"d_model": 0}, "d_model=0 must be at least 1 and at most 65,536"),
         ({"dropout": None}, "dropout=None must have a value"),
         ({"num_layers": 2.0}, "num_layers=2.0 must be a whole number"),
         ({"dropout": "0.1"}, "dropout=0.1 must be a number"),
@@ -488,7 +488,7 @@ def test_position_keys_change_nothing_by_default() -> None:
         ({"d_model": 10, "num_heads": 4}, "model.d_model=10 is not divisible by model.num_heads=4"),
         ({"tie_embeddings": True, "tgt_vocab_size": 5}, "tie_embeddings needs equal vocabularies"),
         ({"pe": "nope"}, "pe=nope does not exist"),
-        ({"max_shift": -1}, "pe.max_shift=-1 must be at least 0 and at most 1000000"),
+        ({"max_shift": -1}, "pe.max_shift=-1 must be at least 0 and at most 1,000,000"),
         ({"seed": 2**63}, f"seed={2**63} must be at least"),
     ],
 )

@@ -172,7 +172,7 @@ def test_designs_that_only_move_columns_or_leave_some_out() -> None:
     ("kind", "setting", "value", "message"),
     [
         ("sinusoidal", "max_len", -5, "must be at least 1 and at most 1,000,000"),
-        ("sinusoid_design", "base", 1.0, "must be greater than 1 and finite"),
+        ("sinusoid_design", "base", 1.0, "must be greater than 1 and less than inf"),
         ("sinusoid_design", "band", "mixed", "does not exist; choose one of [a-z]+,"),
         ("learned", "max_len", 2**40, "must be at least 1 and at most 1,000,000"),
         ("kerple", "form", "mixed", "does not exist; choose one of log, power"),

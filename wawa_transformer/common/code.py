@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 STARTED = time.time()  # when this process began to read the project's code
+PACKAGE = Path(__file__).resolve().parents[1]
 LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
 
 
@@ -130,9 +131,9 @@ def file_of(module: str) -> Path | None:
     return Path(file) if file and os.path.isfile(file) else None  # "<stdin>" is none
 
 
-def is_foreign(path: Path, package: Path) -> bool:
+def is_foreign(path: Path) -> bool:
     """True for a file of Python that is neither the project's nor a library's."""
-    ours = any(path.is_relative_to(folder) for folder in (package, *LIBRARIES))
+    ours = any(path.is_relative_to(folder) for folder in (PACKAGE, *LIBRARIES))
     return not ours and not is_installed(path) and path.is_file()
 
 

@@ -70,7 +70,7 @@ def lock_holder(path: Path) -> str:
     return holder
 
 
-def make_directory(directory: Path, key: str = "output_dir") -> None:
+def make_directory(directory: Path, key: str = "output_dir", of_runs: bool = True) -> None:
     """Create ``directory``, the value of ``key``, and its parents; refuse one not writable."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -78,8 +78,8 @@ def make_directory(directory: Path, key: str = "output_dir") -> None:
     except OSError as error:
         reason = error.strerror or str(error)
     if reason:
-        runs = key not in ("attention", "directory") and directory.is_dir()
-        kept = runs and os.access(directory, os.R_OK) and any(directory.iterdir())
+        readable = of_runs and directory.is_dir() and os.access(directory, os.R_OK)
+        kept = readable and any(directory.iterdir())
         copied = f" that begins with a copy of {directory.name}" if kept else ""
         raise UserError(
             f"{directory} cannot be written ({reason}); set {key} to a folder of yours{copied}."

@@ -64,16 +64,16 @@ def check_field(each: Field[Any], value: Any, prefix: str = "") -> None:
     if choices:
         check_choice(f"{prefix}{each.name}", value, choices)
     if limits:
-        check_type(f"{prefix}{each.name}", value, whole=each.type in (int, int | None))
-    if not all(LIMITS[name][1](value, limit) for name, limit in limits.items()):
-        words = " and ".join(f"{LIMITS[name][0]} {limit}" for name, limit in limits.items())
-        raise UserError(f"{prefix}{each.name}={value} must be {words}.")
+        check_limits(f"{prefix}{each.name}", value, each.type in (int, int | None), **limits)
 
 
-def check_type(name: str, given: Any, whole: bool) -> None:
-    """Refuse what is no number, or no ``whole`` one."""
+def check_limits(name: str, given: Any, whole: bool, **limits: float) -> None:
+    """Refuse what is no number, no ``whole`` one, or outside ``limits``."""
     if not isinstance(given, Integral if whole else Real):
         raise UserError(f"{name}={given} must be a {'whole ' if whole else ''}number.")
+    if not all(LIMITS[each][1](given, limit) for each, limit in limits.items()):
+        words = " and ".join(f"{LIMITS[each][0]} {limit:,}" for each, limit in limits.items())
+        raise UserError(f"{name}={given} must be {words}.")
 
 
 def check_choice(name: str, given: str, choices: Iterable[str]) -> None:
@@ -87,9 +87,7 @@ def check_number(name: str, given: float, least: float, most: float) -> None:
 
     If ``least`` is an int, fractions are refused too.
     """
-    check_type(name, given, whole=isinstance(least, int))
-    if not least <= given <= most:
-        raise UserError(f"{name}={given} must be at least {least:g} and at most {most:,}.")
+    check_limits(name, given, isinstance(least, int), least=least, most=most)
 
 
 def register(registry: dict[str, Any], kind: str, cls: type) -> None:
@@ -113,6 +111,4 @@ def register(registry: dict[str, Any], kind: str, cls: type) -> None:
 
 def check_base(given: float) -> None:
     """Refuse a base whose frequencies are undefined or all equal."""
-    check_type("pe.base", given, whole=False)
-    if not 1 < given < math.inf:
-        raise UserError(f"pe.base={given} must be greater than 1 and finite.")
+    check_limits("pe.base", given, False, above=1, below=math.inf)

@@ -6,7 +6,6 @@ import difflib
 import functools
 import inspect
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +13,7 @@ import yaml
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from wawa_transformer.common.code import PACKAGE as PACKAGE
 from wawa_transformer.common.limits import UserError as UserError
 from wawa_transformer.common.limits import check_choice, check_field
 from wawa_transformer.common.limits import choice as choice
@@ -23,7 +23,6 @@ from wawa_transformer.common.limits import tell as tell
 from wawa_transformer.common.limits import warn as warn
 
 # A checkout has configs/ and scripts/ beside the package, a wheel inside it.
-PACKAGE = Path(__file__).resolve().parents[1]
 CONFIG_DIR = (PACKAGE if (PACKAGE / "configs").is_dir() else PACKAGE.parent) / "configs"
 
 

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from wawa_transformer.common.code import file_of, is_foreign
 from wawa_transformer.common.files import CONFIG_DIR, make_directory
-from wawa_transformer.common.schema import PACKAGE, UserError, check, tell, warn
+from wawa_transformer.common.schema import UserError, check, tell, warn
 from wawa_transformer.data.load import load_data
 from wawa_transformer.data.tasks import build_task
 from wawa_transformer.lab import rules
@@ -212,7 +212,7 @@ def check_data_of(
     for run, result in results.items():
         task = build_task(jobs[run])
         file = file_of(type(task).__module__)
-        ours = file is not None and not is_foreign(file, PACKAGE)
+        ours = file is not None and not is_foreign(file)
         known = run not in others and ours and (task.from_seed or task.text_digest)
         data = (run.task, run.seed if task.from_seed else None)
         if result and not known and data not in checked:

@@ -52,7 +52,7 @@ def written(directory: Path, names: tuple[str, ...]) -> Iterator[Path]:
     Raises:
         UserError: the folder holds other files.
     """
-    make_directory(directory, "directory")
+    make_directory(directory, "directory", of_runs=False)
     if others := sorted({path.name for path in directory.iterdir()} - {*names}):
         raise UserError(
             f"directory={directory} holds {others[0]}, which is no part of this export; name an "

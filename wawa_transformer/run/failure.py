@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from wawa_transformer.common.code import is_foreign
 from wawa_transformer.common.schema import (
@@ -35,7 +36,9 @@ EXTRAS = {
     "scipy": "lab", "pandas": "lab", "jinja2": "lab", "werkzeug": "serve",
     "safetensors": "export", "ctranslate2": "export",
 }  # fmt: skip
-IMPORTED: set[str] = set()  # the modules of import=, which may lie among the installed packages
+# The modules of import=, which may lie among the installed packages: when they were read, and their
+# specs.
+LOADED: dict[str, tuple[float, Any]] = {}
 OURS = f"{MISTAKE} wawa_transformer, not in the command; please report it with all of this."
 
 
@@ -113,9 +116,9 @@ def origin(frame: FrameType) -> str:
     path, module = Path(frame.f_code.co_filename), frame.f_globals.get("__name__", "")
     if path.is_relative_to(PACKAGE) or path.is_relative_to(SCRIPTS):
         return origin_of_ours(path)
-    if any(f"{module}.".startswith(f"{name}.") for name in IMPORTED):
+    if any(f"{module}.".startswith(f"{name}.") for name in LOADED):
         return "foreign"
-    return "foreign" if is_foreign(path, PACKAGE) else "library"
+    return "foreign" if is_foreign(path) else "library"
 
 
 @functools.cache

@@ -8,16 +8,14 @@ import time
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import yaml
 from hydra.core.config_store import ConfigStore
 
 from wawa_transformer.common.code import STARTED, code_of, imported, is_foreign, reached
 from wawa_transformer.common.schema import CONFIG_DIR, PACKAGE, UserError, warn
-from wawa_transformer.run.failure import IMPORTED, MISTAKE
+from wawa_transformer.run.failure import LOADED, MISTAKE
 
-LOADED: dict[str, tuple[float, Any]] = {}  # when a user's modules were imported, and their spec
 NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -40,7 +38,6 @@ def import_modules(names: Iterable[str]) -> None:
         sys.path.append(os.getcwd())  # last, so that no library is hidden
     for name in names:
         import_one(name)
-        IMPORTED.add(name)
     for group, registry in (("pe", ENCODINGS), ("task", TASKS)):
         for kind, cls in registry.items():
             file = CONFIG_DIR / group / f"{kind}.yaml"
@@ -123,7 +120,7 @@ def modules_digest(names: Iterable[str]) -> str | None:
 def helpers_of(files: Sequence[Path]) -> set[Path]:
     """Find the user's files that ``files`` import."""
     beside = {path for file in files for path in imported(file)}
-    return reached(beside, lambda path: is_foreign(path, PACKAGE)) - {*files}
+    return reached(beside, is_foreign) - {*files}
 
 
 def files_of(name: str) -> list[Path]:

@@ -87,7 +87,7 @@ def shared_digest() -> str:
     """
     kinds = {file for file in kind_files() if file.is_relative_to(PACKAGE)}
     shared = {file for each in kinds for file in imported(each) if file in kinds and file != each}
-    return digest_of_files(shared, names_by_file({*ENCODINGS.values(), *TASKS.values()}))
+    return digest_of_files(shared, names_by_file(registered()))
 
 
 @functools.cache
@@ -110,34 +110,34 @@ def rooms() -> list[Path]:
     )
 
 
+def registered() -> set[type]:
+    """List the encodings and tasks of the registries."""
+    return {*ENCODINGS.values(), *TASKS.values()}
+
+
 def kind_files() -> set[Path]:
     """List the files that define the encodings and tasks of the registries."""
-    registered = {*ENCODINGS.values(), *TASKS.values()}
-    return {file for cls in registered if (file := file_of(cls.__module__))}
+    return {path for path in names_by_file(registered()) if path}
 
 
 @functools.cache  # the code that this process has loaded
 def digest_for(classes: frozenset[type]) -> str:
     """Hash the code of encodings and tasks, and of all that they use."""
-    registered, kinds = {*ENCODINGS.values(), *TASKS.values()}, kind_files()
-
-    def follows(path: Path) -> bool:
-        return path in kinds or is_foreign(path, PACKAGE)
-
+    every, kinds = registered(), kind_files()
     registries = {file_of(Encoding.__module__), file_of(Task.__module__)}
     used, before = {*classes}, -1
     while len(used) > before:  # until no class that is used mentions another one
         before = len(used)
         used |= {base for cls in used for base in cls.__mro__}
-        files = reached(filter(None, map(file_of, (cls.__module__ for cls in used))), follows)
-        others = names_by_file(registered - used)
-        named = {name for path in files for name in mentioned(path, others[path])}
-        reads = {name for path in files - registries for name in mentioned(path, others[path])}
-        if reads & REGISTRIES:  # a class that is looked up by its kind may be any
-            used |= registered
-        used |= {
-            cls for cls in registered if cls.__name__ in named and file_of(cls.__module__) in files
-        }
+        files = reached(
+            filter(None, names_by_file(used)), lambda path: path in kinds or is_foreign(path)
+        )
+        others = names_by_file(every - used)
+        named = {path: {*mentioned(path, others[path])} for path in files}
+        if any(named[path] & REGISTRIES for path in files - registries):
+            used |= every  # a class that is looked up by its kind may be any
+        names = set().union(*named.values())
+        used |= {cls for cls in every if cls.__name__ in names and file_of(cls.__module__) in files}
     return digest_of_files(files, others)
 
 

@@ -80,7 +80,7 @@ def average(run: Run, config: dict[str, Any]) -> dict[str, Tensor]:
     total: dict[str, Tensor] = {}
     weights: dict[str, Tensor] = {}
     for path in paths:  # one at a time: memory may not hold ten large models
-        weights = load_own(run, path, config, WEIGHTS)["model"]
+        weights = load_own(path, config, WEIGHTS)["model"]
         for name, value in weights.items():
             # A buffer of integers or booleans, such as a counter, has no mean.
             summed = value.is_floating_point()
@@ -91,9 +91,7 @@ def average(run: Run, config: dict[str, Any]) -> dict[str, Tensor]:
     }
 
 
-def load_own(
-    run: Run, path: Path, config: Any, contents: tuple[str, ...] = CONTENTS
-) -> dict[str, Any]:
+def load_own(path: Path, config: Any, contents: tuple[str, ...] = CONTENTS) -> dict[str, Any]:
     """Read a checkpoint of the run with the configuration ``config``, of any machine.
 
     Raises:

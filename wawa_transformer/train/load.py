@@ -36,7 +36,7 @@ def load_model(run: Run, which: str = "last", device: torch.device | None = None
     check_choice("checkpoint", which, CHECKPOINTS)
     path = run.checkpoint("last" if which == "average" else which)
     own = run.configuration()
-    state = checkpoint.load_own(run, path, own)
+    state = checkpoint.load_own(path, own)
     tokenizer = checkpoint.load_tokenizer(path, state)
     result = run.result()
     check_data_of(path, state, result)

@@ -134,7 +134,7 @@ def restore(config: DictConfig, run: Run) -> TrainState:
 def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
     """Build the state of step 0, or of the checkpoint at ``path``."""
     trainer = config.trainer
-    saved = checkpoint.load_own(run, path, config) if path else None
+    saved = checkpoint.load_own(path, config) if path else None
     if saved and (before := len(saved["rng"])) != distributed.world_size():  # a state for each
         raise UserError(
             f"{run.directory} was begun by {before} processes, and this is one of "
