@@ -191,8 +191,8 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
         # Names are no paths: these would lead out of output_dir.
         ("study.name=", "study.name"),
         ("study.name=null", "study.name"),
-        ("task=addition task.test_max_length=4300", "at least 1 and at most 4299"),
-        ("task=addition_uneven task.test_max_length=9999", "at most 4299"),
+        ("task=addition task.test_max_length=4300", "at least 1 and at most 4,299"),
+        ("task=addition_uneven task.test_max_length=9999", "at most 4,299"),
         ("task.name=..", "task.name"),
         ("pe.name=a/b", "pe.name"),
         # A report makes these anew, and would take a task's runs away.

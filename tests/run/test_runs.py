@@ -564,7 +564,7 @@ def test_runs_that_others_finished_are_to_be_copied(
     with pytest.raises(UserError, match="to a folder of yours[.]"):
         make_directory(tmp_path / "empty")
     with pytest.raises(UserError, match="set attention to a folder of yours[.]"):
-        make_directory(tmp_path / "full", "attention")
+        make_directory(tmp_path / "full", "attention", of_runs=False)
 
 
 def test_a_full_disk_is_no_mistake_of_a_forks_code(monkeypatch: pytest.MonkeyPatch) -> None:
