@@ -122,9 +122,9 @@ def pages() -> dict[str, str]:
         name = f"which_encoding{end}"
         written[name] = template("which_encoding", language).render()
     chinese = {name: unbroken(page) for name, page in written.items() if "zh-CN" in name}
-    drawn = figures.pictures(evidence.scored("default"))
-    pictures = {name: figures.save(draw(), name) for name, draw in drawn.items()}
-    return written | chinese | {"report.html": report.html(evidence.page("default"), pictures)}
+    page = evidence.page("default")
+    pictures = {name: figures.save(draw(), name) for name, draw in page["drawn"].items()}
+    return written | chinese | {"report.html": report.html(page, pictures)}
 
 
 if __name__ == "__main__":

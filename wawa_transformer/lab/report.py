@@ -53,11 +53,10 @@ def write_report(folder: Path, key: str = "output_dir") -> dict[str, Any]:
     study = read_study(folder)
     for each in (folder, folder / "figures"):
         make_directory(each, key)
-    made = scores.score_study(study)
-    page = page_of(made)
+    page = page_of(scores.score_study(study))
     # A folder that has pictures keeps those: in a repository, the ones that a page shows.
     there = {path.stem for path in (folder / "figures").glob("*.png")}
-    for name in there - set(page["drawn"]):
+    for name in there - page["drawn"].keys():
         # A report's own, of tables that were there before.
         if f"picture_{name}" in words() or name in {f"learning_{m.name}" for m in SHOWN}:
             (folder / "figures" / f"{name}.png").unlink()
@@ -66,7 +65,7 @@ def write_report(folder: Path, key: str = "output_dir") -> dict[str, Any]:
         name: figures.save(
             draw(), name, folder / "figures" / f"{name}.png" if name in kept else None
         )
-        for name, draw in figures.pictures(made).items()
+        for name, draw in page["drawn"].items()
     }
     write_atomically(folder / "report.md", markdown(page))
     write_atomically(folder / "report.html", html(page, pictures))
@@ -117,8 +116,7 @@ def page_of(made: Scores) -> dict[str, Any]:
     found = compared(made, rule)
     outcomes = claims.decide(rule, found) if rule else []
     config = study.config.get("study", {})
-    tasks, drawn = study.tasks, list(figures.pictures(made))
-    beside = board(made)
+    drawn, beside = figures.pictures(made), board(made)
     return {
         "name": study.name,
         "question": own_words(config["question"]) if config.get("question") else study.name,
@@ -134,8 +132,8 @@ def page_of(made: Scores) -> dict[str, Any]:
         "rule": written(study) if rule else "",
         "comparisons": cells.comparison_table(found, described(found)),
         "tests_made": int(found.comparisons["corrected"].notna().sum()),
-        "tasks": {task: cells.score_table(made, task) for task in tasks},
-        "sources": {task: sources(study, task) for task in tasks},
+        "tasks": {task: cells.score_table(made, task) for task in study.tasks},
+        "sources": {task: sources(study, task) for task in study.tasks},
         "answers": cells.answer_tables(study),
         "rates": cells.rate_tables(study, pairs_of(study)),
         "translations": cells.translation_tables(study),
