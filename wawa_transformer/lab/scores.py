@@ -53,9 +53,9 @@ def reach(rows: pd.DataFrame, longest: int) -> pd.Series:
 class Score:
     """How a score is computed, shown and read.
 
-    ``unseen`` scores are about longer lengths than the trained ones. ``of`` computes a score by
-    run, from a generated task's rows of ``results.csv`` and its longest trained length. ``top`` is
-    the largest possible value. Scores that are not ``shown`` have no column in a report.
+    ``top`` is the largest possible value. Scores that are not ``shown`` have no column in a report.
+    ``of`` computes a score of unseen lengths by run, from a generated task's rows of
+    ``results.csv`` and its longest trained length.
     """
 
     name: str
@@ -64,8 +64,12 @@ class Score:
     top: float | None = None
     higher_is_better: bool = True
     shown: bool = True
-    unseen: bool = False
     of: Callable[[pd.DataFrame, int], pd.Series] | None = None
+
+    @property
+    def unseen(self) -> bool:
+        """True if the score is about longer lengths than the trained ones."""
+        return self.of is not None
 
 
 OF_TEXT = ("bleu", "chrf")  # scores that are columns of bleu.csv
@@ -75,29 +79,21 @@ SCORES = {
     for score in (
         *(Score(m.name, m.heading, m.digits, m.top, m.higher_is_better, m.shown) for m in METRICS),
         Score("all_sources", "exact match, all sources", top=1),
-        Score(
-            "beyond",
-            "exact match, unseen lengths",
-            top=1,
-            unseen=True,
-            of=over_unseen("exact_match"),
-        ),
+        Score("beyond", "exact match, unseen lengths", top=1, of=over_unseen("exact_match")),
         Score(
             "just_beyond",
             "exact match, first unseen lengths",
             top=1,
             shown=False,
-            unseen=True,
             of=over_unseen("exact_match", NEAR),
         ),
         Score(
             "oracle",
             "exact match, unseen lengths, length given",
             top=1,
-            unseen=True,
             of=over_unseen("oracle_exact_match"),
         ),
-        Score("reach", "reach", digits=1, unseen=True, of=reach),
+        Score("reach", "reach", digits=1, of=reach),
         Score("bleu", "BLEU", digits=2, top=100),
         Score("chrf", "chrF", digits=2, top=100),
     )
@@ -156,7 +152,7 @@ def score_study(study: Study) -> Scores:
             part["all_sources"] = over_lengths(chosen)["exact_match"]
         longer = unseen_lengths(study, task)
         for score in SCORES.values():
-            if trained and score.of and (longer or not score.unseen):
+            if trained and longer and score.of:
                 part[score.name] = score.of(rows, trained[1])
         parts.append(part)
     frame = pd.concat(parts) if parts else pd.DataFrame(index=pd.MultiIndex.from_arrays([[]] * 3))
