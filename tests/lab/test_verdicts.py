@@ -648,7 +648,7 @@ def test_another_grid_than_the_rules_goes_unjudged_if_the_command_line_asks_for_
     why = "asks for sinusoidal, which is not trained; the study has none."
     assert rule_of(config, [*grid, "model.d_model=32"], jobs) == (
         None,
-        f"{' '.join(grid)} is not the study of the rule: study.rule.supported[0] {why}",
+        f"{' '.join(grid)} is not the study of the rule: study.rule.supported[0].pairs {why}",
     )
     for overrides in (["study=lookup"], [*grid, "study.rule.claim=x"]):
         with pytest.raises(UserError, match=f"{why} study.rule=null trains without a rule"):

@@ -31,7 +31,7 @@ class RuleMismatch(UserError):
 def rule_of(study: Study) -> Rule | None:
     """Read the rule in a study's ``study.yaml``, or None."""
     config = study.config.get("study", {})
-    validate_pairs("study.pairs", config.get("pairs", []))
+    validate_pairs("study.pairs", config.get("pairs", []), study.config.get("encodings", {}))
     if not config.get("rule"):
         return None
     return read_rule(config, list(study.config["encodings"]), list(study.config["tasks"]))
@@ -208,8 +208,6 @@ def uses_measures(given: Given) -> bool:
 def validate_condition(rule: Rule, key: str, given: Given) -> None:
     """Refuse unknown names, and a condition that is always or never met."""
     subjects, axis = named(given), CONDITIONS[given["is"]].of
-    pairs = subjects if axis == "pair" else []
-    validate_pairs(f"{key}.pairs", pairs)
     for word, names in (("task", given["tasks"]), (axis, [str(each) for each in subjects])):
         if names and word in rule.each or len(set(names)) < len(names):
             raise UserError(
@@ -217,7 +215,10 @@ def validate_condition(rule: Rule, key: str, given: Given) -> None:
                 f"judges every {word} by itself; leave one out."
             )
     validate_trained(key, given["tasks"], rule.tasks)
-    validate_trained(key, itertools.chain(*pairs) if pairs else subjects, rule.encodings)
+    if axis == "pair":
+        validate_pairs(f"{key}.pairs", subjects, rule.encodings)
+    else:
+        validate_trained(key, subjects, rule.encodings)
     validate_numbers(rule, key, given)
     times = len(rule.cases()[0].subjects(given))
     least, most = bounds(given, times)
@@ -328,12 +329,13 @@ def validate_trained(key: str, names: Iterable[str], known: Iterable[str]) -> No
         )
 
 
-def validate_pairs(key: str, pairs: Sequence[Sequence[str]]) -> None:
-    """Refuse a pair that is not two encodings, or that is named twice."""
+def validate_pairs(key: str, pairs: Sequence[Sequence[str]], encodings: Iterable[str]) -> None:
+    """Refuse a pair that is not two encodings of the grid, or that is named twice."""
     if any(len(pair) != 2 or len(set(pair)) != 2 for pair in pairs):
         raise UserError(f"{key} holds a pair that is not two encodings: [t5, none].")
     if len({frozenset(pair) for pair in pairs}) < len(pairs):
         raise UserError(f"{key} names one pair twice; leave one out.")
+    validate_trained(key, itertools.chain(*pairs), encodings)
 
 
 def warnings(

@@ -114,8 +114,7 @@ def list_jobs(config: DictConfig, overrides: list[str]) -> Jobs:
         validate(one)
         composed.append(one)
     trained = dict.fromkeys(one.pe.name for one in composed)
-    rules.validate_pairs("study.pairs", config.study.pairs)
-    rules.validate_trained("study.pairs", itertools.chain(*config.study.pairs), trained)
+    rules.validate_pairs("study.pairs", config.study.pairs, trained)
     return with_seeds(axes["seed"], composed)
 
 
