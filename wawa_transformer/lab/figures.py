@@ -151,7 +151,7 @@ def curves(
         text = scores.trained_lengths(study, task) is None
         score = SCORES["token_accuracy" if text and y == "exact_match" else y]
         for order, pe in enumerate(study.encodings):
-            known = rows[rows["pe"] == pe].dropna(subset=score.name).groupby(x)[score.name]
+            known: Any = rows[rows["pe"] == pe].dropna(subset=score.name).groupby(x)[score.name]
             means = {at: estimate(seeds) for at, seeds in known}
             # Later lines are thinner, so that overlapping lines all stay visible.
             width = 1.2 + 2.2 * (1 - order / max(1, len(study.encodings) - 1))
