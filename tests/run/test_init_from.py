@@ -219,8 +219,11 @@ def test_weights_that_change_after_the_command_are_refused(source: Run, tmp_path
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["model.d_model=32"], ": tgt_embedding.weight 24x16 there and 24x32 here, "),
-        (["model.d_ff=48"], ": encoder_layers.0.feed_forward.inner.weight 32x16 there and 48x16"),
+        (["model.d_model=32"], ": tgt_embedding.weight (24x16 there, 24x32 here), "),
+        (
+            ["model.d_ff=48"],
+            ": encoder_layers.0.feed_forward.inner.weight (32x16 there, 48x16 here)",
+        ),
         (
             ["model.tie_embeddings=true"],
             "has different weights tgt_embedding.weight and src_embedding.weight",
@@ -237,8 +240,8 @@ def test_weights_that_do_not_fit_are_refused_with_names_and_sizes(
         train(checked(*TINY, *start))
     sentence = str(refused.value)
     assert said in sentence and sentence.startswith(f"trainer.init_from={source.directory} ")
-    if " there and " in said:
-        assert sentence.count(" there and ") == 3 and " more; give " in sentence
+    if " there, " in said:
+        assert sentence.count(" there, ") == 3 and " more; give " in sentence
     assert not (tmp_path / "o" / "single").exists()
 
 

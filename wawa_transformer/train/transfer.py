@@ -1,6 +1,6 @@
 """Start a run from another run's weights, ``trainer.init_from``."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -44,7 +44,7 @@ def start_from(
     given, own = source["model"], model.state_dict()
     rows = shared_rows(source, tokenizer)
     chosen: dict[str, Tensor] = {}
-    other: list[str] = []
+    shapes: dict[str, str] = {}
     own_kinds = kinds_of(asdict(model.config))
     kinds = kinds_of(source["transformer"]) if "transformer" in source else own_kinds
     # Equal shapes may mean other things in another encoding: distances are no positions.
@@ -60,13 +60,19 @@ def start_from(
         elif value.shape == own[name].shape:  # a float of another precision is rounded
             chosen[name] = value.to(own[name]) if value.is_floating_point() else value
         else:
-            other.append(name)
-    refuse_shapes(place, [name for name in own if name in other], given, own)
+            shapes[name] = f"{size(value)} there, {size(own[name])} here"
+    # What an encoding trains may have another shape.
+    wrong = {name: sizes for name, sizes in shapes.items() if not name.startswith(POSITIONS)}
+    if wrong:
+        raise UserError(
+            f"trainer.init_from={place} has other shapes: {listed(wrong, wrong)}; give "
+            f"model.d_model, model.d_ff and task.vocab_size the values of that run."
+        )
     new = [name for name in own if name not in chosen]
     if not chosen:
         raise UserError(
-            f"trainer.init_from={place} has nothing that this model has: {listed(new)} are not in "
-            f"it; name a run of this program's Transformer."
+            f"trainer.init_from={place} has nothing that this model has: {listed(new, shapes)} are "
+            f"not in it; name a run of this program's Transformer."
         )
     refuse_shared(place, chosen, own)
     try:
@@ -79,7 +85,7 @@ def start_from(
     return {
         "matched": len(chosen),
         "new": new,
-        "shapes": {name: f"{size(given[name])} there, {size(own[name])} here" for name in other},
+        "shapes": shapes,
         "left": [name for name in given if name not in chosen],
         "settings": other_settings(source.get("transformer", {}), model.config),
         "words": None if rows is None else [len(rows[0]), tokenizer.get_vocab_size()],
@@ -116,20 +122,6 @@ def shared_rows(source: dict[str, Any], tokenizer: Tokenizer) -> tuple[Tensor, T
     return torch.tensor([now[word] for word in both]), torch.tensor([before[word] for word in both])
 
 
-def refuse_shapes(
-    place: str, other: Sequence[str], given: dict[str, Tensor], own: dict[str, Tensor]
-) -> None:
-    """Refuse layers of another shape; an encoding's tensors may have one."""
-    wrong = [name for name in other if not name.startswith(POSITIONS)]
-    if wrong:
-        sizes = [f"{name} {size(given[name])} there and {size(own[name])} here" for name in wrong]
-        more = f", and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
-        raise UserError(
-            f"trainer.init_from={place} has other shapes: {', '.join(sizes[:SHOWN])}{more}; give "
-            f"model.d_model, model.d_ff and task.vocab_size the values of that run."
-        )
-
-
 def size(weights: Tensor) -> str:
     """Write a shape as 64x256."""
     return "x".join(map(str, weights.shape)) or "1"
@@ -147,10 +139,11 @@ def refuse_shared(place: str, chosen: dict[str, Tensor], own: dict[str, Tensor])
             )
 
 
-def listed(names: Sequence[str]) -> str:
-    """List the first names, and count the others."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{', '.join(names[:SHOWN])}{more}"
+def listed(names: Iterable[str], shapes: Mapping[str, str]) -> str:
+    """List the first names, each with its ``shapes`` if it has two, and count the others."""
+    said = [f"{name} ({shapes[name]})" if name in shapes else name for name in names]
+    more = f" and {len(said) - SHOWN} more" if len(said) > SHOWN else ""
+    return f"{', '.join(said[:SHOWN])}{more}"
 
 
 def transfer_line(place: str, found: dict[str, Any]) -> str:
@@ -160,10 +153,9 @@ def transfer_line(place: str, found: dict[str, Any]) -> str:
     ]
     if found["words"]:
         said.append(f"{found['words'][0]} of {found['words'][1]} words are in its vocabulary")
-    shapes = {name: f"{name} ({sizes})" for name, sizes in found["shapes"].items()}
     if found["settings"]:
         said.append(f"the model differs in {', '.join(found['settings'])}")
     for key, words in (("new", "start anew"), ("left", "left out")):
         if found[key]:
-            said.append(f"{words}: {listed([shapes.get(name, name) for name in found[key]])}")
+            said.append(f"{words}: {listed(found[key], found['shapes'])}")
     return "; ".join(said)
