@@ -21,8 +21,7 @@ from wawa_transformer.common.schema import warn
 from wawa_transformer.common.special_ids import BOS
 from wawa_transformer.data.batching import collate
 from wawa_transformer.data.load import Examples
-from wawa_transformer.decode.strategies import Greedy
-from wawa_transformer.decode.translation import SAMPLES, hypotheses, one_line
+from wawa_transformer.decode.translation import Hypothesis, one_line
 from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.model.modes import evaluating
 from wawa_transformer.model.transformer import Transformer
@@ -171,21 +170,20 @@ def show(
     config: DictConfig,
     model: Transformer,
     tokenizer: Tokenizer,
-    examples: Examples,
+    asked: Examples,
+    answers: list[Hypothesis],
     result: dict[str, Any],
 ) -> None:
-    """Log to TensorBoard attention, sample outputs and hyperparameters."""
-    step = result["steps"]
-    first = examples.first(SAMPLES)
-    outputs = [best.text for best, *_ in hypotheses(model, tokenizer, first.source, Greedy())]
+    """Log to TensorBoard attention, the ``answers`` to a few examples, and hyperparameters."""
+    step, outputs = result["steps"], [best.text for best in answers]
     table = ["| source | target | output |", "| --- | --- | --- |"]
-    for row in zip(first.text["source"], first.text["target"], outputs, strict=True):
+    for row in zip(asked.text["source"], asked.text["target"], outputs, strict=True):
         cells = (one_line(cell).replace("|", "\\|") for cell in row)
         table.append(f"| {' | '.join(cells)} |")
     tracker.writer.add_text("samples", "\n".join(table), step)
     if config.pictures:
         device = next(model.parameters()).device
-        batch = collate(first, [int(first.sizes.argmax())]).to(device)
+        batch = collate(asked, [int(asked.sizes.argmax())]).to(device)
         source = [tokenizer.id_to_token(i) or "" for i in batch.source[0].tolist()]
         target = [tokenizer.id_to_token(i) or "" for i in batch.target_in[0].tolist()]
         labels = {

@@ -154,11 +154,13 @@ def train_and_record_failure(config: DictConfig, patience: float = 0.0) -> dict[
 
 def final_evaluation(state: TrainState, tracker: Tracker) -> dict[str, Any]:
     """Evaluate the trained model: costs, scores, translations and pictures."""
-    result, data = describe(state), state.data
-    result["validation"] = evaluation.summarise(evaluation.evaluate(state.model, data.validation))
-    result |= evaluation.evaluate_by_length(data.task, state.model, data.test, data.train.text)
+    result, model, data = describe(state), state.model, state.data
+    result["validation"] = evaluation.summarise(evaluation.evaluate(model, data.validation))
+    result |= evaluation.evaluate_by_length(data.task, model, data.test, data.train.text)
+    asked = data.validation.first(SAMPLES)
+    answers = [best for best, *_ in hypotheses(model, data.tokenizer, asked.source, Greedy())]
     if state.trainer.check:
-        check_decoding(state.model, data)
+        check_decoding(model, asked, answers)
     if not tracker.main:
         return result  # the main process does the rest
     result["translation"] = None
@@ -167,22 +169,19 @@ def final_evaluation(state: TrainState, tracker: Tracker) -> dict[str, Any]:
             name: left_out(data.task, name, getattr(data, name))
             for name in ("train", "validation", "test")
         }
-        every = hypotheses(state.model, data.tokenizer, data.test.source, Greedy())
-        found = [best for best, *_ in every]
+        found = [best for best, *_ in hypotheses(model, data.tokenizer, data.test.source, Greedy())]
         result["translation"] = write_translations(state.run, data, found)
-    show(tracker, state.config, state.model, data.tokenizer, data.validation, result)
+    show(tracker, state.config, model, data.tokenizer, asked, answers, result)
     return result
 
 
-def check_decoding(model: Transformer, data: Data) -> None:
+def check_decoding(model: Transformer, asked: Examples, answers: list[Hypothesis]) -> None:
     """Warn if greedy decoding is another model than evaluation scores.
 
-    Its answers, as targets, have every token right but for ties, however little is learned.
+    Its ``answers``, as targets, have every token right but for ties, however little is learned.
     """
-    asked = data.validation.first(8)
-    every = hypotheses(model, data.tokenizer, asked.source, Greedy())
-    answers = [[int(asked.target[i][0]), *best.ids] for i, [best, *_] in enumerate(every)]
-    read_back = replace(asked, target=RaggedSequences.of(answers))
+    targets = [[int(asked.target[i][0]), *best.ids] for i, best in enumerate(answers)]
+    read_back = replace(asked, target=RaggedSequences.of(targets))
     scores = evaluation.evaluate(model, read_back)
     wrong = int((scores["correct"] < scores["tokens"]).sum())
     if wrong > 1 and distributed.is_main():
