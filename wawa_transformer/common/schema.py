@@ -42,18 +42,14 @@ def unknown_setting(key: str, group: str, names: Iterable[str], others: Mapping[
     ``others`` has the settings of other classes, so that the sentence can name one with this key.
     """
     if kinds := [kind for kind, has in others.items() if key in has]:
-        choices = (f"{group}={choice}" for choice in choices_of(group, kinds))
-        return f"{group}.{key} does not exist here; it is a setting of {' or '.join(choices)}."
+        files = sorted((CONFIG_DIR / group).rglob("*.yaml"))
+        has = [path for path in files if yaml.safe_load(path.read_bytes()).get("kind") in kinds]
+        named = (path.relative_to(CONFIG_DIR / group).with_suffix("") for path in has[:3])
+        choices = " or ".join(f"{group}={name}" for name in named)
+        return f"{group}.{key} does not exist here; it is a setting of {choices}."
     every = set().union(*others.values())
     meant = nearest(key, names, f"{group}.") or nearest(key, every, f"{group}.")
     return f"{group}.{key} does not exist{meant}."
-
-
-def choices_of(group: str, kinds: Iterable[str]) -> list[str]:
-    """Name up to three files of a configuration group with one of ``kinds``."""
-    files = sorted((CONFIG_DIR / group).rglob("*.yaml"))
-    chosen = [path for path in files if yaml.safe_load(path.read_bytes()).get("kind") in kinds]
-    return [str(path.relative_to(CONFIG_DIR / group).with_suffix("")) for path in chosen[:3]]
 
 
 def names_of(schema: type) -> list[str]:

@@ -116,9 +116,7 @@ def compose(overrides: Sequence[str] = (), config_name: str = "config") -> DictC
         UserError: an override or a file is mistaken.
     """
     with COMPOSING, own_hydra():
-        places = GlobalHydra.instance().config_loader().get_search_path().get_path()
-        folders = [Path(each.path.removeprefix("file://")) for each in places if each.path]
-        given, lines = check_command(overrides, config_name, folders=folders)
+        given, lines = check_command(overrides, config_name, folders=searched())
         with explained(config_name, lines):
             return hydra.compose(config_name, given)
 
@@ -129,7 +127,7 @@ def own_hydra() -> Iterator[None]:
 
     A script of ours has its own already, which may search further folders.
     """
-    if searches_our_files(GlobalHydra.instance()):
+    if CONFIG_DIR in searched():
         yield
         return
     before, version, job = GlobalHydra.instance(), VersionBase.instance(), JobRuntime.instance()
@@ -143,12 +141,11 @@ def own_hydra() -> Iterator[None]:
         before.hydra, version.version_base, job.conf = hydra_before, version_before, job_before
 
 
-def searches_our_files(state: GlobalHydra) -> bool:
-    """True if a state of Hydra's composes from ``configs/``."""
-    if not state.is_initialized():
-        return False
-    paths = state.config_loader().get_search_path().get_path()
-    return f"file://{CONFIG_DIR}" in [each.path for each in paths]
+def searched() -> list[Path]:
+    """List the folders of YAML files that Hydra searches now."""
+    hydra = GlobalHydra.instance()
+    places = hydra.config_loader().get_search_path().get_path() if hydra.is_initialized() else ()
+    return [Path(each.path.removeprefix("file://")) for each in places if each.path]
 
 
 def name_study(config: DictConfig, overrides: Sequence[str], swept: Sequence[str] = ()) -> None:
