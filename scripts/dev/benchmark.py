@@ -20,23 +20,14 @@ from omegaconf import DictConfig
 
 from wawa_transformer.common.files import make_directory, write_atomically
 from wawa_transformer.common.schema import UserError, check, setting
-from wawa_transformer.run.config import check_device
 from wawa_transformer.run.device import take_device
 from wawa_transformer.run.overrides import register
 from wawa_transformer.run.provenance import processor
-from wawa_transformer.run.schema import DEVICES
+from wawa_transformer.run.schema import MachineConfig
 
 # Each part is a module of speed/. Peers and compilers take seconds to import, so a part is imported
 # only when it is measured.
 PARTS = ("table", "model", "decoding", "cost")
-
-
-@dataclass
-class Machine:
-    """The machine that the benchmark runs on."""
-
-    device: str = setting("auto", DEVICES)
-    threads: int = setting(1, "processor threads", least=1, most=256)
 
 
 @dataclass
@@ -45,13 +36,12 @@ class BenchmarkConfig:
 
     parts: list[str] = setting(list(PARTS), f"any of {', '.join(PARTS)}")
     output_dir: str = setting("results/benchmark", "where the results go, a folder for each part")
-    trainer: Machine = field(default_factory=Machine)
+    trainer: MachineConfig = field(default_factory=MachineConfig)
 
 
 def check_config(config: DictConfig) -> None:
     """Check ``parts`` and the machine."""
-    check(Machine, config.trainer, "trainer.")
-    check_device(config.trainer.device)
+    check(BenchmarkConfig, config)
     unknown = [part for part in config.parts if part not in PARTS]
     if unknown or not config.parts:
         what = f"parts={unknown[0]} does not exist" if unknown else "parts is empty"

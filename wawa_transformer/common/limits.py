@@ -1,6 +1,7 @@
 """Declare settings with their limits and help, and answer another value with one sentence."""
 
 import math
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import Field, field
@@ -34,9 +35,12 @@ def warn(sentence: str) -> None:
     print(printable(sentence), file=sys.stderr)
 
 
-def setting(default: Any, help: str = "", **limits: float) -> Any:
-    """Declare a field with its help and its limits: ``least``, ``above``, ``below``, ``most``."""
-    declared = {"help": help, "limits": limits}
+def setting(default: Any, help: str = "", pattern: str = "", **limits: float) -> Any:
+    """Declare a field with its help and its limits: ``least``, ``above``, ``below``, ``most``.
+
+    A text matches ``pattern``, and its help says what may be chosen.
+    """
+    declared = {"help": help, "pattern": pattern, "limits": limits}
     if isinstance(default, list | dict | set):  # which no two objects may share
         return field(default_factory=default.copy, metadata=declared)
     return field(default=default, metadata=declared)
@@ -57,14 +61,17 @@ LIMITS = {
 
 
 def check_field(each: Field[Any], value: Any, prefix: str = "") -> None:
-    """Refuse a value outside the limits or choices of a field; None passes."""
+    """Refuse a value outside the limits, choices or pattern of a field; None passes."""
     choices, limits = each.metadata.get("choices"), each.metadata.get("limits", {})
+    name, pattern = f"{prefix}{each.name}", each.metadata.get("pattern")
     if value is None:  # OmegaConf lets it pass only where the schema does
         return
     if choices:
-        check_choice(f"{prefix}{each.name}", value, choices)
+        check_choice(name, value, choices)
+    if pattern and not re.fullmatch(pattern, value):
+        raise UserError(f"{name}={value} does not exist; choose one of {each.metadata['help']}.")
     if limits:
-        check_limits(f"{prefix}{each.name}", value, each.type in (int, int | None), **limits)
+        check_limits(name, value, each.type in (int, int | None), **limits)
 
 
 def check_limits(name: str, given: Any, whole: bool, **limits: float) -> None:

@@ -41,14 +41,12 @@ from wawa_transformer.run.schema import Config
 def check_use(schema: type, config: DictConfig) -> None:
     """Check the configuration of a script that uses a trained run."""
     from wawa_transformer.decode.strategies import build_strategy
-    from wawa_transformer.run.config import check_device, check_values
+    from wawa_transformer.run.config import check_values
 
     check_values(config)
     check(schema, config)
     if not config.run:
         raise UserError("run is not given; name a run's directory: run=results/….")
-    if "trainer" in config:
-        check_device(config.trainer.device)
     if "decode" in config:
         build_strategy(config)
 

@@ -26,7 +26,6 @@ from wawa_transformer.run.schema import Config, PeConfig
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 # Beside its tasks, a study's folder holds files and folders of its own.
 OF_STUDY = re.compile(r"means|figures|lock|.*\.(csv|yaml|md|html|log|tmp)")
-DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,3})?|mps")
 
 
 def check_values(config: DictConfig) -> None:
@@ -54,7 +53,6 @@ def check_schema(config: DictConfig) -> None:
             f"task.name={config.task.name} is the name of a file or folder that a study writes; "
             f"give another name."
         )
-    check_device(config.trainer.device)
 
 
 def check_settings(config: DictConfig) -> None:
@@ -103,14 +101,6 @@ def check_memory(
             f"model.d_ff={shape.d_ff} make {parameters:,} parameters, which need "
             f"{needed / 1e9:,.0f} GB to {'train' if bytes_each > 4 else 'load'}; there are "
             f"{there / 1e9:,.0f}: lower one."
-        )
-
-
-def check_device(name: str) -> None:
-    """Refuse a name that no device can have."""
-    if not DEVICE.fullmatch(name):
-        raise UserError(
-            f"trainer.device={name} does not exist; choose auto, cpu, cuda, cuda:1 or mps."
         )
 
 

@@ -20,6 +20,7 @@ else:
     PeConfig = part("PeConfig", PLACEMENT + POSITIONS, __name__)
 
 DEVICES = "auto, cpu, cuda, cuda:1, mps; auto takes a GPU if there is one"
+DEVICE = r"auto|cpu|cuda(:\d{1,3})?|mps"
 
 
 @dataclass
@@ -45,7 +46,7 @@ class TrainerConfig:
     label_smoothing: float = setting(
         0.0, "share of the target's probability spread over all words", least=0, below=1
     )
-    device: str = setting("auto", DEVICES)
+    device: str = setting("auto", DEVICES, DEVICE)
     bf16: bool = setting(False, "products in bfloat16, weights in float32")
     tf32: bool = setting(False, "on a GPU, faster fp32 products with ten bits of each factor")
     compile: bool = setting(False, "compile the model with torch.compile")
@@ -151,7 +152,7 @@ COMPARE = ("study", "workers", "report")  # the keys of scripts/compare.py
 class MachineConfig:
     """The machine that uses a trained run."""
 
-    device: str = setting("auto", DEVICES)
+    device: str = setting("auto", DEVICES, DEVICE)
     threads: int = setting(1, "processor threads", least=1, most=256)
 
 
