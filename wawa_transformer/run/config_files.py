@@ -93,8 +93,7 @@ def files_of(
     if not found:
         return
     path = found[0]
-    text = read(path)
-    root = parse(path, text)
+    text, root = parse(path)
     header = PACKAGE.match(text)
     package = header[1] if header else group.replace("/", ".")
     yield path, "" if package == "_global_" else package, root
@@ -121,24 +120,19 @@ def keys_of(node: Node, prefix: str) -> Iterator[tuple[str, Node, Node]]:
             yield from keys_of(value, name)
 
 
-def read(path: Path) -> str:
-    """Read a UTF-8 file."""
+def parse(path: Path) -> tuple[str, Node]:
+    """Read a file and its YAML, and refuse a word that is not read as it is written."""
     content = path.read_bytes()
     try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}, line {line}: the file is not UTF-8; convert it.") from None
-
-
-def parse(path: Path, text: str) -> Node:
-    """Parse YAML, and refuse a word that is not read as it is written."""
-    try:
+        text = content.decode()
         root = yaml.compose(text, yaml.SafeLoader) or MappingNode("", [])
         for node in nodes(root):
             check_word(path, node)
         for key in repeated(root):
             raise UserError(f"{place(path, key)}: {key.value} is there twice; leave one out.")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}, line {line}: the file is not UTF-8; convert it.") from None
     except yaml.MarkedYAMLError as error:
         raise UserError(yaml_mistake(error, path)) from None
     except yaml.reader.ReaderError as error:  # a control character
@@ -148,7 +142,7 @@ def parse(path: Path, text: str) -> Node:
         raise UserError(f"{path} is nested too deeply.") from None
     if not isinstance(root, MappingNode):
         raise UserError(f"{place(path, root)}: a file of configs/ holds keys and values, key: 1.")
-    return root
+    return text, root
 
 
 def check_word(path: Path, node: Node) -> None:
