@@ -95,8 +95,7 @@ def change(study: str, task: str, pe: str, to: str, score: str = "exact_match") 
 
 def chosen(study: str, task: str, pe: str) -> tuple[float, int]:
     """Get the learning rate and the warmup that tuning chose."""
-    point = scores.best_points(evidence.study(study).tuning)[task, pe]
-    return point.lr, point.warmup
+    return scores.best_points(evidence.study(study).tuning)[task, pe]
 
 
 def orders(study: str, task: str) -> Iterator[tuple[str, str, dict[str, int]]]:

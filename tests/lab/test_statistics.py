@@ -13,7 +13,6 @@ from planted import curves_of, frame_of, results_of, study_of, text_results
 
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.lab import scores, statistics
-from wawa_transformer.lab.scores import Point
 from wawa_transformer.lab.statistics import Estimate, difference, equivalence, estimate
 
 # Values apart from each other by more than rounding, so that shifting them loses nothing.
@@ -283,7 +282,7 @@ def test_the_lowest_mean_that_every_seed_finished_is_chosen() -> None:
     """Not the lowest single run, and no point at which a run ended in numbers that are none."""
     values = [("none", 0.1, 7, 0.0), ("none", 0.1, 8, 9.0), ("none", 0.2, 7, 3.0)]
     values += [("none", 0.2, 8, 3.0), ("none", 0.4, 7, 1.0), ("none", 0.4, 8, math.nan)]
-    assert scores.best_points(tried(*values)) == {("copy", "none"): Point(0.2, 5)}
+    assert scores.best_points(tried(*values)) == {("copy", "none"): (0.2, 5)}
     with pytest.raises(UserError, match="trained to its end by none on copy with every seed"):
         scores.best_points(tried(("none", 0.1, 7, math.nan), ("none", 0.2, 7, math.nan)))
 

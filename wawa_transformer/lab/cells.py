@@ -256,8 +256,8 @@ def rate_tables(study: Study, pairs: Sequence[Pair]) -> list[tuple[Table, list[T
         best = {pe: point for (_, pe), point in scores.best_points(rows).items()}
         heads: list[Text | str] = [Text("learning_rate"), Text("warmup"), *map(name_of, best)]
         lines = []
-        for point, tried in scores.by_point(rows).items():
-            cells = [number(point.lr, "g"), number(point.warmup, "d")]
+        for point, tried in rows.groupby(scores.POINT, sort=False):
+            cells = [number(point[0], "g"), number(point[1], "d")]
             for pe, chosen in best.items():
                 nll = estimate(tried.loc[tried["pe"] == pe, "nll"])
                 cells.append(interval(nll, 4, point == chosen))
@@ -267,11 +267,11 @@ def rate_tables(study: Study, pairs: Sequence[Pair]) -> list[tuple[Table, list[T
             Text("rates_order", {"a": name_of(a), "b": name_of(b), **counts})
             for a, b, counts in scores.orders_of(rows, pairs, "nll" if text else "exact_match")
         ]
-        ends = {key: {rows[key].min(), rows[key].max()} for key in ("lr", "warmup")}
+        ends = [{rows[key].min(), rows[key].max()} for key in scores.POINT]
         if at_edge := [
             name_of(pe)
             for pe, point in best.items()
-            if any(len(two) > 1 and getattr(point, key) in two for key, two in ends.items())
+            if any(len(two) > 1 and each in two for each, two in zip(point, ends, strict=True))
         ]:
             said.append(Text("rates_edge", {"names": at_edge}))
         tables.append((Table(Text("rates_caption", {"task": task}), heads, lines), said))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,7 @@ NEAR = 1.5  # times the longest trained length: where the lengths just beyond it
 REACHED = 0.5  # the exact match at which a length counts as reached
 LEARNED = 0.95  # with a lower exact match at trained lengths, longer ones are not interpreted
 HARDER = 0.02  # nats per token: validation is harder than training by more, and twice as hard
+POINT = ["lr", "warmup"]  # the keys of trainer that a study may tune
 STILL = 0.05  # a run still improves if its last fifth brought this share of the total fall in NLL
 
 
@@ -311,20 +312,7 @@ def harder_validation(study: Study, task: str) -> dict[str, tuple[float, float]]
     return found
 
 
-class Point(NamedTuple):
-    """A point of the tuning grid: a learning rate and a warmup."""
-
-    lr: float
-    warmup: int
-
-    def __str__(self) -> str:
-        return f"lr {self.lr:g}, warmup {self.warmup}"
-
-
-def by_point(tried: pd.DataFrame) -> dict[Point, pd.DataFrame]:
-    """Split the rows of ``tuning.csv`` by the point of the grid."""
-    points: Any = tried.groupby(["lr", "warmup"], sort=False)
-    return {Point(lr, int(warmup)): rows for (lr, warmup), rows in points}
+Point = tuple[float, int]  # of the tuning grid: a learning rate and a warmup
 
 
 def best_points(tried: pd.DataFrame) -> dict[tuple[str, str], Point]:
@@ -336,15 +324,16 @@ def best_points(tried: pd.DataFrame) -> dict[tuple[str, str], Point]:
         UserError: there is no such point.
     """
     best = {}
-    for (task, pe), rows in tried.groupby(["task", "pe"], sort=False):
-        means = {point: fmean(runs["nll"]) for point, runs in by_point(rows).items()}
-        finished = {point: mean for point, mean in means.items() if math.isfinite(mean)}
-        if not finished:
+    means: Any = tried.groupby(["task", "pe", *POINT], sort=False)["nll"].agg(fmean)
+    for (task, pe), of_points in means.groupby(["task", "pe"], sort=False):
+        finished = of_points[np.isfinite(of_points)]
+        if finished.empty:
             raise UserError(
                 f"no point of study.tune was trained to its end by {pe} on {task} with every seed; "
                 f"see the runs named above, and change study.tune.lr or study.tune.warmup."
             )
-        best[str(task), str(pe)] = min(finished, key=finished.__getitem__)
+        *_, lr, warmup = finished.idxmin()
+        best[task, pe] = float(lr), int(warmup)
     return best
 
 
@@ -356,10 +345,10 @@ def orders_of(
     An encoding is better if the paired 95% interval over the tuning's seeds excludes zero. Yields
     the pair, and how often the ``first`` and the ``second`` are better ``of`` how many points.
     """
-    points = [rows.set_index("seed") for rows in by_point(tried).values()]
+    points = tried.set_index("seed").groupby(POINT, sort=False)
     for a, b in pairs:
         signs = []
-        for rows in points:
+        for _, rows in points:
             of_a, of_b = (rows.loc[rows["pe"] == pe, metric] for pe in (a, b))
             gap = difference(of_a, of_b)
             sign = 1 if SCORES[metric].higher_is_better else -1

@@ -16,12 +16,10 @@ import pandas as pd
 from omegaconf import DictConfig
 
 from wawa_transformer.common.schema import UserError, check
-from wawa_transformer.lab.scores import Point
+from wawa_transformer.lab.scores import POINT, Point
 from wawa_transformer.lab.study import Jobs, with_seeds
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.schema import TrainerConfig
-
-TUNED = ("lr", "warmup")  # keys of trainer
 
 
 def grid_points(config: DictConfig, overrides: Sequence[str], launcher: str) -> list[Point]:
@@ -42,7 +40,7 @@ def grid_points(config: DictConfig, overrides: Sequence[str], launcher: str) -> 
         )
     if len(set(tune.seeds)) < len(tune.seeds):
         raise UserError("study.tune.seeds names a value twice.")
-    for key in TUNED:
+    for key in POINT:
         values = tune[key]
         for value in values:
             check(TrainerConfig, TrainerConfig(**{key: value}), "study.tune.")
@@ -53,11 +51,12 @@ def grid_points(config: DictConfig, overrides: Sequence[str], launcher: str) -> 
                     f"study.tune.{key}=[]."
                 )
     lrs, warmups = tune.lr or [trainer.lr], tune.warmup or [trainer.warmup]
-    points = [Point(lr, warmup) for lr, warmup in itertools.product(lrs, warmups)]
+    points = list(itertools.product(lrs, warmups))
     if len(points) < 2:
         raise UserError(
-            f"study.tune has one point ({points[0]}), which leaves nothing to choose; give "
-            f"study.tune.lr or study.tune.warmup two values or more, or leave study.tune.seeds out."
+            f"study.tune has one point (lr {lrs[0]:g}, warmup {warmups[0]}), which leaves nothing "
+            f"to choose; give study.tune.lr or study.tune.warmup two values or more, or leave "
+            f"study.tune.seeds out."
         )
     if not tune.seeds:
         raise UserError(
@@ -75,14 +74,13 @@ def list_trials(config: DictConfig, jobs: Jobs, points: Iterable[Point]) -> dict
     """Build the tuning runs: the study's ``jobs`` at every point."""
     study, trials = config.study, {}
     own = {(run.task, run.pe): job for run, job in jobs.items()}
-    for point in points:
+    for lr, warmup in points:
         composed = copy.deepcopy(list(own.values()))
         for job in composed:
-            job.study.name = f"{study.name}-lr{point.lr:g}-warmup{point.warmup}"
+            job.study.name = f"{study.name}-lr{lr:g}-warmup{warmup}"
             job.pictures = False  # nobody looks at the pictures of a trial
-            for key in TUNED:
-                job.trainer[key] = getattr(point, key)
-        trials[point] = with_seeds(study.tune.seeds, composed)
+            job.trainer.lr, job.trainer.warmup = lr, warmup
+        trials[lr, warmup] = with_seeds(study.tune.seeds, composed)
     return trials
 
 
@@ -92,11 +90,11 @@ def validation_rows(trials: Mapping[Point, Jobs]) -> pd.DataFrame:
     The scores are NaN for a run that has not finished, for example because its loss diverged.
     """
     rows = []
-    for point, jobs in trials.items():
+    for (lr, warmup), jobs in trials.items():
         for run in jobs:
             kept = run.result()
             scores = kept["validation"] if kept else {}
-            row = {"task": run.task, "pe": run.pe, "lr": point.lr, "warmup": point.warmup}
+            row = {"task": run.task, "pe": run.pe, "lr": lr, "warmup": warmup}
             values = {name: scores.get(name, math.nan) for name in ("nll", "exact_match")}
             rows.append(row | {"seed": run.seed} | values)
     return pd.DataFrame(rows)
@@ -106,7 +104,6 @@ def tuned(jobs: Jobs, best: Mapping[tuple[str, str], Point]) -> Jobs:
     """Set every run to the best point of its task and encoding."""
     found = {}
     for run, job in jobs.items():
-        for key in TUNED:
-            job.trainer[key] = getattr(best[run.task, run.pe], key)
+        job.trainer.lr, job.trainer.warmup = best[run.task, run.pe]
         found[Run.from_config(job)] = job
     return found
