@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.profiler import profile
 
 from speed import peers
 from speed.timing import compared, ratio, turns_of
@@ -34,6 +34,8 @@ WAYS: dict[str, dict[str, Any] | None] = {
     "compiled": {"dynamic": False},
     "graphs": {"dynamic": False, "mode": "reduce-overhead"},  # a CUDA graph for each shape
 }
+# The products of matrices, and the place of their first matrix among the arguments.
+PRODUCTS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::addmm_": 1, "aten::baddbmm": 1}
 # Vocabulary, d_model, layers, heads, d_ff, batch, length, turns: a step of the default study, and
 # one of the paper's base model with 32,768 tokens on either side.
 STEPS = {
@@ -82,7 +84,7 @@ def step(device: torch.device, name: str) -> dict[str, float]:
     peak = peak_flops(device, bf16=True)
     *sizes, batch, length, turns = STEPS[name]
     ids = torch.randint(4, sizes[0], (batch, length), device=device)
-    products = products_of(training_step(ours(device, *sizes), ids))
+    flops = flops_of(products_of(training_step(ours(device, *sizes), ids)))
     sides = {}
     for way, told in WAYS.items():
         model = ours(device, *sizes)
@@ -93,7 +95,7 @@ def step(device: torch.device, name: str) -> dict[str, float]:
     for way, seconds in taken.items():
         median = statistics.median(seconds)
         found[f"{name}_{way}_milliseconds"] = 1000 * median
-        found[f"{name}_{way}_mfu"] = products.flops / median / peak
+        found[f"{name}_{way}_mfu"] = flops / median / peak
         if way != "eager":
             found[f"{name}_eager_over_{way}"] = ratio(taken["eager"], seconds)
     return found
@@ -127,46 +129,34 @@ def training_step(built: nn.Module, ids: Tensor, bf16: bool = False) -> Callable
     return step
 
 
-class Products(TorchDispatchMode):
-    """Records the shapes of all matrix products of a step. See :func:`products_of`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
-
-    @property
-    def flops(self) -> int:
-        """The number of floating-point operations of all products."""
-        return sum(2 * math.prod(left) * right[-1] for left, right in self.shapes)
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func._schema.name.split("::")[1]
-        if name in ("mm", "bmm"):
-            self.shapes.append((tuple(args[0].shape), tuple(args[1].shape)))
-        elif name in ("addmm", "addmm_", "baddbmm"):
-            self.shapes.append((tuple(args[1].shape), tuple(args[2].shape)))
-        return func(*args, **(kwargs or {}))
+Shapes = list[tuple[list[int], list[int]]]  # of both sides of each product
 
 
-def products_of(step: Callable[[], None]) -> Products:
-    """Record the products of ``step``, those inside attention included."""
+def products_of(step: Callable[[], None]) -> Shapes:
+    """Record the shapes of all matrix products of a step, those inside attention included."""
     # A fused kernel would hide the products of attention.
-    with Products() as products, sdpa_kernel(SDPBackend.MATH):
+    with sdpa_kernel(SDPBackend.MATH), profile(record_shapes=True) as recorded:
         step()
-    return products
+    places = [(PRODUCTS.get(each.name), each.input_shapes) for each in recorded.events()]
+    return [(sides[at], sides[at + 1]) for at, sides in places if at is not None]
+
+
+def flops_of(products: Shapes) -> int:
+    """The number of floating-point operations of all products."""
+    return sum(2 * math.prod(left) * right[-1] for left, right in products)
 
 
 def floor(step: Callable[[], None], device: torch.device) -> Callable[[], None]:
     """Make a function that computes only the matrix products of ``step``."""
+    made: dict[str, Callable[[], Tensor]] = {}
     products = products_of(step)
-    made: dict[tuple[tuple[int, ...], ...], Callable[[], Tensor]] = {}
-    for left, right in products.shapes:
+    for left, right in products:
         a, b = torch.randn(left, device=device), torch.randn(right, device=device)
-        made[left, right] = partial(torch.matmul, a, b)
+        made[f"{left} {right}"] = partial(torch.matmul, a, b)
 
     def multiply() -> None:
-        for pair in products.shapes:
-            made[pair]()
+        for left, right in products:
+            made[f"{left} {right}"]()
         if device.type == "cuda":
             torch.cuda.synchronize()
 
