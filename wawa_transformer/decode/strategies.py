@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -33,10 +34,7 @@ class DecodingStrategy:
     # sacreBLEU's name of a tokeniser; null: for the target's script.
     bleu_tokenize: str | None = field(default=None, metadata={"choices": TOKENIZERS})
 
-    @property
-    def width(self) -> int:
-        """The number of prefixes per row."""
-        return 1
+    size: ClassVar[int] = 1  # prefixes per row
 
     def __post_init__(self) -> None:
         check(type(self), self, "decode.")
@@ -117,12 +115,8 @@ class Beam(DecodingStrategy):
     row's limit, open prefixes count as hypotheses.
     """
 
-    size: int = setting(5, least=1, most=1000)
+    size: int = setting(5, least=1, most=1000)  # type: ignore[misc]
     length_penalty: float = setting(1.0, least=0, most=10)
-
-    @property
-    def width(self) -> int:
-        return self.size
 
     def search(
         self, model: Transformer, source: Tensor, max_length: int | Tensor, indices: Sequence[int]

@@ -62,7 +62,7 @@ def hypotheses(
     model.check_length(int(sources.sizes.max()))
     device = next(model.parameters()).device
     out: list[list[Hypothesis]] = [[]] * len(sources)
-    budget = max(BATCH_TOKENS // method.width, sources.sizes.max())
+    budget = max(BATCH_TOKENS // method.size, sources.sizes.max())
     for indices in batch_indices(sources.sizes, budget, seed=0, epoch=0, bucket=True):
         source = sources.padded(indices).to(device)
         limits = torch.from_numpy(output_limits(model, sources.sizes[indices], method)).to(device)
