@@ -7,14 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from datasets import (
-    BuilderConfig,
-    Dataset,
-    DatasetBuilder,
-    DatasetDict,
-    load_dataset_builder,
-    load_from_disk,
-)
+import datasets
+from datasets import BuilderConfig, Dataset, DatasetBuilder, DatasetDict
 
 from wawa_transformer.common.schema import UserError, first_line
 from wawa_transformer.data.files import (
@@ -62,13 +56,13 @@ def find(name: str, config: str | None) -> tuple[Mapping[str, Any], DatasetBuild
     """Find the splits of a dataset, and what builds them if the library did not save them."""
     here = Path(name).resolve()
     if any((here / each).is_file() for each in ("state.json", "dataset_dict.json")):
-        saved = load_from_disk(name)
+        saved = datasets.load_from_disk(name)
         return saved if isinstance(saved, DatasetDict) else {"train": saved}, None
     if here.is_dir() and glob.escape(str(here)) != str(here):
         raise LookupError(
             f"the library of datasets takes [ ] * ? in {here} for a pattern; rename the folder"
         )
-    builder = load_dataset_builder(name, config)
+    builder = datasets.load_dataset_builder(name, config)
     splits = builder.config.data_files or builder.info.splits or {}
     return {str(split): found for split, found in splits.items()}, builder
 
@@ -79,9 +73,9 @@ def has_own_files(builder: DatasetBuilder) -> bool:
     formats = {suffix_of(Path(path).name) for path in paths}
     # A README may set an encoding or another separator, which the library knows.
     usual, between = vars(type(builder.config)()), "\t" if ".tsv" in formats else ","
-    read = {key for key, each in vars(builder.config).items() if each in (usual[key], between)}
-    others = formats - {*TABLES, *ENTRIES} | formats & {".txt"}
-    return bool(formats) and not others and not {*usual} - read - {*vars(BuilderConfig())}
+    told = {key for key, each in vars(builder.config).items() if each not in (usual[key], between)}
+    known = {*TABLES, *ENTRIES} - {".txt"}  # of which the library makes one column
+    return bool(formats) and formats <= known and told <= {*vars(BuilderConfig())}
 
 
 def rows_of(builder: DatasetBuilder, names: list[str]) -> dict[str, Dataset]:
