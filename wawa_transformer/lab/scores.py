@@ -125,11 +125,12 @@ class Scores:
 
     def seeds(self, task: str, pe: str, score: str) -> pd.Series:
         """Select a score of every seed of one encoding; empty if no seed has one."""
-        return self.known.get((task, pe, score), pd.Series(dtype=float))
+        found = self.known.get((task, pe, score))
+        return pd.Series(dtype=float) if found is None else found
 
     def mean(self, task: str, pe: str, score: str) -> Estimate:
         """Estimate the mean of a score over the seeds of one encoding."""
-        return self.means.get((task, pe, score), estimate([]))
+        return self.means.get((task, pe, score)) or estimate([])
 
     def interpretable(self, score: str, task: str, *encodings: str) -> bool:
         """True unless the score is of unseen lengths and an encoding has not learned the task."""
@@ -164,12 +165,14 @@ def score_study(study: Study) -> Scores:
     return Scores(study, frame.reindex(columns=list(SCORES)).astype(float).sort_index())
 
 
+@functools.cache
 def trained_rows(study: Study, task: str) -> pd.DataFrame:
     """Select a task's rows at trained lengths; a text has none."""
     rows = of_task(study.results, task)
     return rows[rows["trained"].eq(True)]
 
 
+@functools.cache
 def rests_on_new(study: Study, task: str) -> bool:
     """True if the task's scores at trained lengths count only new sources.
 
@@ -210,12 +213,14 @@ def first_score(study: Study, task: str) -> str:
     return "bleu" if len(runs) and not by_words else "exact_match"
 
 
+@functools.cache
 def trained_lengths(study: Study, task: str) -> tuple[int, int] | None:
     """The shortest and the longest trained length; None for a text."""
     lengths = trained_rows(study, task)["length"]
     return (int(lengths.min()), int(lengths.max())) if len(lengths) else None
 
 
+@functools.cache
 def unseen_lengths(study: Study, task: str) -> tuple[int, int] | None:
     """The shortest and the longest tested length beyond the trained ones, if any."""
     trained = trained_lengths(study, task)
@@ -224,6 +229,7 @@ def unseen_lengths(study: Study, task: str) -> tuple[int, int] | None:
     return (int(longer.min()), int(longer.max())) if len(longer) else None
 
 
+@functools.cache
 def ceiling(study: Study, task: str, sources: str = "new", pe: str = "") -> Estimate | None:
     """Estimate the most that a model without positions reaches at trained lengths.
 
@@ -262,6 +268,7 @@ def seen_share(study: Study, task: str) -> float:
     return 1 - float(rows["examples_new"].sum() / rows["examples"].sum())
 
 
+@functools.cache
 def learning(study: Study) -> pd.DataFrame:
     """Compute for each run the ``area`` under its learning curve, and if it is ``improving``.
 

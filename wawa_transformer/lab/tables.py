@@ -27,7 +27,7 @@ import yaml
 from omegaconf import MISSING
 
 from wawa_transformer.common.files import write_atomically
-from wawa_transformer.common.schema import UserError, typed, warn
+from wawa_transformer.common.schema import UserError, check_known, names_of, typed, warn
 from wawa_transformer.run.schema import StudyConfig
 from wawa_transformer.train.evaluation import METRICS, SHOWN
 
@@ -91,7 +91,7 @@ def empty(table: str) -> Any:
     return field(default_factory=lambda: pd.DataFrame(columns=COLUMNS[table]))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # whose scores are cached
 class Study:
     """A study's configuration and tables, each with the columns of ``KEYS`` and its values.
 
@@ -232,7 +232,7 @@ def read_config(path: Path) -> dict[str, Any]:
         unknown = given.get("digests", {}).keys() - KEYS.keys()
         if not all(lists) or not all(kinds) or unknown:
             raise ValueError
-        typed(StudyConfig, given["study"], "study.yaml.study")  # which suggests the right key
+        check_known(names_of(StudyConfig), given["study"], "study.yaml.study.")
         return typed(StudyFile, given, "study.yaml")
     except FileNotFoundError:
         return {}
@@ -308,9 +308,8 @@ def checked(path: Path, table: str, cells: pd.Series) -> pd.Series:
         kind, wrong = "True or False", values.isna() & cells.ne("")
     else:
         kind = "a whole number" if column in WHOLE else "a number"
-        values = pd.to_numeric(cells.where(cells != "", "nan"), errors="coerce")
-        wrong = values.isna()
-        wrong[wrong] = ~cells[wrong].str.lower().isin(["", "nan"])
+        values = pd.to_numeric(cells, errors="coerce")
+        wrong = values.isna() & ~cells.isin(["", "nan", "NaN", "NAN"])
     if column in WHOLE:
         wrong |= values.notna() & (values % 1 != 0)
     if top or column in WHOLE and column != "seed":
