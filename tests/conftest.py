@@ -36,7 +36,7 @@ from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.compose import compose
 from wawa_transformer.run.overrides import CHECKS, parse
-from wawa_transformer.run.provenance import kind_files, rooms
+from wawa_transformer.run.provenance import commit, kind_files, rooms, shared_digest
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.schema import PeConfig
 from wawa_transformer.run.signals import Stopped
@@ -76,13 +76,15 @@ def pytest_collection_finish() -> None:
     """Do once for a process of tests what its runs and forks would do again.
 
     AdamW's first step imports torch's compiler, a run measures the machine's peak, and every
-    command parses the code that it runs.
+    command parses the code that it runs and asks git for its commit.
     """
     import torch._dynamo
 
     peak_flops(torch.device("cpu"), False)
     for path in (*rooms(), *kind_files()):
         code_of(path)
+    shared_digest()
+    commit()
     gc.freeze()  # else Python's collector looks at half a million objects again and again
 
 

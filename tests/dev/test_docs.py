@@ -7,6 +7,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -392,26 +393,22 @@ def test_every_link_leads_somewhere() -> None:
                 assert anchor in [each.replace(" ", "-") for each in anchors], (page.name, anchor)
 
 
-@pytest.fixture(scope="module")
-def widest(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def test_no_page_and_no_table_is_wider_than_the_screen(browser: Browser, tmp_path: Path) -> None:
     """The pages without a server, and the reports with the widest tables."""
-    pages, folder = [*ROOT.glob("docs/*.html")], tmp_path_factory.mktemp("reports")
+    pages = [*ROOT.glob("docs/*.html")]
     for study in ("addition_hundred", "mask_causal_ten", "cross"):
-        pages.append(folder / f"{study}.html")
-        pages[-1].write_text(report.html(report.page_of(evidence.scored(study)), {}), "utf-8")
-    return pages
-
-
-@pytest.mark.parametrize(("width", "language"), [(1400, "en"), (390, "en"), (390, "zh")])
-def test_no_page_and_no_table_is_wider_than_the_screen(
-    browser: Browser, widest: list[Path], width: int, language: str
-) -> None:
-    for path in widest:
-        wide = browser.open(f"{path.as_uri()}#lang={language}", width).read(
-            "[document.documentElement, ...document.querySelectorAll('.scroll:has(table)')]"
-            ".filter(each => each.scrollWidth > each.clientWidth + 1).map(each => each.innerText)"
-        )
-        assert wide == [], path.name
+        pages.append(tmp_path / f"{study}.html")
+        pages[-1].write_text(report.html(evidence.page(study), {}), "utf-8")
+    for path, language in product(pages, ("en", "zh")):
+        browser.open(f"{path.as_uri()}#lang={language}", 1400)
+        for width in (1400, 390):
+            browser.resize(width)
+            wide = browser.read(
+                "[document.documentElement, ...document.querySelectorAll('.scroll:has(table)')]"
+                ".filter(each => each.scrollWidth > each.clientWidth + 1)"
+                ".map(each => each.innerText)"
+            )
+            assert wide == [], (path.name, language, width)
 
 
 def test_chinese_has_a_space_after_a_latin_name() -> None:

@@ -192,7 +192,7 @@ def test_a_column_is_needed_or_a_page_goes_without_it(tmp_path: Path) -> None:
             whole = path.read_text("utf-8")
             pd.read_csv(path, dtype=str).drop(columns=column).to_csv(path, index=False)
             with pytest.raises(UserError, match=rf"{name}.csv needs one column {column}; it has"):
-                read_study(tmp_path)
+                tables.read_table(path, name)
             path.write_text(whole, "utf-8")
 
 

@@ -5,10 +5,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from conftest import TINY, UNDRAWN, run_script
+from conftest import TINY, UNDRAWN, configure, run_script
 from planted import results_of, study_of
 
-from wawa_transformer.lab import cells
+from wawa_transformer.common.schema import UserError
+from wawa_transformer.lab import cells, tuning
 from wawa_transformer.run.run_dir import Run
 
 GRID = ["study.tune.lr=[0.001,0.01]", "study.tune.seeds=[7]"]
@@ -41,6 +42,21 @@ def test_a_study_is_tuned_on_other_seeds_and_trained_with_what_they_chose(tmp_pa
         assert "Learning rates" in text and "Chosen at the edge of the grid" in text
     again = run_script(UNDRAWN, "compare.py", *study)
     assert again.returncode == 0 and again.stdout.count(" 0 to train") == 3
+
+
+def test_a_grid_that_leaves_no_choice_or_is_chosen_elsewhere_is_refused() -> None:
+    """Seeds shared with the study, a tuned key on the command line, and a cluster's launcher."""
+    lrs = [0.001, 0.01]
+    for rates, seeds, override, launcher, said in (
+        (lrs[:1], [7], "seed=0", "basic", "study.tune has one point"),
+        (lrs, [7, 1], "seed=0", "basic", "study.tune.seeds and study.seeds share 1:"),
+        (lrs, [7], "trainer.lr=0.1", "basic", "trainer.lr=0.1 is what study.tune.lr chooses"),
+        (lrs, [7], "seed=0", "submitit_local", "submitit_local trains a grid with one learning"),
+    ):
+        config = configure()
+        config.study.tune.lr, config.study.tune.seeds = rates, seeds
+        with pytest.raises(UserError, match=said):
+            tuning.grid_points(config, [override], launcher)
 
 
 @pytest.mark.parametrize(("lrs", "warmups"), [((1, 2, 3), (10, 20)), ((1, 2), (10, 20, 30))])
