@@ -519,7 +519,8 @@ def test_an_edit_of_what_a_run_uses_changes_its_code(
         monkeypatch.setitem(sys.modules, name, sys)  # so that it is gone after the test
         del sys.modules[name]
     imports.import_modules(["mine", "wrap"])
-    read, parsed = Path.read_bytes, (code_digests.tree_of, code_digests.statements)
+    read = Path.read_bytes
+    parsed = code_digests.tree_of, code_digests.statements, code_digests.modules_in
 
     def digests(path: Path, content: str, *kinds: str) -> dict[str, str]:
         """Of runs, and of the user's modules, while one file has other content."""

@@ -86,34 +86,41 @@ def reached(paths: Iterable[Path], follows: Callable[[Path], bool]) -> set[Path]
     return found
 
 
-def imported(path: Path) -> Iterator[Path]:
-    """Yield the files that a file imports, wherever in it, whether they are loaded or not."""
+@functools.cache
+def modules_in(path: Path) -> list[tuple[int, str]]:
+    """List the modules that a file imports, wherever in it, each with its leading dots."""
+    found: list[tuple[int, str]] = []
     for node in ast.walk(tree_of(path)):
         match node:
             case ast.Import():
-                modules = [(0, each.name) for each in node.names]
+                found += [(0, each.name) for each in node.names]
             case ast.ImportFrom():
                 whole = f"{node.module}." if node.module else ""
                 inner = [f"{whole}{each.name}" for each in node.names]
-                modules = [(node.level, name) for name in (node.module or "", *inner)]
+                found += [(node.level, name) for name in (node.module or "", *inner)]
             case ast.Call(
                 func=ast.Name("import_module") | ast.Attribute(attr="import_module"),
                 args=[ast.Constant(str(given)), *_],
             ):
                 name = given.lstrip(".")
-                modules = [(len(given) - len(name), name)]
-            case _:
-                continue
-        for level, name in modules:
-            loaded = None if level else getattr(sys.modules.get(name), "__file__", None)
-            top, *rest = name.split(".")
-            beside = path.parents[max(0, level - 1)] / top
-            places = [beside] if level else [beside, *on_path(top)]
-            found = [place.joinpath(*rest) for place in places]
-            files = [Path(f"{each}.py") for each in found]
-            files += [each / "__init__.py" for each in found]
-            files = [Path(loaded)] if loaded else files
-            yield from (file for file in files if file.suffix == ".py")  # and not in C
+                found += [(len(given) - len(name), name)]
+    return found
+
+
+def imported(path: Path) -> Iterator[Path]:
+    """Yield the files that a file imports, whether they are loaded or not."""
+    modules = modules_in(path)
+    tops = {name.split(".")[0] for level, name in modules if not level}
+    elsewhere = {top: [*on_path(top)] for top in tops}
+    for level, name in modules:
+        loaded = None if level else getattr(sys.modules.get(name), "__file__", None)
+        top, *rest = name.split(".")
+        beside = path.parents[max(0, level - 1)] / top
+        found = [place.joinpath(*rest) for place in [beside, *([] if level else elsewhere[top])]]
+        files = [Path(f"{each}.py") for each in found]
+        files += [each / "__init__.py" for each in found]
+        files = [Path(loaded)] if loaded else files
+        yield from (file for file in files if file.suffix == ".py")  # and not in C
 
 
 def on_path(name: str) -> Iterator[Path]:
