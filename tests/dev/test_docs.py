@@ -68,7 +68,8 @@ def small(name: str, given: list[str]) -> list[str]:
         more = ["trainer.check=true"] * ("pe=learned_slopes" in given)
         return [name, *given, *SHORT, *more, *["study.name=default"] * (NOTEBOOK in given)]
     if name == "compare.py":
-        fewer = ["study.seeds=[0,1]"] if "study=cycle" in given else SMALL
+        cycle = ["study.seeds=[0,1]", "study.pe=[none,learned_slopes]"]  # those of its rule
+        fewer = cycle if "study=cycle" in given else SMALL
         return [UNDRAWN, name, *given, *fewer, *SHORT]
     return [name, *given, "decode.max_length=9"]
 

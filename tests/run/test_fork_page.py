@@ -39,8 +39,10 @@ def test_the_pages_loss_changes_the_training(tmp_path: Path) -> None:
 
 
 def test_the_pages_decoder_only_model_learns_and_sees_no_future() -> None:
+    """Half of the steps suffice at twice the rate."""
     names: dict = {}
-    exec(MODEL, names)
+    assert "range(300)" in MODEL
+    exec(MODEL.replace("300", "150").replace("2e-3", "4e-3"), names)
     model = names["model"].eval()
     assert float(names["loss"]) / int((names["targets"] != 0).sum()) < 0.1
     ids = torch.randint(4, 14, (2, 8))
