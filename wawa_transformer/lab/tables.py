@@ -27,7 +27,7 @@ import yaml
 from omegaconf import MISSING
 
 from wawa_transformer.common.files import write_atomically
-from wawa_transformer.common.schema import UserError, check_known, names_of, typed, warn
+from wawa_transformer.common.schema import UserError, names_of, typed, unknown_setting, warn
 from wawa_transformer.run.schema import StudyConfig
 from wawa_transformer.train.evaluation import METRICS, SHOWN
 
@@ -232,7 +232,8 @@ def read_config(path: Path) -> dict[str, Any]:
         unknown = given.get("digests", {}).keys() - KEYS.keys()
         if not all(lists) or not all(kinds) or unknown:
             raise ValueError
-        check_known(names_of(StudyConfig), given["study"], "study.yaml.study.")
+        for key in given["study"].keys() - {*(names := names_of(StudyConfig))}:
+            raise UserError(unknown_setting(key, "study.yaml.study", names, {}))
         return typed(StudyFile, given, "study.yaml")
     except FileNotFoundError:
         return {}
