@@ -371,7 +371,7 @@ def test_a_run_chooses_layers_attentions_and_ties(tiny, tmp_path: Path) -> None:
     """The keys of ``pe`` reach model, result and export, and a wrong value is refused."""
     given = ["pe=t5", "pe.layers=[1]", "pe.where=[encoder,cross]", "model.num_layers=2"]
     run = trained(tmp_path, *TINY, *given, "trainer.steps=1")
-    pe = run.result()["settings"]["pe"]  # type: ignore[index]
+    pe = run.result()["configuration"]["pe"]  # type: ignore[index]
     assert (pe["where"], pe["layers"]) == (["encoder", "cross"], [1])
     model, tokenizer, _ = load_model(run)
     assert model.src_position.acting_layers == [1] and model.tgt_position.kind == "none"

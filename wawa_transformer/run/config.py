@@ -166,16 +166,6 @@ def reset_token(word: str | None, tokenizer: Tokenizer | None) -> int | None:
     return found[0]
 
 
-def given_settings(config: DictConfig) -> dict[str, Any]:
-    """Select the settings of ``pe``, without ``kind`` and ``name``; lists as in JSON."""
-    given: Any = OmegaConf.to_container(config.pe, resolve=True)
-    return {
-        key: value
-        for key, value in given.items()
-        if key not in ("kind", "name") and not (key in PE_KEYS and value == PE_KEYS[key])
-    }
-
-
 def shared_settings(config: DictConfig) -> dict[str, Any]:
     """Get the settings that every encoding has, in their types; the reset token is a word."""
     given = {key: value for key, value in config.pe.items() if key in PE_KEYS}

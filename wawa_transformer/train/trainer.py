@@ -35,7 +35,6 @@ from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.run import distributed
 from wawa_transformer.run.compose import compose, name_study, validate
-from wawa_transformer.run.config import given_settings
 from wawa_transformer.run.device import has_bf16, peak_memory, translate_device_errors
 from wawa_transformer.run.failure import sentence_of, whose
 from wawa_transformer.run.imports import import_modules, warn_of_edits
@@ -213,7 +212,6 @@ def describe(state: TrainState) -> dict[str, Any]:
         "steps": state.step,
         "train_min_length": trained[0] if trained else None,
         "train_max_length": trained[1] if trained else None,
-        "settings": {"pe": given_settings(config)},
         "parameters": sum(p.numel() for p in state.model.parameters()),
         "flops_per_step": flops,
         "mfu": flops * state.step / state.seconds / peak,
