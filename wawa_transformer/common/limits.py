@@ -8,6 +8,8 @@ from dataclasses import Field, field
 from numbers import Integral, Real
 from typing import Any
 
+from wawa_transformer.common.code import file_of
+
 MAX_POSITIONS = 1_000_000  # in a table; also distances and buckets. At width 512: 2 GB
 MAX_WIDTH = 65_536  # several times the widest models there are
 MAX_VOCAB_SIZE, MAX_LAYERS = 1_000_000, 256
@@ -104,11 +106,8 @@ def register(registry: dict[str, Any], kind: str, cls: type) -> None:
     itself.
     """
     before = registry.get(kind, cls)
-    files = [
-        getattr(sys.modules.get(each.__module__), "__file__", each.__module__)
-        for each in (before, cls)
-    ]
-    if files[0] != files[1] or before.__qualname__ != cls.__qualname__:
+    files = {file_of(each.__module__) or each.__module__ for each in (before, cls)}
+    if len(files) > 1 or before.__qualname__ != cls.__qualname__:
         raise UserError(
             f"kind={kind} of {cls.__module__}.{cls.__qualname__} is the kind of "
             f"{before.__module__}.{before.__qualname__}; choose another kind."
