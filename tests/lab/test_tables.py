@@ -286,6 +286,7 @@ def test_a_table_that_was_counted_and_is_gone_is_refused(folder: Path) -> None:
         ("study.pairs", "x", "study.yaml.study.pairs: "),
         ("study.pairs", [["a"]], "study.pairs holds a pair that is not two encodings"),
         ("study.pairs", [["a", "x"]], "study.pairs asks for x, which is not trained; the study"),
+        ("study.rule", {"claim": "x", "measures": {"nll": []}}, r"measures.nll=\[\] must be at le"),
         ("study.rule", {"claim": []}, "study.yaml.study.rule.claim: "),
         ("study.qestion", "", "study.qestion does not exist .did you mean study.yaml.st"),
         ("mad", {}, "study.yaml.mad does not exist .did you mean study.yaml.made"),

@@ -56,7 +56,7 @@ def read_rule(study: Given, encodings: Sequence[str], tasks: Sequence[str]) -> R
         )
     for name, relevant in given["measures"].items():
         most = choose(SCORES, name, "study.rule.measures").top or math.inf
-        if not 0 <= relevant < most:
+        if not isinstance(relevant, int | float) or not 0 <= relevant < most:
             raise UserError(
                 f"study.rule.measures.{name}={relevant} must be at least 0 and less than {most}, "
                 f"the largest difference: it is the smallest difference that matters."
