@@ -21,7 +21,7 @@ from torch import Tensor
 from wawa_transformer.common.schema import UserError, warn
 from wawa_transformer.common.special_ids import BOS, EOS, PAD, UNK
 from wawa_transformer.data.files import on_disk
-from wawa_transformer.data.tasks import Task, build_task
+from wawa_transformer.data.tasks import SPLITS, Task, build_task
 from wawa_transformer.data.words import SPECIAL_TOKENS
 
 
@@ -171,14 +171,14 @@ class Data:
 
 def parts_of(digest: str) -> dict[str, str]:
     """Split :attr:`Data.digest` into its named parts."""
-    names = ("vocabulary", "train split", "validation split", "test split")
+    names = ["vocabulary", *(f"{name} split" for name in SPLITS)]
     return dict(zip(names, digest.split("-"), strict=False))
 
 
 def check_columns(task: Task, splits: DatasetDict) -> None:
     """Refuse what ``dataset()`` of a task returned without a split or a column."""
     wanted = {"source", "target", "length"}
-    for name in ("train", "validation", "test"):
+    for name in SPLITS:
         if missing := sorted(wanted - {*(splits[name].column_names if name in splits else ())}):
             raise UserError(
                 f"{type(task).__name__}.dataset() returns {name} without {missing[0]}; give every "
@@ -225,11 +225,8 @@ def load_data(config: DictConfig) -> Data:
         check_columns(task, splits)
         tokenizer = task.tokenizer(splits)
         check_special(task, tokenizer)
-        train, validation, test = (
-            tokenize_split(splits[name], tokenizer, task.max_tokens, name)
-            for name in ("train", "validation", "test")
-        )
-        kept = [Data(task, config.seed, tokenizer, train, validation, test)]
+        parts = [tokenize_split(splits[name], tokenizer, task.max_tokens, name) for name in SPLITS]
+        kept = [Data(task, config.seed, tokenizer, *parts)]
         if task.from_seed:
             check_vocabulary(kept[0])
         LAST.extend(kept)

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from wawa_transformer.common.schema import UserError, setting
 from wawa_transformer.common.seeds import seed_for
-from wawa_transformer.data.tasks import Task
+from wawa_transformer.data.tasks import SPLITS, Task
 from wawa_transformer.data.words import parallel, word_tokenizer
 
 
@@ -53,7 +53,7 @@ class Scan(Task, kind="scan"):
         test, rest = within[: self.held_out] + beyond, within[self.held_out :]
         validation, train = rest[: self.held_out], rest[self.held_out :]
         splits = DatasetDict()
-        for name, chosen in (("train", train), ("validation", validation), ("test", test)):
+        for name, chosen in zip(SPLITS, (train, validation, test), strict=True):
             pairs = [(command.split(), commands[command]) for command in chosen]
             splits[name] = parallel(pairs, [len(actions) for _, actions in pairs], "Scan")
         return splits

@@ -1,7 +1,7 @@
 """Tasks: generated parallel text, and the ceiling that theory gives.
 
 A task makes a ``datasets.DatasetDict`` with the columns ``source`` and ``target``, and the splits
-train, validation and test. All later code is the same for toy sequences and translation.
+of ``SPLITS``. All later code is the same for toy sequences and translation.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from wawa_transformer.common.seeds import others_kept, seed_for, seed_others
 from wawa_transformer.data.words import parallel, word_tokenizer
 
 TASKS: dict[str, type[Task]] = {}
+SPLITS = ("train", "validation", "test")
 MAX_SYMBOLS = 10**8  # in all generated examples: about ten gigabytes
 
 datasets.disable_progress_bars()
@@ -140,8 +141,7 @@ class GeneratedTask(Task):
         return self.min_length, self.max_length
 
     def dataset(self, seed: int) -> DatasetDict:
-        names = ("train", "validation", "test")
-        return DatasetDict({name: self.split(name, seed) for name in names})
+        return DatasetDict({name: self.split(name, seed) for name in SPLITS})
 
     def test(self, seed: int) -> DatasetDict:
         return DatasetDict({"test": self.split("test", seed)})

@@ -31,10 +31,10 @@ from wawa_transformer.data.files import (
     read_pairs,
     suffix_of,
 )
-from wawa_transformer.data.tasks import Task
+from wawa_transformer.data.tasks import SPLITS, Task
 from wawa_transformer.data.words import SPECIAL_TOKENS, read_tokenizer, split_words, word_tokenizer
 
-SIDES, SPLITS = ("source", "target"), ("train", "validation", "test")
+SIDES = ("source", "target")
 SAMPLE = ("sample.en", "sample.de")  # in data/, used where no text is named
 HELD_OUT_SEED = 20170612  # which pairs are held out does not depend on the run's seed
 # Scripts without spaces between words, by sacreBLEU's name of the tokeniser that splits them.

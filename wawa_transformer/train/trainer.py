@@ -21,7 +21,7 @@ from wawa_transformer.common.files import lock_directory, write_lines
 from wawa_transformer.common.schema import UserError, tell, warn
 from wawa_transformer.common.seeds import others_kept
 from wawa_transformer.data.load import Data, Examples, RaggedSequences, load_data
-from wawa_transformer.data.tasks import TASKS, Task
+from wawa_transformer.data.tasks import SPLITS, TASKS, Task
 from wawa_transformer.decode.strategies import Greedy
 from wawa_transformer.decode.translation import (
     SAMPLES,
@@ -165,8 +165,7 @@ def final_evaluation(state: TrainState, tracker: Tracker) -> dict[str, Any]:
     result["translation"] = None
     if data.task.translates:
         result["left_out"] = {
-            name: left_out(data.task, name, getattr(data, name))
-            for name in ("train", "validation", "test")
+            name: left_out(data.task, name, getattr(data, name)) for name in SPLITS
         }
         found = [best for best, *_ in hypotheses(model, data.tokenizer, data.test.source, Greedy())]
         result["translation"] = write_translations(state.run, data, found)
