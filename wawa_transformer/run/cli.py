@@ -107,20 +107,14 @@ def lazy_help() -> Iterator[None]:
     From 3.14 on argparse formats each help when an option is added (hydra#3121). A help that is
     text is checked as always.
     """
-    check = getattr(argparse.ArgumentParser, "_check_help", None)
-    if check is None:
-        yield
-        return
-
-    def check_text(parser: argparse.ArgumentParser, action: argparse.Action) -> None:
-        if isinstance(action.help, str):
-            check(parser, action)
-
-    argparse.ArgumentParser._check_help = check_text  # type: ignore[attr-defined]
+    parser: Any = argparse.ArgumentParser
+    if check := getattr(parser, "_check_help", None):
+        parser._check_help = lambda self, given: isinstance(given.help, str) and check(self, given)
     try:
         yield
     finally:
-        argparse.ArgumentParser._check_help = check  # type: ignore[attr-defined]
+        if check:
+            parser._check_help = check
 
 
 @contextlib.contextmanager
