@@ -8,12 +8,13 @@ import multiprocessing
 import os
 import re
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
@@ -309,6 +310,16 @@ def flat(row: dict[str, Any]) -> dict[str, Any]:
     new = {f"new {name}": value for name, value in row.get("new", {}).items()}
     every = {name: value for name, value in row.items() if name != "new"} | new
     return {name: value for name, value in every.items() if value is not None}
+
+
+def copy_code(folder: Path, *names: str, leave: Collection[str] = ()) -> None:
+    """Copy folders of this project, without ``leave`` and texts that are not shipped.
+
+    With what Python has compiled: to compile the package again would take a second.
+    """
+    ignore = shutil.ignore_patterns("multi30k", "debian", *leave)
+    for name in names:
+        shutil.copytree(SCRIPTS.parent / name, folder / name, ignore=ignore)
 
 
 def forget(*packages: str) -> None:

@@ -20,7 +20,7 @@ import pytest
 import torch
 import yaml
 from chromium import Browser
-from conftest import SCRIPTS, TINY, UNDRAWN, configure, run_script
+from conftest import SCRIPTS, TINY, UNDRAWN, configure, copy_code, run_script
 
 import docs
 from wawa_transformer import PositionalEncoding
@@ -40,13 +40,6 @@ def blocks(page: str, language: str) -> list[str]:
     """The fenced code of one language on a page of ``docs/``."""
     text = (ROOT / page).read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.M | re.S)
-
-
-def copy_project(folder: Path) -> None:
-    """What the documentation's commands need; texts that are not shipped stay behind."""
-    ignore = shutil.ignore_patterns("multi30k", "debian")
-    for name in ("wawa_transformer", "configs", "scripts", "data"):
-        shutil.copytree(ROOT / name, folder / name, ignore=ignore)
 
 
 # What is piped into a script of ours, its name, and its arguments.
@@ -118,7 +111,7 @@ def shell_in(folder: Path, **environment: str) -> Callable[[str], str]:
 def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     """An encoding, a task, a metric and a study are added to a copy; the report shows them."""
     page = "docs/tutorial.md"
-    copy_project(tmp_path)
+    copy_code(tmp_path, "wawa_transformer", "configs", "scripts", "data")
     encoding, task, metric = blocks(page, "python")
     package = tmp_path / "wawa_transformer"
     (package / "positional" / "learned_slopes.py").write_text(encoding, encoding="utf-8")
@@ -326,7 +319,7 @@ def test_the_lab_sheets_checks_tell_its_solutions_from_mistakes(
         "settings.register_profile('no_deadline', deadline=None)\n"
         "settings.load_profile('no_deadline')\n"
     )
-    copy_project(tmp_path)
+    copy_code(tmp_path, "wawa_transformer", "configs", "scripts", "data")
     monkeypatch.setattr(lab_sheet, "CONFIG_DIR", tmp_path / "configs")
     monkeypatch.chdir(tmp_path)
     study, alibi = lab_sheet.STUDY, Path("my_alibi.py")

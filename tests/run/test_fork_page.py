@@ -2,11 +2,10 @@
 
 import re
 import shlex
-import shutil
 from pathlib import Path
 
 import torch
-from conftest import SCRIPTS, TINY, run_script, trained
+from conftest import SCRIPTS, TINY, copy_code, run_script, trained
 
 from wawa_transformer.run.run_dir import Run
 
@@ -25,9 +24,7 @@ def test_the_pages_task_is_trained_by_its_command(tmp_path: Path) -> None:
 
 def test_the_pages_loss_changes_the_training(tmp_path: Path) -> None:
     """In a copy of the package, beside the package's own; what is logged stays the NLL."""
-    for part in ("wawa_transformer", "configs"):
-        leave = shutil.ignore_patterns("__pycache__", "lab", "lesson", "study.py")
-        shutil.copytree(ROOT / part, tmp_path / part, ignore=leave)
+    copy_code(tmp_path, "wawa_transformer", "configs", leave=("lab", "lesson", "study.py"))
     path = tmp_path / "wawa_transformer" / "model" / "loss.py"
     head = path.read_text(encoding="utf-8").split("def loss_and_nll(")[0]
     path.write_text(head + LOSS)

@@ -18,6 +18,7 @@ from conftest import (
     UNDRAWN,
     checked,
     configure,
+    copy_code,
     run_script,
     train_until_saved,
     trained,
@@ -86,9 +87,7 @@ def test_an_edit_of_the_code_that_reads_a_text_changes_what_is_loaded(tmp_path: 
 
     The digest is of the ids and lengths that a run gets; a text that is asked has the same ids.
     """
-    for room in ("wawa_transformer", "configs", "data"):
-        leave = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / room, tmp_path / room, ignore=leave)
+    copy_code(tmp_path, "wawa_transformer", "configs", "data")
     (tmp_path / "digest.py").write_text(
         "import sys\n"
         "from wawa_transformer.data.load import load_data\n"
@@ -749,7 +748,6 @@ def test_a_run_of_two_versions_of_the_code_says_so(
 
 def test_clones_in_other_folders_train_halves_of_one_study(tmp_path: Path) -> None:
     """With other threads and logging; with both results copied, this one trains nothing."""
-    leave = shutil.ignore_patterns("__pycache__")
     study = [*SMALL[1:], "study.name=halves", "study.rule=null", "study.pairs=[]"]
     whole = tmp_path / "third" / "results" / "halves"
     for clone, command in (
@@ -761,8 +759,7 @@ def test_clones_in_other_folders_train_halves_of_one_study(tmp_path: Path) -> No
         if clone == "third":
             command += ["study.seeds=[0]", "workers=0", "trainer.threads=3"]
         elif clone == "first/deep":
-            for room in ("wawa_transformer", "configs", "data"):
-                shutil.copytree(ROOT / room, place / room, ignore=leave)
+            copy_code(place, "wawa_transformer", "configs", "data")
         done = run_script(
             *command, *study, f"output_dir={tmp_path / clone / 'results'}", folder=place,
             PYTHONPATH=str(place),

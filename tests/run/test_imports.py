@@ -1,12 +1,11 @@
 """``import=my_module`` registers encodings and tasks of a user's, in every command."""
 
 import re
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import SCRIPTS, TINY, UNDRAWN, run_script
+from conftest import TINY, UNDRAWN, copy_code, run_script
 
 from wawa_transformer.run.cli import compose
 from wawa_transformer.run.failure import MISTAKE
@@ -138,10 +137,8 @@ def test_a_study_compares_a_users_encoding_in_its_workers(folder: Path) -> None:
 
 def test_a_file_in_a_room_registers_what_it_defines(tmp_path: Path) -> None:
     """In data/ as in positional/, whichever file is imported first."""
-    leave = shutil.ignore_patterns("__pycache__", "lab", "lesson")
-    package = SCRIPTS.parent / "wawa_transformer"
-    copy = shutil.copytree(package, tmp_path / "wawa_transformer", ignore=leave)
-    shutil.copytree(SCRIPTS.parent / "configs", tmp_path / "configs")
+    copy_code(tmp_path, "wawa_transformer", "configs", leave=("lab", "lesson"))
+    copy = tmp_path / "wawa_transformer"
     encoding, task = MODULE.split("@dataclass\n")
     (copy / "positional" / "step.py").write_text(
         encoding.replace("from wawa_transformer.data", "#")

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import SCRIPTS, TINY, answer, configure, run_script, trained
+from conftest import SCRIPTS, TINY, answer, configure, copy_code, run_script, trained
 
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError, tell, warn
@@ -349,9 +349,7 @@ def test_a_mistake_in_a_users_task_is_said_to_be_its_own(
 def test_a_file_that_was_added_or_changed_is_not_ours(tmp_path: Path) -> None:
     """By git in a checkout; an unchanged file is ours."""
     copy = tmp_path / "copy"
-    for name in ("wawa_transformer", "configs"):
-        leave = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, copy / name, ignore=leave)
+    copy_code(copy, "wawa_transformer", "configs", leave=["__pycache__"])
     path = copy / "wawa_transformer" / "positional" / "mine.py"
     path.write_text(
         "from wawa_transformer.positional.base import Encoding\n\n\n"

@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import SCRIPTS, TINY, Script, run_script
+from conftest import SCRIPTS, TINY, Script, copy_code, run_script
 
 from wawa_transformer.lab.study import View
 
@@ -56,8 +56,7 @@ def test_ctrl_c_during_imports_is_a_sentence(script: str, tmp_path: Path) -> Non
 
 def test_a_metric_with_a_name_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
     """In every script that trains, reports or evaluates, before it begins."""
-    for name in ("wawa_transformer", "configs", "scripts"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_code(tmp_path, "wawa_transformer", "configs", "scripts")
     path = tmp_path / "wawa_transformer" / "train" / "evaluation.py"
     code = path.read_text(encoding="utf-8")
     path.write_text(code.replace('Metric("exact_match"', 'Metric("reach"'), encoding="utf-8")
