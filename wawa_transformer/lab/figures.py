@@ -5,7 +5,8 @@ import io
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from matplotlib.ticker import MaxNLocator
 
 from wawa_transformer.lab import scores
 from wawa_transformer.lab.pages import Text, name_of, own_words, tr
-from wawa_transformer.lab.scores import SCORES, Scores
-from wawa_transformer.lab.statistics import estimate
+from wawa_transformer.lab.scores import SCORES, Score, Scores
+from wawa_transformer.lab.statistics import Estimate, estimate
 from wawa_transformer.lab.tables import NEEDED, Study, of_task
 from wawa_transformer.train.evaluation import SHOWN
 
@@ -94,7 +95,7 @@ def pictures(made: Scores) -> dict[str, Callable[[], Figure]]:
         most = {task: scores.ceiling(study, task) for task in generated}
         limits = {task: each.mean for task, each in most.items() if each}
         tops: dict[str, float] = dict.fromkeys(generated, 1.0)
-        found["ranking"] = lambda: ranking(made, "exact_match", styles, tops, limits)
+        found["ranking"] = lambda: ranking(ranks(made, "exact_match", tops), styles, tops, limits)
         tested = {
             task: longer[1]
             for task in generated
@@ -102,20 +103,28 @@ def pictures(made: Scores) -> dict[str, Callable[[], Figure]]:
             and any(made.interpretable("reach", task, pe) for pe in study.encodings)
         }
         if tested:
-            found["reach"] = lambda: ranking(made, "reach", styles, tested, generated)
+            found["reach"] = lambda: ranking(
+                ranks(made, "reach", tested), styles, tested, generated, reach=True
+            )
     if generated:
         rows = by_length(study, list(generated))
-        found["exact_match_by_length"] = lambda: curves(study, styles, rows, "length")
+        found["exact_match_by_length"] = lambda: panels(curves(study, rows, "length"), styles)
     if len(study.attention):
         found["attention"] = lambda: attention(study.attention)
     if len(study.curves):
         own = [metric.name for metric in SHOWN if metric.name not in NEEDED["curves"]]
         for name in ("exact_match", "nll", *own):
             if study.curves[name].notna().any():
-                found[f"learning_{name}"] = functools.partial(
-                    curves, study, styles, study.curves, "step", name
-                )
+                found[f"learning_{name}"] = functools.partial(learning, study, styles, name)
     return found
+
+
+def learning(study: Study, styles: Mapping[str, dict[str, Any]], name: str) -> Figure:
+    """Plot a metric of the validations over the steps of training."""
+    return panels(curves(study, study.curves, "step", name), styles)
+
+
+# ------------------------------------------------------------------------------- what is drawn
 
 
 def by_length(study: Study, tasks: list[str]) -> pd.DataFrame:
@@ -131,45 +140,83 @@ def by_length(study: Study, tasks: list[str]) -> pd.DataFrame:
     return pd.concat(parts)
 
 
-def curves(
-    study: Study,
-    styles: Mapping[str, dict[str, Any]],
-    table: pd.DataFrame,
-    x: str,
-    y: str = "exact_match",
-) -> Figure:
-    """Plot each encoding's mean of ``y`` with its 95% interval over ``x``, one panel per task.
+@dataclass(frozen=True)
+class Panel:
+    """What is drawn of one task: a score against ``x``, as (x, mean, low, high) by encoding.
+
+    ``rows`` are the rows of the table, and ``kind`` is the kind of the task.
+    """
+
+    task: str
+    kind: str
+    x: str
+    score: Score
+    points: Mapping[str, list[tuple[float, ...]]]
+    rows: pd.DataFrame
+
+
+def curves(study: Study, table: pd.DataFrame, x: str, y: str = "exact_match") -> list[Panel]:
+    """Compute each encoding's mean of ``y`` over seeds with its 95% interval, for each ``x``.
 
     A text shows token accuracy instead of exact match, which is near 0 for whole sentences.
     Intervals are cut at the bounds of the metric, in the pictures only.
     """
-    tasks = [task for task in study.tasks if task in set(table["task"])]
-    columns, lines = arrangement(len(tasks))
-    figure, legend = Figure(layout="constrained"), dict[str, Any]()
-    for place, task in enumerate(tasks, start=1):
-        axes, rows = figure.add_subplot(lines, columns, place), of_task(table, task)
-        text = scores.trained_lengths(study, task) is None
+    drawn = []
+    for task in [task for task in study.tasks if task in set(table["task"])]:
+        rows, text = of_task(table, task), scores.trained_lengths(study, task) is None
         score = SCORES["token_accuracy" if text and y == "exact_match" else y]
-        for order, pe in enumerate(study.encodings):
-            known: Any = rows[rows["pe"] == pe].dropna(subset=score.name).groupby(x)[score.name]
-            means = {at: estimate(seeds) for at, seeds in known}
+        points: dict[str, list[tuple[float, ...]]] = {}
+        for pe in study.encodings:
+            known = rows[rows["pe"] == pe].dropna(subset=score.name)
+            means: Any = ((at, estimate(seeds)) for at, seeds in known.groupby(x)[score.name])
+            points[pe] = [(at, each.mean, *each.within(score.top)) for at, each in means]
+        kind = study.config.get("tasks", {}).get(task, {}).get("kind", task)
+        drawn.append(Panel(task, kind, x, score, points, rows))
+    return drawn
+
+
+# The seeds and the mean of each encoding, the best last; None if they are not interpreted.
+Ranks = dict[str, dict[str, tuple[pd.Series, Estimate] | None]]
+
+
+def ranks(made: Scores, score: str, tasks: Iterable[str]) -> Ranks:
+    """Rank the encodings of each task by one score."""
+    found: Ranks = {}
+    for task in tasks:
+        means = {pe: made.mean(task, pe, score) for pe in made.study.encodings}
+        read = {pe: made.interpretable(score, task, pe) for pe, mean in means.items() if mean.n}
+        order = sorted(read, key=lambda pe: (read[pe], means[pe].mean))
+        found[task] = {
+            pe: (made.seeds(task, pe, score), means[pe]) if read[pe] else None for pe in order
+        }
+    return found
+
+
+# ------------------------------------------------------------------------------------- drawing
+
+
+def panels(drawn: Sequence[Panel], styles: Mapping[str, dict[str, Any]]) -> Figure:
+    """Plot each encoding's curve with its band, one panel per task."""
+    columns, lines = arrangement(len(drawn))
+    figure, legend = Figure(layout="constrained"), dict[str, Any]()
+    for place, panel in enumerate(drawn, start=1):
+        axes, top = figure.add_subplot(lines, columns, place), panel.score.top
+        for order, (pe, points) in enumerate(panel.points.items()):
             # Later lines are thinner, so that overlapping lines all stay visible.
-            width = 1.2 + 2.2 * (1 - order / max(1, len(study.encodings) - 1))
+            width = 1.2 + 2.2 * (1 - order / max(1, len(panel.points) - 1))
             look = styles[pe] | {"linewidth": width, "markersize": 3 + 1.5 * width}
             # A hundred markers would hide the dash.
-            every = 1 if len(means) <= 40 else len(means) // 10
-            axes.plot([*means], [each.mean for each in means.values()], markevery=every, **look)
+            every = 1 if len(points) <= 40 else len(points) // 10
+            at, means, low, high = zip(*points, strict=True) if points else ((),) * 4
+            axes.plot(at, means, markevery=every, **look)
             legend[pe] = Line2D([], [], label=tr(name_of(pe)), **look)
-            ends = [each.within(score.top) for each in means.values()]
-            low, high = zip(*ends, strict=True) if ends else ((), ())
-            axes.fill_between([*means], low, high, color=look["color"], alpha=0.2, linewidth=0)
-        if x == "length":
-            legend |= draw_limits(axes, rows)
-        kind = study.config.get("tasks", {}).get(task, {}).get("kind", task)
-        label = Text("axis_step" if x == "step" else LENGTHS.get(kind, "axis_length"))
-        axes.set(title=task, xlabel=tr(label), ylabel=tr(own_words(score.label)))
+            axes.fill_between(at, low, high, color=look["color"], alpha=0.2, linewidth=0)
+        if panel.x == "length":
+            legend |= draw_limits(axes, panel.rows)
+        label = Text("axis_step" if panel.x == "step" else LENGTHS.get(panel.kind, "axis_length"))
+        axes.set(title=panel.task, xlabel=tr(label), ylabel=tr(own_words(panel.score.label)))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-        lowest, top = min(0, axes.dataLim.y0), score.top
+        lowest = min(0, axes.dataLim.y0)
         axes.set_ylim(*((lowest, None) if top is None else (-0.03 * top, 1.03 * top)))
         plain(axes)
     per_line = max(3, 2 * columns)
@@ -215,11 +262,11 @@ def draw_limits(axes: Any, rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def ranking(
-    made: Scores,
-    score: str,
+    ranked: Ranks,
     styles: Mapping[str, dict[str, Any]],
     tops: Mapping[str, float],
     limits: Mapping[str, float],
+    reach: bool = False,
 ) -> Figure:
     """Plot a ranking of the encodings by exact match or by reach, one panel per task.
 
@@ -227,24 +274,19 @@ def ranking(
     has each task's largest value, and ``limits`` the place of a line below it. The scale of a share
     is stretched towards 1: the distance from 0.9 to 0.99 is nearly that from 0 to 0.9.
     """
-    means = {
-        task: {pe: mean for pe in made.study.encodings if (mean := made.mean(task, pe, score)).n}
-        for task in tops
-    }
-    columns, lines = arrangement(len(tops))
-    reach, rows_of = score == "reach", max(map(len, means.values()))
+    columns, lines = arrangement(len(ranked))
+    rows_of = max(map(len, ranked.values()))
     size = (max(7, 4.6 * columns + 0.4), (0.26 * rows_of + (1 if reach else 1.2)) * lines + 0.3)
     figure, legend = Figure(figsize=size, layout="constrained"), dict[str, Any]()
-    for panel, (task, most) in enumerate(tops.items(), start=1):
+    for panel, (task, order) in enumerate(ranked.items(), start=1):
         axes = figure.add_subplot(lines, columns, panel)
-        read = {pe: made.interpretable(score, task, pe) for pe in means[task]}
-        order = sorted(read, key=lambda pe: (read[pe], means[task][pe].mean))
-        for place, pe in enumerate(order):
-            if not read[pe]:
+        most = tops[task]
+        for place, (pe, known) in enumerate(order.items()):
+            if known is None:
                 said = tr(Text("not_learned"))
                 axes.text(0.98 * most, place, said, va="center", ha="right", color=GREY, size=8)
                 continue
-            seeds, mean, colour = made.seeds(task, pe, score), means[task][pe], styles[pe]["color"]
+            (seeds, mean), colour = known, styles[pe]["color"]
             axes.plot(seeds, [place] * len(seeds), "o", color=colour, alpha=0.35, markersize=4)
             axes.plot(mean.within(most), [place, place], color=colour, linewidth=2)
             axes.plot(mean.mean, place, "|", color=colour, markersize=11, markeredgewidth=2.5)
