@@ -515,6 +515,7 @@ def test_what_is_not_read_is_named_with_the_formats_that_are(tmp_path: Path) -> 
             {"a.tsv": TSV, "b.tsv": TSV},
             r"a.tsv and task.target=\S+b.tsv: a source and a target go together; give two",
         ),
+        ({"a.en": "a\n", "b.tsv": TSV}, r"task.target=\S+b.tsv: a source and a target go together"),
     ):
         with pytest.raises(UserError, match=said):
             read(tmp_path, files)  # type: ignore[arg-type]

@@ -138,9 +138,10 @@ def read_pairs(files: Mapping[str, Path], columns: Columns) -> Iterator[tuple[st
     """Read two files with a text a line, or one with both sides; ``files`` has them by key."""
     (key, path), *other = files.items()
     where = " and ".join(f"{key}={path}" for key, path in files.items())
-    suffix = suffix_of(path.name)
-    both = suffix in (*TABLES, *ENTRIES) and not key.endswith("target")
-    if both == bool(other) and not (both and suffix == ".txt"):
+    suffix, *more = (suffix_of(each.name) for each in files.values())
+    # Two files of texts a line may be .txt, as one table may.
+    tables = {*TABLES, *ENTRIES} - ({".txt"} if other else set())
+    if bool(tables & {suffix, *more}) == bool(other) or key.endswith("target"):
         raise UserError(f"{where}: a source and a target go together; {FORMATS}.")
     if other and key == "task.source" and any(columns):
         raise UserError(

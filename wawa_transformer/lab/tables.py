@@ -234,7 +234,11 @@ def read_config(path: Path) -> dict[str, Any]:
             raise ValueError
         for key in given["study"].keys() - {*(names := names_of(StudyConfig))}:
             raise UserError(unknown_setting(key, "study.yaml.study", names, {}))
-        return typed(StudyFile, given, "study.yaml")
+        found = typed(StudyFile, given, "study.yaml")
+        for task, splits in found["left_out"].items():
+            if any({*left} != {"blank", "too_long"} for left in splits.values()):
+                raise UserError(f"study.yaml.left_out.{task} must count blank and too_long pairs.")
+        return found
     except FileNotFoundError:
         return {}
     except UserError as error:
