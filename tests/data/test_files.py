@@ -354,8 +354,12 @@ def test_a_row_longer_than_the_names_of_its_columns_is_refused(tmp_path: Path) -
 
 def test_a_key_of_the_text_is_never_ignored(tmp_path: Path) -> None:
     """A target alone is not the sample; two files have no columns."""
-    with pytest.raises(UserError, match="task.target=my.de: a source and a target go together"):
+    with pytest.raises(
+        UserError, match="task.target=my.de: task.source and task.target go together"
+    ):
         TextTask(target="my.de").from_files()
+    with pytest.raises(UserError, match=r"v.de: task.validation_source and task.validation_target"):
+        TextTask(source="a.tsv", validation_target="v.de").from_files(["validation"])
     files = {"a.en": "1\tx\n", "a.de": "y\n"}
     for column in ("source_column", "target_column"):
         with pytest.raises(UserError, match="choose columns of one file .* leave the columns out"):
@@ -513,9 +517,12 @@ def test_what_is_not_read_is_named_with_the_formats_that_are(tmp_path: Path) -> 
         ({"a.en": "a\rb", "a.de": "c\nd\n"}, "more carriage returns than lines"),
         (
             {"a.tsv": TSV, "b.tsv": TSV},
-            r"a.tsv and task.target=\S+b.tsv: a source and a target go together; give two",
+            r"a.tsv and task.target=\S+b.tsv: task.source and task.target go together; give two",
         ),
-        ({"a.en": "a\n", "b.tsv": TSV}, r"task.target=\S+b.tsv: a source and a target go together"),
+        (
+            {"a.en": "a\n", "b.tsv": TSV},
+            r"task.target=\S+b.tsv: task.source and task.target go together",
+        ),
     ):
         with pytest.raises(UserError, match=said):
             read(tmp_path, files)  # type: ignore[arg-type]

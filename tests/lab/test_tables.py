@@ -289,6 +289,7 @@ def test_a_table_that_was_counted_and_is_gone_is_refused(folder: Path) -> None:
         ("study.rule", {"claim": "x", "measures": {"nll": []}}, r"measures.nll=\[\] must be at le"),
         ("study.rule", {"claim": []}, "study.yaml.study.rule.claim: "),
         ("study.qestion", "", "study.qestion does not exist .did you mean study.yaml.st"),
+        ("study", {**dict.fromkeys("abcdefgh", 1), "seeds": [0]}, "study.a does not exist"),
         ("mad", {}, "study.yaml.mad does not exist .did you mean study.yaml.made"),
         ("made", "text", "study.yaml.made: "),
         ("missing", ["text"], "study.yaml.missing"),

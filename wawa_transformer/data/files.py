@@ -142,7 +142,8 @@ def read_pairs(files: Mapping[str, Path], columns: Columns) -> Iterator[tuple[st
     # Two files of texts a line may be .txt, as one table may.
     tables = {*TABLES, *ENTRIES} - ({".txt"} if other else set())
     if bool(tables & {suffix, *more}) == bool(other) or key.endswith("target"):
-        raise UserError(f"{where}: a source and a target go together; {FORMATS}.")
+        stem = key.removesuffix("source").removesuffix("target")
+        raise UserError(f"{where}: {stem}source and {stem}target go together; {FORMATS}.")
     if other and key == "task.source" and any(columns):
         raise UserError(
             "task.source_column and task.target_column choose columns of one file or dataset, and "

@@ -232,7 +232,8 @@ def read_config(path: Path) -> dict[str, Any]:
         unknown = given.get("digests", {}).keys() - KEYS.keys()
         if not all(lists) or not all(kinds) or unknown:
             raise ValueError
-        for key in given["study"].keys() - {*(names := names_of(StudyConfig))}:
+        names = names_of(StudyConfig)
+        for key in (key for key in given["study"] if key not in names):
             raise UserError(unknown_setting(key, "study.yaml.study", names, {}))
         found = typed(StudyFile, given, "study.yaml")
         for task, splits in found["left_out"].items():
