@@ -286,3 +286,16 @@ def test_a_wrong_class_refuses_no_run_of_another_one() -> None:
         typed(Other, {"rat": 2}, "pe", known, ("context",))
     with pytest.raises(UserError, match="give slope=1.0 a name and a type"):
         typed(Wrong, {}, "pe", known, ("context",))
+
+
+def test_a_number_of_a_setting_with_several_types_is_a_number() -> None:
+    """Also one that Hydra would write in another way, as 1e-3 and 1_000; text stays text."""
+
+    class Mine:
+        def __init__(self, b: Any = 0, f: float | int = 0, t: float | str = 0.0) -> None: ...
+
+    given = ["b=1e-3", "f=1_000", "t=1.50"]
+    config = compose([f"++pe.{each}" for each in given])
+    found = typed(Mine, {key: config.pe[key] for key in "bft"}, "pe")
+    assert repr(found) == "{'b': 0.001, 'f': 1000, 't': 1.5}"
+    assert typed(Mine, {"t": "one", "b": "a"}, "pe") == {"b": "a", "f": 0, "t": "one"}

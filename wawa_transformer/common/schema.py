@@ -6,8 +6,8 @@ import difflib
 import functools
 import inspect
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
-from typing import Any
+from types import MappingProxyType, NoneType
+from typing import Any, get_args, get_type_hints
 
 import yaml
 from omegaconf import MISSING, OmegaConf
@@ -126,13 +126,24 @@ def typed(
     for key in (key for key in given if key not in names):
         raise UserError(unknown_setting(key, group, names, keys_by_kind(registry, exclude)))
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(schema), {**given})
+        base, kinds = OmegaConf.structured(schema), get_type_hints(schema)
+        values = {key: number_or_text(value, kinds.get(key)) for key, value in given.items()}
+        merged = OmegaConf.merge(base, values)
         # Resolved, so that a "${" that was given as text is refused here.
         return OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
     except (OmegaConfBaseException, OverflowError) as error:  # the latter: a huge int for a float
         full = (getattr(error, "full_key", None) or "").removeprefix(f"{group}.")
         key = ".".join(filter(None, (group, full)))
         raise UserError(f"{key}: {first_line(error)}.") from None
+
+
+def number_or_text(value: Any, kind: Any) -> Any:
+    """Read a number that the command line left as text, where ``kind`` is of several types."""
+    several = kind is Any or len({*get_args(kind)} - {NoneType}) > 1
+    for number in (int, float) if several and isinstance(value, str) else ():
+        with contextlib.suppress(ValueError):
+            return number(value)
+    return value
 
 
 def choose(registry: dict[str, Any], kind: str, key: str) -> Any:
