@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from wawa_transformer.common.files import CONFIG_DIR
-from wawa_transformer.lab import report, rules, scores, statistics, tables
+from wawa_transformer.lab import reading, report, rules, scores, statistics
 from wawa_transformer.lab.comparisons import Found
 from wawa_transformer.lab.scores import Scores
 from wawa_transformer.lab.statistics import Estimate, estimate
@@ -23,7 +23,7 @@ def studies() -> list[str]:
 @functools.cache
 def study(name: str) -> Study:
     """Read a committed study, once for all pages."""
-    return tables.read_study(BENCHMARKS / name)
+    return reading.read_study(BENCHMARKS / name)
 
 
 @functools.cache

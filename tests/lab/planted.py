@@ -9,16 +9,9 @@ from typing import Any
 import pandas as pd
 
 from wawa_transformer.lab import report
+from wawa_transformer.lab.reading import read_study
 from wawa_transformer.lab.scores import SCORES, score_study
-from wawa_transformer.lab.tables import (
-    COLUMNS,
-    RUN,
-    WORDS,
-    Study,
-    read_study,
-    write_config,
-    write_table,
-)
+from wawa_transformer.lab.tables import COLUMNS, RUN, WORDS, Study, write_config, write_table
 from wawa_transformer.train.evaluation import METRICS
 
 TRAINED, TESTED = 10, 20

@@ -10,7 +10,8 @@ from planted import config_of, results_of, study_of, whole, write_tables
 from wawa_transformer.lab import report, scores, statistics
 from wawa_transformer.lab.board import Board, board
 from wawa_transformer.lab.pages import tr
-from wawa_transformer.lab.tables import Study, read_study
+from wawa_transformer.lab.reading import read_study
+from wawa_transformer.lab.tables import Study
 
 TASKS = ("copy", "sort")
 COMMITTED = {"sinusoidal": (0.9, 0.2), "none": (0.5, 0.1), "t5": (0.9, 0.4)}

@@ -17,9 +17,9 @@ from wawa_transformer.common.special_ids import EOS
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.lab import collect
 from wawa_transformer.lab.collect import write_tables
+from wawa_transformer.lab.reading import read_study
 from wawa_transformer.lab.results import check_comparable, check_once, check_result
 from wawa_transformer.lab.study import study_config
-from wawa_transformer.lab.tables import read_study
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.evaluation import METRICS, Metric
 from wawa_transformer.train.load import load_model

@@ -11,7 +11,8 @@ import wawa_transformer.lab as lab
 ROOM = Path(lab.__file__).parent
 # From the bottom up. What computes knows no language, and the words are a leaf.
 COMPUTING = (
-    "entries", "tables", "statistics", "scores", "comparisons", "claims", "rules", "board",
+    "entries", "tables", "reading", "statistics", "scores", "comparisons", "claims", "rules",
+    "board",
 )  # fmt: skip
 WORDING = {"tr", "render", "sentence", "translated"}  # of pages.py
 

@@ -26,7 +26,8 @@ from wawa_transformer.common.schema import UserError
 from wawa_transformer.lab import cells, figures, report, scores
 from wawa_transformer.lab.means import write_means
 from wawa_transformer.lab.pages import LANGUAGES, Text, sentence, tr, translated, words
-from wawa_transformer.lab.tables import RUN, read_study
+from wawa_transformer.lab.reading import read_study
+from wawa_transformer.lab.tables import RUN
 from wawa_transformer.train import evaluation
 
 ENCODINGS = ("sinusoidal", "learned", "none")

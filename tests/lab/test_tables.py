@@ -13,8 +13,9 @@ from planted import results_of, text_results, write_folder
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.lab import figures, report, tables
 from wawa_transformer.lab.pages import Text, tr
+from wawa_transformer.lab.reading import read_study, read_table
 from wawa_transformer.lab.scores import SCORES, score_study
-from wawa_transformer.lab.tables import read_study, write_table
+from wawa_transformer.lab.tables import write_table
 from wawa_transformer.train import evaluation
 from wawa_transformer.train.tracking import ABOUT
 
@@ -66,7 +67,7 @@ def test_a_column_that_no_page_shows_is_named(
     """As that of a metric whose module is not imported."""
     path = tmp_path / "results.csv"
     GOOD.assign(bits=1.0).to_csv(path, index=False)
-    tables.read_table(path, "results")
+    read_table(path, "results")
     assert capsys.readouterr().err.count("no page shows the column bits of") == 1
 
 
@@ -192,7 +193,7 @@ def test_a_column_is_needed_or_a_page_goes_without_it(tmp_path: Path) -> None:
             whole = path.read_text("utf-8")
             pd.read_csv(path, dtype=str).drop(columns=column).to_csv(path, index=False)
             with pytest.raises(UserError, match=rf"{name}.csv needs one column {column}; it has"):
-                tables.read_table(path, name)
+                read_table(path, name)
             path.write_text(whole, "utf-8")
 
 
@@ -213,7 +214,7 @@ def test_a_cell_that_tells_nothing_is_named(
     path = tmp_path / f"{name}.csv"
     pd.DataFrame([row])[tables.COLUMNS[name]].to_csv(path, index=False)
     with pytest.raises(UserError, match=rf"{name}.csv, row 2, column {column}: '{cell}' is not "):
-        tables.read_table(path, name)
+        read_table(path, name)
 
 
 def test_the_order_of_rows_is_no_part_of_a_table(folder: Path) -> None:

@@ -5,9 +5,9 @@ import dataclasses
 import difflib
 import functools
 import inspect
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType, NoneType
-from typing import Any, get_args, get_type_hints
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, get_type_hints
 
 import yaml
 from omegaconf import MISSING, OmegaConf
@@ -22,6 +22,7 @@ from wawa_transformer.common.limits import setting as setting
 from wawa_transformer.common.limits import tell as tell
 from wawa_transformer.common.limits import warn as warn
 
+TEXT = (str, str | None)  # the types of a key that holds a text
 # A checkout has configs/ and scripts/ beside the package, a wheel inside it.
 CONFIG_DIR = (PACKAGE if (PACKAGE / "configs").is_dir() else PACKAGE.parent) / "configs"
 
@@ -36,20 +37,30 @@ def check(schema: type, values: Any, prefix: str = "") -> None:
         check_field(each, value, prefix)
 
 
-def unknown_setting(key: str, group: str, names: Iterable[str], others: Mapping[str, Any]) -> str:
-    """Say that a class has no setting ``key``, and suggest one of its ``names``.
+def check_known(
+    given: Iterable[str],
+    names: Sequence[str],
+    group: str,
+    registry: Mapping[str, type] = MappingProxyType({}),
+    exclude: tuple[str, ...] = (),
+) -> None:
+    """Refuse the first of the ``given`` settings that is none of the ``names``.
 
-    ``others`` has the settings of other classes, so that the sentence can name one with this key.
+    The sentence names a class of ``registry`` that has the setting, or the nearest name.
     """
+    key = next((key for key in given if key not in names), None)
+    if key is None:
+        return
+    others = keys_by_kind(registry, exclude)
     if kinds := [kind for kind, has in others.items() if key in has]:
         files = sorted((CONFIG_DIR / group).rglob("*.yaml"))
         has = [path for path in files if yaml.safe_load(path.read_bytes()).get("kind") in kinds]
         named = (path.relative_to(CONFIG_DIR / group).with_suffix("") for path in has[:3])
         choices = " or ".join(f"{group}={name}" for name in named)
-        return f"{group}.{key} does not exist here; it is a setting of {choices}."
+        raise UserError(f"{group}.{key} does not exist here; it is a setting of {choices}.")
     every = set().union(*others.values())
     meant = nearest(key, names, f"{group}.") or nearest(key, every, f"{group}.")
-    return f"{group}.{key} does not exist{meant}."
+    raise UserError(f"{group}.{key} does not exist{meant}.")
 
 
 def names_of(schema: type) -> list[str]:
@@ -122,12 +133,10 @@ def typed(
     keys ``beside`` are allowed for every class.
     """
     schema: Any = schema_of(cls, exclude)
-    names = [*names_of(schema), *beside]
-    for key in (key for key in given if key not in names):
-        raise UserError(unknown_setting(key, group, names, keys_by_kind(registry, exclude)))
+    check_known(given, [*names_of(schema), *beside], group, registry, exclude)
     try:
         base, kinds = OmegaConf.structured(schema), get_type_hints(schema)
-        values = {key: number_or_text(value, kinds.get(key)) for key, value in given.items()}
+        values = {key: number_or_text(value, kinds.get(key, str)) for key, value in given.items()}
         merged = OmegaConf.merge(base, values)
         # Resolved, so that a "${" that was given as text is refused here.
         return OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
@@ -138,9 +147,8 @@ def typed(
 
 
 def number_or_text(value: Any, kind: Any) -> Any:
-    """Read a number that the command line left as text, where ``kind`` is of several types."""
-    several = kind is Any or len({*get_args(kind)} - {NoneType}) > 1
-    for number in (int, float) if several and isinstance(value, str) else ():
+    """Read a number that the command line left as text, where ``kind`` is not text alone."""
+    for number in (int, float) if isinstance(value, str) and kind not in TEXT else ():
         with contextlib.suppress(ValueError):
             return number(value)
     return value

@@ -16,9 +16,10 @@ import pandas as pd
 from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.lab import scores, statistics
 from wawa_transformer.lab.entries import model_keys
+from wawa_transformer.lab.reading import read_study
 from wawa_transformer.lab.scores import Scores
 from wawa_transformer.lab.statistics import Estimate, estimate
-from wawa_transformer.lab.tables import Study, read_study
+from wawa_transformer.lab.tables import Study
 from wawa_transformer.run.run_dir import differing_key, identity
 from wawa_transformer.run.schema import ModelConfig, TrainerConfig
 

@@ -16,6 +16,7 @@ from wawa_transformer.decode.significance import paired_randomisation
 from wawa_transformer.decode.strategies import Greedy
 from wawa_transformer.decode.translation import bleu_metric, hypotheses, read
 from wawa_transformer.lab.entries import model_keys
+from wawa_transformer.lab.reading import read_table
 from wawa_transformer.lab.results import (
     Result,
     check_comparable,
@@ -29,7 +30,6 @@ from wawa_transformer.lab.tables import (
     KEYS,
     OPTIONAL,
     RUN,
-    read_table,
     write_config,
     write_table,
 )

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from torch.utils.tensorboard import SummaryWriter
 
+from wawa_transformer.lab.reading import read_table
 from wawa_transformer.lab.statistics import estimate
-from wawa_transformer.lab.tables import read_table
 from wawa_transformer.train.evaluation import SHOWN
 from wawa_transformer.train.tracking import add_scalar
 

@@ -31,8 +31,9 @@ from wawa_transformer.lab.pages import (
     warning,
     words,
 )
+from wawa_transformer.lab.reading import read_study
 from wawa_transformer.lab.scores import Scores
-from wawa_transformer.lab.tables import RUN, Study, of_task, read_study
+from wawa_transformer.lab.tables import RUN, Study, of_task
 from wawa_transformer.train.evaluation import SHOWN
 
 LEAST_BLEU = 1  # below it no encoding translates
@@ -48,7 +49,7 @@ def write_report(folder: Path, key: str = "output_dir") -> dict[str, Any]:
     :func:`page_of`.
 
     Raises:
-        UserError: as in :func:`~wawa_transformer.lab.tables.read_study`.
+        UserError: as in :func:`~wawa_transformer.lab.reading.read_study`.
     """
     study = read_study(folder)
     for each in (folder, folder / "figures"):

@@ -23,9 +23,9 @@ from wawa_transformer.common.special_ids import EOS
 from wawa_transformer.data.tasks import SequenceTask, build_task
 from wawa_transformer.lab.figures import encoding_styles
 from wawa_transformer.lab.pages import write_page
+from wawa_transformer.lab.reading import read_study
 from wawa_transformer.lab.scores import score_study
 from wawa_transformer.lab.statistics import estimate
-from wawa_transformer.lab.tables import read_study
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.config import encoding_settings
 from wawa_transformer.run.run_dir import Run

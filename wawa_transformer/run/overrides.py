@@ -21,6 +21,7 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 
 from wawa_transformer.common.schema import (
     CONFIG_DIR,
+    TEXT,
     UserError,
     check,
     first_line,
@@ -43,9 +44,6 @@ TRAINED: dict[str, type] = {
     "evaluate": EvaluateConfig, "translate": TranslateConfig, "serve": ServeConfig,
     "export": ExportConfig,
 }  # fmt: skip
-
-
-TEXT = (str, str | None)  # the types of a key that holds a text
 
 
 def register(
