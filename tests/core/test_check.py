@@ -843,7 +843,20 @@ class Noisy(Encoding):
         return x + F.dropout(late, 0.3, self.training)
 
 
-@pytest.mark.parametrize("cls", [Counter, Assigned, Noisy])
+class Watched(Noisy):
+    """Keeps a number of its last use in training, as for a loss."""
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.size = torch.zeros(())
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        out = super().embed(x, positions)
+        self.size = out.norm() if self.training else self.size
+        return out
+
+
+@pytest.mark.parametrize("cls", [Counter, Assigned, Noisy, Watched])
 def test_counters_batch_norm_and_noise_of_training_are_no_mistake(cls: type[Encoding]) -> None:
     """The check leaves what they count as it was."""
     ENCODINGS["own"] = cls

@@ -145,8 +145,14 @@ class TrainingProbe(EncodingProbe):
         self.model = model.eval()
         answered = self.logits(*given)
         self.note(promises.SAVED, change(answered, changed, self.real))
+
+        def use() -> tuple[Tensor, dict[str, str]]:
+            with draws_from(0):
+                return self.logits(*given), counted(model)
+
         with training(model):
-            before, trained, after = counted(model), self.logits(*given), counted(model)
+            # Two equal uses, since a number of the last one alone is no count.
+            (trained, before), (_, after) = use(), use()
         if self.trains_alike:  # also where evaluation keeps a table for all models
             self.note(promises.SAVED, change(trained, answered, self.real))
         names = [name for name in before if after[name] != before[name]]
