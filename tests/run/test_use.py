@@ -293,7 +293,8 @@ def test_a_picture_of_attention(letters: Path, use, tmp_path: Path) -> None:
 
 
 def test_attention_of_what_is_no_text_is_refused(letters: Path) -> None:
-    for bad in ("\ud83d", "a\0b", b"a", 3):
+    """Nor what translate leaves empty, as a word that takes hours to split."""
+    for bad in ("\ud83d", "a\0b", b"a", 3, "1" * 10_001, " "):
         with pytest.raises(UserError, match="must be given one text"):
             load(letters).attention(bad)  # type: ignore[arg-type]
 

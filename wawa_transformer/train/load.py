@@ -13,11 +13,10 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from wawa_transformer.common.schema import UserError, check_choice, first_line, warn
-from wawa_transformer.data.files import check_text
 from wawa_transformer.data.load import digest_of, parts_of
 from wawa_transformer.data.tasks import build_task
 from wawa_transformer.decode.strategies import Greedy, build_strategy
-from wawa_transformer.decode.translation import answers, hypotheses, read
+from wawa_transformer.decode.translation import answers, read
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run.config import check_memory, check_schema, transformer_config
 from wawa_transformer.run.device import take_device
@@ -138,13 +137,12 @@ class Trained(NamedTuple):
         """
         from wawa_transformer.train.tracking import cross_attention  # which imports TensorBoard
 
-        try:
-            check_text(text)
-        except (TypeError, ValueError):
-            raise UserError(f"attention({str(text)[:60]!r}) must be given one text.") from None
-        sources = read(self.tokenizer, [text])
-        [[best, *_]] = hypotheses(self.model, self.tokenizer, sources, Greedy())
-        return cross_attention(self.model, self.tokenizer, sources[0], best.ids)
+        lines = [text] if isinstance(text, str) else []
+        found = answers(self.model, self.tokenizer, lines, Greedy())
+        if not any(found):
+            raise UserError(f"attention({str(text)[:60]!r}) must be given one text to translate.")
+        [source] = read(self.tokenizer, lines)
+        return cross_attention(self.model, self.tokenizer, source, found[0][0].ids)
 
 
 def load(run: str | Path, checkpoint: str = "last") -> Trained:
