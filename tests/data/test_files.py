@@ -453,6 +453,20 @@ def test_a_quote_in_a_table_with_tabs_is_a_character_in_a_folder_too(tmp_path: P
     assert read(tmp_path, {"hub/train.zip": zipped("train.tsv", table.encode())}) == rows
 
 
+def test_a_table_with_tabs_that_was_written_as_a_csv_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As by Excel or pandas; the advice is followed, and quotes of a text are no sign of it."""
+    rows = [("She said", 'Sie sagte "Halt"'), ('"a', '"Halt!" "Ja"'), ('""', "d")]
+    text = io.StringIO()
+    csv.writer(text, delimiter="\t").writerows(rows)
+    assert read(tmp_path, {"a.tsv": text.getvalue()}) != rows
+    assert "a.tsv: 3 lines have quotes as in a CSV" in capsys.readouterr().err
+    assert read(tmp_path, {"a.csv": "sep=\t\n" + text.getvalue()}) == rows
+    assert read(tmp_path, {"a.tsv": "".join(map("{0[0]}\t{0[1]}\n".format, rows))}) == rows
+    assert "quotes" not in capsys.readouterr().err
+
+
 def test_what_the_readme_of_a_folder_says_of_its_files_is_done(tmp_path: Path) -> None:
     """The columns of a table and its encoding: the sides would be exchanged, or one refused."""
     for i, (said, name, content) in enumerate(

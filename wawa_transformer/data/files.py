@@ -187,7 +187,7 @@ def pairs_of_table(path: Path, key: str, columns: Columns) -> Iterator[tuple[str
     A first line that holds the names of ``columns`` names the columns. The first two columns are
     read if it does not, and if nobody named any. A line without text gives a pair without text.
     """
-    wanted, names, more = names_of(columns), 0, 0
+    wanted, names, more, quoted = names_of(columns), 0, 0, 0
     places: list[int] = []
     lines, is_csv = read_sentences(path, key), suffix_of(path.name) == ".csv"
     rows: Iterable[list[str]] = (line.split("\t") for line in lines)
@@ -228,11 +228,24 @@ def pairs_of_table(path: Path, key: str, columns: Columns) -> Iterator[tuple[str
         # In a row longer than the names of the columns, a text holds what separates texts.
         if len(cells) <= max(places) or (names and "".join(cells[names:]).strip()):
             raise LookupError(f"it has {len(cells)} columns: {' | '.join(cells)[:60]}")
-        yield cells[places[0]], cells[places[1]]
+        pair = cells[places[0]], cells[places[1]]
+        yield pair
+        quoted += not is_csv and any(map(is_quoted, pair))
         yield from [None] * sum(cell.count("\n") for cell in cells)  # lines of the same row
         more += not names and not any(columns) and len(cells) > 2
     if more:  # attributions or scores
         warn(f"{path}: columns after the second left out of {more} lines")
+    if quoted:
+        warn(
+            f"warning: {path}: {quoted} lines have quotes as in a CSV, which in a table with tabs "
+            f"are characters; to read it as one, name it .csv and begin it with a line sep= and tab"
+        )
+
+
+def is_quoted(cell: str) -> bool:
+    """True for a text as a CSV writes one with quotes: in quotes, with its own ones doubled."""
+    inner = cell[1:-1]
+    return cell[:1] == cell[-1:] == '"' and '""' in inner and '"' not in inner.replace('""', "")
 
 
 def separator(lines: list[str], wanted: Sequence[str], where: str) -> str:
