@@ -30,6 +30,7 @@ from wawa_transformer.positional.base import (
 )
 from wawa_transformer.positional.kerple import Kerple
 from wawa_transformer.positional.learned import LearnedEncoding
+from wawa_transformer.positional.position_ids import BatchPositions
 from wawa_transformer.positional.relative import RelativeEncoding
 from wawa_transformer.positional.rotary import Rotary
 from wawa_transformer.run.config import transformer_config
@@ -967,6 +968,22 @@ def test_a_mistake_in_the_model_is_not_blamed_on_the_encoding(
     ) as it:
         require_promises(shape(MODELS[name]), 12)
     assert "positional" not in str(it.value)
+
+
+@pytest.mark.parametrize("name", ["alibi", "t5_cross"])
+def test_a_mistake_that_only_positions_show_is_not_blamed_on_the_encoding(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each new token is taken for one at position 0."""
+    target = BatchPositions.target
+    monkeypatch.setattr(
+        BatchPositions,
+        "target",
+        lambda self, start, length: target(self, start * (length > 1), length),
+    )
+    said = f"{probe.CACHED}.*with pe=sinusoidal and pe=alibi: the cause is in the model"
+    with pytest.raises(UserError, match=said):
+        require_promises(shape(MODELS[name]), 12)
 
 
 @pytest.mark.parametrize(

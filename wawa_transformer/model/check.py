@@ -211,12 +211,16 @@ def require_promises(config: TransformerConfig, length: int, bf16: bool = False)
         f"{cls.__name__} ({file_of(cls.__module__) or 'this notebook'})" for cls in used.values()
     ]
     cause = f"In {' or '.join(classes)}: {REMEDIES.get(each.name, '')}."
-    # A model without positions that breaks the same promise is itself the cause.
+    # If no encoding, or two that share no code, break the same promise, the model is the cause.
     sizes = config.values(("src_vocab_size", "tgt_vocab_size", *MODEL))
-    without = tried(TransformerConfig(**sizes, pe="none")).broken
-    if each.name in {one.name for one in without}:
-        folder = Path(__file__).parent
-        cause = f"So it is with pe=none: the cause is in the model ({folder}), not in an encoding."
+    for others in filter({*ENCODINGS}.issuperset, (["none"], ["sinusoidal", "alibi"])):
+        reports = [tried(TransformerConfig(**sizes, pe=other)).broken for other in others]
+        if all(each.name in {one.name for one in broken} for broken in reports):
+            folder, so = Path(__file__).parent, " and pe=".join(others)
+            cause = (
+                f"So it is with pe={so}: the cause is in the model ({folder}), not in an encoding."
+            )
+            break
     raise UserError(
         f"pe.kind={' with pe.cross='.join(used) or 'none'} breaks a promise, “{each.name}”: the "
         f"largest change in a tiny model is {each.change:.2g}, at {each.where}. {cause} "
