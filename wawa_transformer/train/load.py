@@ -141,8 +141,8 @@ class Trained(NamedTuple):
         found = answers(self.model, self.tokenizer, lines, Greedy())
         if not any(found):
             raise UserError(f"attention({str(text)[:60]!r}) must be given one text to translate.")
-        [source] = read(self.tokenizer, lines)
-        return cross_attention(self.model, self.tokenizer, source, found[0][0].ids)
+        sources = read(self.tokenizer, lines)
+        return cross_attention(self.model, self.tokenizer, sources[0], found[0][0].ids)
 
 
 def load(run: str | Path, checkpoint: str = "last") -> Trained:
