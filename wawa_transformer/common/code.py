@@ -39,8 +39,7 @@ def is_string(node: Any) -> bool:
 def statements(path: Path) -> list[tuple[str, bytes]]:
     """List the statements of a file, with the names that they define."""
     body = [each for each in tree_of(path).body if not is_string(each)]
-    # In ASCII, since what repr escapes of other scripts depends on Python's version.
-    return [(getattr(node, "name", ""), ascii(syntax(node)).encode()) for node in body]
+    return [(getattr(node, "name", ""), syntax(node).encode()) for node in body]
 
 
 def mentioned(path: Path, without: Collection[str]) -> Iterator[str]:
@@ -56,22 +55,26 @@ def mentioned(path: Path, without: Collection[str]) -> Iterator[str]:
                 yield each.name.rpartition(".")[2]
 
 
-def syntax(node: Any) -> Any:
-    """Turn a syntax tree into lists, without docstrings.
+def syntax(node: Any) -> str:
+    """Write a syntax tree as nested lists, without docstrings.
 
-    Empty fields, and empty texts in an f-string, differ by version and are left out.
+    Empty fields, and empty texts in an f-string, differ by version and are left out. In ASCII,
+    since what repr escapes of other scripts depends on Python's version.
     """
+    if isinstance(node, list):
+        return f"[{', '.join([syntax(each) for each in node if not is_string(each)])}]"
+    if not isinstance(node, ast.AST):
+        return ascii(node)
     if isinstance(node, ast.JoinedStr):
         whole = [each for each in node.values if getattr(each, "value", None) != ""]
-        return ["JoinedStr", syntax(whole)]
-    if isinstance(node, list):
-        return [syntax(each) for each in node if not is_string(each)]
-    if not isinstance(node, ast.AST):
-        return node
-    fields = [(name, value) for name, value in ast.iter_fields(node) if value not in (None, [])]
+        return f"['JoinedStr', {syntax(whole)}]"
     constant = isinstance(node, ast.Constant)  # None is a value there
-    kept = ast.iter_fields(node) if constant else fields
-    return [type(node).__name__, *((name, syntax(value)) for name, value in kept)]
+    fields = [
+        f", ({name!r}, {syntax(value)})"
+        for name, value in ast.iter_fields(node)
+        if constant or value not in (None, [])
+    ]
+    return f"[{type(node).__name__!r}{''.join(fields)}]"
 
 
 def reached(paths: Iterable[Path], follows: Callable[[Path], bool]) -> set[Path]:

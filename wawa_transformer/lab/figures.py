@@ -377,9 +377,11 @@ def save(figure: Figure, name: str, png: Path | None = None) -> str:
 
     Black in the SVG becomes the page's text colour.
     """
+    if engine := figure.get_layout_engine():
+        engine.execute(figure)
+        figure.set_layout_engine(None)  # or savefig would draw all twice, first for the places
     if png:
         figure.savefig(png, dpi=110, metadata={"Software": None})
-        figure.set_layout_engine("none")  # its places stay, and are not computed again
     buffer = io.StringIO()
     # Text stays text. A fixed salt makes the same report give the same bytes.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):

@@ -1,5 +1,6 @@
 """Worker processes, which train a study's runs in parallel."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -79,6 +80,7 @@ class Worker:
 
 def work(channel: Connection, other_end: Connection, log: str) -> None:
     """Train jobs from ``channel`` until its other end closes; output goes to ``log``."""
+    gc.freeze()  # what the forkserver imported stays
     other_end.close()  # this process's copy, which would keep the channel open
     with open(log, "ab", buffering=0) as file:
         os.dup2(file.fileno(), 1)

@@ -52,6 +52,8 @@ def hydra_main(
                         "torchrun starts several processes for one run of scripts/train.py; give "
                         "this command without it."
                     )
+                gc.freeze()  # what is imported stays
+                gc.enable()
                 return task(config)
 
         def main() -> None:
@@ -67,7 +69,7 @@ def hydra_main(
             run = hydra.main(
                 config_path=str(CONFIG_DIR), config_name=config_name, version_base="1.3"
             )
-            with exit_on_error():
+            with exit_on_error(), garbage_kept():
                 sweep = bool({"-m", "--multirun"} & set(sys.argv[1:]))
                 if "--hydra-help" in sys.argv and len(sys.argv) > 2:
                     raise UserError("--hydra-help takes no other argument; give it alone.")
@@ -115,6 +117,16 @@ def lazy_help() -> Iterator[None]:
     finally:
         if check:
             parser._check_help = check
+
+
+@contextlib.contextmanager
+def garbage_kept() -> Iterator[None]:
+    """Look for no garbage: imports leave none, and looking takes more than a second."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @contextlib.contextmanager
