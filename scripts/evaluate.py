@@ -25,7 +25,7 @@ from wawa_transformer.decode.significance import paired_randomisation
 from wawa_transformer.decode.strategies import Greedy, build_strategy
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import evaluation
-from wawa_transformer.train.evaluation import SHOWN
+from wawa_transformer.train.evaluation import shown_metrics
 from wawa_transformer.train.load import data_of, load_model, open_trained
 from wawa_transformer.train.trainer import left_out, notes
 
@@ -139,7 +139,7 @@ def table_of(task: Task, result: dict[str, Any], bleu: dict[int, float | None]) 
     """
     whole = "all trained" if task.trained_lengths else "all"
     # Line breaks in the headings keep the table within 80 columns.
-    headings = [re.sub(r", |(?<=-)| (?=per )", "\n", metric.heading) for metric in SHOWN]
+    headings = [re.sub(r", |(?<=-)| (?=per )", "\n", metric.heading) for metric in shown_metrics()]
     headings.append("BLEU" if bleu else "ceiling without\npositions")
     view = Table(Column("length", no_wrap=True), "count", *headings)
     if new := result["test"].get("new"):
@@ -148,7 +148,7 @@ def table_of(task: Task, result: dict[str, Any], bleu: dict[int, float | None]) 
         view.caption = f"{whole}: {seen} sources are also in the training split, the others are new"
     for row in [*result["by_length"], {"length": whole, "ceiling": None, **result["test"]}]:
         last = bleu.get(row["length"]) if bleu else row["ceiling"]
-        cells = [f"{row[metric.name]:.{metric.digits}f}" for metric in SHOWN]
+        cells = [f"{row[metric.name]:.{metric.digits}f}" for metric in shown_metrics()]
         cells.append("" if last is None else f"{last:.{1 if bleu else 3}f}")
         if new:
             value = row["new"]["exact_match"]

@@ -30,7 +30,7 @@ def main(config: DictConfig) -> float:
     # Imported here, so that --help and command-line mistakes do not wait for torch.
     from wawa_transformer.run.distributed import is_main
     from wawa_transformer.run.run_dir import Run
-    from wawa_transformer.train.evaluation import SHOWN
+    from wawa_transformer.train.evaluation import shown_metrics
     from wawa_transformer.train.trainer import notes, train, train_and_record_failure
 
     hydra, keys = HydraConfig.get(), swept_keys()
@@ -50,7 +50,7 @@ def main(config: DictConfig) -> float:
     result = train(config)
     if talks:
         scores = result["test"]  # of a run that may be older than a metric
-        known = [metric for metric in SHOWN if metric.name in scores]
+        known = [metric for metric in shown_metrics() if metric.name in scores]
         print("; ".join(f"{metric.heading} {scores[metric.name]:.3f}" for metric in known))
         if translation := result["translation"]:
             bleu, chrf = translation["bleu"], translation["chrf"]

@@ -369,12 +369,23 @@ def test_a_metric_that_is_no_number_is_named(value: Any, monkeypatch: pytest.Mon
 def test_a_metric_is_a_mean_over_examples_or_tokens_and_within_its_top() -> None:
     """Before any training, since a table could not be read with it afterwards."""
     for own, sentence in (
+        ({"name": "a/b"}, "names 'a/b'; columns and pictures are called by a metric's name"),
         ({"per": "sentences"}, "mine has per='sentences'; give examples or tok"),
         ({"top": 1}, "mine returns -4.55, and with top=1 its values are from 0 to that"),
     ):
-        metric = evaluation.Metric("mine", "mine", lambda s: -s["nll"].mean(), **own)
-        with pytest.raises(UserError, match=f"METRICS: {sentence}"):
-            evaluation.check_metrics([metric])
+        given: Any = {"name": "mine", "label": "mine", "of": lambda s: -s["nll"].mean(), **own}
+        with pytest.raises(UserError, match=f"METRICS:? {sentence}"):
+            evaluation.check_metrics([evaluation.Metric(**given)])
+
+
+def test_a_metric_cannot_change_what_others_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of an imported module, which divides in place; it is shown in plots and logs, too."""
+    before = evaluation.summarise(evaluation.PLANTED)
+    own = evaluation.Metric("mine", "mine", lambda s: s["nll"].__itruediv__(s["tokens"]).mean())
+    monkeypatch.setattr(evaluation, "METRICS", (own, *evaluation.METRICS))
+    after = evaluation.summarise(evaluation.PLANTED)
+    assert {key: after[key] for key in before} == before
+    assert own in evaluation.shown_metrics()
 
 
 @pytest.mark.parametrize("edit", ["none", "a tag before sources", "another begin", "forward"])

@@ -119,8 +119,8 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
         module.write(f"\n\n{task}")
     [metric] = re.findall(r"^    Metric.*?(?=^\))", metric, flags=re.M | re.S)
     path = package / "train" / "evaluation.py"
-    before, after = path.read_text(encoding="utf-8").split(")\nSHOWN", 1)
-    path.write_text(f"{before}{metric})\nSHOWN{after}", encoding="utf-8")
+    before, after = path.read_text(encoding="utf-8").split(")\n\n\ndef shown", 1)
+    path.write_text(f"{before}{metric})\n\n\ndef shown{after}", encoding="utf-8")
     text = (ROOT / page).read_text(encoding="utf-8")
     files = re.findall(r"`(configs/\S+\.yaml)`[^`]*```yaml\n(.*?)^```$", text, flags=re.M | re.S)
     assert len(files) == len(blocks(page, "yaml")) == 3

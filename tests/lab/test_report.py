@@ -420,7 +420,7 @@ def test_a_metric_and_a_score_of_ones_own_reach_the_report_by_their_names(
     assert "| copy | sinusoidal − no encoding | first token | 5 |" in text
     first = next(line for line in text.splitlines() if line.startswith("| encoding |"))
     assert "| copy: exact match | copy: first token | sort" in first, "what the rule is about"
-    monkeypatch.setattr(figures, "SHOWN", (*evaluation.SHOWN, own))
+    monkeypatch.setattr(evaluation, "METRICS", (*evaluation.METRICS, own))
     curves = curves_of(given).assign(first=0.25)
     drawn = figures.pictures(scores.score_study(study_of(given, curves=curves)))
     axes = drawn["learning_first"]().axes[0]

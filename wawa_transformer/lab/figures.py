@@ -23,7 +23,7 @@ from wawa_transformer.lab.pages import Text, name_of, own_words, tr
 from wawa_transformer.lab.scores import SCORES, Score, Scores
 from wawa_transformer.lab.statistics import Estimate, estimate
 from wawa_transformer.lab.tables import NEEDED, Study, of_task
-from wawa_transformer.train.evaluation import SHOWN
+from wawa_transformer.train.evaluation import shown_metrics
 
 # Every encoding has the same colour and marker in all pictures and pages. Colour-blind readers can
 # distinguish the first eight colours: Okabe & Ito, "Color Universal Design" (2008).
@@ -112,7 +112,7 @@ def pictures(made: Scores) -> dict[str, Callable[[], Figure]]:
     if len(study.attention):
         found["attention"] = lambda: attention(study.attention)
     if len(study.curves):
-        own = [metric.name for metric in SHOWN if metric.name not in NEEDED["curves"]]
+        own = [metric.name for metric in shown_metrics() if metric.name not in NEEDED["curves"]]
         for name in ("exact_match", "nll", *own):
             if study.curves[name].notna().any():
                 found[f"learning_{name}"] = functools.partial(learning, study, styles, name)

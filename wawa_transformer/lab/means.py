@@ -8,7 +8,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from wawa_transformer.lab.reading import read_table
 from wawa_transformer.lab.statistics import estimate
-from wawa_transformer.train.evaluation import SHOWN
+from wawa_transformer.train.evaluation import shown_metrics
 from wawa_transformer.train.tracking import add_scalar
 
 
@@ -28,7 +28,7 @@ def write_means(folder: Path) -> None:
         name = "no_encoding" if pe == "none" else str(pe)
         with SummaryWriter(folder / "means" / name) as writer:
             for task, rows in of_encoding.groupby("task"):
-                for metric in SHOWN:
+                for metric in shown_metrics():
                     tags = [f"{metric.name}/validation/{task}"]
                     # The ends of a band have another prefix, so their charts are not on top.
                     tags += [f"z_interval/{task}/{metric.name}_{end}" for end in ("low", "high")]

@@ -34,7 +34,7 @@ from wawa_transformer.lab.pages import (
 from wawa_transformer.lab.reading import read_study
 from wawa_transformer.lab.scores import Scores
 from wawa_transformer.lab.tables import RUN, Study, of_task
-from wawa_transformer.train.evaluation import SHOWN
+from wawa_transformer.train.evaluation import shown_metrics
 
 LEAST_BLEU = 1  # below it no encoding translates
 LEAD = ("bleu", "ranking", "exact_match_by_length")  # one is the picture under the first table
@@ -59,7 +59,7 @@ def write_report(folder: Path, key: str = "output_dir") -> dict[str, Any]:
     there = {path.stem for path in (folder / "figures").glob("*.png")}
     for name in there - page["drawn"].keys():
         # A report's own, of tables that were there before.
-        if f"picture_{name}" in words() or name in {f"learning_{m.name}" for m in SHOWN}:
+        if f"picture_{name}" in words() or name in {f"learning_{m.name}" for m in shown_metrics()}:
             (folder / "figures" / f"{name}.png").unlink()
     kept = there.union(in_markdown(page)) if there else page["drawn"]
     pictures = {

@@ -24,7 +24,7 @@ import pandas as pd
 import yaml
 
 from wawa_transformer.common.files import write_atomically
-from wawa_transformer.train.evaluation import METRICS, SHOWN
+from wawa_transformer.train.evaluation import METRICS, shown_metrics
 
 RUN = ["task", "pe", "seed"]
 ORIGIN = ("device", "code", "shared_code")  # where and by which code a row was made
@@ -43,7 +43,7 @@ TABLES = {
     ),
     "curves": (
         [*RUN, "step"], ["exact_match", "token_accuracy", "nll"],
-        [*(metric.name for metric in SHOWN), "train_nll"],
+        [*(metric.name for metric in shown_metrics()), "train_nll"],
     ),
     "bleu": (
         RUN, ["bleu"],

@@ -85,7 +85,13 @@ METRICS = (
         shown=False,
     ),
 )
-SHOWN = tuple(metric for metric in METRICS if metric.shown)
+
+
+def shown_metrics() -> list[Metric]:
+    """List the metrics of plots, logs and reports, also those of an imported module."""
+    return [metric for metric in METRICS if metric.shown]
+
+
 # Columns of tables, scores and logged numbers that are no metrics.
 TAKEN = {
     "task", "pe", "seed", "length", "step", "split", "examples", "tokens", "new", "ceiling",
@@ -102,10 +108,15 @@ def check_metrics(metrics: Iterable[Metric]) -> None:
     """Refuse a metric that a table cannot hold beside its other columns, or cannot average.
 
     Raises:
-        UserError: the name is taken or ends with ``_new``, or ``per`` counts nothing.
+        UserError: the name is no word, is taken or ends with ``_new``, or ``per`` counts nothing.
     """
     names = set(TAKEN)
     for metric in metrics:
+        if not str(metric.name).isidentifier():
+            raise UserError(
+                f"METRICS names {metric.name!r}; columns and pictures are called by a metric's "
+                f"name, so give it letters, digits and _ only."
+            )
         if metric.name in names or metric.name.endswith("_new"):
             raise UserError(
                 f"METRICS names {metric.name}, which another metric, a score or a column of a "
@@ -122,7 +133,8 @@ def check_metrics(metrics: Iterable[Metric]) -> None:
 
 def compute(metric: Metric, part: Scores) -> float:
     """Compute a metric, and refuse what is no number, or beyond its ``top``."""
-    value = metric.of(part)
+    # Copies: a metric that divides in place must not change what is computed after it.
+    value = metric.of({key: column.copy() for key, column in part.items()})
     given = np.asarray(value)
     if given.ndim or given.dtype.kind not in "biuf":
         raise UserError(f"METRICS: {metric.name} returns {value!r}; it must return one number.")

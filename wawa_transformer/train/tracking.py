@@ -26,7 +26,7 @@ from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.model.modes import evaluating
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train.evaluation import METRICS, SHOWN
+from wawa_transformer.train.evaluation import METRICS, shown_metrics
 
 MOST_DRAWN = 64  # tokens of an attention picture
 
@@ -195,7 +195,7 @@ def show(
         for name, weights in maps.items():
             figure = attention_picture(weights, *labels[name])
             tracker.writer.add_figure(f"view/attention_{name}", figure, step)
-    for metric in SHOWN:
+    for metric in shown_metrics():
         add_scalar(tracker.writer, f"{metric.name}/test", result["test"][metric.name], step)
     add_scalar(tracker.writer, "mfu/train", result["mfu"], step)
     # TensorBoard sorts the columns: capitals come first.
