@@ -48,6 +48,7 @@ def test_a_grid_that_leaves_no_choice_or_is_chosen_elsewhere_is_refused() -> Non
     """Seeds shared with the study, a tuned key on the command line, and a cluster's launcher."""
     lrs = [0.001, 0.01]
     for rates, seeds, override, launcher, said in (
+        ([0.01, 0.01], [7], "seed=0", "basic", "study.tune.lr names a value twice"),
         (lrs[:1], [7], "seed=0", "basic", "study.tune has one point"),
         (lrs, [7, 1], "seed=0", "basic", "study.tune.seeds and study.seeds share 1:"),
         (lrs, [7], "trainer.lr=0.1", "basic", "trainer.lr=0.1 is what study.tune.lr chooses"),

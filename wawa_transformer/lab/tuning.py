@@ -38,8 +38,9 @@ def grid_points(config: DictConfig, overrides: Sequence[str], launcher: str) -> 
             f"hydra/launcher={launcher} trains a grid with one learning rate for all, and "
             f"study.tune gives each encoding its own; leave one of them out."
         )
-    if len(set(tune.seeds)) < len(tune.seeds):
-        raise UserError("study.tune.seeds names a value twice.")
+    for key, values in tune.items():
+        if len(set(values)) < len(values):
+            raise UserError(f"study.tune.{key} names a value twice.")
     for key in POINT:
         values = tune[key]
         for value in values:
