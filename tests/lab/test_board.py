@@ -98,6 +98,8 @@ def test_an_encoding_is_placed_by_its_total_and_paired_with_the_best(committed: 
         ("tasks.copy.symbols", lambda c: c["tasks"]["copy"].update(symbols=9)),
         ("tasks.other", lambda c: c["tasks"].update(other={"kind": "other"})),
         ("seeds", lambda c: c["study"].update(seeds=[0, 1, 2, 3])),
+        ("study.tune.lr", lambda c: c["study"]["tune"].update(lr=[0.001, 0.004], seeds=[9])),
+        ("trainer.init_from", lambda c: c["trainer"].update(init_from="results/default")),
     ],
 )
 def test_another_setting_is_not_compared_and_the_key_is_named(

@@ -104,7 +104,11 @@ def setting_of(study: Study) -> dict[str, Any]:
     defaults: dict[str, Any] = {"model": ModelConfig(), "trainer": TrainerConfig()}
     alike = {key: dataclasses.asdict(value) | given[key] for key, value in defaults.items()}
     alike["model"] |= model_keys(given["encodings"])
-    return {"tasks": given["tasks"], "seeds": given["study"]["seeds"], **identity(alike)}
+    # Tuned rates, or a start from other weights, are nobody else's; older digests have no such keys.
+    own = {f"study.tune.{key}": values for key, values in given["study"]["tune"].items()}
+    own["trainer.init_from"] = alike["trainer"]["init_from"]
+    own = {key: value for key, value in own.items() if value}
+    return {"tasks": given["tasks"], "seeds": given["study"]["seeds"], **identity(alike), **own}
 
 
 def digest(setting: Mapping[str, Any]) -> str:
