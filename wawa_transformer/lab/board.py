@@ -104,7 +104,7 @@ def setting_of(study: Study) -> dict[str, Any]:
     defaults: dict[str, Any] = {"model": ModelConfig(), "trainer": TrainerConfig()}
     alike = {key: dataclasses.asdict(value) | given[key] for key, value in defaults.items()}
     alike["model"] |= model_keys(given["encodings"])
-    # Tuned rates, or a start from other weights, are nobody else's; older digests have no such keys.
+    # Left out where nothing is tuned or loaded, so that committed digests stay as they are.
     own = {f"study.tune.{key}": values for key, values in given["study"]["tune"].items()}
     own["trainer.init_from"] = alike["trainer"]["init_from"]
     own = {key: value for key, value in own.items() if value}
