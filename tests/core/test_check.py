@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from wawa_transformer import Transformer, check_model
 from wawa_transformer.common.schema import CONFIG_DIR, UserError
 from wawa_transformer.model import check, probe, promises, transformer
+from wawa_transformer.model.attention import MultiHeadAttention
 from wawa_transformer.model.check import require_promises, tiny_model
 from wawa_transformer.model.config import TransformerConfig
-from wawa_transformer.model.layers import EncoderLayer
+from wawa_transformer.model.layers import EncoderLayer, ResidualConnection
 from wawa_transformer.model.loss import loss_and_nll
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.positional.alibi import ALiBi
@@ -968,6 +969,37 @@ def test_a_mistake_in_the_model_is_not_blamed_on_the_encoding(
     ) as it:
         require_promises(shape(MODELS[name]), 12)
     assert "positional" not in str(it.value)
+
+
+def rezero(self: ResidualConnection, x: Tensor, sublayer: nn.Module, *args: Any) -> Tensor:
+    return x + self.gain * sublayer(self.norm(x), *args)
+
+
+def at_random(self: ResidualConnection, x: Tensor, sublayer: nn.Module, *args: Any) -> Tensor:
+    left_out = self.training and torch.rand(()) < 0.3
+    return x if left_out else x + sublayer(self.norm(x), *args)
+
+
+@pytest.mark.parametrize("name", ["t5", "rotary"])
+@pytest.mark.parametrize("edit", ["rezero", "out_proj", "output", "at_random"])
+def test_an_edit_of_the_model_that_people_make_is_no_mistake(
+    name: str, edit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gate or a matrix that starts at zero, a layer that training leaves out at random."""
+    cls: Any = {"out_proj": MultiHeadAttention, "output": Transformer}.get(edit, ResidualConnection)
+    right = cls.__init__
+
+    def init(self: Any, *given: Any, **more: Any) -> None:
+        right(self, *given, **more)
+        if edit == "rezero":
+            self.gain = nn.Parameter(torch.zeros(()))
+        elif edit in ("out_proj", "output"):
+            nn.init.zeros_(getattr(self, edit).weight)
+
+    monkeypatch.setattr(cls, "__init__", init)
+    if edit in ("rezero", "at_random"):
+        monkeypatch.setattr(cls, "forward", globals()[edit])
+    require_promises(shape({"pe": name}), 12)
 
 
 @pytest.mark.parametrize("name", ["alibi", "t5_cross"])

@@ -192,7 +192,7 @@ class Probe:
         # Of each id's logits alone: some models make an id's logit a large constant.
         by_id = expected[real].nan_to_num(0.0, 0.0, 0.0).std(dim=0, correction=0)  # (V,)
         self.spread = float(by_id[by_id > 0].median()) if by_id.any() else 0.0
-        self.tolerance = max(TOLERANCE, STEPS * self.digits) * self.spread
+        self.tolerance = max(TOLERANCE, STEPS * self.digits) * (self.spread or 1.0)
         wider = self.logits(
             self.batch(self.sources, self.more, self.side), self.batch(self.targets, self.more)
         )
