@@ -1,6 +1,7 @@
 """A user's mistake is answered by one sentence that names the value, the limit and the key."""
 
 import re
+from dataclasses import make_dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,9 +10,10 @@ import pytest
 import torch
 import yaml
 from conftest import answer, checked, configure, run_script
+from omegaconf import OmegaConf
 
 from wawa_transformer.common.files import CONFIG_DIR
-from wawa_transformer.common.schema import UserError, typed
+from wawa_transformer.common.schema import UserError, check, typed
 from wawa_transformer.data.tasks import build_task, task_settings
 from wawa_transformer.data.words import word_tokenizer
 from wawa_transformer.decode.strategies import build_strategy
@@ -22,7 +24,7 @@ from wawa_transformer.run.compose import check_use, compose, name_study, validat
 from wawa_transformer.run.config import build_model, check_memory, transformer_config
 from wawa_transformer.run.device import total_memory
 from wawa_transformer.run.overrides import SCHEMAS, class_keys, known_keys
-from wawa_transformer.run.schema import TranslateConfig
+from wawa_transformer.run.schema import StudyConfig, TranslateConfig
 
 DATA = CONFIG_DIR.parent / "data"
 WORDS = word_tokenizer([*"0123456789", "+"])
@@ -299,3 +301,16 @@ def test_a_number_of_a_setting_with_several_types_is_a_number() -> None:
     found = typed(Mine, {key: config.pe[key] for key in "bft"}, "pe")
     assert repr(found) == "{'b': 0.001, 'f': 1000, 't': 1.5}"
     assert typed(Mine, {"t": "one", "b": "a"}, "pe") == {"b": "a", "f": 0, "t": "one"}
+
+
+def test_a_list_in_a_list_of_single_values_is_refused() -> None:
+    """One bracket too many; of a study, and of an encoding."""
+    config = configure()
+    for key, value in (("pe", [["learned"], "none"]), ("task", [["copy"]]), ("seeds", [[1, 2]])):
+        study = OmegaConf.merge(config.study, {key: value})
+        with pytest.raises(UserError, match=f"study.{key}=.* must be a list of single values"):
+            check(StudyConfig, study, "study.")
+    Mine = make_dataclass("Mine", [("layers", list[int] | None, None)])
+    with pytest.raises(UserError, match="pe.layers=.* must be a list of single values"):
+        typed(Mine, {"layers": [[0, 1]]}, "pe")
+    assert typed(Mine, {"layers": [0, 1]}, "pe") == {"layers": [0, 1]}

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import Field, field
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, get_args
 
 from wawa_transformer.common.code import file_of
 
@@ -68,12 +68,20 @@ def check_field(each: Field[Any], value: Any, prefix: str = "") -> None:
     name, pattern = f"{prefix}{each.name}", each.metadata.get("pattern")
     if value is None:  # OmegaConf lets it pass only where the schema does
         return
+    check_flat(name, each.type, value)
     if choices:
         check_choice(name, value, choices)
     if pattern and not re.fullmatch(pattern, value):
         raise UserError(f"{name}={value} does not exist; choose one of {each.metadata['help']}.")
     if limits:
         check_limits(name, value, each.type in (int, int | None), **limits)
+
+
+def check_flat(name: str, kind: Any, value: Any) -> None:
+    """Refuse a list in a list of words or numbers, which OmegaConf lets pass."""
+    flat = {kind, *get_args(kind)} & {list[str], list[int], list[float]}
+    if flat and any(not isinstance(one, str | Real) for one in value or ()):
+        raise UserError(f"{name}={value} must be a list of single values, such as [a, b].")
 
 
 def check_limits(name: str, given: Any, whole: bool, **limits: float) -> None:

@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from wawa_transformer.common.code import PACKAGE as PACKAGE
 from wawa_transformer.common.limits import UserError as UserError
-from wawa_transformer.common.limits import check_choice, check_field
+from wawa_transformer.common.limits import check_choice, check_field, check_flat
 from wawa_transformer.common.limits import choice as choice
 from wawa_transformer.common.limits import printable as printable
 from wawa_transformer.common.limits import setting as setting
@@ -139,11 +139,14 @@ def typed(
         values = {key: number_or_text(value, kinds.get(key, str)) for key, value in given.items()}
         merged = OmegaConf.merge(base, values)
         # Resolved, so that a "${" that was given as text is refused here.
-        return OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
+        found: Any = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
     except (OmegaConfBaseException, OverflowError) as error:  # the latter: a huge int for a float
         full = (getattr(error, "full_key", None) or "").removeprefix(f"{group}.")
         key = ".".join(filter(None, (group, full)))
         raise UserError(f"{key}: {first_line(error)}.") from None
+    for key, value in found.items():
+        check_flat(f"{group}.{key}", kinds.get(key), value)
+    return found  # type: ignore[no-any-return]
 
 
 def number_or_text(value: Any, kind: Any) -> Any:
