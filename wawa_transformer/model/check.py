@@ -201,7 +201,8 @@ def require_promises(config: TransformerConfig, length: int, bf16: bool = False)
         return TransformerProbe(tiny_model(config), length=length).report(bf16=bf16, saved=True)
 
     with contextlib.suppress(Exception):  # which may be due to the width
-        if not (report := tried(dataclasses.replace(config, d_model=heads * narrow))).broken:
+        small = dataclasses.replace(config, d_model=heads * narrow)
+        if small != config and not (report := tried(small)).broken:
             return report
     if not (report := tried(config)).broken:
         return report
