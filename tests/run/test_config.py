@@ -1,7 +1,7 @@
 """A user's mistake is answered by one sentence that names the value, the limit and the key."""
 
 import re
-from dataclasses import make_dataclass
+from dataclasses import field, make_dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -310,7 +310,9 @@ def test_a_list_in_a_list_of_single_values_is_refused() -> None:
         study = OmegaConf.merge(config.study, {key: value})
         with pytest.raises(UserError, match=f"study.{key}=.* must be a list of single values"):
             check(StudyConfig, study, "study.")
-    Mine = make_dataclass("Mine", [("layers", list[int] | None, None)])
+    pairs = ("pairs", list[list[str]], field(default_factory=list))
+    Mine = make_dataclass("Mine", [("layers", list[int] | None, None), pairs])
     with pytest.raises(UserError, match="pe.layers=.* must be a list of single values"):
         typed(Mine, {"layers": [[0, 1]]}, "pe")
-    assert typed(Mine, {"layers": [0, 1]}, "pe") == {"layers": [0, 1]}
+    good = {"layers": [0, 1], "pairs": [["a", "b"]]}
+    assert typed(Mine, good, "pe") == good

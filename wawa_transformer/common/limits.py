@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import Field, field
 from numbers import Integral, Real
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from wawa_transformer.common.code import file_of
 
@@ -79,7 +79,8 @@ def check_field(each: Field[Any], value: Any, prefix: str = "") -> None:
 
 def check_flat(name: str, kind: Any, value: Any) -> None:
     """Refuse a list in a list of words or numbers, which OmegaConf lets pass."""
-    flat = {kind, *get_args(kind)} & {list[str], list[int], list[float]}
+    kinds = [kind] if get_origin(kind) is list else get_args(kind)  # of list[int] | None
+    flat = {list[str], list[int], list[float]}.intersection(kinds)
     if flat and any(not isinstance(one, str | Real) for one in value or ()):
         raise UserError(f"{name}={value} must be a list of single values, such as [a, b].")
 
