@@ -999,6 +999,7 @@ def test_an_edit_of_the_model_that_people_make_is_no_mistake(
     if edit in ("rezero", "at_random"):
         monkeypatch.setattr(cls, "forward", globals()[edit])
     require_promises(shape({"pe": name}), 12)
+    assert not check_model(Transformer(9, 9, **SIZES, pe=name, seed=0)).broken
 
 
 @pytest.mark.parametrize("name", ["alibi", "t5_cross"])

@@ -69,7 +69,8 @@ class TrainingProbe(EncodingProbe):
         """Look for trained numbers that no gradient reaches, in no instance of their class.
 
         Of an encoding's tensor, one number must have a gradient other than 0. Of some numbers only
-        one sign acts, so that the other sign is tried, too.
+        one sign acts, so that the other sign is tried, too; what starts at zero, as a gate, is
+        opened.
         """
         if not logits.requires_grad:
             return
@@ -101,7 +102,9 @@ class TrainingProbe(EncodingProbe):
             }
             if some:
                 with draws_from(turn):
-                    logits = functional_call(self.model, some, (self.source, self.target))
+                    gates = [name for name, value in trained.items() if not value.any()]
+                    given = {name: torch.rand_like(trained[name]) for name in gates} | some
+                    logits = functional_call(self.model, given, (self.source, self.target))
                     found |= reached(logits, some)
         missed = [name for name in named.values() if name not in found]
         self.note_if(missed, promises.REACHED, *missed[:1])
