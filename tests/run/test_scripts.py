@@ -41,6 +41,14 @@ def test_a_closed_output_is_no_mistake(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("result.json"))
 
 
+def test_a_script_looks_for_garbage_once_it_works(tmp_path: Path) -> None:
+    code = "import gc\nfrom wawa_transformer.run.cli import hydra_main\n"
+    code += "hydra_main()(lambda config: print(gc.isenabled()))()\n"
+    (tmp_path / "script.py").write_text(code)
+    done = run_script(str(tmp_path / "script.py"))
+    assert done.stdout == "True\n", done.stderr
+
+
 @pytest.mark.parametrize("script", ["train", "lab_sheet"])
 def test_ctrl_c_during_imports_is_a_sentence(script: str, tmp_path: Path) -> None:
     """Pressed while the first library of others loads; that scripts import it later, ruff sees."""
