@@ -15,6 +15,7 @@ from sacrebleu.metrics import BLEU
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.common.special_ids import EOS
 from wawa_transformer.decode.greedy import greedy
+from wawa_transformer.decode.translation import Hypothesis
 from wawa_transformer.lab import collect
 from wawa_transformer.lab.collect import write_tables
 from wawa_transformer.lab.reading import read_study
@@ -43,8 +44,9 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[Run, Any]:
 def test_an_answer_beyond_training_is_shown_without_a_warning(
     jobs: dict[Run, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The source is longer on purpose, and a study has one for every encoding."""
+    """Nor one without an end. The source is longer on purpose, and nobody asked for the answer."""
     monkeypatch.setattr(collect, "PAST", 2)
+    monkeypatch.setattr(Hypothesis, "cut", True)
     run = next(iter(jobs))
     of = {"task": run.task, "pe": run.pe, "seed": run.seed, "run": run}
     said, _ = collect.generated_answers({**(run.result() or {}), **of})

@@ -36,6 +36,7 @@ from wawa_transformer.lab.tables import (
 from wawa_transformer.run.provenance import code_digest
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model
+from wawa_transformer.train.tracking import cross_attention
 
 PAST = 3  # one shown answer is this many symbols longer than the longest trained length
 
@@ -303,7 +304,8 @@ def generated_answers(result: Result) -> tuple[list[dict[str, Any]], list[dict[s
     first = {length: row for row, length in reversed(list(enumerate(test["length"])))}
     rows = [first[n] for n in (longest // 2, longest, longest + PAST) if n in first]
     shown = test.select(rows).to_list()
-    # Not trained.translate, which warns of the source that is longer on purpose.
+    # Not trained.translate and attention, which warn of a source that is longer on purpose, and of
+    # the endless answer of a model that has not learned.
     sources = read(trained.tokenizer, [row["source"] for row in shown])
     given = hypotheses(trained.model, trained.tokenizer, sources, Greedy())
     said = [
@@ -311,7 +313,10 @@ def generated_answers(result: Result) -> tuple[list[dict[str, Any]], list[dict[s
     ]
     if longest not in first:  # as of a cutoff in SCAN
         return said, []
-    weights, answer, source = trained.attention(test[first[longest]]["source"])
+    place = rows.index(first[longest])
+    weights, answer, source = cross_attention(
+        trained.model, trained.tokenizer, sources[place], given[place][0].ids
+    )
     looked = [
         {**result, "query": q, "key": k, "weight": round(float(weight), 4)}
         | {"query_token": answer[q], "key_token": source[k]}
