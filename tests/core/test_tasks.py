@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from datasets import DatasetDict
+from datasets import DatasetDict, Value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -157,8 +157,14 @@ def test_a_dataset_without_a_column_or_a_split_is_refused_by_its_class() -> None
     for splits, said in (
         (right.remove_columns("length"), "train without length"),
         (DatasetDict({"train": right["train"]}), "validation without length"),
+        ({"train": right["train"].to_dict()}, "train without length"),
+        ([right["train"]], "train without length"),
+        (right.cast_column("length", Value("string")), "train .* length is of type string"),
+        (right.map(lambda row: {"source": [row["source"]]}), "train .* source is of type list"),
+        (right.map(lambda row: {"target": None if row["length"] == 1 else "1"}), ".* 17 None"),
+        (right.filter(lambda row: False), "train with 0 rows"),
     ):
-        with pytest.raises(UserError, match=f"Copy.dataset.. returns {said}; give every split"):
+        with pytest.raises(UserError, match=f"Copy.dataset.. returns {said}.*; give every split"):
             check_columns(TASKS["copy"](), splits)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -176,13 +177,20 @@ def parts_of(digest: str) -> dict[str, str]:
 
 
 def check_columns(task: Task, splits: DatasetDict) -> None:
-    """Refuse what ``dataset()`` of a task returned without a split or a column."""
-    wanted = {"source", "target", "length"}
+    """Refuse what ``dataset()`` of a task returned without a split, rows, or a right column."""
+    text, number = "(?!.*list).*string.*", "u?int.*|.*float|double"  # the names of Arrow's types
     for name in SPLITS:
-        if missing := sorted(wanted - {*(splits[name].column_names if name in splits else ())}):
+        split = splits[name] if isinstance(splits, dict) and name in splits else None
+        for key, kind in (("length", number), ("source", text), ("target", text)):
+            found = f"without {key}"
+            if isinstance(split, Dataset) and key in split.features:
+                type_, none = split.data.column(key).type, split.data.column(key).null_count
+                if len(split) and not none and re.fullmatch(kind, str(type_)):
+                    continue
+                found = f"with {len(split)} rows, whose {key} is of type {type_}, {none} None"
             raise UserError(
-                f"{type(task).__name__}.dataset() returns {name} without {missing[0]}; give every "
-                f"split the columns source, target and length."
+                f"{type(task).__name__}.dataset() returns {name} {found}; give every split, a "
+                f"datasets.Dataset, rows with texts in source and target and a number in length."
             )
 
 
