@@ -11,9 +11,10 @@ import pytest
 from datasets import DatasetDict, Value
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
 
 from wawa_transformer.common.schema import UserError, schema_of
-from wawa_transformer.data.load import check_columns
+from wawa_transformer.data.load import check_columns, check_special
 from wawa_transformer.data.tasks import TASKS, GeneratedTask, SequenceTask, letters
 from wawa_transformer.data.words import SPECIAL_TOKENS
 
@@ -166,6 +167,24 @@ def test_a_dataset_without_a_column_or_a_split_is_refused_by_its_class() -> None
     ):
         with pytest.raises(UserError, match=f"Copy.dataset.. returns {said}.*; give every split"):
             check_columns(TASKS["copy"](), splits)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (None, "returns None; return a Tokenizer"),
+        (str.split, "returns <method 'split'"),
+        (
+            Tokenizer(models.WordLevel({"1": 0, "2": 1}, "1")),
+            r"has \['1', '2', None, None\] as ids",
+        ),
+    ],
+)
+def test_what_is_no_tokenizer_with_special_ids_is_refused_by_its_class(
+    made: Any, said: str
+) -> None:
+    with pytest.raises(UserError, match=rf"^Copy.tokenizer\(\) {said}"):
+        check_special(TASKS["copy"](), made)
 
 
 def test_unique_symbols_are_every_order_of_different_ones_equally_often() -> None:

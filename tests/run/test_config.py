@@ -161,6 +161,7 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
         ("seed=" + "9" * 5000, "Exceeds the limit (4300 digits)"),
         ("pe=rope", "pe=rope does not exist (did you mean rotary?)"),
         ("pe=ALIBI", "pe=ALIBI does not exist (did you mean alibi?)"),
+        ("pe=mine", f"transformer_xl, or write {CONFIG_DIR / 'pe' / 'mine.yaml'}."),
         ("PE=alibi", "the key PE does not exist (did you mean pe?)"),
         # As a variable of the shell that is not set: these meant the default, silently.
         ("run_dir=", "run_dir= is empty; give a value, or leave run_dir out"),

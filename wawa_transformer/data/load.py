@@ -195,7 +195,12 @@ def check_columns(task: Task, splits: DatasetDict) -> None:
 
 
 def check_special(task: Task, tokenizer: Tokenizer) -> None:
-    """Refuse a tokenizer that takes a word for padding or for an end."""
+    """Refuse what is no tokenizer, or takes a word for padding or for an end."""
+    if not isinstance(tokenizer, Tokenizer):
+        raise UserError(
+            f"{type(task).__name__}.tokenizer() returns {tokenizer!r:.60}; return a Tokenizer of "
+            f"the library tokenizers."
+        )
     if (found := [*map(tokenizer.id_to_token, range(4))]) != SPECIAL_TOKENS:
         raise UserError(
             f"{type(task).__name__}.tokenizer() has {found} as ids 0 to 3; they must be "

@@ -30,6 +30,7 @@ from wawa_transformer.run.imports import import_modules, modules_digest
 from wawa_transformer.run.overrides import (
     TRAINED,
     choices,
+    groups,
     read_overrides,
     register,
     unknown_key,
@@ -206,8 +207,10 @@ def explain(error: BaseException, config_name: str, places: Mapping[str, str]) -
         known = sorted({*known, *(error.options or ())})  # of a group of Hydra's own, of import=
         also = ALSO_KNOWN_AS.get(name.lower())
         meant = f" (did you mean {also}?)" if also in known else nearest(name, known)
+        own = group in groups(config_name)  # a class needs a file to be chosen
+        more = f", or write {CONFIG_DIR / group / name}.yaml" if own else ""
         group = group or "--config-name"
-        return f"{group}={name} does not exist{meant}; choose one of {', '.join(known)}."
+        return f"{group}={name} does not exist{meant}; choose one of {', '.join(known)}{more}."
     if isinstance(error, OverrideParseException):
         return unreadable(error.override)
     if isinstance(error, yaml.MarkedYAMLError):
