@@ -38,6 +38,7 @@ def main(config: DictConfig) -> None:
     # Imported here, so that --help and command-line mistakes do not wait for torch.
     from wawa_transformer.lab import study as studies
     from wawa_transformer.lab import tuning
+    from wawa_transformer.lab.board import committed_study
     from wawa_transformer.lab.rules import warnings
     from wawa_transformer.lab.scores import best_points
 
@@ -59,7 +60,10 @@ def main(config: DictConfig) -> None:
     minutes = studies.minutes_of_run(config, overrides, choices["study"])
     command = shlex.join(["python", "scripts/compare.py", *sys.argv[1:]])
     known = studies.study_config(config, jobs, command, unjudged)
-    studies.tell_rule(unjudged, warnings(rule, known["encodings"]) if rule else ())
+    told = warnings(rule, known["encodings"]) if rule else []
+    if study.against and (why := committed_study(known)[1])[0]:
+        told = [*told, why]
+    studies.tell_rule(unjudged, told)
 
     # Tiny models gain nothing from threads, and runs side by side would compete for cores.
     os.environ["OMP_NUM_THREADS"] = str(config.trainer.threads)

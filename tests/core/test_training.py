@@ -371,6 +371,8 @@ def test_a_metric_is_a_mean_over_examples_or_tokens_and_within_its_top() -> None
     for own, sentence in (
         ({"name": "a/b"}, "names 'a/b'; columns and pictures are called by a metric's name"),
         ({"per": "sentences"}, "mine has per='sentences'; give examples or tok"),
+        ({"digits": -1}, "mine has digits=-1; give a whole number"),
+        ({"digits": 1.5}, "mine has digits=1.5; give a whole number"),
         ({"top": 1}, "mine returns -4.55, and with top=1 its values are from 0 to that"),
     ):
         given: Any = {"name": "mine", "label": "mine", "of": lambda s: -s["nll"].mean(), **own}

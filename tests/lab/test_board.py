@@ -8,7 +8,7 @@ import pytest
 from planted import config_of, results_of, study_of, whole, write_tables
 
 from wawa_transformer.lab import report, scores, statistics
-from wawa_transformer.lab.board import Board, board
+from wawa_transformer.lab.board import Board, board, committed_study
 from wawa_transformer.lab.pages import tr
 from wawa_transformer.lab.reading import read_study
 from wawa_transformer.lab.tables import Study
@@ -112,12 +112,15 @@ def test_another_setting_is_not_compared_and_the_key_is_named(
     said = said_of(made)
     assert said.startswith(f"No row stands beside those of {committed}: {key}")
     assert made.setting in said and their_setting in said
+    assert committed_study(study.config) == (None, made.why)  # which is told before the runs
 
 
 def test_where_runs_are_made_is_no_part_of_the_setting(committed: Path, their_setting: str) -> None:
-    """Nor a key that older rows do not have, if it has its default."""
+    """Nor the order of seeds, nor a key that older rows do not have, if it has its default."""
     elsewhere: dict[str, Any] = {"device": "cuda", "threads": 4, "log_every": 7, "steps": 500}
-    made = board_of(beside(committed, planted({"mine": (0.9, 0.3)}), **elsewhere))
+    study = beside(committed, planted({"mine": (0.9, 0.3)}), **elsewhere)
+    study.config["study"]["seeds"] = [2, 0, 1]
+    made = board_of(study)
     assert len(made.rows) == 4 and made.setting == their_setting
 
 

@@ -23,6 +23,7 @@ from wawa_transformer.lab.tables import Study
 from wawa_transformer.run.run_dir import differing_key, identity
 from wawa_transformer.run.schema import ModelConfig, TrainerConfig
 
+Why = tuple[str, dict[str, str]]  # a key of words.yaml, with what fills it
 UNSEEN = 0.75  # the weight of the unseen lengths in a total, as 30 of the 40 lengths are unseen
 
 
@@ -41,12 +42,12 @@ class Row:
 class Board:
     """The rows with the digest of their setting, the best total first.
 
-    Without rows, ``why`` is the reason: a key of ``words.yaml`` with what fills it.
+    Without rows, ``why`` is the reason.
     """
 
     setting: str
     rows: list[Row] = field(default_factory=list)
-    why: tuple[str, dict[str, str]] = ("", {})
+    why: Why = ("", {})
 
     @property
     def encodings(self) -> list[str]:
@@ -67,40 +68,54 @@ def board(made: Scores) -> Board | None:
     """Put a study's encodings beside those of ``study.against``; None without that key.
 
     Raises:
-        UserError: the folder of ``study.against`` is no study, or its tables are damaged.
+        UserError: as in :func:`committed_study`.
     """
     study = made.study
-    beside = study.config.get("study", {}).get("against")
-    if beside is None:
+    if study.config.get("study", {}).get("against") is None:
         return None
-    own, folder = setting_of(study), CONFIG_DIR.parent / beside
-    if not (folder / "results.csv").is_file():
-        return Board(digest(own), why=("board_missing", {"folder": beside}))
-    theirs = study if folder.samefile(study.folder) else read_study(folder)
-    if not theirs.config:
-        return Board(digest(own), why=("board_missing", {"folder": beside}))
-    fill = {"folder": beside, "own": digest(own), "theirs": digest(setting_of(theirs))}
-    if found := differing_key(own, setting_of(theirs)):
-        return Board(digest(own), why=("board_other_setting", fill | {"key": found[0]}))
+    theirs, why = committed_study(study.config)
+    setting = digest(setting_of(study.config))
+    if theirs is None:
+        return Board(setting, why=why)
+    if theirs.folder.samefile(study.folder):
+        theirs = study
     if on_other_data(study, theirs):
-        return Board(digest(own), why=("board_other_data", fill))
-    if seen := [task for task in theirs.tasks if not scores.unseen_lengths(theirs, task)]:
-        return Board(digest(own), why=("board_seen", fill | {"task": seen[0]}))
+        return Board(setting, why=("board_other_data", why[1]))
     committed = made if theirs is study else scores.score_study(theirs)
     if totals(committed).empty:
-        return Board(digest(own), why=("board_missing", fill))
+        return Board(setting, why=("board_missing", why[1]))
     rows = rows_of(committed, committed, own=False)
     rows += rows_of(made, committed, own=True) if theirs is not study else []
-    return Board(digest(own), sorted(rows, key=lambda row: -row.total.mean))
+    return Board(setting, sorted(rows, key=lambda row: -row.total.mean))
 
 
-def setting_of(study: Study) -> dict[str, Any]:
-    """Select what the runs of a study have in common, wherever they ran.
+def committed_study(config: Mapping[str, Any]) -> tuple[Study | None, Why]:
+    """Read the study of ``study.against``; None, and why, if no row can stand beside its rows.
+
+    ``config`` is that of the other study, as in ``study.yaml``.
+
+    Raises:
+        UserError: the tables of ``study.against`` are damaged.
+    """
+    against = config["study"]["against"]
+    folder = CONFIG_DIR.parent / against
+    if not (folder / "results.csv").is_file() or not (theirs := read_study(folder)).config:
+        return None, ("board_missing", {"folder": against})
+    own, other = setting_of(config), setting_of(theirs.config)
+    fill = {"folder": against, "own": digest(own), "theirs": digest(other)}
+    if found := differing_key(own, other):
+        return None, ("board_other_setting", fill | {"key": found[0]})
+    if seen := [task for task in theirs.tasks if not scores.unseen_lengths(theirs, task)]:
+        return None, ("board_seen", fill | {"task": seen[0]})
+    return theirs, ("", fill)
+
+
+def setting_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Select from ``study.yaml`` what the runs have in common, wherever they ran.
 
     A key that an older study does not have had the default. A key of the model that one encoding
     has for itself makes the setting another one.
     """
-    given = study.config
     defaults: dict[str, Any] = {"model": ModelConfig(), "trainer": TrainerConfig()}
     alike = {key: dataclasses.asdict(value) | given[key] for key, value in defaults.items()}
     alike["model"] |= model_keys(given["encodings"])
@@ -108,7 +123,12 @@ def setting_of(study: Study) -> dict[str, Any]:
     own = {f"study.tune.{key}": values for key, values in given["study"]["tune"].items()}
     own["trainer.init_from"] = alike["trainer"]["init_from"]
     own = {key: value for key, value in own.items() if value}
-    return {"tasks": given["tasks"], "seeds": given["study"]["seeds"], **identity(alike), **own}
+    return {
+        "tasks": given["tasks"],
+        "seeds": sorted(given["study"]["seeds"]),
+        **identity(alike),
+        **own,
+    }
 
 
 def digest(setting: Mapping[str, Any]) -> str:

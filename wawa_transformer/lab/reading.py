@@ -98,7 +98,8 @@ def read_config(path: Path) -> dict[str, Any]:
         check_known(given["study"], names_of(StudyConfig), "study.yaml.study")
         found = typed(StudyFile, given, "study.yaml")
         for task, splits in found["left_out"].items():
-            if any({*left} != {"blank", "too_long"} for left in splits.values()):
+            names, every = {"blank", "too_long"}, splits.values()
+            if any({*left} != names or min(left.values()) < 0 for left in every):
                 raise UserError(f"study.yaml.left_out.{task} must count blank and too_long pairs.")
         return found
     except FileNotFoundError:

@@ -321,7 +321,7 @@ def tested_pairs(known: Mapping[str, Any], rule: Rule | None) -> list[tuple[str,
 
 
 def tell_rule(unjudged: str, weaknesses: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-    """Print, before the runs, why there is no verdict, or the weaknesses of the rule."""
+    """Print, before the runs, why there is no verdict or row, or the weaknesses of the rule."""
     if unjudged:
         tell(tr(Text("unjudged", {"why": unjudged})))
     for key, fill in weaknesses:

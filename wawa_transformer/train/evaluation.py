@@ -127,6 +127,11 @@ def check_metrics(metrics: Iterable[Metric]) -> None:
             raise UserError(
                 f"METRICS: {metric.name} has per={metric.per!r}; give examples or tokens."
             )
+        if not isinstance(metric.digits, int) or metric.digits < 0:
+            raise UserError(
+                f"METRICS: {metric.name} has digits={metric.digits}; give a whole number of at "
+                f"least 0."
+            )
         compute(metric, PLANTED)
         names.add(metric.name)
 
