@@ -83,7 +83,7 @@ def test_an_end_symbol_tells_a_sequence_from_its_mirror() -> None:
         assert (memory - mirror.flip(0)).abs().max() > 0.01
     rows = evidence.study("encodings").results.query("task == 'reverse' and pe == 'alibi'")
     table = rows.groupby("length")["exact_match"].mean()
-    assert table[10] == pytest.approx(0.993, abs=5e-4)
+    assert table[10] > 0.99
 
 
 def test_the_tutorial_praises_nothing_that_is_below_its_floor() -> None:
