@@ -44,7 +44,7 @@ def check_known(
     registry: Mapping[str, type] = MappingProxyType({}),
     exclude: tuple[str, ...] = (),
 ) -> None:
-    """Refuse the first of the ``given`` settings that is none of the ``names``.
+    """Refuse a setting whose name is not among ``names``.
 
     The sentence names a class of ``registry`` that has the setting, or the nearest name.
     """

@@ -162,7 +162,7 @@ def first_line(wrong: pd.Series) -> Any:
 
 
 def checked(path: Path, table: str, cells: pd.Series) -> pd.Series:
-    """Convert one column of a table to its values, and refuse a cell that is none of them.
+    """Read the values of one column, and refuse a wrong cell.
 
     An empty cell of a number is NaN, and so is one of ``trained``, since a text's lengths are
     neither.
