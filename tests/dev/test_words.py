@@ -5,6 +5,7 @@ from pathlib import Path
 
 import evidence
 import formatted
+import pandas as pd
 import pytest
 import torch
 
@@ -129,6 +130,19 @@ def test_exact_match_says_how_long_was_trained_and_which_sources_count() -> None
         if "0.986" in PAGES[page] and "1.000" in PAGES[page]:
             assert new in PAGES[page] and all(each in PAGES[page] for each in trained)
     assert all("1,500 steps" in finding(number) for number in (4, 10, 11))
+
+
+def test_the_findings_that_count_new_sources_are_named() -> None:
+    """By the tables of the studies that each links; texts and SCAN are named by their kind."""
+    [sentence] = re.findall(r"\*\*Sources\.\*\*(.*?) count only", said("docs/findings.md"))
+    spans = re.findall(r"(\d+)(?: to (\d+))?", sentence)
+    named = {n for first, last in spans for n in range(int(first), int(last or first) + 1)}
+    for number in {*range(1, 24)} - {6, 14}:
+        studies = re.findall(r"benchmarks/(\w+)/report\.md", finding(number))
+        files = [ROOT / "benchmarks" / name / "results.csv" for name in studies]
+        first = [pd.read_csv(file, nrows=1).squeeze() for file in files]  # of each table
+        if first and all(row.notna()["trained"] for row in first):
+            assert (number in named) == all(row.notna().get("examples_new") for row in first)
 
 
 FALSE = {  # a false sentence of an old page, as a pattern, and why it is false
