@@ -9,8 +9,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 import zipfile
 from pathlib import Path
@@ -299,10 +297,7 @@ def spoil(path: Path, damage: str) -> None:
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     damage: str, done: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A checksum or a missing key proves the damage; the end is the same bits.
-
-    Whoever loads the model is refused.
-    """
+    """A checksum or a missing key proves the damage. Whoever loads the model is refused."""
     run, config = copied(done, tmp_path), configure(*DROPOUT, f"output_dir={tmp_path}")
     last = run.checkpoint("last")
     spoil(last, damage)
@@ -316,8 +311,6 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     assert "the code has changed" not in said
     assert last.with_suffix(".damaged").read_bytes() == damaged
     assert checkpoint.load(last)["step"] == 15, "or a finished run may have none"
-    assert train(config)["by_length"] == done.result()["by_length"]
-    assert_same_bits(run, done)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -399,26 +392,6 @@ def test_what_cannot_be_read_now_is_not_called_damaged(
             assert "damage" not in said and "delete" not in said
             assert contents(run.directory) == before
     assert train(config)["by_length"] == done.result()["by_length"]
-
-
-LIMITED = """
-import resource, sys
-from pathlib import Path
-from wawa_transformer.train import checkpoint
-used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + 50_000_000, -1))
-checkpoint.load(Path(sys.argv[1]))
-"""
-
-
-def test_a_model_larger_than_the_memory_is_not_called_damaged(tmp_path: Path) -> None:
-    """With a limit that the system itself enforces, in a process without another test's memory."""
-    path = Run("letters", "none", 0, tmp_path).checkpoint("last")
-    weights = {"w": torch.zeros(40_000_000)}
-    checkpoint.save(path, dict.fromkeys(checkpoint.CONTENTS, 0) | {"model": weights})
-    command = [sys.executable, "-c", LIMITED, str(path)]
-    said = subprocess.run(command, capture_output=True, text=True, check=False).stderr
-    assert re.search("UserError: .* cannot be read now", said)
 
 
 @pytest.mark.parametrize("name", ["result.json", "config.yaml", "metrics.jsonl", "error.log"])
@@ -680,13 +653,12 @@ class Normed(Encoding):
 OWN = {cls.__name__.lower(): cls for cls in (Counter, Switch, Normed)}
 
 
-@pytest.mark.parametrize("kind", [*sorted(ENCODINGS), *OWN])
-def test_every_encoding_is_saved_and_loaded(
+@pytest.mark.parametrize("kind", OWN)
+def test_every_tensor_is_saved_and_loaded_whatever_its_type(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two steps, each with a checkpoint: the same weights and buffers, whatever their type."""
-    if kind in OWN:
-        monkeypatch.setitem(ENCODINGS, kind, OWN[kind])
+    """Two steps, each with a checkpoint. Of our own encodings the check takes weights over."""
+    monkeypatch.setitem(ENCODINGS, kind, OWN[kind])
     keys = ["pe=none", f"pe.kind={kind}", "trainer.keep_checkpoints=2"]
     config = configure(*TINY, *keys, f"output_dir={tmp_path}")
     run = Run.from_config(config)
@@ -700,8 +672,6 @@ def test_every_encoding_is_saved_and_loaded(
         saved.append({name: value.clone() for name, value in state.model.state_dict().items()})
         save_state(state, validated=True)
     for which, expected in (("last", saved[-1]), ("previous", saved[0]), ("average", None)):
-        if which != "last" and kind not in OWN:  # read alike; of the average buffers have no mean
-            continue
         found = load_model(run, which).model.state_dict()
         assert {name: value.dtype for name, value in found.items()} == {
             name: value.dtype for name, value in saved[0].items()
