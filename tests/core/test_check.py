@@ -243,16 +243,6 @@ class Neighbours(Encoding):
         return x + self.mix(x.transpose(1, 2)).transpose(1, 2)
 
 
-class ByLength(Rotary):
-    """Positions divided by the batch's length, as LARoPE's."""
-
-    def turn(self, x: Tensor, positions: Positions) -> Tensor:
-        angle = (positions.ids / positions.end)[..., None]  # (b,h,S,1)
-        even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)
-        turned = (even * angle.cos() - odd * angle.sin(), even * angle.sin() + odd * angle.cos())
-        return torch.stack(turned, dim=-1).flatten(-2)
-
-
 class Dropped(Encoding):
     """Dropout that never ends."""
 
@@ -276,13 +266,6 @@ class Content(RelativeEncoding):
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
         return self.distances(query, key) * q.mean(-1, keepdim=True)
-
-
-class BatchMean(Encoding):
-    """Each row gets the mean of all rows."""
-
-    def embed(self, x: Tensor, positions: Positions) -> Tensor:
-        return x + x.mean(dim=0, keepdim=True)
 
 
 class Gate(RelativeEncoding):
@@ -333,15 +316,6 @@ class LongRows(Distances):
 
     def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
         return torch.tensor([1.0, 1.0, 16 / max(16, k.size(2))])[:, None, None]
-
-
-class Kept(RelativeEncoding):
-    """What was computed for one shape serves every batch of this shape."""
-
-    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        kept, of = vars(self).setdefault("kept", {}), (q.size(2), k.size(2))
-        far = -self.distances(query, key).abs().to(q.dtype)
-        return kept.setdefault(of, far)  # type: ignore[no-any-return]
 
 
 class Counted(RelativeEncoding):
@@ -570,38 +544,33 @@ class FirstHead(Rotary):
         (Cheating, {probe.FUTURE}),
         (LateSteps, {probe.CACHED}),
         (LongRows, {probe.PADDING, probe.ALONE}),
-        (Kept, {promises.READ}),
         (Counted, {promises.READ}),
         (Grown, {probe.REPEATED}),
         (FirstRow, {probe.ALONE}),
         (Neighbours, {probe.PADDING, probe.FUTURE, probe.CACHED}),
-        (ByLength, {probe.PADDING, probe.ALONE, probe.CACHED}),
         (Dropped, {probe.REPEATED}),
         (Exploding, {probe.FINITE}),
         (Content, {promises.SHARED}),
-        (BatchMean, {probe.ALONE}),
         (Gate, {probe.CACHED}),
     ],
 )
-def test_a_mistake_is_found_and_named(
-    cls: type[Encoding], names: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mistake_is_found(cls: type[Encoding], names: set[str]) -> None:
     """The properties that a mistake breaks are among those found."""
-    kind = cls.__name__.lower()
-    ENCODINGS[kind] = cls
-    reports, right = [], check.TransformerProbe.report
+    ENCODINGS["wrong"] = cls
+    probed = check.TransformerProbe(tiny_model(shape({"pe": "wrong"})), length=60)
+    report = probed.report(saved=True)
+    assert names <= {each.name for each in report.broken}, str(report)
 
-    def kept(self: check.TransformerProbe, *given: Any, **more: Any) -> probe.Report:
-        reports.append(right(self, *given, **more))
-        return reports[-1]
 
-    monkeypatch.setattr(check.TransformerProbe, "report", kept)
+def test_a_mistake_is_named_with_its_class_and_file() -> None:
+    """And by how much, where, and how to train it all the same."""
+    ENCODINGS["neighbours"] = Neighbours
+    config = shape({"pe": "neighbours"})
     with pytest.raises(UserError) as refused:
-        require_promises(shape({"pe": kind}), 60)
-    assert names <= {each.name for each in reports[0].broken}, str(reports[0])
-    first = reports[0].broken[0]
-    for part in (f"pe.kind={kind} ", first.name, first.where, f"{first.change:.2g}", cls.__name__,
-                 str(Path(__file__)), "trainer.check=false"):  # fmt: skip
+        require_promises(config, 60)
+    first = check.TransformerProbe(tiny_model(config), length=60).report(saved=True).broken[0]
+    for part in ("pe.kind=neighbours ", first.name, first.where, f"{first.change:.2g}",
+                 "Neighbours", str(Path(__file__)), "trainer.check=false"):  # fmt: skip
         assert part in str(refused.value)
 
 
@@ -709,17 +678,17 @@ def test_rounding_in_a_type_of_few_digits_is_no_mistake(name: str, dtype: torch.
     """A mistake is found in it, too."""
     model = Transformer(9, 9, 16, 2, 4, 32, seed=0, **MODELS[name]).to(dtype)
     assert not check_model(model).broken
-    ENCODINGS["batchmean"] = BatchMean
-    wrong = Transformer(9, 9, 16, 2, 4, 32, seed=0, pe="batchmean").to(dtype)
-    assert probe.ALONE in {each.name for each in check_model(wrong).broken}
+    ENCODINGS["neighbours"] = Neighbours
+    wrong = Transformer(9, 9, 16, 2, 4, 32, seed=0, pe="neighbours").to(dtype)
+    assert probe.FUTURE in {each.name for each in check_model(wrong).broken}
 
 
 def test_the_class_of_a_notebook_is_named_without_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one of ``__main__``, which has no file there."""
-    monkeypatch.setattr(BatchMean, "__module__", "no_module")
-    ENCODINGS["batchmean"] = BatchMean
-    with pytest.raises(UserError, match=r"In BatchMean \(this notebook\)"):
-        require_promises(shape({"pe": "batchmean"}), 12)
+    monkeypatch.setattr(Neighbours, "__module__", "no_module")
+    ENCODINGS["neighbours"] = Neighbours
+    with pytest.raises(UserError, match=r"In Neighbours \(this notebook\)"):
+        require_promises(shape({"pe": "neighbours"}), 12)
 
 
 @pytest.mark.parametrize("cls", [Ready, Drawn])
@@ -729,22 +698,6 @@ def test_what_a_checkpoint_does_not_hold_is_found(cls: type[Encoding]) -> None:
     ENCODINGS[kind] = cls
     with pytest.raises(UserError, match=f"{promises.SAVED}.*parameters and buffers"):
         require_promises(shape({"pe": kind}), 60)
-
-
-def test_a_layer_whose_state_a_checkpoint_does_not_hold_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """In a layer of a fork, with the model as the cause."""
-    right = EncoderLayer.__init__
-
-    def init(self: EncoderLayer, *given: Any) -> None:
-        right(self, *given)
-        drawn = torch.randn(24)
-        self.register_forward_hook(lambda module, given, out: out + drawn)
-
-    monkeypatch.setattr(EncoderLayer, "__init__", init)
-    with pytest.raises(UserError, match=f"{promises.SAVED}.*the cause is in the model"):
-        require_promises(shape({"pe": "sinusoidal"}), 20)
 
 
 class FirstAdded(Encoding):
@@ -867,20 +820,6 @@ def test_counters_batch_norm_and_noise_of_training_are_no_mistake(cls: type[Enco
     check_model(model)
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name]), name
-
-
-def test_a_layer_that_starts_without_the_seed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with numpy, in a layer of a fork."""
-    right = EncoderLayer.__init__
-
-    def init(self: EncoderLayer, *given: Any) -> None:
-        right(self, *given)
-        self.gain = nn.Parameter(torch.tensor(np.random.rand()))
-        self.register_forward_hook(lambda module, given, out: out * self.gain)
-
-    monkeypatch.setattr(EncoderLayer, "__init__", init)
-    with pytest.raises(UserError, match=f"{promises.STARTED}.*the cause is in the model"):
-        require_promises(shape({"pe": "rotary"}), 20)
 
 
 @pytest.mark.parametrize("noise", [random.random, np.random.rand])
