@@ -747,27 +747,20 @@ def test_a_run_of_two_versions_of_the_code_says_so(
 
 
 def test_clones_in_other_folders_train_halves_of_one_study(tmp_path: Path) -> None:
-    """With other threads and logging; with both results copied, this one trains nothing."""
+    """With other threads and logging; of the runs whose results are copied none is trained."""
     study = [*SMALL[1:], "study.name=halves", "study.rule=null", "study.pairs=[]"]
-    whole = tmp_path / "third" / "results" / "halves"
-    for clone, command in (
-        ("first/deep", ["train.py", "task=text", "pe=none", "trainer.log_every=1"]),
-        ("second", ["train.py", "task=text", "pe=learned", "trainer.keep_checkpoints=1"]),
-        ("third", [UNDRAWN, "compare.py", "study.task=[text]", "study.pe=[none,learned]"]),
-    ):
-        place = tmp_path / clone if clone == "first/deep" else ROOT
-        if clone == "third":
-            command += ["study.seeds=[0]", "workers=0", "trainer.threads=3"]
-        elif clone == "first/deep":
-            copy_code(place, "wawa_transformer", "configs", "data")
-        done = run_script(
-            *command, *study, f"output_dir={tmp_path / clone / 'results'}", folder=place,
-            PYTHONPATH=str(place),
-        )  # fmt: skip
+    clone, whole = tmp_path / "first" / "deep", tmp_path / "second" / "halves"
+    copy_code(clone, "wawa_transformer", "configs", "data")
+    half = ["train.py", "task=text", "pe=none", "trainer.log_every=1", *study]
+    both = [UNDRAWN, "compare.py", "study.task=[text]", "study.pe=[none,learned]", *study]
+    both += ["study.seeds=[0]", "workers=1", "trainer.threads=3"]
+    for command, place, results in ((half, clone, clone / "out"), (both, ROOT, whole.parent)):
+        given = *command, f"output_dir={results}"
+        done = run_script(*given, folder=place, PYTHONPATH=str(place))
         assert done.returncode == 0, done.stderr
-        if clone != "third":
-            shutil.copytree(tmp_path / clone / "results" / "halves", whole, dirs_exist_ok=True)
-    assert "2 runs in" in done.stdout and "0 to train" in done.stdout
+        if place == clone:
+            shutil.copytree(results / "halves", whole)
+    assert "2 runs in" in done.stdout and "1 to train" in done.stdout
     table = pd.read_csv(whole / "results.csv")
     assert {*table["pe"]} == {"none", "learned"}
     results = [json.loads(path.read_text()) for path in whole.rglob("result.json")]
