@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import TINY, begun, configure, trained
-from omegaconf import DictConfig, OmegaConf
+from conftest import TINY, begun, trained
+from omegaconf import DictConfig
 from torch import Tensor
 
 import wawa_transformer
 from wawa_transformer import Transformer, load
-from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.data.load import Data, load_data
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.positional.base import ENCODINGS
@@ -24,7 +23,6 @@ from wawa_transformer.train import setup
 from wawa_transformer.train.loop import batch_stream, train_step
 
 ROOMS = tuple(f"{wawa_transformer.__name__}.{room}." for room in ("model", "positional"))
-PE = CONFIG_DIR / "pe"
 COPY = ["task=copy", "task.symbols=20", "task.max_length=9", "task.test_max_length=9"]
 
 
@@ -139,25 +137,6 @@ def test_an_edit_of_any_function_changes_the_loss(
             if first_loss(config) == before:
                 without_effect.append(function.__qualname__)
     assert not without_effect
-
-
-@pytest.fixture(scope="module")
-def addition() -> Data:
-    return load_data(configure(*TINY, "task=addition_reversed"))
-
-
-@pytest.mark.parametrize("pe", sorted({*ENCODINGS} & {path.stem for path in PE.glob("*.yaml")}))
-def test_a_run_is_made_of_the_classes_of_the_two_rooms(
-    pe: str, addition: Data, tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No module of a run is a copy from elsewhere, has a method of its own, or a hook."""
-    config = tiny("pe=none", "task=addition_reversed", "model.dropout=0.1")
-    config.pe = OmegaConf.load(PE / f"{pe}.yaml")  # to compose each takes longer than its model
-    monkeypatch.setattr(setup, "load_data", lambda *_: addition)
-    for module in begun(config).model.modules():
-        assert type(module).__module__.startswith((*ROOMS, "torch.nn.")), type(module)
-        own = [name for name in vars(module) if callable(getattr(type(module), name, None))]
-        assert not own and not module._forward_hooks, type(module)
 
 
 def test_a_loaded_model_answers_with_the_weights_it_has(tmp_path) -> None:
