@@ -283,7 +283,7 @@ def test_a_model_made_on_meta_has_its_tables_once_it_has_memory(name: str) -> No
 
 @pytest.mark.parametrize("name", ["sinusoidal", "t5_cross", "shaw_cross", "pope", "merged_shaw"])
 def test_attention_maps_show_the_attention_that_is_used(name: str) -> None:
-    """Keeping the attention weights does not change the logits."""
+    """Keeping the weights does not change the logits; those of the last layers are shown."""
     model, src, tgt = small_model(name), padded_ids(1, 6, 0), padded_ids(1, 5, 1)
     logits, maps = model(src, tgt), attention_maps(model, src, tgt)
     assert {name: tuple(w.shape) for name, w in maps.items()} == {
@@ -299,6 +299,9 @@ def test_attention_maps_show_the_attention_that_is_used(name: str) -> None:
     memory = model.encode(src, positions=at)
     found = model.decode(tgt, memory, cross_mask=padding_mask(src), positions=at)
     torch.testing.assert_close(found, logits, rtol=0, atol=1e-12)
+    # Of two layers each; a decoder layer has a map of its own target and one of the source.
+    for name, last in (("encoder", 1), ("decoder", 4), ("cross", 5)):
+        assert torch.equal(maps[name], at.maps[last][0]), name
 
 
 def test_attention_maps_of_an_edit_in_one_branch_are_said_to_be_others(
