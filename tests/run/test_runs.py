@@ -690,6 +690,7 @@ def test_patience_ends_a_run_that_gets_no_better(tmp_path: Path) -> None:
     config = configure(*still, f"output_dir={tmp_path}")
     run, result = Run.from_config(config), train(config)
     assert result["steps"] == 15
+    assert checkpoint.load(run.checkpoint("best"))["step"] == 5, "no later one is better"
     run.result_file.unlink()
     run.checkpoint("last").unlink()
     assert checkpoint.load(run.checkpoint("previous"))["step"] == 10
