@@ -36,7 +36,7 @@ from wawa_transformer.lab.collect import read_lines
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.schema import Config, ModelConfig
 from wawa_transformer.train import checkpoint
-from wawa_transformer.train.tracking import attention_picture
+from wawa_transformer.train.tracking import attention_maps, attention_picture
 
 DATA = CONFIG_DIR.parent / "data"
 TEXT = [
@@ -290,6 +290,17 @@ def test_a_picture_of_attention(letters: Path, use, tmp_path: Path) -> None:
     assert status == 0 and out.count("\n") == 2 and picture.read_bytes().startswith(b"\x89PNG")
     status, *_ = use(translate.main, f"run={letters}", "attention=a.doc", given=b"1")
     assert "attention=a.doc must end in one of .png" in str(status)
+
+
+def test_attention_is_that_of_the_token_before_each_answer(letters: Path) -> None:
+    run = load(letters)
+    weights, target, words = run.attention("1 2 3")
+    assert words == ["1", "2", "3", "[EOS]"]
+    assert " ".join(target).startswith(run.translate(["1 2 3"])[0])
+    source, ids = ([run.tokenizer.token_to_id(each) for each in side] for side in (words, target))
+    before = torch.tensor([[BOS, *ids[:-1]]])
+    expected = attention_maps(run.model, torch.tensor([source]), before)["cross"]
+    assert torch.equal(weights, expected)
 
 
 def test_attention_of_what_is_no_text_is_refused(letters: Path) -> None:
