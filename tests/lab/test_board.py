@@ -136,7 +136,9 @@ def test_a_row_counts_the_seeds_that_have_every_task(committed: Path) -> None:
     assert "mine: place 1 of 4, total 0.900 (n=1)" in said_of(made)
     # No run of a whole task is finished, as with workers=0 in the middle of a study.
     study = Study(study.folder, study.config, whole("results", results[results.task == "copy"]))
-    assert not any(row.own for row in board_of(study).rows)
+    made = board_of(study)
+    assert len(made.rows) == 3 and not any(row.own for row in made.rows)
+    assert said_of(made).startswith("No row of mine: no seed has finished every task.")
 
 
 def test_other_data_and_a_missing_folder_are_said(committed: Path) -> None:

@@ -48,6 +48,7 @@ class Board:
     setting: str
     rows: list[Row] = field(default_factory=list)
     why: Why = ("", {})
+    lacking: list[str] = field(default_factory=list)  # the study's encodings without a row
 
     @property
     def encodings(self) -> list[str]:
@@ -86,7 +87,8 @@ def board(made: Scores) -> Board | None:
         return Board(setting, why=("board_missing", why[1]))
     rows = rows_of(committed, committed, own=False)
     rows += rows_of(made, committed, own=True) if theirs is not study else []
-    return Board(setting, sorted(rows, key=lambda row: -row.total.mean))
+    lacking = [pe for pe in study.config["encodings"] if pe not in totals(made).index]
+    return Board(setting, sorted(rows, key=lambda row: -row.total.mean), lacking=lacking)
 
 
 def committed_study(config: Mapping[str, Any]) -> tuple[Study | None, Why]:

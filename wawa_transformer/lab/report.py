@@ -332,9 +332,12 @@ def placed(beside: Board) -> list[Text]:
         return [Text(*beside.why)]
     [best] = [row for row in beside.rows if row.gap is None]
     named = {"n": len(beside.rows), "best": name_of(best.pe)}
-    return [
+    said = [
         Text("board_place", named | {"pe": name_of(row.pe), "place": place,
              "total": f"{row.total:z.3f}{beside.short(row)}", "gap": f"{row.gap:+z.3f}"})
         for place, row in enumerate(beside.rows, start=1)
         if row.own
-    ] or [Text("board_best", named | {"total": f"{best.total:z.3f}"})]  # fmt: skip
+    ]  # fmt: skip
+    if beside.lacking:
+        said.append(Text("board_lacks", {"names": list(map(name_of, beside.lacking))}))
+    return said or [Text("board_best", named | {"total": f"{best.total:z.3f}"})]
