@@ -145,9 +145,10 @@ def write_table(path: Path, table: pd.DataFrame) -> str:
 
 
 def rows_digest(head: list[str], rows: list[list[str]]) -> str:
-    """Hash a table's rows but for their origin, whatever their order and repetition."""
-    kept = [place for place, column in enumerate(head) if column not in (*ORIGIN, "check")]
-    return checksum(sorted({chr(31).join(row[place] for place in kept) for row in rows}))
+    """Hash a table's columns and rows but for their origin, whatever their order and repetition."""
+    kept = sorted((column, i) for i, column in enumerate(head) if column not in (*ORIGIN, "check"))
+    lines = {chr(31).join(row[place] for _, place in kept) for row in rows}
+    return checksum([column for column, _ in kept] + sorted(lines))
 
 
 def checksum(cells: list[str]) -> str:
