@@ -24,6 +24,8 @@ from wawa_transformer.train.loop import batch_stream, train_step
 
 ROOMS = tuple(f"{wawa_transformer.__name__}.{room}." for room in ("model", "positional"))
 COPY = ["task=copy", "task.symbols=20", "task.max_length=9", "task.test_max_length=9"]
+# An encoding and a number of symbols: a vocabulary has 25 ids, or 1,205.
+RUNS = [("sinusoidal", 1200), ("rotary", 20), ("shaw", 1200), ("alibi", 20)]
 
 
 def functions() -> Iterator[tuple[Any, str, FunctionType]]:
@@ -98,9 +100,9 @@ def data(monkeypatch: pytest.MonkeyPatch) -> Callable[[DictConfig], Data]:
     return share
 
 
-@pytest.mark.parametrize("pe", ["sinusoidal", "rotary", "shaw", "alibi"])
+@pytest.mark.parametrize(("pe", "symbols"), RUNS)
 def test_an_edit_of_any_function_changes_the_loss(
-    pe: str, tiny, data, monkeypatch: pytest.MonkeyPatch
+    pe: str, symbols: int, tiny, data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every function that the model calls in a training step decides the loss of a run.
 
@@ -109,9 +111,10 @@ def test_an_edit_of_any_function_changes_the_loss(
     function that returns no tensor, such as a check, has nothing to multiply.
     """
     cross = "same" if ENCODINGS[pe].relative else "none"
-    config = tiny(f"pe={pe}", *COPY, f"pe.cross={cross}")
+    config = tiny(f"pe={pe}", *COPY, f"task.symbols={symbols}", f"pe.cross={cross}")
     shared = data(config)
     words = shared.tokenizer.get_vocab_size()
+    assert (words > 1000) == (symbols > 1000)
     model = Transformer(words, words, 16, 1, 2, 32, pe=pe, cross=cross)
     [batch] = next(batch_stream(shared.train, setup.TrainerConfig(**config.trainer), 0, 0))
     mask = causal_mask(batch.target_in.size(1))

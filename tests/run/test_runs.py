@@ -653,12 +653,12 @@ class Normed(Encoding):
 OWN = {cls.__name__.lower(): cls for cls in (Counter, Switch, Normed)}
 
 
-@pytest.mark.parametrize("kind", OWN)
-def test_every_tensor_is_saved_and_loaded_whatever_its_type(
+@pytest.mark.parametrize("kind", [*sorted(ENCODINGS), *OWN])
+def test_every_encoding_is_saved_and_loaded(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two steps, each with a checkpoint. Of our own encodings the check takes weights over."""
-    monkeypatch.setitem(ENCODINGS, kind, OWN[kind])
+    """Two steps, each with a checkpoint: the same weights and buffers, whatever their type."""
+    monkeypatch.setitem(ENCODINGS, kind, {**ENCODINGS, **OWN}[kind])
     keys = ["pe=none", f"pe.kind={kind}", "trainer.keep_checkpoints=2"]
     config = configure(*TINY, *keys, f"output_dir={tmp_path}")
     run = Run.from_config(config)
