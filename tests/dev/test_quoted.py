@@ -174,6 +174,16 @@ for page, *quoted in (
     QUOTES[f"docs/{page}.md with_and_without"] = functools.partial(with_and_without, *quoted)
 
 
+@quoted_by("docs/lab_sheet.md")
+def exercise_4() -> Iterator[str]:
+    with_positions, without = (
+        evidence.seeds("default", "reverse", pe, "exact_match") for pe in ("sinusoidal", "none")
+    )
+    for seed in (0, 1):
+        yield f"| {seed} | {with_positions[seed]:.3f} | "
+        yield f" | {without[seed]:.3f} |"
+
+
 def test_an_answer_has_rows_of_the_page() -> None:
     """Each number in a table of docs/answers stands in its row of docs/cross_attention.md."""
     page = (ROOT / "docs" / "cross_attention.md").read_text(encoding="utf-8")
