@@ -435,6 +435,8 @@ def test_against_another_run(
     both = use(evaluate.main, f"run={text}", f"task.test_source={tmp_path}/own.tsv")
     assert both == use(evaluate.main, f"run={text}", *files) and "TER" in both[1]
     _, out, err = use(evaluate.main, f"run={text}", *files, f"against={other}")
+    own, more, its = re.findall(r"(?:^BLEU|against) ([+-]?[\d.]+)", out, flags=re.M)
+    assert float(own) - float(its) == pytest.approx(float(more), abs=0.11) and float(more) > 0.3
     assert f"of {other}, p = " in out and "different texts" not in err
     _, out, _ = use(evaluate.main, f"run={text}", *files, f"against={text}")
     assert re.search(rf"BLEU \+0.0 against [\d.]+ of {text}, p = 1.0000", out)
