@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics import BLEU, TER
 from scipy.stats import permutation_test
 
 from wawa_transformer.common.schema import UserError
@@ -18,6 +18,7 @@ from wawa_transformer.decode import significance
 from wawa_transformer.decode.significance import paired_randomisation
 from wawa_transformer.decode.strategies import Greedy
 from wawa_transformer.decode.translation import (
+    all_scores,
     bleu_by_length,
     bleu_metric,
     bleu_tokenizer,
@@ -104,6 +105,9 @@ def test_bleu_is_that_of_sacrebleus_command_for_the_script(
     assert f"{scores['bleu']:.4f}" == done.stdout.strip() and scores["bleu"] > 0
     assert f"tok:{tokenize}|" in scores["signature"]
     assert bleu_by_length(found, references, [5] * len(found)) == {5: scores["bleu"]}
+    asian = tokenize == "zh"
+    ter = TER(normalized=asian, asian_support=asian).corpus_score(found, [references]).score
+    assert [row["score"] for row in all_scores(found, references)][-1] == pytest.approx(ter)
 
 
 def test_perfect_translations_have_perfect_scores_and_intervals() -> None:
