@@ -5,6 +5,7 @@ import itertools
 import math
 import random
 import re
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -131,14 +132,20 @@ def test_the_clock_counts_training_alone(tiny, monkeypatch: pytest.MonkeyPatch) 
     assert speeds == [(n, (tokens[n] - tokens[i]) / (n - i)) for n, i in begin.items()]
 
 
-@pytest.mark.parametrize("name", ["linear", "cosine", "inverse_sqrt", "constant"])
-def test_schedules_rise_to_the_peak_and_never_above(name: str) -> None:
+SCHEDULES: dict[str, Callable[[int], float]] = {  # of 0-based steps after the warmup
+    "linear": lambda step: (50 - step) / 40,
+    "cosine": lambda step: (1 + math.cos(math.pi * (step - 10) / 40)) / 2,
+    "inverse_sqrt": lambda step: (10 / (step + 1)) ** 0.5,
+    "constant": lambda step: 1.0,
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_schedules_rise_to_the_peak_and_follow_their_formulas(name: str) -> None:
     trainer = configure(f"trainer.schedule={name}", "trainer.steps=50", "trainer.warmup=10").trainer
     rates = [schedule(step, trainer) for step in range(50)]
     assert rates[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
-    assert all(a >= b for a, b in zip(rates[9:], rates[10:], strict=False))
-    if name in ("linear", "cosine"):
-        assert 0 < rates[-1] < 0.05
+    assert rates[10:] == pytest.approx([SCHEDULES[name](step) for step in range(10, 50)])
 
 
 @pytest.mark.parametrize("edit", ["merged_attention", "share_layers", "gated"])
@@ -166,14 +173,19 @@ def test_the_operations_of_a_step_are_those_of_its_products(
     assert flops_per_step(state) == counter.get_total_flops()
 
 
-def test_a_finished_run_is_found_with_its_mfu_and_not_trained_again(tiny, monkeypatch) -> None:
+def test_a_finished_run_is_found_with_its_costs_and_not_trained_again(tiny, monkeypatch) -> None:
     """MFU is operations over time over what the machine can."""
     monkeypatch.setattr(trainer, "peak_flops", lambda device, bf16: 1e9)
     config = tiny()
     result = train(config)
     expected = result["flops_per_step"] * result["steps"] / result["seconds"] / 1e9
     assert result["mfu"] == pytest.approx(expected)
-    path = Run.from_config(config).directory / "result.json"
+    run = Run.from_config(config)
+    last, path = checkpoint.load(run.checkpoint("last")), run.result_file
+    assert result["parameters"] == sum(each.numel() for each in last["model"].values())
+    assert result["tokens_per_second"] == last["target_tokens"] / last["seconds"]
+    [*_, validated] = (row for row in run.metrics() if row["split"] == "validation")
+    assert result["validation"]["nll"] == pytest.approx(validated["nll"])
     stamp = path.stat().st_mtime_ns
     assert train(config) == result and path.stat().st_mtime_ns == stamp
 
