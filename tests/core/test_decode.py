@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from conftest import MODELS
@@ -160,3 +161,16 @@ def test_a_sentence_is_translated_as_if_it_were_alone(method: DecodingStrategy, 
         assert {len(each.ids) for each in alone} == {2 * len(sentence) + 10}
         for first, second in zip(together, alone, strict=True):
             assert first.score == pytest.approx(second.score, abs=1e-3)
+
+
+def test_the_limit_of_an_output_follows_from_the_lengths_in_training() -> None:
+    """Ten and twice the target that they suggest, within the table of positions."""
+    model = Transformer(V, V, 8, 1, 2, 8, pe="learned", pe_settings={"max_len": 95})
+    model.trained_sizes = (
+        10,
+        20,
+        4.0,
+    )  # longest source and target; most times longer than its source
+    sizes = np.array([2, 10, 20, 40])
+    assert translation.output_limits(model, sizes, Greedy()).tolist() == [26, 50, 90, 95]
+    assert translation.output_limits(model, sizes, Greedy(max_length=7)).tolist() == [7] * 4
