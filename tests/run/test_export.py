@@ -47,7 +47,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Run, Path]]
     found = []
     for settings in SETTINGS:
         folder = tmp_path_factory.mktemp("exported")
-        run = trained(folder, *TINY, *settings, "trainer.keep_checkpoints=1")
+        few = "trainer.steps=2", "trainer.eval_every=2", "trainer.keep_checkpoints=1"
+        run = trained(folder, *TINY, *settings, *few)
         with pytest.MonkeyPatch.context() as patched:
             script(patched, f"run={run.directory}", f"directory={folder}/out")
         found.append((run, folder / "out"))

@@ -45,7 +45,8 @@ class Rotate(SequenceTask, kind="rotate"):
     def target(self, symbols):
         return list(map(str, [*symbols[self.by:], *symbols[:self.by]]))
 '''
-GIVEN = ["import=my_module", "pe=step", "task=rotate", "pe.size=0.1", "task.by=2"]
+SHORT = [*TINY, "trainer.steps=4", "trainer.eval_every=2"]
+GIVEN = [*SHORT, "import=my_module", "pe=step", "task=rotate", "pe.size=0.1", "task.by=2"]
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def run(folder: Path, script: str, *arguments: str, status: int = 0) -> str:
 
 def test_a_run_with_a_users_encoding_and_task_is_used_as_any_other(folder: Path) -> None:
     """Trained, found again, evaluated, and loaded and asked in another process."""
-    assert "registers" not in run(folder, "train.py", *TINY, *GIVEN)
+    assert "registers" not in run(folder, "train.py", *GIVEN)
     [directory] = folder.glob("results/single/rotate/step/seed0-*")
     one = [f"run={directory}", "trainer.device=cpu"]
     assert "verified" in run(folder, "evaluate.py", *one, "verify=true")
@@ -72,16 +73,16 @@ def test_a_run_with_a_users_encoding_and_task_is_used_as_any_other(folder: Path)
         f"from wawa_transformer import load, train; run = load({str(directory)!r})\n"
         f"assert type(run.model.src_position).__name__ == 'Step', run.model\n"
         f"assert run.model.src_position.size == 0.1 and len(run.translate(['1 2 3'])) == 1\n"
-        f"print(train({[*TINY, *GIVEN]})['pe'])"
+        f"print(train({GIVEN})['pe'])"
     )
     assert run(folder, str(folder / "use.py")).splitlines()[-1] == "step"
 
     # Another comment leaves the run, other code makes another one, and no module is no damage.
     module = folder / "my_module.py"
     module.write_text(MODULE.replace("# The first head's.", "# Of the first head.\n"))
-    assert "already finished" in run(folder, "train.py", *TINY, *GIVEN)
+    assert "already finished" in run(folder, "train.py", *GIVEN)
     module.write_text(MODULE.replace("x + self.size", "x - self.size"))
-    assert "already finished" not in run(folder, "train.py", *TINY, *GIVEN)
+    assert "already finished" not in run(folder, "train.py", *GIVEN)
     assert len([*folder.glob("results/single/rotate/step/seed0-*")]) == 2
     said = run(folder, "evaluate.py", *one)
     assert "the code of my_module has changed since" in said and said.count("has changed") == 1
@@ -160,7 +161,7 @@ def test_a_file_in_a_room_registers_what_it_defines(tmp_path: Path) -> None:
 
 
 def test_each_run_of_a_sweep_has_the_module_and_is_as_it_would_be_alone(folder: Path) -> None:
-    given = [*TINY, "import=my_module", "task=rotate"]
+    given = [*SHORT, "import=my_module", "task=rotate"]
     first, line = run(folder, "train.py", "-m", *given, "pe=none,step").splitlines()[-2:]
     run(folder, "train.py", *given, "pe=step")
     alone, swept = (
