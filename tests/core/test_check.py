@@ -186,9 +186,38 @@ class LayerMix(Encoding):
         return None if self.lower else self.kernel.bias(q, k, query, key)
 
 
-def test_a_method_that_differs_by_layer_passes() -> None:
-    """Though its kernel is not trained in the lower layers; in cross-attention too."""
-    ENCODINGS["own"] = LayerMix
+class Sandwich(RelativeEncoding):
+    """A sum of cosines of the distance (Chi et al. 2023)."""
+
+    content_independent = True
+
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        rate = 10000.0 ** (-torch.arange(8) / 8)
+        far = self.distances(query, key)[..., None]  # (b,h,Q,K,1)
+        return (far * rate).cos().sum(-1).to(q.dtype)
+
+
+class DAPE(ALiBi):
+    """A small network of the score and ALiBi's penalty (Zheng et al. 2024)."""
+
+    content_independent = False
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        heads = context.num_heads
+        self.net = nn.Sequential(nn.Linear(2 * heads, 8), nn.GELU(), nn.Linear(8, heads))
+
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        far = super().bias(q, k, query, key)
+        scores = q @ k.mT / self.context.head_width**0.5  # (B,H,Q,K)
+        both = torch.cat((scores, far.expand_as(scores)), dim=1).movedim(1, -1)
+        return far + self.net(both).movedim(-1, 1)
+
+
+@pytest.mark.parametrize("cls", [LayerMix, Sandwich, DAPE])
+def test_a_published_method_passes(cls: type[Encoding]) -> None:
+    """Written as the tutorial says, the method keeps every promise, in cross-attention too."""
+    ENCODINGS["own"] = cls
     require_promises(shape({"num_layers": 3, "pe": "own", "cross": "same"}), 12)
 
 

@@ -73,6 +73,7 @@ OWN = "task.data_dir=data task.test_source=sample.en task.test_target=sample.de"
 # Each edit: a file in data/, what stands there, and what stands there then.
 EDITS = {
     "lower case in rows()": ("text.py", '{"source": source,', '{"source": source.lower(),'),
+    "a smaller vocabulary": ("text.py", "vocab_size=self.vocab_size", "vocab_size=280"),
     "reversed ids": ("load.py", "[[*encoding.ids, EOS]", "[[*encoding.ids[::-1], EOS]"),
     "another reader": ("files.py", '.rstrip("\\r")', '.rstrip("\\r")[1:]'),
     "other bins of length": ("text.py", "-(-count //", "-(-3 * count //"),
