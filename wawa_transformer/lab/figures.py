@@ -348,7 +348,11 @@ def bleu(study: Study, styles: Mapping[str, dict[str, Any]]) -> Figure:
 
 
 def attention(table: pd.DataFrame) -> Figure:
-    """Draw where each answer looks in its source: a row of panels per task, one per encoding."""
+    """Draw where each answer looks in its source: a row of panels per task, one per encoding.
+
+    Merged tables may have several seeds, of which the first is drawn.
+    """
+    table = table[table["seed"].eq(table.groupby(["task", "pe"])["seed"].transform("first"))]
     tasks, encodings = (list(dict.fromkeys(table[name])) for name in ("task", "pe"))
     size = (2.6 * len(encodings) + 0.6, 2.85 * len(tasks) + 0.2)
     figure = Figure(figsize=size, layout="constrained")

@@ -244,8 +244,8 @@ def check_digests(
             raise UserError(
                 f"{paths[name]}, every row and column: the digest of the rows is {digest}, and "
                 f"study.yaml was written for {written.get(name, 'no such table')}; rows or names "
-                f"of columns were edited, cut or added, or the table is of another study, so "
-                f"restore it, or write it again with the study's command."
+                f"of columns were edited, cut or added, the table is of another study, or older "
+                f"code wrote study.yaml; restore it, or write it again with the study's command."
             )
     for name in written:
         if name not in digests and name not in OPTIONAL:

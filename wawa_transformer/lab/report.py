@@ -224,7 +224,7 @@ def notices(found: Found, rule: Rule | None) -> list[Text]:
     if why := study.config.get("unjudged"):
         said.append(Text("unjudged", {"why": why}))
     for run in study.config.get("missing", []):
-        fill = {**run, "pe": name_of(run["pe"]), "status": Text(run["status"])}
+        fill = {**run, "pe": name_of(run["pe"]), "status": own_words(run["status"])}
         said.append(Text("missing_run", fill))
     # The code of an encoding or a task does not count for the others.
     for column, by in (("code", ["task", "pe"]), ("shared_code", []), ("device", [])):
