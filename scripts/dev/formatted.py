@@ -17,7 +17,6 @@ from wawa_transformer.lab.scores import SCORES
 from wawa_transformer.lab.statistics import Estimate
 
 CLAIMS = yaml.safe_load((BENCHMARKS.parent / "docs" / "claims.yaml").read_text(encoding="utf-8"))
-OUTCOMES = ("supported", "refuted", "unclear")  # of a study's rule
 FLOOR = 0.5  # exact match below which the best encoding is not recommended
 
 
@@ -171,7 +170,7 @@ def outcome(study: str) -> tuple[str, dict[str, dict[str, list[str]]]]:
         case = each.case
         subjects = groups.setdefault(each.verdict, {}).setdefault(case.task, [])
         subjects += [case.pair[0] if case.pair else case.encoding]
-    return rule.claim, {word: groups[word] for word in OUTCOMES if word in groups}
+    return rule.claim, {word: groups[word] for word in claims.VERDICTS if word in groups}
 
 
 def lost_to_correction(study: str) -> tuple[int, dict[str, list[str]]]:

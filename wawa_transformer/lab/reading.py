@@ -90,10 +90,11 @@ def read_config(path: Path) -> dict[str, Any]:
     """Read ``study.yaml``; empty if the file is missing."""
     try:
         given = yaml.safe_load(path.read_text(encoding="utf-8"))
-        lists = (given["study"]["seeds"], given["tasks"], given["encodings"])
+        # The digests come last, so that a file that was cut lacks them.
+        parts = (given["study"]["seeds"], *(given[k] for k in ("tasks", "encodings", "digests")))
         kinds = [each["kind"] for each in (*given["tasks"].values(), *given["encodings"].values())]
-        unknown = given.get("digests", {}).keys() - KEYS.keys()
-        if not all(lists) or not all(kinds) or unknown:
+        unknown = given["digests"].keys() - KEYS.keys()
+        if not all(parts) or not all(kinds) or unknown:
             raise ValueError
         check_known(given["study"], names_of(StudyConfig), "study.yaml.study")
         found = typed(StudyFile, given, "study.yaml")
@@ -108,9 +109,9 @@ def read_config(path: Path) -> dict[str, Any]:
         raise UserError(f"{path.parent}: {error}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
         raise UserError(
-            f"{path} is not a study's configuration, since it lacks study, tasks or encodings, or "
-            f"has them in another form; restore the file, or train the study again, which writes "
-            f"it."
+            f"{path} is not a study's configuration, since it lacks study, tasks, encodings or "
+            f"digests, or has them in another form; restore the file, or train the study again, "
+            f"which writes it."
         ) from None
 
 
