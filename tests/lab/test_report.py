@@ -309,6 +309,8 @@ def test_a_run_of_which_the_tables_say_nothing_is_named() -> None:
     assert "seed 3 (claim_of). loss is nan" in said
     assert "Left out: copy, no encoding, seed 4, which the tables do not hold." in said
     assert said.count("copy, no encoding, seed 3") == 1
+    made = scores.score_study(study)
+    assert word("not_final", n="4") in report.answer(report.page_of(made))
     assert "which the tables do not hold" not in noticed(study_of(RESULTS))
 
 

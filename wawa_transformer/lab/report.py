@@ -197,8 +197,8 @@ def headline(found: Found, outcomes: Sequence[Outcome]) -> list[Text]:
     if not study.config:
         return [Text("no_config")]
     said = []
-    if study.config.get("missing"):
-        said.append(Text("not_final", {"n": len(study.config["missing"])}))
+    if lacking := len(study.config.get("missing", [])) + len(unrecorded(study)):
+        said.append(Text("not_final", {"n": lacking}))
     for verdict in claims.VERDICTS:
         names = [cells.case_name(each.case) for each in outcomes if each.verdict == verdict]
         if names:
