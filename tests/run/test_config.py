@@ -175,6 +175,8 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
         # Names are no paths: these would lead out of output_dir.
         ("study.name=null", "study.name"),
         ("task=addition task.test_max_length=4300", "at least 1 and at most 4,299"),
+        ("task.max_length=30", "task.test_max_length=20 must be at least 30."),
+        ("task.train_size=10000000 task.max_length=20", "make up to 200,050,000 symbols, and at"),
         ("task.name=..", "task.name"),
         ("pe.name=a/b", "pe.name"),
         # A report makes these anew, and would take a task's runs away.
