@@ -516,3 +516,20 @@ def test_a_checkpoint_of_another_step_than_the_result_is_named(
     assert re.search(
         r"last.pt is of step \d+, and the result .* of step 99", capsys.readouterr().err
     )
+
+
+def test_a_checkpoint_of_other_data_is_refused(letters: Path, tmp_path: Path) -> None:
+    """Than those of the result, or of its own vocabulary: one of the files is another run's."""
+    run = Run.at(shutil.copytree(letters, tmp_path / "run"))
+    result, state = run.result(), checkpoint.load(run.checkpoint("last"))
+    assert result
+    run.finish(result | {"data": "0123"})
+    with pytest.raises(
+        UserError, match=r"trained on data \S+, and the result in its folder on 0123"
+    ):
+        load(run.directory)
+    run.finish(result)
+    state["tokenizer"] = state["tokenizer"].replace('"A"', '"Ä"')
+    checkpoint.save(run.checkpoint("last"), state)
+    with pytest.raises(UserError, match="holds another vocabulary"):
+        load(run.directory)
