@@ -55,7 +55,7 @@ def test_ctrl_c_during_imports_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "hydra.py").write_text("raise KeyboardInterrupt")
     path = os.pathsep.join((str(tmp_path), str(SCRIPTS.parent)))
     done = subprocess.run(
-        [sys.executable, str(SCRIPTS / "train.py")],
+        [sys.executable, str(SCRIPTS / "lab_sheet.py")],
         capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path},
     )  # fmt: skip
     assert done.stderr == "interrupted; the same command continues\n"
