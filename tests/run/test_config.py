@@ -152,6 +152,7 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
         # As a variable of the shell that is not set: these meant the default, silently.
         ("run_dir=", "run_dir= is empty; give a value, or leave run_dir out"),
         ("task=text task.data_dir=''", "task.data_dir='' is empty"),
+        ("pe.reset_token=", "pe.reset_token= is empty"),
         ("+task.of_ones_own=", "task.of_ones_own= is empty; give a value, or leave task.of"),
         ("pe=" + "long" * 300, "long does not exist; choose one of abacus, alibi"),
         ("trainer.init_from=" + "long" * 300, "cannot be read now (File name too long)"),

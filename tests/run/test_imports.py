@@ -182,6 +182,7 @@ def test_each_run_of_a_sweep_has_the_module_and_is_as_it_would_be_alone(folder: 
         ("import nothing_of_the_kind\n", "No module named 'nothing_of_the_kind'"),
         ("x = 1\nx / 0\n", "ZeroDivisionError"),
         ("def f(:\n", "SyntaxError"),
+        ("raise ValueError('no torch here')\n", "no torch here"),
         ("open('no such file')\n", "FileNotFoundError"),
     ],
 )
