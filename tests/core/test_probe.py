@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from core.helpers import FF, HEADS, LAYERS, D, V
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer, check_model
 from wawa_transformer.common.limits import UserError
-from wawa_transformer.common.special_ids import BOS
+from wawa_transformer.common.special_ids import BOS, EOS
 from wawa_transformer.model import probe
 from wawa_transformer.model.masks import causal_mask, padding_mask
 from wawa_transformer.positional.base import consecutive
@@ -80,9 +81,14 @@ def test_a_right_model_passes(pe: str, capsys: pytest.CaptureFixture[str]) -> No
     assert not report.broken and probe.CACHED in {each.name for each in report}
     assert capsys.readouterr().out.strip() == str(report)
     logits, generate = functions("", pe)
-    assert not check_model(
-        logits, lambda *given: generate(*given)[0], vocab_size=V, length=12
-    ).broken
+
+    def generate_ids(source: Tensor, steps: int) -> Tensor:
+        """As some libraries do: with the first token, and an end at the limit."""
+        ids = F.pad(generate(source, steps)[0][:, :-1], (1, 0), value=BOS)
+        return F.pad(ids, (0, 1), value=EOS)
+
+    for form in (generate_ids, lambda *given: generate(*given)[0]):
+        assert not check_model(logits, form, vocab_size=V, length=12).broken
 
 
 @pytest.mark.parametrize(
