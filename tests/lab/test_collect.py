@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -103,7 +104,8 @@ def test_a_test_without_a_source_of_the_longest_trained_length_has_no_attention(
     of = {"task": run.task, "pe": run.pe, "seed": run.seed, "run": run, "train_max_length": 5}
     whole = collect.build_task(jobs[run]).test(run.seed)["test"]
     gap = whole.filter(lambda row: row["length"] != 5)
-    monkeypatch.setattr(type(collect.build_task(jobs[run])), "test", lambda *_: {"test": gap})
+    task = SimpleNamespace(test=lambda seed: {"test": gap})
+    monkeypatch.setattr(collect, "build_task", lambda config: task)
     said, looked = collect.generated_answers({**(run.result() or {}), **of})
     assert [row["length"] for row in said] == [2] and looked == []
 

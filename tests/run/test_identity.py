@@ -5,6 +5,7 @@ import enum
 import json
 import shutil
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,10 @@ from wawa_transformer.data import load, tasks
 from wawa_transformer.data.load import load_data
 from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.lab.results import check_comparable
+from wawa_transformer.model import init
+from wawa_transformer.model.attention import MultiHeadAttention
 from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext
-from wawa_transformer.run import imports, provenance
+from wawa_transformer.run import failure, imports, provenance
 from wawa_transformer.run.overrides import CHECKS
 from wawa_transformer.run.run_dir import Run, config_digest
 from wawa_transformer.train import checkpoint, setup
@@ -554,12 +557,21 @@ def test_an_edit_of_what_a_run_uses_changes_its_code(
         assert (found["shared"] == as_it_is["shared"]) == own, (name, before)
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import torch\nfrom my_numbers import SCALE\n",
+        "import os, my_numbers as mine\n",
+        "try: import my_numbers\nexcept ImportError: raise\n",
+        "import importlib\nmine = importlib.import_module('my_numbers')\n",
+    ],
+)
 def test_a_file_beside_the_package_that_a_room_imports_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a model's file that takes a number from a module of the fork's."""
     room, beside = tmp_path / "room.py", tmp_path / "my_numbers.py"
-    room.write_text("import torch\nfrom my_numbers import SCALE\n")
+    room.write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(provenance, "rooms", lambda: [room])
     monkeypatch.setattr(provenance, "helpers", provenance.helpers.__wrapped__)
@@ -570,6 +582,60 @@ def test_a_file_beside_the_package_that_a_room_imports_counts(
         found.add(provenance.shared_digest.__wrapped__())
         found.add(digest_for("none"))
     assert len(found) == 4
+
+
+def test_links_to_folders_hide_no_code_and_make_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkout behind a link is the same, also where a mistake is blamed; one in it is read."""
+    before = digest_for("rotary"), provenance.shared_digest.__wrapped__()
+    (tmp_path / "link").symlink_to(ROOT)
+    for name, module in sys.modules.items():
+        if name.startswith("wawa_transformer."):
+            linked = str(module.__file__).replace(str(ROOT), str(tmp_path / "link"))
+            monkeypatch.setattr(module, "__file__", linked)
+    assert (digest_for("rotary"), provenance.shared_digest.__wrapped__()) == before
+    scan = tmp_path / "link" / "wawa_transformer" / "data" / "scan.py"
+    monkeypatch.setattr(failure, "origin_of_ours", lambda path: "ours")
+    with pytest.raises(ZeroDivisionError) as raised:
+        exec(compile("1 / 0", scan, "exec"))
+    assert failure.whose(raised.value.with_traceback(raised.tb.tb_next)) == failure.OURS
+
+    for folder in ("package", "elsewhere"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "elsewhere" / "mine.py").touch()
+    (tmp_path / "package" / "more").symlink_to(tmp_path / "elsewhere")
+    monkeypatch.setattr(provenance, "PACKAGE", tmp_path / "package")
+    assert [path.name for path in provenance.rooms()] == ["mine.py"]
+
+
+@pytest.mark.parametrize("name", ["__main__", "patches"])  # a notebook and a module
+def test_what_a_user_puts_in_place_of_the_projects_code_counts(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function, a method, a property and a class method; a definition alone does not."""
+    config, module = configure(*TINY, "pe=none"), types.ModuleType(name)
+    monkeypatch.setitem(sys.modules, name, module)
+
+    def digests(value: int, target: Any = None, key: str = "", wrap: Any = None) -> tuple[str, str]:
+        file = tmp_path / f"{value}.py"
+        file.write_text(f"def mine(*given):\n    return {value}\n")
+        exec(file.read_text(), module.__dict__)
+        module.__file__ = None if name == "__main__" else str(file)
+        with monkeypatch.context() as patched:
+            if target:
+                patched.setattr(target, key, wrap(module.mine) if wrap else module.mine)
+            return provenance.code_digest(config), provenance.with_users("")
+
+    plain = digests(1)
+    assert digests(2) == plain == (provenance.code_digest(config), "")
+    for place in (
+        (init, "fresh"), (MultiHeadAttention, "attend"), (Run, "status", property),
+        (Run, "at", classmethod),
+    ):  # fmt: skip
+        found = [digests(value, *place) for value in (1, 2)]
+        assert len({plain[0], *(each[0] for each in found)}) == 3, place
+        assert len({"", *(each[1] for each in found)}) == 3, place
 
 
 def test_a_class_of_the_same_name_in_another_file_hides_none(registry: None) -> None:
@@ -738,9 +804,9 @@ def test_a_run_of_two_versions_of_the_code_says_so(
     """Stopped, and resumed by other code: its result names both, and is that of neither."""
     config = tiny()
     train_until_saved(config)
-    now = provenance.code_digest(config)
+    before = checkpoint.load(Run.from_config(config).checkpoint("last"))["code"]
     monkeypatch.setattr(setup, "code_digest", lambda config: "0123abcd")
-    assert train(config)["code"] == f"{now}+0123abcd"
+    assert train(config)["code"] == f"{before}+0123abcd"
     assert "the code has changed since step 10" in capsys.readouterr().err
 
 

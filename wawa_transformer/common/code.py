@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import glob
 import itertools
 import os
 import re
@@ -15,7 +16,7 @@ from typing import Any
 
 STARTED = time.time()  # when this process began to read the project's code
 PACKAGE = Path(__file__).resolve().parents[1]
-LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
+LIBRARIES = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")]
 
 
 def code_of(path: Path, without: Collection[str] = ()) -> bytes:
@@ -122,7 +123,7 @@ def imported(path: Path) -> Iterator[Path]:
         found = [place.joinpath(*rest) for place in [beside, *([] if level else elsewhere[top])]]
         files = [Path(f"{each}.py") for each in found]
         files += [each / "__init__.py" for each in found]
-        files = [Path(loaded)] if loaded else files
+        files = [Path(loaded).resolve()] if loaded else files
         yield from (file for file in files if file.suffix == ".py")  # and not in C
 
 
@@ -130,15 +131,20 @@ def on_path(name: str) -> Iterator[Path]:
     """Where Python would find a module that no package holds, without the suffix of a file."""
     spec = None if name in sys.stdlib_module_names else PathFinder.find_spec(name)
     if spec and spec.submodule_search_locations is not None:
-        yield from map(Path, spec.submodule_search_locations)
+        yield from (Path(each).resolve() for each in spec.submodule_search_locations)
     elif spec and spec.origin:
-        yield Path(spec.origin).with_suffix("")
+        yield Path(spec.origin).resolve().with_suffix("")
 
 
 def file_of(module: str) -> Path | None:
     """The file of a loaded module; None for a notebook or a module of C."""
     file = getattr(sys.modules.get(module), "__file__", None)
-    return Path(file) if file and os.path.isfile(file) else None  # "<stdin>" is none
+    return Path(file).resolve() if file and os.path.isfile(file) else None  # "<stdin>" is none
+
+
+def files_below(folder: Path) -> list[Path]:
+    """List the files of Python in a folder, also behind links to other folders."""
+    return sorted(folder / name for name in glob.glob("**/*.py", root_dir=folder, recursive=True))
 
 
 def is_foreign(path: Path) -> bool:

@@ -113,7 +113,7 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def origin(frame: FrameType) -> str:
     """Where code comes from: ``ours``, ``changed`` here, ``foreign`` or a ``library``."""
-    path, module = Path(frame.f_code.co_filename), frame.f_globals.get("__name__", "")
+    path, module = Path(frame.f_code.co_filename).resolve(), frame.f_globals.get("__name__", "")
     if path.is_relative_to(PACKAGE) or path.is_relative_to(SCRIPTS):
         return origin_of_ours(path)
     if any(f"{module}.".startswith(f"{name}.") for name in LOADED):

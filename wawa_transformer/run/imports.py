@@ -12,7 +12,14 @@ from pathlib import Path
 import yaml
 from hydra.core.config_store import ConfigStore
 
-from wawa_transformer.common.code import STARTED, code_of, imported, is_foreign, reached
+from wawa_transformer.common.code import (
+    STARTED,
+    code_of,
+    files_below,
+    imported,
+    is_foreign,
+    reached,
+)
 from wawa_transformer.common.schema import CONFIG_DIR, PACKAGE, UserError, warn
 from wawa_transformer.run.failure import LOADED, MISTAKE
 
@@ -92,7 +99,7 @@ def import_one(name: str) -> None:
 
 def warn_of_edits(names: Iterable[str]) -> None:
     """Name a file that has changed since this process read it, as an edit beside a notebook."""
-    since = dict.fromkeys(PACKAGE.rglob("*.py"), STARTED)
+    since = dict.fromkeys(files_below(PACKAGE), STARTED)
     for name in names:
         files = files_of(name)
         since |= dict.fromkeys([*files, *helpers_of(files)], LOADED[name][0])
@@ -127,5 +134,5 @@ def files_of(name: str) -> list[Path]:
     """List the Python files of an imported module; those of a package are all below it."""
     module = sys.modules[name]
     if hasattr(module, "__path__"):
-        return [path for each in module.__path__ for path in sorted(Path(each).rglob("*.py"))]
+        return [path for each in module.__path__ for path in files_below(Path(each))]
     return [Path(module.__file__)] if module.__file__ else []

@@ -5,9 +5,11 @@ import dis
 import functools
 import hashlib
 import importlib.metadata
+import itertools
 import platform
 import re
 import subprocess
+import sys
 import types
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -20,6 +22,7 @@ from omegaconf import DictConfig
 from wawa_transformer.common.code import (
     code_of,
     file_of,
+    files_below,
     imported,
     is_foreign,
     is_installed,
@@ -39,6 +42,8 @@ REGISTRIES = {"ENCODINGS", "TASKS", "build_encoding", "build_encodings", "build_
 BOOKKEEPING = (
     "__module__", "__doc__", "__dict__", "__weakref__", "__firstlineno__", "__static_attributes__",
 )  # fmt: skip
+WRAPPERS = property | staticmethod | classmethod | functools.cached_property
+BESIDE = {"lab", "lesson"}  # what computes no run
 
 
 def provenance(device: torch.device) -> dict[str, Any]:
@@ -65,9 +70,48 @@ def code_digest(config: DictConfig) -> str:
     chosen = ENCODINGS.get(pe.kind), ENCODINGS.get(pe.get("cross", "none")), TASKS.get(task.kind)
     classes: frozenset[type] = frozenset(cls for cls in chosen if cls)
     found = digest_for(classes)
-    # Read each time: a notebook may define a function again that a class of it calls.
-    live = {live_code(base) for cls in classes for base in cls.__mro__ if of_notebook(base)}
-    return digest_of(found.encode(), *(each.encode() for each in sorted(live))) if live else found
+    return with_users(found, [base for cls in classes for base in cls.__mro__])
+
+
+def with_users(digest: str, used: Iterable[type] = ()) -> str:
+    """Add to a digest the code that users have put in place of the project's.
+
+    The classes ``used`` that a notebook defines count, too. Read each time: a cell may run again.
+    """
+    users = replaced()
+    parts = {live_code(each).encode() for each in (*used, *users) if of_notebook(each)}
+    files = {path for each in users if (path := file_of(module_of(each)))}
+    parts |= {code_of(path) for path in reached(files, is_foreign) - helpers()}
+    return digest_of(digest.encode(), *sorted(parts)) if parts else digest
+
+
+def replaced() -> list[Any]:
+    """List the functions and classes of users in the project's modules and their classes."""
+    found: list[Any] = []
+    for name, module in sys.modules.copy().items():
+        if name.partition(".")[0] == PACKAGE.name and not BESIDE & {*name.split(".")}:
+            values = [*vars(module).values()]
+            own = [each for each in values if getattr(each, "__module__", "") == name]
+            members = [each for cls in own if type(cls) is type for each in vars(cls).values()]
+            found += [*values, *members]
+            for each in members:
+                found += held_by(each) if isinstance(each, WRAPPERS) else []
+    found = [each for each in found if isinstance(each, types.FunctionType | type)]
+    return [each for each in found if is_users(module_of(each))]
+
+
+def module_of(value: Any) -> str:
+    """The name of the module in which a function or a class was written."""
+    # A function's __module__ may be that of what it wraps.
+    is_function = isinstance(value, types.FunctionType)
+    return str(value.__globals__.get("__name__") if is_function else value.__module__)
+
+
+@functools.cache
+def is_users(module: str) -> bool:
+    """True for a notebook, a script, and a module that is neither the project's nor a library's."""
+    file = file_of(module)
+    return module == "__main__" or bool(file and is_foreign(file))
 
 
 def digest_of_files(files: Iterable[Path], without: Mapping[Path | None, set[str]]) -> str:
@@ -94,8 +138,16 @@ def shared_digest() -> str:
 def helpers() -> set[Path]:
     """Find the user's files outside the package that files of all runs import."""
     # A word of a docstring is no module. To follow every import would take 0.4 s.
-    begin = re.compile(r"^\s*(?:from|import)\s+(\w+)", re.MULTILINE)
-    named = {path: {*begin.findall(path.read_text("utf-8"))} for path in rooms()}
+    begin = re.compile(
+        r"(?:^|[:;])[ \t]*(?:from[ \t]+(\w+)|import[ \t]+([\w., \t]+))"  # also "import os, mine"
+        r"|import_module\(\s*['\"](\w+)",
+        re.MULTILINE,
+    )
+    lines = {path: begin.findall(path.read_text("utf-8")) for path in rooms()}
+    named = {
+        path: {*re.findall(r"(?:^|,)\s*(\w+)", ",".join(itertools.chain(*found)))}
+        for path, found in lines.items()
+    }
     names = set().union(*named.values()) - {PACKAGE.name}
     theirs = {name for name in names if not all(map(is_installed, on_path(name)))}
     return helpers_of([path for path in named if named[path] & theirs])
@@ -104,10 +156,8 @@ def helpers() -> set[Path]:
 def rooms() -> list[Path]:
     """List the files of all runs: those without an encoding or a task of the registries."""
     kinds = kind_files()
-    files = [path for path in PACKAGE.rglob("*.py") if path not in kinds]
-    return sorted(
-        path for path in files if path.relative_to(PACKAGE).parts[0] not in ("lab", "lesson")
-    )
+    files = [path for path in files_below(PACKAGE) if path not in kinds]
+    return [path for path in files if path.relative_to(PACKAGE).parts[0] not in BESIDE]
 
 
 def registered() -> set[type]:
@@ -151,12 +201,8 @@ def names_by_file(classes: Iterable[type]) -> defaultdict[Path | None, set[str]]
 
 def of_notebook(value: Any) -> bool:
     """True for a class or a function that a notebook defines."""
-    module = None
-    if isinstance(value, types.FunctionType):  # its __module__ may be that of what it wraps
-        module = value.__globals__.get("__name__")
-    elif isinstance(value, type):
-        module = value.__module__
-    return module == "__main__" and not file_of(module)
+    is_code = isinstance(value, types.FunctionType | type)
+    return is_code and module_of(value) == "__main__" and not file_of("__main__")
 
 
 def live_code(value: Any, known: dict[int, tuple[Any, str]] | None = None) -> str:

@@ -38,7 +38,7 @@ from wawa_transformer.run.compose import compose, name_study, validate
 from wawa_transformer.run.device import has_bf16, peak_memory, translate_device_errors
 from wawa_transformer.run.failure import sentence_of, whose
 from wawa_transformer.run.imports import import_modules, warn_of_edits
-from wawa_transformer.run.provenance import code_digest, provenance, shared_digest
+from wawa_transformer.run.provenance import code_digest, provenance, shared_digest, with_users
 from wawa_transformer.run.run_dir import Run, identity, place
 from wawa_transformer.run.signals import GracefulStop
 from wawa_transformer.train import evaluation
@@ -221,7 +221,7 @@ def describe(state: TrainState) -> dict[str, Any]:
         "processes": state.world_size,
         **provenance(state.device),
         "code": state.code,
-        "shared_code": shared_digest(),
+        "shared_code": with_users(shared_digest()),
         "init": state.init,
         "place": place(state.recorded),
         "data": state.data.digest,
