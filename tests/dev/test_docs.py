@@ -325,7 +325,8 @@ def test_the_lab_sheets_checks_tell_its_solutions_from_mistakes(
     study, alibi = lab_sheet.STUDY, Path("my_alibi.py")
     few = "task.validation_size=20", "task.test_per_length=2", "trainer.check=false"
     quiet = f"run_dir={study / 'sinusoidal' / 'seed0-a'}", "quiet=true", "pictures=false"
-    train(configure("task=reverse", *few, *quiet))
+    fast = "trainer.steps=300", "trainer.lr=4e-3", "trainer.warmup=30"
+    train(configure("task=reverse", *few, *quiet, *fast))
     for pe, score in {"divided": 0.999, "slow_half": 0.016, "none": 0.013}.items():
         (study / pe / "seed0-a").mkdir(parents=True)
         result = {"pe": pe, "test": {"new": {"exact_match": score}}}

@@ -4,6 +4,7 @@ import copy
 import functools
 import re
 import shlex
+from itertools import product
 
 import pandas as pd
 import pytest
@@ -121,13 +122,13 @@ def test_every_study_can_be_run_and_its_rule_decided(name: str) -> None:
     plain_study.study = StudyConfig(name=study.study.name)  # the rule and lists take long to copy
     if name in COMMITTED:
         assert axes["pe"] == made["study"]["pe"]
-    jobs = {}
+    jobs = {}  # every entry with the first task, and every task with the first entry
     for task in axes["task"]:
         one = copy.deepcopy(plain_study)
         if task != study.task.name:
             one.task = task_of(task)
             one.task.merge_with(own_keys)
-        for entry in axes["pe"]:
+        for entry in axes["pe"] if task == axes["task"][0] else axes["pe"][:1]:
             job = copy.deepcopy(one)
             job.pe = encoding(entry)
             own = [key.removeprefix(OF_MODEL) for key in entry.split() if key.startswith(OF_MODEL)]
@@ -138,7 +139,8 @@ def test_every_study_can_be_run_and_its_rule_decided(name: str) -> None:
     if name in COMMITTED:
         table = pd.read_csv(COMMITTED[name])
         ran = set(table[["task", "pe", "seed"]].itertuples(index=False, name=None))
-        assert {(run.task, run.pe, seed) for run in jobs for seed in axes["seed"]} == ran
+        names = dict.fromkeys(run.task for run in jobs), dict.fromkeys(run.pe for run in jobs)
+        assert {*product(*names, axes["seed"])} == ran
     rule, _ = studies.rule_of(study, command, jobs)
     assert rule or name in {*COMMITTED, "board"}
     nothing = study_of(results_of({}))

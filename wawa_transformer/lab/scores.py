@@ -195,11 +195,9 @@ def over_lengths(rows: pd.DataFrame, ending: str = "") -> pd.DataFrame:
         counted = rows[f"{metric.per}{ending}"].fillna(rows[f"examples{ending}"])
         weights[metric.name] = counted.where(counted > 0)  # others have no value
     value, weight = pd.DataFrame(values, rows.index), pd.DataFrame(weights)
-    total, of_all = (
-        each.groupby(level=RUN, sort=False).sum(min_count=1) for each in (value * weight, weight)
-    )
+    total, of_all = (each.groupby(level=RUN).sum(min_count=1) for each in (value * weight, weight))
     # A value that is not finite makes the mean NaN, and is not left out.
-    broken = (value.isna() & weight.notna()).groupby(level=RUN, sort=False).any()
+    broken = (value.isna() & weight.notna()).groupby(level=RUN).any()
     return (total / of_all).where(~broken)
 
 
