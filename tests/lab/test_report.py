@@ -334,6 +334,13 @@ def test_a_translation_is_judged_over_its_test_sentences() -> None:
     assert re.search(row.format("b", word("no_difference")), text)
     assert "| 0 | a − b | +0.00 | same translations |" in text
     assert f"| {word('one_seed')} |" in markdown(captions({"a": 90.0, "c": 20.0}, seeds=1))
+    # A seed without translations is in no number of the row, nor in its interval.
+    for kept, said in ((1, r"1 \| \+70.00 \| – \| 1.0000"), (0, r"0 \| – \| – \| –")):
+        part = captions({"a": 90.0, "c": 20.0})
+        part.bleu["bleu"] += part.bleu.index**2 / 10  # no two seeds with equal differences
+        part.tests.drop(part.tests.index[kept:], inplace=True)
+        reason = word("one_seed" if kept else "missing")
+        assert re.search(rf"every seed \| {said} \| {reason} \|", markdown(part))
     assert "no encoding translates" not in text
     weak = markdown(captions({"a": 0.9, "c": 0.2}))
     assert "text: no encoding translates, since every mean BLEU is below 1" in weak

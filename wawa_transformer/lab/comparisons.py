@@ -84,9 +84,9 @@ def one_test(
 ) -> dict[str, Any]:
     """Make one test of a pair, and return its row without the correction."""
     a, b = (made.seeds(task, pe, measure) for pe in pair)
+    gap = statistics.difference(a, b)
     row: dict[str, Any] = {"test": test, "task": task, "a": pair[0], "b": pair[1]}
-    row |= {"measure": measure, "size": size}
-    row |= asdict(statistics.difference(a, b))
+    row |= {"measure": measure, "size": size, **asdict(gap)}
     row["read"] = made.interpretable(measure, task, *pair)
     if test == "alike":
         row["p"] = statistics.equivalence(a, b, size)
@@ -95,9 +95,9 @@ def one_test(
         signs = set(np.sign(seeds["difference"]))
         # With every seed: the largest p decides (the intersection-union test, Berger 1982).
         largest = float(seeds["p"].max())  # NaN without tests
-        if len(signs) > 1 or 0 < len(seeds) < row["n"]:
+        if len(signs) > 1 or 0 < len(seeds) < gap.n:
             largest = 1.0
-        row |= {"n": len(seeds), "mean": float(seeds["difference"].mean()), "p": largest}
+        row |= asdict(statistics.estimate(seeds["difference"])) | {"p": largest}
     return row
 
 
