@@ -184,6 +184,7 @@ def test_a_finished_run_is_found_with_its_costs_and_not_trained_again(tiny, monk
     last, path = checkpoint.load(run.checkpoint("last")), run.result_file
     assert result["parameters"] == sum(each.numel() for each in last["model"].values())
     assert result["tokens_per_second"] == last["target_tokens"] / last["seconds"]
+    assert (result["train_min_length"], result["train_max_length"]) == (1, 4)
     [*_, validated] = (row for row in run.metrics() if row["split"] == "validation")
     assert result["validation"]["nll"] == pytest.approx(validated["nll"])
     stamp = path.stat().st_mtime_ns

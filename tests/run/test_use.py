@@ -327,6 +327,11 @@ def test_a_result_is_verified_by_computing_it_again(letters: Path, use, tmp_path
     assert result
     status, out, _ = use(evaluate.main, f"run={run.directory}", "verify=true")
     assert status == 0 and re.search(r"^verified: \d\d\d values$", out, flags=re.M)
+    rows = [line.split("│") for line in out.splitlines() if line.startswith("│")]
+    for row, each in zip(rows[:-1], result["by_length"], strict=True):
+        values = each["exact_match"], each["ceiling"], each["new"]["exact_match"]
+        shown = ["" if value is None else f"{value:.3f}" for value in values]
+        assert [row[i].strip() for i in (3, 6, 7)] == shown, "as the table's columns are called"
     result["test"]["nll"] += 1e-6  # of rounding
     run.finish(result)
     now = {key: result[key] for key in ("test", "by_length")}
