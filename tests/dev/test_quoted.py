@@ -5,6 +5,7 @@ function yields what its page must say, in English; test_docs.py holds the Chine
 """
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 
 import evidence
@@ -12,9 +13,10 @@ import formatted
 import mistakes
 import pandas as pd
 import pytest
+import torch
 from conftest import SCRIPTS
 
-from wawa_transformer import Transformer
+from wawa_transformer import Transformer, check_model
 from wawa_transformer.lab import comparisons, statistics
 
 ROOT = SCRIPTS.parent
@@ -248,6 +250,30 @@ def test_every_mistake_of_the_page_can_be_made() -> None:
     for file, right, wrong in (edit for edits in mistakes.EDITS.values() for edit in edits):
         assert (ROOT / "wawa_transformer" / file).read_text(encoding="utf-8").count(right) == 1
         assert all(right in page and wrong in page for page in pages)
+
+
+def unmasked(length: int, offset: int = 0, device: torch.device | None = None) -> torch.Tensor:
+    return torch.ones(length, offset + length, dtype=torch.bool, device=device)
+
+
+def unpadded(ids: torch.Tensor) -> torch.Tensor:
+    return torch.ones_like(ids, dtype=torch.bool)[:, None, None, :]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "name", "wrong"),
+    [("no causal mask", "causal_mask", unmasked), ("padding not masked", "padding_mask", unpadded)],
+)
+def test_check_model_finds_what_the_page_says(
+    mistake: str, name: str, wrong: Callable[..., torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an untrained model too, by the properties that are checked today."""
+    for module in [each for key, each in sys.modules.items() if key.startswith("wawa_transformer")]:
+        monkeypatch.setattr(module, name, wrong, raising=False)
+    model = Transformer(13, 13, d_model=16, num_layers=1, num_heads=2, d_ff=32, seed=0)
+    found = [each.name for each in check_model(model.eval()) if each.promised and not each.holds]
+    table = pd.read_csv(mistakes.TABLE).dropna(subset="found").set_index("mistake")["found"]
+    assert "; ".join(found) == table[mistake]
 
 
 @quoted_by("docs/comparing.md")
