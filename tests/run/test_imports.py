@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import TINY, UNDRAWN, copy_code, run_script
+from conftest import TINY, copy_code, run_script
 
+from wawa_transformer.lab.study import in_lists, list_jobs
 from wawa_transformer.run.cli import compose
 from wawa_transformer.run.failure import MISTAKE
 from wawa_transformer.run.overrides import read_overrides
@@ -126,14 +127,19 @@ def test_a_module_that_a_run_does_not_use_is_named(
     assert found.startswith(f"warning: import={name} {said}") if said else not found
 
 
-def test_a_study_compares_a_users_encoding_in_its_workers(folder: Path) -> None:
+def test_a_study_compares_a_users_encoding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: None
+) -> None:
     """Beside one of the project's, also under another name and with other settings."""
-    entries = 'study.pe=[none,"step pe.size=2"]'
-    study = [*TINY, "trainer.steps=2", "import=[my_module]", entries, "study.task=[rotate]"]
-    run(folder, UNDRAWN, "compare.py", *study, "study.seeds=[0]", "study.name=own")
-    assert {path.parent.parent.name for path in folder.glob("results/own/*/*/*/result.json")} == {
-        "none", "step_size_2"
-    }  # fmt: skip
+    (tmp_path / "studied_module.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # to which the folder is added
+    entries = 'study.pe=[none,"step pe.size=2"]', "study.task=[rotate]", "study.seeds=[0]"
+    overrides = in_lists([*TINY, "import=[studied_module]", *entries])
+    jobs = list_jobs(compose(overrides), overrides)
+    assert [(run.pe, job.pe.get("size")) for run, job in jobs.items()] == [
+        ("none", None), ("step_size_2", 2)
+    ]  # fmt: skip
 
 
 def test_a_file_in_a_room_registers_what_it_defines(tmp_path: Path) -> None:
