@@ -163,10 +163,12 @@ def fill(
     directory, runs = folder_of(jobs), list(jobs)
     results = {run: run.result() for run in jobs}
     missing = [run for run, result in results.items() if result is None]
+    each = {(run.task, run.pe): one for run, one in jobs.items()}  # the code of every seed is one
+    codes = {key: code_digest(one) for key, one in each.items()}
     others = [
         run
         for run, result in results.items()
-        if result and result.get("code") != code_digest(jobs[run])
+        if result and result.get("code") != codes[run.task, run.pe]
     ]
     check_data_of(results, jobs, others)
     device = config.trainer.device
