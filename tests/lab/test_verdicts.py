@@ -12,7 +12,7 @@ from planted import about, frame_of, mirrored, results_of, rule, study_of
 
 from wawa_transformer.common.schema import UserError
 from wawa_transformer.data.tasks import Task, build_task
-from wawa_transformer.lab import claims, comparisons, rules
+from wawa_transformer.lab import claims, comparisons, rules, scores
 from wawa_transformer.lab.claims import CONDITIONS
 from wawa_transformer.lab.comparisons import Found
 from wawa_transformer.lab.rules import RuleMismatch
@@ -533,6 +533,7 @@ def test_a_ceiling_is_the_encodings_own() -> None:
         for pe, verdict in (("a", "unclear"), ("b", "supported")):
             known = results.assign(ceiling=results["ceiling"].where(results["pe"] != pe))
             assert verdicts(given, Scores(study_of(known), made.frame)) == [verdict], pe
+            assert scores.ceiling(study_of(known), "t") is not None, "a page shows the other's"
 
 
 def test_a_rule_says_how_many_comparisons_it_makes() -> None:
