@@ -71,7 +71,7 @@ def estimate(values: Iterable[float]) -> Estimate:
 
 def reaches(value: float, limit: float) -> bool:
     """True if a value is at least ``limit``, except for rounding: 0.3 − 0.2 reaches 0.1."""
-    return value >= limit or math.isclose(value, limit, rel_tol=1e-9, abs_tol=1e-12)
+    return value >= limit or math.isclose(value, limit)
 
 
 def difference(a: pd.Series, b: pd.Series) -> Estimate:
@@ -105,8 +105,6 @@ def equivalence(a: pd.Series, b: pd.Series, margin: float) -> float:
 
 def share(count: int, n: int) -> Estimate:
     """Estimate a share of seeds, with its exact binomial interval (Clopper & Pearson 1934)."""
-    if n == 0:
-        return Estimate(math.nan, math.nan, math.nan, 0)
     tail = (1 - CONFIDENCE) / 2
     low = betaincinv(count, n - count + 1, tail) if count else 0.0
     high = betaincinv(count + 1, n - count, 1 - tail) if count < n else 1.0
