@@ -458,6 +458,19 @@ def test_a_claim_that_its_own_support_refutes_is_refused(
         read([supported], [refuted])
 
 
+def test_of_a_key_of_ones_own_nobody_knows_which_number_asks_for_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only conditions that are equal are said to be met together."""
+    own = claims.Kind(lambda *_: True, "encoding", keys={"spread": float})
+    monkeypatch.setitem(claims.CONDITIONS, "steady", own)
+    steady = {"is": "steady", "encodings": ["a"], "spread": 0.1}
+    for spread in (0.05, 0.2, None):
+        read([steady], [steady | {"spread": spread}])
+    with pytest.raises(UserError, match="refuted.0. is met wherever study.rule.supported.0. is"):
+        read([steady], [steady])
+
+
 ALIKE = {"is": "alike", "pairs": [["a", "b"]]}
 REACH = {"measures": {"reach": 1.0}}
 

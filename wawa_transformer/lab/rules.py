@@ -149,6 +149,7 @@ def validate_rule(rule: Rule, against: str | None, seeds: int) -> None:
 
 
 TURNED = {"worse": "better", "behind": "ahead"}  # the same of a pair the other way round
+MINIMA = ("value", "floor", "seeds")  # keys of which a larger number asks for more
 # Kinds of which one check meets one at most.
 OPPOSED = ({"alike", "better"}, {"alike", "differs"}, {"past_training", "within_training"})
 
@@ -181,8 +182,11 @@ def joint(rule: Rule, given: Given, other: Given) -> set[tuple[bool, bool]]:
 
 def follows(given: Given, other: Given, check: tuple[str, Any], asked: tuple[str, Any]) -> bool:
     """True if a check of ``other`` holds wherever that of ``given`` does."""
-    for known, number in ((given.get(key), other.get(key)) for key in ("value", "floor", "seeds")):
-        if number is not None and (known is None or number > known):
+    for key in CONDITIONS[other["is"]].keys:
+        known, number = given.get(key), other.get(key)
+        if key not in MINIMA and known != number:  # what is stricter is not known
+            return False
+        if key in MINIMA and number is not None and (known is None or number > known):
             return False
     if (given.get("seeds") is None) != (other.get("seeds") is None):  # seeds, and not their mean
         return False
