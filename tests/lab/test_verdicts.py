@@ -471,6 +471,14 @@ def test_of_a_key_of_ones_own_nobody_knows_which_number_asks_for_more(
         read([steady], [steady])
 
 
+def test_a_condition_on_pairs_without_a_test_is_in_no_correction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(claims.CONDITIONS, "closer", claims.Kind(lambda *_: True, "pair"))
+    closer = {"is": "closer", "pairs": [["a", "b"]]}
+    assert read([closer], [closer | {"most": 0}]).asked() == []
+
+
 ALIKE = {"is": "alike", "pairs": [["a", "b"]]}
 REACH = {"measures": {"reach": 1.0}}
 

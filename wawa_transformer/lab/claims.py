@@ -249,7 +249,7 @@ class Rule:
         found = [
             (CONDITIONS[given["is"]].test, task, pair)
             for given in self.conditions
-            if CONDITIONS[given["is"]].of == "pair"
+            if CONDITIONS[given["is"]].test
             for task, pair in whole.subjects(given)
         ]
         return list(dict.fromkeys(found))
