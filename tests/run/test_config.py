@@ -4,7 +4,7 @@ import re
 from dataclasses import field, make_dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -284,6 +284,13 @@ def test_a_number_of_a_setting_with_several_types_is_a_number() -> None:
     found = typed(Mine, {key: config.pe[key] for key in "bft"}, "pe")
     assert repr(found) == "{'b': 0.001, 'f': 1000, 't': 1.5}"
     assert typed(Mine, {"t": "one", "b": "a"}, "pe") == {"b": "a", "f": 0, "t": "one"}
+
+
+@pytest.mark.parametrize("kind", [Literal["a", "b"], set[int], torch.dtype])
+def test_a_setting_of_a_type_that_no_key_has_is_told_which_there_are(kind: Any) -> None:
+    Mine = make_dataclass("Mine", [("how", kind, None)])
+    with pytest.raises(UserError, match="pe.how: .*; Mine may have settings of the types int, .*E"):
+        typed(Mine, {}, "pe")
 
 
 def test_a_list_in_a_list_of_single_values_is_refused() -> None:

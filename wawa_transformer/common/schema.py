@@ -143,7 +143,13 @@ def typed(
     except (OmegaConfBaseException, OverflowError) as error:  # the latter: a huge int for a float
         full = (getattr(error, "full_key", None) or "").removeprefix(f"{group}.")
         key = ".".join(filter(None, (group, full)))
-        raise UserError(f"{key}: {first_line(error)}.") from None
+        said = first_line(error)
+        if "Unexpected type" in said:  # as of Literal
+            said += (
+                f"; {cls.__name__} may have settings of the types int, float, str, bool, an Enum "
+                f"for a choice, and lists and dictionaries of these"
+            )
+        raise UserError(f"{key}: {said}.") from None
     for key, value in found.items():
         check_flat(f"{group}.{key}", kinds.get(key), value)
     return found  # type: ignore[no-any-return]
