@@ -96,6 +96,25 @@ def test_the_column_translation_of_the_hub(tmp_path: Path) -> None:
         read(tmp_path, {"hub/train.json": lines})
 
 
+@pytest.mark.parametrize("asked", ["NFC", "NFD"])
+def test_a_column_has_the_name_that_looks_like_the_one_that_was_asked_for(
+    asked: str, tmp_path: Path
+) -> None:
+    """An é of one character or of two; in a CSV with semicolons, lines and a file of JSON."""
+    names = [unicodedata.normalize(asked, name) for name in ("résumé", "data.über")]
+    columns = dict(zip(("source_column", "target_column"), names, strict=True))
+    for form in ("NFC", "NFD"):
+        first, second = (unicodedata.normalize(form, name) for name in ("résumé", "über"))
+        rows = [(first, f"data.{second}"), *PAIRS]
+        entries = [{first: source, "data": {second: target}} for source, target in PAIRS]
+        for files in (
+            {"a.tsv": "".join("\t".join(row) + "\n" for row in rows)},
+            {"a.csv": "".join(";".join(row) + "\n" for row in rows)},
+            {"a.json": json.dumps(entries)},
+        ):
+            assert read(tmp_path, files, **columns) == PAIRS
+
+
 def test_columns_of_a_table_by_number_and_by_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -178,7 +178,13 @@ def pairs_of_entries(
 
 def names_of(columns: Columns) -> list[str]:
     """Get the names of two columns, where None was given the usual ones."""
-    return [given or name for given, name in zip(columns, DEFAULT_COLUMNS, strict=True)]
+    pairs = zip(columns, DEFAULT_COLUMNS, strict=True)
+    return [column_name(given) if given else name for given, name in pairs]
+
+
+def column_name(text: str) -> str:
+    """Choose one of the spellings of a column's name that look alike."""
+    return unicodedata.normalize("NFC", text)
 
 
 def pairs_of_table(path: Path, key: str, columns: Columns) -> Iterator[tuple[str, str] | None]:
@@ -205,7 +211,7 @@ def pairs_of_table(path: Path, key: str, columns: Columns) -> Iterator[tuple[str
             yield "", ""
             continue
         if not places:
-            heads = [cell.strip() for cell in cells]
+            heads = [column_name(cell.strip()) for cell in cells]
             numbers = [str(number + 1) for number in range(len(heads))]
             if {*wanted} <= {*heads, *numbers}:
                 if twice := [w for w in wanted if w not in numbers and heads.count(w) > 1]:
@@ -261,7 +267,7 @@ def separator(lines: list[str], wanted: Sequence[str], where: str) -> str:
         with contextlib.suppress(csv.Error):
             cells = [row for row in rows if any(map(str.strip, row))]
             widths = {len(row) for row in cells}
-            if names and cells and names <= {*map(str.strip, cells[0])}:
+            if names and cells and names <= {column_name(cell.strip()) for cell in cells[0]}:
                 named.append(between)
             if len(widths) == 1 and max(widths) > 1:
                 agree.append(between)
@@ -303,6 +309,8 @@ def pick(row: Any, column: str) -> Any:
 
     That column's name may be left out: it is usual in the hub's data sets for translation.
     """
+    if column not in row and isinstance(row, dict):
+        row = {column_name(name): value for name, value in row.items()}
     if column in row:
         return row[column]
     for dot in re.finditer(r"\.", column):
