@@ -340,6 +340,14 @@ def test_a_comparison_has_one_word(a: Any, b: Any, word: str) -> None:
     assert loss.comparisons["word"].tolist() == [turned.get(word, word)]
 
 
+def test_a_seed_counts_that_reaches_the_value_in_every_measure() -> None:
+    """And one that lacks a measure does not."""
+    exact_match, all_sources = dict.fromkeys(range(3), 0.9), {0: 0.9, 1: 0.1}
+    made = scored(t=frame_of(exact_match={"a": exact_match}, all_sources={"a": all_sources}))
+    found = compared(made, exact_match=0.01, all_sources=0.01)
+    assert claims.seeds_reaching(found, "t", "a", 0.5) == (1, 3)
+
+
 def test_each_judges_tasks_pairs_and_encodings_by_themselves() -> None:
     conditions = [{"is": "better", "floor": 1e-9}], [{"is": "worse"}]
     given = read(*conditions, pairs=[["a", "c"], ["b", "c"]], each=["task", "pair"])
