@@ -96,6 +96,24 @@ def test_the_column_translation_of_the_hub(tmp_path: Path) -> None:
         read(tmp_path, {"hub/train.json": lines})
 
 
+def test_files_of_a_folder_that_the_library_leaves_out_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of another format, or without a split's name beside files with one; no other file."""
+    table, lines = "en,de\na,b\n", json.dumps({"en": "c", "de": "d"}) + "\n"
+    for name, files, rest in (
+        ("formats", {"a.csv": table, "b.json": lines}, "a.csv"),
+        ("names", {"train.json": lines, "more.jsonl": lines}, "more.jsonl"),
+        ("all", {"a.csv": table, "b.csv": table, ".c.csv": table, "README.txt": "d"}, None),
+    ):
+        assert read(tmp_path / name, {f"hub/{key}": content for key, content in files.items()})
+        said = capsys.readouterr().err
+        told = [
+            line.rpartition("of its files, ")[2] for line in said.split("\n") if "files," in line
+        ]
+        assert told == [f"{rest} are not read"] * bool(rest)
+
+
 @pytest.mark.parametrize("asked", ["NFC", "NFD"])
 def test_a_column_has_the_name_that_looks_like_the_one_that_was_asked_for(
     asked: str, tmp_path: Path

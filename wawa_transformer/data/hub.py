@@ -10,7 +10,7 @@ from typing import Any
 import datasets
 from datasets import BuilderConfig, Dataset, DatasetBuilder, DatasetDict
 
-from wawa_transformer.common.schema import UserError, first_line
+from wawa_transformer.common.schema import UserError, first_line, warn
 from wawa_transformer.data.files import (
     ENTRIES,
     TABLES,
@@ -20,6 +20,8 @@ from wawa_transformer.data.files import (
     read_pairs,
     suffix_of,
 )
+
+FORMATS = {*TABLES, *ENTRIES} - {".txt"}  # of which the library makes one column
 
 
 def pairs_of(
@@ -42,6 +44,8 @@ def pairs_of(
             f"{where} cannot be used ({first_line(error.__cause__ or error)}); name a dataset "
             f"with a split train, or a file in task.source."
         ) from None
+    if builder and (rest := unread(Path(name), builder)):
+        warn(f"{where}: of its files, {', '.join(rest)[:200]} are not read")
     return {
         split: pairs_of_entries(dicts_of(found), where, columns, f"{split} row")
         if isinstance(found, Dataset)
@@ -74,8 +78,15 @@ def has_own_files(builder: DatasetBuilder) -> bool:
     # A README may set an encoding or another separator, which the library knows.
     usual, between = vars(type(builder.config)()), "\t" if ".tsv" in formats else ","
     told = {key for key, each in vars(builder.config).items() if each not in (usual[key], between)}
-    known = {*TABLES, *ENTRIES} - {".txt"}  # of which the library makes one column
-    return bool(formats) and formats <= known and told <= {*vars(BuilderConfig())}
+    return bool(formats) and formats <= FORMATS and told <= {*vars(BuilderConfig())}
+
+
+def unread(folder: Path, builder: DatasetBuilder) -> list[str]:
+    """List a folder's files of data that the library leaves out: it reads one format."""
+    paths = itertools.chain.from_iterable((builder.config.data_files or {}).values())
+    read = {Path(path).resolve() for path in paths}
+    found = sorted(path for path in folder.rglob("[!.]*") if suffix_of(path.name) in FORMATS)
+    return [str(path.relative_to(folder)) for path in found if path.resolve() not in read]
 
 
 def rows_of(builder: DatasetBuilder, names: list[str]) -> dict[str, Dataset]:
