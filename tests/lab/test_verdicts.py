@@ -148,7 +148,8 @@ CASES: dict[str, Callable[[], Case]] = {
         {},
         [reaching(about(12, 0.5)), reaching(about(11, 0.0))],
         [reaching(about(12, 1.5)), reaching(about(10.9, 0.1)), reaching(about(10, 0.0))],
-        [reaching(about(20), learned=0.94), reaching({0: 20})],
+        [reaching(about(20), learned=0.94), reaching({0: 20}),
+         scored(t=frame_of(exact_match={"a": {0: 1.0}}, reach={"a": {0: 20}}))],
     ),
     "within_training": lambda: (
         {},
@@ -428,6 +429,15 @@ def test_a_rule_that_cannot_be_decided_is_refused(
 
 def least(value: float, *encodings: str, **more: Any) -> dict[str, Any]:
     return {"is": "at_least", "value": value, "encodings": list(encodings), **more}
+
+
+@pytest.mark.parametrize(("learned", "verdict"), [(0.96, "supported"), (0.94, "unclear")])
+def test_a_value_at_unseen_lengths_counts_where_the_trained_are_learned(
+    learned: float, verdict: str
+) -> None:
+    given = read([least(0.5, "a")], [WORSE], tasks="t", measures={"beyond": 0.01})
+    made = scored(t=frame_of(exact_match={"a": about(learned, 0)}, beyond={"a": HIGH}))
+    assert verdicts(given, made) == [verdict]
 
 
 DIFFERS = {"is": "differs", "pairs": [["b", "a"]]}
