@@ -121,6 +121,8 @@ def test_scores_are_those_of_counting() -> None:
     assert of_a["just_beyond"] == pytest.approx(np.mean(longer[:5] / 20))  # 11 to 1.5 times 10
     assert of_a["reach"] == 0 and frame.loc[("copy", "b", 1), "reach"] == 15
     assert of_a["oracle"] == 1.0 and math.isnan(of_a["bleu"])
+    older = scores.score_study(study_of(results.drop(columns="tokens"))).frame  # not counted then
+    assert older["nll"].tolist() == pytest.approx(frame["nll"].tolist())
 
 
 def test_scores_rest_on_new_sources_if_every_run_has_counted_some() -> None:
