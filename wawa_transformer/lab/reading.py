@@ -127,7 +127,10 @@ def read_table(path: Path, name: str) -> tuple[pd.DataFrame, str]:
         raise UserError(f"{path} cannot be read ({error}); restore the file.") from None
     for column in [*KEYS[name], *NEEDED[name], *head]:
         if head.count(column) != 1:
-            raise UserError(f"{path} needs one column {column}; it has {', '.join(head)}.")
+            raise UserError(
+                f"{path} needs one column {column}; it has {', '.join(head)}. Restore the file, or "
+                f"save the table with commas between its columns."
+            )
         if column not in (*COLUMNS[name], "check"):
             warn(
                 f"warning: no page shows the column {column} of {path}; if it is a metric of "

@@ -118,6 +118,7 @@ def page_of(made: Scores) -> dict[str, Any]:
     outcomes = claims.decide(rule, found) if rule else []
     config = study.config.get("study", {})
     drawn, beside = figures.pictures(made), board(made)
+    tests = int(found.comparisons["corrected"].notna().sum())
     return {
         "name": study.name,
         "question": own_words(config["question"]) if config.get("question") else study.name,
@@ -132,7 +133,7 @@ def page_of(made: Scores) -> dict[str, Any]:
         "shares": cells.share_table(found, rule) if rule else None,
         "rule": written(study) if rule else "",
         "comparisons": cells.comparison_table(found, described(found)),
-        "tests_made": int(found.comparisons["corrected"].notna().sum()),
+        "tests_made": Text("tests_made" if len(found.comparisons) else "tests_none", {"n": tests}),
         "tasks": {task: cells.score_table(made, task) for task in study.tasks},
         "sources": {task: sources(study, task) for task in study.tasks},
         "answers": cells.answer_tables(study),
