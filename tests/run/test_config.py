@@ -293,6 +293,16 @@ def test_a_setting_of_a_type_that_no_key_has_is_told_which_there_are(kind: Any) 
         typed(Mine, {}, "pe")
 
 
+def test_a_default_that_two_objects_would_share_is_refused() -> None:
+    shared = make_dataclass("Sub", [("size", int, 1)])()
+
+    class Mine:
+        def __init__(self, sub: Any = shared) -> None: ...
+
+    with pytest.raises(UserError, match="Mine.__init__: mutable default .*; give a setting a num"):
+        typed(Mine, {}, "pe")
+
+
 def test_a_list_in_a_list_of_single_values_is_refused() -> None:
     """One bracket too many; of a study, and of an encoding."""
     config = configure()

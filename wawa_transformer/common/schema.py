@@ -91,7 +91,13 @@ def schema_of(cls: type, exclude: tuple[str, ...] = ()) -> type:
             )
         default = MISSING if each.default is each.empty else each.default
         own.append((each.name, each.annotation, setting(default)))
-    return dataclasses.make_dataclass(cls.__name__, own, kw_only=True)
+    try:
+        return dataclasses.make_dataclass(cls.__name__, own, kw_only=True)
+    except ValueError as error:  # a default that two objects would share
+        raise UserError(
+            f"{cls.__name__}.__init__: {first_line(error)}; give a setting a number, a text, an "
+            f"Enum, or a list or dictionary of these as its default."
+        ) from None
 
 
 def check_dataclass(cls: type) -> None:
