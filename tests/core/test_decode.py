@@ -166,11 +166,8 @@ def test_a_sentence_is_translated_as_if_it_were_alone(method: DecodingStrategy, 
 def test_the_limit_of_an_output_follows_from_the_lengths_in_training() -> None:
     """Ten and twice the target that they suggest, within the table of positions."""
     model = Transformer(V, V, 8, 1, 2, 8, pe="learned", pe_settings={"max_len": 95})
-    model.trained_sizes = (
-        10,
-        20,
-        4.0,
-    )  # longest source and target; most times longer than its source
+    # The longest source and target, and by how much a target is longer than its source at most.
+    model.trained_sizes = (10, 20, 4.0)
     sizes = np.array([2, 10, 20, 40])
     assert translation.output_limits(model, sizes, Greedy()).tolist() == [26, 50, 90, 95]
     assert translation.output_limits(model, sizes, Greedy(max_length=7)).tolist() == [7] * 4

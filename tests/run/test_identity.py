@@ -811,7 +811,7 @@ def test_a_run_of_two_versions_of_the_code_says_so(
 
 
 def test_clones_in_other_folders_train_halves_of_one_study(tmp_path: Path) -> None:
-    """With other threads and logging; of the runs whose results are copied none is trained."""
+    """A study trains only the run that was not copied, whatever its threads and logging."""
     study = [*SMALL[1:], "study.name=halves", "study.rule=null", "study.pairs=[]"]
     clone, whole = tmp_path / "first" / "deep", tmp_path / "second" / "halves"
     copy_code(clone, "wawa_transformer", "configs", "data")

@@ -71,10 +71,14 @@ def find(name: str, config: str | None) -> tuple[Mapping[str, Any], DatasetBuild
     return {str(split): found for split, found in splits.items()}, builder
 
 
+def files_of(builder: DatasetBuilder) -> list[Path]:
+    """List the files that the library reads, of every split."""
+    return [Path(path) for paths in (builder.config.data_files or {}).values() for path in paths]
+
+
 def has_own_files(builder: DatasetBuilder) -> bool:
     """True if files of a folder can be read without what the library knows of them."""
-    paths = itertools.chain.from_iterable((builder.config.data_files or {}).values())
-    formats = {suffix_of(Path(path).name) for path in paths}
+    formats = {suffix_of(path.name) for path in files_of(builder)}
     # A README may set an encoding or another separator, which the library knows.
     usual, between = vars(type(builder.config)()), "\t" if ".tsv" in formats else ","
     told = {key for key, each in vars(builder.config).items() if each not in (usual[key], between)}
@@ -83,8 +87,7 @@ def has_own_files(builder: DatasetBuilder) -> bool:
 
 def unread(folder: Path, builder: DatasetBuilder) -> list[str]:
     """List a folder's files of data that the library leaves out: it reads one format."""
-    paths = itertools.chain.from_iterable((builder.config.data_files or {}).values())
-    read = {Path(path).resolve() for path in paths}
+    read = {path.resolve() for path in files_of(builder)}
     found = sorted(path for path in folder.rglob("[!.]*") if suffix_of(path.name) in FORMATS)
     return [str(path.relative_to(folder)) for path in found if path.resolve() not in read]
 

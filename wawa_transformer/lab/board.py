@@ -87,7 +87,8 @@ def board(made: Scores) -> Board | None:
         return Board(setting, why=("board_missing", why[1]))
     rows = rows_of(committed, committed, own=False)
     rows += rows_of(made, committed, own=True) if theirs is not study else []
-    lacking = [pe for pe in study.config["encodings"] if pe not in totals(made).index]
+    known = totals(made).index
+    lacking = [pe for pe in study.config["encodings"] if pe not in known]
     return Board(setting, sorted(rows, key=lambda row: -row.total.mean), lacking=lacking)
 
 
