@@ -210,7 +210,8 @@ def main(config: DictConfig) -> None:
         Console().print(table_of(task, result, bleu))
         if translates:
             for row in translation.all_scores(found, references, tokenize):
-                interval = f"[{row['low']:.1f}, {row['high']:.1f}]"
+                ends = row["interval"]
+                interval = "[{:.1f}, {:.1f}]".format(*ends) if ends else "without an interval"
                 print(f"{row['name']} {row['score']:.1f} {interval}  {row['signature']}")
         for said in notes(result):
             print(said)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sacrebleu.metrics import BLEU, TER
+from sacrebleu.metrics import BLEU, CHRF, TER
 from scipy.stats import permutation_test
 
 from wawa_transformer.common.schema import UserError
@@ -116,6 +116,16 @@ def test_perfect_translations_have_perfect_scores_and_intervals() -> None:
         scores = translation_scores(texts, texts)
         names = ("bleu", "bleu_low", "bleu_high", "chrf")
         assert [scores[name] for name in names] == [100.0] * 4
+
+
+def test_weak_translations_have_scores_and_every_interval_that_sacrebleu_can_compute() -> None:
+    """Where no character matches, and where some resamples have a match and others have none."""
+    references = ["the cat", "a dog", "one bird"]
+    for found, interval in ((["###"] * 3, [0, 0]), (["###", "###", "one x"], None)):
+        rows = {row["name"]: row for row in all_scores(found, references)}
+        assert rows["chrF"]["interval"] == interval and rows["BLEU"]["interval"]
+        assert ("bs:" in rows["chrF"]["signature"]) == bool(interval)
+        assert rows["chrF"]["score"] == CHRF().corpus_score(found, [references]).score
 
 
 @pytest.mark.parametrize(

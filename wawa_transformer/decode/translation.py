@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -22,7 +23,7 @@ from wawa_transformer.decode.strategies import DecodingStrategy
 from wawa_transformer.model.transformer import Transformer
 
 if TYPE_CHECKING:  # a run without translations does not import sacreBLEU
-    from sacrebleu.metrics import BLEU, CHRF
+    from sacrebleu.metrics import BLEU
     from sacrebleu.metrics.base import Metric
 
 LONGEST = 10**5  # bytes of a line
@@ -207,31 +208,30 @@ def bleu_metric(
     return BLEU(lowercase, tokenize={"ja-mecab": "char"}.get(chosen, "13a"))
 
 
-def chrf_metric() -> CHRF:
-    """Make a chrF metric (Popović 2015) whose bootstrap works on weak translations."""
-    from sacrebleu.metrics import CHRF
-
-    class ChrF(CHRF):
-        # Without any match sacreBLEU 2.6 returns a Python float, otherwise a numpy float, and fails
-        # to average the two.
-        def _compute_score_from_stats(self, stats: list[int]) -> Any:
-            score = super()._compute_score_from_stats(stats)
-            score.score = float(score.score)
-            return score
-
-    return ChrF()
-
-
 def score(metric: Metric, hypotheses: list[str], references: list[str]) -> dict[str, Any]:
-    """Score translations; the interval is sacreBLEU's 95% bootstrap over sentences."""
-    result = metric.corpus_score(hypotheses, [references], n_bootstrap=RESAMPLES)
+    """Score translations; the interval is sacreBLEU's 95% bootstrap over sentences.
+
+    It is None where sacreBLEU 2.6 fails: some of the resamples have a chrF of 0, and others have
+    more.
+    """
+    try:
+        result = metric.corpus_score(hypotheses, [references], n_bootstrap=RESAMPLES)
+    except TypeError:  # it cannot average a float and a numpy float
+        metric.n_bootstrap = None  # in the signature
+        result = metric.corpus_score(hypotheses, [references])
     # Mean ± half an interval knows no limit, and a perfect BLEU is rounded up: no score is below 0,
     # and TER alone passes 100.
     top = math.inf if result.name == "TER" else 100.0
-    ends = result.score, max(result._mean - result._ci, 0.0), result._mean + result._ci
-    value, low, high = (min(float(each), top) for each in ends)
     signature = str(metric.get_signature())
-    return {"score": value, "low": low, "high": high, "signature": signature}
+    # JSON is the public way to the interval. It has none around a mean of 0.
+    said = json.loads(result.format(width=17, signature=signature, is_json=True))
+    mean, half = said.get("confidence_mean", 0.0), said.get("confidence_var", 0.0)
+    ends = [min(max(end, 0.0), top) for end in (mean - half, mean + half)]
+    return {
+        "score": min(float(result.score), top),
+        "interval": ends if metric.n_bootstrap else None,
+        "signature": signature,
+    }
 
 
 def translation_scores(
@@ -245,15 +245,18 @@ def translation_scores(
     ``answer`` names the score that tells whether a model has learned: exact match for ``words`` and
     for references of fewer than four tokens on average, otherwise BLEU.
     """
-    metric, chrf = bleu_metric(references, tokenize), chrf_metric()
+    from sacrebleu.metrics import CHRF
+
+    metric, chrf = bleu_metric(references, tokenize), CHRF()
     bleu = score(metric, hypotheses, references)
+    low, high = bleu["interval"]
     tokens = metric.corpus_score(references, [references]).ref_len
     short = tokens < LEAST_TOKENS * len(references)  # nothing for BLEU to count
     return {
         "answer": "exact_match" if words or short else "bleu",
         "bleu": bleu["score"],
-        "bleu_low": bleu["low"],
-        "bleu_high": bleu["high"],
+        "bleu_low": low,
+        "bleu_high": high,
         "signature": bleu["signature"],
         "chrf": chrf.corpus_score(hypotheses, [references]).score,
         "chrf_signature": str(chrf.get_signature()),
@@ -268,13 +271,13 @@ def all_scores(
     Published numbers on Multi30k are of lowercased text; TER (Snover et al. 2006) is the better
     the lower it is.
     """
-    from sacrebleu.metrics import TER
+    from sacrebleu.metrics import CHRF, TER
 
     east_asian = bleu_tokenizer(references) in ("zh", "ja-mecab")  # TER splits no other script
     metrics: dict[str, Metric] = {
         "BLEU": bleu_metric(references, tokenize),
         "BLEU, lowercased": bleu_metric(references, tokenize, lowercase=True),
-        "chrF": chrf_metric(),
+        "chrF": CHRF(),
         "TER": TER(normalized=east_asian, asian_support=east_asian),
     }
     return [
