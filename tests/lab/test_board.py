@@ -145,6 +145,7 @@ def test_other_data_and_a_missing_folder_are_said(committed: Path) -> None:
     results = planted({"mine": (0.9, 0.3)})
     other = board_of(beside(committed, results.assign(data="e")))
     assert "but its code makes other data" in said_of(other)
+    assert len(board_of(beside(committed, results.assign(data=""))).rows) == 4  # of older code
     nowhere, partial = committed / "nowhere", committed / "partial"
     partial.mkdir()
     rows = planted(COMMITTED)

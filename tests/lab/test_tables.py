@@ -211,6 +211,7 @@ def test_a_column_is_needed_or_a_page_goes_without_it(tmp_path: Path) -> None:
         ("results", "tokens", "-4"), ("results", "examples_new", "-1"), ("results", "length", "-3"),
         ("results", "trained", "TRUE"), ("results", "trained", "1"), ("bleu", "bleu", "300"),
         ("bleu", "bleu", "-5"), ("bleu", "bleu", ""), ("bleu", "bleu", "nan"),
+        ("bleu", "chrf", "101"), ("tests", "p", "2"), ("results", "exact_match_new", "1.5"),
     ],
 )  # fmt: skip
 def test_a_cell_that_tells_nothing_is_named(
@@ -226,15 +227,23 @@ def test_a_cell_that_tells_nothing_is_named(
 def test_the_order_of_rows_is_no_part_of_a_table(folder: Path) -> None:
     head, *rows = (folder / "results.csv").read_text("utf-8").splitlines()
     (folder / "results.csv").write_text("\n".join([head, *reversed(rows), ""]), "utf-8")
-    assert len(read_study(folder).results) == len(GOOD)
+    study = read_study(folder)
+    assert len(study.results) == len(GOOD) and study.encodings == ["a", "b"]
 
 
-@pytest.mark.parametrize("difference", ["-0.5", "2.0"])
-def test_a_pair_is_the_same_in_both_orders(folder: Path, difference: str) -> None:
+@pytest.mark.parametrize(
+    ("other", "sentence"),
+    [
+        ("b,a,-0.5", "rows 2 and 3, column a: a and b for the same"),
+        ("b,a,2.0", "rows 2 and 3, column a: a and b for the same"),
+        ("a,c,2.0", "row 3, column b: c is not in study.yaml, which has a, b"),
+    ],
+)
+def test_a_pair_is_the_same_in_both_orders(folder: Path, other: str, sentence: str) -> None:
     """Its seeds would count twice, or two machines contradict each other."""
-    text = f"task,seed,a,b,difference,p\ncopy,0,a,b,0.5,0.1\ncopy,0,b,a,{difference},0.1\n"
+    text = f"task,seed,a,b,difference,p\ncopy,0,a,b,0.5,0.1\ncopy,0,{other},0.1\n"
     (folder / "tests.csv").write_text(text, "utf-8")
-    with pytest.raises(UserError, match=r"tests.csv, rows 2 and 3, column a: a and b for the same"):
+    with pytest.raises(UserError, match=f"tests.csv, {sentence}"):
         read_study(folder)
 
 
@@ -246,8 +255,9 @@ def test_runs_of_a_task_and_seed_share_their_test_and_their_data(folder: Path) -
     with pytest.raises(UserError, match="column examples: copy a seed 1 has at length 1 other ex"):
         read_study(folder)
     data = pd.Series("0123abcd", index=GOOD.index)
-    write_folder(folder, GOOD.assign(data=data))
-    read_study(folder)
+    for known in (data, data.where(~some, "")):  # an older run does not know its data
+        write_folder(folder, GOOD.assign(data=known))
+        read_study(folder)
     write_folder(folder, GOOD.assign(data=data.where(~some, "4567abcd")))
     said = "column data: copy a seed 1 has at length 1 other data .*0123abcd and 4567abcd"
     with pytest.raises(UserError, match=said):
@@ -267,10 +277,12 @@ def test_runs_of_a_task_and_seed_share_their_test_and_their_data(folder: Path) -
 
 
 def test_a_folder_without_study_yaml_shows_tables_and_says_why_there_is_no_verdict(
-    folder: Path,
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "study.yaml").unlink()
-    page = report.markdown(report.page_of(score_study(read_study(folder))))
+    monkeypatch.chdir(folder)
+    page = report.markdown(report.page_of(score_study(read_study(Path()))))
+    assert page.startswith("# study\n")
     assert "This folder has no study.yaml." in page and "without a verdict" in page
     assert "| a | **0.900** |" in page and f"| {tr(Text('untested'))} |" in page
     assert "## Verdict" not in page
@@ -340,7 +352,9 @@ def test_a_folder_that_is_no_study_is_refused(tmp_path: Path) -> None:
         read_study(tmp_path)
 
 
-def test_tables_come_back_as_they_were_written(tmp_path: Path) -> None:
+def test_tables_come_back_as_they_were_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """An encoding may be called none, nan or NA."""
     exact = {("copy", pe): lambda n, s: 0.5 + s / 10 for pe in ("none", "nan", "NA")}
     results = results_of(exact)  # type: ignore[arg-type]
@@ -348,6 +362,6 @@ def test_tables_come_back_as_they_were_written(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(
         study.results.reset_index(drop=True)[list(results)], results, check_dtype=False
     )
-    assert study.name == "planted" and study.tasks == ["copy"]
+    assert study.name == "planted" and study.tasks == ["copy"] and not capsys.readouterr().err
     assert study.encodings == ["none", "nan", "NA"]
     assert re.search(r"seeds: \[0, 1, 2, 3, 4\]", (tmp_path / "study.yaml").read_text())
