@@ -48,8 +48,17 @@ def test_runs_answer_side_by_side_with_where_they_looked(client: Client) -> None
         assert run["text"] == " ".join(piece for piece in run["target"] if piece != "[EOS]")
     assert {"sinusoidal", "learned"} == {run["name"].split()[1] for run in reply.json}
     assert client.post("/translate", json={"text": "1 <b>"}).json[0]["unknown"] == ["<b>"]
+    assert client.post("/translate", json={"text": "\ufeff1"}).json[0]["unknown"] == []
     for unseen in (" ", "\u200b", "\xa0"):
         assert client.post("/translate", json={"text": unseen}).json == []
+
+
+def test_an_answer_that_was_cut_is_marked(served: list[Served]) -> None:
+    """The limit is set low, or high enough for these models, which learned to end."""
+    for limit, cut in ((1, 1), (20, None)):
+        client = Client(application(served, Greedy(max_length=limit), LOCAL))
+        reply = client.post("/translate", json={"text": "1 2 3"})
+        assert [run["cut_after"] for run in reply.json] == [cut, cut]
 
 
 @pytest.mark.parametrize(

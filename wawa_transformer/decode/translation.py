@@ -164,6 +164,7 @@ def read(tokenizer: Tokenizer, lines: Sequence[str]) -> RaggedSequences:
 
 def unknown(tokenizer: Tokenizer, line: str) -> list[str]:
     """List a line's words that are not in the vocabulary."""
+    line = normalise(line)  # as read() does
     encoded = tokenizer.encode(line)
     pairs = zip(encoded.ids, encoded.offsets, strict=True)
     return [line[begin:end] for id, (begin, end) in pairs if id == UNK]

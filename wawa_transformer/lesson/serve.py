@@ -79,6 +79,7 @@ class Served:
             "source": source,
             "target": target,
             "unknown": unknown(self.tokenizer, text),
+            "cut_after": len(best.ids) if best.cut else None,  # tokens
             "attention": [[[round(w, 4) for w in row] for row in head] for head in cross.tolist()],
         }
 
