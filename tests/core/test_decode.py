@@ -94,13 +94,15 @@ def test_a_beam_that_holds_everything_finds_the_best_there_is(name: str, penalty
 def test_each_row_is_searched_as_if_it_were_alone(name: str) -> None:
     """Other rows of the batch do not change a row's search.
 
-    Rows leave the batch at different steps. A score is log p divided by length^penalty.
+    Rows leave the batch at different steps, and each has a limit of its own. A score is log p
+    divided by length^penalty.
     """
-    model, source = model_of(name, seed=6, vocab=13), padded_ids(12, 12, 0)
-    beam = Beam(size=3, length_penalty=0.5)
-    together, scores = beam(model, source, 10)
+    model, source = model_of(name, seed=4, vocab=13), padded_ids(12, 12, 0)
+    beam, limits = Beam(size=3, length_penalty=0.5), torch.arange(12) % 4 * 3 + 1
+    together, scores = beam(model, source, limits)
     for row in range(12):
-        alone, score = beam(model, source[row : row + 1, : 12 - row], 10)
+        alone, score = beam(model, source[row : row + 1, : 12 - row], int(limits[row]))
+        assert not together[row, :, limits[row] :].any()
         assert torch.equal(together[row, :, : alone.size(2)], alone[0])
         torch.testing.assert_close(scores[row], score[0])
     assert (scores.diff(dim=1) <= 0).all(), "best first"
@@ -113,7 +115,7 @@ def test_each_row_is_searched_as_if_it_were_alone(name: str) -> None:
 @pytest.mark.parametrize(("temperature", "top"), [(1.0, None), (0.5, None), (1.0, 2)])
 def test_sampling_draws_from_the_distribution(temperature: float, top: int | None) -> None:
     """The first ids of many rows follow the softmax."""
-    model, many = model_of(seed=4), 1_000
+    model, many = model_of(seed=7), 2_000  # whose ids are all drawn
     source = SRC[:1].expand(many, -1)
     ids, scores = Sample(temperature=temperature, top=top)(model, source, 1)
     logits = model(SRC[:1], torch.tensor([[BOS]]))[0, 0]
@@ -132,7 +134,8 @@ def test_sampling_draws_from_the_distribution(temperature: float, top: int | Non
 def test_no_temperature_overflows_into_an_end() -> None:
     """The coldest sample is greedy's; a temperature whose logits are infinite is refused."""
     model, source = model_of(seed=4), SRC[:1]
-    assert torch.equal(Sample(temperature=1e-6)(model, source, 9)[0], Greedy()(model, source, 9)[0])
+    coldest = Sample(temperature=1e-6, top=99)  # of six ids
+    assert torch.equal(coldest(model, source, 9)[0], Greedy()(model, source, 9)[0])
     for temperature in (0.0, 1e-40, 1e40, torch.inf, torch.nan):
         with pytest.raises(UserError, match=r"decode.temperature=\S+ must be at least 1e-06 and"):
             Sample(temperature=temperature)

@@ -126,6 +126,9 @@ def test_weak_translations_have_scores_and_every_interval_that_sacrebleu_can_com
         assert rows["chrF"]["interval"] == interval and rows["BLEU"]["interval"]
         assert ("bs:" in rows["chrF"]["signature"]) == bool(interval)
         assert rows["chrF"]["score"] == CHRF().corpus_score(found, [references]).score
+    partly = translation_scores(["a b c d e", "x", "y"], ["a b c d e", *["f g h i j"] * 2])
+    assert partly["bleu_low"] == 0 < partly["bleu"]
+    assert all_scores(["u v w x y z"], ["a"])[-1]["score"] == 600  # errors in a hundred words
 
 
 @pytest.mark.parametrize(
@@ -135,7 +138,7 @@ def test_weak_translations_have_scores_and_every_interval_that_sacrebleu_can_com
         ("猫はマットの上に座った。", "ja-mecab"), ("고양이가 매트 위에 앉았다.", "ko-mecab"),
         ("GNU Emacs 的多用途文本编辑器 (GTK+)", "zh"), ("Кошка сидит.", "13a"),
         ("القط يجلس", "13a"), ("🐱 🐶", "13a"), ("", "13a"),
-        ("繁體字之の說明文字與多個漢字詞語", "zh"),
+        ("繁體字之の說明文字與多個漢字詞語", "zh"), ("日本語の文章を書く", "ja-mecab"),
         ("ꆈꌠꁱꂷꀋꉬ", "char"), ("ᚠᚢᚦ᛫ᚬᚱᚴ᛫ᚼᚾ", "char"), ("ሰላም ለዓለም ሁሉ።", "13a"),
     ],
 )  # fmt: skip
@@ -169,7 +172,7 @@ def test_a_tokeniser_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_score_that_answers_is_chosen_by_the_targets() -> None:
     """Two words right have no four-gram, so that BLEU is 0."""
-    short, long = ["3 7", "1 2"], ["the cat sat there", "a dog ran to the park"]
+    short, long = ["3 7", "1 2"], ["the cat sat there", "a dog ran home"]
     scores = translation_scores(short, short)
     assert scores["answer"] == "exact_match" and scores["bleu"] == 0 and scores["chrf"] == 100
     assert translation_scores(long, long)["answer"] == "bleu"
