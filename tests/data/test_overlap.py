@@ -99,7 +99,8 @@ def test_whoever_learned_the_training_split_by_heart_knows_nothing_new(
 @pytest.mark.parametrize("words", [True, False])
 def test_a_trained_source_with_other_spaces_is_not_new(words: bool) -> None:
     """Its ids are those of the training split."""
-    rows = [{"source": source, "target": "x", "length": 5} for source in ("a b", " a b", "c")]
+    texts = ["a b", " a b"][:: 1 if words else -1]  # the trained one first
+    rows = [{"source": source, "target": "x", "length": 5} for source in (*texts, "c")]
     known, test = Dataset.from_list(rows[:1]), Dataset.from_list(rows[1:])
     task = TextTask(words=words, vocab_size=270)
     tokenizer = task.tokenizer(DatasetDict(train=Dataset.from_list(rows)))
