@@ -325,6 +325,17 @@ def captions(encodings: dict[str, float], seeds: int = 2) -> Any:
     return study_of(results, bleu=runs, tests=tests[tests["b"] != "a"])
 
 
+def test_pairs_whose_translations_were_missing_are_counted() -> None:
+    """Either order is a test; a run without a score is in no pair."""
+    study, said = captions({"a": 90.0, "b": 90.0}), "a test over test sentences: 1."
+    assert "without a test over" not in noticed(study)
+    study.tests.loc[0, ["a", "b"]] = ["b", "a"]
+    study.tests.drop(study.tests.index[1], inplace=True)
+    assert said in noticed(study)
+    study.bleu.drop(study.bleu.index[-1], inplace=True)
+    assert "without a test over" not in noticed(study)
+
+
 def test_a_translation_is_judged_over_its_test_sentences() -> None:
     """Equal output is no difference; one seed says nothing about another."""
     text = markdown(captions({"a": 90.0, "b": 90.0, "c": 20.0}))

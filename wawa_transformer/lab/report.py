@@ -277,12 +277,25 @@ def spoilt(made: Scores, task: str) -> list[Text]:
             said.append(Text(column, {"task": task, "n": f"{count:.0f}", "runs": len(runs)}))
     if not len(runs):
         return said
+    if count := untested(study, task):
+        said.append(Text("without_sentences", {"task": task, "n": count}))
     if scores.first_score(study, task) == "exact_match":
         return [*said, Text("exact_match_answers", {"task": task})]
     means = [made.mean(task, pe, "bleu").mean for pe in study.encodings]
     if pd.Series(means).max() < LEAST_BLEU:
         said.append(Text("no_translation", {"task": task, "least": LEAST_BLEU}))
     return said
+
+
+def untested(study: Study, task: str) -> int:
+    """Count the pairs of translations that a study compares and no test has."""
+    tests, runs = (of_task(table, task) for table in (study.tests, study.bleu))
+    tested = {(seed, frozenset(pair)) for seed, *pair in tests[["seed", "a", "b"]].to_numpy()}
+    there = {*map(tuple, runs[["seed", "pe"]].to_numpy())}
+    return sum(
+        {(seed, a), (seed, b)} <= there and (seed, frozenset((a, b))) not in tested
+        for seed, (a, b) in product(runs["seed"].unique(), pairs_of(study) if study.config else ())
+    )
 
 
 def sources(study: Study, task: str) -> list[Text]:
