@@ -166,6 +166,28 @@ def test_a_sentence_is_translated_as_if_it_were_alone(method: DecodingStrategy, 
             assert first.score == pytest.approx(second.score, abs=1e-3)
 
 
+def test_a_search_of_ones_own_is_held_to_its_contract() -> None:
+    """Other shapes, the worst first, and no hypothesis at all."""
+    model = model_of()
+    ids, scores = Beam(size=3)(model, SRC, LONGEST)
+    for wrong in (
+        (ids[:, 0], scores[:, 0]),
+        (ids[:, 0], scores),
+        (ids[:, :2], scores),
+        (ids[:2], scores[:2]),
+        (ids.flip(1), scores.flip(1)),
+        (ids, scores - torch.inf),
+        (ids, scores * torch.nan),
+    ):
+
+        class Mine(DecodingStrategy):
+            def search(self, *given, wrong=wrong):
+                return wrong
+
+        with pytest.raises(UserError, match=r"Mine.search\(\) returns ids of shape \(\d, "):
+            Mine()(model, SRC, LONGEST)
+
+
 def test_the_limit_of_an_output_follows_from_the_lengths_in_training() -> None:
     """Ten and twice the target that they suggest, within the table of positions."""
     model = Transformer(V, V, 8, 1, 2, 8, pe="learned", pe_settings={"max_len": 95})

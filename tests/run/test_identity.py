@@ -596,7 +596,7 @@ def test_links_to_folders_hide_no_code_and_make_no_other(
             monkeypatch.setattr(module, "__file__", linked)
     assert (digest_for("rotary"), provenance.shared_digest.__wrapped__()) == before
     scan = tmp_path / "link" / "wawa_transformer" / "data" / "scan.py"
-    monkeypatch.setattr(failure, "origin_of_ours", lambda path: "ours")
+    monkeypatch.setattr(failure, "git_status", lambda path: "")
     with pytest.raises(ZeroDivisionError) as raised:
         exec(compile("1 / 0", scan, "exec"))
     assert failure.whose(raised.value.with_traceback(raised.tb.tb_next)) == failure.OURS

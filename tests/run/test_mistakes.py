@@ -367,11 +367,20 @@ def test_a_file_that_was_added_or_changed_is_not_ours(tmp_path: Path) -> None:
     assert done.returncode == 1
 
 
+def test_an_edit_that_another_file_trips_over_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The traceback ends in a file as it was published, and the edit is in another one."""
+    edited = " M wawa_transformer/model/loss.py\n"
+    monkeypatch.setattr(failure, "git_status", lambda path: edited if path.is_dir() else "")
+    said = failure.whose(ValueError("too many values to unpack"))
+    assert "perhaps in what was changed here (wawa_transformer/model/loss.py); mend" in said
+    assert said.startswith(failure.MISTAKE)
+
+
 def test_a_mistake_of_ours_asks_for_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Through Hydra and back: the error itself, and that it is none of the user's."""
-    monkeypatch.setattr(failure, "origin_of_ours", lambda path: "ours")
+    monkeypatch.setattr(failure, "git_status", lambda path: "")
     monkeypatch.setattr(
         "wawa_transformer.run.run_dir.Run.from_config", None
     )  # which train.py calls

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from omegaconf import DictConfig
 from torch import Tensor
 
-from wawa_transformer.common.schema import check, choose, setting, typed
+from wawa_transformer.common.schema import UserError, check, choose, setting, typed
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.decode.greedy import generate, limits_of, most_probable
@@ -51,9 +51,20 @@ class DecodingStrategy:
         ``max_length`` is one limit for all rows, or ``(B,)``. ``indices`` number the sentences in
         the text, by default 0 … B-1. Returns ids ``(B,N,<= max_length)`` without BOS, with
         padding after EOS, and scores ``(B,N)``: here the log-probability in nats.
+
+        Raises:
+            UserError: the search of a class of one's own returns something else.
         """
         with evaluating(model):
-            return self.search(model, source, max_length, indices or range(len(source)))
+            ids, scores = self.search(model, source, max_length, indices or range(len(source)))
+        fits = ids.ndim == 3 and ids.shape[:2] == scores.shape and len(ids) == len(source)
+        if not fits or not (scores[:, 0].isfinite() & is_descending(scores)).all():
+            raise UserError(
+                f"{type(self).__name__}.search() returns ids of shape {(*ids.shape,)} and scores "
+                f"of shape {(*scores.shape,)} for {len(source)} sources; return ids (B,N,L) and "
+                f"scores (B,N), finite and the best first."
+            )
+        return ids, scores
 
     def search(
         self, model: Transformer, source: Tensor, max_length: int | Tensor, indices: Sequence[int]
@@ -181,6 +192,11 @@ class Beam(DecodingStrategy):
                 positions = positions.keep(stay)
         length = int((best_ids != PAD).sum(dim=-1).max())
         return best_ids[..., :length], best
+
+
+def is_descending(scores: Tensor) -> Tensor:
+    """True for a row of ``scores (B,N)`` in which none is larger than the one before: ``(B,)``."""
+    return (scores[:, 1:] <= scores[:, :-1]).all(dim=1)
 
 
 def take_sequences(ids: Tensor, chosen: Tensor) -> Tensor:

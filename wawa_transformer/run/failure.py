@@ -81,6 +81,11 @@ def whose(error: BaseException) -> str:
             f"{MISTAKE} {place}, which is not part of wawa_transformer as it was published; mend "
             f"it there."
         )
+    if changed := [line[3:] for line in git_status(PACKAGE).splitlines()]:
+        return (
+            f"{MISTAKE} wawa_transformer, perhaps in what was changed here ({', '.join(changed)}); "
+            f"mend it there, or report it with all of this if the published code has it."
+        )
     return OURS
 
 
@@ -128,11 +133,16 @@ def origin_of_ours(path: Path) -> str:
     if "site-packages" in path.parts:
         listed = [Path(str(each.locate())) for each in importlib.metadata.files(PACKAGE.name) or []]
         return "ours" if path in listed or not listed else "foreign"
-    command = ["git", "-C", str(path.parent), "status", "--porcelain", "--", path.name]
-    try:
-        status = subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "ours"
+    status = git_status(path)
     if status.startswith(("??", "A")):
         return "foreign"
     return "changed" if status else "ours"
+
+
+def git_status(path: Path) -> str:
+    """List what was changed here at ``path``, one file a line; empty without git."""
+    command = ["git", "-C", str(path.parent), "status", "--porcelain", "--", path.name]
+    try:
+        return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
