@@ -225,7 +225,10 @@ def test_weights_that_are_not_finite_are_never_saved(tiny) -> None:
 def test_some_whole_checkpoint_is_there_at_every_moment_of_saving(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before and after each change of the folder; also on a file system without links."""
+    """Before and after each change of the folder; also on a file system without links.
+
+    A process that was killed meanwhile does not stop the next one.
+    """
     run = Run("letters", "none", 0, tmp_path)
     last, previous = run.checkpoint("last"), run.checkpoint("previous")
     whole, steps = dict.fromkeys(checkpoint.CONTENTS, 0), []
@@ -245,6 +248,7 @@ def test_some_whole_checkpoint_is_there_at_every_moment_of_saving(
         raise OSError(errno.EPERM, "no links here")
 
     checkpoint.save(last, whole | {"step": 1})
+    last.with_stem("spare").hardlink_to(last)
     for name in ("replace", "rename", "link", "unlink", "remove"):
         watched(name)
     for step in (2, 3, 4):
@@ -348,6 +352,9 @@ def test_a_checkpoint_that_does_not_fit_is_not_called_damaged(
         assert not isinstance(refused.value, checkpoint.Damaged)
         assert "damage" not in str(refused.value) and "delete" not in str(refused.value)
     assert contents(run.directory) == before
+    full = pytest.raises(UserError, match="last.pt cannot be read .*out of memory")
+    with full, checkpoint.fitting(Path("last.pt"), {}):
+        raise torch.OutOfMemoryError("CUDA out of memory")
 
 
 NO_READ = [
