@@ -25,6 +25,7 @@ from wawa_transformer.lab.study import study_config
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.evaluation import METRICS, Metric
 from wawa_transformer.train.load import load_model
+from wawa_transformer.train.tracking import cross_attention
 from wawa_transformer.train.trainer import train
 
 NOT_TUNED = pd.DataFrame()
@@ -71,7 +72,8 @@ def test_tables_hold_what_the_runs_measured(jobs: dict[Run, Any], tmp_path: Path
     config = next(iter(jobs.values()))
     lost = Run("reverse", "learned", 0, tmp_path / "lost")
     lost.fail("it was cold")
-    write_tables(tmp_path, study_config(config, jobs, "compare", ""), [*jobs, lost], [], NOT_TUNED)
+    runs = [*jobs, lost, Run("reverse", "none", 2, tmp_path / "waiting")]
+    write_tables(tmp_path, study_config(config, jobs, "compare", ""), runs, [], NOT_TUNED)
     study = read_study(tmp_path)
     assert len(study.results) == 3 * 6
     for run in jobs:
@@ -91,7 +93,8 @@ def test_tables_hold_what_the_runs_measured(jobs: dict[Run, Any], tmp_path: Path
             logged = [value for at, value in trained if before < at <= step]
             assert nll == pytest.approx(sum(logged) / len(logged))
     assert study.config["missing"] == [
-        {"task": "reverse", "pe": "learned", "seed": 0, "status": "failed", "why": "it was cold"}
+        {"task": "reverse", "pe": "learned", "seed": 0, "status": "failed", "why": "it was cold"},
+        {"task": "reverse", "pe": "none", "seed": 2, "status": "waiting", "why": ""},
     ]
     assert study.costs["parameters"].gt(0).all() and len(study.costs) == 2
 
@@ -128,6 +131,28 @@ def test_answers_that_cannot_be_made_again_are_kept(
     for other in (again, results[results["pe"] == "learned"]):  # trained again, or gone
         kept = collect.with_older(path, "answers", none, other)
         assert set(kept["pe"]) == {"learned"}
+    made = tables[0].answers[:1]  # a task that has answers gets no older ones
+    assert collect.with_older(path, "answers", made, results) is made
+    other = collect.with_older(path, "answers", made.assign(task="sort"), results)
+    assert len(other) == 1 + len(tables[0].answers)
+
+
+def test_costs_are_medians_and_what_runs_were_made_with_is_listed() -> None:
+    results = [
+        {"task": "copy", "pe": "a", "seconds": seconds, "device": device, "code": code}
+        | {"finished": f"2026-01-0{day}", "versions": {"torch": "2.13.0"}}
+        for seconds, device, code, day in (
+            (1, "cpu", "b", 3),
+            (2, "Card", "a", 1),
+            (9, "cpu", "b", 2),
+        )
+    ]
+    [costs] = collect.cost_table(results).to_dict("records")
+    assert (costs["seconds"], costs["device"]) == (2, "cpu; Card")
+    made = collect.made(results)
+    assert [made[key] for key in ("device", "code", "torch", "finished")] == [
+        "cpu; Card", "a, b", "2.13.0", "2026-01-01 to 2026-01-03"
+    ]  # fmt: skip
 
 
 def test_a_source_that_stands_in_the_test_twice_is_shown_once() -> None:
@@ -148,11 +173,12 @@ def test_shown_answers_are_those_of_the_weights(
         model, tokenizer, config = load_model(run)
         for row in answers[answers["pe"] == run.pe].to_dict("records"):
             ids = torch.tensor([[*tokenizer.encode(row["source"]).ids, EOS]])
-            assert row["answer"] == tokenizer.decode(greedy(model, ids, 20)[0].tolist())
+            said = greedy(model, ids, 20)[0].tolist()
+            assert row["answer"] == tokenizer.decode(said)
             assert row["target"].split() == row["source"].split()[::-1]
         looked = shown["attention"][shown["attention"]["pe"] == run.pe]
-        sums = looked.groupby("query")["weight"].sum()
-        assert sums.to_numpy() == pytest.approx(1, abs=1e-3)
+        heads, *_ = cross_attention(model, tokenizer, ids[0], said)  # of the longer source
+        assert looked["weight"].to_numpy() == pytest.approx(heads.mean(dim=0).flatten(), abs=1e-4)
         keys = looked[looked["query"] == 0].sort_values("key")["key_token"]
         assert keys.tolist()[:-1] == answers.loc[answers["length"] == 4, "source"].iloc[0].split()
     weights = list(jobs)[2].checkpoint("last")
@@ -169,9 +195,9 @@ def test_translations_are_tested_pair_by_pair(
     """Reversed sentences are told from right ones, and equal ones from nothing.
 
     A missing file is named; one that is cut, or another run's, is refused, since either it or the
-    BLEU of the result is wrong.
+    BLEU of the result is wrong. A file has one sentence a line, and U+2028 ends none.
     """
-    right = [f"a man rides the red bike {i}" for i in range(30)]
+    right = [f"a man\u2028rides the red bike {i}" for i in range(30)]
     wrong = [" ".join(line.split()[::-1]) for line in right]
     low = BLEU().corpus_score(wrong, [right]).score
     results = []

@@ -15,6 +15,7 @@ from pathlib import Path
 import compare
 import pandas as pd
 import pytest
+import yaml
 from conftest import SCRIPTS, TINY, UNDRAWN, Script, configure, forget, run_script
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.metadata import parse_session_start_info_plugin_data
@@ -112,6 +113,10 @@ def test_encodings_are_compared_on_a_text_of_ones_own(
     assert sorted(zip(table.pe, table.seed, strict=True)) == [("learned", 0), ("none", 0)]
     report = (tmp_path / "results" / "text" / "report.md").read_text(encoding="utf-8")
     assert "| encoding | text: BLEU |" in report
+    left_out = yaml.safe_load((tmp_path / "results" / "text" / "study.yaml").read_text())[
+        "left_out"
+    ]
+    assert left_out["text"]["test"] == {"too_long": 0, "blank": 0}
     tests = pd.read_csv(tmp_path / "results" / "text" / "tests.csv")
     assert tests[["a", "b", "seed"]].values.tolist() == [["learned", "none", 0]]
 
