@@ -49,15 +49,33 @@ def test_a_grid_that_leaves_no_choice_or_is_chosen_elsewhere_is_refused() -> Non
     lrs = [0.001, 0.01]
     for rates, seeds, override, launcher, said in (
         ([0.01, 0.01], [7], "seed=0", "basic", "study.tune.lr names a value twice"),
-        (lrs[:1], [7], "seed=0", "basic", "study.tune has one point"),
+        ([], [7], "seed=0", "basic", "study.tune has one point"),
+        (lrs, [], "seed=0", "basic", "study.tune.seeds is empty"),
         (lrs, [7, 1], "seed=0", "basic", "study.tune.seeds and study.seeds share 1:"),
-        (lrs, [7], "trainer.lr=0.1", "basic", "trainer.lr=0.1 is what study.tune.lr chooses"),
+        (lrs, [7], "++trainer.lr=1", "basic", "trainer.lr=1 is what study.tune.lr chooses"),
         (lrs, [7], "seed=0", "submitit_local", "submitit_local trains a grid with one learning"),
     ):
         config = configure()
         config.study.tune.lr, config.study.tune.seeds = rates, seeds
         with pytest.raises(UserError, match=said):
             tuning.grid_points(config, [override], launcher)
+
+
+def test_trials_train_at_every_point_and_the_study_at_the_best_of_each_task() -> None:
+    """Each point in a folder of its own."""
+    config, points = configure("study.tune.seeds=[7]"), [(0.1, 5), (0.1, 9)]
+    given = [configure(f"task={task}", "pe=none", "pictures=true") for task in ("copy", "sort")]
+    jobs = {Run.from_config(job): job for job in given}
+    trials = tuning.list_trials(config, jobs, points)
+    assert len({run.directory.parents[2] for trial in trials.values() for run in trial}) == 2
+    for point, trial in trials.items():
+        assert [(run.task, run.seed) for run in trial] == [("copy", 7), ("sort", 7)]
+        for job in trial.values():
+            assert (job.trainer.lr, job.trainer.warmup, job.pictures) == (*point, False)
+    found = tuning.tuned(jobs, {("copy", "none"): points[0], ("sort", "none"): points[1]})
+    assert [(run.task, job.trainer.warmup) for run, job in found.items()] == [
+        ("copy", 5), ("sort", 9)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("lrs", "warmups"), [((1, 2, 3), (10, 20)), ((1, 2), (10, 20, 30))])
