@@ -271,12 +271,18 @@ def test_runs_may_differ_in_what_is_compared_and_tuned_and_in_nothing_else() -> 
             check_comparable(runs, own=["num_layers"])
 
 
-def test_a_tuned_study_has_runs_of_several_rates(jobs: dict[Run, Any], tmp_path: Path) -> None:
-    runs = [Run(run.task, run.pe, run.seed, copied(run, tmp_path)) for run in jobs]
-    result: Any = runs[2].result()
-    result["configuration"]["trainer"]["lr"] = 0.5
-    runs[2].result_file.write_text(json.dumps(result))
-    config = study_config(next(iter(jobs.values())), jobs, "compare", "")
+def test_a_tuned_study_has_runs_of_several_rates(
+    jobs: dict[Run, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = Run.result
+
+    def result(run: Run) -> Any:
+        made: Any = right(run)
+        made["configuration"]["trainer"]["lr"] = 0.5 if run.pe == "learned" else 0.1
+        return made
+
+    monkeypatch.setattr(Run, "result", result)
+    config, runs = study_config(next(iter(jobs.values())), jobs, "compare", ""), list(jobs)
     with pytest.raises(UserError, match="the runs differ in trainer.lr"):
         write_tables(tmp_path, config, runs, [], NOT_TUNED)
     tried = {"task": "reverse", "pe": "learned", "lr": 0.5, "warmup": 5, "seed": 7, "nll": 1.0}
