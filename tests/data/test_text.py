@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import gzip
-import io
 import json
 import os
 import re
@@ -200,6 +199,11 @@ def test_a_text_that_was_changed_is_read_again_or_refused(
     monkeypatch.setattr(file_reading, "read_sentences", changes)
     with pytest.raises(UserError, match="files of task=text have changed"):
         load_data(config)
+    # The folder of a run on this text is not called another configuration's alone.
+    Run("text", "none", 0, tmp_path).write_config(config)
+    path.unlink()
+    with pytest.raises(UserError, match=r"text_digest \(its files changed, or are missing\) is"):
+        Run("text", "none", 0, tmp_path).write_config(checked(*given))
 
 
 @pytest.mark.parametrize("kind", ["generated", "files"])
@@ -230,7 +234,7 @@ def test_runs_that_differ_in_their_encoding_share_their_data(
 
 def test_a_full_folder_of_temporary_files_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The run's own folder may have room."""
-    monkeypatch.setattr("tempfile.TemporaryFile", lambda: io.FileIO("/dev/full", "w+"))
+    monkeypatch.setattr("tempfile.TemporaryFile", functools.partial(open, "/dev/full", "w+b"))
     batch = pa.RecordBatch.from_pydict({"a": ["b"]})
     with pytest.raises(OSError, match="No space left") as error:
         on_disk(iter([batch]), batch.schema)

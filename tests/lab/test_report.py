@@ -352,12 +352,12 @@ def test_a_translation_is_judged_over_its_test_sentences() -> None:
         part.tests.drop(part.tests.index[kept:], inplace=True)
         reason = word("one_seed" if kept else "missing")
         assert re.search(rf"every seed \| {said} \| {reason} \|", markdown(part))
-    assert "no encoding translates" not in text
+    assert "do not translate yet" not in text
     by_words = captions({"a": 90.0, "c": 20.0})
     by_words.bleu["answer"] = "exact_match"
     assert "| encoding | text: exact match |" in markdown(by_words)
     weak = markdown(captions({"a": 0.9, "c": 0.2}))
-    assert "text: no encoding translates, since every mean BLEU is below 1" in weak
+    assert "text: every mean BLEU is below 1, so the models do not translate yet" in weak
 
 
 def test_markup_in_a_corpus_stays_text(tmp_path: Path) -> None:

@@ -373,14 +373,15 @@ def has_long_word(text: str) -> bool:
 
 def on_disk(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """Map ``batches`` into memory from a nameless temporary file, which ends with the process."""
-    with tempfile.TemporaryFile() as file:
-        try:
+    try:
+        with tempfile.TemporaryFile() as file:
             with pa.ipc.new_stream(file, schema) as writer:
                 for batch in batches:
                     writer.write_batch(batch)
             file.flush()
-        except OSError as error:  # a nameless file has no place to name
-            error.filename = error.filename or f"{tempfile.gettempdir()} ($TMPDIR)"
-            raise
-        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    # Outside of the block, since closing a file writes what is left and fails again.
+    except OSError as error:  # a nameless file has no place to name
+        error.filename = error.filename or f"{tempfile.gettempdir()} ($TMPDIR)"
+        raise
     return pa.ipc.open_stream(pa.py_buffer(content)).read_all()

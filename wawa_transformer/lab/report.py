@@ -36,7 +36,7 @@ from wawa_transformer.lab.scores import Scores
 from wawa_transformer.lab.tables import RUN, Study, of_task
 from wawa_transformer.train.evaluation import shown_metrics
 
-LEAST_BLEU = 1  # below it no encoding translates
+LEAST_BLEU = 1  # below it a model does not translate
 LEAD = ("bleu", "ranking", "exact_match_by_length")  # one is the picture under the first table
 ROWS_SAID = 10  # of the table in the terminal
 NAMED = 4  # cases of one verdict; more are counted, and the table of verdicts names them

@@ -123,9 +123,10 @@ class Run:
             content = OmegaConf.to_yaml(OmegaConf.create(wanted), sort_keys=True)
             write_atomically(self.config_file, content)
         elif key := differing_key(identity(self.configuration()), identity(wanted)):
+            text = " (its files changed, or are missing)" if key[0] == "task.text_digest" else ""
             raise UserError(
-                f"{self.directory} holds another configuration: in its config.yaml {key[0]} is "
-                f"{key[1]} and here {key[2]}; leave run_dir out, or name an empty folder."
+                f"{self.directory} holds another configuration: in its config.yaml {key[0]}{text} "
+                f"is {key[1]} and here {key[2]}; leave run_dir out, or name an empty folder."
             )
 
     def remove_if_empty(self) -> None:
