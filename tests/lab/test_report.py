@@ -419,7 +419,7 @@ def test_pictures_say_what_they_show() -> None:
         assert figure.axes[0].get_xlabel() == label
     names = ["sinusoidal", "t5", "t5_cross", "shaw", "shaw_cross", "rotary", "rotary_cross", "mine"]
     looks = [(s["color"], s["marker"]) for s in figures.encoding_styles(names).values()]
-    assert len(set(looks)) == len(names)
+    assert len(set(looks)) == len(names) and looks[1][0] == looks[2][0]  # t5 and t5_cross
     curves = curves_of(results).assign(nll=lambda table: -table["step"])  # a metric of one's own
     drawn = figures.pictures(scores.score_study(study_of(results, curves=curves)))
     assert drawn["learning_nll"]().axes[0].get_ylim()[0] <= -100
@@ -427,6 +427,52 @@ def test_pictures_say_what_they_show() -> None:
     drawn = figures.pictures(scores.score_study(texts))
     assert "exact_match_by_length" not in drawn and "bleu" in drawn
     assert drawn["bleu"]().axes[0].get_xlabel() == "BLEU"
+
+
+def test_a_picture_by_length_has_the_means_limits_and_ceiling_of_the_table() -> None:
+    axes = figures.pictures(scores.score_study(study_of(RESULTS)))["exact_match_by_length"]().axes
+    none, longest, ceiling = axes[0].lines[2:5]
+    rows = RESULTS[RESULTS.task.eq("copy") & RESULTS.pe.eq("none")]
+    means = rows.groupby("length")[["exact_match", "ceiling"]].mean()
+    assert list(none.get_ydata()) == pytest.approx(list(means["exact_match"]))
+    assert list(ceiling.get_ydata()) == pytest.approx(list(means["ceiling"]))
+    assert list(longest.get_xdata()) == [10, 10]
+    bands = [band.get_paths()[0].vertices for band in axes[0].collections]
+    assert max(band[:, 1].max() for band in bands) <= 1, "no interval passes the largest value"
+    [unseen] = axes[0].patches
+    assert (unseen.get_x(), unseen.get_width()) == (10, 10.5)
+    shifted = study_of(RESULTS.assign(trained=RESULTS["length"].between(3, 10)))
+    axes = figures.pictures(scores.score_study(shifted))["exact_match_by_length"]().axes
+    assert [(each.get_x(), each.get_width()) for each in axes[0].patches] == [
+        (0.5, 2.5),
+        (10, 10.5),
+    ]
+
+
+def test_a_ranking_has_the_best_on_top_and_names_what_was_not_learned() -> None:
+    ends = {"a": (0.99, 12), "b": (0.98, 15), "c": (0.5, 20), "d": (0.97, 11), "e": (0.96, 13)}
+    given = results_of({("copy", pe): lambda n, s, best=best, end=end: best * (n <= end)
+                        for pe, (best, end) in ends.items()}, seeds=range(2))  # fmt: skip
+    drawn = figures.pictures(scores.score_study(study_of(given)))
+    for name, order, line in (("ranking", "cedba", None), ("reach", "cdaeb", 10)):
+        [axes] = drawn[name]().axes
+        assert [label.get_text() for label in axes.get_yticklabels()] == list(order)
+        unlearned = [text.get_position()[1] for text in axes.texts]
+        assert unlearned == ([0] if name == "reach" else [])
+        line = line or scores.ceiling(study_of(given), "copy").mean  # type: ignore[union-attr]
+        assert line in [each.get_xdata()[0] for each in axes.lines]
+    assert figures.from_nines(figures.nines(0.9)) == pytest.approx(0.9)
+
+
+def test_a_picture_of_translations_has_each_runs_interval() -> None:
+    study = captions({"a": 90.0, "c": 20.0})
+    study = study_of(study.results, bleu=study.bleu, curves=curves_of(study.results))
+    drawn = figures.pictures(scores.score_study(study))
+    [axes] = drawn["bleu"]().axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["c", "a"]
+    ends = [segment[:, 0].tolist() for each in axes.collections for segment in each.get_segments()]
+    assert ends == [[19, 21]] * 2 + [[89, 91]] * 2
+    assert drawn["learning_exact_match"]().axes[0].get_ylabel().startswith("token accuracy")
 
 
 def test_a_share_of_seeds_has_its_exact_interval() -> None:
@@ -530,9 +576,11 @@ def test_attention_is_drawn_from_its_table() -> None:
     image = figure.axes[0].images[0].get_array()
     assert image is not None and image.tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
     assert [each.get_text() for each in figure.axes[1].get_xticklabels()] == ["a", "b", "c"]
+    assert [each.get_text() for each in figure.axes[1].get_yticklabels()] == ["x", "y", "z"]
     assert figure.axes[1].get_title() == "copy\nno encoding"
     chinese = translated(figures.save(figure, "attention"), "zh")
     assert "无编码" in chinese and "no encoding" not in chinese
+    assert "currentColor" in chinese and "#000000" not in chinese  # invisible on a dark page
 
 
 def test_tensorboard_gets_the_mean_of_each_encoding_within_its_interval(folder: Path) -> None:
