@@ -822,6 +822,23 @@ def test_counters_batch_norm_and_noise_of_training_are_no_mistake(cls: type[Enco
         assert torch.equal(value, before[name]), name
 
 
+def test_a_buffer_that_counts_every_use_is_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in evaluation: a checkpoint holds it, and no answer depends on it."""
+    built, right = EncoderLayer.__init__, EncoderLayer.forward
+
+    def own(self: EncoderLayer, config: TransformerConfig) -> None:
+        built(self, config)
+        self.register_buffer("uses", torch.zeros((), dtype=torch.int64))
+
+    def counted(self: EncoderLayer, *given: Any) -> Tensor:
+        self.uses += 1
+        return right(self, *given)
+
+    monkeypatch.setattr(EncoderLayer, "__init__", own)
+    monkeypatch.setattr(EncoderLayer, "forward", counted)
+    require_promises(shape({"pe": "rotary"}), 20)
+
+
 @pytest.mark.parametrize("noise", [random.random, np.random.rand])
 def test_noise_that_no_checkpoint_saves_is_found(
     noise: Any, monkeypatch: pytest.MonkeyPatch

@@ -151,6 +151,31 @@ def test_a_start_that_a_forks_init_sets_stays(monkeypatch: pytest.MonkeyPatch) -
     assert all(torch.equal(found[name], usual[name]) for name in others)
 
 
+def test_a_start_that_a_forks_init_sets_through_data_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place, as another tensor, and in a part; what is only read is drawn as ever."""
+    right, read = FeedForward.__init__, []
+
+    def own(self: FeedForward, config: TransformerConfig) -> None:
+        right(self, config)
+        self.outer.weight.data.zero_()
+        self.outer.bias.data[1:] = 3
+        self.inner.bias.data = torch.ones(config.d_ff)
+        read.append(self.inner.weight.data.std())
+
+    sizes: Any = dict(d_model=8, num_layers=1, num_heads=2, d_ff=6, seed=0)
+    usual = Transformer(9, 9, **sizes).state_dict()
+    monkeypatch.setattr(FeedForward, "__init__", own)
+    found = Transformer(9, 9, **sizes).state_dict()
+    of = "decoder_layers.0.feed_forward."
+    assert not found[f"{of}outer.weight"].any() and found[f"{of}inner.bias"].eq(1).all()
+    assert found[f"{of}outer.bias"][1:].eq(3).all()
+    set_here = ("outer.weight", "outer.bias", "inner.bias")
+    others = [name for name in usual if not name.endswith(set_here)]
+    assert read and all(torch.equal(found[name], usual[name]) for name in others)
+    with torch.device("meta"):
+        Transformer(9, 9, **sizes)
+
+
 def test_an_edited_start_without_a_generator_follows_from_seed_and_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
-from wawa_transformer.common.schema import UserError, schema_of
+from wawa_transformer.common.schema import UserError, schema_of, typed
 from wawa_transformer.data.load import check_columns, check_special
 from wawa_transformer.data.tasks import TASKS, GeneratedTask, SequenceTask, letters
 from wawa_transformer.data.words import SPECIAL_TOKENS
@@ -137,6 +137,24 @@ def test_a_task_that_draws_with_numpys_own_numbers_follows_from_the_seed_too() -
     drawn = np.random.rand()
     np.random.seed(5)
     assert drawn == np.random.rand(), "the caller's own numbers"
+
+
+def test_a_pair_takes_two_values() -> None:
+    """OmegaConf reads a tuple as a list of any length."""
+
+    @dataclass
+    class Pair(SequenceTask):
+        span: tuple[int, int] = (0, 2)
+        other: tuple[float, float, float] | None = None
+        any_length: tuple[int, ...] = ()
+
+    for wrong in ({"span": [1]}, {"span": [1, 2, 3]}, {"other": [1.0, 2.0]}):
+        [key] = wrong
+        with pytest.raises(UserError, match=f"^task.{key}=.* must be a list of [23] values"):
+            typed(Pair, wrong, "task")
+    right = {"span": [1, 2], "other": None, "any_length": [1, 2, 3]}
+    assert right.items() <= typed(Pair, right, "task").items()
+    assert typed(Pair, {"other": [1, 2, 3]}, "task")["other"] == [1.0, 2.0, 3.0]
 
 
 @pytest.mark.parametrize("target", ["1 2", [1, 2], None, ["1", ""], ["1 2"], [["1"]], "12"])

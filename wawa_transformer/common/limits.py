@@ -78,11 +78,15 @@ def check_field(each: Field[Any], value: Any, prefix: str = "") -> None:
 
 
 def check_flat(name: str, kind: Any, value: Any) -> None:
-    """Refuse a list in a list of words or numbers, which OmegaConf lets pass."""
-    kinds = [kind] if get_origin(kind) is list else get_args(kind)  # of list[int] | None
+    """Refuse what OmegaConf lets pass: a list in a list of words, a tuple of another length."""
+    # Of list[int] | None, the parts.
+    kinds = [kind] if get_origin(kind) in (list, tuple) else get_args(kind)
     flat = {list[str], list[int], list[float]}.intersection(kinds)
     if flat and any(not isinstance(one, str | Real) for one in value or ()):
         raise UserError(f"{name}={value} must be a list of single values, such as [a, b].")
+    for parts in (get_args(each) for each in kinds if get_origin(each) is tuple):
+        if ... not in parts and value is not None and len(value) != len(parts):
+            raise UserError(f"{name}={value} must be a list of {len(parts)} values.")
 
 
 def check_limits(name: str, given: Any, whole: bool, **limits: float) -> None:

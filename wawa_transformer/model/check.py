@@ -81,6 +81,7 @@ class TransformerProbe(TrainingProbe):
         """
         with evaluating(self.model):
             before = sizes_of(self.model)
+            start = {name: value.clone() for name, value in self.model.state_dict().items()}
             self.check_shapes()
             expected = self.check_logits()
             self.check_cache(expected)
@@ -100,7 +101,7 @@ class TransformerProbe(TrainingProbe):
             if sizes_of(self.model) != before:
                 self.note_if(True, KEPT, "the names and shapes of weights")
             elif saved:
-                self.check_saved()
+                self.check_saved(start)
         return self.sorted()
 
     def check_cache(self, expected: Tensor) -> None:

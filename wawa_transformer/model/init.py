@@ -1,11 +1,13 @@
 """Starting values of a model's parameters."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from wawa_transformer.common.limits import check_number
 from wawa_transformer.common.seeds import seed_for
@@ -23,6 +25,32 @@ def draws_from(seed: int) -> Iterator[None]:
         torch.set_rng_state(before)
 
 
+# What ``tensor.data`` and ``tensor.data = other`` call.
+DATA = Tensor.data.__get__, Tensor.data.__set__  # type: ignore[attr-defined]
+
+
+class CountsData(TorchFunctionMode):
+    """Count a change through ``data``, which torch does not, as a version of the parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[tuple[Tensor, Tensor]] = []  # parameters, and their values before
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function in DATA:
+            self.taken.append((args[0], args[0].detach().clone()))
+        return function(*args, **(kwargs or {}))
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        with torch.no_grad():
+            for parameter, before in self.taken:
+                if parameter.is_meta or not torch.equal(parameter, before):
+                    parameter.copy_(parameter.clone())
+
+
 def initialise(model: nn.Module, seed: int, embedding_std: float | None = None) -> None:
     """Draw every starting value from (seed, parameter name).
 
@@ -30,7 +58,7 @@ def initialise(model: nn.Module, seed: int, embedding_std: float | None = None) 
     without ``embedding_std``: times sqrt(D) they have unit variance, as large as the encoding;
     N(0, 1) would drown it.
     Matrices are Xavier-uniform (Glorot and Bengio 2010), biases zero. What a fork's ``__init__``
-    sets with ``nn.init``, or under ``no_grad``, stays as it is.
+    sets with ``nn.init``, under ``no_grad`` or through ``data``, stays as it is.
     """
     check_number("seed", seed, -(2**63), 2**63 - 1)
 

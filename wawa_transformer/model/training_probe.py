@@ -138,10 +138,13 @@ class TrainingProbe(EncodingProbe):
             wrong = [not math.isclose(a, b, rel_tol=1e-3) for a, b in pairs]
             self.note_if(any(wrong), promises.SUMMED, "the NLL" if any(wrong[1:]) else "the loss")
 
-    def check_saved(self) -> None:
-        """Try changed weights in this model and in a new one, as from a checkpoint."""
+    def check_saved(self, start: dict[str, Tensor]) -> None:
+        """Try changed weights in this model and in a new one, as from a checkpoint.
+
+        ``start`` is what the model held before its first use, which a count of uses changes.
+        """
         given = self.source, self.target, self.model.batch_positions(self.source)
-        self.check_start()
+        self.check_start(start)
         for each in self.model.encodings():
             for parameter in filter(is_trainable, each.parameters()):
                 parameter.mul_(1.5)
@@ -163,11 +166,10 @@ class TrainingProbe(EncodingProbe):
         names = [name for name in before if after[name] != before[name]]
         self.note_if(names, promises.COUNTED, *names[:1])
 
-    def check_start(self) -> None:
+    def check_start(self, start: dict[str, Tensor]) -> None:
         """Build the model again, whose start follows from a seed that nothing in it replaces."""
         again = tiny_model(self.model.config).state_dict()
-        own = self.model.state_dict().items()
-        names = [name for name, value in own if not torch.equal(value, again[name])]
+        names = [name for name, value in start.items() if not torch.equal(value, again[name])]
         with draws_from(0):
             seed, _ = torch.initial_seed(), positions_of(self.model.config)
             self.note_if(torch.initial_seed() != seed, promises.STARTED, "torch's seed")
