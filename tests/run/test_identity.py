@@ -2,6 +2,7 @@
 
 import ast
 import enum
+import functools
 import json
 import shutil
 import sys
@@ -613,13 +614,16 @@ def test_links_to_folders_hide_no_code_and_make_no_other(
 def test_what_a_user_puts_in_place_of_the_projects_code_counts(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A function, a method, a property and a class method; a definition alone does not."""
+    """A function, a method, a property, a class method, what functools makes of a function, an
+    object that is called, and all of these in torch; a definition alone does not.
+    """
     config, module = configure(*TINY, "pe=none"), types.ModuleType(name)
     monkeypatch.setitem(sys.modules, name, module)
 
     def digests(value: int, target: Any = None, key: str = "", wrap: Any = None) -> tuple[str, str]:
         file = tmp_path / f"{value}.py"
-        file.write_text(f"def mine(*given):\n    return {value}\n")
+        function = f"def mine(*given):\n    return {value}\n"
+        file.write_text(f"{function}class Mine:\n    __call__ = mine\n")
         exec(file.read_text(), module.__dict__)
         module.__file__ = None if name == "__main__" else str(file)
         with monkeypatch.context() as patched:
@@ -631,7 +635,10 @@ def test_what_a_user_puts_in_place_of_the_projects_code_counts(
     assert digests(2) == plain == (provenance.code_digest(config), "")
     for place in (
         (init, "fresh"), (MultiHeadAttention, "attend"), (Run, "status", property),
-        (Run, "at", classmethod),
+        (Run, "at", classmethod), (init, "fresh", functools.cache),
+        (init, "fresh", functools.partial), (init, "fresh", lambda _: module.Mine()),
+        (torch, "where"), (torch.nn.functional, "softmax"), (torch.nn.Linear, "forward"),
+        (torch.Tensor, "flatten"),
     ):  # fmt: skip
         found = [digests(value, *place) for value in (1, 2)]
         assert len({plain[0], *(each[0] for each in found)}) == 3, place

@@ -41,7 +41,6 @@ REGISTRIES = {"ENCODINGS", "TASKS", "build_encoding", "build_encodings", "build_
 BOOKKEEPING = (
     "__module__", "__doc__", "__dict__", "__weakref__", "__firstlineno__", "__static_attributes__",
 )  # fmt: skip
-WRAPPERS = property | staticmethod | classmethod | functools.cached_property
 BESIDE = {"lab", "lesson"}  # what computes no run
 
 
@@ -78,25 +77,38 @@ def with_users(digest: str, used: Iterable[type] = ()) -> str:
     The classes ``used`` that a notebook defines count, too. Read each time: a cell may run again.
     """
     users = replaced()
-    parts = {live_code(each).encode() for each in (*used, *users) if of_notebook(each)}
-    files = {path for each in users if (path := file_of(module_of(each)))}
+    parts = {live_code(each).encode() for each in used if of_notebook(each)}
+    parts |= {live_code(each).encode() for each in users if any(map(of_notebook, written(each)))}
+    codes = [code for each in users for code in written(each)]
+    files = {path for each in codes if (path := file_of(module_of(each)))}
     parts |= {code_of(path) for path in reached(files, is_foreign) - helpers()}
     return digest_of(digest.encode(), *sorted(parts)) if parts else digest
 
 
 def replaced() -> list[Any]:
-    """List the functions and classes of users in the project's modules and their classes."""
-    found: list[Any] = []
-    for name, module in sys.modules.copy().items():
-        if name.partition(".")[0] == PACKAGE.name and not BESIDE & {*name.split(".")}:
-            values = [*vars(module).values()]
-            own = [each for each in values if getattr(each, "__module__", "") == name]
-            members = [each for cls in own if type(cls) is type for each in vars(cls).values()]
-            found += [*values, *members]
-            for each in members:
-                found += held_by(each) if isinstance(each, WRAPPERS) else []
-    found = [each for each in found if isinstance(each, types.FunctionType | type)]
-    return [each for each in found if is_users(module_of(each))]
+    """List what users have put into modules and classes of the project and of torch."""
+    modules = [
+        module
+        for name, module in sys.modules.copy().items()
+        if name.partition(".")[0] == PACKAGE.name and not BESIDE & {*name.split(".")}
+    ]
+    # By their ids: many modules name the same ones, and some values are no keys.
+    named = {id(each): each for module in modules for each in vars(module).values()}.values()
+    classes: list[Any] = [each for each in named if isinstance(each, type)]
+    own = [cls for cls in classes if cls.__module__.partition(".")[0] == PACKAGE.name]
+    values = [value for place in (*modules, *own) for value in vars(place).values()]
+    theirs: list[Any] = [torch, torch.Tensor, torch.nn, torch.nn.functional, torch.nn.init]
+    theirs += [each for each in vars(torch.nn).values() if isinstance(each, type)]
+    # Functions alone: to look into torch's other values is slow, and some of them warn.
+    inside = [value for place in theirs for value in vars(place).values()]
+    values += [each for each in inside if type(each) is types.FunctionType]
+    return [each for each in values if any(is_users(module_of(code)) for code in written(each))]
+
+
+def written(value: Any) -> list[Any]:
+    """The functions and the class that a value is, holds or is made of."""
+    inner = [] if isinstance(value, types.ModuleType | type) else [*held_by(value), type(value)]
+    return [each for each in (value, *inner) if isinstance(each, types.FunctionType | type)]
 
 
 def module_of(value: Any) -> str:
