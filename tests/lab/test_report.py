@@ -163,6 +163,12 @@ def test_the_verdict_comes_first_and_is_not_final_while_a_run_is_missing(folder:
     assert "no encoding  0.182 ± 0.002" in said and len(said.splitlines()) <= 15
 
 
+def test_the_terminal_has_ten_rows_and_counts_the_others() -> None:
+    many = results_of({("copy", pe): lambda n, s: 0.9 for pe in "abcdefghijkl"})
+    said = report.answer(report.page_of(scores.score_study(study_of(many))))
+    assert said.endswith(word("more_rows", n="2")) and "\nj " in said and "\nk " not in said
+
+
 def test_a_comparison_has_one_p_and_one_word_everywhere(folder: Path) -> None:
     """Corrected for both tasks; what no verdict rests on has neither."""
     text = (folder / "report.md").read_text(encoding="utf-8")
