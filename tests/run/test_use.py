@@ -413,6 +413,7 @@ def test_two_files_of_ones_own_score_as_sacrebleu_says(
         [line] = [line for line in out.splitlines() if line.startswith(f"{name} ")]
         assert line.removeprefix(f"{name} ").split()[0] == f"{score:.1f}"
     assert "nrefs:1" in out and "chrF " in out and "TER " in out
+    assert ("exact match is of greedy decoding" in out) == bool(decode)
 
 
 def test_tests_by_name_lie_beside_the_runs_text(text: Path, use, tmp_path: Path) -> None:
