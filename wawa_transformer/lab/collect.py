@@ -83,7 +83,7 @@ def write_tables(
     digests = {}
     for name, table in tables.items():
         path = folder / f"{name}.csv"
-        if len(table) or name == "results":
+        if len(table) or name in ("results", "curves"):
             digests[name] = write_table(path, table)
         else:
             path.unlink(missing_ok=True)
