@@ -208,9 +208,9 @@ def main(config: DictConfig) -> None:
         if config.verify:
             tell(verify(run, result))
         Console().print(table_of(task, result, bleu))
-        if translates and method != Greedy():
-            print(f"exact match is of greedy decoding; BLEU, chrF and TER are of {method.name}")
         if translates:
+            if method != Greedy():
+                print(f"exact match is of greedy decoding; BLEU, chrF and TER are of {method.name}")
             for row in translation.all_scores(found, references, tokenize):
                 ends = row["interval"]
                 interval = "[{:.1f}, {:.1f}]".format(*ends) if ends else "without an interval"

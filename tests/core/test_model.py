@@ -130,6 +130,9 @@ def seeded(name: str, seed: int, merged: bool) -> dict[str, nn.Parameter]:
     return dict(small_model(name, seed=seed, merged_attention=merged).named_parameters())
 
 
+SIZES: Any = dict(d_model=8, num_layers=1, num_heads=2, d_ff=6, seed=0)
+
+
 def test_a_start_that_a_forks_init_sets_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """As that of a residual branch that begins at zero, of a gate, of vectors from elsewhere."""
     right, vectors = FeedForward.__init__, torch.ones(7, 8)
@@ -140,10 +143,9 @@ def test_a_start_that_a_forks_init_sets_stays(monkeypatch: pytest.MonkeyPatch) -
         nn.init.ones_(self.inner.bias)
         self.given = nn.Embedding.from_pretrained(vectors)
 
-    sizes: Any = dict(d_model=8, num_layers=1, num_heads=2, d_ff=6, seed=0)
-    usual = Transformer(9, 9, **sizes).state_dict()
+    usual = Transformer(9, 9, **SIZES).state_dict()
     monkeypatch.setattr(FeedForward, "__init__", own)
-    found = Transformer(9, 9, **sizes).state_dict()
+    found = Transformer(9, 9, **SIZES).state_dict()
     of = "encoder_layers.0.feed_forward."
     assert not found[f"{of}outer.weight"].any() and found[f"{of}inner.bias"].eq(1).all()
     assert torch.equal(found[f"{of}given.weight"], vectors)
@@ -162,10 +164,9 @@ def test_a_start_that_a_forks_init_sets_through_data_stays(monkeypatch: pytest.M
         self.inner.bias.data = torch.ones(config.d_ff)
         read.append(self.inner.weight.data.std())
 
-    sizes: Any = dict(d_model=8, num_layers=1, num_heads=2, d_ff=6, seed=0)
-    usual = Transformer(9, 9, **sizes).state_dict()
+    usual = Transformer(9, 9, **SIZES).state_dict()
     monkeypatch.setattr(FeedForward, "__init__", own)
-    found = Transformer(9, 9, **sizes).state_dict()
+    found = Transformer(9, 9, **SIZES).state_dict()
     of = "decoder_layers.0.feed_forward."
     assert not found[f"{of}outer.weight"].any() and found[f"{of}inner.bias"].eq(1).all()
     assert found[f"{of}outer.bias"][1:].eq(3).all()
@@ -173,7 +174,7 @@ def test_a_start_that_a_forks_init_sets_through_data_stays(monkeypatch: pytest.M
     others = [name for name in usual if not name.endswith(set_here)]
     assert read and all(torch.equal(found[name], usual[name]) for name in others)
     with torch.device("meta"):
-        Transformer(9, 9, **sizes)
+        Transformer(9, 9, **SIZES)
 
 
 def test_an_edited_start_without_a_generator_follows_from_seed_and_name(

@@ -49,9 +49,11 @@ def test_a_grid_that_leaves_no_choice_or_is_chosen_elsewhere_is_refused() -> Non
     lrs = [0.001, 0.01]
     for rates, seeds, override, launcher, said in (
         ([0.01, 0.01], [7], "seed=0", "basic", "study.tune.lr names a value twice"),
+        (lrs[:1], [7], "seed=0", "basic", "study.tune has one point"),
         ([], [7], "seed=0", "basic", "study.tune has one point"),
         (lrs, [], "seed=0", "basic", "study.tune.seeds is empty"),
         (lrs, [7, 1], "seed=0", "basic", "study.tune.seeds and study.seeds share 1:"),
+        (lrs, [7], "trainer.lr=0.1", "basic", "trainer.lr=0.1 is what study.tune.lr chooses"),
         (lrs, [7], "++trainer.lr=1", "basic", "trainer.lr=1 is what study.tune.lr chooses"),
         (lrs, [7], "seed=0", "submitit_local", "submitit_local trains a grid with one learning"),
     ):

@@ -464,6 +464,7 @@ DIFFERS = {"is": "differs", "pairs": [["b", "a"]]}
         (least(0.9, "a"), least(0.5, "a", most=0), False),
         (least(0.9, "a"), least(0.9, "a", "b"), False),
         (least(0.9, "a", "b", least=1), least(0.5, "b"), False),
+        (least(0.9, "a", seeds=3), least(0.5, "a"), False),
         (least(0.9, "a", seeds=5), least(0.5, "a"), False),
         (least(0.9, "a"), least(0.5, "a", seeds=2), False),
     ],

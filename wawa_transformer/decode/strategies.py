@@ -58,7 +58,8 @@ class DecodingStrategy:
         with evaluating(model):
             ids, scores = self.search(model, source, max_length, indices or range(len(source)))
         fits = ids.ndim == 3 and ids.shape[:2] == scores.shape and len(ids) == len(source)
-        if not fits or not (scores[:, 0].isfinite() & is_descending(scores)).all():
+        finite = fits and scores[:, 0].isfinite().all()
+        if not finite or not (scores[:, 1:] <= scores[:, :-1]).all():
             raise UserError(
                 f"{type(self).__name__}.search() returns ids of shape {(*ids.shape,)} and scores "
                 f"of shape {(*scores.shape,)} for {len(source)} sources; return ids (B,N,L) and "
@@ -192,11 +193,6 @@ class Beam(DecodingStrategy):
                 positions = positions.keep(stay)
         length = int((best_ids != PAD).sum(dim=-1).max())
         return best_ids[..., :length], best
-
-
-def is_descending(scores: Tensor) -> Tensor:
-    """True for a row of ``scores (B,N)`` in which none is larger than the one before: ``(B,)``."""
-    return (scores[:, 1:] <= scores[:, :-1]).all(dim=1)
 
 
 def take_sequences(ids: Tensor, chosen: Tensor) -> Tensor:
