@@ -26,6 +26,7 @@ from wawa_transformer.lab import cells, figures, report, scores
 from wawa_transformer.lab.means import write_means
 from wawa_transformer.lab.pages import LANGUAGES, Text, sentence, tr, translated, words
 from wawa_transformer.lab.reading import read_study
+from wawa_transformer.lab.statistics import estimate
 from wawa_transformer.lab.tables import RUN
 from wawa_transformer.train import evaluation
 
@@ -358,10 +359,10 @@ def test_a_translation_is_judged_over_its_test_sentences() -> None:
         part.tests.drop(part.tests.index[kept:], inplace=True)
         reason = word("one_seed" if kept else "missing")
         assert re.search(rf"every seed \| {said} \| {reason} \|", markdown(part))
-    assert "do not translate yet" not in text
     by_words = captions({"a": 90.0, "c": 20.0})
     by_words.bleu["answer"] = "exact_match"
     assert "| encoding | text: exact match |" in markdown(by_words)
+    assert "do not translate yet" not in noticed(captions({"a": 90.0, "c": 0.2}))
     weak = markdown(captions({"a": 0.9, "c": 0.2}))
     assert "text: every mean BLEU is below 1, so the models do not translate yet" in weak
 
@@ -424,8 +425,11 @@ def test_pictures_say_what_they_show() -> None:
         figure = figures.pictures(scores.score_study(study))["exact_match_by_length"]()
         assert figure.axes[0].get_xlabel() == label
     names = ["sinusoidal", "t5", "t5_cross", "shaw", "shaw_cross", "rotary", "rotary_cross", "mine"]
-    looks = [(s["color"], s["marker"]) for s in figures.encoding_styles(names).values()]
+    styles = figures.encoding_styles(names)
+    looks = [(s["color"], s["marker"]) for s in styles.values()]
     assert len(set(looks)) == len(names) and looks[1][0] == looks[2][0]  # t5 and t5_cross
+    dashes = [styles[name]["linestyle"] for name in ("t5", "t5_cross")]
+    assert dashes == ["-", "--"] and styles["t5_cross"]["fillstyle"] == "none"
     curves = curves_of(results).assign(nll=lambda table: -table["step"])  # a metric of one's own
     drawn = figures.pictures(scores.score_study(study_of(results, curves=curves)))
     assert drawn["learning_nll"]().axes[0].get_ylim()[0] <= -100
@@ -436,30 +440,38 @@ def test_pictures_say_what_they_show() -> None:
 
 
 def test_a_picture_by_length_has_the_means_limits_and_ceiling_of_the_table() -> None:
-    axes = figures.pictures(scores.score_study(study_of(RESULTS)))["exact_match_by_length"]().axes
+    figure = figures.pictures(scores.score_study(study_of(RESULTS)))["exact_match_by_length"]()
+    axes, [legend] = figure.axes, figure.legends
+    assert [text.get_text() for text in legend.get_texts()][:3] == [*ENCODINGS[:2], "no encoding"]
     none, longest, ceiling = axes[0].lines[2:5]
     rows = RESULTS[RESULTS.task.eq("copy") & RESULTS.pe.eq("none")]
     means = rows.groupby("length")[["exact_match", "ceiling"]].mean()
     assert list(none.get_ydata()) == pytest.approx(list(means["exact_match"]))
     assert list(ceiling.get_ydata()) == pytest.approx(list(means["ceiling"]))
     assert list(longest.get_xdata()) == [10, 10]
+    assert len(axes[1].lines) == 4, "sort has no ceiling below 1"
     bands = [band.get_paths()[0].vertices for band in axes[0].collections]
     assert max(band[:, 1].max() for band in bands) <= 1, "no interval passes the largest value"
+    assert axes[0].get_ylim() == pytest.approx((-0.03, 1.03))
+    ends = bands[2][bands[2][:, 0] == 10, 1]
+    interval = estimate(rows.loc[rows["length"] == 10, "exact_match"])
+    assert (ends.min(), ends.max()) == pytest.approx(interval.within(1))
     [unseen] = axes[0].patches
     assert (unseen.get_x(), unseen.get_width()) == (10, 10.5)
-    shifted = study_of(RESULTS.assign(trained=RESULTS["length"].between(3, 10)))
+    shifted = study_of(RESULTS.assign(trained=RESULTS["length"].between(2, 10)))
     axes = figures.pictures(scores.score_study(shifted))["exact_match_by_length"]().axes
     assert [(each.get_x(), each.get_width()) for each in axes[0].patches] == [
-        (0.5, 2.5),
+        (0.5, 1.5),
         (10, 10.5),
     ]
 
 
 def test_a_ranking_has_the_best_on_top_and_names_what_was_not_learned() -> None:
     ends = {"a": (0.99, 12), "b": (0.98, 15), "c": (0.5, 20), "d": (0.97, 11), "e": (0.96, 13)}
-    given = results_of({("copy", pe): lambda n, s, best=best, end=end: best * (n <= end)
-                        for pe, (best, end) in ends.items()}, seeds=range(2))  # fmt: skip
-    drawn = figures.pictures(scores.score_study(study_of(given)))
+    given = results_of({("copy", pe): lambda n, s, top=top, end=end: top * (n <= end) - s % 2 / 99
+                        for pe, (top, end) in ends.items()}, seeds=range(3))  # fmt: skip
+    made = scores.score_study(study_of(given))
+    drawn = figures.pictures(made)
     for name, order, line in (("ranking", "cedba", None), ("reach", "cdaeb", 10)):
         [axes] = drawn[name]().axes
         assert [label.get_text() for label in axes.get_yticklabels()] == list(order)
@@ -467,6 +479,15 @@ def test_a_ranking_has_the_best_on_top_and_names_what_was_not_learned() -> None:
         assert unlearned == ([0] if name == "reach" else [])
         line = line or scores.ceiling(study_of(given), "copy").mean  # type: ignore[union-attr]
         assert line in [each.get_xdata()[0] for each in axes.lines]
+        assert axes.get_ylim() == (-0.5, 4.5) and axes.get_xlim()[0] < 0, "every row is whole"
+    [axes] = drawn["ranking"]().axes
+    for place, pe in enumerate("cedba"):
+        seeds, mean = made.seeds("copy", pe, "exact_match"), made.mean("copy", pe, "exact_match")
+        dots, bar, middle = axes.lines[3 * place : 3 * place + 3]
+        assert list(dots.get_xdata()) == list(seeds) and list(middle.get_xdata()) == [mean.mean]
+        assert (*bar.get_xdata(), *bar.get_ydata()) == (*mean.within(1), place, place)
+    few = figures.pictures(scores.score_study(study_of(given[given["pe"] != "e"])))
+    assert "ranking" not in few, "four lines can be told apart"
     assert figures.from_nines(figures.nines(0.9)) == pytest.approx(0.9)
 
 
@@ -476,8 +497,9 @@ def test_a_picture_of_translations_has_each_runs_interval() -> None:
     drawn = figures.pictures(scores.score_study(study))
     [axes] = drawn["bleu"]().axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["c", "a"]
-    ends = [segment[:, 0].tolist() for each in axes.collections for segment in each.get_segments()]
-    assert ends == [[19, 21]] * 2 + [[89, 91]] * 2
+    lines = [segment for each in axes.collections for segment in each.get_segments()]
+    assert [line[:, 0].tolist() for line in lines] == [[19, 21]] * 2 + [[89, 91]] * 2
+    assert [round(line[0, 1]) for line in lines] == [0, 0, 1, 1], "beside its name"
     assert drawn["learning_exact_match"]().axes[0].get_ylabel().startswith("token accuracy")
 
 
@@ -570,8 +592,8 @@ def test_a_symbol_that_is_a_word_of_the_page_stays_in_a_chinese_picture() -> Non
 
 def test_attention_is_drawn_from_its_table() -> None:
     rows = [
-        {"task": "copy", "pe": pe, "seed": 0, "query": q, "key": k, "weight": float(q == k)}
-        | {"query_token": "xyz"[q], "key_token": "abc"[k]}
+        {"task": "copy", "pe": pe, "seed": 0, "query": q, "key": k}
+        | {"query_token": "xyz"[q], "key_token": "abc"[k], "weight": float(q == (k + 1) % 3)}
         for pe in ("learned", "none")
         for q in range(3)
         for k in range(3)
@@ -580,7 +602,8 @@ def test_attention_is_drawn_from_its_table() -> None:
     rows += [row | {"seed": 1, "weight": 0.5} for row in rows]
     figure = figures.attention(pd.DataFrame(rows))
     image = figure.axes[0].images[0].get_array()
-    assert image is not None and image.tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    # A row is a symbol of the answer, a column one of the source.
+    assert image is not None and image.tolist() == [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
     assert [each.get_text() for each in figure.axes[1].get_xticklabels()] == ["a", "b", "c"]
     assert [each.get_text() for each in figure.axes[1].get_yticklabels()] == ["x", "y", "z"]
     assert figure.axes[1].get_title() == "copy\nno encoding"

@@ -20,7 +20,7 @@ from wawa_transformer.data.tasks import build_task
 from wawa_transformer.lesson import playground
 from wawa_transformer.lesson.pictures import write_explorer
 from wawa_transformer.lesson.playground import (
-    READS,
+    KINDS,
     TASKS,
     models,
     portable,
@@ -188,6 +188,7 @@ def test_it_is_used_by_hand(page: Path, browser: Browser) -> None:
 
 def test_it_fetches_nothing(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
+    assert 'id="explorer"' not in text, "explore.html is not beside it"
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|src=|@import|fetch\(", text)
 
 
@@ -196,12 +197,19 @@ def test_it_fetches_nothing(page: Path) -> None:
     [
         (["task=cumsum"], "was trained with task=cumsum, for which the page has no code"),
         (["pe=sinusoid_design"], "pe=sinusoid_design, for which the page has no code"),
-        (["pe.origin=end"], "was trained with position ids of its own"),
-        (["pe.where=[encoder]"], "was trained with pe.where, for which the page has no code"),
+        (
+            ["pe.where=[encoder]", "pe.layers=[0]", "pe.cross=t5", "pe.origin=end",
+             "model.norm=post", "model.activation=gelu", "model.embedding_scale=none",
+             "model.share_layers=true", "model.encoder_mask=causal", "model.encoder_window=2",
+             "model.merged_attention=true"],
+            "was trained with pe.where, pe.layers, model.norm, model.activation, "
+            "model.embedding_scale, model.share_layers, model.encoder_mask, model.encoder_window, "
+            "model.merged_attention, pe.cross, position ids of its own, for which the page has no",
+        ),
         (["pe=learned", "pe.max_len=20"], "was trained with 20 positions"),
         (["model.d_model=128", "model.d_ff=512"], "at most 200,000 parameters"),
     ],
-)
+)  # fmt: skip
 def test_what_the_page_has_no_code_for_is_refused(
     settings: list[str], expected: str, tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,7 +256,7 @@ def test_the_committed_page_is_what_the_code_writes_and_its_models_have_learned(
     write_playground(tmp_path / "playground.html", known)
     assert (tmp_path / "playground.html").read_bytes() == COMMITTED.read_bytes()
     assert {(run["task"], run["kind"]) for run in known} == {
-        (task, kind) for task in ("letters", "reverse", "sort") for kind in READS
+        (task, kind) for task in ("letters", "reverse", "sort") for kind in KINDS
     }
     for run in known:
         model = Transformer(

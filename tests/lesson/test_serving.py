@@ -45,6 +45,7 @@ def test_runs_answer_side_by_side_with_where_they_looked(client: Client) -> None
         attention = torch.tensor(run["attention"])  # (H,T,S)
         assert attention.shape == (2, len(run["target"]), 4)
         assert ((attention.sum(dim=-1) - 1).abs() < 1e-3).all()
+        assert run["score"] < 0  # the mean log-probability of a token
         assert run["text"] == " ".join(piece for piece in run["target"] if piece != "[EOS]")
     assert {"sinusoidal", "learned"} == {run["name"].split()[1] for run in reply.json}
     assert client.post("/translate", json={"text": "1 <b>"}).json[0]["unknown"] == ["<b>"]
@@ -89,6 +90,9 @@ def test_there_is_nothing_else(client: Client) -> None:
         assert client.get(path).status_code == 404
     assert client.put("/").status_code == 404
     assert client.post("/translate", json={"text": "1" * 20_000}).status_code == 413
+    for kind in ("application/x-www-form-urlencoded", "text/plain"):  # of a foreign page's form
+        form = client.post("/translate", data='{"text": "1"}', content_type=kind)
+        assert form.status_code == 415 and "application/json" in form.json["error"]
 
 
 @pytest.fixture
@@ -102,18 +106,21 @@ def url(served: list[Served]) -> Iterator[str]:
     thread.join()
 
 
-def test_an_idle_connection_blocks_nobody(url: str) -> None:
-    """It is held open and sends nothing, while another asks and is answered."""
+def test_an_idle_connection_blocks_nobody(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is held open and sends nothing, while another asks and is answered; then it is closed."""
+    monkeypatch.setattr(RequestHandler, "timeout", RequestHandler.timeout / 300)
     port = int(url.rstrip("/").rpartition(":")[2])
     idle = socket.create_connection(("127.0.0.1", port))
     with idle, urllib.request.urlopen(url, timeout=10) as reply:
         assert reply.status == 200
+        assert idle.recv(1) == b""
 
 
 def test_more_requests_than_may_wait_are_told_so(served: list[Served], monkeypatch) -> None:
     """One is answered, eight wait, and three more are told; afterwards all is as before."""
     go_on = threading.Event()
-    monkeypatch.setattr(Served, "answer", lambda *given: go_on.wait(60))
+    begun: list[tuple] = []
+    monkeypatch.setattr(Served, "answer", lambda *given: begun.append(given) or go_on.wait(60))
     client = Client(application(served[:1], Greedy(), LOCAL))
     statuses: list[int] = []
 
@@ -125,6 +132,7 @@ def test_more_requests_than_may_wait_are_told_so(served: list[Served], monkeypat
         thread.start()
     while len(statuses) < 3:
         time.sleep(0.01)
+    assert len(begun) == 1
     go_on.set()
     for thread in threads:
         thread.join()
@@ -149,8 +157,15 @@ def test_a_browser_shows_answers_and_what_was_typed_as_text(
 def test_a_port_that_is_taken_is_a_sentence(
     url: str, served: list[Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Before that, the script has the runs side by side, and knows its own name in a browser."""
+    asked = []
+    monkeypatch.setattr(serve, "application", lambda *given: asked.append(given))
     port = url.rstrip("/").rpartition(":")[2]
-    arguments = [f"run={served[0].run.directory}", f"port={port}", "trainer.device=cpu"]
+    first, second = (each.run.directory for each in served)
+    arguments = [f"run={first}", f"against=[{second}]", f"port={port}", "trainer.device=cpu"]
     monkeypatch.setattr("sys.argv", ["serve.py", *arguments])
     with pytest.raises(SystemExit, match=f"^error: host=127.0.0.1 port={port} cannot be used"):
         serve.main()
+    [(runs, _, hosts)] = asked
+    assert hosts == LOCAL and [each.run.directory for each in runs] == [first, second]
+    assert [each.model.config for each in runs] == [each.model.config for each in served]

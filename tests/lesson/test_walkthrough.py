@@ -4,9 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import run_script
+from rich.cells import cell_len
 
-from wawa_transformer.lesson.walkthrough import spoken, walk
+from wawa_transformer.lesson.walkthrough import WIDTH, spoken, walk
 
 NUMBER = r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]\d+)?"
 ORIGINAL = Path(__file__).parent / "data" / "walkthrough_numbers.txt"
@@ -23,7 +25,10 @@ def test_every_number_of_the_original_appears_in_its_order(
     formula above step 2, the lesson has it in step 2.2.
     """
     walk(lang, all_digits=True)
-    printed = re.findall(NUMBER, capsys.readouterr().out)
+    out = capsys.readouterr().out
+    assert ("Step 4:" in out) == (lang == "en") and ("步骤 4：" in out) == (lang == "zh")
+    assert max(cell_len(line) for line in re.findall(r"^  \S.*", out, re.M)) <= WIDTH
+    printed = re.findall(NUMBER, out)
     original = ORIGINAL.read_text(encoding="utf-8").split()
     assert len(original) == len(set(original)) > 400
     first = [number for number in dict.fromkeys(printed) if number in set(original)]
@@ -38,6 +43,7 @@ def test_every_number_of_the_original_appears_in_its_order(
     [
         ({"LANG": "zh_CN.UTF-8"}, "zh"),
         ({"LANG": "zh_CN.UTF-8", "LC_ALL": "C"}, "en"),
+        ({"LANG": "en_US.UTF-8", "LC_MESSAGES": "zh_CN.UTF-8"}, "zh"),
         ({}, "en"),
     ],
 )
@@ -60,6 +66,7 @@ def test_other_sizes(d_model: int, max_len: int, capsys: pytest.CaptureFixture) 
     out = capsys.readouterr().out
     assert f"torch.arange({max_len})" in out
     assert out.count("    True\n") == 2  # evaluation drops nothing; batch first agrees
+    assert str(torch.tensor(1e-9)) == "tensor(1.0000e-09)", "torch prints as before"
 
 
 def test_the_script_and_its_options() -> None:

@@ -55,9 +55,7 @@ def encoding_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     A variant such as ``t5_cross`` has the colour of its original, and its own dash and marker,
     which is hollow. Your own encodings come after the project's, in alphabetical order.
     """
-    original = {
-        name: max(filter(name.startswith, ENCODINGS), key=len, default=name) for name in names
-    }
+    original = {name: next(filter(name.startswith, ENCODINGS), name) for name in names}
     order = [*ENCODINGS, *sorted({*original.values()}.difference(ENCODINGS))]
     variants = sorted(name for name, first in original.items() if name != first)
     styles = {}

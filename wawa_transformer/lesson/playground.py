@@ -16,7 +16,6 @@ from typing import Any, cast
 import pandas as pd
 import torch
 from matplotlib.colors import to_hex
-from omegaconf import OmegaConf
 
 from wawa_transformer.common.schema import CONFIG_DIR, UserError
 from wawa_transformer.common.special_ids import EOS
@@ -32,14 +31,7 @@ from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model
 
 TASKS = ("letters", "copy", "reverse", "sort")  # tasks whose right answers the page computes
-# The settings that the page reads. All other settings must have their default values.
-READS = {
-    "sinusoidal": ("max_len",),
-    "learned": ("max_len", "init_std"),
-    "none": (),
-    "rotary": ("base",),
-    "t5": ("num_buckets", "max_distance"),
-}
+KINDS = ("sinusoidal", "learned", "none", "rotary", "t5")  # encodings that the page computes
 POSITIONS = 41  # of the longest answer that the page asks for, plus BOS
 LEARNERS = ("sinusoidal", "learned", "none", "rotary", "shaw", "shaw_cross")  # that the page trains
 STUDIES = ("page", "default")  # whose settings the page trains
@@ -82,11 +74,8 @@ def portable(run: Run) -> dict[str, Any]:
     """
     model, tokenizer, config = load_model(run)
     task, kind = build_task(config), config.pe.kind
-    settings = encoding_settings(config)
-    default = encoding_settings(OmegaConf.create({"pe": {"kind": kind}}))
-    read, count = READS.get(kind, ()), sum(each.numel() for each in model.parameters())
-    odd = [f"pe.{key}" for key in settings if key not in read and settings[key] != default[key]]
-    odd += [f"pe.{key}" for key in ("where", "layers") if config.pe.get(key) is not None]
+    count = sum(each.numel() for each in model.parameters())
+    odd = [f"pe.{key}" for key in ("where", "layers") if config.pe.get(key) is not None]
     for key, usual in (
         ("norm", "pre"), ("activation", "relu"), ("embedding_scale", "token_up"),
         ("share_layers", False), ("encoder_mask", "full"), ("encoder_window", 0),
@@ -95,7 +84,7 @@ def portable(run: Run) -> dict[str, Any]:
         odd += [f"model.{key}"] if config.model[key] != usual else []
     for what, unknown in (
         (f"task={config.task.kind}", task.kind not in TASKS),
-        (f"pe={kind}", kind not in READS),
+        (f"pe={kind}", kind not in KINDS),
         ("pe.cross", model.cross_position is not None),
         ("position ids of its own", model.position_ids != PositionIds()),
         (f"{model.max_positions} positions", (model.max_positions or POSITIONS) < POSITIONS),
@@ -105,7 +94,7 @@ def portable(run: Run) -> dict[str, Any]:
     if odd:
         raise UserError(
             f"{run.directory} was trained with {', '.join(odd)}, for which the page has no code or "
-            f"no room; it shows {', '.join(TASKS)} with {', '.join(READS)}, {POSITIONS} positions "
+            f"no room; it shows {', '.join(TASKS)} with {', '.join(KINDS)}, {POSITIONS} positions "
             f"or more and at most {MOST:,} parameters."
         )
     assert isinstance(task, SequenceTask)
@@ -124,7 +113,7 @@ def portable(run: Run) -> dict[str, Any]:
         "task": task.kind,
         "pe": run.pe,
         "kind": kind,
-        "settings": settings,
+        "settings": encoding_settings(config),
         "d_model": model.d_model,
         "heads": model.num_heads,
         "layers": model.num_layers,
@@ -189,7 +178,7 @@ def write_playground(path: Path, runs: Iterable[dict[str, Any]]) -> None:
 
     The page also trains. It draws the intervals of the ``STUDIES`` under the reader's curve.
     """
-    tasks, kinds = list(TASKS), list(READS)
+    tasks, kinds = list(TASKS), list(KINDS)
     # An installed package has no tables of studies: its page has no intervals.
     tables = [BENCHMARKS / name / "results.csv" for name in STUDIES]
     folders = [table.parent for table in tables if table.exists()]

@@ -101,8 +101,6 @@ def application(
             return Response(PAGE.read_bytes(), mimetype="text/html")
         if request.method != "POST" or request.path != "/translate":
             return Response("there is / and /translate\n", status=404)
-        if request.mimetype != "application/json":
-            raise BadRequest("send JSON")
         try:
             text = one_line(request.get_json()["text"])
             check_text(text)
