@@ -160,7 +160,7 @@ def test_it_is_used_by_hand(page: Path, browser: Browser) -> None:
     read("""
       const text = document.getElementById("text");
       const textOf = id => document.getElementById(id).textContent;
-      text.value = "3 <b>1</b> 2 99 4 " + "5 ".repeat(40);
+      text.value = "３， <b>1</b> 2 99 4 " + "5 ".repeat(40);
       text.dispatchEvent(new Event("input"));
     """)
     note = read("textOf('note')")

@@ -51,7 +51,7 @@ class TrainerConfig:
     tf32: bool = setting(False, "on a GPU, faster fp32 products with ten bits of each factor")
     compile: bool = setting(False, "compile the model with torch.compile")
     compile_mode: str = choice(
-        "default", "reduce-overhead", help="the latter records CUDA graphs, for tiny models"
+        "default", "reduce-overhead", help="reduce-overhead records CUDA graphs, for tiny models"
     )
     pad_to_multiple_of: int = setting(
         1, "lengths become multiples of it, so that few shapes are compiled", least=1, most=10**6

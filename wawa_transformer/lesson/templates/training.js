@@ -293,7 +293,7 @@ function showProbe() {
   const box = $("probed"), own = state.learn === "own", models = course?.models ?? [];
   box.replaceChildren();
   if (!models.length) return make("p", box, say("notYet", { every: STUDIES[state.size].every }), { class: "soft" });
-  const all = own ? cut(state.probe) : state.probe.split(/[\s,]+/).filter(Boolean);
+  const all = own ? cut(state.probe) : typed(state.probe);
   const inputs = own ? course.words.slice(4) : Array.from({ length: 10 }, (_, n) => String(n + 1));
   const unknown = all.filter(word => !inputs.includes(word)), words = all.filter(word => inputs.includes(word)).slice(0, MOST);
   if (unknown.length) make("p", box, say("unknown", { words: unknown.join(" ") }), { class: "problem" });
