@@ -6,7 +6,9 @@ import re
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from conftest import TINY, UNDRAWN, Script, configure, run_script
@@ -135,6 +137,77 @@ def test_an_estimate_is_for_the_tasks_of_the_study_and_the_workers_of_the_machin
     measured[Run("sort", "none", 0, Path("sort"))] = {"seconds": 600.0}
     for workers, minutes in ((1, 7.0), (7, 1.0), (16, 1.0)):
         assert studies.minutes_left(measured, workers, known) == pytest.approx(minutes)
+    config.study.expected_minutes, config.study.seeds = 60, [0]
+    config.study.tune.lr, config.study.tune.seeds = [0.1, 0.2], [7, 8]
+    runs_of_seed = len(config.study.task) * len(config.study.pe)
+    own = studies.minutes_of_run(config, ["study.expected_minutes=60"], "length")
+    assert own == 60 / (runs_of_seed * (1 + 2 * 2)), "two rates, with two seeds each"
+
+
+def test_the_command_line_chooses_the_axes_of_a_study() -> None:
+    """A task of one's own has no rule, and other work no estimate."""
+    unknown = "study.expected_minutes=null"
+    for given, expected in (
+        ("pe=none seed=0,1", "study.pe=[none] study.seeds=[0,1]"),
+        ("+trainer.steps=9", f"+trainer.steps=9 {unknown}"),
+        ("model.d_model=8 study.expected_minutes=5", "model.d_model=8 study.expected_minutes=5"),
+        ("task=copy study=length", "study=length study.task=[copy]"),
+        ("task=copy study.name=mine", "study.name=mine study.task=[copy]"),
+        ("task=text", f"study.task=[text] study.name=text study.rule=null {unknown}"),
+    ):
+        assert studies.in_lists(given.split()) == expected.split()
+    config = configure()
+    for seeds, said in (([], "study.seeds is empty"), ([0, 0], "study.seeds names a value twice")):
+        config.study.seeds = seeds
+        with pytest.raises(UserError, match=said):
+            studies.grid(config)
+
+
+def test_a_study_says_what_it_trained_and_which_pairs_it_tests() -> None:
+    """A key of the model is an encoding's if it is not everybody's."""
+    whole, job = configure(), configure("pe=alibi")
+    job.model.num_layers = whole.model.num_layers + 1
+    known = studies.study_config(whole, {Run.from_config(job): job}, "compare", "it has no alibi")
+    own = {key: value for key, value in known["encodings"]["alibi"].items() if "model." in key}
+    assert own == {"model.num_layers": whole.model.num_layers + 1}
+    assert known["study"]["rule"] is None and known["unjudged"] == "it has no alibi"
+    known = {"encodings": ["a", "b", "c"], "study": {"pairs": [["a", "b"]]}}
+    asked = [("differs", "text", pair) for pair in (("a", "b"), ("c", "b"))]
+    rule: Any = SimpleNamespace(asked=lambda: asked)
+    assert studies.tested_pairs(known, rule) == [("a", "b"), ("c", "b")]
+
+
+def test_an_entry_with_keys_of_its_own_is_a_command_of_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+    done = Mock(**{"poll.return_value": 0})
+    monkeypatch.setattr(
+        studies.subprocess, "Popen", lambda command, **how: commands.append(command) or done
+    )
+    config = configure()
+    config.study.pe = ["none", "shaw pe.cross=same", "alibi"]
+    config.study.seeds, config.study.task = [0, 1], ["copy", "sort"]
+    studies.train_elsewhere(config, ["trainer.steps=9"], tmp_path / "log", Mock())
+    every = ["trainer.steps=9", "seed=0,1", "task=copy,sort", "study.name=default"]
+    own = ["pe=shaw", "pe.cross=same", "pe.name=shaw_cross_same"]
+    assert [command[command.index("-m") + 1 :] for command in commands] == [
+        [*every, "progress=false", "pe=none,alibi"],
+        [*every, "progress=false", *own],
+    ]
+
+
+def test_the_time_left_follows_from_what_was_done_since_the_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file that cannot be read at this moment changes nothing."""
+    first, second = (Mock(status="running", **{"progress.return_value": 0.5}) for _ in range(2))
+    view = studies.View([first, second], 10)
+    first.status, first.progress.return_value = "finished", 1.0
+    second.progress.side_effect = UserError("half a line")
+    monkeypatch.setattr(view, "started", view.started - 60)
+    view.update()
+    assert capsys.readouterr().out == "1 of 2 runs finished, 60 s gone, about 60 s left\n"
 
 
 def test_a_file_of_one_task_or_encoding_changes_no_key_of_all_runs(
@@ -147,6 +220,7 @@ def test_a_file_of_one_task_or_encoding_changes_no_key_of_all_runs(
     def compose(overrides: Any, task: str, entry: str) -> Any:
         asked.append((task, entry))
         own = ["trainer.lr=0.1"] if mistaken[-1] in (task, entry) else []
+        own += ["model.num_layers=3"] if entry == "t5" else []  # as an entry may have
         return configure(f"task={task}", f"pe={entry}", *own)
 
     monkeypatch.setattr(studies, "compose_job", compose)
@@ -155,6 +229,7 @@ def test_a_file_of_one_task_or_encoding_changes_no_key_of_all_runs(
         (task, pe) for task in ("copy", "sort") for pe in ("none", "alibi", "t5")
     }
     assert len(asked) == 4
+    assert {run.pe for run, job in jobs.items() if job.model.num_layers == 3} == {"t5"}
     for mistake in ("sort", "alibi"):
         mistaken.append(mistake)
         with pytest.raises(UserError, match="sets a key of model or trainer, which a study gives"):
@@ -180,7 +255,8 @@ def test_a_run_whose_process_is_killed_is_tried_once_more_and_then_reported(tmp_
     study = [*TINY, *GRID, "study.seeds=[0]", f"output_dir={tmp_path}"]
     done = run_script(str(plant), "compare.py", *study)
     assert done.returncode == 1
-    assert "failed: letters alibi seed 0: its process was killed by SIGKILL, 2 times" in done.stderr
+    said = "failed: letters alibi seed 0: its process was killed by SIGKILL, 2 times ("
+    assert f"{said}{tmp_path / 'default' / 'letters' / 'alibi' / 'seed0-'}" in done.stderr
     run = Run.from_config(configure(*TINY, "pe=none", f"output_dir={tmp_path}"))
     assert f"{run}: its process was killed by SIGKILL; it is tried once more" in done.stdout
     calm = train(configure(*TINY, "pe=none", f"output_dir={tmp_path}/calm"))
@@ -210,3 +286,9 @@ def test_each_seed_of_a_users_task_is_held_against_todays_data(
     first, second = jobs
     with pytest.raises(UserError, match="was trained on data"):
         studies.check_data_of({first: digests()[first], second: before[second]}, jobs, ())
+    # A task of ours that the same code made has the same data; under other code it is looked at.
+    config = tiny("task=sort")
+    run = Run.from_config(config)
+    studies.check_data_of({run: {"data": "other"}}, {run: config}, ())
+    with pytest.raises(UserError, match="was trained on data other"):
+        studies.check_data_of({run: {"data": "other"}}, {run: config}, [run])
