@@ -73,6 +73,7 @@ def test_tables_hold_what_the_runs_measured(jobs: dict[Run, Any], tmp_path: Path
     lost = Run("reverse", "learned", 0, tmp_path / "lost")
     lost.fail("it was cold")
     runs = [*jobs, lost, Run("reverse", "none", 2, tmp_path / "waiting")]
+    (tmp_path / "tuning.csv").write_text("of a study that was tuned")
     write_tables(tmp_path, study_config(config, jobs, "compare", ""), runs, [], NOT_TUNED)
     study = read_study(tmp_path)
     assert len(study.results) == 3 * 6
@@ -97,6 +98,7 @@ def test_tables_hold_what_the_runs_measured(jobs: dict[Run, Any], tmp_path: Path
         {"task": "reverse", "pe": "none", "seed": 2, "status": "waiting", "why": ""},
     ]
     assert study.costs["parameters"].gt(0).all() and len(study.costs) == 2
+    assert study.tuning.empty
 
 
 def test_a_test_without_a_source_of_the_longest_trained_length_has_no_attention(
@@ -156,9 +158,13 @@ def test_costs_are_medians_and_what_runs_were_made_with_is_listed() -> None:
 
 
 def test_a_source_that_stands_in_the_test_twice_is_shown_once() -> None:
-    samples = [{"source": "a b", "reference": r, "hypothesis": "x"} for r in ("c", "d")]
+    samples = [{"source": source, "reference": reference, "hypothesis": "x" + source}
+               for source, reference in (("a b", "c"), ("a b", "d"), ("e", "f"))]  # fmt: skip
     result = {"task": "text", "pe": "none", "seed": 0, "translation": {"samples": samples}}
-    assert len(collect.shown_answers([result])["answers"]) == 1
+    rows = collect.shown_answers([result])["answers"]
+    assert rows[["source", "target", "answer", "length"]].values.tolist() == [
+        ["a b", "d", "xa b", 2], ["e", "f", "xe", 1]
+    ]  # fmt: skip
 
 
 def test_shown_answers_are_those_of_the_weights(
@@ -398,8 +404,9 @@ def test_a_bleu_by_another_tokenizer_is_no_damaged_file(
             path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         scores = {"bleu": bleu, "signature": f"nrefs:1|case:mixed|eff:no|tok:{split}|smooth:exp"}
         results.append({"task": "text", "pe": pe, "seed": 0, "run": run, "translation": scores})
-    table = collect.test_table(results, [("a", "b"), ("a", "c")])
-    assert table[["a", "b"]].to_numpy().tolist() == [["a", "b"]]
+    again = [result | {"seed": 1} for result in results[:2]]
+    table = collect.test_table([*results, *again], [("a", "b"), ("a", "c")])
+    assert table[["a", "b", "seed"]].to_numpy().tolist() == [["a", "b", 0], ["a", "b", 1]]
     said = capsys.readouterr().err
     assert f"tokenizer is 13a here, and its BLEU is by {tokenizer}\n" in said
     assert f"no tests of {results[2]['run']}" in said and said.count("warning") == 1

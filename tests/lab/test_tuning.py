@@ -52,6 +52,7 @@ def test_a_grid_that_leaves_no_choice_or_is_chosen_elsewhere_is_refused() -> Non
         (lrs[:1], [7], "seed=0", "basic", "study.tune has one point"),
         ([], [7], "seed=0", "basic", "study.tune has one point"),
         (lrs, [], "seed=0", "basic", "study.tune.seeds is empty"),
+        ([0.0, 0.1], [7], "seed=0", "basic", "study.tune.lr=0.0 must be greater than 0"),
         (lrs, [7, 1], "seed=0", "basic", "study.tune.seeds and study.seeds share 1:"),
         (lrs, [7], "trainer.lr=0.1", "basic", "trainer.lr=0.1 is what study.tune.lr chooses"),
         (lrs, [7], "++trainer.lr=1", "basic", "trainer.lr=1 is what study.tune.lr chooses"),
@@ -61,6 +62,11 @@ def test_a_grid_that_leaves_no_choice_or_is_chosen_elsewhere_is_refused() -> Non
         config.study.tune.lr, config.study.tune.seeds = rates, seeds
         with pytest.raises(UserError, match=said):
             tuning.grid_points(config, [override], launcher)
+    config = configure()
+    assert tuning.grid_points(config, [], "basic") == []
+    config.study.tune.warmup = [5, 9]
+    with pytest.raises(UserError, match="study.tune.seeds is empty"):
+        tuning.grid_points(config, [], "basic")
 
 
 def test_trials_train_at_every_point_and_the_study_at_the_best_of_each_task() -> None:
