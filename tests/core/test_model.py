@@ -1,11 +1,13 @@
 """Tests of the model against ``torch.nn.Transformer``, of its symmetries and its loss."""
 
+import copy
 import functools
 import inspect
 import itertools
 import re
 from collections.abc import Callable
 from dataclasses import asdict, fields, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +19,10 @@ from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer
 from wawa_transformer.data.load import load_data
+from wawa_transformer.model import transformer
 from wawa_transformer.model.attention import AttentionPosition
 from wawa_transformer.model.config import PLACEMENT, POSITIONS, TransformerConfig
-from wawa_transformer.model.layers import FeedForward, ResidualConnection
+from wawa_transformer.model.layers import EncoderLayer, FeedForward, ResidualConnection
 from wawa_transformer.model.loss import loss_and_nll
 from wawa_transformer.model.masks import causal_mask, padding_mask
 from wawa_transformer.model.merged import MergedAttention
@@ -175,6 +178,81 @@ def test_a_start_that_a_forks_init_sets_through_data_stays(monkeypatch: pytest.M
     assert read and all(torch.equal(found[name], usual[name]) for name in others)
     with torch.device("meta"):
         Transformer(9, 9, **SIZES)
+
+
+class Halves(nn.Linear):
+    def reset_parameters(self) -> None:
+        nn.init.constant_(self.weight, 0.5)
+
+
+def load(layer: nn.Linear, assign: bool) -> None:
+    half = {name: torch.empty_like(each).fill_(0.5) for name, each in layer.state_dict().items()}
+    layer.load_state_dict(half, assign=assign)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda layer: layer.weight.detach().numpy().fill(0.5),
+        lambda layer: setattr(layer, "weight", nn.Parameter(torch.empty(6, 8).fill_(0.5))),
+        lambda layer: nn.init.constant_(nn.utils.skip_init(nn.Linear, 8, 6).weight, 0.5),
+        lambda layer: load(layer, assign=True),
+        lambda layer: Halves(8, 6, bias=False),
+    ],
+)
+def test_a_start_stays_however_it_was_set(edit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written as torch counts, or not at all: other values than torch's own draw."""
+    right = FeedForward.__init__
+
+    def own(self: FeedForward, config: TransformerConfig) -> None:
+        right(self, config)
+        made = edit(self.inner)
+        if isinstance(made, nn.Parameter):
+            self.inner.weight = made
+        elif isinstance(made, nn.Linear):
+            self.inner = made
+
+    monkeypatch.setattr(FeedForward, "__init__", own)
+    assert Transformer(9, 9, **SIZES).encoder_layers[0].feed_forward.inner.weight.eq(0.5).all()
+
+
+def with_embedding(make: Callable[..., nn.Embedding]) -> Any:
+    """The torch.nn of an edited model, with another way to an embedding."""
+    return SimpleNamespace(**{**vars(nn), "Embedding": make})
+
+
+def through_data(words: int, width: int) -> nn.Embedding:
+    made = nn.Embedding(words, width)
+    made.weight.data.fill_(0.5)
+    return made
+
+
+def pretrained(words: int, width: int) -> nn.Embedding:
+    return nn.Embedding.from_pretrained(torch.empty(words, width).fill_(0.5), freeze=False)
+
+
+@pytest.mark.parametrize("make", [through_data, pretrained])
+def test_embeddings_from_elsewhere_stay(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformer, "nn", with_embedding(make))
+    model = Transformer(9, 9, **SIZES)
+    assert model.src_embedding.weight.eq(0.5).all() and model.tgt_embedding.weight.eq(0.5).all()
+
+
+def test_copies_of_a_layer_start_as_layers_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of what torch has drawn is no start of one's own, nor is a row of padding."""
+    sizes: Any = {**SIZES, "num_layers": 3}
+    usual, layers = Transformer(9, 9, **sizes).state_dict(), []
+
+    def layer(config: TransformerConfig) -> EncoderLayer:
+        layers.append(copy.deepcopy(layers[0]) if layers else EncoderLayer(config))
+        return layers[-1]
+
+    monkeypatch.setattr(transformer, "EncoderLayer", layer)
+    monkeypatch.setattr(
+        transformer, "nn", with_embedding(functools.partial(nn.Embedding, padding_idx=3))
+    )
+    found = Transformer(9, 9, **sizes).state_dict()
+    assert all(torch.equal(found[name], usual[name]) for name in usual)
 
 
 def test_an_edited_start_without_a_generator_follows_from_seed_and_name(

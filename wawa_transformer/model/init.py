@@ -1,6 +1,7 @@
 """Starting values of a model's parameters."""
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -25,75 +26,73 @@ def draws_from(seed: int) -> Iterator[None]:
         torch.set_rng_state(before)
 
 
-# What ``tensor.data`` and ``tensor.data = other`` call.
-DATA = Tensor.data.__get__, Tensor.data.__set__  # type: ignore[attr-defined]
+# Where torch's layers draw a start that nobody has asked for.
+OWN = {layer.reset_parameters.__code__ for layer in (nn.Linear, nn.Embedding)}
 
 
-class CountsData(TorchFunctionMode):
-    """Count a change through ``data``, which torch does not, as a version of the parameter."""
+class TorchsDraws(TorchFunctionMode):
+    """Remember what torch's layers draw: another value is one that a fork has set."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.taken: list[tuple[Tensor, Tensor]] = []  # parameters, and their values before
+        self.contents: set[int] = set()
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        if function in DATA:
-            self.taken.append((args[0], args[0].detach().clone()))
-        return function(*args, **(kwargs or {}))
+        found = function(*args, **(kwargs or {}))
+        frame = inspect.currentframe()
+        while frame and frame.f_code not in OWN:
+            frame = frame.f_back
+        if frame and isinstance(found, Tensor):  # or the row of padding
+            self.contents.add(content(found if found._base is None else found._base))
+        return found
 
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        with torch.no_grad():
-            for parameter, before in self.taken:
-                if parameter.is_meta or not torch.equal(parameter, before):
-                    parameter.copy_(parameter.clone())
+    def has(self, value: Tensor | None) -> bool:
+        """True if a parameter, or what it was copied from, is as torch's layer has drawn it."""
+        return value is not None and content(value) in self.contents
 
 
-def initialise(model: nn.Module, seed: int, embedding_std: float | None = None) -> None:
-    """Draw every starting value from (seed, parameter name).
+def content(value: Tensor) -> int:
+    """Hash the values of a tensor; those on the meta device are alike."""
+    if value.is_meta:
+        return 0
+    return hash(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+
+
+@contextlib.contextmanager
+def initialise(model: nn.Module, seed: int, embedding_std: float | None = None) -> Iterator[None]:
+    """Draw every starting value from (seed, parameter name), once ``model`` is built inside.
 
     Two models start with the same values in every parameter they share. Embeddings are N(0, 1/D)
     without ``embedding_std``: times sqrt(D) they have unit variance, as large as the encoding;
     N(0, 1) would drown it.
-    Matrices are Xavier-uniform (Glorot and Bengio 2010), biases zero. What a fork's ``__init__``
-    sets with ``nn.init``, under ``no_grad`` or through ``data``, stays as it is.
+    Matrices are Xavier-uniform (Glorot and Bengio 2010), biases zero. What a fork sets while it
+    builds, so that it is not as torch has drawn it, stays as it is.
     """
     check_number("seed", seed, -(2**63), 2**63 - 1)
+    with TorchsDraws() as drawn:
+        yield
 
     def generator_for(module: str, name: str) -> torch.Generator:
         return torch.Generator().manual_seed(seed_for(seed, f"{module}.{name}"))
 
     embeddings = [each.weight for each in model.modules() if isinstance(each, nn.Embedding)]
     with draws_from(seed):
-        linear, plain, padded = fresh()
         for name, module in model.named_modules():
             random = generator_for(name, "weight")
             torch.default_generator.manual_seed(random.initial_seed())  # for an edit without it
             match module:
-                case nn.Embedding():
-                    if not is_set(module.weight, plain if module.padding_idx is None else padded):
-                        std = embedding_std or module.embedding_dim**-0.5
-                        nn.init.normal_(module.weight, std=std, generator=random)
+                case nn.Embedding() if drawn.has(module.weight):
+                    std = embedding_std or module.embedding_dim**-0.5
+                    nn.init.normal_(module.weight, std=std, generator=random)
                 # An output layer that is tied to an embedding keeps the embedding's values.
                 case nn.Linear() if not any(module.weight is weight for weight in embeddings):
-                    if not is_set(module.weight, linear):
+                    if drawn.has(module.weight):
                         nn.init.xavier_uniform_(module.weight, generator=random)
-                    if module.bias is not None and not is_set(module.bias, linear):
+                    if drawn.has(module.bias):
                         nn.init.zeros_(module.bias)
     with draws_from(seed):  # for an encoding that draws without its generator
         for name, module in model.named_modules():  # last: it may hold an embedding of its own
             if isinstance(module, Encoding):
                 module.reset_parameters(partial(generator_for, name))
-
-
-def fresh() -> tuple[Tensor, Tensor, Tensor]:
-    """Parameters as torch leaves them: of Linear, Embedding, and Embedding with padding."""
-    plain, padded = (nn.Embedding(1, 1, index).weight for index in (None, 0))
-    return nn.Linear(1, 1).weight, plain, padded
-
-
-def is_set(value: Tensor, untouched: Tensor) -> bool:
-    """True if a parameter was written more or less often than an ``untouched`` one."""
-    return value._version != untouched._version

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from wawa_transformer.model import masks
 from wawa_transformer.model.attention import in_layers
 from wawa_transformer.model.config import PLACEMENT, POSITIONS, TransformerConfig, config_of
-from wawa_transformer.model.init import CountsData, draws_from, initialise
+from wawa_transformer.model.init import draws_from, initialise
 from wawa_transformer.model.kv_cache import KeyValueCache
 from wawa_transformer.model.layers import DecoderLayer, EncoderLayer
 from wawa_transformer.model.loss import loss_and_nll
@@ -61,27 +61,27 @@ class Transformer(nn.Module):
         self.encoder_mask, self.encoder_window = config.encoder_mask, config.encoder_window
         seed = int(torch.randint(2**62, (), device="cpu")) if config.seed is None else config.seed
 
-        self.tgt_embedding = nn.Embedding(config.tgt_vocab_size, config.d_model)
-        self.src_embedding = self.tgt_embedding
-        if not config.tie_embeddings:
-            self.src_embedding = nn.Embedding(config.src_vocab_size, config.d_model)
-        with draws_from(seed), CountsData():  # for what an encoding's module draws
-            encodings, self.position_ids = positions_of(config)
-        self.src_position, self.tgt_position, self.cross_position = encodings
+        with initialise(self, seed, config.embedding_std):
+            self.tgt_embedding = nn.Embedding(config.tgt_vocab_size, config.d_model)
+            self.src_embedding = self.tgt_embedding
+            if not config.tie_embeddings:
+                self.src_embedding = nn.Embedding(config.src_vocab_size, config.d_model)
+            with draws_from(seed):  # for what an encoding's module draws
+                encodings, self.position_ids = positions_of(config)
+            self.src_position, self.tgt_position, self.cross_position = encodings
 
-        own = range(1 if config.share_layers else config.num_layers)
-        with draws_from(seed), CountsData():  # for what a fork adds to a layer
-            self.encoder_layers = nn.ModuleList(EncoderLayer(config) for _ in own)
-            self.decoder_layers = nn.ModuleList(DecoderLayer(config) for _ in own)
-        # Pre-norm layers leave the residual stream unnormalised, so each stack ends on a norm.
-        pre = config.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
+            own = range(1 if config.share_layers else config.num_layers)
+            with draws_from(seed):  # for what a fork adds to a layer
+                self.encoder_layers = nn.ModuleList(EncoderLayer(config) for _ in own)
+                self.decoder_layers = nn.ModuleList(DecoderLayer(config) for _ in own)
+            # Pre-norm layers leave the residual stream unnormalised, so each stack ends on a norm.
+            pre = config.norm == "pre"
+            self.encoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
+            self.decoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
 
-        self.output = nn.Linear(config.d_model, config.tgt_vocab_size, bias=False)
-        if config.tie_embeddings:
-            self.output.weight = self.tgt_embedding.weight
-        initialise(self, seed, config.embedding_std)
+            self.output = nn.Linear(config.d_model, config.tgt_vocab_size, bias=False)
+            if config.tie_embeddings:
+                self.output.weight = self.tgt_embedding.weight
 
     def forward(
         self,
