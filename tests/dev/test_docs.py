@@ -131,6 +131,8 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     report = (study / "report.md").read_text(encoding="utf-8")
     assert re.search(r"^\| learned_slopes \| 2 \|", report, flags=re.M)
     assert "can reach at most" in report  # the ceiling without positions
+    parts = re.findall(r"^\d\. \*([A-Z][\w ]+)\*", text, flags=re.M)
+    assert len(parts) == 3 and [each for each in parts if f"## {each}\n" not in report] == []
     assert re.search(r"^Claim: trained slopes carry pos", report, flags=re.M)
     assert re.search(r"^\*\*(Supported|Refuted|Unclear)", report, flags=re.M)
     assert "| NLL, nats per token | cross-entropy, bits per token |" in report

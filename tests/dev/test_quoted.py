@@ -43,9 +43,13 @@ def reach(study: str, pe: str) -> str:
     return f"{evidence.mean(study, 'copy', pe, 'reach').mean:.1f}"
 
 
-def over_sentences(study: str, a: str, b: str) -> list[float]:
+def over_sentences(study: str, a: str, b: str, task: str = "multi30k") -> list[float]:
     """The BLEU difference of each seed."""
-    return [*comparisons.sentence_tests(evidence.study(study), "multi30k", (a, b))["difference"]]
+    return [*comparisons.sentence_tests(evidence.study(study), task, (a, b))["difference"]]
+
+
+def span(gains: list[float]) -> str:
+    return f"{min(gains):.1f}–{max(gains):.1f}"
 
 
 @quoted_by("README.md")
@@ -93,8 +97,48 @@ def published_choices() -> Iterator[str]:
     ends = ("shaw_cross", "shaw_cross_end")
     one, other = (evidence.mean("origin", "reverse", pe, "reach").mean for pe in ends)
     yield f"(`pe.origin=end`) reach {one:.0f} → {other:.0f}"
+    for pe in ("t5", "rotary"):
+        copied = evidence.mean("cross", "copy", f"{pe}_cross", "reach").mean
+        yield f"copied about {copied:.0f}"
     harm = evidence.gap("scan_cross", "scan", "transformer_xl_cross", "transformer_xl", "beyond")
     yield f"longer commands −{-harm.mean:.3f} ± {harm.half_width:.3f}"
+
+
+GAINS = {  # on the other text: a pair, its task, and what the pages say
+    ("shaw_cross", "shaw", "multi30k_de_en"): (
+        "`shaw_cross` {} BLEU above `shaw`", "`shaw_cross` gains {} over `shaw`", "gained {} BLEU"
+    ),
+    ("rotary_cross", "rotary", "debian_en_fr"): (
+        "`rotary_cross` {} above `rotary`", "`rotary_cross` {} over `rotary`", ""
+    ),
+}  # fmt: skip
+
+
+def gains_of(page: int) -> Iterator[str]:
+    for pair, said in GAINS.items():
+        yield said[page].format(span(over_sentences("other_text", *pair)))
+
+
+for number, page in enumerate(
+    ("cross_attention.md", "findings/23-other-text.md", "answers/opennmt-py-2599.md")
+):
+    QUOTES[f"docs/{page} gains_of"] = functools.partial(gains_of, number)
+
+
+@quoted_by("docs/findings/23-other-text.md")
+def over_the_sinusoid() -> Iterator[str]:
+    tasks, kinds = ("multi30k_de_en", "debian_en_fr"), ("shaw", "rotary")
+    gains = [over_sentences("other_text", pe, "sinusoidal", t) for t in tasks for pe in kinds]
+    yield f"gain {span(sum(gains, []))} BLEU over the sinusoid"
+
+
+@quoted_by("docs/findings/22-size.md")
+def in_a_wider_model() -> Iterator[str]:
+    before, after = (
+        evidence.mean(study, "copy", "rotary_cross", "beyond").mean
+        for study in ("size", "size_wide")
+    )
+    yield f"({before:.3f} becomes {after:.3f} at three times the width)"
 
 
 @quoted_by("docs/cross_attention.md")
