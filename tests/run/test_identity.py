@@ -600,7 +600,8 @@ def test_links_to_folders_hide_no_code_and_make_no_other(
     monkeypatch.setattr(failure, "git_status", lambda path: "")
     with pytest.raises(ZeroDivisionError) as raised:
         exec(compile("1 / 0", scan, "exec"))
-    assert failure.whose(raised.value.with_traceback(raised.tb.tb_next)) == failure.OURS
+    said = failure.whose(raised.value.with_traceback(raised.tb.tb_next))
+    assert f"{failure.MISTAKE} wawa_transformer, not in the command: it shows in {scan}" in said
 
     for folder in ("package", "elsewhere"):
         (tmp_path / folder).mkdir()

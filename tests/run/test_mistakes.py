@@ -19,6 +19,7 @@ from wawa_transformer.common.files import CONFIG_DIR
 from wawa_transformer.common.schema import UserError, tell, warn
 from wawa_transformer.data.tasks import Letters
 from wawa_transformer.lab.study import in_lists, list_jobs
+from wawa_transformer.model.layers import FeedForward
 from wawa_transformer.positional.base import ENCODINGS, Encoding
 from wawa_transformer.run import failure
 from wawa_transformer.run.cli import refuse_dashes
@@ -376,6 +377,20 @@ def test_an_edit_that_another_file_trips_over_is_named(monkeypatch: pytest.Monke
     assert said.startswith(failure.MISTAKE)
 
 
+def test_a_mistake_in_what_a_fork_has_committed_is_found_by_its_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Git calls such a file unchanged, so that nothing tells it from the published one."""
+    monkeypatch.setattr(failure, "git_status", lambda path: "")
+    with pytest.raises(AttributeError) as caught:
+        FeedForward.forward(None, None)  # type: ignore[arg-type]
+    said = failure.whose(caught.value.with_traceback(caught.tb.tb_next))
+    code = FeedForward.forward.__code__
+    place = f"{code.co_filename}, line {code.co_firstlineno + 1}"
+    assert said.startswith(f"{failure.MISTAKE} wawa_transformer, not in the command: it shows in")
+    assert f" in {place}; mend it if this copy of the code is your own, and otherwise" in said
+
+
 def test_a_mistake_of_ours_asks_for_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -387,7 +402,8 @@ def test_a_mistake_of_ours_asks_for_a_report(
     monkeypatch.setattr(sys, "argv", ["train.py", *TINY, f"output_dir={tmp_path}"])
     with pytest.raises(TypeError) as caught:
         runpy.run_path(str(SCRIPTS / "train.py"), run_name="__main__")
-    assert caught.value.__notes__ == [failure.OURS]
+    [note] = caught.value.__notes__
+    assert re.fullmatch(rf"{failure.MISTAKE} wawa.*\.py, line \d+; .* report it .*", note)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,6 @@ EXTRAS = {
 # The modules of import=, which may lie among the installed packages: when they were read, and their
 # specs.
 LOADED: dict[str, tuple[float, Any]] = {}
-OURS = f"{MISTAKE} wawa_transformer, not in the command; please report it with all of this."
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -81,12 +80,14 @@ def whose(error: BaseException) -> str:
             f"{MISTAKE} {place}, which is not part of wawa_transformer as it was published; mend "
             f"it there."
         )
-    if changed := [line[3:] for line in git_status(PACKAGE).splitlines()]:
-        return (
-            f"{MISTAKE} wawa_transformer, perhaps in what was changed here ({', '.join(changed)}); "
-            f"mend it there, or report it with all of this if the published code has it."
-        )
-    return OURS
+    # No file tells the published code from a fork's commits.
+    place = next((line for each in causes(error) for _, line in own_lines(each)), "its code")
+    changed = ", ".join(line[3:] for line in git_status(PACKAGE).splitlines())
+    perhaps = f", perhaps in what was changed here ({changed})" if changed else ""
+    return (
+        f"{MISTAKE} wawa_transformer, not in the command: it shows in {place}{perhaps}; mend it if "
+        f"this copy of the code is your own, and otherwise report it with all of this."
+    )
 
 
 def is_marked(error: BaseException) -> bool:
@@ -100,13 +101,17 @@ def foreign_place(error: BaseException) -> str | None:
     A file of this project that was changed here counts if the error comes out of the file itself.
     """
     for each in causes(error):
-        frames = reversed(list(traceback.walk_tb(each.__traceback__)))
-        own = [(origin(frame), frame.f_code.co_filename, line) for frame, line in frames]
-        own = [frame for frame in own if frame[0] != "library"]
-        for number, (where, path, line) in enumerate(own):
+        for number, (where, line) in enumerate(own_lines(each)):
             if where == "foreign" or (where == "changed" and number == 0):
-                return f"{path}, line {line}"
+                return line
     return None
+
+
+def own_lines(error: BaseException) -> list[tuple[str, str]]:
+    """List the lines of no library that an exception passed, innermost first, by their origin."""
+    frames = reversed(list(traceback.walk_tb(error.__traceback__)))
+    every = [(origin(frame), f"{frame.f_code.co_filename}, line {line}") for frame, line in frames]
+    return [each for each in every if each[0] != "library"]
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
