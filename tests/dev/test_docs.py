@@ -329,7 +329,7 @@ def test_the_lab_sheets_checks_tell_its_solutions_from_mistakes(
     quiet = f"run_dir={study / 'sinusoidal' / 'seed0-a'}", "quiet=true", "pictures=false"
     fast = "trainer.steps=300", "trainer.lr=4e-3", "trainer.warmup=30"
     train(configure("task=reverse", *few, *quiet, *fast))
-    for pe, score in {"divided": 0.999, "slow_half": 0.016, "none": 0.013}.items():
+    for pe, score in {"divided": 0.93, "slow_half": 0.016, "none": 0.013}.items():
         (study / pe / "seed0-a").mkdir(parents=True)
         result = {"pe": pe, "test": {"new": {"exact_match": score}}}
         (study / pe / "seed0-a" / "result.json").write_text(json.dumps(result), encoding="utf-8")
@@ -344,6 +344,7 @@ def test_the_lab_sheets_checks_tell_its_solutions_from_mistakes(
         assert "wrong: " in (said := check("2")) and "buffer passes" in said
     for mistake, hint in (
         ("1 1.28", "divide by"),
+        ("1 3.5", "multiply number by number"),
         ("3 my_alibi.py", "head 1 of 2"),
         ("4 sinusoidal slow_half", "slow_half 0.016"),
         ("5 0 8 56", "the mean in place"),

@@ -11,6 +11,7 @@ import pytest
 from conftest import SCRIPTS, run_script
 from hydra._internal.utils import get_args_parser
 
+from wawa_transformer.common.limits import LIMITS
 from wawa_transformer.common.schema import CONFIG_DIR
 from wawa_transformer.model.config import MODEL, PLACEMENT, POSITIONS, TransformerConfig
 from wawa_transformer.run import help
@@ -30,8 +31,8 @@ def test_every_key_of_a_schema_has_one_line_with_its_limits(name: str, schema: t
             line for line in lines if line.startswith(f"{key.replace('imports', 'import')}: ")
         ]
         assert len(line.split(": ", 1)[1]) > 10
-        for value in (*each.metadata["limits"].values(),) if "limits" in each.metadata else ():
-            assert f" {value}" in line
+        for limit, value in each.metadata.get("limits", {}).items():
+            assert f"{LIMITS[limit][0]} {value}" in line
         assert all(choice in line for choice in each.metadata.get("choices", ()))
 
 
@@ -67,7 +68,9 @@ def test_each_encoding_has_a_line_in_the_help_that_is_printed(tmp_path: Path) ->
 def test_without_the_laboratory_the_help_knows_no_study(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "study.seeds" in help_text("config") and "workers: " in help_text("config")
+    whole = help_text("config")
+    assert "study.seeds" in whole and "workers: " in whole and "@package" not in whole
+    assert "decode.size=5" in help_text("translate") and "decode.size=5" not in whole
     monkeypatch.setattr(help, "CONFIG_DIR", tmp_path / "configs")
     shutil.copytree(CONFIG_DIR, tmp_path / "configs")
     alone = help_text("config")

@@ -220,6 +220,16 @@ def test_each_process_draws_masks_of_its_own(tiny, monkeypatch: pytest.MonkeyPat
         of_process(0, 1)
 
 
+@pytest.mark.parametrize("other", [0, 1])
+def test_what_one_process_says_all_hear(other: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal that reaches one process stops all; what was given to a sum stays as it was."""
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    monkeypatch.setattr(dist, "all_reduce", lambda values: values.add_(other))
+    assert distributed.any_rank(True) and distributed.any_rank(False) == bool(other)
+    given = torch.tensor([3])
+    assert distributed.all_reduce_sum(given).item() == 3 + other and given.item() == 3
+
+
 def test_gradients_are_exchanged_once_a_step(tiny) -> None:
     """Of three batches; a group of one process counts what it is given to exchange."""
     config = tiny("trainer.grad_accum_steps=3")
