@@ -41,9 +41,8 @@ def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
         first.stdout
     )
     root = tmp_path / "default"
-    assert {"report.html", "report.md", "results.csv", "curves.csv", "study.yaml", "figures"} <= {
-        p.name for p in root.iterdir()
-    }
+    made = {"report.html", "report.md", "results.csv", "curves.csv", "study.yaml", "figures"}
+    assert made | {"means"} <= {path.name for path in root.iterdir()}
     assert why in (root / "report.md").read_text(encoding="utf-8")
     # The terminal has the answer: what the study asks, the means, and where the page is.
     said = first.stdout.split("writing the report\n")[1].splitlines()
@@ -71,6 +70,9 @@ def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
     assert not tags["images"] and any("samples" in tag for tag in tags["tensors"])
 
     pages = [(root / name).read_text(encoding="utf-8") for name in ("report.md", "study.yaml")]
+    command = shlex.split(yaml.safe_load(pages[1])["command"])
+    assert command[1] == "scripts/compare.py" and {*command[2:]} < {*study}, "a key counts once"
+    assert "'study.task=[letters]'" in pages[0], "in a shell that knows patterns"
     old = json.loads((runs[0] / "result.json").read_text()) | {"code": "0123abcd"}
     (runs[0] / "result.json").write_text(json.dumps(old))
     for run in runs[1:]:

@@ -20,7 +20,13 @@ from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.translation import read
 from wawa_transformer.model.weights import read_model
 from wawa_transformer.positional.base import ENCODINGS, AbsoluteEncoding, Encoding, Positions
-from wawa_transformer.run.export import from_safetensors, to_ctranslate2, to_safetensors
+from wawa_transformer.run.export import (
+    POSITIONS,
+    from_safetensors,
+    table_of,
+    to_ctranslate2,
+    to_safetensors,
+)
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train import checkpoint
 from wawa_transformer.train.load import load_model
@@ -167,6 +173,13 @@ def test_an_added_encoding_that_does_more_than_add_a_table_is_refused(
     ENCODINGS["more"] = cls
     with pytest.raises(UserError, match="choose format=safetensors"):
         to_ctranslate2(Transformer(9, 9, 8, 1, 2, 16, pe="more"), list("abcdefghi"), tmp_path / "o")
+
+
+def test_the_exported_table_is_what_the_encoding_adds_and_no_longer() -> None:
+    for pe, settings, rows in (("none", {}, POSITIONS), ("learned", {"max_len": 7}, 7)):
+        model = Transformer(9, 9, 8, 1, 2, 16, pe=pe, pe_settings=settings)
+        table = table_of(model)
+        assert table.shape == (rows, 8) and table.any() == (pe == "learned")
 
 
 EDITS: dict[str, Callable[[Transformer], None]] = {

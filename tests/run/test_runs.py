@@ -11,6 +11,7 @@ import shutil
 import signal
 import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContex
 from wawa_transformer.run import failure, provenance
 from wawa_transformer.run.export import to_safetensors
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.run.signals import STATUS, GracefulStop
+from wawa_transformer.run.signals import SIGNALS, STATUS, GracefulStop, Stopped
 from wawa_transformer.train import checkpoint
 from wawa_transformer.train.load import load_model
 from wawa_transformer.train.loop import batch_stream, train_step
@@ -139,6 +140,25 @@ def test_a_signal_handler_that_was_not_set_from_python_stays(
     with GracefulStop():
         pass
     assert given and None not in given
+
+
+def test_a_signal_waits_for_a_checkpoint_and_a_second_ctrl_c_does_not() -> None:
+    """Afterwards the signals are the caller's again; a thread of its own takes none."""
+    before = [signal.getsignal(number) for number in SIGNALS]
+    assert {"SIGINT", "SIGTERM", "SIGUSR1"} == {signal.Signals(number).name for number in SIGNALS}
+    for first in SIGNALS:
+        with GracefulStop() as stop:
+            with stop.deferred():
+                for number in (first, signal.SIGTERM):
+                    os.kill(os.getpid(), number)
+                assert stop.asked == "SIGTERM"
+                with pytest.raises(Stopped, match="stopped by SIGINT"):
+                    os.kill(os.getpid(), signal.SIGINT)
+            with pytest.raises(Stopped, match="stopped by "):
+                os.kill(os.getpid(), first)
+        assert [signal.getsignal(number) for number in SIGNALS] == before
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(GracefulStop().__enter__).result()
 
 
 def test_a_finished_run_says_that_the_code_has_changed(
