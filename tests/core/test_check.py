@@ -479,6 +479,17 @@ class OneSided(Idle):
         return 1 + (self.side * self.rate).clamp(max=0)
 
 
+class Listed(Distances):
+    """A trained factor in a list, which torch does not look into."""
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.factors = [nn.Parameter(torch.ones(()))]
+
+    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
+        return self.factors[0]
+
+
 class Start(Distances):
     """Declares distances, and divides by a position, as FIRE does."""
 
@@ -535,6 +546,7 @@ class FirstHead(Rotary):
         (OneToken, {probe.ALONE}),
         (Idle, {promises.REACHED}),
         (Stepped, {promises.REACHED}),
+        (Listed, {promises.REACHED}),
         (Start, {promises.RELATIVE}),
         (Hidden, {promises.UNUSED}),
         (Whole, {promises.FRACTIONAL}),
@@ -993,6 +1005,11 @@ def test_a_mistake_that_only_positions_show_is_not_blamed_on_the_encoding(
         ("bias", lambda self, q, *at: at[2].ids.view(1, 1, 1, -1), "bias .* returned torch.int64"),
         ("bias", lambda self, q, k, *at: [each.ids.add_(1) for each in at], "bias changed its arg"),
         ("bias", lambda self: None, "bias cannot be called .*takes 1 positional"),
+        # Keys in rows and queries in columns, and rows of positions in place of heads.
+        ("bias", lambda self, q, k, i, j: (j.ids[..., None] - i.ids[..., None, :]).to(q),
+         r"bias .*\(2, 1, 6, 5\); it must be .*, here \(2, 3, 5, 6\)"),
+        ("bias", lambda self, q, k, i, j: j.ids.squeeze()[..., None, :].to(q),
+         r"bias .*\(2, 1, 6\); it must be .*, here \(2, 3, 6, 6\)"),
     ],
 )  # fmt: skip
 def test_a_tensor_of_another_shape_is_refused(method: str, wrong: Any, said: str) -> None:

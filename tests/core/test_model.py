@@ -6,7 +6,7 @@ import inspect
 import itertools
 import re
 from collections.abc import Callable
-from dataclasses import asdict, fields, replace
+from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,11 +15,13 @@ import torch
 import torch.nn.functional as F
 from conftest import MODELS, PLACED, PLAIN, POSITION_IDS
 from core.helpers import FF, HEADS, LAYERS, D, V, padded_ids, perturbed, small_model
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer
+from wawa_transformer.common.limits import setting
 from wawa_transformer.data.load import load_data
-from wawa_transformer.model import transformer
+from wawa_transformer.model import config, transformer
 from wawa_transformer.model.attention import AttentionPosition
 from wawa_transformer.model.config import PLACEMENT, POSITIONS, TransformerConfig
 from wawa_transformer.model.layers import EncoderLayer, FeedForward, ResidualConnection
@@ -131,6 +133,20 @@ def test_logits_and_gradients_equal_torch(
 @functools.cache
 def seeded(name: str, seed: int, merged: bool) -> dict[str, nn.Parameter]:
     return dict(small_model(name, seed=seed, merged_attention=merged).named_parameters())
+
+
+def test_a_key_of_any_kind_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list, whose default is made anew, and a key without a default."""
+
+    @dataclass
+    class More(TransformerConfig):
+        widths: list[int] = setting([8], "inner widths")
+        _: KW_ONLY
+        rate: float
+
+    monkeypatch.setattr(config, "TransformerConfig", More)
+    found = OmegaConf.structured(config.part("Part", ("d_ff", "widths", "rate"), __name__))
+    assert (found.d_ff, found.widths) == (2048, [8]) and OmegaConf.is_missing(found, "rate")
 
 
 SIZES: Any = dict(d_model=8, num_layers=1, num_heads=2, d_ff=6, seed=0)

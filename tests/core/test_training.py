@@ -244,6 +244,26 @@ def test_what_an_edit_adds_to_the_model_starts_from_the_seed(
     assert one == other != another
 
 
+def test_what_no_step_of_the_optimiser_changes_is_named(
+    tiny, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Left out of its groups, or frozen; a frozen tensor may be in a group."""
+    begun(tiny())
+    assert "stay as they start" not in capsys.readouterr().err
+    right = setup.adamw
+
+    def groups(parameters: Any, trainer: Any) -> torch.optim.Optimizer:
+        frozen, *others = parameters
+        frozen.requires_grad_(False)
+        return right([{"params": [frozen]}, {"params": others[:-1]}], trainer)
+
+    monkeypatch.setattr(setup, "adamw", groups)
+    begun(tiny())
+    names = "tgt_embedding.weight, output.weight"
+    said = capsys.readouterr().err
+    assert "warning: 2 of the model's tensors stay as they start" in said and names in said
+
+
 def test_a_note_about_speed_moves_no_dropout_mask() -> None:
     """It comes after the masks' generator was seeded, on some processors."""
     torch.manual_seed(5)

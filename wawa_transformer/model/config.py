@@ -3,8 +3,9 @@
 This file needs no library, so that the command line can read it for ``--help``.
 """
 
+import copy
 import dataclasses
-from dataclasses import KW_ONLY, MISSING, dataclass, field
+from dataclasses import KW_ONLY, MISSING, dataclass
 from typing import Any
 
 from wawa_transformer.common.limits import (
@@ -142,11 +143,8 @@ def config_of(*values: Any, **settings: Any) -> TransformerConfig:
 
 def part(name: str, keys: tuple[str, ...], module: str) -> type:
     """Make a dataclass ``name`` of ``module`` of some keys of :class:`TransformerConfig`."""
-    own = [
-        (each.name, each.type, field(default=each.default, metadata=each.metadata))
-        for each in dataclasses.fields(TransformerConfig)
-        if each.name in keys
-    ]
+    every = dataclasses.fields(TransformerConfig)
+    own = [(each.name, each.type, copy.copy(each)) for each in every if each.name in keys]
     made = dataclasses.make_dataclass(name, own)
     made.__module__ = module  # where other processes find it; Python 3.12 would set its own guess
     return made

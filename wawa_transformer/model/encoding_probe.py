@@ -51,9 +51,10 @@ class EncodingProbe(Probe):
     def check_shapes(self) -> None:
         """Refuse an encoding whose methods return other tensors than the contract's."""
         model, length, heads = self.model, len(self.sources[0]), self.model.num_heads
-        at = consecutive(length, device=self.device)
-        x = torch.linspace(-1, 1, 2 * length * model.d_model).to(model.output.weight)
-        x = x.view(2, length, model.d_model)  # (B,S,D)
+        rows = 3 if heads == 2 else 2  # else they could stand for heads
+        at = Positions(torch.arange(length, device=self.device).repeat(rows, 1, 1), length)
+        x = torch.linspace(-1, 1, rows * length * model.d_model).to(model.output.weight)
+        x = x.view(rows, length, model.d_model)  # (B,S,D)
         for encoding in (model.src_position, model.tgt_position):
             embedded = called(encoding, "embed", x, at)
             fits = shapes_of([embedded], x) == [x.shape]
@@ -65,12 +66,16 @@ class EncodingProbe(Probe):
             fits = len(found) == 2 and found[0] == found[1] and found[0][:3] == given.shape[:3]
             wanted = "two tensors (B,H,S,·), keys as wide as the queries"
             require(fits, encoding, "rotate", rotated, given, wanted)
-            bias = called(encoding, "bias", *rotated, at, at)
+            # A decoder has fewer queries than keys.
+            first = 0 if encoding.context.role == "encoder" else min(1, length - 1)
+            q, later = rotated[0][:, :, first:], Positions(at.ids[..., first:], length)
+            bias = called(encoding, "bias", q, rotated[1], later, at)
             if bias is not None:
                 [shape] = shapes_of([bias], x) or [torch.Size([0])]
-                sizes = zip(reversed(shape), (length, length, heads, 2), strict=False)
+                sizes = zip(reversed(shape), (length, length - first, heads, rows), strict=False)
                 fits = len(shape) <= 4 and all(size in (1, most) for size, most in sizes)
-                require(fits, encoding, "bias", bias, given, "broadcastable to (B,H,Q,K)")
+                wanted = f"broadcastable to (B,H,Q,K), here {(rows, heads, length - first, length)}"
+                require(fits, encoding, "bias", bias, q, wanted)
 
     def drawn(self, count: int, length: int) -> list[Tensor]:
         """Draw queries and keys, ``(1,H,S,Dh)`` each."""

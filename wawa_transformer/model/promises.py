@@ -42,7 +42,8 @@ REMEDIES = {
     UNUSED: "what it computes depends on positions, so leave uses_positions = True",
     FRACTIONAL: "it rounds positions, so set fractional = False",
     REACHED: "train each number through embed, rotate or bias, without detach(), data, item() or "
-    "no_grad(), and make a buffer of what is not to be trained",
+    "no_grad(), keep lists in nn.ParameterList or nn.ModuleList, and make a buffer of what is not "
+    "to be trained",
     STARTED: "draw with torch in __init__ or reset_parameters and not with numpy, and what every "
     "seed shares from a torch.Generator of your own",
     SAVED: "keep what is trained or drawn in parameters and buffers, draw with torch in __init__, "

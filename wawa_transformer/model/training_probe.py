@@ -93,7 +93,7 @@ class TrainingProbe(EncodingProbe):
                 if gradient is not None and (name not in strict or gradient.any())
             }
 
-        found = reached(logits, trained)
+        found, leaves = reached(logits, trained), leaves_of(logits)
         for turn in range(16):  # training may leave out a layer at random
             some = {
                 name: (value * (-1.0) ** (turn + 1)).detach().requires_grad_()
@@ -107,6 +107,11 @@ class TrainingProbe(EncodingProbe):
                     logits = functional_call(self.model, given, (self.source, self.target))
                     found |= reached(logits, some)
         missed = [name for name in named.values() if name not in found]
+        missed += [
+            f"a tensor {tuple(leaf.shape)} outside the model's parameters"
+            for leaf in leaves
+            if all(leaf is not each for each in self.model.parameters())
+        ]
         self.note_if(missed, promises.REACHED, *missed[:1])
 
     def check_dropout(self) -> None:
@@ -247,6 +252,18 @@ def tiny_model(config: TransformerConfig) -> Transformer:
             drawn = torch.rand(parameter.shape, generator=generator)
             parameter.copy_(torch.where(parameter == 0, drawn, parameter * (0.5 + drawn)))
     return model
+
+
+def leaves_of(value: Tensor) -> list[Tensor]:
+    """List the tensors that a gradient of ``value`` would train."""
+    waiting, seen, found = [value.grad_fn], set(), []
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            found += [node.variable] if hasattr(node, "variable") else []
+            waiting += [each for each, _ in node.next_functions]
+    return found
 
 
 def is_trainable(value: Tensor) -> bool:

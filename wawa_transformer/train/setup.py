@@ -25,7 +25,7 @@ from wawa_transformer.run.run_dir import Run, identity, recorded
 from wawa_transformer.run.schema import TrainerConfig
 from wawa_transformer.train import checkpoint
 from wawa_transformer.train.optim import adamw
-from wawa_transformer.train.transfer import start_from
+from wawa_transformer.train.transfer import listed, start_from
 
 # The parts of a state that a configuration gives, or that stand elsewhere in a checkpoint.
 GIVEN = {
@@ -172,6 +172,7 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
     who = (distributed.rank(),) if distributed.rank() else ()
     torch.manual_seed(seed_for(config.seed, "dropout", *who))
     optimizer = adamw(model.parameters(), trainer)
+    mention_untrained(model, optimizer)
     if trainer.compile:  # in place: the names in a checkpoint stay as they are
         torch._dynamo.config.recompile_limit = max(8, count_shapes(data.train, trainer))
         dynamic = None if trainer.pad_to_multiple_of == 1 else False
@@ -183,6 +184,18 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
     elif trainer.init_from:
         state.init = start_from(trainer.init_from, config.init_digest, model, data.tokenizer)
     return state
+
+
+def mention_untrained(model: Transformer, optimizer: torch.optim.Optimizer) -> None:
+    """Name the parameters that no step of the optimiser changes."""
+    groups = [each for group in optimizer.param_groups for each in group["params"]]
+    trained = {id(each) for each in groups if each.requires_grad}
+    every = [name for name, value in model.named_parameters() if id(value) not in trained]
+    if every and distributed.is_main():
+        warn(
+            f"warning: {len(every)} of the model's tensors stay as they start, since they need no "
+            f"gradient or are in no group of the optimiser: {listed(every, {})}."
+        )
 
 
 def check_ranks(data: Data) -> None:
