@@ -1,5 +1,6 @@
 """An encoding stands in one row among committed ones of the same setting, and no other."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pandas as pd
 import pytest
 from planted import config_of, results_of, study_of, whole, write_tables
 
-from wawa_transformer.lab import report, scores, statistics
+from wawa_transformer.lab import figures, report, scores, statistics
 from wawa_transformer.lab.board import Board, board, committed_study
 from wawa_transformer.lab.pages import tr
 from wawa_transformer.lab.reading import read_study
@@ -55,7 +56,9 @@ def said_of(made: Board) -> str:
 
 @pytest.fixture(scope="module")
 def their_setting(committed: Path) -> str:
-    return board_of(read_study(committed)).setting
+    made = board_of(read_study(committed))
+    assert [row.pe for row in made.rows] == ["t5", "sinusoidal", "none"], "once each"
+    return made.setting
 
 
 def test_an_encoding_is_placed_by_its_total_and_paired_with_the_best(committed: Path) -> None:
@@ -86,6 +89,9 @@ def test_an_encoding_is_placed_by_its_total_and_paired_with_the_best(committed: 
         [line] = [each for each in said.splitlines() if each.startswith(f"{name} ")]
         assert f"  {made.setting}  " in line and f"{row.total:z.3f}" in line
     assert "Only one encoding" not in text
+    html = report.html(page, dict.fromkeys(page["drawn"], ""))
+    [t5] = re.findall(r"<span [^>]*></span>t5</td>", html[: html.index("</table>")])
+    assert figures.encoding_styles(["t5"])["t5"]["color"] in t5
 
 
 @pytest.mark.parametrize(

@@ -175,11 +175,13 @@ def test_an_added_encoding_that_does_more_than_add_a_table_is_refused(
         to_ctranslate2(Transformer(9, 9, 8, 1, 2, 16, pe="more"), list("abcdefghi"), tmp_path / "o")
 
 
-def test_the_exported_table_is_what_the_encoding_adds_and_no_longer() -> None:
+def test_the_exported_table_is_what_the_encoding_adds_and_no_longer(tmp_path: Path) -> None:
+    """The export computes what the model does, of two layers; it checks that itself."""
     for pe, settings, rows in (("none", {}, POSITIONS), ("learned", {"max_len": 7}, 7)):
-        model = Transformer(9, 9, 8, 1, 2, 16, pe=pe, pe_settings=settings)
+        model = Transformer(9, 9, 8, 2, 2, 16, pe=pe, pe_settings=settings)
         table = table_of(model)
         assert table.shape == (rows, 8) and table.any() == (pe == "learned")
+        to_ctranslate2(model, list("abcdefghi"), tmp_path / pe)
 
 
 EDITS: dict[str, Callable[[Transformer], None]] = {
