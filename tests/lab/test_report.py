@@ -195,10 +195,13 @@ def test_without_a_rule_every_pair_is_tested_and_counted() -> None:
         rf"\| sort \| sinusoidal − no encoding \| .* \| {word('no_difference')} \|", text
     )
     assert "## Verdict" not in text
-    study = study_of(RESULTS, {"pairs": [["sinusoidal", "none"], ["x", "none"]]})
+    study = study_of(RESULTS, {"pairs": [["none", "sinusoidal"], ["x", "none"]]})
     study.config["encodings"]["x"] = {"kind": "t5"}  # of which no run has finished
     declared = markdown(study)
-    assert "sinusoidal − no encoding" in declared and "learned − " not in declared
+    assert "no encoding − sinusoidal" in declared and "learned − " not in declared
+    shown = re.search(r"A difference shows in (\d) of", declared)
+    better, worse = (declared.count(f"**{word(each)}**") for each in ("better", "worse"))
+    assert shown and int(shown[1]) == better + worse and worse
 
 
 def test_one_seed_has_no_interval_and_no_run_no_number(tmp_path: Path) -> None:
@@ -257,9 +260,10 @@ def test_runs_that_were_not_made_alike_are_named_at_the_top() -> None:
     said = noticed(study_of(RESULTS.assign(code=codes, shared_code=codes)))
     assert told["code"] not in said and f"{told['shared_code']} between runs (new, old)" in said
     study = study_of(RESULTS)
-    study.config["made"]["torch"] = "2.13.0; 2.12.0"  # type: ignore[index]
+    study.config["made"] |= {"torch": "2.13.0; 2.12.0", "device": "a; b"}  # type: ignore[index]
     text = markdown(study).split("| encoding |")[0]
     assert "different conditions" in text and "torch 2.13.0; 2.12.0" in text
+    assert "a; b" not in text, "a device is named by a sentence of its own"
 
 
 def test_a_run_of_which_the_tables_say_nothing_is_named() -> None:
@@ -286,6 +290,17 @@ def test_translations_that_were_scored_in_two_ways_are_named() -> None:
         assert "scored in different ways" not in noticed(study)
         study.bleu[column] = ["tok:ja-mecab"] + ["tok:char"] * 3
         assert "scored in different ways (tok:char, tok:ja-mecab)" in noticed(study)
+
+
+def test_what_a_text_leaves_out_or_spoils_is_said() -> None:
+    study = captions({"a": 30.0, "b": 20.0})
+    none = {"too_long": 0, "blank": 0}
+    study.config["left_out"] = {"text": {"train": none | {"too_long": 7}, "test": none}}  # type: ignore[index]
+    study.bleu["reached_limit"], study.bleu["altered"] = [0, 3, 0, 0], 0
+    said = noticed(study)
+    assert "text: pairs left out of train: 7 longer than task.max_tokens, 0 blank." in said
+    assert "text: 3 outputs of 4 runs reached the limit of their length" in said
+    assert "left out of test" not in said and "every id right" not in said
 
 
 def test_the_first_table_marks_the_best_of_what_is_read() -> None:
