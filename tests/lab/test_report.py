@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from chromium import Browser
+from matplotlib.figure import Figure
 from planted import (
     answer_of,
     config_of,
@@ -280,6 +281,7 @@ def test_a_run_of_which_the_tables_say_nothing_is_named() -> None:
     assert said.count("copy, no encoding, seed 3") == 1
     made = scores.score_study(study)
     assert word("not_final", n="4") in report.answer(report.page_of(made))
+    assert cells.summary_table(made, None).caption.fill["n"] == "3–5"
     assert "which the tables do not hold" not in noticed(study_of(RESULTS))
 
 
@@ -625,6 +627,10 @@ def test_attention_is_drawn_from_its_table() -> None:
     chinese = translated(figures.save(figure, "attention"), "zh")
     assert "无编码" in chinese and "no encoding" not in chinese
     assert "currentColor" in chinese and "#000000" not in chinese  # invisible on a dark page
+    assert 'id="axes_1"' not in chinese, "an id is there once in a page of several pictures"
+    small = Figure(figsize=(1, 1))
+    small.add_subplot().plot([0, 1])
+    assert figures.save(small, "same") == figures.save(small, "same"), "byte by byte"
 
 
 def test_tensorboard_gets_the_mean_of_each_encoding_within_its_interval(folder: Path) -> None:

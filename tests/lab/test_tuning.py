@@ -100,3 +100,23 @@ def test_an_edge_of_either_axis_of_the_grid_is_named(
     ]
     [(_, said)] = cells.rate_tables(study_of(results, tuning=pd.DataFrame(tried)), [])
     assert [text.fill["names"] for text in said] == [["a"]]
+
+
+def test_the_order_at_each_rate_is_by_exact_match_and_for_a_text_by_nll() -> None:
+    """Planted: the first has the higher of both. The chosen rate is marked."""
+    results = results_of({("copy", pe): lambda n, s: 1.0 for pe in "ab"}, seeds=range(2))
+    tried = [
+        {"task": "copy", "pe": pe, "lr": lr, "warmup": 5, "seed": seed}
+        | {"exact_match": value + seed * value / 50, "nll": value + lr + seed * value / 50}
+        for pe, value in (("a", 0.9), ("b", 0.5))
+        for lr in (0.01, 0.02)
+        for seed in range(3)
+    ]
+    for bleu, first, second in ((pd.DataFrame(), 2, 0), (results[["task", "pe", "seed"]], 0, 2)):
+        study = study_of(results, tuning=pd.DataFrame(tried), bleu=bleu)
+        [(table, [order, _])] = cells.rate_tables(study, [("a", "b")])
+        assert {key: order.fill[key] for key in ("first", "second", "of")} == {
+            "first": first, "second": second, "of": 2
+        }  # fmt: skip
+        marked = [[cell.strong for cell in row[2:]] for row in table.rows]
+        assert marked == [[True, True], [False, False]]
