@@ -130,9 +130,9 @@ def test_encodings_that_need_the_real_sizes_are_checked_at_these(
         require_promises(shape({"pe": "strict"}), length)
     widths, right = [], check.tiny_model
 
-    def tiny(config: TransformerConfig) -> Transformer:
+    def tiny(config: TransformerConfig, *given: Any) -> Transformer:
         widths.append(config.d_model)
-        return right(config)
+        return right(config, *given)
 
     monkeypatch.setattr(check, "tiny_model", tiny)
     for kind, width in (("sixfold", 24), ("sixfold", 126), ("wide", 126)):
@@ -1031,6 +1031,17 @@ def test_every_run_is_checked_before_its_first_step(tiny) -> None:
     assert not Run.from_config(config).directory.exists()
     config.trainer.check = False
     assert train(config)["steps"] == 1
+
+
+def test_a_model_of_ones_own_is_tried() -> None:
+    """Where it leaks, the cause is said to be in the model."""
+
+    class Leaking(Transformer):
+        def decode(self, *given: Any, **named: Any) -> Tensor:
+            return (logits := super().decode(*given, **named)) + logits.roll(-1, dims=1)
+
+    with pytest.raises(UserError, match="the cause is in the model"):
+        require_promises(shape({}), 4, False, Leaking)
 
 
 def test_the_check_leaves_modes_and_random_numbers_alone() -> None:

@@ -19,6 +19,7 @@ from wawa_transformer import Transformer, load
 from wawa_transformer.data.load import Data, load_data
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.positional.base import ENCODINGS
+from wawa_transformer.run import config as run_config
 from wawa_transformer.train import setup
 from wawa_transformer.train.loop import batch_stream, train_step
 
@@ -156,6 +157,22 @@ def test_a_loaded_model_answers_with_the_weights_it_has(tmp_path) -> None:
     with torch.no_grad():
         assert torch.equal(model(ids, ids), fresh(ids, ids))
         assert not torch.allclose(before, model(ids, ids), atol=0.1)
+
+
+class Halved(Transformer):
+    def decode(self, *given: Any, **named: Any) -> Tensor:
+        return super().decode(*given, **named) / 2
+
+
+def test_a_model_of_ones_own_is_the_one_that_is_checked_and_loaded(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module of import= has put it in the one place that builds a run's model."""
+    checked: list[Any] = []
+    monkeypatch.setattr(setup, "require_promises", lambda *given: checked.append(given[-1]))
+    monkeypatch.setattr(run_config, "Transformer", Halved)
+    run = trained(tmp_path, *TINY, *COPY, "trainer.steps=2", "trainer.check=true")
+    assert type(load(run.directory).model) is Halved and checked == [Halved]
 
 
 def test_a_run_patches_nothing_of_torch(tmp_path) -> None:

@@ -182,8 +182,10 @@ def sizes_of(model: nn.Module) -> dict[str, torch.Size]:
     return {name: value.shape for name, value in state.items()}
 
 
-def require_promises(config: TransformerConfig, length: int, bf16: bool = False) -> Report:
-    """Check the encodings of ``config`` in a tiny model, at up to twice ``length`` tokens.
+def require_promises(
+    config: TransformerConfig, length: int, bf16: bool = False, cls: type[Transformer] = Transformer
+) -> Report:
+    """Check the encodings of ``config`` in a tiny ``cls``, at up to twice ``length`` tokens.
 
     Raises:
         UserError: a promise that they break, where, and by how much.
@@ -199,7 +201,8 @@ def require_promises(config: TransformerConfig, length: int, bf16: bool = False)
     narrow = min(width, max(8, 16 // heads) + width % 8)  # as even or odd
 
     def tried(config: TransformerConfig) -> Report:
-        return TransformerProbe(tiny_model(config), length=length).report(bf16=bf16, saved=True)
+        tiny = tiny_model(config, cls)
+        return TransformerProbe(tiny, length=length).report(bf16=bf16, saved=True)
 
     with contextlib.suppress(Exception):  # which may be due to the width
         small = dataclasses.replace(config, d_model=heads * narrow)

@@ -153,7 +153,7 @@ class TrainingProbe(EncodingProbe):
         for each in self.model.encodings():
             for parameter in filter(is_trainable, each.parameters()):
                 parameter.mul_(1.5)
-        changed, model = self.logits(*given), Transformer(self.model.config, seed=1)
+        changed, model = self.logits(*given), type(self.model)(self.model.config, seed=1)
         model.load_state_dict(self.model.state_dict())
         self.model = model.eval()
         answered = self.logits(*given)
@@ -173,7 +173,7 @@ class TrainingProbe(EncodingProbe):
 
     def check_start(self, start: dict[str, Tensor]) -> None:
         """Build the model again, whose start follows from a seed that nothing in it replaces."""
-        again = tiny_model(self.model.config).state_dict()
+        again = tiny_model(self.model.config, type(self.model)).state_dict()
         names = [name for name, value in start.items() if not torch.equal(value, again[name])]
         with draws_from(0):
             seed, _ = torch.initial_seed(), positions_of(self.model.config)
@@ -236,8 +236,8 @@ def counted(model: nn.Module) -> dict[str, str]:
     return found
 
 
-def tiny_model(config: TransformerConfig) -> Transformer:
-    """A small model with the width, heads and encoding of ``config``, moved off its start."""
+def tiny_model(config: TransformerConfig, cls: type[Transformer] = Transformer) -> Transformer:
+    """A small ``cls`` with the width, heads and encoding of ``config``, moved off its start."""
     given: dict[str, Any] = dict.fromkeys(("src_vocab_size", "tgt_vocab_size", "d_ff"), 16)
     given["dropout"] = max(config.dropout, 0.1)  # a promise is about dropout, too
     given["reset_token"] = None if config.reset_token is None else 5
@@ -245,7 +245,7 @@ def tiny_model(config: TransformerConfig) -> Transformer:
     if config.layers is None and not ENCODINGS[config.pe].per_layer:
         config = dataclasses.replace(config, num_layers=1)
     with draws_from(0):  # which leaves torch's own random numbers alone
-        model = Transformer(config)
+        model = cls(config)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():  # some start at zero, where a mistake does not show
         for parameter in filter(is_trainable, model.parameters()):

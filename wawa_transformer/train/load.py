@@ -18,7 +18,7 @@ from wawa_transformer.data.tasks import build_task
 from wawa_transformer.decode.strategies import Greedy, build_strategy
 from wawa_transformer.decode.translation import answers, read
 from wawa_transformer.model.transformer import Transformer
-from wawa_transformer.run.config import check_memory, check_schema, transformer_config
+from wawa_transformer.run.config import build_model, check_memory, check_schema, transformer_config
 from wawa_transformer.run.device import take_device
 from wawa_transformer.run.imports import import_modules, modules_digest
 from wawa_transformer.run.provenance import code_digest
@@ -72,7 +72,7 @@ def load_model(run: Run, which: str = "last", device: torch.device | None = None
             shape = transformer_config(config, tokenizer)
             # Before it is built: an altered configuration may ask for any amount of memory.
             check_memory(config, shape, "cpu", bytes_each=4)
-            model = Transformer(shape)
+            model = build_model(config, tokenizer)
         except (UserError, OmegaConfBaseException) as error:
             raise refused(path, error) from None
         weights = checkpoint.average(run, own) if which == "average" else state["model"]

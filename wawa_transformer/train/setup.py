@@ -158,7 +158,7 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
     longest = int(max(each.max() for each in sizes))
     model.check_length(longest)
     if trainer.check:
-        require_promises(model.config, longest, trainer.bf16)
+        require_promises(model.config, longest, trainer.bf16, type(model))
     farthest = int(data.train.sizes.max()) - 1
     reach = max(each.max_distance for each in model.encodings())
     if reach > farthest and distributed.is_main():
