@@ -252,8 +252,9 @@ def test_weights_that_do_not_fit_are_refused_with_names_and_sizes(
         ("", None, "is no run with weights"),
         ("last.pt", b"", "last.pt is damaged"),
         ("last.pt", b"PK no archive", "last.pt is damaged"),
-        ("last.pt", {"step": 1}, "it holds no model"),
+        ("last.pt", {"step": 1}, "holds no weights of a model"),
         ("last.pt", {"step": 1, "model": [1]}, "holds no weights of a model"),
+        ("weights.pt", {"output.weight": torch.ones(1)}, "holds no weights of a model"),
         ("last.pt", {"step": 1, "model": {"w": torch.ones(2)}}, "has nothing that this model has"),
     ],
 )

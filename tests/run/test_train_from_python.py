@@ -192,6 +192,30 @@ def test_mistakes_are_raised(tmp_path: Path) -> None:
     assert not (tmp_path / "o").exists()
 
 
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (torch.no_grad(), "is called under no_grad"),
+        (torch.inference_mode(), "is called under no_grad, inference_mode"),
+        (torch.autocast("cpu", torch.bfloat16), "or autocast; leave it"),
+        (torch.device("meta"), "torch's default is torch.float32 on meta"),
+    ],
+)
+def test_a_state_of_torch_that_would_change_the_numbers_is_refused(state: Any, said: str) -> None:
+    """A run of the same name from the command line would have others."""
+    with state, pytest.raises(UserError, match=said):
+        wawa_transformer.train([])
+
+
+def test_another_type_by_default_is_refused() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        with pytest.raises(UserError, match=r"torch.float64 on cpu .*set_default_dtype\(torch.f"):
+            wawa_transformer.train([])
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_the_room_and_the_function_are_one() -> None:
     from wawa_transformer import train
     from wawa_transformer.train import loop

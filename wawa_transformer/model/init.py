@@ -54,8 +54,8 @@ class TorchsDraws(TorchFunctionMode):
 
 
 def content(value: Tensor) -> int:
-    """Hash the values of a tensor; those on the meta device are alike."""
-    if value.is_meta:
+    """Hash the values of a tensor; those without values, as on the meta device, are alike."""
+    if value.is_meta or type(value) not in (Tensor, nn.Parameter):
         return 0
     return hash(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
 

@@ -113,16 +113,18 @@ def load_source(place: str) -> dict[str, Any]:
     if "\0" in place:
         raise UserError(f"trainer.init_from={place} cannot be a path; name a run's folder.")
     try:
-        state = load(file, WEIGHTS)
+        state = load(file, ())  # another program's file is not damaged
     except Missing:
         raise Missing(
             f"trainer.init_from={place} is no run with weights: there is no {file}; name a run's "
             f"folder or one of its checkpoints, and to go on with a run that began from it, "
             f"also give the init_digest of its config.yaml."
         ) from None
-    weights = state["model"]
+    weights = state.get("model")
     if not isinstance(weights, dict) or not all(isinstance(w, Tensor) for w in weights.values()):
-        raise UserError(f"trainer.init_from={place} holds no weights of a model; name a run.")
+        raise UserError(
+            f"trainer.init_from={place} holds no weights of a model under model; name a run."
+        )
     return state
 
 

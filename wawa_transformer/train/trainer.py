@@ -65,6 +65,14 @@ def train_run(overrides: Sequence[str] = ()) -> dict[str, Any]:
     given = [*overrides] if texts else []
     if overrides is not None and not (texts and all(isinstance(each, str) for each in given)):
         raise UserError(f"train({overrides!r}) must be given a list of texts, ['seed=3'].")
+    if not torch.is_grad_enabled() or any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
+        raise UserError("train() is called under no_grad, inference_mode or autocast; leave it.")
+    if (torch.get_default_dtype(), torch.get_default_device().type) != (torch.float32, "cpu"):
+        raise UserError(
+            f"torch's default is {torch.get_default_dtype()} on {torch.get_default_device()} here, "
+            f"so that a run would have other numbers under the same name; call "
+            f"torch.set_default_dtype(torch.float32) and torch.set_default_device('cpu') before."
+        )
     config = compose(given)
     with TRAINING, callers_torch():
         validate(config)
