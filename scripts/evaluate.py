@@ -7,11 +7,13 @@ not contain. verify=true compares the numbers with the run's saved result.
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from wawa_transformer.run.script import script
 
+import torch
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Column, Table
@@ -20,13 +22,22 @@ from wawa_transformer.common.schema import UserError, tell, warn
 from wawa_transformer.data.load import Examples, parts_of, tokenize_split
 from wawa_transformer.data.tasks import Task, build_task
 from wawa_transformer.data.text import FILE_KEYS, TextTask
-from wawa_transformer.decode import translation
 from wawa_transformer.decode.significance import paired_randomisation
-from wawa_transformer.decode.strategies import Greedy, build_strategy
+from wawa_transformer.decode.strategies import DecodingStrategy, Greedy, build_strategy
+from wawa_transformer.decode.translation import (
+    Hypothesis,
+    all_scores,
+    bleu_by_length,
+    bleu_metric,
+    hypotheses,
+    losses,
+    one_line,
+    read,
+    translation_scores,
+)
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train import evaluation
-from wawa_transformer.train.evaluation import shown_metrics
-from wawa_transformer.train.load import data_of, load_model, open_trained
+from wawa_transformer.train.evaluation import evaluate_by_length, shown_metrics
+from wawa_transformer.train.load import Trained, data_of, load_model, open_trained
 from wawa_transformer.train.trainer import left_out, notes
 
 TOLERANCE = 1e-5  # processors round differently
@@ -157,6 +168,46 @@ def table_of(task: Task, result: dict[str, Any], bleu: dict[int, float | None]) 
     return view
 
 
+def other_run(config: DictConfig, run: Run, device: torch.device) -> Trained:
+    """Load the run that ``against`` names."""
+    against = Run.at(Path(config.against), "against")
+    other = load_model(against, config.checkpoint, device)
+    if data_of(run) != data_of(against):
+        warn(
+            f"warning: {run.directory} and {against.directory} were trained with different texts "
+            f"or vocabularies, so that test pairs of one may be training pairs of the other"
+        )
+    return other
+
+
+def best_texts(found: Sequence[Sequence[Hypothesis]]) -> list[str]:
+    """The best output for each source."""
+    return [best.text for best, *_ in found]
+
+
+def print_scores(found: list[str], references: list[str], method: DecodingStrategy) -> None:
+    """Print BLEU, chrF and TER, each with its interval and signature."""
+    if method != Greedy():
+        print(f"exact match is of greedy decoding; BLEU, chrF and TER are of {method.name}")
+    for row in all_scores(found, references, method.bleu_tokenize):
+        ends = row["interval"]
+        interval = "[{:.1f}, {:.1f}]".format(*ends) if ends else "without an interval"
+        print(f"{row['name']} {row['score']:.1f} {interval}  {row['signature']}")
+
+
+def difference(
+    found: list[str], theirs: list[str], references: list[str], tokenize: str | None, name: str
+) -> str:
+    """Say by how much BLEU differs from that of the run ``name``, and p."""
+    metric = bleu_metric(references, tokenize)
+    ours, its = (metric.corpus_score(each, [references]).score for each in (found, theirs))
+    p = paired_randomisation(found, theirs, references, metric)
+    return (
+        f"BLEU {ours - its:+.1f} against {its:.1f} of {name}, p = {p:.4f} "
+        f"(paired randomisation over sentences)"
+    )
+
+
 @script("evaluate")
 def main(config: DictConfig) -> None:
     run, model, tokenizer, trained = open_trained(config)
@@ -164,18 +215,9 @@ def main(config: DictConfig) -> None:
     own = asks_own_test(trained, config)
     tests = tests_of(trained, config)
     translates = next(iter(tests.values())).translates
-    other = None
-    if config.against:
-        if not translates:
-            raise UserError(f"against={config.against} is for runs that translate; leave it out.")
-        against, device = Run.at(Path(config.against), "against"), next(model.parameters()).device
-        other = load_model(against, config.checkpoint, device)
-        if data_of(run) != data_of(against):
-            warn(
-                f"warning: {run.directory} and {against.directory} were trained with different "
-                f"texts or vocabularies, so that test pairs of one may be training pairs of the "
-                f"other"
-            )
+    if config.against and not translates:
+        raise UserError(f"against={config.against} is for runs that translate; leave it out.")
+    other = other_run(config, run, next(model.parameters()).device) if config.against else None
     if (config.verify or not translates) and method != Greedy():
         raise UserError(
             f"decode={method.name} is for text without verify=true; here all scores are of greedy "
@@ -193,41 +235,27 @@ def main(config: DictConfig) -> None:
             check_own_test(run, splits)
         test, train = splits["test"], splits.get("train")
         model.check_length(int(test.sizes.max()))
-        result = evaluation.evaluate_by_length(task, model, test, train and train.text)
+        result = evaluate_by_length(task, model, test, train and train.text)
         bleu: dict[int, float | None] = {}
-        tokenize = method.bleu_tokenize
         if translates:
-            references = [translation.one_line(each) for each in test.text["target"]]
-            every = translation.hypotheses(model, tokenizer, test.source, method)
-            best = [first for first, *_ in every]
-            found = [each.text for each in best]
-            bleu = translation.bleu_by_length(found, references, test.text["length"][:], tokenize)
-            scores = translation.translation_scores(found, references, task.words, tokenize)
-            result["translation"] = scores | translation.losses(best, test)
+            references = [one_line(each) for each in test.text["target"]]
+            answers = hypotheses(model, tokenizer, test.source, method)
+            found, tokenize = best_texts(answers), method.bleu_tokenize
+            bleu = bleu_by_length(found, references, test.text["length"][:], tokenize)
+            result["translation"] = translation_scores(found, references, task.words, tokenize)
+            result["translation"] |= losses([best for best, *_ in answers], test)
             result["left_out"] = {"test": left_out(task, "test", test)}
         if config.verify:
             tell(verify(run, result))
         Console().print(table_of(task, result, bleu))
         if translates:
-            if method != Greedy():
-                print(f"exact match is of greedy decoding; BLEU, chrF and TER are of {method.name}")
-            for row in translation.all_scores(found, references, tokenize):
-                ends = row["interval"]
-                interval = "[{:.1f}, {:.1f}]".format(*ends) if ends else "without an interval"
-                print(f"{row['name']} {row['score']:.1f} {interval}  {row['signature']}")
+            print_scores(found, references, method)
         for said in notes(result):
             print(said)
         if other:
-            sources = translation.read(other.tokenizer, test.text["source"])
-            every = translation.hypotheses(other.model, other.tokenizer, sources, method)
-            theirs = [first.text for first, *_ in every]
-            metric = translation.bleu_metric(references, tokenize)
-            ours, its = (metric.corpus_score(x, [references]).score for x in (found, theirs))
-            p = paired_randomisation(found, theirs, references, metric)
-            tell(
-                f"BLEU {ours - its:+.1f} against {its:.1f} of {config.against}, p = {p:.4f} "
-                f"(paired randomisation over sentences)"
-            )
+            sources = read(other.tokenizer, test.text["source"])
+            theirs = best_texts(hypotheses(other.model, other.tokenizer, sources, method))
+            tell(difference(found, theirs, references, tokenize, config.against))
 
 
 if __name__ == "__main__":

@@ -77,6 +77,14 @@ class Worker:
         code = self.process.exitcode or 0
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended, status {code}"
 
+    def lost(self, run: Run, tries: int) -> bool:
+        """Report that the process died in a run; true if the run is to be tried again."""
+        words, again = f"its process was {self.death()}", tries < TRIES
+        tqdm.write(f"warning: {run}: {words}" + ("; it is tried once more" if again else ""))
+        if not again and run.status != "finished":
+            run.fail(f"{words}, {TRIES} times")
+        return again
+
 
 def work(channel: Connection, other_end: Connection, log: str) -> None:
     """Train jobs from ``channel`` until its other end closes; output goes to ``log``."""
@@ -131,13 +139,8 @@ def train_all(jobs: list[DictConfig], workers: int, log: Path, tick: Callable) -
                 elif not worker.process.is_alive():
                     run = Run.from_config(worker.job)
                     tries[run] += 1
-                    again = tries[run] < TRIES
-                    words = f"warning: {run}: its process was {worker.death()}"
-                    tqdm.write(f"{words}; it is tried once more" if again else words)
-                    if again:
+                    if worker.lost(run, tries[run]):
                         waiting.append(worker.job)
-                    elif run.status != "finished":
-                        run.fail(f"its process was {worker.death()}, {TRIES} times")
                     worker.job = None
                     if waiting:
                         crew[place] = Worker(log)

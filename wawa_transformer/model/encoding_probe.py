@@ -83,11 +83,10 @@ class EncodingProbe(Probe):
         shape = (count, 1, heads, length, width // heads)
         return [*torch.randn(shape, generator=self.random).to(self.model.output.weight)]
 
-    def check_scores(self) -> None:
-        """Try what the scores of single encodings show."""
-        model, length = self.model, len(self.sources[0])
-        q, k, r, s = self.drawn(4, length)
-        at = consecutive(length, device=self.device)
+    def check_content(self) -> None:
+        """Try what encodings make of queries, keys and embeddings."""
+        length = len(self.sources[0])
+        at, (q, k, r, s) = consecutive(length, device=self.device), self.drawn(4, length)
         for encoding in self.encodings:
             if encoding.content_independent:
                 one, other = encoding.bias(q, k, at, at), encoding.bias(r, s, at, at)
@@ -95,33 +94,47 @@ class EncodingProbe(Probe):
                     where = f"the {encoding.context.role}"
                     self.note(promises.SHARED, change(one, other)[0], where)
         x, y = (each.transpose(1, 2).flatten(2) for each in (q, r))  # (1,H,S,Dh) -> (1,S,D)
-        for encoding in model.encodings():
+        for encoding in self.model.encodings():
             moved = encoding.embed(x, at) - encoding.embed(y, at)
             kept = 1 / 3 < moved.norm() / (x - y).norm() < 3
             self.note_if(not kept, promises.SCALED, "embed")
-        heads, x = model.num_heads, torch.randn(model.d_model, generator=self.random)
-        x = x.to(model.output.weight).expand(1, length, -1)  # (1,S,D)
-        if heads > 1 and model.config.origin == "both" and self.serves(2 * length):
-            # One head's positions are farther apart.
-            far = Positions(2 * at.ids, 2 * length)
-            mixed = Positions(torch.cat((at.ids.expand(1, heads - 1, -1), far.ids), 1), 2 * length)
-            for encoding in model.encodings():
-                plain, apart, other = (encoding.embed(x, each) for each in (at, mixed, far))
-                if encoding.headwise and torch.equal(plain, apart):
-                    self.note(promises.HEADS_APART, change(other, plain), "embed, token {1}")
-            for encoding in self.encodings:
-                if encoding.headwise:
-                    found = attention_scores(encoding, q, k, mixed, mixed)[:, -1]  # (B,Q,K)
-                    alone = attention_scores(encoding, q, k, far, far)[:, -1]
-                    where = "the last head, query {1}"
-                    self.note(promises.HEADS_APART, change(found, alone), where)
-        # Where nothing but a shape could tell one token from another.
-        same = Positions(torch.zeros_like(at.ids), 1)
+
+    def one_token(self, length: int) -> Tensor:
+        """Draw one embedding, at every place of a row: ``(1,S,D)``."""
+        x = torch.randn(self.model.d_model, generator=self.random)
+        return x.to(self.model.output.weight).expand(1, length, -1)
+
+    def check_heads(self) -> None:
+        """Try positions of which those of one head are farther apart."""
+        model, length, heads = self.model, len(self.sources[0]), self.model.num_heads
+        if heads == 1 or model.config.origin != "both" or not self.serves(2 * length):
+            return
+        at = consecutive(length, device=self.device)
+        far = Positions(2 * at.ids, 2 * length)
+        mixed = Positions(torch.cat((at.ids.expand(1, heads - 1, -1), far.ids), 1), 2 * length)
+        x = self.one_token(length)
         for encoding in model.encodings():
+            plain, apart, other = (encoding.embed(x, each) for each in (at, mixed, far))
+            if encoding.headwise and torch.equal(plain, apart):
+                self.note(promises.HEADS_APART, change(other, plain), "embed, token {1}")
+        q, k = self.drawn(2, length)
+        for encoding in self.encodings:
+            if encoding.headwise:
+                found = attention_scores(encoding, q, k, mixed, mixed)[:, -1]  # (B,Q,K)
+                alone = attention_scores(encoding, q, k, far, far)[:, -1]
+                where = "the last head, query {1}"
+                self.note(promises.HEADS_APART, change(found, alone), where)
+
+    def check_same_position(self) -> None:
+        """Try one token at one position, where only a shape could tell its places apart."""
+        length, heads = len(self.sources[0]), self.model.num_heads
+        same = Positions(torch.zeros_like(consecutive(length, device=self.device).ids), 1)
+        x = self.one_token(length)
+        for encoding in self.model.encodings():
             if encoding.uses_positions:
                 embedded = encoding.embed(x, same)
                 self.note(promises.READ, change(embedded, embedded[:, :1]), "embed, token {1}")
-        q, k = q[:, :, :1].expand_as(q), k[:, :, :1].expand_as(k)
+        q, k = (each.expand(-1, heads, length, -1) for each in self.drawn(2, 1))
         for encoding in self.encodings:
             if encoding.uses_positions:
                 scores = attention_scores(encoding, q, k, same, same)  # (B,H,Q,K)
