@@ -70,11 +70,15 @@ def test_an_answer_of_other_code_than_its_scores_is_left_out(
 def test_tables_hold_what_the_runs_measured(jobs: dict[Run, Any], tmp_path: Path) -> None:
     """Row by row against result.json; a run that is missing is named, and enters no number."""
     config = next(iter(jobs.values()))
+    # The table of curves is there even if no run has any.
+    known = study_config(config, jobs, "compare", "")
+    write_tables(tmp_path, known, [Run("reverse", "none", 2, tmp_path / "waiting")], [], NOT_TUNED)
+    assert read_study(tmp_path).results.empty and (tmp_path / "curves.csv").exists()
     lost = Run("reverse", "learned", 0, tmp_path / "lost")
     lost.fail("it was cold")
     runs = [*jobs, lost, Run("reverse", "none", 2, tmp_path / "waiting")]
     (tmp_path / "tuning.csv").write_text("of a study that was tuned")
-    write_tables(tmp_path, study_config(config, jobs, "compare", ""), runs, [], NOT_TUNED)
+    write_tables(tmp_path, known, runs, [], NOT_TUNED)
     study = read_study(tmp_path)
     assert len(study.results) == 3 * 6
     for run in jobs:

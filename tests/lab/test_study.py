@@ -1,10 +1,12 @@
 """A study's processes: no run reported as another, no worker left behind, no death unnamed."""
 
 import json
+import multiprocessing
 import os
 import re
 import signal
 import time
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +20,7 @@ from wawa_transformer.common.schema import UserError
 from wawa_transformer.data import load
 from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.lab import study as studies
+from wawa_transformer.lab import workers
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import STATUS
 from wawa_transformer.train.trainer import train
@@ -103,6 +106,21 @@ def test_stopping_a_study_stops_everything_with_a_checkpoint(name: str, tmp_path
         assert steps == list(range(10, steps[-1] + 1, 10)), run
 
 
+def test_the_study_hears_ctrl_c_and_its_workers_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They inherit the mask of the moment at which their server starts."""
+
+    def blocked() -> bool:
+        return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+    started: list[bool] = []
+    monkeypatch.setattr(workers, "METHOD", "forkserver")
+    monkeypatch.setattr(multiprocessing, "set_forkserver_preload", lambda names: None)
+    monkeypatch.setattr(resource_tracker, "ensure_running", lambda: None)
+    monkeypatch.setattr(forkserver, "ensure_running", lambda: started.append(blocked()))
+    workers.prepare_workers()
+    assert started == [True] and not blocked()
+
+
 class Alone(Script):
     """A script with a terminal's processes to itself, as a shell starts one."""
 
@@ -135,8 +153,8 @@ def test_an_estimate_is_for_the_tasks_of_the_study_and_the_workers_of_the_machin
     measured = dict.fromkeys(runs) | {runs[0]: {"seconds": 60.0}}
     measured[Run("copy", "shaw", 0, Path("shaw"))] = {"seconds": 900.0}
     measured[Run("sort", "none", 0, Path("sort"))] = {"seconds": 600.0}
-    for workers, minutes in ((1, 7.0), (7, 1.0), (16, 1.0)):
-        assert studies.minutes_left(measured, workers, known) == pytest.approx(minutes)
+    for at_once, minutes in ((1, 7.0), (7, 1.0), (16, 1.0)):
+        assert studies.minutes_left(measured, at_once, known) == pytest.approx(minutes)
     config.study.expected_minutes, config.study.seeds = 60, [0]
     config.study.tune.lr, config.study.tune.seeds = [0.1, 0.2], [7, 8]
     runs_of_seed = len(config.study.task) * len(config.study.pe)
@@ -161,6 +179,8 @@ def test_the_command_line_chooses_the_axes_of_a_study() -> None:
         config.study.seeds = seeds
         with pytest.raises(UserError, match=said):
             studies.grid(config)
+    with pytest.raises(UserError, match="seed=9223372036854775808 must be"):
+        studies.with_seeds([0, 2**63], [config])
 
 
 def test_a_study_says_what_it_trained_and_which_pairs_it_tests() -> None:

@@ -80,6 +80,8 @@ def test_trials_train_at_every_point_and_the_study_at_the_best_of_each_task() ->
         assert [(run.task, run.seed) for run in trial] == [("copy", 7), ("sort", 7)]
         for job in trial.values():
             assert (job.trainer.lr, job.trainer.warmup, job.pictures) == (*point, False)
+    rows = tuning.validation_rows(trials)
+    assert len(rows) == 4 and rows["nll"].isna().all(), "a run without a result is not the best"
     found = tuning.tuned(jobs, {("copy", "none"): points[0], ("sort", "none"): points[1]})
     assert [(run.task, job.trainer.warmup) for run, job in found.items()] == [
         ("copy", 5), ("sort", 9)
