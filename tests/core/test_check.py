@@ -214,7 +214,18 @@ class DAPE(ALiBi):
         return far + self.net(both).movedim(-1, 1)
 
 
-@pytest.mark.parametrize("cls", [LayerMix, Sandwich, DAPE])
+class EverySecond(Rotary):
+    """Rotary in every second layer, and no positions in the others."""
+
+    per_layer = True
+
+    def rotate(
+        self, q: Tensor, k: Tensor, query: Positions, key: Positions
+    ) -> tuple[Tensor, Tensor]:
+        return super().rotate(q, k, query, key) if (self.context.layer or 0) % 2 else (q, k)
+
+
+@pytest.mark.parametrize("cls", [LayerMix, Sandwich, DAPE, EverySecond])
 def test_a_published_method_passes(cls: type[Encoding]) -> None:
     """Written as the tutorial says, the method keeps every promise, in cross-attention too."""
     ENCODINGS["own"] = cls

@@ -165,8 +165,10 @@ class EncodingProbe(Probe):
             if not encoding.uses_positions and self.serves(2 * length):
                 self.note(promises.UNUSED, differ(encoding, at, apart), where)
             if encoding.fractional and length > 1:
-                rounded = (Positions(ids, length) for ids in (half, half.floor()))
-                same = not differ(encoding, *rounded).any()
+                exact, rounded = (Positions(ids, length) for ids in (half, half.floor()))
+                # An instance of some layer may have no positions at all.
+                matters = differ(encoding, exact, at).any()
+                same = matters and not differ(encoding, exact, rounded).any()
                 self.note_if(same, promises.FRACTIONAL, where)
 
     def check_bf16(self) -> None:

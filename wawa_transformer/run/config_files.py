@@ -139,7 +139,7 @@ def parse(path: Path) -> tuple[str, Node]:
         line = text.count("\n", 0, error.position) + 1
         raise UserError(f"{path}, line {line}: {first_line(error)}.") from None
     except RecursionError:
-        raise UserError(f"{path} is nested too deeply, or its defaults name the file itself.") from None
+        raise UserError(f"{path} is nested too deeply, or its defaults name itself.") from None
     if not isinstance(root, MappingNode):
         raise UserError(f"{place(path, root)}: a file of configs/ holds keys and values, key: 1.")
     return text, root
