@@ -635,9 +635,9 @@ def test_what_a_user_puts_in_place_of_the_projects_code_counts(
     plain = digests(1)
     assert digests(2) == plain == (provenance.code_digest(config), "")
     for place in (
-        (init, "fresh"), (MultiHeadAttention, "attend"), (Run, "status", property),
-        (Run, "at", classmethod), (init, "fresh", functools.cache),
-        (init, "fresh", functools.partial), (init, "fresh", lambda _: module.Mine()),
+        (init, "content"), (MultiHeadAttention, "attend"), (Run, "status", property),
+        (Run, "at", classmethod), (init, "content", functools.cache),
+        (init, "content", functools.partial), (init, "fresh", lambda _: module.Mine()),
         (torch, "where"), (torch.nn.functional, "softmax"), (torch.nn.Linear, "forward"),
         (torch.Tensor, "flatten"),
     ):  # fmt: skip
