@@ -637,7 +637,7 @@ def test_what_a_user_puts_in_place_of_the_projects_code_counts(
     for place in (
         (init, "content"), (MultiHeadAttention, "attend"), (Run, "status", property),
         (Run, "at", classmethod), (init, "content", functools.cache),
-        (init, "content", functools.partial), (init, "fresh", lambda _: module.Mine()),
+        (init, "content", functools.partial), (init, "content", lambda _: module.Mine()),
         (torch, "where"), (torch.nn.functional, "softmax"), (torch.nn.Linear, "forward"),
         (torch.Tensor, "flatten"),
     ):  # fmt: skip
