@@ -174,10 +174,7 @@ NO_ENCODING = NoEncoding(EncodingContext(d_model=1))  # in an attention where no
 
 
 class AbsoluteEncoding(Encoding):
-    """An encoding added to the embeddings.
-
-    It is usable in any model, so it takes the width and the dropout.
-    """
+    """An encoding that is added to the embeddings, also in other models than ours."""
 
     def __init__(self, d_model: int, dropout: float) -> None:
         super().__init__(EncodingContext(d_model, dropout=dropout))
