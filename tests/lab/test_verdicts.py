@@ -695,10 +695,11 @@ def test_another_grid_than_the_rules_goes_unjudged_if_the_command_line_asks_for_
     one = configure("study=lookup", "task=nth", "pe=none")
     jobs = {Run.from_config(one): one}
     grid = ["study.task=[nth]", "study.pe=[none]"]
+    quoted = "'study.task=[nth]' 'study.pe=[none]'"  # as a shell takes them
     why = "asks for sinusoidal, which is not trained; the study has none."
     assert rule_of(config, [*grid, "model.d_model=32"], jobs) == (
         None,
-        f"{' '.join(grid)} is not the study of the rule: study.rule.supported[0].pairs {why}",
+        f"{quoted} is not the study of the rule: study.rule.supported[0].pairs {why}",
     )
     for overrides in (["study=lookup"], [*grid, "study.rule.claim=x"]):
         with pytest.raises(UserError, match=f"{why} study.rule=null trains without a rule"):

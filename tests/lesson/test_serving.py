@@ -108,7 +108,7 @@ def url(served: list[Served]) -> Iterator[str]:
 
 def test_an_idle_connection_blocks_nobody(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is held open and sends nothing, while another asks and is answered; then it is closed."""
-    monkeypatch.setattr(RequestHandler, "timeout", RequestHandler.timeout / 300)
+    monkeypatch.setattr(RequestHandler, "timeout", RequestHandler.timeout / 30)
     port = int(url.rstrip("/").rpartition(":")[2])
     idle = socket.create_connection(("127.0.0.1", port))
     with idle, urllib.request.urlopen(url, timeout=10) as reply:
