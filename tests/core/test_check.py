@@ -763,6 +763,22 @@ def test_an_encoding_that_overrides_nothing_is_refused() -> None:
         require_promises(shape({"pe": "slip"}), 12)
 
 
+def test_a_layer_without_a_shape_is_named() -> None:
+    """Starting values are drawn before the first call, which would give it its shape."""
+
+    class Lazy(Encoding):
+        def __init__(self, context: EncodingContext) -> None:
+            super().__init__(context)
+            self.mix = nn.LazyLinear(context.d_model)
+
+        def embed(self, x: Tensor, positions: Positions) -> Tensor:
+            return x + self.mix(x)
+
+    ENCODINGS["lazy"] = Lazy
+    with pytest.raises(UserError, match="src_position.mix.weight has no shape before"):
+        require_promises(shape({"pe": "lazy"}), 12)
+
+
 class Rounded(Rotary):
     """Angles in the type of the queries."""
 

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from wawa_transformer.common.limits import UserError
 from wawa_transformer.model import promises
 from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.model.encoding_probe import EncodingProbe
@@ -248,7 +249,14 @@ def tiny_model(config: TransformerConfig, cls: type[Transformer] = Transformer) 
         model = cls(config)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():  # some start at zero, where a mistake does not show
-        for parameter in filter(is_trainable, model.parameters()):
+        for name, parameter in model.named_parameters():
+            if isinstance(parameter, nn.UninitializedParameter):  # of nn.LazyLinear and its like
+                raise UserError(
+                    f"{name} has no shape before its module's first call, and starting values are "
+                    f"drawn before; use the module that is given its sizes, as nn.Linear."
+                )
+            if not is_trainable(parameter):
+                continue
             drawn = torch.rand(parameter.shape, generator=generator)
             parameter.copy_(torch.where(parameter == 0, drawn, parameter * (0.5 + drawn)))
     return model

@@ -194,7 +194,7 @@ def mention_untrained(model: Transformer, optimizer: torch.optim.Optimizer) -> N
     if every and distributed.is_main():
         warn(
             f"warning: {len(every)} of the model's tensors stay as they start, since they need no "
-            f"gradient or are in no group of the optimiser: {listed(every, {})}."
+            f"gradient or are in no group of the optimiser: {listed(every)}."
         )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -139,7 +140,7 @@ def refuse_shared(place: str, chosen: dict[str, Tensor], own: dict[str, Tensor])
             )
 
 
-def listed(names: Iterable[str], shapes: Mapping[str, str]) -> str:
+def listed(names: Iterable[str], shapes: Mapping[str, str] = MappingProxyType({})) -> str:
     """List the first names, each with its ``shapes`` if it has two, and count the others."""
     said = [f"{name} ({shapes[name]})" if name in shapes else name for name in names]
     more = f" and {len(said) - SHOWN} more" if len(said) > SHOWN else ""
