@@ -322,6 +322,13 @@ class LateSteps(Distances):
         return 2.0 if q.size(2) == 1 and query.end > 17 else 1.0
 
 
+class LaterSteps(Distances):
+    """A single new token is off, from a position on that no row of the check has by itself."""
+
+    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
+        return 2.0 if q.size(2) == 1 and query.end > 50 else 1.0
+
+
 class LongRows(Distances):
     """The length counts in the third head, in rows of more than 16."""
 
@@ -490,6 +497,14 @@ class OneSided(Idle):
         return 1 + (self.side * self.rate).clamp(max=0)
 
 
+class Rootless(Idle):
+    """A root, which has no finite gradient where the distance is 0."""
+
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        distance = self.distances(query, key).abs()
+        return -(self.rate.abs() * distance).sqrt().to(q.dtype)
+
+
 class Listed(Distances):
     """A trained factor in a list, which torch does not look into."""
 
@@ -557,6 +572,7 @@ class FirstHead(Rotary):
         (OneToken, {probe.ALONE}),
         (Idle, {promises.REACHED}),
         (Stepped, {promises.REACHED}),
+        (Rootless, {promises.DEFINED}),
         (Listed, {promises.REACHED}),
         (Start, {promises.RELATIVE}),
         (Hidden, {promises.UNUSED}),
@@ -566,6 +582,7 @@ class FirstHead(Rotary):
         (Untrained, {promises.TRAINED}),
         (Cheating, {probe.FUTURE}),
         (LateSteps, {probe.CACHED}),
+        (LaterSteps, {probe.CACHED}),
         (LongRows, {probe.PADDING, probe.ALONE}),
         (Counted, {promises.READ}),
         (Grown, {probe.REPEATED}),
@@ -583,6 +600,22 @@ def test_a_mistake_is_found(cls: type[Encoding], names: set[str]) -> None:
     probed = check.TransformerProbe(tiny_model(shape({"pe": "wrong"})), length=60)
     report = probed.report(saved=True)
     assert names <= {each.name for each in report.broken}, str(report)
+
+
+class Square(Distances):
+    """As many queries as keys are taken for one sequence."""
+
+    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
+        return 1.0 if q.size(2) == k.size(2) else 0.5
+
+
+def test_a_source_as_long_as_its_target_is_another_sequence() -> None:
+    """A batch of such rows must not tell its cross-attention from self-attention by a shape."""
+    ENCODINGS["square"] = Square
+    config = shape({"pe": "square", "where": ["cross"]})
+    for length in (6, 20):
+        with pytest.raises(UserError, match=f"“{probe.ALONE}”.*nor on the shape of a tensor"):
+            require_promises(config, length)
 
 
 def test_a_mistake_is_named_with_its_class_and_file() -> None:

@@ -372,8 +372,9 @@ def test_an_edit_that_another_file_trips_over_is_named(monkeypatch: pytest.Monke
     """The traceback ends in a file as it was published, and the edit is in another one."""
     edited = " M wawa_transformer/model/loss.py\n"
     monkeypatch.setattr(failure, "git_status", lambda path: edited if path.is_dir() else "")
+    monkeypatch.setattr(failure, "LOADED", {"mine": (0.0, None)})  # as by import=mine
     said = failure.whose(ValueError("too many values to unpack"))
-    assert "perhaps in what was changed here (wawa_transformer/model/loss.py); mend" in said
+    assert "perhaps in what was changed here (import=mine, wawa_transformer/model/loss.py)" in said
     assert said.startswith(failure.MISTAKE)
 
 

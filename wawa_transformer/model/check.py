@@ -115,7 +115,9 @@ class TransformerProbe(TrainingProbe):
         self.note(CACHED, change(found, expected[[2, 0, 0]], self.real[[2, 0, 0]]))
         source = self.batch(self.sources)
         together = self.logits(source, self.target, own(torch.arange(3)))
-        found = self.in_pieces(source, own, [1, 2], {1, length // 2})
+        # The last token of row 1 is a piece, far from the beginning.
+        end = len(self.targets[1])
+        found = self.in_pieces(source, own, [1, 2], {1, length // 2, end - 1, end})
         self.note(CACHED, change(found, together[[1, 2]], self.real[[1, 2]]))
         self.check_rows(together, (1,), own)
 

@@ -103,7 +103,8 @@ class Probe:
         self.more = room - longest
         lengths = [longest, max(1, longest * 2 // 3), 1]
         self.sources = [self.draw(n) for n in lengths]
-        self.targets = [self.prefix(max(1, n - 1)) for n in lengths]
+        # The second one is as long as its source, which a shape alone could take for another.
+        self.targets = [self.prefix(n) for n in (max(1, longest - 1), *lengths[1:])]
         self.source, self.target = self.batch(self.sources, 0, padding), self.batch(self.targets)
         self.real = real_tokens(self.targets)
         self.found: dict[str, Finding] = {}

@@ -2,6 +2,7 @@
 
 from wawa_transformer.model.probe import ALONE, CACHED, FINITE, FUTURE, PADDING, REPEATED
 
+DEFINED = "gradients are finite"
 REACHED = "a gradient reaches every trained number"
 TRAINED = "training computes what evaluation computes"
 READ = "positions come from the arguments"
@@ -26,9 +27,12 @@ REMEDIES = {
     REPEATED: "random numbers are for training alone, when self.training is true, and no call may "
     "depend on an earlier one",
     PADDING: "what embed, rotate and bias give a token must not depend on padding",
-    ALONE: "what embed, rotate and bias give a row must not depend on other rows",
+    ALONE: "what embed, rotate and bias give a row must not depend on other rows, nor on the shape "
+    "of a tensor",
     FUTURE: "what embed, rotate and bias give a token must not depend on later tokens",
     FINITE: "what embed, rotate and bias compute must be finite at any length",
+    DEFINED: "a square root, a norm or a logarithm has no finite gradient at 0, the distance of a "
+    "token to itself, so add a small number inside it",
     CACHED: "decoding hands over some tokens at a time: read their positions from the arguments "
     "positions, query and key, and never from the shape of a tensor",
     READ: "equal tokens at equal positions must be treated alike: read positions from the "

@@ -85,16 +85,20 @@ class TrainingProbe(EncodingProbe):
         # A query with a single key attends to it, whatever the score.
         strict = {*classes.values()} if self.target.size(1) > 1 else set()
 
-        def reached(logits: Tensor, values: Mapping[str, Tensor]) -> set[str]:
+        def reached(logits: Tensor, values: Mapping[str, Tensor]) -> list[tuple[str, Tensor]]:
             found = torch.autograd.grad(logits.sum(), [*values.values()], allow_unused=True)
             pairs = zip((named[name] for name in values), found, strict=True)
-            return {
-                name
+            return [
+                (name, gradient)
                 for name, gradient in pairs
                 if gradient is not None and (name not in strict or gradient.any())
-            }
+            ]
 
-        found, leaves = reached(logits, trained), leaves_of(logits)
+        first, leaves = reached(logits, trained), leaves_of(logits)
+        undefined = [name for name, gradient in first if not gradient.isfinite().all()]
+        undefined.sort(key=lambda name: name not in strict)  # an encoding's own number is the cause
+        self.note_if(undefined, promises.DEFINED, *undefined[:1])
+        found = {name for name, _ in first}
         for turn in range(16):  # training may leave out a layer at random
             some = {
                 name: (value * (-1.0) ** (turn + 1)).detach().requires_grad_()
@@ -106,7 +110,7 @@ class TrainingProbe(EncodingProbe):
                     gates = [name for name, value in trained.items() if not value.any()]
                     given = {name: torch.rand_like(trained[name]) for name in gates} | some
                     logits = functional_call(self.model, given, (self.source, self.target))
-                    found |= reached(logits, some)
+                    found |= {name for name, _ in reached(logits, some)}
         missed = [name for name in named.values() if name not in found]
         missed += [
             f"a tensor {tuple(leaf.shape)} outside the model's parameters"

@@ -82,8 +82,9 @@ def whose(error: BaseException) -> str:
         )
     # No file tells the published code from a fork's commits.
     place = next((line for each in causes(error) for _, line in own_lines(each)), "its code")
-    changed = ", ".join(line[3:] for line in git_status(PACKAGE).splitlines())
-    perhaps = f", perhaps in what was changed here ({changed})" if changed else ""
+    edits = [f"import={name}" for name in LOADED]
+    edits += [line[3:] for line in git_status(PACKAGE).splitlines()]
+    perhaps = f", perhaps in what was changed here ({', '.join(edits)})" if edits else ""
     return (
         f"{MISTAKE} wawa_transformer, not in the command: it shows in {place}{perhaps}; mend it if "
         f"this copy of the code is your own, and otherwise report it with all of this."
