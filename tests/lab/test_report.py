@@ -122,6 +122,8 @@ USE = """(() => {
   header.querySelector("button").click();
   found.twice = cells();
   found.order = header.getAttribute("aria-sort");
+  document.getElementById("lang").click();
+  found.third = main().lang;
   return found;
 })()"""
 
@@ -133,15 +135,20 @@ USE = """(() => {
 def test_a_browser_switches_the_language_and_sorts_a_table(
     page: str, tmp_path: Path, browser: Browser, address: str, first: str, width: int
 ) -> None:
-    """One button leads to the other language, from the one that the address asks for.
+    """One button leads to the next language, from the one that the address asks for.
 
     A click on a heading sorts, a second one the other way. No page is wider than its window.
     """
     path = tmp_path / "report.html"
+    third = {"en": "de", "zh": "zh"}[first]
+    if third == "de":  # a language of one's own
+        more = '<main lang="de" data-name="Deutsch" hidden></main><script>'
+        page = page.replace("<script>", more, 1)
     path.write_text(page, encoding="utf-8")
     found = browser.open(path.as_uri() + address, width).read(USE)
     other = {"en": "zh", "zh": "en"}[first]
     assert (found["before"], found["after"], found["page"]) == (first, other, other)
+    assert found["third"] == third
     assert found["shown"] == 1 and found["wide"] <= 0
     once, twice = found["once"], found["twice"]
     assert len(set(once)) > 1 and once == twice[::-1] and sorted(once) in (once, twice)
@@ -605,6 +612,24 @@ def test_the_key_of_a_folder_without_room_for_a_report_is_named(tmp_path: Path) 
 def test_a_symbol_that_is_a_word_of_the_page_stays_in_a_chinese_picture() -> None:
     svg = "<text>right</text><text>exact match</text><text>source</text><text>answer</text>"
     assert translated(svg, "zh") == svg.replace("exact match", "完全匹配率")
+
+
+def test_a_third_language_is_english_where_it_lacks_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LANGUAGES, "de", "Deutsch")
+    monkeypatch.setitem(words(), "no_encoding", [*words()["no_encoding"], "ohne Kodierung"])
+    assert tr(Text("minus", {"a": Text("no_encoding"), "b": "t5"}), "de") == "ohne Kodierung − t5"
+    assert tr(Text("better"), "de") == "better"
+    svg = "<text>no encoding</text><text>exact match</text>"
+    assert translated(svg, "de") == svg.replace("no encoding", "ohne Kodierung")
+    study = study_of(RESULTS[RESULTS["task"] == "copy"])
+    page = report.html(report.page_of(scores.score_study(study)), {})
+    assert '<main lang="de" data-name="Deutsch" hidden>' in page and "ohne Kodierung</td>" in page
+
+
+def test_a_chart_of_ones_own_is_shown_with_the_words_of_its_name() -> None:
+    """Entered in ``figures.pictures``, and as ``picture_NAME`` in ``words.yaml``."""
+    page = report.page_of(scores.score_study(study_of(RESULTS)))
+    assert "<figcaption>picture_mine</figcaption>" in report.html(page, {"mine": "<svg></svg>"})
 
 
 def test_attention_is_drawn_from_its_table() -> None:

@@ -40,7 +40,7 @@ WRONG = [
     (2, "exact_match", "1.01"), (9, "exact_match", "ninety"), (30, "token_accuracy", "-0.1"),
     (41, "nll", "0.1.2"), (7, "seed", "0.5"), (8, "length", ""), (12, "examples", "many"),
     (12, "exact_match", ""), (12, "ceiling", "2"), (15, "pe", "c"), (15, "task", "sort"),
-    (15, "seed", "9"), (4, "exact_match", "0.75"),
+    (15, "seed", "9"), (4, "exact_match", "0.75"), (5, "nll", "-0.1"),
 ]  # fmt: skip
 
 
@@ -59,6 +59,22 @@ def test_a_wrong_cell_is_named_by_file_row_and_column(folder: Path, sealed: bool
             named = rf"row {row}, column check: the row was edited"
         with pytest.raises(UserError, match=f"results.csv, {named}"):
             read_study(folder)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("examples", "tokens"), ("exact_match", "oracle_exact_match")]
+)
+def test_names_of_columns_that_were_exchanged_are_seen_without_study_yaml(
+    folder: Path, one: str, other: str
+) -> None:
+    path = folder / "results.csv"
+    (folder / "study.yaml").unlink()
+    head, rows = path.read_text("utf-8").split("\n", 1)
+    exchanged = {one: other, other: one}
+    names = [exchanged.get(name, name) for name in head.split(",")]
+    path.write_text(",".join(names) + "\n" + rows, "utf-8")
+    with pytest.raises(UserError, match=rf"row \d+, column {one}: .* is more than its {other}"):
+        read_study(folder)
 
 
 def test_a_column_that_no_page_shows_is_named(
@@ -208,6 +224,7 @@ def test_a_column_is_needed_or_a_page_goes_without_it(tmp_path: Path) -> None:
     [
         ("tests", "difference", ""), ("tests", "a", ""), ("tuning", "lr", ""), ("curves", "pe", ""),
         ("curves", "step", "-1"), ("attention", "weight", ""), ("costs", "task", ""),
+        ("attention", "weight", "1.1"), ("costs", "seconds", "-1"), ("curves", "train_nll", "-1"),
         ("results", "tokens", "-4"), ("results", "examples_new", "-1"), ("results", "length", "-3"),
         ("results", "trained", "TRUE"), ("results", "trained", "1"), ("bleu", "bleu", "300"),
         ("bleu", "bleu", "-5"), ("bleu", "bleu", ""), ("bleu", "bleu", "nan"),
@@ -262,7 +279,7 @@ def test_runs_of_a_task_and_seed_share_their_test_and_their_data(folder: Path) -
     said = "column data: copy a seed 1 has at length 1 other data .*0123abcd and 4567abcd"
     with pytest.raises(UserError, match=said):
         read_study(folder)
-    for column, other in (("trained", False), ("tokens", 7), ("examples_new", 7)):
+    for column, other in (("trained", False), ("tokens", 4007), ("examples_new", 7)):
         known = GOOD.assign(examples_new=9)
         write_folder(folder, known.assign(**{column: known[column].where(~some, other)}))
         with pytest.raises(UserError, match=f"column {column}: copy a seed 1 has at length"):

@@ -391,7 +391,7 @@ def test_each_judges_tasks_pairs_and_encodings_by_themselves() -> None:
         ({"supported": [better("ab", "ba")]}, "names one pair twice", False),
         ({"supported": [better("aa")]}, "holds a pair that is not two encodings", False),
         ({"supported": [{"is": "past_training"}]}, "asks for reach; name it in", False),
-        ({"supported": [{"is": "at_least"}]}, "value is not given; say at least what", False),
+        ({"supported": [{"is": "at_least"}]}, "value is not given; give the number", False),
         ({"supported": [{"is": "at_least", "value": 95}]}, "exact match of at least 95, wh", False),
         ({"supported": [BETTER | {"floor": 95}]}, "which must be above 0 and at most 1;", False),
         ({"supported": [BETTER | {"floor": 0}]}, "exact match of at least 0, which must", False),

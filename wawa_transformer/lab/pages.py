@@ -26,9 +26,14 @@ class Text:
 
 @functools.cache
 def words() -> dict[str, list[str]]:
-    """Load ``words.yaml``: each key with its English and its Chinese."""
+    """Load ``words.yaml``: each key with its words in the order of ``LANGUAGES``."""
     given = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text(encoding="utf-8"))
     return {key: [key, said] if isinstance(said, str) else said for key, said in given.items()}
+
+
+def said(key: str, language: str) -> str:
+    """The words of a key in one of ``LANGUAGES``, or in English where they are not translated."""
+    return dict(zip(LANGUAGES, words()[key], strict=False)).get(language, words()[key][0])
 
 
 def tr(text: Any, language: str = "en") -> str:
@@ -39,7 +44,7 @@ def tr(text: Any, language: str = "en") -> str:
         return str(text)
     if text.key not in words():
         return text.key  # its braces are its own
-    given = words()[text.key][list(LANGUAGES).index(language)]
+    given = said(text.key, language)
     if language == "en":  # "1 run", and not "1 runs"
         one = "|".join(each for each in ("n", "of", "runs") if str(text.fill.get(each)) == "1")
         given = re.sub(rf"(\{{({one})\}} \w+)s\b", r"\1", given) if one else given
@@ -71,10 +76,10 @@ def name_of(pe: str) -> Text | str:
 
 def translated(svg: str, language: str) -> Markup:
     """Write the English texts of a picture in another language."""
-    for english, *others in words().values():
+    for key, (english, *_) in words().items():
         # A single word is no label: it may be a symbol, an encoding or a task.
         if language != "en" and "{" not in english and " " in english:
-            svg = svg.replace(f">{escape(english)}<", f">{escape(others[0])}<")
+            svg = svg.replace(f">{escape(english)}<", f">{escape(said(key, language))}<")
     return Markup(svg)
 
 

@@ -19,6 +19,7 @@ from wawa_transformer.lab.tables import (
     KEYS,
     NEEDED,
     OPTIONAL,
+    ORDER,
     ORIGIN,
     RUN,
     TOPS,
@@ -184,9 +185,9 @@ def checked(path: Path, table: str, cells: pd.Series) -> pd.Series:
         wrong = values.isna() & ~cells.isin(["", "nan", "NaN", "NAN"])
     if column in WHOLE:
         wrong |= values.notna() & (values % 1 != 0)
-    if top or column in WHOLE and column != "seed":
-        kind += f" from 0 to {top}" if top else " of at least 0"
-        wrong |= (values < 0) | (values > (top or math.inf))
+    if top:
+        kind += " of at least 0" if top == math.inf else f" from 0 to {top}"
+        wrong |= (values < 0) | (values > top)
     if column in KEYS[table] + NEEDED[table] and table not in EMPTY.get(column, ()):
         wrong |= cells.eq("") | values.isna()
     if (line := first_line(wrong)) is not None:
@@ -262,8 +263,15 @@ def check_digests(
 def check_alike(path: Path, results: pd.DataFrame) -> None:
     """Refuse runs of one task and seed that had another test, or other training data.
 
-    A text and its test are the same under every seed.
+    A text and its test are the same under every seed. A row with more of a part than of the whole
+    is refused, too.
     """
+    for column, most in ORDER.items():
+        if (line := first_line(results[column] > results[most])) is not None:
+            raise UserError(
+                f"{path}, row {line}, column {column}: {results[column][line]} is more than its "
+                f"{most}, {results[most][line]}; restore both, or the names of the columns."
+            )
     known = results.mask(results == "")  # an unknown digest is no other one
     known["lengths"] = known.groupby(RUN)["length"].transform("size")
     shared = known["seed"].where(known["trained"].notna(), -1).rename("shared")

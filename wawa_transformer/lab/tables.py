@@ -14,6 +14,7 @@ Reports and documentation read nothing else. The last column, ``check``, is a ch
 import csv
 import functools
 import io
+import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -76,9 +77,16 @@ WORDS = (
     "task", "pe", "a", "b", "source", "target", "answer", "signature", "chrf_signature", *ORIGIN,
     "data", "query_token", "key_token", "check",
 )  # fmt: skip
-# The largest value of a score that has one.
-TOPS = {metric.name: metric.top for metric in METRICS if metric.top}
-TOPS |= {"ceiling": 1, "p": 1, "bleu": 100, "chrf": 100}
+# The largest value of each column that has no negative ones.
+TOPS = dict.fromkeys(["nll", "train_nll", *WHOLE, *COSTS], math.inf)
+TOPS |= {metric.name: metric.top for metric in METRICS if metric.top}
+TOPS |= {"ceiling": 1, "p": 1, "weight": 1, "bleu": 100, "chrf": 100}
+del TOPS["seed"]
+# Of two columns the one that is never larger than the other, in one row.
+ORDER = {
+    "examples_new": "examples", "tokens_new": "tokens", "examples": "tokens",
+    "exact_match": "oracle_exact_match",
+}  # fmt: skip
 
 
 def empty(table: str) -> Any:
