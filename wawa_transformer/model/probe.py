@@ -194,14 +194,14 @@ class Probe:
         by_id = expected[real].nan_to_num(0.0, 0.0, 0.0).std(dim=0, correction=0)  # (V,)
         self.spread = float(by_id[by_id > 0].median()) if by_id.any() else 0.0
         self.tolerance = max(TOLERANCE, STEPS * self.digits) * (self.spread or 1.0)
+        # At once, a batch of the same shape, which a memory of the last one would not tell apart.
+        self.note(
+            ALONE, change(self.logits(source.flip(0), target.flip(0)).flip(0), expected, real)
+        )
         wider = self.logits(
             self.batch(self.sources, self.more, self.side), self.batch(self.targets, self.more)
         )
         self.note(PADDING, change(wider[:, : target.size(1)], expected, real))
-        # A batch of the same shape, which a memory of the last one would not tell apart.
-        self.note(
-            ALONE, change(self.logits(source.flip(0), target.flip(0)).flip(0), expected, real)
-        )
         self.check_rows(expected, rows=(1, 2))
 
         y = self.targets[0]
