@@ -253,7 +253,7 @@ def test_what_is_no_text_is_refused_wherever_it_stands(bad: str, tmp_path: Path)
         {"a.json": json.dumps(as_json(pairs))},
         {"a.parquet": (tmp_path / "a.parquet").read_bytes()},
     ):  # fmt: skip
-        with pytest.raises(UserError, match="(line|entry) 2"):
+        with pytest.raises(UserError, match="(line|entry|row) 2"):
             read(tmp_path, files)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="hub holds no two texts in train row 2"):
         read(tmp_path, {"hub/train.zip": zipped("train.json", lines.encode())})
@@ -321,6 +321,9 @@ def test_a_text_may_begin_with_a_tag(tmp_path: Path) -> None:
         "<doc> opens a document",
         "<HTML> is the root",
         "<3 you",
+        "WEBVTT is a format",
+        "# msgid",
+        "12 --> 13",
     ):
         assert read(tmp_path, {"a.tsv": f"{first}\tb\n"}) == [(first, "b")]
 
@@ -351,7 +354,7 @@ def test_rows_of_a_dataset_without_two_texts_are_named(tmp_path: Path) -> None:
     _, offsets, content = pa.array([b"a", b"\xff"]).buffers()
     column = pa.StringArray.from_buffers(2, offsets, content)
     pq.write_table(pa.table({"en": column, "de": ["x", "y"]}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match="a.parquet holds no two texts in entry 1 .*can't decode"):
+    with pytest.raises(UserError, match="a.parquet holds no two texts in row 1 .*can't decode"):
         read(tmp_path, {}, source="a.parquet")
 
 
@@ -540,6 +543,13 @@ def test_what_is_not_read_is_named_with_the_formats_that_are(tmp_path: Path) -> 
         (r"{\rtf1\ansi a\tab b}", "is RTF"),
         ('<srcset setid="newstest">\n', "is XML or HTML"),
         ("<url>http://x</url>\n", "is XML or HTML"),
+        (f"{BOM}<xliff version='1.2'>\n<file>\n", "is XML or HTML"),
+        (f"{BOM}1\r\n00:00:01,000 --> 00:00:02,500\r\nThe cat\r\n", f"is subtitles; {formats}"),
+        ("WEBVTT - cats\n\n00:01.000 --> 00:04.000\n- The cat\n", "is subtitles"),
+        (
+            '# Cats\n#\n\nmsgid ""\nmsgstr ""\n"Language: de\\n"\n',
+            r"is a catalogue of gettext \(PO\)",
+        ),
         (b"PAR1\x15\x04", f"is a parquet file; {formats}"),
         (TSV.encode("utf-16-le"), f"is UTF-16 text or no text; {formats}"),
         (gzip.compress(TSV.encode("utf-16-be")), "is UTF-16 text or no text"),
@@ -552,6 +562,8 @@ def test_what_is_not_read_is_named_with_the_formats_that_are(tmp_path: Path) -> 
         for files in ({"a.tsv": content}, {"a.txt": content}, {"a.csv": content}):
             with pytest.raises(UserError, match=said):
                 read(tmp_path, files)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="task.hub=.*zip cannot be used .it is a file.*task.source"):
+        TextTask(hub=str(tmp_path / "zip")).from_hub()
     for name, said in (("zip", formats[12:]), ("a.doc", formats[12:]), ("", "go together")):
         with pytest.raises(UserError, match=said):
             read(tmp_path, {}, source=name)
@@ -560,6 +572,10 @@ def test_what_is_not_read_is_named_with_the_formats_that_are(tmp_path: Path) -> 
         ({"a.json": '[{"en": "a"}]'}, r"no two texts in entry 1 \(no de in"),
         ({"a.json": gzip.compress(b'[{"en": "a"}]')[:-9]}, "is damaged"),
         ({"a.json": '{"data": []}'}, "no two texts in entry 1"),
+        (
+            {"a.json": '{\n"data": [{"en": "a", "de": "b"}]\n}'},
+            "and stand in an array or alone in a line",
+        ),
         ({"a.jsonl": '{"en": "a", "de": "b"}\n{"en": "a"}\n'}, "no two texts in line 2"),
         ({"a.jsonl": '{"en": "a", "de": 1}\n'}, r"no two texts in line 1 \(\('a', 1\)\)"),
         ({"a.jsonl": "[" * 9999}, "no two texts in line 1"),

@@ -119,6 +119,14 @@ def test_a_test_without_a_source_of_the_longest_trained_length_has_no_attention(
     assert [row["length"] for row in said] == [2] and looked == []
 
 
+def test_a_task_that_does_not_name_its_trained_lengths_has_answers(jobs: dict[Run, Any]) -> None:
+    """As a class of one's own that reads pairs and is no text: it needs two methods."""
+    run = next(iter(jobs))
+    of = {"task": run.task, "pe": run.pe, "seed": run.seed, "run": run, "train_max_length": None}
+    said, looked = collect.generated_answers({**(run.result() or {}), **of})
+    assert [row["length"] for row in said] == [3, 6] and looked
+
+
 def test_answers_that_cannot_be_made_again_are_kept(
     jobs: dict[Run, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,8 +59,11 @@ FOREIGN = {
     rb"\{\\rtf": "RTF",
     rb"[^\0\n]{0,3}\0": "UTF-16 text or no text",
     # A tag alone, or before another one: a text may begin with <url> or be about <html>.
-    rb"(?i)(\xef\xbb\xbf)?\s*<(\?xml|!doctype|html|tmx|srcset|refset|url|doc)\b[^<>]*"
+    rb"(?i)(\xef\xbb\xbf)?\s*<(\?xml|!doctype|html|tmx|xliff|srcset|refset|url|doc)\b[^<>]*"
     rb"(>\s*(http|[<\n]|$)|$)": "XML or HTML",
+    # Not a sentence a line: lines of two such files would be numbers and times.
+    rb"(\xef\xbb\xbf)?(WEBVTT.*\n)?\s*(\d+\r?\n)?\d\d:\d\d[\d:,.]* --> \d\d:": "subtitles",
+    rb"(\xef\xbb\xbf)?((#.*|\r)?\n)*msgid \"": "a catalogue of gettext (PO)",
 }
 # UTF-16 without a byte order mark and ISO 2022 are valid UTF-8, and these characters show it.
 NO_TEXT = re.compile(r"\0|\x1b[$(]")
@@ -154,7 +157,7 @@ def read_pairs(files: Mapping[str, Path], columns: Columns) -> Iterator[tuple[st
         remedy = "line n of one must translate line n of the other, to the end of both"
         return checked(itertools.zip_longest(sources, targets), where, "line", remedy)
     if suffix in ENTRIES:
-        place = "line" if suffix in (".jsonl", ".ndjson") else "entry"
+        place = {".json": "entry", ".parquet": "row"}.get(suffix, "line")
         return pairs_of_entries(entries_of(path, key), where, columns, place)
     remedy = "a line is source, tab, target"
     if suffix == ".csv":
@@ -171,6 +174,8 @@ def pairs_of_entries(
     """
     first, second = names_of(columns)
     remedy = f"each must have texts at task.source_column={first} and task.target_column={second}"
+    if place == "entry":
+        remedy += ", and stand in an array or alone in a line"
     blank = {first: "", second: ""}
     every = (blank if each is None else each for each in entries)
     return checked(((pick(e, first), pick(e, second)) for e in every), where, place, remedy)

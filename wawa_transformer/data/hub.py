@@ -59,6 +59,8 @@ def pairs_of(
 def find(name: str, config: str | None) -> tuple[Mapping[str, Any], DatasetBuilder | None]:
     """Find the splits of a dataset, and what builds them if the library did not save them."""
     here = Path(name).resolve()
+    if here.is_file():
+        raise LookupError("it is a file")
     if any((here / each).is_file() for each in ("state.json", "dataset_dict.json")):
         saved = datasets.load_from_disk(name)
         return saved if isinstance(saved, DatasetDict) else {"train": saved}, None

@@ -291,16 +291,16 @@ def kept_answers(result: Result) -> list[dict[str, Any]]:
 def generated_answers(result: Result) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Let the model of a generated task answer the test's first sources of three lengths.
 
-    The lengths are half the longest trained length, the longest, and ``PAST`` more. The attention
-    is the last layer's from the answer to the source of the longest trained length, averaged over
-    heads.
+    The lengths are half the longest trained length, the longest, and ``PAST`` more. For a task
+    that does not name its trained lengths, the longest of the test counts. The attention is the
+    last layer's from the answer to the source of the longest length, averaged over heads.
     """
     trained = load_model(result["run"])
     if code_digest(trained.config) != result.get("code"):
         raise UserError("the code has changed since it was trained")
     task = build_task(trained.config)
     test = task.test(result["seed"])["test"]
-    longest = result["train_max_length"]
+    longest = result["train_max_length"] or max(test["length"])
     first = {length: row for row, length in reversed(list(enumerate(test["length"])))}
     rows = [first[n] for n in (longest // 2, longest, longest + PAST) if n in first]
     shown = test.select(rows).to_list()
