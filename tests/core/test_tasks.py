@@ -179,6 +179,8 @@ def test_a_dataset_without_a_column_or_a_split_is_refused_by_its_class() -> None
         ({"train": right["train"].to_dict()}, "train without length"),
         ([right["train"]], "train without length"),
         (right.cast_column("length", Value("string")), "train .* length is of type string"),
+        (right.cast_column("length", Value("float32")), "train .* length is of type float"),
+        (right.map(lambda row: {"length": row["length"] - 2}), "train with length -1"),
         (right.map(lambda row: {"source": [row["source"]]}), "train .* source is of type list"),
         (right.map(lambda row: {"target": None if row["length"] == 1 else "1"}), ".* 17 None"),
         (right.filter(lambda row: False), "train with 0 rows"),

@@ -65,10 +65,10 @@ COLUMNS = {
 }
 OPTIONAL = ("answers", "attention")  # which a page may go without
 # The needed cells that may be empty: p of equal translations, runs of a tuning that did not finish,
-# and an answer of no symbols.
+# and a source or an answer of no symbols.
 EMPTY = {
-    "p": ("tests",), "nll": ("tuning",), "exact_match": ("tuning",), "target": ("answers",),
-    "answer": ("answers",),
+    "p": ("tests",), "nll": ("tuning",), "exact_match": ("tuning",), "source": ("answers",),
+    "target": ("answers",), "answer": ("answers",),
 }  # fmt: skip
 WHOLE = (
     "seed", "length", "step", "query", "key", "examples", "tokens", "examples_new", "tokens_new",
