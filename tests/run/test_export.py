@@ -111,7 +111,7 @@ def test_ctranslate2_says_the_same_of_240_sentences(
     script(monkeypatch, f"run={run.directory}", "format=ctranslate2")
     model, tokenizer, _ = load_model(run)
     lines = (DATA / "sample.en").read_text("utf-8").splitlines()
-    sources = [[*tokenizer.encode(line).tokens, "[EOS]"] for line in lines]
+    sources = [tokenizer.encode(line).tokens for line in lines]
     translator = ctranslate2.Translator(str(run.directory / "ctranslate2"), compute_type="float32")
 
     config = json.loads((run.directory / "ctranslate2" / "config.json").read_text("utf-8"))

@@ -79,7 +79,7 @@ def from_safetensors(directory: str | Path) -> tuple[Transformer, Tokenizer]:
 def to_ctranslate2(model: Transformer, words: list[str], directory: Path) -> None:
     """Write a CTranslate2 model in fp32; ``words`` is the vocabulary by id.
 
-    CTranslate2 needs sources that end with EOS.
+    CTranslate2 itself adds EOS to sources, which the exported tokenizer does not.
 
     Raises:
         UserError: CTranslate2 is not installed, or does not support the model.
@@ -146,7 +146,7 @@ def to_ctranslate2(model: Transformer, words: list[str], directory: Path) -> Non
     special = {"bos_token": BOS, "eos_token": EOS, "decoder_start_token": BOS, "unk_token": UNK}
     for name, id in special.items():
         setattr(spec.config, name, words[id])
-    spec.config.add_source_bos = spec.config.add_source_eos = False
+    spec.config.add_source_bos, spec.config.add_source_eos = False, True
     spec.validate()
     spec.optimize(quantization=None)
     vocabularies = (f"{name}_vocabulary.json" for name in ("shared", "source", "target"))
@@ -167,13 +167,13 @@ def check_export(model: Transformer, words: list[str], directory: str) -> None:
     random = torch.Generator().manual_seed(0)
     source, target = torch.randint(len(words), (2, 8, length), generator=random)  # (B,S), (B,T)
     source, target = source.clamp(min=UNK), target.clamp(min=UNK)
+    texts = [[[words[i] for i in row] for row in ids.tolist()] for ids in (source, target)]
     end = torch.full((8, 1), EOS)
     source, after = torch.cat((source, end), 1), torch.cat((target, end), 1)
     before = torch.cat((torch.full((8, 1), BOS), target), 1)
     with evaluating(model):
         logits = cast(Tensor, model(source, before))
     own = logits.log_softmax(dim=-1).gather(-1, after[..., None])[..., 0]  # (B,T+1)
-    texts = [[[words[i] for i in row] for row in ids.tolist()] for ids in (source, target)]
     found = Translator(directory, compute_type="float32").score_batch(*texts)
     difference = (torch.tensor([each.log_probs for each in found]) - own).abs().max()
     if not difference <= TOLERANCE:

@@ -37,6 +37,7 @@ def decoding(device: torch.device) -> dict[str, float]:
         ours.output.weight[: EOS + 1] = 0
         for name, batch, size in (("batch1", 1, 1), ("batch32", 32, 1), ("beam4", 32, 4)):
             ids = torch.randint(4, vocab, (batch, length), device=device)
+            ids[:, -1] = EOS
             sides: dict[str, Callable[[], Tensor]] = {
                 "ours": partial(best, ours, ids, length, size)
             }

@@ -166,7 +166,7 @@ def with_ctranslate2(
     to_ctranslate2(ours, [str(i) for i in range(ours.output.out_features)], folder)
     threads = torch.get_num_threads()
     theirs = ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=threads)
-    sentences = [[str(i) for i in row] for row in source.tolist()]
+    sentences = [[str(i) for i in row] for row in source[:, :-1].tolist()]  # it adds EOS
 
     def work() -> Tensor:
         found = theirs.translate_batch(sentences, beam_size=size, max_decoding_length=length)
