@@ -522,7 +522,10 @@ def test_an_edit_of_what_a_run_uses_changes_its_code(
         del sys.modules[name]
     imports.import_modules(["mine", "wrap"])
     read = Path.read_bytes
-    parsed = code_digests.tree_of, code_digests.statements, code_digests.modules_in
+    parsed = (
+        code_digests.source_of, code_digests.tree_of, code_digests.statements,
+        code_digests.modules_in,
+    )  # fmt: skip
 
     def digests(path: Path, content: str, *kinds: str) -> dict[str, str]:
         """Of runs, and of the user's modules, while one file has other content."""
@@ -559,6 +562,27 @@ def test_an_edit_of_what_a_run_uses_changes_its_code(
         assert (found["shared"] == as_it_is["shared"]) == own, (name, before)
 
 
+def test_an_encoding_that_is_edited_after_the_first_run_of_a_process_is_known_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: None
+) -> None:
+    """As in a worker of a study, which goes on with the code that it has loaded."""
+    path = tmp_path / "later.py"
+    path.write_text(
+        "from wawa_transformer.positional.base import Encoding\n"
+        "class Later(Encoding, kind='later'):\n    rate = 1\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "later", sys)  # so that it is gone after the test
+    del sys.modules["later"]
+    imports.import_modules(["later"])
+    digest_for("none")
+    path.write_text(path.read_text().replace("rate = 1", "rate = 2"))
+    loaded = digest_for("later")
+    for function in (code_digests.source_of, code_digests.tree_of, code_digests.statements):
+        function.cache_clear()
+    assert digest_for("later") != loaded
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -566,6 +590,7 @@ def test_an_edit_of_what_a_run_uses_changes_its_code(
         "import os, my_numbers as mine\n",
         "try: import my_numbers\nexcept ImportError: raise\n",
         "import importlib\nmine = importlib.import_module('my_numbers')\n",
+        "SCALE = __import__('my_numbers').SCALE\n",
     ],
 )
 def test_a_file_beside_the_package_that_a_room_imports_counts(

@@ -24,10 +24,16 @@ def code_of(path: Path, without: Collection[str] = ()) -> bytes:
     return b"".join(code for name, code in statements(path) if name not in without)
 
 
-@functools.cache  # the code that this process has loaded
+@functools.cache  # the code that this process has loaded, whatever is edited later
+def source_of(path: Path) -> bytes:
+    """Read a file."""
+    return path.read_bytes()
+
+
+@functools.cache
 def tree_of(path: Path) -> ast.Module:
     """Parse a file."""
-    return ast.parse(path.read_bytes())
+    return ast.parse(source_of(path))
 
 
 def is_string(node: Any) -> bool:
@@ -103,7 +109,7 @@ def modules_in(path: Path) -> list[tuple[int, str]]:
                 inner = [f"{whole}{each.name}" for each in node.names]
                 found += [(node.level, name) for name in (node.module or "", *inner)]
             case ast.Call(
-                func=ast.Name("import_module") | ast.Attribute(attr="import_module"),
+                func=ast.Name("import_module" | "__import__") | ast.Attribute(attr="import_module"),
                 args=[ast.Constant(str(given)), *_],
             ):
                 name = given.lstrip(".")

@@ -28,6 +28,7 @@ from wawa_transformer.common.code import (
     modules_in,
     on_path,
     reached,
+    source_of,
 )
 from wawa_transformer.common.schema import CONFIG_DIR, PACKAGE
 from wawa_transformer.data.load import digest_of
@@ -179,6 +180,8 @@ def kind_files() -> set[Path]:
 def digest_for(classes: frozenset[type]) -> str:
     """Hash the code of encodings and tasks, and of all that they use."""
     every, kinds = registered(), kind_files()
+    for path in kinds:
+        source_of(path)  # now: a later run of this process may use what is edited meanwhile
     registries = {file_of(Encoding.__module__), file_of(Task.__module__)}
     used, before = {*classes}, -1
     while len(used) > before:  # until no class that is used mentions another one
