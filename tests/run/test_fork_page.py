@@ -16,7 +16,7 @@ _, TASK, LOSS, MODEL = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 
 def test_the_pages_task_is_trained_by_its_command(tmp_path: Path) -> None:
     (tmp_path / "my_module.py").write_text(TASK)
-    [first, _] = re.findall(r"python scripts/(.*)", PAGE)
+    first, *_ = re.findall(r"python scripts/(.*)", PAGE)
     done = run_script(*shlex.split(first), *TINY, "trainer.steps=2", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.glob("results/single/rotate/sinusoidal/seed0-*/result.json"))

@@ -99,10 +99,12 @@ def replaced() -> list[Any]:
     own = [cls for cls in classes if cls.__module__.partition(".")[0] == PACKAGE.name]
     values = [value for place in (*modules, *own) for value in vars(place).values()]
     theirs: list[Any] = [torch, torch.Tensor, torch.nn, torch.nn.functional, torch.nn.init]
-    theirs += [each for each in vars(torch.nn).values() if isinstance(each, type)]
-    # Functions alone: to look into torch's other values is slow, and some of them warn.
+    theirs += [torch.nn.utils, torch.optim]
+    for room in (torch.nn, torch.optim):
+        theirs += [each for each in vars(room).values() if isinstance(each, type)]
+    # These alone: to look into torch's other values is slow, and some of them warn.
     inside = [value for place in theirs for value in vars(place).values()]
-    values += [each for each in inside if type(each) is types.FunctionType]
+    values += [each for each in inside if issubclass(type(each), types.FunctionType | type)]
     return [each for each in values if any(is_users(module_of(code)) for code in written(each))]
 
 
