@@ -383,6 +383,7 @@ def test_a_mistake_in_what_a_fork_has_committed_is_found_by_its_line(
 ) -> None:
     """Git calls such a file unchanged, so that nothing tells it from the published one."""
     monkeypatch.setattr(failure, "git_status", lambda path: "")
+    monkeypatch.setattr(failure, "LOADED", {})  # by other tests
     with pytest.raises(AttributeError) as caught:
         FeedForward.forward(None, None)  # type: ignore[arg-type]
     said = failure.whose(caught.value.with_traceback(caught.tb.tb_next))
@@ -397,6 +398,7 @@ def test_a_mistake_of_ours_asks_for_a_report(
 ) -> None:
     """Through Hydra and back: the error itself, and that it is none of the user's."""
     monkeypatch.setattr(failure, "git_status", lambda path: "")
+    monkeypatch.setattr(failure, "LOADED", {})  # by other tests
     monkeypatch.setattr(
         "wawa_transformer.run.run_dir.Run.from_config", None
     )  # which train.py calls

@@ -70,7 +70,9 @@ def test_two_processes_of_which_one_is_killed_train_the_run_of_one(tmp_path: Pat
     assert main and not run.result_file.exists(), "too late to show anything"
     os.kill(int(main[1]), signal.SIGKILL)
     done = agent.end()
-    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    # torch 2.14 logs how it noticed the kill.
+    ours = "".join(line for line in done.stderr.splitlines(True) if "elastic" not in line)
+    assert done.returncode == 0 and "Traceback" not in ours, done.stderr
     assert expected == Run.from_config(alone).result() and expected["processes"] == 1
     result = run.result()
     assert result and result["processes"] == 2
