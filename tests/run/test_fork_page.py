@@ -22,6 +22,19 @@ def test_the_pages_task_is_trained_by_its_command(tmp_path: Path) -> None:
     assert list(tmp_path.glob("results/single/rotate/sinusoidal/seed0-*/result.json"))
 
 
+def test_a_new_field_of_the_models_configuration_is_a_key(tmp_path: Path) -> None:
+    copy_code(tmp_path, "wawa_transformer", "configs", leave=("lab", "lesson", "study.py"))
+    path = tmp_path / "wawa_transformer" / "model" / "config.py"
+    code, seed = path.read_text(encoding="utf-8"), "    seed: int | None = setting("
+    assert seed in code
+    field = '    gain: float = setting(1.0, "a factor of everything", least=0)\n'
+    path.write_text(code.replace(seed, field + seed), encoding="utf-8")
+    for given, said in (("2", "a factor of everything"), ("-1", "model.gain=-1")):
+        asked = ["--help"] if given == "2" else [f"model.gain={given}", *TINY]
+        done = run_script("train.py", *asked, folder=tmp_path, PYTHONPATH=str(tmp_path))
+        assert said in done.stdout + done.stderr
+
+
 def test_the_pages_loss_changes_the_training(tmp_path: Path) -> None:
     """In a copy of the package, beside the package's own; what is logged stays the NLL."""
     copy_code(tmp_path, "wawa_transformer", "configs", leave=("lab", "lesson", "study.py"))

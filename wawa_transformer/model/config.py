@@ -19,12 +19,7 @@ from wawa_transformer.common.limits import (
     setting,
 )
 
-# The keys of the command line that begin with ``model.``, and with ``pe.`` for every encoding.
-MODEL = (
-    "d_model", "num_layers", "num_heads", "d_ff", "dropout", "norm", "activation", "tie_embeddings",
-    "embedding_scale", "embedding_std", "share_layers", "encoder_mask", "encoder_window",
-    "merged_attention",
-)  # fmt: skip
+# The keys of the command line that begin with ``pe.`` for every encoding.
 PLACEMENT = ("cross", "where", "layers", "tie_sides")
 POSITIONS = (
     "origin", "max_shift", "random_positions", "reset_token", "divided", "cross_divided",
@@ -132,6 +127,16 @@ class TransformerConfig:
     def values(self, names: tuple[str, ...]) -> dict[str, Any]:
         """Get the values of some keys."""
         return {name: getattr(self, name) for name in names}
+
+
+# Those that the data, ``pe`` and ``seed`` of a run give.
+GIVEN = ("src_vocab_size", "tgt_vocab_size", "pe", "pe_settings", "seed")
+# All others are keys of the command line that begin with ``model.``.
+MODEL = tuple(
+    each.name
+    for each in dataclasses.fields(TransformerConfig)
+    if each.name not in GIVEN + PLACEMENT + POSITIONS
+)
 
 
 def config_of(*values: Any, **settings: Any) -> TransformerConfig:
