@@ -284,7 +284,8 @@ def tell_unfinished(runs: Iterable[Run]) -> int:
     for run in unfinished:
         log = run.directory.parents[2] / "train.log"
         where = run.error_file if run.error_file.exists() else log
-        warn(f"{run.status}: {run}: {run.failure()} ({where})")
+        said = ": ".join(filter(None, (run.status, str(run), run.failure())))
+        warn(f"{said} ({where})")
     return len(unfinished)
 
 
