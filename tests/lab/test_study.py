@@ -150,10 +150,12 @@ def test_an_estimate_is_for_the_tasks_of_the_study_and_the_workers_of_the_machin
     runs = [Run("copy", "none", seed, Path(str(seed))) for seed in range(8)]
     assert studies.minutes_left(dict.fromkeys(runs), 4, known) == 8 * known
     assert studies.minutes_left({runs[0]: None}, 4, known) == 1  # "about 0 minutes" says nothing
-    measured = dict.fromkeys(runs) | {runs[0]: {"seconds": 60.0}}
-    measured[Run("copy", "shaw", 0, Path("shaw"))] = {"seconds": 900.0}
-    measured[Run("sort", "none", 0, Path("sort"))] = {"seconds": 600.0}
-    for at_once, minutes in ((1, 7.0), (7, 1.0), (16, 1.0)):
+    assert studies.minutes_left({runs[0]: None}, 4, None) is None
+    measured = dict.fromkeys([*runs, Run("copy", "t5", 0, Path("t5"))])
+    measured[runs[0]] = {"seconds": 600.0}
+    measured[Run("copy", "shaw", 0, Path("shaw"))] = {"seconds": 1200.0}
+    measured[Run("sort", "none", 0, Path("sort"))] = {"seconds": 9000.0}
+    for at_once, minutes in ((1, 7 * 10 + 15), (4, 85 / 4), (16, 85 / 8)):
         assert studies.minutes_left(measured, at_once, known) == pytest.approx(minutes)
     config.study.expected_minutes, config.study.seeds = 60, [0]
     config.study.tune.lr, config.study.tune.seeds = [0.1, 0.2], [7, 8]
@@ -162,12 +164,24 @@ def test_an_estimate_is_for_the_tasks_of_the_study_and_the_workers_of_the_machin
     assert own == 60 / (runs_of_seed * (1 + 2 * 2)), "two rates, with two seeds each"
 
 
+def test_a_study_says_what_is_to_train_and_takes_the_workers_that_are_asked_for(
+    tiny: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, asked = tiny("workers=3"), list[int]()
+    monkeypatch.setattr(studies, "train_all", lambda jobs, workers, *more: asked.append(workers))
+    jobs = {Run.from_config(config): config}
+    studies.fill(jobs, config, [], "basic", 4.0)
+    assert "1 run in" in (said := capsys.readouterr().out) and asked == [3]
+    assert said.endswith(", 1 to train, about 4 min on two cores\n")
+
+
 def test_the_command_line_chooses_the_axes_of_a_study() -> None:
     """A task of one's own has no rule, and other work no estimate."""
     unknown = "study.expected_minutes=null"
     for given, expected in (
         ("pe=none seed=0,1", "study.pe=[none] study.seeds=[0,1]"),
         ("+trainer.steps=9", f"+trainer.steps=9 {unknown}"),
+        ("task.max_length=9", f"task.max_length=9 {unknown}"),
         ("model.d_model=8 study.expected_minutes=5", "model.d_model=8 study.expected_minutes=5"),
         ("task=copy study=length", "study=length study.task=[copy]"),
         ("task=copy study.name=mine", "study.name=mine study.task=[copy]"),
@@ -228,6 +242,8 @@ def test_the_time_left_follows_from_what_was_done_since_the_start(
     monkeypatch.setattr(view, "started", view.started - 60)
     view.update()
     assert capsys.readouterr().out == "1 of 2 runs finished, 60 s gone, about 60 s left\n"
+    view.update()
+    assert capsys.readouterr().out == "", "said once"
 
 
 def test_a_file_of_one_task_or_encoding_changes_no_key_of_all_runs(
@@ -264,6 +280,7 @@ def test_a_run_whose_process_is_killed_is_tried_once_more_and_then_reported(tmp_
         "import wawa_transformer.train.trainer as training\n"
         "real = training.train\n"
         "def train(config, patience=0.0):\n"
+        "    assert patience >= 10, 'a worker of a killed study holds the lock for one more step'\n"
         "    died = pathlib.Path(config.output_dir, config.pe.name)\n"
         "    if config.pe.name == 'alibi' or not died.exists():\n"
         "        died.touch()\n"

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -701,8 +702,19 @@ def test_another_grid_than_the_rules_goes_unjudged_if_the_command_line_asks_for_
         None,
         f"{quoted} is not the study of the rule: study.rule.supported[0].pairs {why}",
     )
+    for own in (*grid, "study.seeds=[0]", "study.pairs=[[none,t5]]"):
+        assert (rule_of(config, [own], jobs)[1]).startswith(f"{shlex.quote(own)} is not the stu")
     for overrides in (["study=lookup"], [*grid, "study.rule.claim=x"]):
         with pytest.raises(UserError, match=f"{why} study.rule=null trains without a rule"):
             rule_of(config, overrides, jobs)
+    ceiling = {"is": "above_ceiling", "encodings": ["none"]}
+    config.study.rule.supported = [ceiling]
+    config.study.rule.refuted = [ceiling | {"most": 0}]
+    one = configure("task=letters", "pe=none")
+    jobs = {Run.from_config(one): one}
+    assert rule_of(config, [], jobs)[0]
+    one.model.encoder_mask = "causal"
+    with pytest.raises(UserError, match="a ceiling of none, which has none: under model.encoder"):
+        rule_of(config, [], jobs)
     config.study.rule = None
     assert rule_of(config, [], jobs) == (None, "")
