@@ -114,6 +114,23 @@ def test_files_of_a_folder_that_the_library_leaves_out_are_named(
         assert told == [f"{rest} are not read"] * bool(rest)
 
 
+def test_splits_inside_a_zip_are_said_to_be_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The library takes the name of the archive, so that a test inside it is trained on."""
+    table = "en,de\na,b\n"
+    for i, (names, said) in enumerate(
+        (("x/train.csv x/test.csv", True), ("x/ x/train.csv __MACOSX/._train.csv", False))
+    ):
+        with zipfile.ZipFile(packed := io.BytesIO(), "w") as archive:
+            for name in names.split():
+                archive.writestr(name, table if name.endswith("csv") else "")
+        pairs = read(tmp_path / str(i), {"hub/data.zip": packed.getvalue()})
+        assert len(pairs) == 1 + said
+        told = "all files in data.zip are read as one split: x/train.csv, x/test.csv\n"
+        assert (told in capsys.readouterr().err) == said
+
+
 @pytest.mark.parametrize("asked", ["NFC", "NFD"])
 def test_a_column_has_the_name_that_looks_like_the_one_that_was_asked_for(
     asked: str, tmp_path: Path

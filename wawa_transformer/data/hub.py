@@ -3,6 +3,8 @@
 import csv
 import glob
 import itertools
+import re
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,10 @@ def pairs_of(
         ) from None
     if builder and (rest := unread(Path(name), builder)):
         warn(f"{where}: of its files, {', '.join(rest)[:200]} are not read")
+    for path in files_of(builder) if builder else []:
+        if zipfile.is_zipfile(path) and len(inside := members(path)) > 1:
+            said = ", ".join(inside)[:200]
+            warn(f"{where}: all files in {path.name} are read as one split: {said}")
     return {
         split: pairs_of_entries(dicts_of(found), where, columns, f"{split} row")
         if isinstance(found, Dataset)
@@ -76,6 +82,12 @@ def find(name: str, config: str | None) -> tuple[Mapping[str, Any], DatasetBuild
 def files_of(builder: DatasetBuilder) -> list[Path]:
     """List the files that the library reads, of every split."""
     return [Path(path) for paths in (builder.config.data_files or {}).values() for path in paths]
+
+
+def members(archive: Path) -> list[str]:
+    """List the files of a zip archive that the library reads: none that is hidden."""
+    with zipfile.ZipFile(archive) as file:
+        return [name for name in file.namelist() if not re.search(r"(^|/)(\.|__)|/$", name)]
 
 
 def has_own_files(builder: DatasetBuilder) -> bool:
