@@ -114,7 +114,7 @@ USE = """(() => {
   found.page = document.documentElement.lang;
   found.shown = document.querySelectorAll("main:not([hidden])").length;
   found.wide = document.documentElement.scrollWidth - innerWidth;
-  const table = main().querySelector("table.sortable"), cells = () =>
+  const table = main().querySelector("table"), cells = () =>
     [...table.tBodies[0].rows].map(row => Number(row.cells[1].dataset.value));
   const header = [...table.querySelectorAll("th")][1];
   header.querySelector("button").click();
