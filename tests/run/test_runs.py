@@ -300,6 +300,10 @@ def spoil(path: Path, damage: str) -> None:
         state["model"]["output.weight"] = 1
     elif damage == "moments":
         state["optimizer"]["param_groups"][0]["params"].pop()
+    elif damage == "optimiser":  # as an edit's SGD wrote it
+        group = state["optimizer"]["param_groups"][0]
+        del group["betas"], group["eps"]
+        group["momentum"] = 0.9
     elif damage == "infinite":
         weights[0, 0] = torch.inf
     elif damage == "half":  # load_state_dict would take them, rounded
@@ -346,9 +350,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("shape", "does not fit the model that this code builds .*: code .* wrote it"),
+        ("shape", r"does not fit the model that this code builds \(size mismatch for output"),
         ("no tensor", "does not fit the model"),
-        ("moments", "does not fit the model"),
+        ("moments", r"does not fit the model .*: code .* wrote it"),
+        ("optimiser", "does not fit the model .*its optimiser is another one, with momentum"),
         ("infinite", "does not fit .*a weight is not finite"),
         ("integers", "does not fit .*output.weight is torch.int8, not torch.float32"),
         ("half", "does not fit .*output.weight is torch.bfloat16, not torch.float32"),
@@ -365,7 +370,7 @@ def test_a_checkpoint_that_does_not_fit_is_not_called_damaged(
     run.result_file.unlink()
     before = contents(run.directory)
     for use in (lambda: load_model(run), lambda: train(config)):
-        if change == "moments" and use.__code__.co_names[0] == "load_model":
+        if change in ("moments", "optimiser") and use.__code__.co_names[0] == "load_model":
             continue  # a model needs none
         with pytest.raises(UserError, match=said) as refused:
             use()

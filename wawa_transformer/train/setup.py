@@ -242,6 +242,11 @@ def count_shapes(examples: Examples, trainer: TrainerConfig) -> int:
 def restore_state(state: TrainState, saved: dict[str, Any]) -> None:
     """Restore what :func:`save_state` saved; many exceptions mean another model."""
     checkpoint.load_weights(state.model, saved["model"])
+    before = saved["optimizer"].get("param_groups", ())
+    for here, there in zip(state.optimizer.param_groups, before, strict=False):
+        # A version of torch has more settings, or fewer; another optimiser has others.
+        if here.keys() - there.keys() and (others := there.keys() - here.keys()):
+            raise ValueError(f"its optimiser is another one, with {', '.join(sorted(others))}")
     state.optimizer.load_state_dict(saved["optimizer"])
 
     def own(random: Tensor) -> Tensor:
@@ -253,9 +258,9 @@ def restore_state(state: TrainState, saved: dict[str, Any]) -> None:
     if kind in saved["device_rng"]:
         random_module(state.device).set_rng_state(own(saved["device_rng"][kind]))
     elif state.rank == 0:
-        before = " and ".join(saved["device_rng"])
+        devices = " and ".join(saved["device_rng"])
         warn(
-            f"warning: this run was trained on {before} and goes on on {kind}: its dropout masks "
+            f"warning: this run was trained on {devices} and goes on on {kind}: its dropout masks "
             f"are drawn anew, and numbers differ in rounding."
         )
     if saved.get("code") != state.code:
