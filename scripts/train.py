@@ -10,6 +10,7 @@ scripts/compare.py trains runs side by side.
 """
 
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +62,20 @@ def main(config: DictConfig) -> float:
 
 
 def tell_sweep() -> None:
-    """Print the scores and the folder of each run of a sweep."""
+    """Print the scores and the folder of each run of a sweep; exit with 1 if one has failed."""
+    failed = 0
     width = max(map(len, SWEPT), default=0)
     for given, run in SWEPT.items():
         result, said = run.result(), f"{run.status} {run.failure()}"
         if result:
             test = result["test"]
             said = f"exact match {test['exact_match']:.3f}  NLL {test['nll']:.3f}"
+        failed += not result
         tell(f"{given:{width}}  {said}  {run.directory}")
+    if failed:
+        sys.exit(
+            f"error: {failed} of {len(SWEPT)} runs did not finish; the same command tries again."
+        )
 
 
 if __name__ == "__main__":

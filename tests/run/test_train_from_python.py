@@ -239,7 +239,8 @@ def test_a_sweeper_of_hydras_gets_the_nll_in_validation(tmp_path: Path) -> None:
         "train.py", "-m", *TINY, "trainer.lr=0.001,1e30", f"output_dir={tmp_path}",
         "+hydra.callbacks.seen._target_=seen.Seen", folder=tmp_path, PYTHONPATH=path,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
+    assert "error: 1 of 2 runs did not finish; the same command tries again." in done.stderr
     good, bad = (tmp_path / "seen.jsonl").read_text().split()
     results = [Run.at(path.parent).result() for path in tmp_path.rglob("result.json")]
     assert [float(good)] == [each["validation"]["nll"] for each in results if each]
