@@ -173,6 +173,16 @@ def test_a_study_says_what_is_to_train_and_takes_the_workers_that_are_asked_for(
     studies.fill(jobs, config, [], "basic", 4.0)
     assert "1 run in" in (said := capsys.readouterr().out) and asked == [3]
     assert said.endswith(", 1 to train, about 4 min on two cores\n")
+    config.workers, config.trainer.device = None, "auto"
+    monkeypatch.setattr(studies, "automatic_device", lambda: "mps")
+    monkeypatch.setattr(studies, "default_workers", lambda device, threads: {"mps": 7}[device])
+    studies.fill(jobs, config, [], "basic", None)
+    assert asked == [3, 7]
+    two = {"a": "none", "b": "t5", "keys": "kind, cross"}
+    capsys.readouterr()
+    studies.tell_rule("", [("rule_makes", {"n": 2}), ("rule_two_things", two)])
+    makes, weak = capsys.readouterr().out.splitlines()
+    assert makes.startswith("The rule makes 2 c") and weak.startswith("warning: no encoding and")
 
 
 def test_the_command_line_chooses_the_axes_of_a_study() -> None:
