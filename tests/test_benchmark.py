@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import benchmark
 import pytest
 import torch
-from speed import decoding, model, peers, timing
+from speed import cost, decoding, model, peers, timing
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -23,7 +23,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "SHAPES", SMALL)
     peers.absent.cache_clear()
     turns_of = timing.turns_of
-    for module in (timing, decoding):
+    for module in (timing, decoding, cost):
         monkeypatch.setattr(module, "turns_of", lambda sides, title, *_: turns_of(sides, title, 2))
 
 
@@ -67,6 +67,17 @@ def test_every_peer_takes_part_and_an_absent_one_is_named(
     said = capsys.readouterr().out
     for package in ("transformers", "ctranslate2"):
         assert said.count(f"skipped: {package} is not installed") == 1
+
+
+def test_each_encoding_has_a_cost_at_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the longest one, too, where a learned table of the usual size would end."""
+    longest = max(length for *_, length, _ in cost.STEPS.values())
+    monkeypatch.setattr(cost, "STEPS", {"long": (9, 4, 1, 2, 8, 1, longest, 2)})
+    monkeypatch.setattr(cost, "PES", ("sinusoidal", "learned", "rotary"))
+    assert cost.step(CPU, "long").keys() == {
+        "long_sinusoidal_milliseconds",
+        *(f"long_{pe}_over_sinusoidal" for pe in ("learned", "rotary", "rotary_cross")),
+    }
 
 
 def test_what_is_written_and_what_is_refused(

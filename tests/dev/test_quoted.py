@@ -5,6 +5,7 @@ function yields what its page must say, in English; test_docs.py holds the Chine
 """
 
 import functools
+import json
 import sys
 from collections.abc import Callable, Iterator
 
@@ -15,6 +16,7 @@ import pandas as pd
 import pytest
 import torch
 from conftest import SCRIPTS
+from speed import cost
 
 from wawa_transformer import Transformer, check_model
 from wawa_transformer.lab import comparisons, statistics
@@ -228,6 +230,24 @@ def exercise_4() -> Iterator[str]:
     for seed in (0, 1):
         yield f"| {seed} | {with_positions[seed]:.3f} | "
         yield f" | {without[seed]:.3f} |"
+
+
+@quoted_by("docs/speed.md")
+def costs() -> Iterator[str]:
+    """Rows of the table, in the order of its columns."""
+    found = json.loads((evidence.BENCHMARKS / "cost" / "results.json").read_text())
+    columns = ("default", "length_64", "length_256", "length_1024")
+    for pe in (name for name in cost.PES if name != "sinusoidal"):
+        cells = [
+            ", ".join(
+                f"{found[key]:.2f}"
+                for key in (f"{at}_{pe}_over_sinusoidal", f"{at}_{pe}_cross_over_sinusoidal")
+                if key in found
+            )
+            for at in columns
+        ]
+        yield f"| `{pe}` | {' | '.join(cells)} |"
+    yield " | ".join(f"{found[f'{at}_sinusoidal_milliseconds']:.1f} ms" for at in columns)
 
 
 def test_an_answer_has_rows_of_the_page() -> None:
