@@ -163,4 +163,5 @@ def test_a_step_that_loses_right_ids_is_named(tmp_path: Path) -> None:
     found = best_of(data, Greedy(max_length=3))
     assert losses(found, data.test) == {"reached_limit": 12, "altered": 0}
     result["translation"] |= {"reached_limit": 12}
-    assert "12 of 12 outputs reached the limit (decode.max_length sets it)" in notes(result)
+    of = "(decode.max_length sets it, up to pe.max_len of a learned table)"
+    assert f"12 of 12 outputs reached the limit {of}" in notes(result)

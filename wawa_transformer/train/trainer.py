@@ -345,7 +345,10 @@ def notes(result: dict[str, Any]) -> list[str]:
             "exact match is the score that answers: the targets are words, or too short for BLEU"
         )
     if cut := translation.get("reached_limit"):
-        said.append(f"{cut} of {count} outputs reached the limit (decode.max_length sets it)")
+        said.append(
+            f"{cut} of {count} outputs reached the limit (decode.max_length sets it, up to "
+            f"pe.max_len of a learned table)"
+        )
     if altered := translation.get("altered"):
         said.append(
             f"{altered} of {count} outputs have every id right and another text: the vocabulary "
