@@ -37,7 +37,7 @@ def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
     assert first.stdout.startswith("study default: sinusoidal, learned on letters\n")
     assert "4 runs" in first.stdout and "4 to train" in first.stdout
     why = "Not judged: 'study.task=[letters]' 'study.seeds=[0,1]' 'study.pe=[sinusoidal,learned]'"
-    assert f"{why} is not the study of the rule: study.rule.supported[0] asks for reverse" in (
+    assert f"{why} is outside the rule of the study: study.rule.supported[0] asks for reverse" in (
         first.stdout
     )
     root = tmp_path / "default"

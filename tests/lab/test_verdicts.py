@@ -700,10 +700,10 @@ def test_another_grid_than_the_rules_goes_unjudged_if_the_command_line_asks_for_
     why = "asks for sinusoidal, which is not trained; the study has none."
     assert rule_of(config, [*grid, "model.d_model=32"], jobs) == (
         None,
-        f"{quoted} is not the study of the rule: study.rule.supported[0].pairs {why}",
+        f"{quoted} is outside the rule of the study: study.rule.supported[0].pairs {why}",
     )
     for own in (*grid, "study.seeds=[0]", "study.pairs=[[none,t5]]"):
-        assert (rule_of(config, [own], jobs)[1]).startswith(f"{shlex.quote(own)} is not the stu")
+        assert (rule_of(config, [own], jobs)[1]).startswith(f"{shlex.quote(own)} is outside the r")
     for overrides in (["study=lookup"], [*grid, "study.rule.claim=x"]):
         with pytest.raises(UserError, match=f"{why} study.rule=null trains without a rule"):
             rule_of(config, overrides, jobs)

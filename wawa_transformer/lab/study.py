@@ -313,7 +313,7 @@ def rule_of(config: DictConfig, overrides: list[str], jobs: Jobs) -> tuple[Rule 
         others = [override for override, key in keys.items() if key in grid]
         if not others or any(key.startswith("study.rule") for key in keys.values()):
             raise UserError(f"{mismatch} study.rule=null trains without a rule.") from None
-        return None, f"{shlex.join(others)} is not the study of the rule: {mismatch}"
+        return None, f"{shlex.join(others)} is outside the rule of the study: {mismatch}"
     return rule, ""
 
 
