@@ -1,11 +1,15 @@
 """Fixtures and helpers that the tests share."""
 
+import os
+
+# Before torch is imported: a fork of a process whose libraries have threads may wait for ever.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 import copy
 import dataclasses
 import functools
 import gc
 import multiprocessing
-import os
 import re
 import runpy
 import shutil
