@@ -2,7 +2,7 @@
 
 All sides do the same work in one process, in turns, so that a busy machine slows all sides alike.
 A ratio is the median of the turns' ratios. On one core table and decoding take one or two minutes
-each, model takes up to seven minutes, and cost takes ten. The same command
+each, model takes up to seven minutes, and cost up to ten. The same command
 continues a part that was stopped.
 """
 

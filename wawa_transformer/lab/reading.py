@@ -52,6 +52,7 @@ def read_study(folder: Path) -> Study:
     tables = {name: table for name, (table, _) in read.items()}
     for name, table in tables.items():
         check_names(paths[name], table, config)
+    check_parts(paths["results"], tables["results"])
     check_alike(paths["results"], tables["results"])
     if config:
         check_digests(paths, {name: digest for name, (_, digest) in read.items()}, config)
@@ -260,18 +261,21 @@ def check_digests(
             )
 
 
-def check_alike(path: Path, results: pd.DataFrame) -> None:
-    """Refuse runs of one task and seed that had another test, or other training data.
-
-    A text and its test are the same under every seed. A row with more of a part than of the whole
-    is refused, too.
-    """
+def check_parts(path: Path, results: pd.DataFrame) -> None:
+    """Refuse a row with more of a part than of the whole."""
     for column, most in ORDER.items():
         if (line := first_line(results[column] > results[most])) is not None:
             raise UserError(
                 f"{path}, row {line}, column {column}: {results[column][line]} is more than its "
                 f"{most}, {results[most][line]}; restore both, or the names of the columns."
             )
+
+
+def check_alike(path: Path, results: pd.DataFrame) -> None:
+    """Refuse runs of one task and seed that had another test, or other training data.
+
+    A text and its test are the same under every seed.
+    """
     known = results.mask(results == "")  # an unknown digest is no other one
     known["lengths"] = known.groupby(RUN)["length"].transform("size")
     shared = known["seed"].where(known["trained"].notna(), -1).rename("shared")

@@ -139,8 +139,8 @@ def fitting(path: Path, state: dict[str, Any]) -> Iterator[None]:
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
         if is_out_of_memory(error):
             raise cannot_read(path, error) from None
-        below = str(error).partition("\n\t")[2]  # where torch names the weights
-        said = first_line(Exception(below[:200])) if below else first_line(error)
+        below = str(error).partition("\n\t")[2].partition("\n")[0]  # where torch names the weights
+        said = below[:200].rstrip(". ") or first_line(error)
         raise UserError(
             f"{path} does not fit the model that this code builds ({said}): code "
             f"{state.get('code', 'unknown')} wrote it; bring that code back, or set output_dir to "
