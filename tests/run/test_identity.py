@@ -583,6 +583,44 @@ def test_an_encoding_that_is_edited_after_the_first_run_of_a_process_is_known_as
     assert digest_for("later") != loaded
 
 
+LATER = """
+from pathlib import Path
+from wawa_transformer.lab import tuning
+room = Path("wawa_transformer/model/transformer.py")
+room.write_text(room.read_text("utf-8") + "edited = 1\\n", "utf-8")
+from wawa_transformer.run.provenance import shared_digest
+print(shared_digest())
+"""
+
+
+def test_a_worker_that_starts_after_an_edit_is_known_by_the_code_it_was_forked_with(
+    tmp_path: Path,
+) -> None:
+    """The process that workers are forked from has imported all rooms and trained nothing."""
+    copy_code(tmp_path, "wawa_transformer", "configs")
+    (tmp_path / "later.py").write_text(LATER)
+    done = run_script(str(tmp_path / "later.py"), folder=tmp_path, PYTHONPATH=str(tmp_path))
+    assert done.stdout.strip() == provenance.shared_digest(), done.stderr
+
+
+def test_a_module_edited_while_a_study_runs_is_not_trained_under_the_old_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: None
+) -> None:
+    """As by a worker that begins later; the command's own digest names the run's folder."""
+    path = tmp_path / "mine_late.py"
+    path.write_text("rate = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "mine_late", sys)  # so that it is gone after the test
+    del sys.modules["mine_late"]
+    config = checked(*TINY, "import=mine_late", f"output_dir={tmp_path}/out")
+    path.write_text("rate = 2\n")
+    for function in (code_digests.source_of, code_digests.tree_of, code_digests.statements):
+        function.cache_clear()
+    with pytest.raises(UserError, match="import=mine_late has changed since this command began"):
+        train(config)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     "code",
     [

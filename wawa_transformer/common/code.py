@@ -153,6 +153,11 @@ def files_below(folder: Path) -> list[Path]:
     return sorted(folder / name for name in glob.glob("**/*.py", root_dir=folder, recursive=True))
 
 
+# At once: a fork, as a worker that replaces a dead one, has these modules, whatever is edited.
+for each in files_below(PACKAGE):
+    source_of(each)
+
+
 def is_foreign(path: Path) -> bool:
     """True for a file of Python that is neither the project's nor a library's."""
     ours = any(path.is_relative_to(folder) for folder in (PACKAGE, *LIBRARIES))

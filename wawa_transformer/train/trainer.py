@@ -37,8 +37,14 @@ from wawa_transformer.run import distributed
 from wawa_transformer.run.compose import compose, name_study, validate
 from wawa_transformer.run.device import has_bf16, peak_memory, translate_device_errors
 from wawa_transformer.run.failure import sentence_of, whose
-from wawa_transformer.run.imports import import_modules, warn_of_edits
-from wawa_transformer.run.provenance import code_digest, provenance, shared_digest, with_users
+from wawa_transformer.run.imports import import_modules, modules_digest, warn_of_edits
+from wawa_transformer.run.provenance import (
+    code_digest,
+    commit,
+    provenance,
+    shared_digest,
+    with_users,
+)
 from wawa_transformer.run.run_dir import Run, identity, place
 from wawa_transformer.run.signals import GracefulStop
 from wawa_transformer.train import evaluation
@@ -107,8 +113,14 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
         UserError: the run cannot be what the configuration says, or was trained on other data.
     """
     import_modules(config.imports)  # in a worker, nobody has
+    if config.import_digest not in (None, modules_digest(config.imports)):
+        raise UserError(
+            f"import={','.join(config.imports)} has changed since this command began; give the "
+            f"command again."
+        )
     run = Run.from_config(config)
-    code = code_digest(config)  # before training, while the files are those that this process runs
+    code = code_digest(config)
+    commit()  # now: a long run may end after the next one
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(GracefulStop())
         stack.enter_context(distributed.process_group(config.trainer.device))
