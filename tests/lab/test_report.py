@@ -367,6 +367,14 @@ def test_pairs_whose_translations_were_missing_are_counted() -> None:
     assert "without a test over" not in noticed(study)
 
 
+def test_which_runs_have_finished_does_not_choose_the_pairs() -> None:
+    """Of five encodings with the sinusoid, one has no run: the others are compared as before."""
+    finished = ("sinusoidal", "b", "c", "d")
+    study = study_of(results_of({("copy", pe): exact("copy", "none") for pe in finished}))
+    study.config["encodings"]["e"] = {"kind": "e"}
+    assert report.pairs_of(study) == [(pe, "sinusoidal") for pe in "bcd"]
+
+
 def test_a_translation_is_judged_over_its_test_sentences() -> None:
     """Equal output is no difference; one seed says nothing about another."""
     text = markdown(captions({"a": 90.0, "b": 90.0, "c": 20.0}))

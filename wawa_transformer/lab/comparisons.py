@@ -48,7 +48,7 @@ def compared_pairs(encodings: Sequence[str], declared: Sequence[Sequence[str]]) 
     the default is each other encoding with sinusoidal.
     """
     if declared:
-        return [(a, b) for a, b in declared if {a, b} <= set(encodings)]
+        return [(a, b) for a, b in declared]
     if len(encodings) > MANY and "sinusoidal" in encodings:
         return [(other, "sinusoidal") for other in encodings if other != "sinusoidal"]
     return list(itertools.combinations(encodings, 2))

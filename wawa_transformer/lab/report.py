@@ -149,10 +149,10 @@ def page_of(made: Scores) -> dict[str, Any]:
 
 
 def pairs_of(study: Study) -> list[Pair]:
-    """List the pairs that a report compares."""
-    return comparisons.compared_pairs(
-        study.encodings, study.config.get("study", {}).get("pairs", [])
-    )
+    """List the study's pairs that have results; which runs have finished does not choose pairs."""
+    encodings = list(study.config.get("encodings", study.encodings))
+    pairs = comparisons.compared_pairs(encodings, study.config.get("study", {}).get("pairs", []))
+    return [pair for pair in pairs if {*pair} <= {*study.encodings}]
 
 
 def compared(made: Scores, rule: Rule | None) -> Found:
