@@ -1,15 +1,16 @@
 """Tests of the model's calls: modes, threads, refused ids, hooks, random positions."""
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
-from conftest import begun
+from conftest import MODELS, begun
 from core.helpers import FF, HEADS, D, V, padded_ids, small_model
 from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
 
-from wawa_transformer import Transformer
+from wawa_transformer import PositionalEncoding, Transformer
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.data.batching import Batch
 from wawa_transformer.decode.greedy import greedy
@@ -103,6 +104,27 @@ def test_a_share_of_smoothing_outside_its_limits_is_refused(share: float) -> Non
         small_model()(SRC, TGT, targets=TGT, label_smoothing=share)
 
 
+@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan"), "0.1", None])
+def test_a_dropout_of_a_single_encoding_outside_its_limits_is_refused(share: Any) -> None:
+    with pytest.raises(ValueError, match="^dropout=.* must be (at least 0 and less|a number)"):
+        PositionalEncoding(D, dropout=share)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # of torch.func
+@pytest.mark.parametrize("name", ["sinusoidal", "shaw_cross", "cope"])
+def test_each_row_has_its_gradient_with_vmap(name: str) -> None:
+    model = small_model(name)
+    weights = {name: value.detach() for name, value in model.named_parameters()}
+
+    def loss(weights: dict[str, Tensor], source: Tensor, target: Tensor) -> Tensor:
+        found = functional_call(model, weights, (source, target), {"targets": target})
+        return cast(tuple[Tensor, Tensor], found)[0]
+
+    rows = vmap(grad(loss), in_dims=(None, 0, 0))(weights, SRC[:, None], TGT[:, None])
+    whole = grad(loss)(weights, SRC, TGT)
+    torch.testing.assert_close({name: each.sum(0) for name, each in rows.items()}, whole)
+
+
 @pytest.mark.parametrize("method", [Greedy(), Beam(size=3), Sample()])
 def test_a_batch_without_rows_has_no_output(method: Any) -> None:
     """And sources without ids have one each; a limit below 1 is refused."""
@@ -172,6 +194,22 @@ def test_an_adapter_or_a_hook_on_a_projection_acts(side: str, kind: str, part: s
     row = TGT[:1].expand(3, -1)
     steps = [model.decode(row[:, i : i + 1], memory, None, mask, cache) for i in range(5)]
     torch.testing.assert_close(torch.cat(steps, dim=1), merged(SRC, row))
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_an_adapter_on_every_linear_layer_of_an_encoding_acts(name: str) -> None:
+    model = small_model(name)
+    places = [
+        (each, key)
+        for encoding in model.encodings()
+        for each in [*encoding.modules()]
+        for key, child in each.named_children()
+        if isinstance(child, nn.Linear)
+    ]
+    before = model(SRC, TGT)
+    for parent, key in places:
+        setattr(parent, key, Adapter(getattr(parent, key)))
+    assert places == [] or not torch.allclose(model(SRC, TGT), before)
 
 
 def test_neither_an_encoding_nor_random_positions_move_a_dropout_mask(tiny) -> None:

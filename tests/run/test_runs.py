@@ -331,7 +331,8 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     spoil(last, damage)
     damaged = last.read_bytes()
     run.result_file.unlink()
-    with pytest.raises(checkpoint.Damaged, match="is damaged"):
+    older = ".*, unless an older version" if damage == "contents" else ""
+    with pytest.raises(checkpoint.Damaged, match=f"is damaged{older}"):
         load_model(run)
     assert restore(config, run).step == 15
     said = capsys.readouterr().err

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wawa_transformer.common.limits import MAX_WIDTH, UserError, check_number, register
+from wawa_transformer.common.limits import MAX_WIDTH, UserError, check_limits, register
 
 ENCODINGS: dict[str, type[Encoding]] = {}
 ROLES = ("encoder", "decoder", "cross")
@@ -65,16 +65,15 @@ class EncodingContext:
     num_layers: int = 1
 
     def __post_init__(self) -> None:
-        check_number("d_model", self.d_model, 1, MAX_WIDTH)
-        check_number("num_heads", self.num_heads, 1, MAX_WIDTH)
+        check_limits("d_model", self.d_model, True, least=1, most=MAX_WIDTH)
+        check_limits("num_heads", self.num_heads, True, least=1, most=MAX_WIDTH)
         if self.d_model % self.num_heads:
             divisors = (str(h) for h in range(1, self.d_model + 1) if self.d_model % h == 0)
             raise UserError(
                 f"model.d_model={self.d_model} is not divisible by model.num_heads="
                 f"{self.num_heads}; choose model.num_heads from {', '.join(divisors)}."
             )
-        if self.dropout is None or not 0 <= self.dropout < 1:
-            raise UserError(f"dropout={self.dropout} must be at least 0 and less than 1.")
+        check_limits("dropout", self.dropout, False, least=0, below=1)
 
     @property
     def causal(self) -> bool:

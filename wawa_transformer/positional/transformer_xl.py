@@ -35,7 +35,7 @@ class TransformerXL(RelativeEncoding, kind="transformer_xl"):
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
         table = self.sinusoids(query, key)
-        keys = self.project(table.to(self.project.weight))  # (R,D)
+        keys = self.project(table.to(self.v))  # (R,D)
         keys = keys.unflatten(-1, (self.context.num_heads, -1))  # (R,D) -> (R,H,Dh)
         q = q + (self.v - self.u)[:, None].to(q.dtype)  # rotate added u
         scores = torch.einsum("bhqd,rhd->bhqr", q * q.size(-1) ** -0.5, keys.to(q.dtype))

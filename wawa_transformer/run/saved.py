@@ -45,7 +45,7 @@ def load(path: Path, contents: tuple[str, ...] = CONTENTS) -> dict[str, Any]:
             f"or choose another checkpoint."
         ) from None
     if not why and (missing := [key for key in contents if key not in state]):
-        why = f"it holds no {missing[0]}"
+        why = f"it holds no {missing[0]}, unless an older version of this program wrote it"
     if why:
         raise Damaged(
             f"{path} is damaged: {why}; choose another checkpoint, or train the run again with "
