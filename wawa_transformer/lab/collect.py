@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from omegaconf import OmegaConf
 
 from wawa_transformer.common.schema import UserError, warn
 from wawa_transformer.data.tasks import build_task
@@ -295,9 +296,10 @@ def generated_answers(result: Result) -> tuple[list[dict[str, Any]], list[dict[s
     that does not name its trained lengths, the longest of the test counts. The attention is the
     last layer's from the answer to the source of the longest length, averaged over heads.
     """
-    trained = load_model(result["run"])
-    if code_digest(trained.config) != result.get("code"):
+    # Before the model is loaded, which would warn of the same.
+    if code_digest(OmegaConf.create(result["configuration"])) != result.get("code"):
         raise UserError("the code has changed since it was trained")
+    trained = load_model(result["run"])
     task = build_task(trained.config)
     test = task.test(result["seed"])["test"]
     longest = result["train_max_length"] or max(test["length"])

@@ -109,7 +109,7 @@ def pictures(made: Scores) -> dict[str, Callable[[], Figure]]:
         found["exact_match_by_length"] = lambda: panels(curves(study, rows, "length"), styles)
     if len(study.attention):
         found["attention"] = lambda: attention(study.attention)
-    if len(study.curves):
+    if study.curves["task"].isin(study.tasks).any():
         own = [metric.name for metric in shown_metrics() if metric.name not in NEEDED["curves"]]
         for name in ("exact_match", "nll", *own):
             if study.curves[name].notna().any():
