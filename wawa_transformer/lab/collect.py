@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from omegaconf import OmegaConf
+from omegaconf import DictConfig
 
 from wawa_transformer.common.schema import UserError, warn
 from wawa_transformer.data.tasks import build_task
@@ -297,7 +297,7 @@ def generated_answers(result: Result) -> tuple[list[dict[str, Any]], list[dict[s
     last layer's from the answer to the source of the longest length, averaged over heads.
     """
     # Before the model is loaded, which would warn of the same.
-    if code_digest(OmegaConf.create(result["configuration"])) != result.get("code"):
+    if code_digest(DictConfig(result["configuration"])) != result.get("code"):
         raise UserError("the code has changed since it was trained")
     trained = load_model(result["run"])
     task = build_task(trained.config)
