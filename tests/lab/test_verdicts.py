@@ -653,6 +653,8 @@ def task_of(*overrides: str) -> Task:
         ({"is": "ahead", "floor": 1e-9, "pairs": [["a", "b"]]}, "BLEU on", {}),
         (BETTER, "BLEU on", {"bleu": 0}),
         ({"is": "at_least", "value": 15, "encodings": ["a"]}, "a reach of 15 on", {"reach": 1}),
+        (BETTER, "a reach of 15 on short", {"reach": 15}),
+        ({"is": "past_training", "encodings": ["a"]}, "a reach of 13 on near", {"reach": 3}),
         (BETTER, "exact match, unseen lengths on short", {"beyond": 0}),
     ],
 )
@@ -662,6 +664,7 @@ def test_a_task_has_what_is_asked_of_it(
     """A ceiling, longer tests, translations; where the condition names tasks, of these alone."""
     tasks = {
         "letters": task_of("task=letters"),
+        "near": task_of("task=letters", "task.test_max_length=12"),
         "short": task_of("task=letters", "task.test_max_length=10"),
         "sort": task_of("task=sort"),
         "text": task_of("task=multi30k"),
@@ -673,7 +676,7 @@ def test_a_task_has_what_is_asked_of_it(
         rules.validate_tasks(rules.read_rule(study, list("ab"), list(names)), tasks, {"b"})
 
     with pytest.raises(RuleMismatch, match=f"asks for {lacking}.*, which has none"):
-        check(condition, "short", "sort")
+        check(condition, "near" if "near" in lacking else "short", "sort")
     has = "text" if condition["is"] == "ahead" or "bleu" in measures else "letters"
     check(condition | {"tasks": [has]}, has, "sort")
     if condition["is"] == "above_ceiling":  # of an encoding whose encoder has a mask

@@ -315,9 +315,11 @@ def lacks(task: Task, given: Given, measures: Mapping[str, float]) -> str:
             return "a ceiling without positions"
     reads = CONDITIONS[given["is"]].reads
     tested = getattr(task, "test_max_length", math.inf)
-    if uses_measures(given) and "reach" in measures and (given.get("value") or 0) > tested:
-        return f"a reach of {given['value']:g}"
     longer = task.trained_lengths and tested > longest
+    from_there = longest if given["is"] == "past_training" and longer else 0
+    asked = max(given.get("value") or 0, from_there + measures.get("reach", 0))
+    if "reach" in (measures if uses_measures(given) else [reads]) and asked > tested:
+        return f"a reach of {asked:g}"
     for score in (SCORES[name] for name in ([reads] if reads else measures)):
         if score.unseen and not longer or score.name in OF_TEXT and not task.translates:
             return score.label
