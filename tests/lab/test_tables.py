@@ -323,7 +323,7 @@ def test_a_table_that_was_counted_and_is_gone_is_refused(folder: Path) -> None:
     [
         ("study.seeds", 3, "study.yaml.study.seeds: "),
         ("study.pairs", "x", "study.yaml.study.pairs: "),
-        ("study.pairs", [["a"]], "study.pairs holds a pair that is not two encodings"),
+        ("study.pairs", [["a"]], r"study.pairs holds \[a\]; a pair is two encodings"),
         ("study.pairs", [["a", "x"]], "study.pairs asks for x, which is not trained; the study"),
         ("study.rule", {"claim": "x", "measures": {"nll": []}}, r"measures.nll=\[\] must be at le"),
         ("study.rule", {"claim": []}, "study.yaml.study.rule.claim: "),

@@ -390,7 +390,7 @@ def test_each_judges_tasks_pairs_and_encodings_by_themselves() -> None:
         ({"supported": [BETTER | {"leest": 1}]}, "[0].leest does not exist (did you mean", False),
         ({"supported": [BETTER | {"least": "x"}]}, "study.rule.supported[0].least", False),
         ({"supported": [better("ab", "ba")]}, "names one pair twice", False),
-        ({"supported": [better("aa")]}, "holds a pair that is not two encodings", False),
+        ({"supported": [better("aa")]}, "holds [a, a]; a pair is two encodings", False),
         ({"supported": [{"is": "past_training"}]}, "asks for reach; name it in", False),
         ({"supported": [{"is": "at_least"}]}, "value is not given; give the number", False),
         ({"supported": [{"is": "at_least", "value": 95}]}, "exact match of at least 95, wh", False),

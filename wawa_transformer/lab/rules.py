@@ -337,8 +337,11 @@ def validate_trained(key: str, names: Iterable[str], known: Iterable[str]) -> No
 
 def validate_pairs(key: str, pairs: Sequence[Sequence[str]], encodings: Iterable[str]) -> None:
     """Refuse a pair that is not two encodings of the grid, or that is named twice."""
-    if any(len(pair) != 2 or len(set(pair)) != 2 for pair in pairs):
-        raise UserError(f"{key} holds a pair that is not two encodings: [t5, none].")
+    for pair in pairs:
+        if len(pair) != 2 or len(set(pair)) != 2:
+            raise UserError(
+                f"{key} holds [{', '.join(pair)}]; a pair is two encodings, as in [t5, none]."
+            )
     if len({frozenset(pair) for pair in pairs}) < len(pairs):
         raise UserError(f"{key} names one pair twice; leave one out.")
     validate_trained(key, itertools.chain(*pairs), encodings)

@@ -212,7 +212,7 @@ def check_override(override: Override, config_name: str, sweep: bool) -> None:
     if override.is_sweep_override() and not sweep:
         raise UserError(
             f"{given} is several values; scripts/train.py -m {given} trains one run for each, and "
-            f"scripts/compare.py takes a list, 'study.pe=[none,learned]'."
+            f"scripts/compare.py takes lists: 'study.pe=[none,learned]', study.task, study.seeds."
         )
     if key in groups(config_name) and not choices(override):
         names = sorted(path.stem for path in (CONFIG_DIR / key).glob("*.yaml"))
