@@ -21,8 +21,8 @@ STEPS = {"size_short": "800 steps", "size": "1,500 steps", "size_long": "4,500 s
 
 
 def main() -> None:
-    figure = Figure(figsize=(11, 4), layout="constrained")
-    both = figure.subplots(1, 2, sharey=True)
+    figure = Figure(figsize=(7.6, 7), layout="constrained")
+    both = figure.subplots(2, 1, sharey=True)
     looks = encoding_styles(evidence.encodings("size", "copy"))
     for axes, studies in zip(both, (STEPS, SIZES), strict=True):
         axes.set_xticks(range(len(studies)), studies.values())
@@ -39,10 +39,11 @@ def main() -> None:
             # Sizes have no order, so no line leads from one to the next.
             own = look | {"linestyle": ""} if studies is SIZES else look
             axes.plot(places, means, label=pe, **own)
-    both[0].set_ylabel("exact match, 11–40 symbols")
+    for axes in both:
+        axes.set_ylabel("exact match, 11–40 symbols")
     both[0].set_xlabel("1 + 1 layers of width 64")
     both[1].set_xlabel("layers and width, after 1,500 steps")
-    figure.legend(*both[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
+    figure.legend(*both[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     path = BENCHMARKS / "size" / "figures" / "sizes.png"
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=110)

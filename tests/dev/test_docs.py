@@ -238,7 +238,7 @@ def dog_bites_man(page: str) -> list[np.ndarray | float]:
             *(plain, np.exp(plain), np.exp(plain).sum(), shares(plain), shares(plain) @ words),
             *(pe[:3], x, plain[0], x[0] * x[1], seen[0], mirrored[2]),
             *(seen, shares(seen), mirrored[::-1], shares(mirrored)[::-1]),
-            *(n for four in parts for n in (four.sum(), four, four.sum() / 2)), parts[0][3],
+            *np.transpose(parts), *(np.sum(parts, axis=1) / by for by in (1, 2)), parts[0][3],
         ]  # fmt: skip
     integer = words + np.arange(3)[:, None]
     integer = integer @ integer[1] / 2
@@ -263,6 +263,14 @@ def test_every_number_of_dog_bites_man_is_right(page: str, language: str) -> Non
     printed = re.findall(r"(?:− ?)?\b\d+\.\d\d\b", text)
     expected = np.concatenate([np.ravel(numbers) for numbers in dog_bites_man(page)])
     assert [re.sub("− ?", "-", n) for n in printed] == [f"{n.round(2) + 0:.2f}" for n in expected]
+
+
+@pytest.mark.parametrize("page", ["encoding", "positions", "lab_sheet"])
+@pytest.mark.parametrize("language", ["", ".zh-CN"])
+def test_a_formula_is_no_wider_than_a_phone(page: str, language: str) -> None:
+    """41 columns at 390 px; what is cut off is often the result."""
+    lines = "".join(blocks(f"docs/{page}{language}.md", "text")).splitlines()
+    assert lines and [line for line in lines if len(line) > 41] == []
 
 
 CHAPTERS = sorted(
@@ -440,7 +448,7 @@ def test_a_picture_is_committed_only_where_a_page_shows_it() -> None:
 LABELS = {
     "exact_match_by_length": ("exact match", "unseen_lengths", "longest_trained"),
     "ranking": ("axis_trained", "scale stretched", "ceiling"),
-    "reach": ("axis_reach", "longest_trained", "longest_tested", "not_learned"),
+    "reach": ("axis_reach", "axis_half", "longest_trained", "longest_tested", "not_learned"),
     "learning_nll": ("axis_step", "NLL, nats per token"),
 }
 
@@ -454,10 +462,10 @@ def test_a_chinese_caption_translates_the_labels_of_its_picture() -> None:
 
 
 def test_a_study_takes_as_long_as_the_page_says() -> None:
-    """What compare.py says beforehand, and the table of docs/comparing.md."""
+    """What compare.py says beforehand, and the list of docs/comparing.md."""
     page = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")
     told: dict[str, float] = {}
-    for names, times in re.findall(r"^\| (`.+?) \| .+ \| ([^|]+ min)\b[^|]* \|$", page, re.M):
+    for names, times in re.findall(r"^- (`.+?) \(([^)]+ min)\b.*\): ", page, re.M):
         minutes = map(float, re.findall(r"\d+", times))
         told |= zip(re.findall(r"`(\w+)`", names), minutes, strict=True)
     assert told.keys() == {path.stem for path in (ROOT / "configs" / "study").glob("*.yaml")}

@@ -2,6 +2,7 @@
 
 import functools
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -479,6 +480,26 @@ def test_pictures_say_what_they_show() -> None:
     drawn = figures.pictures(scores.score_study(texts))
     assert "exact_match_by_length" not in drawn and "bleu" in drawn
     assert drawn["bleu"]().axes[0].get_xlabel() == "BLEU"
+
+
+def test_the_letters_of_a_picture_are_readable_on_a_phone() -> None:
+    """However many tasks and encodings there are, and nothing is cut off at an edge."""
+    names = ["transformer_xl_cross", "sinusoidal_concatenated", *"abcdefghij"]
+    for tasks, encodings in ((1, 12), (2, 12), (3, 3)):
+        cells = list(product("xyz"[:tasks], names[:encodings]))
+        given = results_of({cell: lambda n, s: 0.97 if n < 15 else 0.0 for cell in cells})
+        texts = pd.DataFrame([{"task": task, "pe": pe, "bleu": 9.0} for task, pe in cells])
+        texts = texts.assign(seed=0, bleu_low=8.0, bleu_high=10.0)
+        looks = {"seed": 0, "query": 0, "key": 0, "weight": 1.0, "query_token": 1, "key_token": 1}
+        attention = pd.DataFrame([{"task": task, "pe": pe} for task, pe in cells]).assign(**looks)
+        study = study_of(given, bleu=texts, attention=attention, curves=curves_of(given))
+        for name, draw in figures.pictures(scores.score_study(study)).items():
+            figure = draw()
+            assert figure.get_figwidth() < 7.7, (name, tasks, encodings)
+            figures.save(figure, name)
+            box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+            beyond = max(-box.x0, -box.y0, box.x1 - width, box.y1 - height)
+            assert beyond < 0.06, (name, tasks, encodings)
 
 
 def test_a_picture_by_length_has_the_means_limits_and_ceiling_of_the_table() -> None:

@@ -46,6 +46,8 @@ GREY = "#808080"  # visible on a white page and on a dark page
 CEILING = "#D02090"
 # What the length of a task counts, by its kind; for other tasks it is the sequence length.
 LENGTHS = {"scan": "axis_actions", "addition": "axis_digits"}
+# Inches, by the number of columns. On a phone the letters of a wider picture are too small.
+WIDTHS = {1: 6, 2: 7.6}
 MANY = 4  # with more encodings, lines hide which is best, so a ranking is drawn too
 
 
@@ -217,11 +219,14 @@ def panels(drawn: Sequence[Panel], styles: Mapping[str, dict[str, Any]]) -> Figu
         lowest = min(0, axes.dataLim.y0)
         axes.set_ylim(*((lowest, None) if top is None else (-0.03 * top, 1.03 * top)))
         plain(axes)
-    per_line = max(3, 2 * columns)
-    height = 3.1 * lines + 0.25 * math.ceil(len(legend) / per_line)
-    figure.set_size_inches(max(6, 3.9 * columns + 0.6), height)
-    handles = list(legend.values())
-    figure.legend(handles=handles, loc="outside lower center", ncols=per_line, frameon=False)
+    height = 2.9 * lines
+    where: dict[str, Any] = {"loc": "center", "bbox_to_anchor": (0.5, 0, 0.5, 1 / lines)}
+    # The legend takes the place that an odd number of panels leaves, if it is short enough.
+    if len(drawn) == lines * columns or len(legend) > 11:
+        where = {"loc": "outside lower center", "ncols": columns + 1}
+        height += 0.25 * math.ceil(len(legend) / (columns + 1))
+    figure.set_size_inches(WIDTHS[columns], height)
+    figure.legend(handles=list(legend.values()), frameon=False, **where)
     return figure
 
 
@@ -233,7 +238,7 @@ def plain(axes: Any) -> None:
 
 def arrangement(tasks: int) -> tuple[int, int]:
     """Choose the number of columns and of lines for the panels."""
-    columns = 2 if tasks == 4 else min(3, tasks)
+    columns = min(2, tasks)
     return columns, math.ceil(tasks / columns)
 
 
@@ -274,7 +279,7 @@ def ranking(
     """
     columns, lines = arrangement(len(ranked))
     rows_of = max(map(len, ranked.values()))
-    size = (max(7, 4.6 * columns + 0.4), (0.26 * rows_of + (1 if reach else 1.2)) * lines + 0.3)
+    size = (WIDTHS[columns], (0.26 * rows_of + 1.2) * lines + 0.3)
     figure, legend = Figure(figsize=size, layout="constrained"), dict[str, Any]()
     for panel, (task, order) in enumerate(ranked.items(), start=1):
         axes = figure.add_subplot(lines, columns, panel)
@@ -282,7 +287,7 @@ def ranking(
         for place, (pe, known) in enumerate(order.items()):
             if known is None:
                 said = tr(Text("not_learned"))
-                axes.text(0.98 * most, place, said, va="center", ha="right", color=GREY, size=8)
+                axes.text(0.98 * most, place, said, va="center", ha="right", color=GREY, size=7)
                 continue
             (seeds, mean), colour = known, styles[pe]["color"]
             axes.plot(seeds, [place] * len(seeds), "o", color=colour, alpha=0.35, markersize=4)
@@ -301,12 +306,13 @@ def ranking(
         axes.set_ylim(len(order) - 0.5 - rows_of, len(order) - 0.5)  # equal spacing in all panels
         if reach:
             axes.set_xlim(-0.03 * most, 1.03 * most)
-            axes.set_xlabel(tr(Text("axis_reach")))
         else:
             axes.set_xscale("function", functions=(nines, from_nines))
             axes.set_xticks([0, 0.5, 0.9, 0.99, 1], ["0", ".5", ".9", ".99", "1"])
             axes.set_xlim(-0.06, from_nines(nines(1) + 0.06))
-            axes.set_xlabel("\n".join(tr(Text(key)) for key in ("axis_trained", "axis_stretched")))
+        keys = ("axis_reach", "axis_half") if reach else ("axis_trained", "axis_stretched")
+        # On the right, as there is room below the names, and none at the edge of the picture.
+        axes.set_xlabel("\n".join(tr(Text(key)) for key in keys), loc="right")
         axes.set_title(task)
         plain(axes)
     handles = list(legend.values())
@@ -329,7 +335,7 @@ def bleu(study: Study, styles: Mapping[str, dict[str, Any]]) -> Figure:
     tasks = study.bleu.groupby("task", sort=False)
     columns, lines = arrangement(len(tasks))
     rows_of = tasks.size().max()
-    size = (max(7, 4.6 * columns + 0.4), (0.2 * rows_of + 1.1) * lines)
+    size = (WIDTHS[columns], (0.2 * rows_of + 1.1) * lines)
     figure = Figure(figsize=size, layout="constrained")
     for panel, (task, rows) in enumerate(tasks, start=1):
         axes = figure.add_subplot(lines, columns, panel)
@@ -346,20 +352,22 @@ def bleu(study: Study, styles: Mapping[str, dict[str, Any]]) -> Figure:
 
 
 def attention(table: pd.DataFrame) -> Figure:
-    """Draw where each answer looks in its source: a row of panels per task, one per encoding.
+    """Draw where each answer looks in its source: a panel per encoding, three beside each other.
 
     Merged tables may have several seeds, of which the first is drawn.
     """
     table = table[table["seed"].eq(table.groupby(["task", "pe"])["seed"].transform("first"))]
     tasks, encodings = (list(dict.fromkeys(table[name])) for name in ("task", "pe"))
-    size = (2.6 * len(encodings) + 0.6, 2.85 * len(tasks) + 0.2)
+    columns = min(3, len(encodings))
+    lines = math.ceil(len(encodings) / columns)  # of one task
+    size = (2.4 * columns + 0.4, 2.6 * lines * len(tasks) + 0.2)
     figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(len(tasks), len(encodings), squeeze=False)
     for (i, task), (j, pe) in ((a, b) for a in enumerate(tasks) for b in enumerate(encodings)):
-        rows, axes = table[(table["task"] == task) & (table["pe"] == pe)], grid[i][j]
+        rows = table[(table["task"] == task) & (table["pe"] == pe)]
         if not len(rows):
-            axes.set_visible(False)
             continue
+        place = i * lines * columns + j + 1
+        axes = figure.add_subplot(lines * len(tasks), columns, place)
         weights = rows.pivot(index="query", columns="key", values="weight")
         axes.imshow(weights, cmap="Blues", vmin=0, vmax=1)
         answer = rows.drop_duplicates("query").sort_values("query")["query_token"]
@@ -367,9 +375,9 @@ def attention(table: pd.DataFrame) -> Figure:
         axes.set_xticks(range(len(source)), source, fontsize=7)
         axes.set_yticks(range(len(answer)), answer, fontsize=7)
         axes.set_title(f"{task}\n{tr(name_of(pe))}", fontsize=9)
-        if i == len(tasks) - 1:
+        if i == len(tasks) - 1 and j + columns >= len(encodings):
             axes.set_xlabel(tr(Text("axis_source")))
-        if j == 0:
+        if j % columns == 0:
             axes.set_ylabel(tr(Text("axis_answer")))
     return figure
 

@@ -71,6 +71,7 @@ def draw_all(folder: Path, lang: str) -> list[Path]:
         LookupError: ``lang`` is ``zh`` and no installed font has Chinese characters.
     """
     rc: dict[str, object] = {"axes.spines.top": False, "axes.spines.right": False}
+    rc |= {"axes.titlesize": "medium", "figure.titlesize": "medium"}
     if lang == "zh":
         font = cjk_font()
         if font is None:
@@ -95,16 +96,19 @@ def write_explorer(path: Path) -> None:
     write_page(path, templates, spacings=list(COLOURS), colours=colours)
 
 
-def canvas(width: float, height: float, columns: int = 1) -> tuple[Figure, list]:
-    """Create a figure with ``columns`` axes side by side."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, list(figure.subplots(1, columns, squeeze=False).flat)
+def canvas(height: float, columns: int = 1, lines: int = 1) -> tuple[Figure, list]:
+    """Create a figure with lines of ``columns`` axes side by side.
+
+    On a phone the letters of a wider figure are too small.
+    """
+    figure = Figure(figsize=(7.6, height), layout="constrained")
+    return figure, list(figure.subplots(lines, columns, squeeze=False).flat)
 
 
 @picture
 def table(t: Words) -> Figure:
     """Draw the sinusoidal table as a heat map."""
-    figure, [axes] = canvas(8, 4.4)
+    figure, [axes] = canvas(4.2)
     image = axes.imshow(
         PositionalEncoding(128, max_len=100).pe[0], aspect="auto", cmap="RdBu_r", vmin=-1, vmax=1,
         interpolation="nearest",
@@ -120,7 +124,7 @@ def table(t: Words) -> Figure:
 @picture
 def spacings(t: Words) -> Figure:
     """Draw every spacing's frequencies on a linear and a logarithmic axis."""
-    figure, both = canvas(9, 3.8, columns=2)
+    figure, both = canvas(3.6, columns=2)
     for axes, scale in zip(both, ("linear", "log"), strict=True):
         for name in COLOURS:
             sine, cosine = frequencies(64, spacing=name)
@@ -143,7 +147,7 @@ def spacings(t: Words) -> Figure:
 @picture
 def similarity(t: Words) -> Figure:
     """Draw cosine similarity against distance, and the first rise of a narrow model enlarged."""
-    figure, [far, near] = canvas(10, 3.8, columns=2)
+    figure, [far, near] = canvas(3.4, columns=2)
     distance = torch.arange(0, 201, dtype=torch.float64)
     for d, colour in ((512, BLUE), (64, ORANGE)):
         values = torch.cos(distance[:, None] * frequencies(d)[0]).mean(dim=1)
@@ -172,7 +176,8 @@ def attempts(t: Words) -> Figure:
 
     The integer is added to one word and layer-normalised, as a pre-norm layer sees the sum.
     """
-    figure, panels = canvas(13, 3.3, columns=5)
+    figure, [*panels, last] = canvas(5.2, columns=3, lines=2)
+    last.axis("off")
     position = torch.arange(48)
     word = torch.randn(64, generator=torch.Generator().manual_seed(1)).double()
     integer = layer_norm(word + position[:, None], (64,))
@@ -205,16 +210,17 @@ def attempts(t: Words) -> Figure:
         image = axes.imshow(apart, cmap="cividis", vmin=0, vmax=1)
         axes.set_title(name)
         axes.set_xlabel(t("position", "位置"))
-    panels[0].set_ylabel(t("position", "位置"))
-    words = t("distance of two vectors (1: the largest)", "两个向量的距离（1：最大的）")
-    figure.colorbar(image, ax=panels, label=words, shrink=0.8)
+    for axes in (panels[0], panels[3]):
+        axes.set_ylabel(t("position", "位置"))
+    words = t("distance of two vectors\n(1: the largest)", "两个向量的距离\n（1：最大的）")
+    figure.colorbar(image, cax=last.inset_axes((0.3, 0, 0.1, 1)), label=words)
     return figure
 
 
 @picture
 def scores(t: Words) -> Figure:
     """Draw what four encodings add to attention scores."""
-    figure, panels = canvas(13, 3.8, columns=4)
+    figure, panels = canvas(7, columns=2, lines=2)
     # Two vectors of 64 entries sqrt(1/2) have the scaled score 32 / 8 = 4.
     at, equal = consecutive(40), torch.full((1, 1, 40, 64), 0.5**0.5)
     turned = Rotary(EncodingContext(64, 1)).turn(equal, at)[0, 0]
@@ -239,18 +245,20 @@ def scores(t: Words) -> Figure:
         strict=True,
     ):  # fmt: skip
         image = axes.imshow(values, cmap="RdBu_r", vmin=-4, vmax=4)
-        axes.set_title(name, fontsize=10)
-        axes.set_xlabel(t("position of the key", "键的位置"))
-    panels[0].set_ylabel(t("position of the query", "查询的位置"))
+        axes.set_title(name)
+    for panel in panels[2:]:
+        panel.set_xlabel(t("position of the key", "键的位置"))
+    for panel in panels[::2]:
+        panel.set_ylabel(t("position of the query", "查询的位置"))
     words = t("added to the score", "加到分数上的数")
-    figure.colorbar(image, ax=panels, label=words, shrink=0.8)
+    figure.colorbar(image, ax=panels, label=words, shrink=0.6)
     return figure
 
 
 @picture
 def model(t: Words) -> Figure:
     """Draw the model's sublayers and the three places where positions enter."""
-    figure, [axes] = canvas(9.5, 9.2)
+    figure, [axes] = canvas(8.6)
     axes.set(xlim=(0, 12), ylim=(0, 12.6))
     axes.axis("off")
     left, middle, right, door = 2.4, 6.0, 9.6, VERMILION
@@ -328,15 +336,15 @@ def rotation(t: Words) -> Figure:
 
     A pair turns by k times its frequency.
     """
-    figure, panels = canvas(10, 3.2, columns=3)
+    figure, panels = canvas(2.5, columns=3)
     start, shift = 2, 5
     for axes, pair in zip(panels, (0, 4, 8), strict=True):
         w = float(frequencies(64)[0][pair])
         axes.add_patch(Arc((0, 0), 2, 2, color=GREY, linewidth=0.8))
         first, last = start * w, (start + shift) * w
         for angle, words, colour in (
-            (first, t(f"position {start}", f"位置 {start}"), BLUE),
-            (last, t(f"position {start + shift}", f"位置 {start + shift}"), VERMILION),
+            (first, f"p = {start}", BLUE),
+            (last, f"p = {start + shift}", VERMILION),
         ):
             x, y = math.cos(angle), math.sin(angle)
             axes.annotate("", (x, y), (0, 0), arrowprops={"arrowstyle": "->", "color": colour})
@@ -359,7 +367,7 @@ def rotation(t: Words) -> Figure:
 @picture
 def precision(t: Words) -> Figure:
     """Draw the largest error up to each position, by number format."""
-    figure, [axes] = canvas(8, 4.2)
+    figure, [axes] = canvas(4.2)
     position = torch.unique(torch.logspace(0, 5, 160).long())
     exact = sinusoid(position, 512)[:, 0::2]
     even = torch.arange(0, 512, 2).float()
