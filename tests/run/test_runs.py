@@ -22,6 +22,7 @@ import pytest
 import torch
 import yaml
 from conftest import TINY, Script, assert_same_bits, configure, trained
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from wawa_transformer.common.files import (
     LOCK,
@@ -41,6 +42,7 @@ from wawa_transformer.train import checkpoint
 from wawa_transformer.train.load import load_model
 from wawa_transformer.train.loop import batch_stream, train_step
 from wawa_transformer.train.setup import build_state, restore, save_state
+from wawa_transformer.train.tracking import Tracker
 from wawa_transformer.train.trainer import train
 
 
@@ -109,6 +111,16 @@ def test_a_run_that_is_stopped_ends_with_the_same_bits(tmp_path: Path) -> None:
             assert "the same command continues" in done.stderr
     assert train(config)["by_length"] == long.result()["by_length"]
     assert_same_bits(run, long)
+
+
+def test_curves_of_a_run_that_begins_again_hold_each_step_once(tmp_path: Path) -> None:
+    """Killed before its first checkpoint, or after its checkpoints were deleted."""
+    for value in (1.0, 2.0):
+        with Tracker(Run("letters", "none", 0, tmp_path), [], 0, main=True) as tracker:
+            for step in (1, 2):
+                tracker.scalars(step, "train", loss=value)
+    points = EventAccumulator(str(tmp_path)).Reload().Scalars("loss/train")
+    assert [(point.step, point.value) for point in points] == [(1, 2.0), (2, 2.0)]
 
 
 def test_a_finished_run_is_found_where_nobody_may_write(

@@ -74,7 +74,7 @@ class Tracker:
             return
         write_lines(run.metrics_file, [json.dumps(row) for row in history])
         self.file = run.metrics_file.open("a", encoding="utf-8")
-        self.writer = SummaryWriter(run.directory, purge_step=step + 1 if step else None)
+        self.writer = SummaryWriter(run.directory, purge_step=step + 1)
 
     def __enter__(self) -> Tracker:
         return self
