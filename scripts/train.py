@@ -19,14 +19,21 @@ from wawa_transformer.run.script import script
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from wawa_transformer.common.schema import tell
+from wawa_transformer.common.schema import UserError, tell, warn
 from wawa_transformer.run.cli import is_single_run, swept_keys
-from wawa_transformer.run.compose import name_study
+from wawa_transformer.run.compose import name_study, validate
 
-SWEPT: dict[str, Any] = {}  # the overrides of each run in a sweep, and the run
+# The overrides of each run in a sweep, and the run, or why its configuration was refused.
+SWEPT: dict[str, Any] = {}
 
 
-@script(several=True)
+def check_single(config: DictConfig) -> None:
+    """Check one run; a sweep goes on without a run that is refused."""
+    if is_single_run():
+        validate(config)
+
+
+@script(several=True, checks=check_single)
 def main(config: DictConfig) -> float:
     # Imported here, so that --help and command-line mistakes do not wait for torch.
     from wawa_transformer.run.distributed import is_main
@@ -35,14 +42,22 @@ def main(config: DictConfig) -> float:
     from wawa_transformer.train.trainer import notes, train, train_and_record_failure
 
     hydra, keys = HydraConfig.get(), swept_keys()
-    name_study(config, hydra.overrides.task, keys)
-    run = Run.from_config(config)
     if not is_single_run():
-        result = train_and_record_failure(config)
-        given = (each for each in hydra.overrides.task if each.split("=")[0].lstrip("+") in keys)
-        SWEPT[" ".join(given)] = run
+        swept = (each for each in hydra.overrides.task if each.split("=")[0].lstrip("+") in keys)
+        given = " ".join(swept)
         Path(hydra.sweep.dir, "multirun.yaml").unlink(missing_ok=True)
+        try:
+            validate(config)
+        except UserError as error:
+            SWEPT[given] = error
+            warn(f"refused: {given}: {error}")  # also in the log of a cluster's job
+            return math.inf
+        name_study(config, hydra.overrides.task, keys)
+        SWEPT[given] = Run.from_config(config)
+        result = train_and_record_failure(config)
         return result["validation"]["nll"] if result else math.inf
+    name_study(config, hydra.overrides.task)
+    run = Run.from_config(config)
     talks = not config.quiet and is_main()
     if talks:
         # The folder's name puzzles whoever has read of the default study alone.
@@ -66,12 +81,16 @@ def tell_sweep() -> None:
     failed = 0
     width = max(map(len, SWEPT), default=0)
     for given, run in SWEPT.items():
-        result, said = run.result(), f"{run.status} {run.failure()}"
-        if result:
+        result = None if isinstance(run, UserError) else run.result()
+        if isinstance(run, UserError):
+            said = f"refused {run}"
+        elif result:
             test = result["test"]
-            said = f"exact match {test['exact_match']:.3f}  NLL {test['nll']:.3f}"
+            said = f"exact match {test['exact_match']:.3f}  NLL {test['nll']:.3f}  {run.directory}"
+        else:
+            said = f"{run.status} {run.failure()}  {run.directory}"
         failed += not result
-        tell(f"{given:{width}}  {said}  {run.directory}")
+        tell(f"{given:{width}}  {said}")
     if failed:
         sys.exit(
             f"error: {failed} of {len(SWEPT)} runs did not finish; the same command tries again."

@@ -23,6 +23,7 @@ from wawa_transformer.positional.sinusoid_designs import frequencies
 from wawa_transformer.positional.t5 import T5Buckets
 
 
+@pytest.mark.filterwarnings("error:__array__")  # what a later numpy will refuse
 @pytest.mark.filterwarnings("error:Glyph")  # a character that the font lacks
 def test_every_picture_is_drawn_and_shows_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -225,7 +225,10 @@ def test_the_room_and_the_function_are_one() -> None:
 
 
 def test_a_sweeper_of_hydras_gets_the_nll_in_validation(tmp_path: Path) -> None:
-    """By a callback, which sees what a sweeper sees; a failed run is infinitely bad."""
+    """By a callback, which sees what a sweeper sees; a failed run is infinitely bad.
+
+    As is one whose configuration is refused, and the others are trained.
+    """
     (tmp_path / "seen.py").write_text(
         "import json, pathlib\n"
         "from hydra.experimental.callback import Callback\n\n\n"
@@ -236,12 +239,14 @@ def test_a_sweeper_of_hydras_gets_the_nll_in_validation(tmp_path: Path) -> None:
     )
     path = os.pathsep.join((str(tmp_path), str(SCRIPTS.parent)))
     done = run_script(
-        "train.py", "-m", *TINY, "trainer.lr=0.001,1e30", f"output_dir={tmp_path}",
+        "train.py", "-m", *TINY, "trainer.lr=0.001,1e30", "model.num_heads=3,2",
+        f"output_dir={tmp_path}",
         "+hydra.callbacks.seen._target_=seen.Seen", folder=tmp_path, PYTHONPATH=path,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
-    assert "error: 1 of 2 runs did not finish; the same command tries again." in done.stderr
-    good, bad = (tmp_path / "seen.jsonl").read_text().split()
+    assert "error: 3 of 4 runs did not finish; the same command tries again." in done.stderr
+    assert "trainer.lr=0.001 model.num_heads=3  refused model.d_model=16 is not" in done.stdout
+    refused, good, *bad = (tmp_path / "seen.jsonl").read_text().split()
     results = [Run.at(path.parent).result() for path in tmp_path.rglob("result.json")]
     assert [float(good)] == [each["validation"]["nll"] for each in results if each]
-    assert bad == "Infinity" and torch.isfinite(torch.tensor(float(good)))
+    assert {refused, *bad} == {"Infinity"} and torch.isfinite(torch.tensor(float(good)))

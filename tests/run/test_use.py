@@ -275,6 +275,7 @@ def test_every_hypothesis_with_its_score(letters: Path, use) -> None:
         assert scores == sorted(scores, reverse=True) and three[0][2] == best
 
 
+@pytest.mark.filterwarnings("error:__array__")  # what a later numpy will refuse
 def test_a_token_is_drawn_as_it_is_and_a_long_text_in_part() -> None:
     """Dollars are no mathematics."""
     words = ["$$", "$_$", "$x$"] * 30

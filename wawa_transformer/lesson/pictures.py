@@ -109,10 +109,9 @@ def canvas(height: float, columns: int = 1, lines: int = 1) -> tuple[Figure, lis
 def table(t: Words) -> Figure:
     """Draw the sinusoidal table as a heat map."""
     figure, [axes] = canvas(4.2)
-    image = axes.imshow(
-        PositionalEncoding(128, max_len=100).pe[0], aspect="auto", cmap="RdBu_r", vmin=-1, vmax=1,
-        interpolation="nearest",
-    )  # fmt: skip
+    values = PositionalEncoding(128, max_len=100).pe[0].numpy()
+    how: Any = {"aspect": "auto", "interpolation": "nearest"}
+    image = axes.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1, **how)
     axes.set_xlabel(t("dimension (even: sine, odd: cosine)", "维度（偶数：正弦，奇数：余弦）"))
     axes.set_ylabel(t("position", "位置"))
     axes.set_title(t("The table: fast on the left, slow on the right",
@@ -207,7 +206,7 @@ def attempts(t: Words) -> Figure:
             half = (position[:, None] - position) / 23
             apart = torch.where(position[:, None] > position, half, apart)
             apart[24:, :] = torch.where(position[24:, None] > position, torch.nan, apart[24:, :])
-        image = axes.imshow(apart, cmap="cividis", vmin=0, vmax=1)
+        image = axes.imshow(apart.numpy(), cmap="cividis", vmin=0, vmax=1)
         axes.set_title(name)
         axes.set_xlabel(t("position", "位置"))
     for axes in (panels[0], panels[3]):
@@ -244,7 +243,7 @@ def scores(t: Words) -> Figure:
         (turned @ turned.T / 8 - 4, penalty, drawn[bucket], drawn[8 + distance.clamp(-8, 8)]),
         strict=True,
     ):  # fmt: skip
-        image = axes.imshow(values, cmap="RdBu_r", vmin=-4, vmax=4)
+        image = axes.imshow(values.numpy(), cmap="RdBu_r", vmin=-4, vmax=4)
         axes.set_title(name)
     for panel in panels[2:]:
         panel.set_xlabel(t("position of the key", "键的位置"))

@@ -154,7 +154,7 @@ def attention_picture(weights: Tensor, queries: list[str], keys: list[str]) -> F
     label = f"attends to (the first {MOST_DRAWN} tokens)" if cut else "attends to"
     panel = figure.add_subplot(frame_on=False, xlabel=label)
     panel.imshow(
-        apart.transpose(0, 1).flatten(1), cmap="Blues", vmin=0, vmax=1, aspect="auto"
+        apart.transpose(0, 1).flatten(1).numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto"
     )  # (Q,·)
     places = [h * across + k for h in range(heads) for k in range(len(keys))]
     words: dict[str, Any] = {"fontsize": 7, "parse_math": False}  # a token may be a $
