@@ -21,7 +21,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from wawa_transformer.common.files import lock_directory
-from wawa_transformer.common.schema import UserError, tell
+from wawa_transformer.common.messages import UserError, tell
 from wawa_transformer.run.compose import compose
 from wawa_transformer.run.signals import GracefulStop
 

@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Column, Table
 
-from wawa_transformer.common.schema import UserError, tell, warn
+from wawa_transformer.common.messages import UserError, tell, warn
 from wawa_transformer.data.load import Examples, parts_of, tokenize_split
 from wawa_transformer.data.tasks import Task, build_task
 from wawa_transformer.data.text import FILE_KEYS, TextTask
@@ -180,28 +180,28 @@ def other_run(config: DictConfig, run: Run, device: torch.device) -> Trained:
     return other
 
 
-def best_texts(found: Sequence[Sequence[Hypothesis]]) -> list[str]:
+def best_texts(answers: Sequence[Sequence[Hypothesis]]) -> list[str]:
     """The best output for each source."""
-    return [best.text for best, *_ in found]
+    return [best.text for best, *_ in answers]
 
 
-def print_scores(found: list[str], references: list[str], method: DecodingStrategy) -> None:
+def print_scores(outputs: list[str], references: list[str], method: DecodingStrategy) -> None:
     """Print BLEU, chrF and TER, each with its interval and signature."""
     if method != Greedy():
         print(f"exact match is of greedy decoding; BLEU, chrF and TER are of {method.name}")
-    for row in all_scores(found, references, method.bleu_tokenize):
+    for row in all_scores(outputs, references, method.bleu_tokenize):
         ends = row["interval"]
         interval = "[{:.1f}, {:.1f}]".format(*ends) if ends else "without an interval"
         print(f"{row['name']} {row['score']:.1f} {interval}  {row['signature']}")
 
 
 def difference(
-    found: list[str], theirs: list[str], references: list[str], tokenize: str | None, name: str
+    outputs: list[str], theirs: list[str], references: list[str], tokenize: str | None, name: str
 ) -> str:
     """Say by how much BLEU differs from that of the run ``name``, and p."""
     metric = bleu_metric(references, tokenize)
-    ours, its = (metric.corpus_score(each, [references]).score for each in (found, theirs))
-    p = paired_randomisation(found, theirs, references, metric)
+    ours, its = (metric.corpus_score(each, [references]).score for each in (outputs, theirs))
+    p = paired_randomisation(outputs, theirs, references, metric)
     return (
         f"BLEU {ours - its:+.1f} against {its:.1f} of {name}, p = {p:.4f} "
         f"(paired randomisation over sentences)"
@@ -240,22 +240,22 @@ def main(config: DictConfig) -> None:
         if translates:
             references = [one_line(each) for each in test.text["target"]]
             answers = hypotheses(model, tokenizer, test.source, method)
-            found, tokenize = best_texts(answers), method.bleu_tokenize
-            bleu = bleu_by_length(found, references, test.text["length"][:], tokenize)
-            result["translation"] = translation_scores(found, references, task.words, tokenize)
+            outputs, tokenize = best_texts(answers), method.bleu_tokenize
+            bleu = bleu_by_length(outputs, references, test.text["length"][:], tokenize)
+            result["translation"] = translation_scores(outputs, references, task.words, tokenize)
             result["translation"] |= losses([best for best, *_ in answers], test)
             result["left_out"] = {"test": left_out(task, "test", test)}
         if config.verify:
             tell(verify(run, result))
         Console().print(table_of(task, result, bleu))
         if translates:
-            print_scores(found, references, method)
+            print_scores(outputs, references, method)
         for said in notes(result):
             print(said)
         if other:
             sources = read(other.tokenizer, test.text["source"])
             theirs = best_texts(hypotheses(other.model, other.tokenizer, sources, method))
-            tell(difference(found, theirs, references, tokenize, config.against))
+            tell(difference(outputs, theirs, references, tokenize, config.against))
 
 
 if __name__ == "__main__":

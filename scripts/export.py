@@ -9,7 +9,7 @@ from wawa_transformer.run.script import script
 
 from omegaconf import DictConfig
 
-from wawa_transformer.common.schema import tell
+from wawa_transformer.common.messages import tell
 from wawa_transformer.run.export import to_ctranslate2, to_safetensors
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model

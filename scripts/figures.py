@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from rich.progress import track
 
 from wawa_transformer.common.files import make_directory
-from wawa_transformer.common.schema import tell, warn
+from wawa_transformer.common.messages import tell, warn
 from wawa_transformer.lesson import settings  # noqa: F401  (registers this script's keys)
 from wawa_transformer.lesson.pictures import draw_all, write_explorer
 

@@ -21,7 +21,7 @@ import wawa_transformer.run.script  # noqa: F401  (a sentence for Ctrl-C during 
 import torch
 
 from wawa_transformer import PositionalEncoding, load
-from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.positional.alibi import ALiBi
 from wawa_transformer.positional.base import EncodingContext, consecutive
 
@@ -72,12 +72,12 @@ def alibi(path: str) -> str:
     for heads in (2, 8):
         q = torch.zeros(1, heads, 4, 8)
         expected = ALiBi(EncodingContext(8 * heads, heads)).bias(q, q, query, key)[0]  # (H,Q,K)
-        found = torch.as_tensor(bias(query.ids[0, 0], key.ids[0, 0], heads))
-        if found.shape != expected.shape:
-            raise Wrong(f"the shape is {[*found.shape]}, not heads, queries, keys {[4, 7]}")
-        wrong = ~((found - expected).abs() <= 1e-6)  # a NaN is wrong, too
+        answer = torch.as_tensor(bias(query.ids[0, 0], key.ids[0, 0], heads))
+        if answer.shape != expected.shape:
+            raise Wrong(f"the shape is {[*answer.shape]}, not heads, queries, keys {[4, 7]}")
+        wrong = ~((answer - expected).abs() <= 1e-6)  # a NaN is wrong, too
         for h, i, j in wrong.nonzero().tolist():
-            value = f"{found[h, i, j]:.4f} and not {expected[h, i, j]:.4f}"
+            value = f"{answer[h, i, j]:.4f} and not {expected[h, i, j]:.4f}"
             raise Wrong(f"head {h + 1} of {heads}, query at {i + 3}, key at {j}: {value}")
     return "it is the package's ALiBi, with 2 heads and with 8"
 

@@ -12,7 +12,7 @@ from wawa_transformer.run.script import script
 from omegaconf import DictConfig
 
 from wawa_transformer.common.files import make_directory
-from wawa_transformer.common.schema import UserError, tell
+from wawa_transformer.common.messages import UserError, tell
 from wawa_transformer.lesson import settings  # noqa: F401  (registers this script's keys)
 from wawa_transformer.lesson.playground import portable, runs_in, write_playground
 

@@ -11,7 +11,7 @@ from wawa_transformer.run.script import script
 from omegaconf import DictConfig
 from werkzeug.serving import make_server
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.lesson.serve import RequestHandler, Served, application
 from wawa_transformer.run.run_dir import Run

@@ -19,7 +19,7 @@ from wawa_transformer.run.script import script
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from wawa_transformer.common.schema import UserError, tell, warn
+from wawa_transformer.common.messages import UserError, tell, warn
 from wawa_transformer.run.cli import is_single_run, swept_keys
 from wawa_transformer.run.compose import name_study, validate
 

@@ -15,7 +15,7 @@ from wawa_transformer.run.script import script
 from omegaconf import DictConfig
 
 from wawa_transformer.common.files import make_directory
-from wawa_transformer.common.schema import UserError, warn
+from wawa_transformer.common.messages import UserError, warn
 from wawa_transformer.decode.strategies import build_strategy
 from wawa_transformer.decode.translation import LONGEST, answers, read
 from wawa_transformer.train.load import open_trained
@@ -55,8 +55,8 @@ def main(config: DictConfig) -> None:
     for lines in arriving(sys.stdin.fileno()):
         # Bytes that are not UTF-8 become halves of characters, which are refused with their line.
         texts = [line.decode("utf-8", "surrogateescape") for line in lines]
-        found = answers(model, tokenizer, texts, method, before + 1)
-        for number, (text, every) in enumerate(zip(texts, found, strict=True), before + 1):
+        decoded = answers(model, tokenizer, texts, method, before + 1)
+        for number, (text, every) in enumerate(zip(texts, decoded, strict=True), before + 1):
             if not every:  # a blank line stays blank
                 print(flush=True)
                 continue

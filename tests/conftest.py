@@ -34,8 +34,8 @@ from tqdm import tqdm
 
 import wawa_transformer
 from wawa_transformer.common.code import code_of
-from wawa_transformer.common.files import CONFIG_DIR
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
+from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds

@@ -19,7 +19,9 @@ import torch
 from omegaconf import DictConfig
 
 from wawa_transformer.common.files import make_directory, write_atomically
-from wawa_transformer.common.schema import UserError, check, setting
+from wawa_transformer.common.limits import setting
+from wawa_transformer.common.messages import UserError
+from wawa_transformer.common.schema import check
 from wawa_transformer.run.device import take_device
 from wawa_transformer.run.overrides import register
 from wawa_transformer.run.provenance import processor
@@ -73,7 +75,7 @@ def measure(
             done[name] = {f"{name}_out_of_memory": 1.0}
         write_atomically(unfinished, json.dumps({"about": about, "done": done}))
     unfinished.unlink()
-    return {name: value for found in done.values() for name, value in found.items()}
+    return {name: value for numbers in done.values() for name, value in numbers.items()}
 
 
 @script("benchmark")
@@ -88,12 +90,12 @@ def main(config: DictConfig) -> None:
     for part in config.parts:
         folder = Path(config.output_dir) / part
         make_directory(folder)
-        found = measure(part, folder, device, machine)
+        numbers = measure(part, folder, device, machine)
         about = {
             "command": f"python scripts/dev/benchmark.py parts=[{part}]",
             "date": date.today().isoformat(),
             **machine,
-            **{name: round(value, 4) for name, value in found.items()},
+            **{name: round(value, 4) for name, value in numbers.items()},
         }
         written = json.dumps(about, indent=1)
         (folder / "results.json").write_text(written + "\n", encoding="utf-8")

@@ -73,22 +73,22 @@ def measure(folder: Path) -> dict[str, float]:
     lengths, longest = np.asarray(test.text["length"][:]), config.task.max_length
 
     def right() -> np.ndarray:
-        found = evaluate(model, test)
-        return found["correct"] == found["tokens"]
+        scores = evaluate(model, test)
+        return scores["correct"] == scores["tokens"]
 
     # Every length counts once, whatever the share of its sources that repeat a pair.
     answers = pd.DataFrame({"length": lengths, "right": right()})
     answers["repeats"] = [repeats(source) for source in test.text["source"][:]]
     unseen = answers[answers["length"] > longest]
     by_repeats = unseen.groupby(["repeats", "length"])["right"].mean().unstack("repeats").dropna()
-    found = {"repeats": by_repeats[True].mean(), "no_repeats": by_repeats[False].mean()}
+    shares = {"repeats": by_repeats[True].mean(), "no_repeats": by_repeats[False].mean()}
     rows = np.flatnonzero(lengths == 2 * longest).tolist()
     twice = torch.as_tensor(test.source.padded(rows))[:, :-1]  # (B,2*longest), without EOS
-    found["cosine"] = cosine(model, twice, longest, last=config.task.kind == "reverse")
+    shares["cosine"] = cosine(model, twice, longest, last=config.task.kind == "reverse")
     for window in WINDOWS:
         model.encoder_window = window
-        found[f"window{window}"] = right()[lengths > longest].mean()
-    return found
+        shares[f"window{window}"] = right()[lengths > longest].mean()
+    return shares
 
 
 def draw() -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pandas as pd
 
-from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.lab import reading, report, rules, scores, statistics
-from wawa_transformer.lab.comparisons import Found
+from wawa_transformer.lab.comparisons import PairTests
 from wawa_transformer.lab.scores import Scores
 from wawa_transformer.lab.statistics import Estimate, estimate
 from wawa_transformer.lab.tables import Study
@@ -39,7 +39,7 @@ def page(name: str) -> dict[str, Any]:
 
 
 @functools.cache
-def found(name: str) -> Found | None:
+def tested(name: str) -> PairTests | None:
     """Make the comparisons of a study's rule, with one correction for all of them."""
     rule = rules.rule_of(study(name))
     return report.compared(scored(name), rule) if rule else None

@@ -30,8 +30,9 @@ import datasets
 import pandas as pd
 import torch
 
-from wawa_transformer.common.files import CONFIG_DIR, LOCK
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.files import LOCK
+from wawa_transformer.common.messages import UserError
+from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.run.overrides import known_keys
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import STATUS
@@ -210,10 +211,10 @@ def signals(a: Attempt) -> str:
         number = getattr(signal, a.chance.choice(names))
         if script.is_alive():
             os.kill(script.pid, number)
-        found = a.judge(script)
+        outcome = a.judge(script)
         killed = script.exitcode == -number and not (held and number != signal.SIGKILL)
-        if not killed and found not in ("right", "sentence"):
-            return found
+        if not killed and outcome not in ("right", "sentence"):
+            return outcome
     return a.end(*command)
 
 
@@ -228,9 +229,9 @@ def changed_text(a: Attempt) -> str:
     path.write_text(text[:at] + chr(ord(text[at]) ^ 1) + text[at + 1 :], "utf-8")
     if a.chance.random() < 0.5:
         return a.end("evaluate.py", f"run={a.run('text').directory}", "verify=true")
-    found = a.end("train.py", *TEXT)
+    outcome = a.end("train.py", *TEXT)
     two = len([*a.folder.glob("results/single/text/*/seed*/result.json")]) == 2
-    return found if two or found != "right" else "silent"
+    return outcome if two or outcome != "right" else "silent"
 
 
 def ranks(a: Attempt) -> str:
@@ -250,8 +251,8 @@ def ranks(a: Attempt) -> str:
     if not key:
         both[0].wait(a.seconds, ready=a.holder)
         both[1].wait(a.chance.uniform(0.01, 1.0)).kill()
-    found = {a.judge(one) for one in both if key or one is both[0]}
-    return max(found, key=OUTCOMES.index) if key == "" or "right" not in found else "silent"
+    outcomes = {a.judge(one) for one in both if key or one is both[0]}
+    return max(outcomes, key=OUTCOMES.index) if key == "" or "right" not in outcomes else "silent"
 
 
 def altered(a: Attempt) -> str:
@@ -313,8 +314,8 @@ def streams(a: Attempt) -> str:
     command = [*RUN, "progress=true"] if name == "train" else [f"run={a.run().directory}"]
     if name == "train":
         a.untrained()
-    found = a.end(f"{name}.py", *command, streams=led)
-    return "sentence" if number == 2 and found == "silent" else found
+    outcome = a.end(f"{name}.py", *command, streams=led)
+    return "sentence" if number == 2 and outcome == "silent" else outcome
 
 
 def full_disk(a: Attempt) -> str:
@@ -322,8 +323,8 @@ def full_disk(a: Attempt) -> str:
 
     Without the limit the same command must finish.
     """
-    found = a.untrained().end("train.py", *RUN, limit=a.chance.randrange(8_000, 200_000))
-    return a.end("train.py", *RUN) if found == "sentence" else found
+    outcome = a.untrained().end("train.py", *RUN, limit=a.chance.randrange(8_000, 200_000))
+    return a.end("train.py", *RUN) if outcome == "sentence" else outcome
 
 
 FAULTS: dict[Callable[[Attempt], str], int] = {
@@ -342,17 +343,18 @@ def attempt(first: Attempt, seed: str, number: int) -> list[str]:
     mine = Attempt(first.folder.with_name(str(number)), chance, first.seconds, first.expected)
     shutil.copytree(first.folder, mine.folder)
     try:
-        found = fault(mine)
+        outcome = fault(mine)
     except TimeoutError:
-        found = "hang"
+        outcome = "hang"
     except UserError:  # a run that ended well has no checkpoint
-        found = "silent"
-    said = [f"only={number}: {fault.__name__}, {found}"]
+        outcome = "silent"
+    said = [f"only={number}: {fault.__name__}, {outcome}"]
     for script in mine.scripts:
         script.kill()
         said += [" ".join(script.arguments), f"status {script.exitcode}: {script.words()}"]
     shutil.rmtree(mine.folder)
-    return [fault.__name__, found, "\n".join([*said, ""]) * (found not in ("right", "sentence"))]
+    good = outcome in ("right", "sentence")
+    return [fault.__name__, outcome, "" if good else "\n".join([*said, ""])]
 
 
 def table(seed: str = "0", n: str = "500", only: str = "", seconds: str = "30") -> pd.DataFrame:

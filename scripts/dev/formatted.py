@@ -43,8 +43,8 @@ def diff(study: str, task: str, a: str, b: str, score: str = "exact_match") -> s
     If the rule of the study compares the pair in this score, the difference is followed by p,
     corrected for all comparisons of the rule.
     """
-    gap, found = number(evidence.gap(study, task, a, b, score), score, "+"), evidence.found(study)
-    made = found.of_pair("differs", task, (a, b)) if found else pd.DataFrame({"measure": []})
+    gap, tested = number(evidence.gap(study, task, a, b, score), score, "+"), evidence.tested(study)
+    made = tested.of_pair("differs", task, (a, b)) if tested else pd.DataFrame({"measure": []})
     made = made[made["measure"] == score]
     return with_p(gap, made["corrected"].item()) if len(made) else gap
 
@@ -79,8 +79,8 @@ def interaction(studies: tuple[str, str], task: str, a: str, b: str) -> str:
 
 def ceiling(study: str, task: str, sources: str = "new") -> str:
     """Format the ceiling without positions, with the chance of the test splits."""
-    found = scores.ceiling(evidence.study(study), task, sources)
-    return number(found, "exact_match") if found else "–"
+    most = scores.ceiling(evidence.study(study), task, sources)
+    return number(most, "exact_match") if most else "–"
 
 
 def change(study: str, task: str, pe: str, to: str, score: str = "exact_match") -> str:
@@ -123,19 +123,19 @@ def apart(study: str, a: str, b: str) -> str:
     return ", ".join(f"{gap:+.2f} ({p_value(p)})" for gap, p in rows)
 
 
-def ruled(study: str) -> comparisons.Found:
+def ruled(study: str) -> comparisons.PairTests:
     """Get the comparisons of a study that has a rule."""
-    found = evidence.found(study)
-    assert found is not None
-    return found
+    tested = evidence.tested(study)
+    assert tested is not None
+    return tested
 
 
 def ahead(study: str, task: str, a: str, b: str) -> str:
     """Format the BLEU difference a − b for each seed, and the rule's one corrected p."""
-    found = ruled(study)
-    tests = comparisons.sentence_tests(found.scores.study, task, (a, b))
+    tested = ruled(study)
+    tests = comparisons.sentence_tests(tested.scores.study, task, (a, b))
     gaps = ", ".join(f"{gap:+.1f}" for gap in tests["difference"])
-    return with_p(gaps, found.of_pair("sentences", task, (a, b))["corrected"].item())
+    return with_p(gaps, tested.of_pair("sentences", task, (a, b))["corrected"].item())
 
 
 def more_test(study: str, pe: str, test: str) -> str:
@@ -153,8 +153,8 @@ def reaches(study: str, task: str, pe: str) -> list[int]:
 def share_of(study: str, task: str, pe: str, length: int) -> str:
     """Format the exact 95% interval of the share of seeds that reach a length."""
     all_seeds = reaches(study, task, pe)
-    found = statistics.share(sum(each >= length for each in all_seeds), len(all_seeds))
-    return f"{found.low:.3f}–{found.high:.3f}"
+    interval = statistics.share(sum(each >= length for each in all_seeds), len(all_seeds))
+    return f"{interval.low:.3f}–{interval.high:.3f}"
 
 
 @functools.cache  # for both languages
@@ -163,10 +163,10 @@ def outcome(study: str) -> tuple[str, dict[str, dict[str, list[str]]]]:
 
     A subject is an encoding, or the first encoding of a pair.
     """
-    found, rule = ruled(study), rules.rule_of(evidence.study(study))
+    tested, rule = ruled(study), rules.rule_of(evidence.study(study))
     assert rule is not None
     groups: dict[str, dict[str, list[str]]] = {}
-    for each in claims.decide(rule, found):
+    for each in claims.decide(rule, tested):
         case = each.case
         subjects = groups.setdefault(each.verdict, {}).setdefault(case.task, [])
         subjects += [case.pair[0] if case.pair else case.encoding]
@@ -218,17 +218,17 @@ def leader(study: str, task: str) -> dict[str, Any]:
     """
     able, _ = learners(study, task)
     best, *others = sorted(able, key=lambda pe: -evidence.mean(study, task, pe, "beyond").mean)
-    found: dict[str, Any] = {"best": best, "value": em(study, task, best, "beyond")}
-    found["good"] = evidence.mean(study, task, best, "beyond").mean >= FLOOR
+    row: dict[str, Any] = {"best": best, "value": em(study, task, best, "beyond")}
+    row["good"] = evidence.mean(study, task, best, "beyond").mean >= FLOOR
     if others:
         asked = [("differs", task, pair) for pair in combinations([best, *others], 2)]
         first = comparisons.compare(
             evidence.scored(study), asked, {"beyond": 0.0}
         ).comparisons.iloc[0]
         lead = number(evidence.gap(study, task, best, others[0], "beyond"), "beyond", "+")
-        found |= {"next": others[0], "ahead": first["word"] == "better"}
-        found["lead"] = with_p(lead, first["corrected"])
-    return found
+        row |= {"next": others[0], "ahead": first["word"] == "better"}
+        row["lead"] = with_p(lead, first["corrected"])
+    return row
 
 
 def of_encoder(study: str, pe: str, column: str) -> str:
@@ -308,8 +308,8 @@ def setting(study: str, task: str) -> str:
 
 def speed(name: str) -> str:
     """Format a number of ``benchmarks/table`` to two digits."""
-    found = json.loads((BENCHMARKS / "table" / "results.json").read_text(encoding="utf-8"))
-    return f"{found[name]:.2g}"
+    results = json.loads((BENCHMARKS / "table" / "results.json").read_text(encoding="utf-8"))
+    return f"{results[name]:.2g}"
 
 
 def checked(topic: str, name: str) -> str:

@@ -91,8 +91,8 @@ def main() -> None:
         sys.exit(f"error: there is no step {min(unknown)}; choose any of {', '.join(STEPS)}.")
     if "multi30k" in names and not any((ROOT / DATA).glob("train.*.gz")):
         sys.exit(f"error: {DATA} is empty; fill it first, as data/README.md says.")
-    found = go_through({name: STEPS[name] for name in STEPS if name in names}, FOLDER)
-    if left := [name for name in names if found[name]["status"] != "done"]:
+    outcomes = go_through({name: STEPS[name] for name in STEPS if name in names}, FOLDER)
+    if left := [name for name in names if outcomes[name]["status"] != "done"]:
         sys.exit(f"error: not done yet: {', '.join(left)}; the same command goes on.")
 
 

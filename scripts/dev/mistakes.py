@@ -118,8 +118,8 @@ def train(overrides: list[str]) -> list[dict[str, Any]]:
     with redirect_stdout(io.StringIO()):
         report = check_model(state.model)
     # A model that ignores the order breaks no promise; the report says so as information.
-    found = [each for each in report if not each.holds and (each.promised or each.name == ORDER)]
-    rows[-1]["found"] = "; ".join(each.name for each in found)
+    broken = [each for each in report if not each.holds and (each.promised or each.name == ORDER)]
+    rows[-1]["found"] = "; ".join(each.name for each in broken)
     return rows
 
 
@@ -139,8 +139,8 @@ def measure(model: Any, data: Any) -> dict[str, float]:
     def exact_match(of: range) -> float:
         rows = [row for row, length in enumerate(lengths) if length in of]
         expected = [data.test.target[row].tolist()[1:] for row in rows]  # without BOS
-        found = answers(model, data.test, rows)
-        return sum(a == b for a, b in zip(found, expected, strict=True)) / len(rows)
+        outputs = answers(model, data.test, rows)
+        return sum(a == b for a, b in zip(outputs, expected, strict=True)) / len(rows)
 
     numbers = {
         "loss": loss.item(),

@@ -13,7 +13,7 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.data import batching

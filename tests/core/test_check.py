@@ -13,7 +13,8 @@ from conftest import MODELS, PLACED, PLAIN, configure
 from torch import Tensor, nn
 
 from wawa_transformer import Transformer, check_model
-from wawa_transformer.common.schema import CONFIG_DIR, UserError
+from wawa_transformer.common.messages import UserError
+from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.model import check, probe, promises, transformer
 from wawa_transformer.model.attention import MultiHeadAttention
 from wawa_transformer.model.check import require_promises, tiny_model
@@ -831,7 +832,7 @@ def test_angles_in_bf16_are_refused_where_a_run_trains_in_bf16() -> None:
         one = check.TransformerProbe(tiny_model(shape(MODELS[name])), length=200)
         with torch.no_grad():
             one.check_bf16()
-        assert one.found[promises.BF16].holds, name
+        assert one.findings[promises.BF16].holds, name
 
 
 class Counter(Encoding):

@@ -10,7 +10,7 @@ from core.helpers import FF, HEADS, D, V, padded_ids, small_model
 from torch import Tensor, nn
 
 from wawa_transformer import Transformer
-from wawa_transformer.common.limits import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.model import transformer
 from wawa_transformer.model.attention import AttentionPosition
 from wawa_transformer.model.layers import EncoderLayer

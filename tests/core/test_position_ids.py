@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from wawa_transformer import Transformer
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.data.tasks import build_task
 from wawa_transformer.data.text import TextTask
 from wawa_transformer.positional.base import Positions

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer
-from wawa_transformer.common.limits import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.positional import build_encoding
 from wawa_transformer.positional.base import ENCODINGS, ROLES, EncodingContext, Positions
 from wawa_transformer.positional.sinusoid_designs import SinusoidDesign

@@ -10,7 +10,7 @@ from core.helpers import FF, HEADS, LAYERS, D, V
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer, check_model
-from wawa_transformer.common.limits import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.common.special_ids import BOS, EOS
 from wawa_transformer.model import probe
 from wawa_transformer.model.masks import causal_mask, padding_mask

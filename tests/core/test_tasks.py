@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
-from wawa_transformer.common.schema import UserError, schema_of, typed
+from wawa_transformer.common.messages import UserError
+from wawa_transformer.common.schema import schema_of, typed
 from wawa_transformer.data.load import check_columns, check_special
 from wawa_transformer.data.tasks import TASKS, GeneratedTask, SequenceTask, letters
 from wawa_transformer.data.words import SPECIAL_TOKENS

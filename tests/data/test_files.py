@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset, DatasetDict
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.data.files import MAX_WORD
 from wawa_transformer.data.text import TextTask
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.data.scan import Scan, scan_commands
 
 

@@ -12,7 +12,7 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF, TER
 from scipy.stats import permutation_test
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.data.text import WORD
 from wawa_transformer.decode import significance
 from wawa_transformer.decode.significance import paired_randomisation

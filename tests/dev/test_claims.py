@@ -30,7 +30,7 @@ from wawa_transformer.train.tracking import attention_maps
 
 TOPICS = {entry["topic"]: entry for entry in docs.CLAIMS["topics"]}
 PRINTED = Path(__file__).parents[1] / "lesson" / "data" / "walkthrough_numbers.txt"
-Found = dict[str, Any]  # numbers by name, verdicts by claim
+PairTests = dict[str, Any]  # numbers by name, verdicts by claim
 
 
 def decide(*cases: bool) -> str:
@@ -96,7 +96,7 @@ def first_sample(seq_len: int, d_model: int) -> np.ndarray:
 # ------------------------------------------------------- what mathematics or arithmetic settles
 
 
-def check_formula_f64() -> Found:
+def check_formula_f64() -> PairTests:
     angle = torch.arange(4999)[:, None] / 10000.0 ** (torch.arange(0, 64, 2).double() / 64)
     formula = torch.stack((angle.sin(), angle.cos()), -1).flatten(1)
     ours = PositionalEncoding(64, 5000).pe[0, :4999].double()
@@ -109,7 +109,7 @@ def check_formula_f64() -> Found:
     }
 
 
-def check_walkthrough() -> Found:
+def check_walkthrough() -> PairTests:
     with contextlib.redirect_stdout(io.StringIO()) as out:
         walk("en", all_digits=True)
     lesson, note = out.getvalue(), {*PRINTED.read_text(encoding="utf-8").split()}
@@ -157,7 +157,7 @@ def check_walkthrough() -> Found:
     }  # fmt: skip
 
 
-def check_wavelengths() -> Found:
+def check_wavelengths() -> PairTests:
     w = {d: frequencies(d)[0] for d in (8, 64, 512)}
     waves = {d: 2 * math.pi / each for d, each in w.items()}
     decades = {
@@ -186,7 +186,7 @@ def check_wavelengths() -> Found:
     }  # fmt: skip
 
 
-def check_unique() -> Found:
+def check_unique() -> PairTests:
     # The first pair is the angle p itself: p ≡ q modulo 2π has no integer solution but p = q.
     distance, apart = closest(5000, frequencies(2)[0])
     unique = len(torch.unique(PositionalEncoding(64, 5000).pe[0], dim=0)) == 5000
@@ -195,7 +195,7 @@ def check_unique() -> Found:
     }  # fmt: skip
 
 
-def check_min_distance() -> Found:
+def check_min_distance() -> PairTests:
     """Over 10,000 positions."""
     found: dict[str, Any] = {}
     apart = {}
@@ -222,7 +222,7 @@ def check_min_distance() -> Found:
     }
 
 
-def check_seed_code() -> Found:
+def check_seed_code() -> PairTests:
     error = float((notes_code(10, 16).double() - table(10, 16)).abs().max())
     first, second = first_sample(10, 16), notes_code(10, 16)
     any_length = (same_table(first_sample(n, 16)[0], table(n, 16)) for n in (1, 37, 4000))
@@ -243,7 +243,7 @@ def worst_fit(rows: np.ndarray, target: np.ndarray) -> tuple[float, float, float
     return float(np.abs(error).max()), float(np.sqrt(np.mean(error**2))), norm
 
 
-def check_linear_decode() -> Found:
+def check_linear_decode() -> PairTests:
     rows, position = table(1000, 64).numpy(), np.arange(1000.0)
     clean, _, norm = worst_fit(rows, position)
     signed = {
@@ -272,7 +272,7 @@ def check_linear_decode() -> Found:
     }  # fmt: skip
 
 
-def check_buffer() -> Found:
+def check_buffer() -> PairTests:
     module, x = PositionalEncoding(16, 50, dropout=0.0), torch.randn(3, 20, 16)
     before, sum_of_both = module.pe.clone(), module(x)
     layer = nn.Sequential(module, nn.Linear(16, 1))
@@ -295,7 +295,7 @@ def check_buffer() -> Found:
     }
 
 
-def check_explog_identity() -> Found:
+def check_explog_identity() -> PairTests:
     even = torch.arange(0, 512, 2, dtype=torch.float64)
     by_log, by_power = torch.exp(even * (-math.log(10000.0) / 512)), 10000.0 ** (-even / 512)
     relative = float(((by_log - by_power) / by_power).abs().max())
@@ -308,7 +308,7 @@ def check_explog_identity() -> Found:
     }
 
 
-def check_range_() -> Found:
+def check_range_() -> PairTests:
     denominators = 10000.0 ** (torch.arange(0, 512, 2).float() / 512)
     smallest, largest = denominators.min().item(), denominators.max().item()
     limits = torch.finfo(torch.float32)
@@ -318,7 +318,7 @@ def check_range_() -> Found:
     }  # fmt: skip
 
 
-def check_speed() -> Found:
+def check_speed() -> PairTests:
     measured = json.loads((evidence.BENCHMARKS / "table" / "results.json").read_text())
     part, whole = measured["frequencies_exp_over_pow"], measured["table_exp_over_pow"]
     even = torch.arange(0, 64, 2) / 64
@@ -330,7 +330,7 @@ def check_speed() -> Found:
     }  # fmt: skip
 
 
-def check_precision() -> Found:
+def check_precision() -> PairTests:
     even = torch.arange(0, 512, 2).float()
     exact = frequencies(512)[0]
     ways = {"exp": torch.exp(even * (-math.log(10000.0) / 512)), "pow": 10000.0 ** (-even / 512)}
@@ -361,7 +361,7 @@ def check_precision() -> Found:
     }
 
 
-def check_odd_d() -> Found:
+def check_odd_d() -> PairTests:
     def runs(d_model: int) -> bool:
         try:
             return notes_code(10, d_model).shape == (10, d_model)
@@ -372,7 +372,7 @@ def check_odd_d() -> Found:
     return verdict("000-21", *map(runs, (5, 7, 33)))
 
 
-def check_spacing() -> Found:
+def check_spacing() -> PairTests:
     linear, geometric = frequencies(512, spacing="linear")[0], frequencies(512)[0]
     step, steps = -float(linear.diff()[0]), -geometric.diff()
     # Two sines have drifted half a turn apart after π / (difference of their frequencies).
@@ -400,7 +400,7 @@ def effective_rank(rows: Tensor) -> float:
     return float(torch.exp(-(share * share.clamp_min(1e-300).log()).sum()))
 
 
-def check_redundancy() -> Found:
+def check_redundancy() -> PairTests:
     found: dict[str, Any] = {}
     for name, suffix in (("geometric", "_geometric"), ("linear", "")):
         for length in (64, 512):
@@ -413,7 +413,7 @@ def check_redundancy() -> Found:
     return {**found, **verdict("001-09", *fewer, alike)}
 
 
-def check_energy() -> Found:
+def check_energy() -> PairTests:
     w = frequencies(512)[0].numpy()
     found: dict[str, Any] = {"pairs": 100 * float((w > 0.1).mean())}
     for distance in (1, 10, 100, 1000, 5000):
@@ -430,7 +430,7 @@ def check_energy() -> Found:
     }
 
 
-def check_dot() -> Found:
+def check_dot() -> PairTests:
     """Cosine similarity of two positions as a function of their distance."""
     found: dict[str, Any] = {}
     for d in (64, 512):
@@ -456,7 +456,7 @@ def check_dot() -> Found:
     }
 
 
-def check_expand() -> Found:
+def check_expand() -> PairTests:
     """In the encoder's first attention of a post-norm model, which reads the sum itself."""
     model = Transformer(9, 9, 16, 1, 1, 32, norm="post", seed=0).double().eval()
     src = torch.tensor([[4, 5, 6, 7, 8]])
@@ -474,7 +474,7 @@ def check_expand() -> Found:
     }  # fmt: skip
 
 
-def check_relative() -> Found:
+def check_relative() -> PairTests:
     rows, w = table(400, 64), frequencies(64)[0]
     gaps = rows[3:] - rows[:-3]  # p_q − p_k for q − k = 3
     s, c = rows[:, 0::2], rows[:, 1::2]
@@ -496,7 +496,7 @@ def check_relative() -> Found:
     }  # fmt: skip
 
 
-def check_W() -> Found:
+def check_W() -> PairTests:
     rows = table(400, 64)
     generator = torch.Generator().manual_seed(0)
     w = torch.randn(64, 64, dtype=torch.float64, generator=generator) / 8
@@ -517,7 +517,7 @@ def check_W() -> Found:
     }  # fmt: skip
 
 
-def check_equivariance() -> Found:
+def check_equivariance() -> PairTests:
     model = Transformer(9, 9, 16, 2, 4, 32, pe="none", seed=0).double().eval()
     source, order = torch.tensor([[4, 5, 6, 7, 8]]), torch.tensor([3, 0, 4, 1, 2])
     memory, moved = model.encode(source), model.encode(source[:, order])
@@ -532,7 +532,7 @@ def check_equivariance() -> Found:
     }  # fmt: skip
 
 
-def check_comments() -> Found:
+def check_comments() -> PairTests:
     even = torch.arange(0, 16, 2).float()
     position = torch.arange(10.0).unsqueeze(1)
     as_commented = torch.sin(position * 10000.0 ** (even / 16))
@@ -545,7 +545,7 @@ def check_comments() -> Found:
     }
 
 
-def check_maxlen() -> Found:
+def check_maxlen() -> PairTests:
     stored = notes_code(10, 8).unsqueeze(0)
 
     def serves(length: int) -> bool:
@@ -561,7 +561,7 @@ def check_maxlen() -> Found:
     }
 
 
-def check_textbook_variant() -> Found:
+def check_textbook_variant() -> PairTests:
     paper, variant = table(400, 64), table(400, 64, spacing="textbook")
     neighbours = (variant[1:] * variant[:-1]).sum(-1)  # their products, wherever they stand
     differs = float((paper - variant).abs().max())
@@ -576,7 +576,7 @@ def check_textbook_variant() -> Found:
     }  # fmt: skip
 
 
-def check_direction() -> Found:
+def check_direction() -> PairTests:
     w = frequencies(8)[0]
     rising = bool((w.diff() > 0).all())
     return {
@@ -585,7 +585,7 @@ def check_direction() -> Found:
     }  # fmt: skip
 
 
-def check_sums() -> Found:
+def check_sums() -> PairTests:
     found: dict[str, Any] = {}
     for d in (8, 64):
         generator = torch.Generator().manual_seed(0)
@@ -604,7 +604,7 @@ def shift_error(pair: Tensor, shift: int) -> float:
     return float((pair[:-shift] @ matrix - pair[shift:]).abs().max())
 
 
-def check_Mk() -> Found:
+def check_Mk() -> PairTests:
     rows, w, shift = table(300, 64), frequencies(64)[0], 17
     blocks = [
         torch.tensor([[math.cos(a), math.sin(a)], [-math.sin(a), math.cos(a)]], dtype=torch.float64)
@@ -626,7 +626,7 @@ def check_Mk() -> Found:
     }  # fmt: skip
 
 
-def check_dropout() -> Found:
+def check_dropout() -> PairTests:
     torch.manual_seed(0)
     out = nn.Dropout(0.1)(torch.ones(1_000_000))
     zeroed = 100 * float((out == 0).double().mean())
@@ -652,7 +652,7 @@ def adamw_columns(order: Tensor) -> Tensor:
     return weights[0].detach()
 
 
-def check_permutation() -> Found:
+def check_permutation() -> PairTests:
     rows, rising = table(300, 64), table(300, 64, order="rising")
     closer = not torch.allclose(torch.cdist(rows, rows), torch.cdist(rising, rising), atol=1e-6)
     order = torch.randperm(16, generator=torch.Generator().manual_seed(0))
@@ -674,7 +674,7 @@ def check_permutation() -> Found:
     }  # fmt: skip
 
 
-def check_lowprec() -> Found:
+def check_lowprec() -> PairTests:
     exact = table(5000, 512)[:, 0::2]
     rounded = PositionalEncoding(512, 5000).pe[0].bfloat16()[:, 0::2]
     found: dict[str, Any] = {"rounded": float((rounded.double() - exact).abs().max())}
@@ -701,13 +701,13 @@ def differs(study: str, task: str, a: str, b: str) -> bool:
     return found.low > 0 or found.high < 0
 
 
-def check_train_order() -> Found:
+def check_train_order() -> PairTests:
     gaps = [gap("default", task, "sinusoidal", "none") for task in ("letters", "reverse")]
     assert mean("default", "sort", "none").mean > 0.96
     return verdict("000-07", *(each.low > 0.5 and each.n == 5 for each in gaps))
 
 
-def check_train_probe() -> Found:
+def check_train_probe() -> PairTests:
     # Lengths 11 to 20 ask for the places 1 to 10, the only ones asked for in training, this often:
     share = sum(10 / length for length in range(11, 21)) / 10
     ahead = gap("lookup", "nth", "sinusoidal", "none").low > 0.5
@@ -717,7 +717,7 @@ def check_train_probe() -> Found:
     return {"share": share, **verdict("001-22 002-03 003-28", known, later)}
 
 
-def check_train_layout() -> Found:
+def check_train_layout() -> PairTests:
     none = em("sinusoid", "reverse", "none")
     seeds = em("sinusoid", "reverse", "sinusoidal")
     assert not differs("sinusoid", "reverse", "concatenated", "sinusoidal")
@@ -725,13 +725,13 @@ def check_train_layout() -> Found:
     return {**verdict("004-16", learned), **verdict("003-29")}
 
 
-def check_train_length() -> Found:
+def check_train_length() -> PairTests:
     trained = evidence.learned("length", "copy", "sinusoidal")
     beyond = mean("length", "copy", "sinusoidal", "beyond").high >= 0.2
     return verdict("004-19", trained, beyond)
 
 
-def check_train_dropout() -> Found:
+def check_train_dropout() -> PairTests:
     blind, sighted = (
         statistics.difference(
             *(em(study, "reverse", pe, "nll") for study in ("dropout", "no_dropout"))
@@ -746,7 +746,7 @@ def check_train_dropout() -> Found:
     return verdict("003-19", blind.high < 0, sighted.high < 0)
 
 
-def check_train_ablate_dims() -> Found:
+def check_train_ablate_dims() -> PairTests:
     of = ("sinusoid", "reverse")
     assert gap(*of, "fast_half", "slow_half").low > 0.5
     slow_is_blind = not differs(*of, "slow_half", "none")
@@ -756,7 +756,7 @@ def check_train_ablate_dims() -> Found:
     return {**verdict("003-34", less.high < 0), **verdict("003-39", not used)}
 
 
-def check_train_nested() -> Found:
+def check_train_nested() -> PairTests:
     better = [
         gap(study, "reverse", "sinusoidal", "sinusoidal_nested").low > 0
         for study in ("sinusoid", "encodings")
@@ -769,7 +769,7 @@ def check_train_nested() -> Found:
     return {**verdict("003-43", *better), **verdict("003-42")}
 
 
-def check_train_only() -> Found:
+def check_train_only() -> PairTests:
     assert gap("sinusoid", "reverse", "sinusoidal", "exponential").low > 0.1
     paper, w = frequencies(64)[0], frequencies(64, spacing="exponential")[0]
     i = torch.arange(32, dtype=torch.float64)
@@ -802,12 +802,12 @@ CHECKS = {name[6:]: each for name, each in [*globals().items()] if name.startswi
 
 
 @functools.cache
-def found_by(topic: str) -> Found:
+def found_by(topic: str) -> PairTests:
     """Run the check of a topic, once."""
     return CHECKS[topic]()
 
 
-def mistakes(topic: dict[str, Any], found: Found) -> list[str]:
+def mistakes(topic: dict[str, Any], found: PairTests) -> list[str]:
     """List the numbers and verdicts of a topic that its check has not found."""
     stated = {number: said for number, *_, said in topic["claims"]}
     printed = topic.get("numbers", {})

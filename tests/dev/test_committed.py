@@ -43,14 +43,14 @@ def test_no_outcome_depends_on_what_was_chosen_later(study: str) -> None:
     if rule is None or study in SIZED_BEFORE:
         return
 
-    def decided(found: comparisons.Found) -> list[str]:
+    def decided(found: comparisons.PairTests) -> list[str]:
         return [each.verdict for each in claims.decide(rule, found)]
 
-    asked, said = rule.asked(), decided(evidence.found(study))
+    asked, said = rule.asked(), decided(evidence.tested(study))
     assert {given.get("floor") for given in rule.supported} <= {None, scores.LEARNED, 20, 30}
     rule.supported = [{**given, "floor": None} if "floor" in given else given
                       for given in rule.supported]  # fmt: skip
-    assert rule.asked() == asked and decided(evidence.found(study)) == said
+    assert rule.asked() == asked and decided(evidence.tested(study)) == said
     rule.measures = dict.fromkeys(rule.measures, 0.0)
     for conditions, word in ((rule.refuted, "refuted"), (rule.supported, "supported")):
         if any(given["is"] == "alike" for given in conditions):

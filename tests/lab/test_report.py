@@ -23,7 +23,7 @@ from planted import (
 )
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.lab import cells, figures, report, scores
 from wawa_transformer.lab.means import write_means
 from wawa_transformer.lab.pages import LANGUAGES, Text, sentence, tr, translated, words

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from planted import curves_of, frame_of, results_of, study_of, text_results
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.lab import scores, statistics
 from wawa_transformer.lab.statistics import Estimate, difference, equivalence, estimate
 

@@ -16,7 +16,7 @@ import pytest
 from conftest import TINY, UNDRAWN, Script, configure, run_script
 
 from wawa_transformer.common.files import lock_directory
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.data import load
 from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.lab import study as studies

@@ -10,7 +10,7 @@ import yaml
 from conftest import SCRIPTS
 from planted import results_of, text_results, write_folder
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.lab import figures, report, tables
 from wawa_transformer.lab.pages import Text, tr
 from wawa_transformer.lab.reading import read_study, read_table

@@ -8,7 +8,7 @@ import yaml
 from conftest import TINY, UNDRAWN, configure, run_script
 from planted import results_of, study_of
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.lab import cells, tuning
 from wawa_transformer.run.run_dir import Run
 

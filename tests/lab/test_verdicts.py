@@ -11,11 +11,11 @@ import pytest
 from conftest import configure
 from planted import about, frame_of, mirrored, results_of, rule, study_of
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.data.tasks import Task, build_task
 from wawa_transformer.lab import claims, comparisons, rules, scores
 from wawa_transformer.lab.claims import CONDITIONS
-from wawa_transformer.lab.comparisons import Found
+from wawa_transformer.lab.comparisons import PairTests
 from wawa_transformer.lab.rules import RuleMismatch
 from wawa_transformer.lab.scores import Scores
 from wawa_transformer.lab.study import rule_of
@@ -70,7 +70,7 @@ def verdicts(given: claims.Rule, task: Scores) -> list[str]:
     return [outcome.verdict for outcome in decide(given, task)]
 
 
-def compared(made: Scores, *tests: str, **measures: float) -> Found:
+def compared(made: Scores, *tests: str, **measures: float) -> PairTests:
     """The comparisons of a with b."""
     return comparisons.compare(
         made, [(test, "t", ("a", "b")) for test in tests or ["differs"]], measures
@@ -602,7 +602,7 @@ def test_a_rule_whose_equivalence_cannot_fail_is_warned_about() -> None:
     floor = {"is": "at_least", "encodings": ["b"], "value": 0.2}
     measures = {"exact_match": 0.1}
 
-    def keys(given: claims.Rule, found: Found | None = None) -> list[str]:
+    def keys(given: claims.Rule, found: PairTests | None = None) -> list[str]:
         return [key for key, _ in rules.warnings(given, settings, found)]
 
     weak = read([ALIKE], [WORSE], tasks="t", measures=measures)

@@ -13,8 +13,9 @@ import pytest
 import torch
 from conftest import configure
 
-from wawa_transformer.common.files import CONFIG_DIR, lock_directory
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.files import lock_directory
+from wawa_transformer.common.messages import UserError
+from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.model.layers import FeedForward
 from wawa_transformer.run.config import check_settings
 from wawa_transformer.run.device import choose_device, set_precision, translate_device_errors
@@ -49,7 +50,7 @@ def test_a_card_that_torch_does_not_see_is_no_silent_cpu_run(
     assert choose_device("auto").type == "cpu"
     said = capsys.readouterr().err
     # Of a build for the processor, and of one for CUDA.
-    says = "(Torch not compiled with CUDA enabled|Found no NVIDIA driver on your system.*)"
+    says = "(Torch not compiled with CUDA enabled|PairTests no NVIDIA driver on your system.*)"
     reason = f"driver {version}, and torch .* says: {says}; .*"
     remedy = f"pip install --force-reinstall torch==[0-9.]+ --index-url .*/whl/{wheels}"
     assert re.search(f"warning: training runs on the CPU: .*{reason}{remedy}", said)

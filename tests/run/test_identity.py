@@ -27,7 +27,7 @@ from conftest import (
 )
 
 from wawa_transformer.common import code as code_digests
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.data import load, tasks
 from wawa_transformer.data.load import load_data
 from wawa_transformer.data.tasks import TASKS

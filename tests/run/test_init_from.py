@@ -18,7 +18,7 @@ from conftest import (
 )
 from torch import Tensor
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.positional.learned import LearnedEncoding
 from wawa_transformer.run.overrides import CHECKS
 from wawa_transformer.run.run_dir import Run, identity

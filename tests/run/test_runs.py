@@ -31,7 +31,7 @@ from wawa_transformer.common.files import (
     make_directory,
     write_atomically,
 )
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.lab import collect, tables
 from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext, Positions
 from wawa_transformer.run import failure, provenance

@@ -22,7 +22,7 @@ from hydra.core.utils import JobRuntime
 from hydra.version import VersionBase
 
 import wawa_transformer
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.run.compose import compose
 from wawa_transformer.run.imports import import_modules, warn_of_edits
 from wawa_transformer.run.run_dir import Run

@@ -14,8 +14,9 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+from wawa_transformer.common.places import PACKAGE
+
 STARTED = time.time()  # when this process began to read the project's code
-PACKAGE = Path(__file__).resolve().parents[1]
 LIBRARIES = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")]
 
 
@@ -86,35 +87,35 @@ def syntax(node: Any) -> str:
 
 def reached(paths: Iterable[Path], follows: Callable[[Path], bool]) -> set[Path]:
     """Find the files that ``paths`` import, directly or not, of those that ``follows`` accepts."""
-    found: set[Path] = set()
+    files: set[Path] = set()
     waiting = [*paths]
     while waiting:
         path = waiting.pop()
-        if path not in found and follows(path):
-            found.add(path)
+        if path not in files and follows(path):
+            files.add(path)
             waiting += imported(path)
-    return found
+    return files
 
 
 @functools.cache
 def modules_in(path: Path) -> list[tuple[int, str]]:
     """List the modules that a file imports, wherever in it, each with its leading dots."""
-    found: list[tuple[int, str]] = []
+    modules: list[tuple[int, str]] = []
     for node in ast.walk(tree_of(path)):
         match node:
             case ast.Import():
-                found += [(0, each.name) for each in node.names]
+                modules += [(0, each.name) for each in node.names]
             case ast.ImportFrom():
                 whole = f"{node.module}." if node.module else ""
                 inner = [f"{whole}{each.name}" for each in node.names]
-                found += [(node.level, name) for name in (node.module or "", *inner)]
+                modules += [(node.level, name) for name in (node.module or "", *inner)]
             case ast.Call(
                 func=ast.Name("import_module" | "__import__") | ast.Attribute(attr="import_module"),
                 args=[ast.Constant(str(given)), *_],
             ):
                 name = given.lstrip(".")
-                found += [(len(given) - len(name), name)]
-    return found
+                modules += [(len(given) - len(name), name)]
+    return modules
 
 
 def imported(path: Path) -> Iterator[Path]:
@@ -126,9 +127,9 @@ def imported(path: Path) -> Iterator[Path]:
         loaded = None if level else getattr(sys.modules.get(name), "__file__", None)
         top, *rest = name.split(".")
         beside = path.parents[max(0, level - 1)] / top
-        found = [place.joinpath(*rest) for place in [beside, *([] if level else elsewhere[top])]]
-        files = [Path(f"{each}.py") for each in found]
-        files += [each / "__init__.py" for each in found]
+        places = [place.joinpath(*rest) for place in [beside, *([] if level else elsewhere[top])]]
+        files = [Path(f"{each}.py") for each in places]
+        files += [each / "__init__.py" for each in places]
         files = [Path(loaded).resolve()] if loaded else files
         yield from (file for file in files if file.suffix == ".py")  # and not in C
 

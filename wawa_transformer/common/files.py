@@ -10,8 +10,7 @@ from pathlib import Path
 
 import filelock
 
-from wawa_transformer.common.schema import CONFIG_DIR as CONFIG_DIR
-from wawa_transformer.common.schema import UserError, first_line, warn
+from wawa_transformer.common.messages import UserError, first_line, warn
 
 LOCK = "lock"  # the lock file in a run's or study's folder
 

@@ -1,40 +1,18 @@
-"""Declare settings with their limits and help, and answer another value with one sentence."""
+"""Declare settings with their limits and help, and refuse other values."""
 
 import math
 import re
-import sys
 from collections.abc import Iterable
 from dataclasses import Field, field
 from numbers import Integral, Real
 from typing import Any, get_args, get_origin
 
 from wawa_transformer.common.code import file_of
+from wawa_transformer.common.messages import UserError
 
 MAX_POSITIONS = 1_000_000  # in a table; also distances and buckets. At width 512: 2 GB
 MAX_WIDTH = 65_536  # several times the widest models there are
 MAX_VOCAB_SIZE, MAX_LAYERS = 1_000_000, 256
-
-
-class UserError(ValueError):
-    """A user's mistake in one sentence: value, limit, remedy and key."""
-
-    def __init__(self, sentence: str) -> None:
-        super().__init__(printable(sentence))
-
-
-def printable(sentence: str) -> str:
-    """Escape unprintable characters, so that a quoted value cannot affect the terminal."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in sentence)
-
-
-def tell(sentence: str) -> None:
-    """Print a line that may quote a user's value, such as a folder's name."""
-    print(printable(sentence), flush=True)
-
-
-def warn(sentence: str) -> None:
-    """Print a warning or a note to standard error."""
-    print(printable(sentence), file=sys.stderr)
 
 
 def setting(default: Any, help: str = "", pattern: str = "", **limits: float) -> Any:

@@ -13,18 +13,11 @@ import yaml
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from wawa_transformer.common.code import PACKAGE as PACKAGE
-from wawa_transformer.common.limits import UserError as UserError
-from wawa_transformer.common.limits import check_choice, check_field, check_flat
-from wawa_transformer.common.limits import choice as choice
-from wawa_transformer.common.limits import printable as printable
-from wawa_transformer.common.limits import setting as setting
-from wawa_transformer.common.limits import tell as tell
-from wawa_transformer.common.limits import warn as warn
+from wawa_transformer.common.limits import check_choice, check_field, check_flat, setting
+from wawa_transformer.common.messages import UserError, first_line
+from wawa_transformer.common.places import CONFIG_DIR
 
 TEXT = (str, str | None)  # the types of a key that holds a text
-# A checkout has configs/ and scripts/ beside the package, a wheel inside it.
-CONFIG_DIR = (PACKAGE if (PACKAGE / "configs").is_dir() else PACKAGE.parent) / "configs"
 
 
 def check(schema: type, values: Any, prefix: str = "") -> None:
@@ -118,11 +111,11 @@ def keys_by_kind(
     registry: Mapping[str, type], exclude: tuple[str, ...] = ()
 ) -> dict[str, list[str]]:
     """List the settings of all classes, for suggestions, but for those that cannot be read."""
-    found = {}
+    keys = {}
     for kind, cls in registry.items():
         with contextlib.suppress(UserError):  # a mistake in a class that nobody has chosen
-            found[kind] = names_of(schema_of(cls, exclude))
-    return found
+            keys[kind] = names_of(schema_of(cls, exclude))
+    return keys
 
 
 def typed(
@@ -145,7 +138,7 @@ def typed(
         values = {key: number_or_text(value, kinds.get(key, str)) for key, value in given.items()}
         merged = OmegaConf.merge(base, values)
         # Resolved, so that a "${" that was given as text is refused here.
-        found: Any = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
+        settings: Any = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
     except (OmegaConfBaseException, OverflowError) as error:  # the latter: a huge int for a float
         full = (getattr(error, "full_key", None) or "").removeprefix(f"{group}.")
         key = ".".join(filter(None, (group, full)))
@@ -156,9 +149,9 @@ def typed(
                 f"for a choice, and lists and dictionaries of these"
             )
         raise UserError(f"{key}: {said}.") from None
-    for key, value in found.items():
+    for key, value in settings.items():
         check_flat(f"{group}.{key}", kinds.get(key), value)
-    return found  # type: ignore[no-any-return]
+    return settings  # type: ignore[no-any-return]
 
 
 def number_or_text(value: Any, kind: Any) -> Any:
@@ -179,18 +172,3 @@ def nearest(name: str, choices: Iterable[str], prefix: str = "") -> str:
     """Suggest the nearest choice: ``" (did you mean …?)"``, or an empty string."""
     close = difflib.get_close_matches(name.lower(), list(choices), n=1)
     return f" (did you mean {prefix}{close[0]}?)" if close else ""
-
-
-def first_line(error: BaseException) -> str:
-    """Get the first line of an exception's message, or its class, without a full stop."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0].rstrip(".")
-
-
-def disk_error(error: OSError) -> str:
-    """Explain in one sentence why a file cannot be read or written."""
-    where = f"{error.filename}: " if error.filename else ""
-    return (
-        f"{where}{error.strerror or error}; make room or see to the folder's permissions, and give "
-        f"the same command again: what was kept is kept."
-    )

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wawa_transformer.common.schema import UserError, setting
+from wawa_transformer.common.limits import setting
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.data.tasks import GeneratedTask
 
 

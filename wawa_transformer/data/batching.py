@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.common.special_ids import PAD
 from wawa_transformer.data.load import Examples

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyarrow.parquet import ParquetFile
 
 from wawa_transformer.common.files import cannot_read
-from wawa_transformer.common.schema import UserError, first_line, warn
+from wawa_transformer.common.messages import UserError, first_line, warn
 
 LONGEST_LINE = 10**6  # bytes
 csv.field_size_limit(LONGEST_LINE)  # a column that is not read may hold a whole page
@@ -303,10 +303,10 @@ def entries_of(path: Path, key: str) -> Iterator[Any]:
 
 def entry(items: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build an entry of JSON; refuse one that has a name twice."""
-    found = dict(items)
-    if len(found) < len(items):
+    values = dict(items)
+    if len(values) < len(items):
         raise ValueError(f"it has {statistics.mode(name for name, _ in items)} twice")
-    return found
+    return values
 
 
 def pick(row: Any, column: str) -> Any:
@@ -362,8 +362,8 @@ def is_blank(text: str) -> bool:
 
 def check_text(text: str) -> None:
     """Raise a ValueError if ``text`` is none."""
-    if found := NO_TEXT.search(text):
-        raise ValueError(f"{found[0]!r} is in no UTF-8 text: convert it")
+    if match := NO_TEXT.search(text):
+        raise ValueError(f"{match[0]!r} is in no UTF-8 text: convert it")
     try:
         text.encode()
     except UnicodeEncodeError:  # half of a UTF-16 character, which JSON may hold

@@ -12,7 +12,7 @@ from typing import Any
 import datasets
 from datasets import BuilderConfig, Dataset, DatasetBuilder, DatasetDict
 
-from wawa_transformer.common.schema import UserError, first_line, warn
+from wawa_transformer.common.messages import UserError, first_line, warn
 from wawa_transformer.data.files import (
     ENTRIES,
     TABLES,
@@ -53,12 +53,12 @@ def pairs_of(
             said = ", ".join(inside)[:200]
             warn(f"{where}: all files in {path.name} are read as one split: {said}")
     return {
-        split: pairs_of_entries(dicts_of(found), where, columns, f"{split} row")
-        if isinstance(found, Dataset)
+        split: pairs_of_entries(dicts_of(content), where, columns, f"{split} row")
+        if isinstance(content, Dataset)
         else itertools.chain.from_iterable(
-            read_pairs({"task.hub": Path(path)}, columns) for path in found
+            read_pairs({"task.hub": Path(path)}, columns) for path in content
         )
-        for split, found in splits.items()
+        for split, content in splits.items()
     }
 
 
@@ -76,7 +76,7 @@ def find(name: str, config: str | None) -> tuple[Mapping[str, Any], DatasetBuild
         )
     builder = datasets.load_dataset_builder(name, config)
     splits = builder.config.data_files or builder.info.splits or {}
-    return {str(split): found for split, found in splits.items()}, builder
+    return {str(split): content for split, content in splits.items()}, builder
 
 
 def files_of(builder: DatasetBuilder) -> list[Path]:
@@ -102,8 +102,8 @@ def has_own_files(builder: DatasetBuilder) -> bool:
 def unread(folder: Path, builder: DatasetBuilder) -> list[str]:
     """List a folder's files of data that the library leaves out: it reads one format."""
     read = {path.resolve() for path in files_of(builder)}
-    found = sorted(path for path in folder.rglob("[!.]*") if suffix_of(path.name) in FORMATS)
-    return [str(path.relative_to(folder)) for path in found if path.resolve() not in read]
+    files = sorted(path for path in folder.rglob("[!.]*") if suffix_of(path.name) in FORMATS)
+    return [str(path.relative_to(folder)) for path in files if path.resolve() not in read]
 
 
 def rows_of(builder: DatasetBuilder, names: list[str]) -> dict[str, Dataset]:
@@ -121,8 +121,8 @@ def rows_of(builder: DatasetBuilder, names: list[str]) -> dict[str, Dataset]:
     # second column en en.1.
     odd = {f"{name}.1": f"it has the column {name} twice" for name in names}
     odd["__index_level_0__"] = "its rows have more columns than its header"
-    found = {name for part in loaded.values() for name in part.column_names}
-    if builder.name == "csv" and (said := [odd[name] for name in odd if name in found]):
+    columns = {name for part in loaded.values() for name in part.column_names}
+    if builder.name == "csv" and (said := [odd[name] for name in odd if name in columns]):
         raise LookupError(said[0])
     return loaded
 

@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from wawa_transformer.common.schema import UserError, warn
+from wawa_transformer.common.messages import UserError, warn
 from wawa_transformer.common.special_ids import BOS, EOS, PAD, UNK
 from wawa_transformer.data.files import on_disk
 from wawa_transformer.data.tasks import SPLITS, Task, build_task
@@ -182,16 +182,16 @@ def check_columns(task: Task, splits: DatasetDict) -> None:
     for name in SPLITS:
         split = splits[name] if isinstance(splits, dict) and name in splits else None
         for key, kind in (("length", number), ("source", text), ("target", text)):
-            found = f"without {key}"
+            wrong = f"without {key}"
             if isinstance(split, Dataset) and key in split.features:
                 column, none = split.data.column(key), split.data.column(key).null_count
-                found = f"with {len(split)} rows, whose {key} is of type {column.type}, {none} None"
+                wrong = f"with {len(split)} rows, whose {key} is of type {column.type}, {none} None"
                 if len(split) and not none and re.fullmatch(kind, str(column.type)):
                     if kind == text or (least := pc.min(column).as_py()) >= 0:
                         continue
-                    found = f"with {key} {least}"
+                    wrong = f"with {key} {least}"
             raise UserError(
-                f"{type(task).__name__}.dataset() returns {name} {found}; give every split, a "
+                f"{type(task).__name__}.dataset() returns {name} {wrong}; give every split, a "
                 f"datasets.Dataset, rows with texts in source and target, whole numbers in length."
             )
 
@@ -203,9 +203,9 @@ def check_special(task: Task, tokenizer: Tokenizer) -> None:
             f"{type(task).__name__}.tokenizer() returns {tokenizer!r:.60}; return a Tokenizer of "
             f"the library tokenizers."
         )
-    if (found := [*map(tokenizer.id_to_token, range(4))]) != SPECIAL_TOKENS:
+    if (special := [*map(tokenizer.id_to_token, range(4))]) != SPECIAL_TOKENS:
         raise UserError(
-            f"{type(task).__name__}.tokenizer() has {found} as ids 0 to 3; they must be "
+            f"{type(task).__name__}.tokenizer() has {special} as ids 0 to 3; they must be "
             f"{SPECIAL_TOKENS}, which mark padding, begin, end and unknown words."
         )
 
@@ -246,9 +246,9 @@ def load_data(config: DictConfig) -> Data:
             check_vocabulary(kept[0])
         LAST.extend(kept)
     # After reading, so that a change while the files were read is noticed as well.
-    if task.text_digest is not None and (found := task.fingerprint()) != task.text_digest:
+    if task.text_digest is not None and (now := task.fingerprint()) != task.text_digest:
         raise UserError(
             f"the files of task={task.name} have changed since this command began (digest "
-            f"{task.text_digest} then, {found} now); give the command again."
+            f"{task.text_digest} then, {now} now); give the command again."
         )
     return kept[0]

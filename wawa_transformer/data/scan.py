@@ -9,7 +9,8 @@ import numpy as np
 from datasets import DatasetDict
 from tokenizers import Tokenizer
 
-from wawa_transformer.common.schema import UserError, setting
+from wawa_transformer.common.limits import setting
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.data.tasks import SPLITS, Task
 from wawa_transformer.data.words import parallel, word_tokenizer

@@ -20,8 +20,9 @@ from datasets import Dataset, DatasetDict
 from omegaconf import DictConfig
 from tokenizers import Tokenizer
 
-from wawa_transformer.common.limits import register
-from wawa_transformer.common.schema import UserError, check, choose, setting, typed
+from wawa_transformer.common.limits import register, setting
+from wawa_transformer.common.messages import UserError
+from wawa_transformer.common.schema import check, choose, typed
 from wawa_transformer.common.seeds import others_kept, seed_for, seed_others
 from wawa_transformer.data.words import parallel, word_tokenizer
 

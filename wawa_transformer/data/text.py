@@ -20,8 +20,10 @@ import pyarrow as pa
 from datasets import Dataset, DatasetDict
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from wawa_transformer.common.files import CONFIG_DIR, reading
-from wawa_transformer.common.schema import UserError, setting, warn
+from wawa_transformer.common.files import reading
+from wawa_transformer.common.limits import setting
+from wawa_transformer.common.messages import UserError, warn
+from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.data import hub
 from wawa_transformer.data.files import (
     MAX_WORD,
@@ -119,8 +121,8 @@ class TextTask(Task, kind="text"):
 
     def fingerprint(self) -> str | None:
         # What each file is for and how it is read, and not where it lies.
-        found = [[key, suffix_of(path.name), digest(path)] for key, path in self.files.items()]
-        return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16] if found else None
+        parts = [[key, suffix_of(path.name), digest(path)] for key, path in self.files.items()]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16] if parts else None
 
     def without_effect(self) -> set[str]:
         own: set[str] = set()
@@ -208,12 +210,12 @@ class TextTask(Task, kind="text"):
 
     def from_files(self, splits: Iterable[str] = SPLITS) -> dict[str, Dataset]:
         """Read those of the ``splits`` that have files."""
-        found, columns = {}, (self.source_column, self.target_column)
+        pairs, columns = {}, (self.source_column, self.target_column)
         for split in splits:
             keys = [key for key in FILE_KEYS[split] if key in self.files]
             if files := {f"task.{key}": self.files[key] for key in keys}:
-                found[split] = self.read(read_pairs(files, columns), split)
-        return found
+                pairs[split] = self.read(read_pairs(files, columns), split)
+        return pairs
 
     def from_hub(self) -> dict[str, Dataset]:
         """Read a hub dataset, or a local folder in a format ``datasets`` knows."""

@@ -47,16 +47,16 @@ def paired_randomisation(
     return float(np.mean(trials if exact else [True, *trials]))
 
 
-def ngram_counts(found: Sequence[str], references: Sequence[str], bleu: BLEU) -> np.ndarray:
+def ngram_counts(outputs: Sequence[str], references: Sequence[str], bleu: BLEU) -> np.ndarray:
     """Count each sentence's matches, n-grams and two lengths: ``(N, 2 * orders + 2)``."""
-    scores = [bleu.corpus_score([a], [[b]]) for a, b in zip(found, references, strict=True)]
+    scores = [bleu.corpus_score([a], [[b]]) for a, b in zip(outputs, references, strict=True)]
     return np.array([[*s.counts, *s.totals, s.sys_len, s.ref_len] for s in scores])
 
 
 def corpus_bleu(sums: np.ndarray, bleu: BLEU) -> float:
     """Compute BLEU from the sums of :func:`ngram_counts`."""
-    orders, (*counts, found, wanted) = bleu.max_ngram_order, sums.tolist()
+    orders, (*counts, written, wanted) = bleu.max_ngram_order, sums.tolist()
     return bleu.compute_bleu(
-        counts[:orders], counts[orders:], found, wanted, bleu.smooth_method,
+        counts[:orders], counts[orders:], written, wanted, bleu.smooth_method,
         bleu.smooth_value, bleu.effective_order, orders,
     ).score  # fmt: skip

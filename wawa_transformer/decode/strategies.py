@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from omegaconf import DictConfig
 from torch import Tensor
 
-from wawa_transformer.common.schema import UserError, check, choose, setting, typed
+from wawa_transformer.common.limits import setting
+from wawa_transformer.common.messages import UserError
+from wawa_transformer.common.schema import check, choose, typed
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.decode.greedy import generate, limits_of, most_probable

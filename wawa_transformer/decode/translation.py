@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from wawa_transformer.common.schema import UserError, first_line, warn
+from wawa_transformer.common.messages import UserError, first_line, warn
 from wawa_transformer.common.special_ids import EOS, PAD, UNK
 from wawa_transformer.data.batching import batch_indices
 from wawa_transformer.data.files import MAX_WORD, RETURNS, check_text, has_long_word, is_blank
@@ -68,8 +68,8 @@ def hypotheses(
         source = sources.padded(indices).to(device)
         limits = torch.from_numpy(output_limits(model, sources.sizes[indices], method)).to(device)
         named = indices if numbers is None else [numbers[i] for i in indices]
-        found, scores = method(model, source, limits, named)  # (B,N,L), (B,N)
-        for i, ids, marks in zip(indices, found.tolist(), scores.tolist(), strict=True):
+        chosen, scores = method(model, source, limits, named)  # (B,N,L), (B,N)
+        for i, ids, marks in zip(indices, chosen.tolist(), scores.tolist(), strict=True):
             texts = tokenizer.decode_batch(ids, skip_special_tokens=True)
             out[i] = [
                 Hypothesis(one_line(text), score, [id for id in each if id != PAD])
@@ -93,7 +93,7 @@ def answers(
     answer that was cut.
     """
     texts, asked = [normalise(line) for line in lines], {}
-    found: list[list[Hypothesis]] = [[] for _ in texts]
+    by_line: list[list[Hypothesis]] = [[] for _ in texts]
     for i, text in enumerate(texts):
         try:
             if len(lines[i].encode("utf-8", "surrogatepass")) > LONGEST:
@@ -111,7 +111,7 @@ def answers(
     numbers = [i + first - 1 for i in asked]
     decoded = hypotheses(model, tokenizer, sources, method, numbers)
     for i, every in zip(asked, decoded, strict=True):
-        found[i], name = every, f"warning: line {i + first}:"
+        by_line[i], name = every, f"warning: line {i + first}:"
         if texts[i].count("\r") > 1:
             warn(f"{name} carriage returns end no line; {RETURNS}")
         if strange := unknown(tokenizer, texts[i]):
@@ -122,7 +122,7 @@ def answers(
             length = len(every[0].ids)
             key = "pe.max_len" if length == model.max_positions else "decode.max_length"
             warn(f"{name} cut after {length} tokens; {key} sets the limit")
-    return found
+    return by_line
 
 
 def output_limits(model: Transformer, sizes: np.ndarray, method: DecodingStrategy) -> np.ndarray:
@@ -141,7 +141,7 @@ def output_limits(model: Transformer, sizes: np.ndarray, method: DecodingStrateg
     return limits.clip(max=model.max_positions)
 
 
-def losses(found: list[Hypothesis], examples: Examples) -> dict[str, int]:
+def losses(decoded: list[Hypothesis], examples: Examples) -> dict[str, int]:
     """Count the outputs that a step after the model may have spoilt.
 
     ``reached_limit``: decoding ended before EOS. ``altered``: every id is right and the text is
@@ -149,10 +149,10 @@ def losses(found: list[Hypothesis], examples: Examples) -> dict[str, int]:
     """
     texts = examples.text["target"][:]
     return {
-        "reached_limit": sum(each.cut for each in found),
+        "reached_limit": sum(each.cut for each in decoded),
         "altered": sum(
             each.ids == examples.target[i].tolist()[1:] and each.text.split() != texts[i].split()
-            for i, each in enumerate(found)
+            for i, each in enumerate(decoded)
         ),
     }
 
@@ -298,8 +298,8 @@ def bleu_by_length(
         these = np.flatnonzero(column == length)
         part = [[lines[i] for i in these] for lines in (hypotheses, references)]
         counted = bleu.corpus_score(part[1], [part[1]]).totals[-1]
-        found = bleu.corpus_score(part[0], [part[1]]).score if counted else None
-        scores[int(length)] = found
+        score = bleu.corpus_score(part[0], [part[1]]).score if counted else None
+        scores[int(length)] = score
     return scores
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from wawa_transformer.common.files import CONFIG_DIR
+from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.lab import scores, statistics
 from wawa_transformer.lab.entries import model_keys
 from wawa_transformer.lab.reading import read_study
@@ -106,8 +106,8 @@ def committed_study(config: Mapping[str, Any]) -> tuple[Study | None, Why]:
         return None, ("board_missing", {"folder": against})
     own, other = setting_of(config), setting_of(theirs.config)
     fill = {"folder": against, "own": digest(own), "theirs": digest(other)}
-    if found := differing_key(own, other):
-        return None, ("board_other_setting", fill | {"key": found[0]})
+    if difference := differing_key(own, other):
+        return None, ("board_other_setting", fill | {"key": difference[0]})
     if seen := [task for task in theirs.tasks if not scores.unseen_lengths(theirs, task)]:
         return None, ("board_seen", fill | {"task": seen[0]})
     return theirs, ("", fill)
@@ -159,15 +159,15 @@ def totals(made: Scores) -> pd.Series:
 
 def rows_of(made: Scores, committed: Scores, own: bool) -> list[Row]:
     """Build the rows of a study's encodings; each has a run of every task and one seed or more."""
-    known, found = totals(committed), totals(made)
+    known, trained = totals(committed), totals(made)
     best = str(known.groupby("pe").mean().idxmax())
     rows = []
-    for pe in (each for each in made.study.encodings if each in found.index):
+    for pe in (each for each in made.study.encodings if each in trained.index):
         tasks = {
             task: (made.mean(task, pe, "exact_match"), made.mean(task, pe, "beyond"))
             for task in committed.study.tasks  # in one order, as the columns of a table
         }
         is_best = pe == best and not own
-        gap = None if is_best else statistics.difference(found.xs(pe), known.xs(best))
-        rows.append(Row(pe, own, estimate(found.xs(pe)), gap, tasks))
+        gap = None if is_best else statistics.difference(trained.xs(pe), known.xs(best))
+        rows.append(Row(pe, own, estimate(trained.xs(pe)), gap, tasks))
     return rows

@@ -11,7 +11,7 @@ import yaml
 from wawa_transformer.lab import claims, scores, statistics
 from wawa_transformer.lab.board import UNSEEN, Board
 from wawa_transformer.lab.claims import Outcome, Rule
-from wawa_transformer.lab.comparisons import Found, Pair
+from wawa_transformer.lab.comparisons import Pair, PairTests
 from wawa_transformer.lab.pages import Text, name_of, own_words
 from wawa_transformer.lab.scores import SCORES, Score, Scores
 from wawa_transformer.lab.statistics import Estimate, estimate
@@ -69,9 +69,9 @@ def share(count: int, n: int) -> Cell:
     """A cell with a share of seeds and its exact binomial interval; a dash without seeds."""
     if not n:
         return number(None, "")
-    found = statistics.share(count, n)
-    ends = {"low": f"{found.low:.2f}", "high": f"{found.high:.2f}"}
-    return Cell(Text("share", {"count": count, "n": n, **ends}), found.mean)
+    interval = statistics.share(count, n)
+    ends = {"low": f"{interval.low:.2f}", "high": f"{interval.high:.2f}"}
+    return Cell(Text("share", {"count": count, "n": n, **ends}), interval.mean)
 
 
 def minus(a: str, b: str) -> Text:
@@ -165,7 +165,7 @@ def verdict_table(outcomes: Sequence[Outcome]) -> Table:
     return Table(Text("verdict_caption"), heads, rows)
 
 
-def share_table(found: Found, rule: Rule) -> Table:
+def share_table(tested: PairTests, rule: Rule) -> Table:
     """How many seeds reach the value of a condition that counts seeds."""
     asked = {
         (task, pe, given["value"]): None
@@ -180,7 +180,7 @@ def share_table(found: Found, rule: Rule) -> Table:
             Cell(task),
             encoding(pe),
             Cell(Text("at_least", {"score": measures, "value": f"{value:g}"})),
-            share(*claims.seeds_reaching(found, task, pe, value)),
+            share(*claims.seeds_reaching(tested, task, pe, value)),
         ]
         for task, pe, value in asked
     ]
@@ -188,10 +188,10 @@ def share_table(found: Found, rule: Rule) -> Table:
     return Table(Text("share_caption"), list(map(Text, heads)), rows)
 
 
-def comparison_table(found: Found, others: pd.DataFrame) -> Table:
+def comparison_table(tested: PairTests, others: pd.DataFrame) -> Table:
     """Every comparison: the difference, its interval, the corrected p, and the word for it."""
     heads = ["task", "pair", "measure", "seeds", "difference", "interval", "corrected_p", "verdict"]
-    parts = [found.comparisons, others]
+    parts = [tested.comparisons, others]
     rows = []
     for row in pd.concat([part for part in parts if len(part)] or parts[:1]).to_dict("records"):
         score = SCORES[row["measure"]]

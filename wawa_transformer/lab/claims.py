@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from wawa_transformer.lab import scores
-from wawa_transformer.lab.comparisons import SIGNIFICANT, Found, Pair, verdict
+from wawa_transformer.lab.comparisons import SIGNIFICANT, Pair, PairTests, verdict
 from wawa_transformer.lab.statistics import Estimate, reaches
 
 Given = Mapping[str, Any]  # the keys of a condition in a study's YAML file
@@ -32,7 +32,7 @@ VERDICTS = ("supported", "refuted", "unclear")
 class Kind:
     """A kind of condition, which ``is`` names.
 
-    ``holds(found, task, subject, given)`` returns None if its numbers are missing; such a check
+    ``holds(tested, task, subject, given)`` returns None if its numbers are missing; such a check
     never helps to meet a condition. ``of`` is the kind of subject, pair or encoding, and ``keys``
     are the condition's own keys. ``reads`` names the score that the condition is about; without a
     name these are the rule's measures. ``test`` names the comparison of a pair, and ``praises`` is
@@ -40,7 +40,7 @@ class Kind:
     condition asks an encoding for a minimum.
     """
 
-    holds: Callable[[Found, str, Any, Given], bool | None]
+    holds: Callable[[PairTests, str, Any, Given], bool | None]
     of: str
     keys: Mapping[str, type] = field(default_factory=dict)
     reads: str = ""
@@ -75,12 +75,12 @@ def pair_condition(
     The mean of a praised encoding must also reach the key ``floor``.
     """
 
-    def holds(found: Found, task: str, pair: Pair, given: Given) -> bool | None:
-        word = verdict(found, task, pair, test)
+    def holds(tested: PairTests, task: str, pair: Pair, given: Given) -> bool | None:
+        word = verdict(tested, task, pair, test)
         met = None if word is None else word in words
         if praises is None or given["floor"] is None:
             return met
-        mean = found.scores.mean(task, pair[praises], CONDITIONS[name].floor).mean
+        mean = tested.scores.mean(task, pair[praises], CONDITIONS[name].floor).mean
         return (met and reaches(mean, given["floor"])) if math.isfinite(mean) else None
 
     keys = {} if praises is None else {"floor": float}
@@ -96,75 +96,75 @@ pair_condition("behind", "worse", test="sentences", reads="bleu", praises=1)
 
 
 @condition("alike", of="pair", test="alike")
-def alike(found: Found, task: str, pair: Pair, given: Given) -> bool | None:
+def alike(tested: PairTests, task: str, pair: Pair, given: Given) -> bool | None:
     """In every measure the difference is smaller than what matters, by a test of equivalence.
 
     A difference that is not significant does not suffice, and neither do seeds with equal
     differences, whose spread is unknown.
     """
-    rows = found.of_pair("alike", task, pair)
+    rows = tested.of_pair("alike", task, pair)
     if not len(rows) or not rows["read"].all() or not (rows["n"] > 1).any():
         return None
     return bool((rows["corrected"] < SIGNIFICANT).all())
 
 
 @condition("at_least", of="encoding", keys={"value": float, "seeds": int}, sets_floor=True)
-def at_least(found: Found, task: str, pe: str, given: Given) -> bool | None:
+def at_least(tested: PairTests, task: str, pe: str, given: Given) -> bool | None:
     """The mean is at least ``value`` in every measure; with ``seeds``, so many seeds are."""
     if given.get("seeds") is not None:
-        count, seeds = seeds_reaching(found, task, pe, given["value"])
+        count, seeds = seeds_reaching(tested, task, pe, given["value"])
         return count >= given["seeds"] if seeds else None
-    means = [found.scores.mean(task, pe, name).mean for name in found.measures]
-    read = all(found.scores.interpretable(name, task, pe) for name in found.measures)
+    means = [tested.scores.mean(task, pe, name).mean for name in tested.measures]
+    read = all(tested.scores.interpretable(name, task, pe) for name in tested.measures)
     if not read or not all(map(math.isfinite, means)):
         return None
     return all(reaches(mean, given["value"]) for mean in means)
 
 
-def seeds_reaching(found: Found, task: str, pe: str, value: float) -> tuple[int, int]:
+def seeds_reaching(tested: PairTests, task: str, pe: str, value: float) -> tuple[int, int]:
     """Count an encoding's seeds that reach ``value`` in every measure, and all of its seeds."""
-    values = [found.scores.seeds(task, pe, name) for name in found.measures]
+    values = [tested.scores.seeds(task, pe, name) for name in tested.measures]
     worst = pd.concat(values, axis="columns").min(axis="columns", skipna=False)
     return sum(reaches(each, value) for each in worst), len(worst)
 
 
 @condition("above_ceiling", of="encoding", reads="exact_match")
-def above_ceiling(found: Found, task: str, pe: str, given: Given) -> bool | None:
+def above_ceiling(tested: PairTests, task: str, pe: str, given: Given) -> bool | None:
     """Mean exact match exceeds the ceiling without positions beyond chance."""
-    mean = found.scores.mean(task, pe, "exact_match")
-    most = scores.ceiling(found.scores.study, task, pe=pe)
+    mean = tested.scores.mean(task, pe, "exact_match")
+    most = scores.ceiling(tested.scores.study, task, pe=pe)
     if most is None or not math.isfinite(mean.mean):
         return None
     return mean.mean > most.high
 
 
 @condition("past_training", of="encoding", reads="reach", sets_floor=True)
-def past_training(found: Found, task: str, pe: str, given: Given) -> bool | None:
+def past_training(tested: PairTests, task: str, pe: str, given: Given) -> bool | None:
     """Reach is beyond the longest trained length.
 
     The whole interval of reach must be above this length, and the mean above it by at least the
     smallest difference that matters. Seeds of equal reach count as an interval of one point.
     """
-    reach, longest = reach_of(found, task, pe)
+    reach, longest = reach_of(tested, task, pe)
     if reach is None:
         return None
-    ahead = reaches(reach.mean, longest + found.measures["reach"])
+    ahead = reaches(reach.mean, longest + tested.measures["reach"])
     return reach.within(None)[0] > longest and ahead
 
 
 @condition("within_training", of="encoding", reads="reach")
-def within_training(found: Found, task: str, pe: str, given: Given) -> bool | None:
+def within_training(tested: PairTests, task: str, pe: str, given: Given) -> bool | None:
     """Mean reach is at most the longest trained length."""
-    reach, longest = reach_of(found, task, pe)
+    reach, longest = reach_of(tested, task, pe)
     return None if reach is None else reach.mean <= longest
 
 
-def reach_of(found: Found, task: str, pe: str) -> tuple[Estimate | None, int]:
+def reach_of(tested: PairTests, task: str, pe: str) -> tuple[Estimate | None, int]:
     """The reach of an encoding that has learned the task, and the longest trained length."""
-    reach = found.scores.mean(task, pe, "reach")
-    trained = scores.trained_lengths(found.scores.study, task)
+    reach = tested.scores.mean(task, pe, "reach")
+    trained = scores.trained_lengths(tested.scores.study, task)
     known = reach.n > 1 and math.isfinite(reach.mean)
-    if not trained or not known or not found.scores.interpretable("reach", task, pe):
+    if not trained or not known or not tested.scores.interpretable("reach", task, pe):
         return None, 0
     return reach, trained[1]
 
@@ -246,21 +246,21 @@ class Rule:
     def asked(self) -> list[tuple[str, str, Pair]]:
         """List the tests that the verdicts rest on: each with its task and pair."""
         whole = Case(self.tasks, self.pairs, self.encodings)
-        found = [
+        tests = [
             (CONDITIONS[given["is"]].test, task, pair)
             for given in self.conditions
             if CONDITIONS[given["is"]].test
             for task, pair in whole.subjects(given)
         ]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(tests))
 
 
-def decide(rule: Rule, found: Found) -> list[Outcome]:
+def decide(rule: Rule, tested: PairTests) -> list[Outcome]:
     """Decide every case. A refuting condition overrides all supporting ones."""
     outcomes = []
     for case in rule.cases():
         answers = [
-            answer(side, given, case, found)
+            answer(side, given, case, tested)
             for side in ("supported", "refuted")
             for given in getattr(rule, side)
         ]
@@ -271,10 +271,10 @@ def decide(rule: Rule, found: Found) -> list[Outcome]:
     return outcomes
 
 
-def answer(side: str, given: Given, case: Case, found: Found) -> Answer:
+def answer(side: str, given: Given, case: Case, tested: PairTests) -> Answer:
     """Check one condition for every task and subject of a case."""
     holds_for = CONDITIONS[given["is"]].holds
-    checks = [holds_for(found, task, subject, given) for task, subject in case.subjects(given)]
+    checks = [holds_for(tested, task, subject, given) for task, subject in case.subjects(given)]
     holds, unknown = sum(each is True for each in checks), sum(each is None for each in checks)
     least, most = bounds(given, len(checks))
     return Answer(side, given, least <= holds and holds + unknown <= most, holds, len(checks))

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from omegaconf import DictConfig
 
-from wawa_transformer.common.schema import UserError, warn
+from wawa_transformer.common.messages import UserError, warn
 from wawa_transformer.data.tasks import build_task
 from wawa_transformer.decode.significance import paired_randomisation
 from wawa_transformer.decode.strategies import Greedy
@@ -168,7 +168,7 @@ def test_table(results: Sequence[Result], pairs: Sequence[tuple[str, str]]) -> p
     Equal translations have no p.
     """
     translated = {(r["task"], r["seed"], r["pe"]): r for r in results if r["translation"]}
-    lines = {key: found for key, r in translated.items() if (found := translations_of(r))}
+    lines = {key: texts for key, r in translated.items() if (texts := translations_of(r))}
     once = {frozenset(pair): pair for pair in reversed(pairs)}
     rows = []
     for task, seed in dict.fromkeys(key[:2] for key in lines):
@@ -196,14 +196,14 @@ def translations_of(result: Result) -> tuple[list[str], list[str]] | None:
     """
     run, bleu = result["run"], result["translation"]["bleu"]
     try:
-        found, references = map(read_lines, (run.translations_file, run.references_file))
+        outputs, references = map(read_lines, (run.translations_file, run.references_file))
     except (OSError, UnicodeDecodeError):
         warn(f"warning: no tests of {run}: {run.translations_file} cannot be read")
         return None
     scored = math.nan
-    if len(found) == len(references):
+    if len(outputs) == len(references):
         metric = bleu_metric(references)
-        scored = metric.corpus_score(found, [references]).score
+        scored = metric.corpus_score(outputs, [references]).score
         there = re.findall(r"\btok:([^|]+)", result["translation"].get("signature", ""))
         here = re.findall(r"\btok:([^|]+)", str(metric.get_signature()))
         if there and there != here:
@@ -217,7 +217,7 @@ def translations_of(result: Result) -> tuple[list[str], list[str]] | None:
             f"{run.translations_file} has a BLEU of {scored:.2f}, and {run.result_file} says "
             f"{bleu:.2f}; one of them was edited, cut or is another run's, so restore it."
         )
-    return found, references
+    return outputs, references
 
 
 def read_lines(path: Path) -> list[str]:

@@ -21,7 +21,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Found:
+class PairTests:
     """What conditions read: a study's scores, and the comparisons of :func:`compare`."""
 
     scores: Scores
@@ -56,7 +56,7 @@ def compared_pairs(encodings: Sequence[str], declared: Sequence[Sequence[str]]) 
 
 def compare(
     made: Scores, asked: Sequence[tuple[str, str, Pair]], measures: Mapping[str, float]
-) -> Found:
+) -> PairTests:
     """Make the tests that a study's verdicts rest on, and correct them together.
 
     ``asked`` names tests (differs, alike, sentences), each with a task and a pair. The comparisons
@@ -76,7 +76,7 @@ def compare(
     table = pd.DataFrame(list(rows.values()), columns=columns)
     table["corrected"] = statistics.holm(table["p"].where(table["read"]).astype(float))
     table["word"] = [word_of(row) for row in table.to_dict("records")]
-    return Found(made, table, measures)
+    return PairTests(made, table, measures)
 
 
 def one_test(
@@ -148,12 +148,12 @@ def word_of(row: Any) -> str:
     return "better" if (row["mean"] > 0) == SCORES[row["measure"]].higher_is_better else "worse"
 
 
-def verdict(found: Found, task: str, pair: Pair, test: str = "differs") -> str | None:
+def verdict(tested: PairTests, task: str, pair: Pair, test: str = "differs") -> str | None:
     """Judge a pair over all measures: better, worse, mixed or unclear; None if unknown.
 
     The first encoding is better if it is better in at least one measure and worse in none.
     """
-    rows = found.of_pair(test, task, pair)
+    rows = tested.of_pair(test, task, pair)
     known = rows[rows["read"] & (rows["n"] > 1) & rows["mean"].notna()]
     if not len(known):
         return None

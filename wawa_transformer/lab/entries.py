@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 
 OF_MODEL = "model."  # begins a key of the model that is one encoding's own
 

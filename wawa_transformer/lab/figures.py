@@ -88,14 +88,15 @@ def pictures(made: Scores) -> dict[str, Callable[[], Figure]]:
     styles = styles_of(study)
     trained = {task: scores.trained_lengths(study, task) for task in study.tasks}
     generated = {task: lengths[1] for task, lengths in trained.items() if lengths}
-    found: dict[str, Callable[[], Figure]] = {}
+    drawings: dict[str, Callable[[], Figure]] = {}
     if len(study.bleu):
-        found["bleu"] = lambda: bleu(study, styles)
+        drawings["bleu"] = lambda: bleu(study, styles)
     if generated and len(study.encodings) > MANY:
         most = {task: scores.ceiling(study, task) for task in generated}
         limits = {task: each.mean for task, each in most.items() if each}
         tops: dict[str, float] = dict.fromkeys(generated, 1.0)
-        found["ranking"] = lambda: ranking(ranks(made, "exact_match", tops), styles, tops, limits)
+        scored = ranks(made, "exact_match", tops)
+        drawings["ranking"] = lambda: ranking(scored, styles, tops, limits)
         tested = {
             task: longer[1]
             for task in generated
@@ -103,20 +104,20 @@ def pictures(made: Scores) -> dict[str, Callable[[], Figure]]:
             and any(made.interpretable("reach", task, pe) for pe in study.encodings)
         }
         if tested:
-            found["reach"] = lambda: ranking(
+            drawings["reach"] = lambda: ranking(
                 ranks(made, "reach", tested), styles, tested, generated, reach=True
             )
     if generated:
         rows = by_length(study, list(generated))
-        found["exact_match_by_length"] = lambda: panels(curves(study, rows, "length"), styles)
+        drawings["exact_match_by_length"] = lambda: panels(curves(study, rows, "length"), styles)
     if len(study.attention):
-        found["attention"] = lambda: attention(study.attention)
+        drawings["attention"] = lambda: attention(study.attention)
     if study.curves["task"].isin(study.tasks).any():
         own = [metric.name for metric in shown_metrics() if metric.name not in NEEDED["curves"]]
         for name in ("exact_match", "nll", *own):
             if study.curves[name].notna().any():
-                found[f"learning_{name}"] = functools.partial(learning, study, styles, name)
-    return found
+                drawings[f"learning_{name}"] = functools.partial(learning, study, styles, name)
+    return drawings
 
 
 def learning(study: Study, styles: Mapping[str, dict[str, Any]], name: str) -> Figure:
@@ -181,15 +182,15 @@ Ranks = dict[str, dict[str, tuple[pd.Series, Estimate] | None]]
 
 def ranks(made: Scores, score: str, tasks: Iterable[str]) -> Ranks:
     """Rank the encodings of each task by one score."""
-    found: Ranks = {}
+    ranked: Ranks = {}
     for task in tasks:
         means = {pe: made.mean(task, pe, score) for pe in made.study.encodings}
         read = {pe: made.interpretable(score, task, pe) for pe, mean in means.items() if mean.n}
         order = sorted(read, key=lambda pe: (read[pe], means[pe].mean))
-        found[task] = {
+        ranked[task] = {
             pe: (made.seeds(task, pe, score), means[pe]) if read[pe] else None for pe in order
         }
-    return found
+    return ranked
 
 
 # ------------------------------------------------------------------------------------- drawing

@@ -12,7 +12,8 @@ import pandas as pd
 import yaml
 from omegaconf import MISSING
 
-from wawa_transformer.common.schema import UserError, check_known, names_of, typed, warn
+from wawa_transformer.common.messages import UserError, warn
+from wawa_transformer.common.schema import check_known, names_of, typed
 from wawa_transformer.lab.tables import (
     COLUMNS,
     EMPTY,
@@ -99,12 +100,12 @@ def read_config(path: Path) -> dict[str, Any]:
         if not all(parts) or not all(kinds) or unknown:
             raise ValueError
         check_known(given["study"], names_of(StudyConfig), "study.yaml.study")
-        found = typed(StudyFile, given, "study.yaml")
-        for task, splits in found["left_out"].items():
+        config = typed(StudyFile, given, "study.yaml")
+        for task, splits in config["left_out"].items():
             names, every = {"blank", "too_long"}, splits.values()
             if any({*left} != names or min(left.values()) < 0 for left in every):
                 raise UserError(f"study.yaml.left_out.{task} must count blank and too_long pairs.")
-        return found
+        return config
     except FileNotFoundError:
         return {}
     except UserError as error:

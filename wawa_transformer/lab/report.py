@@ -18,7 +18,7 @@ from wawa_transformer.common.files import make_directory, write_atomically
 from wawa_transformer.lab import cells, claims, comparisons, figures, rules, scores
 from wawa_transformer.lab.board import Board, board
 from wawa_transformer.lab.claims import Outcome, Rule
-from wawa_transformer.lab.comparisons import Found, Pair
+from wawa_transformer.lab.comparisons import Pair, PairTests
 from wawa_transformer.lab.pages import (
     LANGUAGES,
     Text,
@@ -114,26 +114,26 @@ def page_of(made: Scores) -> dict[str, Any]:
     """Compute everything that a page shows, in no language."""
     study = made.study
     rule = rules.rule_of(study)
-    found = compared(made, rule)
-    outcomes = claims.decide(rule, found) if rule else []
+    tested = compared(made, rule)
+    outcomes = claims.decide(rule, tested) if rule else []
     config = study.config.get("study", {})
     drawn, beside = figures.pictures(made), board(made)
-    tests = int(found.comparisons["corrected"].notna().sum())
+    tests = int(tested.comparisons["corrected"].notna().sum())
     return {
         "name": study.name,
         "question": own_words(config["question"]) if config.get("question") else study.name,
         "claim": Text("claim_of", {"claim": own_words(rule.claim)}) if rule else "",
-        "lead": (placed(beside) if beside else []) or headline(found, outcomes),
-        "notices": notices(found, rule),
+        "lead": (placed(beside) if beside else []) or headline(tested, outcomes),
+        "notices": notices(tested, rule),
         "board": cells.board_table(beside) if beside and beside.rows else None,
         "summary": cells.summary_table(made, rule),
         "drawn": drawn,
         "lead_picture": next((name for name in LEAD if name in drawn), ""),
         "verdicts": cells.verdict_table(outcomes) if rule else None,
-        "shares": cells.share_table(found, rule) if rule else None,
+        "shares": cells.share_table(tested, rule) if rule else None,
         "rule": written(study) if rule else "",
-        "comparisons": cells.comparison_table(found, described(found)),
-        "tests_made": Text("tests_made" if len(found.comparisons) else "tests_none", {"n": tests}),
+        "comparisons": cells.comparison_table(tested, described(tested)),
+        "tests_made": Text("tests_made" if len(tested.comparisons) else "tests_none", {"n": tests}),
         "tasks": {task: cells.score_table(made, task) for task in study.tasks},
         "sources": {task: sources(study, task) for task in study.tasks},
         "answers": cells.answer_tables(study),
@@ -155,7 +155,7 @@ def pairs_of(study: Study) -> list[Pair]:
     return [pair for pair in pairs if {*pair} <= {*study.encodings}]
 
 
-def compared(made: Scores, rule: Rule | None) -> Found:
+def compared(made: Scores, rule: Rule | None) -> PairTests:
     """Make the tests of a study's rule; without a rule, those of its pairs on every task.
 
     Without ``study.yaml`` nothing is tested, since nobody knows what the study compares.
@@ -172,29 +172,29 @@ def compared(made: Scores, rule: Rule | None) -> Found:
     return comparisons.compare(made, asked, measures)
 
 
-def described(found: Found) -> pd.DataFrame:
+def described(tested: PairTests) -> pd.DataFrame:
     """Compute the differences of pairs that no verdict rests on, which get no p.
 
     They are not tested, or not interpreted.
     """
-    study = found.scores.study
+    study = tested.scores.study
     asked = [
         ("differs", task, pair)
         for task in study.tasks
         for pair in pairs_of(study)
-        if scores.trained_lengths(study, task) and not len(found.of_pair("differs", task, pair))
+        if scores.trained_lengths(study, task) and not len(tested.of_pair("differs", task, pair))
     ]
     table = comparisons.compare(
-        found.scores, asked, {"exact_match": 0.0, "beyond": 0.0}
+        tested.scores, asked, {"exact_match": 0.0, "beyond": 0.0}
     ).comparisons
     table = table[table["n"] > 0]
     word = table["word"].where(~table["read"].astype(bool), "untested")
     return table.assign(corrected=math.nan, word=word)
 
 
-def headline(found: Found, outcomes: Sequence[Outcome]) -> list[Text]:
+def headline(tested: PairTests, outcomes: Sequence[Outcome]) -> list[Text]:
     """The first sentences of a page: each verdict with its few cases, and what is missing."""
-    study = found.scores.study
+    study = tested.scores.study
     if not study.config:
         return [Text("no_config")]
     said = []
@@ -214,14 +214,14 @@ def headline(found: Found, outcomes: Sequence[Outcome]) -> list[Text]:
         return [*said, Text("one_encoding")]
     if study.results["seed"].nunique() < 2:
         return [*said, Text("one_seed_answer")]
-    words = found.comparisons["word"].isin(["better", "worse"])
-    count = {"n": int(found.comparisons["corrected"].notna().sum()), "differ": int(words.sum())}
+    words = tested.comparisons["word"].isin(["better", "worse"])
+    count = {"n": int(tested.comparisons["corrected"].notna().sum()), "differ": int(words.sum())}
     return [*said, Text("no_rule_answer" if count["n"] else "no_test", count)]
 
 
-def notices(found: Found, rule: Rule | None) -> list[Text]:
+def notices(tested: PairTests, rule: Rule | None) -> list[Text]:
     """What a reader must know before the first number: what is missing, mixed or weak."""
-    study, said = found.scores.study, []
+    study, said = tested.scores.study, []
     if why := study.config.get("unjudged"):
         said.append(Text("unjudged", {"why": why}))
     for run in study.config.get("missing", []):
@@ -242,13 +242,13 @@ def notices(found: Found, rule: Rule | None) -> list[Text]:
         kinds = ", ".join(f"{key} {value}" for key, value in mixed.items())
         said.append(Text("mixed_made", {"kinds": kinds}))
     for task in study.tasks:
-        said += spoilt(found.scores, task)
+        said += spoilt(tested.scores, task)
         for pe, (validation, training) in scores.harder_validation(study, task).items():
             nll = {"validation": f"{validation:.3f}", "training": f"{training:.3f}"}
             said.append(Text("harder_validation", {"task": task, "pe": name_of(pe), **nll}))
     if rule:
         encodings = study.config["encodings"]
-        said += [warning(*each) for each in rules.warnings(rule, encodings, found)]
+        said += [warning(*each) for each in rules.warnings(rule, encodings, tested)]
     return said
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.lab.tables import NEEDED, RUN
 from wawa_transformer.run.run_dir import config_digest, differing_key
 from wawa_transformer.train.evaluation import METRICS
@@ -65,10 +65,10 @@ def check_once(folder: Path, results: Iterable[Result]) -> None:
             continue  # no result, or none of these runs
         shared = own.keys() & values.keys()
         one, two = ({key: each[key] for key in shared} for each in (own, values))
-        if found := differing_key(one, two):
+        if difference := differing_key(one, two):
             raise UserError(
-                f"{run} has two results: {found[0]} is {found[1]} in {run.result_file} "
-                f"({origin(result)}) and {found[2]} in {path} ({origin(other)}); no report "
+                f"{run} has two results: {difference[0]} is {difference[1]} in {run.result_file} "
+                f"({origin(result)}) and {difference[2]} in {path} ({origin(other)}); no report "
                 f"averages them, so put one of the two into another folder."
             )
 
@@ -115,11 +115,12 @@ def check_comparable(
             ((task, None, of_seed), {f"the data of {task}{of_seed}": result.get("data")}),
         ):
             other, expected = first.setdefault(alike, (result, part))
-            if found := differing_key(expected, part):
+            if difference := differing_key(expected, part):
+                key, one, two = difference
                 raise UserError(
-                    f"the runs differ in {found[0]}, {found[1]} in {other['run'].directory} and "
-                    f"{found[2]} in {result['run'].directory}: no report compares them; give one "
-                    f"of them another study.name."
+                    f"the runs differ in {key}, {one} in {other['run'].directory} and {two} in "
+                    f"{result['run'].directory}: no report compares them; give one of them another "
+                    f"study.name."
                 )
 
 

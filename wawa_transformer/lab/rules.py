@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field, make_dataclass
 from typing import Any
 
-from wawa_transformer.common.schema import UserError, choose, names_of, typed
+from wawa_transformer.common.messages import UserError
+from wawa_transformer.common.schema import choose, names_of, typed
 from wawa_transformer.data.tasks import Task
 from wawa_transformer.lab.claims import CONDITIONS, Given, Rule, bounds
-from wawa_transformer.lab.comparisons import Found
+from wawa_transformer.lab.comparisons import PairTests
 from wawa_transformer.lab.entries import OF_MODEL
 from wawa_transformer.lab.scores import OF_TEXT, SCORES
 from wawa_transformer.lab.statistics import reaches
@@ -156,13 +157,13 @@ OPPOSED = ({"alike", "better"}, {"alike", "differs"}, {"past_training", "within_
 
 def checks(rule: Rule, given: Given) -> dict[Any, tuple[str, Any]]:
     """List the checks of a condition, each with its kind and its pair, in order where it counts."""
-    name, found = str(given["is"]), dict[Any, tuple[str, Any]]()
+    name, kinds = str(given["is"]), dict[Any, tuple[str, Any]]()
     kind = TURNED.get(name, name)
     for task, who in rule.cases()[0].subjects(given):
         either = who if isinstance(who, str) else frozenset(who)
         ordered = who[::-1] if name in TURNED else who
-        found[task, either] = kind, either if kind in ("differs", "alike") else ordered
-    return found
+        kinds[task, either] = kind, either if kind in ("differs", "alike") else ordered
+    return kinds
 
 
 def joint(rule: Rule, given: Given, other: Given) -> set[tuple[bool, bool]]:
@@ -348,28 +349,28 @@ def validate_pairs(key: str, pairs: Sequence[Sequence[str]], encodings: Iterable
 
 
 def warnings(
-    rule: Rule, encodings: Mapping[str, Given], found: Found | None = None
+    rule: Rule, encodings: Mapping[str, Given], tested: PairTests | None = None
 ) -> list[tuple[str, dict[str, Any]]]:
     """List the weaknesses of a rule, as keys of ``words.yaml`` with what fills them.
 
     The number of comparisons comes first. ``encodings`` are the settings of each encoding. Before
-    the runs an equivalence needs a floor under its baseline; with ``found``, its margin is held
+    the runs an equivalence needs a floor under its baseline; with ``tested``, its margin is held
     against what was measured.
     """
     said: list[tuple[str, dict[str, Any]]] = []
     asked = rule.asked()
     tests = {(test, task, frozenset(pair)) for test, task, pair in asked}
     if made := sum(1 if test == "sentences" else len(rule.measures) for test, *_ in tests):
-        tested = {"tested": int(found.comparisons["corrected"].notna().sum())} if found else {}
-        said.append(("rule_made" if found else "rule_makes", {"n": made} | tested))
+        counts = {"tested": int(tested.comparisons["corrected"].notna().sum())} if tested else {}
+        said.append(("rule_made" if tested else "rule_makes", {"n": made} | counts))
     for given in (each for each in rule.conditions if each["is"] == "alike"):
         tasks, pairs = given["tasks"] or rule.tasks, named(given) or rule.pairs
         for (a, b), (score, size) in itertools.product(pairs, rule.measures.items()):
             margin = {"a": a, "b": b, "score": SCORES[score].label, "size": size}
             if not SCORES[score].higher_is_better:
                 continue
-            if found:
-                means = {task: found.scores.mean(task, b, score).mean for task in tasks}
+            if tested:
+                means = {task: tested.scores.mean(task, b, score).mean for task in tasks}
                 low = [
                     f"{task} ({mean:.3g})" for task, mean in means.items() if reaches(size, mean)
                 ]

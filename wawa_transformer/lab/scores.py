@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.lab.statistics import CONFIDENCE, Estimate, difference, estimate, reaches
 from wawa_transformer.lab.tables import RUN, Study, of_task
 from wawa_transformer.train.evaluation import METRICS
@@ -125,8 +125,8 @@ class Scores:
 
     def seeds(self, task: str, pe: str, score: str) -> pd.Series:
         """Select a score of every seed of one encoding; empty if no seed has one."""
-        found = self.known.get((task, pe, score))
-        return pd.Series(dtype=float) if found is None else found
+        values = self.known.get((task, pe, score))
+        return pd.Series(dtype=float) if values is None else values
 
     def mean(self, task: str, pe: str, score: str) -> Estimate:
         """Estimate the mean of a score over the seeds of one encoding."""
@@ -305,16 +305,16 @@ def harder_validation(study: Study, task: str) -> dict[str, tuple[float, float]]
     of which the first is at least twice the second, and larger by more than ``HARDER``. A text has
     other lengths and sentences, so it has none.
     """
-    found = dict[str, tuple[float, float]]()
+    harder = dict[str, tuple[float, float]]()
     if trained_lengths(study, task) is None:
-        return found
+        return harder
     curves = of_task(study.curves, task).dropna(subset=["train_nll", "nll"])
     late = curves[curves["step"] > 0.8 * curves.groupby(RUN)["step"].transform("max")]
     for pe, rows in late.groupby("pe", sort=False):
         validation, training = float(rows["nll"].mean()), float(rows["train_nll"].mean())
         if validation - training > HARDER and validation >= 2 * training:
-            found[str(pe)] = validation, training
-    return found
+            harder[str(pe)] = validation, training
+    return harder
 
 
 Point = tuple[float, int]  # of the tuning grid: a learning rate and a warmup

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 from omegaconf import DictConfig
 
-from wawa_transformer.common.schema import UserError, check
+from wawa_transformer.common.messages import UserError
+from wawa_transformer.common.schema import check
 from wawa_transformer.lab.scores import POINT, Point
 from wawa_transformer.lab.study import Jobs, with_seeds
 from wawa_transformer.run.run_dir import Run
@@ -103,8 +104,8 @@ def validation_rows(trials: Mapping[Point, Jobs]) -> pd.DataFrame:
 
 def tuned(jobs: Jobs, best: Mapping[tuple[str, str], Point]) -> Jobs:
     """Set every run to the best point of its task and encoding."""
-    found = {}
+    chosen = {}
     for run, job in jobs.items():
         job.trainer.lr, job.trainer.warmup = best[run.task, run.pe]
-        found[Run.from_config(job)] = job
-    return found
+        chosen[Run.from_config(job)] = job
+    return chosen

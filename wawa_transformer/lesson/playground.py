@@ -17,7 +17,8 @@ import pandas as pd
 import torch
 from matplotlib.colors import to_hex
 
-from wawa_transformer.common.schema import CONFIG_DIR, UserError
+from wawa_transformer.common.messages import UserError
+from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.common.special_ids import EOS
 from wawa_transformer.data.tasks import SequenceTask, build_task
 from wawa_transformer.lab.figures import encoding_styles
@@ -47,8 +48,8 @@ def runs_in(folder: Path) -> list[Run]:
     Raises:
         UserError: no run is finished, or two runs have the same task and encoding.
     """
-    found = sorted(folder.glob("*/*/seed*/config.yaml"))
-    runs = [run for run in map(Run.at, (path.parent for path in found)) if run.result()]
+    configs = sorted(folder.glob("*/*/seed*/config.yaml"))
+    runs = [run for run in map(Run.at, (path.parent for path in configs)) if run.result()]
     if not runs:
         raise UserError(
             f"folder={folder} holds no finished run; name the folder of a study, such as "
@@ -128,9 +129,9 @@ def portable(run: Run) -> dict[str, Any]:
 
 def models(page: Path) -> list[dict[str, Any]]:
     """Read the :func:`portable` runs from a page."""
-    found = re.search(r'id="runs">(.*?)</script>', page.read_text(encoding="utf-8"))
-    assert found is not None
-    return json.loads(found[1])
+    match = re.search(r'id="runs">(.*?)</script>', page.read_text(encoding="utf-8"))
+    assert match is not None
+    return json.loads(match[1])
 
 
 def published(folder: Path) -> dict[str, Any]:
@@ -142,7 +143,7 @@ def published(folder: Path) -> dict[str, Any]:
     """
     study = read_study(folder)
     made = score_study(study)
-    found: dict[str, Any] = {}
+    tasks: dict[str, Any] = {}
     for task, pe in itertools.product(study.tasks, study.encodings):
         curves, results = (
             table[table["task"].eq(task) & table["pe"].eq(pe)]
@@ -150,7 +151,7 @@ def published(folder: Path) -> dict[str, Any]:
         )
         values = made.seeds(task, pe, "exact_match")
         mean = estimate(values)
-        found.setdefault(task, {})[pe] = {
+        tasks.setdefault(task, {})[pe] = {
             "exact": means(curves, "step", "exact_match"),
             "nll": means(curves, "step", "nll"),
             "byLength": means(results, "length", "exact_match"),
@@ -160,7 +161,7 @@ def published(folder: Path) -> dict[str, Any]:
                 "values": dict(zip(values.index.tolist(), values.tolist(), strict=True)),
             },
         }
-    return found
+    return tasks
 
 
 def means(rows: pd.DataFrame, by: str, score: str) -> list[list[float]]:

@@ -15,7 +15,7 @@ from werkzeug.exceptions import BadRequest, HTTPException, ServiceUnavailable
 from werkzeug.serving import WSGIRequestHandler
 from werkzeug.wrappers import Request, Response
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.data.files import check_text, is_blank
 from wawa_transformer.decode.strategies import DecodingStrategy
 from wawa_transformer.decode.translation import hypotheses, one_line, read, unknown

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from wawa_transformer.common.schema import choice, setting
+from wawa_transformer.common.limits import choice, setting
 from wawa_transformer.run.overrides import register
 
 

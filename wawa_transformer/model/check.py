@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from wawa_transformer.common.code import file_of
-from wawa_transformer.common.limits import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.model.config import MODEL, TransformerConfig
 from wawa_transformer.model.encoding_probe import attention_scores
@@ -111,14 +111,14 @@ class TransformerProbe(TrainingProbe):
         usual, own = self.model.batch_positions(self.source).keep, self.own_positions()
         length = self.target.size(1)
         # Single tokens at the begin and at the end.
-        found = self.in_pieces(self.source, usual, [2, 0, 0], {1, min(2, length), length - 1})
-        self.note(CACHED, change(found, expected[[2, 0, 0]], self.real[[2, 0, 0]]))
+        pieces = self.in_pieces(self.source, usual, [2, 0, 0], {1, min(2, length), length - 1})
+        self.note(CACHED, change(pieces, expected[[2, 0, 0]], self.real[[2, 0, 0]]))
         source = self.batch(self.sources)
         together = self.logits(source, self.target, own(torch.arange(3)))
         # The last token of row 1 is a piece, far from the beginning.
         end = len(self.targets[1])
-        found = self.in_pieces(source, own, [1, 2], {1, length // 2, end - 1, end})
-        self.note(CACHED, change(found, together[[1, 2]], self.real[[1, 2]]))
+        pieces = self.in_pieces(source, own, [1, 2], {1, length // 2, end - 1, end})
+        self.note(CACHED, change(pieces, together[[1, 2]], self.real[[1, 2]]))
         self.check_rows(together, (1,), own)
 
     def own_positions(self) -> Callable[..., BatchPositions]:

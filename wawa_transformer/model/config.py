@@ -13,11 +13,11 @@ from wawa_transformer.common.limits import (
     MAX_POSITIONS,
     MAX_VOCAB_SIZE,
     MAX_WIDTH,
-    UserError,
     check_field,
     choice,
     setting,
 )
+from wawa_transformer.common.messages import UserError
 
 # The keys of the command line that begin with ``pe.`` for every encoding.
 PLACEMENT = ("cross", "where", "layers", "tie_sides")

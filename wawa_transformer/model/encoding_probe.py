@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wawa_transformer.common.limits import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.model import promises
 from wawa_transformer.model.probe import Finding, Probe, change, described
@@ -62,8 +62,8 @@ class EncodingProbe(Probe):
         given = x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (B,S,D) -> (B,H,S,Dh)
         for encoding in self.encodings:
             rotated = called(encoding, "rotate", given, given, at, at)
-            found = shapes_of(rotated, x) if isinstance(rotated, tuple) else []
-            fits = len(found) == 2 and found[0] == found[1] and found[0][:3] == given.shape[:3]
+            shapes = shapes_of(rotated, x) if isinstance(rotated, tuple) else []
+            fits = len(shapes) == 2 and shapes[0] == shapes[1] and shapes[0][:3] == given.shape[:3]
             wanted = "two tensors (B,H,S,·), keys as wide as the queries"
             require(fits, encoding, "rotate", rotated, given, wanted)
             # A decoder has fewer queries than keys.
@@ -120,10 +120,10 @@ class EncodingProbe(Probe):
         q, k = self.drawn(2, length)
         for encoding in self.encodings:
             if encoding.headwise:
-                found = attention_scores(encoding, q, k, mixed, mixed)[:, -1]  # (B,Q,K)
+                scores = attention_scores(encoding, q, k, mixed, mixed)[:, -1]  # (B,Q,K)
                 alone = attention_scores(encoding, q, k, far, far)[:, -1]
                 where = "the last head, query {1}"
-                self.note(promises.HEADS_APART, change(found, alone), where)
+                self.note(promises.HEADS_APART, change(scores, alone), where)
 
     def check_same_position(self) -> None:
         """Try one token at one position, where only a shape could tell its places apart."""
@@ -178,12 +178,12 @@ class EncodingProbe(Probe):
         for encoding in self.encodings:
             exact = attention_scores(encoding, q.float(), k.float(), at, at)  # (B,H,Q,K)
             with torch.autocast(self.device.type, torch.bfloat16):
-                found = attention_scores(encoding, q, k, at, at)
-            share = change(found, exact) / (exact.abs().amax(dim=-1) + 1e-6).cpu()  # (B,H,Q)
+                scores = attention_scores(encoding, q, k, at, at)
+            share = change(scores, exact) / (exact.abs().amax(dim=-1) + 1e-6).cpu()  # (B,H,Q)
             name, worst = promises.BF16, float(share.max())
-            if name not in self.found or worst > self.found[name].change:
+            if name not in self.findings or worst > self.findings[name].change:
                 where = f"the {encoding.context.role}, as a share of a score"
-                self.found[name] = Finding(name, worst <= BF16_TOLERANCE, worst, where)
+                self.findings[name] = Finding(name, worst <= BF16_TOLERANCE, worst, where)
 
 
 def called(encoding: Encoding, method: str, *given: Any) -> Any:
@@ -191,7 +191,7 @@ def called(encoding: Encoding, method: str, *given: Any) -> Any:
     tensors = [each.ids if isinstance(each, Positions) else each for each in given]
     before, name = [each.clone() for each in tensors], f"{type(encoding).__name__}.{method}"
     try:
-        found = getattr(encoding, method)(*given)
+        result = getattr(encoding, method)(*given)
     except TypeError as error:
         if error.__traceback__ and error.__traceback__.tb_next:  # inside the method
             raise
@@ -200,21 +200,21 @@ def called(encoding: Encoding, method: str, *given: Any) -> Any:
         ) from None
     if not all(map(torch.equal, tensors, before)):
         raise UserError(f"{name} changed its arguments in place; return new tensors.")
-    return found
+    return result
 
 
-def shapes_of(found: Sequence[Any], given: Tensor) -> list[torch.Size]:
-    """The shapes of what was found; empty unless all are tensors of the type of ``given``."""
-    fits = all(isinstance(each, Tensor) and each.dtype == given.dtype for each in found)
-    return [each.shape for each in found] if fits else []
+def shapes_of(results: Sequence[Any], given: Tensor) -> list[torch.Size]:
+    """The shapes of ``results``; empty unless all are tensors of the type of ``given``."""
+    fits = all(isinstance(each, Tensor) and each.dtype == given.dtype for each in results)
+    return [each.shape for each in results] if fits else []
 
 
 def require(
-    right: bool, encoding: Encoding, method: str, found: Any, given: Tensor, wanted: str
+    right: bool, encoding: Encoding, method: str, result: Any, given: Tensor, wanted: str
 ) -> None:
     """Refuse what a method of an encoding returned."""
     if not right:
-        every = found if isinstance(found, tuple) else (found,)
+        every = result if isinstance(result, tuple) else (result,)
         said = " and ".join(map(described, every))
         raise UserError(
             f"{type(encoding).__name__}.{method} was given a tensor of shape {tuple(given.shape)} "

@@ -40,13 +40,13 @@ class TorchsDraws(TorchFunctionMode):
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        found = function(*args, **(kwargs or {}))
+        result = function(*args, **(kwargs or {}))
         frame = inspect.currentframe()
         while frame and frame.f_code not in OWN:
             frame = frame.f_back
-        if frame and isinstance(found, Tensor):  # or the row of padding
-            self.contents.add(content(found if found._base is None else found._base))
-        return found
+        if frame and isinstance(result, Tensor):  # or the row of padding
+            self.contents.add(content(result if result._base is None else result._base))
+        return result
 
     def has(self, value: Tensor | None) -> bool:
         """True if a parameter, or what it was copied from, is as torch's layer has drawn it."""

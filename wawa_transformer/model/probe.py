@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from wawa_transformer.common.limits import UserError, check_choice, check_number
+from wawa_transformer.common.limits import check_choice, check_number
+from wawa_transformer.common.messages import UserError
 
 # A larger change of a logit is no rounding; in standard deviations of the logits. In a type of few
 # digits it is so many steps of the type.
@@ -107,7 +108,7 @@ class Probe:
         self.targets = [self.prefix(n) for n in (max(1, longest - 1), *lengths[1:])]
         self.source, self.target = self.batch(self.sources, 0, padding), self.batch(self.targets)
         self.real = real_tokens(self.targets)
-        self.found: dict[str, Finding] = {}
+        self.findings: dict[str, Finding] = {}
         self.spread = self.tolerance = 0.0  # those of the first logits
 
     def serves(self, length: int) -> bool:
@@ -125,9 +126,9 @@ class Probe:
         return self.sorted()
 
     def sorted(self) -> Report:
-        """What was found, in the order of the promises."""
-        order = [*self.order, *self.found]
-        return Report(sorted(self.found.values(), key=lambda each: order.index(each.name)))
+        """The findings, in the order of the promises."""
+        order = [*self.order, *self.findings]
+        return Report(sorted(self.findings.values(), key=lambda each: order.index(each.name)))
 
     def draw(self, length: int) -> Tensor:
         """Ids ``(length,)``, none of them special."""
@@ -171,11 +172,11 @@ class Probe:
 
     def note(self, name: str, changes: Tensor, where: str = "row {}, target position {}") -> None:
         """Note the largest of ``changes (B,T)``, which speaks against a promise."""
-        largest, before = float(changes.max()), self.found.get(name)
+        largest, before = float(changes.max()), self.findings.get(name)
         if before is None or largest > before.change:
             holds = largest <= self.tolerance
             place = where.format(*divmod(int(changes.argmax()), changes.size(1)))
-            self.found[name] = Finding(name, holds, largest, "" if holds else place)
+            self.findings[name] = Finding(name, holds, largest, "" if holds else place)
 
     def note_if(self, broken: object, name: str, where: str = "") -> None:
         """Note whether a promise without a size is broken."""
@@ -184,7 +185,7 @@ class Probe:
     def tell(self, name: str, largest: float, above: bool) -> None:
         """Note information: if the largest change is ``above`` rounding, or below it."""
         holds = (largest > self.tolerance) == above
-        self.found[name] = Finding(name, holds, largest, promised=False)
+        self.findings[name] = Finding(name, holds, largest, promised=False)
 
     def check_logits(self) -> Tensor:
         """Try what the logits of any model show; return those of the first batch."""
@@ -207,9 +208,9 @@ class Probe:
         y = self.targets[0]
         seen = torch.ones(len(y), len(y)).tril().bool()  # (T,T): row t has other tokens after t
         rows = [*torch.where(seen, y, self.draw(len(y))), y]
-        found = self.logits(self.batch(self.sources[-1:] * len(rows)), self.batch(rows))
+        changed = self.logits(self.batch(self.sources[-1:] * len(rows)), self.batch(rows))
         where = "target position {1}, when the tokens after target position {0} change"
-        self.note(FUTURE, change(found[:-1], found[-1:], seen), where)
+        self.note(FUTURE, change(changed[:-1], changed[-1:], seen), where)
 
         long = self.batch([self.draw(self.doubled)]), self.batch([self.prefix(self.doubled)])
         for logits, which in ((self.logits(*long), True), (expected, real)):
@@ -302,11 +303,11 @@ class Probe:
         return ids, None if scores is None else scores.float().cpu()
 
 
-def described(found: Any) -> str:
+def described(value: Any) -> str:
     """Say what a function returned."""
-    if isinstance(found, Tensor):
-        return f"{found.dtype} of shape {tuple(found.shape)}"
-    return type(found).__name__
+    if isinstance(value, Tensor):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
+    return type(value).__name__
 
 
 def real_tokens(rows: Iterable[Tensor]) -> Tensor:
@@ -315,11 +316,11 @@ def real_tokens(rows: Iterable[Tensor]) -> Tensor:
     return torch.arange(int(lengths.max())) < lengths[:, None]
 
 
-def change(found: Tensor, expected: Tensor, real: Tensor | None = None) -> Tensor:
+def change(actual: Tensor, expected: Tensor, real: Tensor | None = None) -> Tensor:
     """The largest change of ``(…,V)`` where ``real``: ``(…)``; infinite for what is undefined."""
-    found, expected = found.float().cpu(), expected.float().cpu()
-    same = (found == expected) | (found.isnan() & expected.isnan())  # infinities, too
-    changes = (found - expected).abs().masked_fill(same, 0.0)
+    actual, expected = actual.float().cpu(), expected.float().cpu()
+    same = (actual == expected) | (actual.isnan() & expected.isnan())  # infinities, too
+    changes = (actual - expected).abs().masked_fill(same, 0.0)
     changes = changes.nan_to_num(math.inf).amax(dim=-1)
     return changes if real is None else changes.masked_fill(~real, 0.0)
 

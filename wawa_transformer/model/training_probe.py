@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from wawa_transformer.common.limits import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.model import promises
 from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.model.encoding_probe import EncodingProbe
@@ -86,8 +86,8 @@ class TrainingProbe(EncodingProbe):
         strict = {*classes.values()} if self.target.size(1) > 1 else set()
 
         def reached(logits: Tensor, values: Mapping[str, Tensor]) -> list[tuple[str, Tensor]]:
-            found = torch.autograd.grad(logits.sum(), [*values.values()], allow_unused=True)
-            pairs = zip((named[name] for name in values), found, strict=True)
+            gradients = torch.autograd.grad(logits.sum(), [*values.values()], allow_unused=True)
+            pairs = zip((named[name] for name in values), gradients, strict=True)
             return [
                 (name, gradient)
                 for name, gradient in pairs
@@ -98,20 +98,20 @@ class TrainingProbe(EncodingProbe):
         undefined = [name for name, gradient in first if not gradient.isfinite().all()]
         undefined.sort(key=lambda name: name not in strict)  # an encoding's own number is the cause
         self.note_if(undefined, promises.DEFINED, *undefined[:1])
-        found = {name for name, _ in first}
+        met = {name for name, _ in first}
         for turn in range(16):  # training may leave out a layer at random
             some = {
                 name: (value * (-1.0) ** (turn + 1)).detach().requires_grad_()
                 for name, value in trained.items()
-                if named[name] not in found
+                if named[name] not in met
             }
             if some:
                 with draws_from(turn):
                     gates = [name for name, value in trained.items() if not value.any()]
                     given = {name: torch.rand_like(trained[name]) for name in gates} | some
                     logits = functional_call(self.model, given, (self.source, self.target))
-                    found |= {name for name, _ in reached(logits, some)}
-        missed = [name for name in named.values() if name not in found]
+                    met |= {name for name, _ in reached(logits, some)}
+        missed = [name for name in named.values() if name not in met]
         missed += [
             f"a tensor {tuple(leaf.shape)} outside the model's parameters"
             for leaf in leaves
@@ -225,10 +225,10 @@ def training(model: nn.Module) -> Iterator[Callable[[], None]]:
 
 def counted(model: nn.Module) -> dict[str, str]:
     """Write down the numbers and random states of a model that its checkpoint does not hold."""
-    found = {"random of Python": str(hash(random.getstate()))}
+    states = {"random of Python": str(hash(random.getstate()))}
     if numpy := sys.modules.get("numpy"):
         _, keys, *rest = numpy.random.get_state()
-        found["numpy.random"] = f"{hash(keys.tobytes())} {rest}"
+        states["numpy.random"] = f"{hash(keys.tobytes())} {rest}"
     for module in model.modules():
         spare = {name: module._buffers[name] for name in module._non_persistent_buffers_set}
         for name, value in {**vars(module), **spare}.items():
@@ -237,8 +237,8 @@ def counted(model: nn.Module) -> dict[str, str]:
             elif isinstance(value, Tensor) and value.numel() != 1:
                 continue
             if isinstance(value, int | float | Tensor):
-                found[f"{type(module).__name__}.{name}"] = str(value)
-    return found
+                states[f"{type(module).__name__}.{name}"] = str(value)
+    return states
 
 
 def tiny_model(config: TransformerConfig, cls: type[Transformer] = Transformer) -> Transformer:
@@ -268,14 +268,14 @@ def tiny_model(config: TransformerConfig, cls: type[Transformer] = Transformer) 
 
 def leaves_of(value: Tensor) -> list[Tensor]:
     """List the tensors that a gradient of ``value`` would train."""
-    waiting, seen, found = [value.grad_fn], set(), []
+    waiting, seen, leaves = [value.grad_fn], set(), []
     while waiting:
         node = waiting.pop()
         if node is not None and node not in seen:
             seen.add(node)
-            found += [node.variable] if hasattr(node, "variable") else []
+            leaves += [node.variable] if hasattr(node, "variable") else []
             waiting += [each for each, _ in node.next_functions]
-    return found
+    return leaves
 
 
 def is_trainable(value: Tensor) -> bool:

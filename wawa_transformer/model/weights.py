@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from wawa_transformer.common.limits import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.model.transformer import Transformer
 

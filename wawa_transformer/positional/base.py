@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wawa_transformer.common.limits import MAX_WIDTH, UserError, check_limits, register
+from wawa_transformer.common.limits import MAX_WIDTH, check_limits, register
+from wawa_transformer.common.messages import UserError
 
 ENCODINGS: dict[str, type[Encoding]] = {}
 ROLES = ("encoder", "decoder", "cross")

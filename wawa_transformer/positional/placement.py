@@ -9,7 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from wawa_transformer.common.limits import UserError, check_choice
+from wawa_transformer.common.limits import check_choice
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.positional.base import (
     ENCODINGS,
     ROLES,

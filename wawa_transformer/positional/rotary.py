@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from wawa_transformer.common.limits import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.positional.base import Encoding, EncodingContext, Positions
 from wawa_transformer.positional.sinusoid_designs import SinusoidDesign, frequencies
 

@@ -5,7 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from wawa_transformer.common.limits import MAX_POSITIONS, UserError, check_number
+from wawa_transformer.common.limits import MAX_POSITIONS, check_number
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.positional.base import EncodingContext, GeneratorFor, Positions
 from wawa_transformer.positional.relative import RelativeEncoding
 

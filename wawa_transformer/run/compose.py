@@ -22,8 +22,9 @@ from hydra.version import VersionBase
 from omegaconf import DictConfig, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from wawa_transformer.common.files import CONFIG_DIR
-from wawa_transformer.common.schema import UserError, check, first_line, nearest
+from wawa_transformer.common.messages import UserError, first_line
+from wawa_transformer.common.places import CONFIG_DIR
+from wawa_transformer.common.schema import check, nearest
 from wawa_transformer.run.config_files import check_files, yaml_mistake
 from wawa_transformer.run.failure import is_marked
 from wawa_transformer.run.imports import import_modules, modules_digest
@@ -68,8 +69,8 @@ def validate(config: DictConfig) -> None:
     with open_dict(config.task):
         for key in task.without_effect() & {*config.task}:
             config.task.pop(key)
-        if (found := task.fingerprint()) is not None:
-            config.task.text_digest = found
+        if (digest := task.fingerprint()) is not None:
+            config.task.text_digest = digest
 
 
 register("config", Config, validate)

@@ -12,7 +12,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from tokenizers import Tokenizer
 
-from wawa_transformer.common.schema import UserError, check, choose, first_line, typed
+from wawa_transformer.common.messages import UserError, first_line
+from wawa_transformer.common.schema import check, choose, typed
 from wawa_transformer.common.special_ids import UNK
 from wawa_transformer.data.tasks import build_task, task_settings
 from wawa_transformer.model.config import TransformerConfig
@@ -130,11 +131,11 @@ def transformer_config(config: DictConfig, tokenizer: Tokenizer | None = None) -
 
 def convert_settings(config: DictConfig) -> None:
     """Give the values of ``pe`` and ``task`` the types of their classes: 100 and 100.0 are one."""
-    found = {
+    settings = {
         "pe": shared_settings(config) | encoding_settings(config),
         "task": task_settings(config),
     }
-    for group, values in found.items():
+    for group, values in settings.items():
         for key in [key for key in config[group] if key in values]:
             with contextlib.suppress(TypeError):  # a path or an Enum stays the text that was given
                 json.dumps(values[key])
@@ -155,15 +156,15 @@ def reset_token(word: str | None, tokenizer: Tokenizer | None) -> int | None:
     """
     if word is None or tokenizer is None:
         return None if word is None else 0
-    found: list[int | None] = [*tokenizer.encode(word).ids]
-    if len(found) != 1:  # in pieces; a full stop has one where it follows a word without a space
-        found = [tokenizer.token_to_id(word)]
-    if found[0] in (None, UNK):
+    ids: list[int | None] = [*tokenizer.encode(word).ids]
+    if len(ids) != 1:  # in pieces; a full stop has one where it follows a word without a space
+        ids = [tokenizer.token_to_id(word)]
+    if ids[0] in (None, UNK):
         raise UserError(
             f"pe.reset_token={word} is no word of this task's vocabulary with one id, so that "
             f"counting would never start again; choose one of its words, as + is of task=addition."
         )
-    return found[0]
+    return ids[0]
 
 
 def shared_settings(config: DictConfig) -> dict[str, Any]:

@@ -11,7 +11,8 @@ import yaml
 from omegaconf import OmegaConf
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from wawa_transformer.common.schema import CONFIG_DIR, UserError, first_line
+from wawa_transformer.common.messages import UserError, first_line
+from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.run.overrides import (
     SCHEMAS,
     TEXT,
@@ -88,11 +89,11 @@ def files_of(
     With each comes the key that its content belongs to, and the content.
     """
     # os.path.isfile says no to a name that is too long, where Path.is_file raises.
-    found = [each / group / f"{name}.yaml" for each in folders]
-    found = [path for path in found if os.path.isfile(path)]
-    if not found:
+    paths = [each / group / f"{name}.yaml" for each in folders]
+    paths = [path for path in paths if os.path.isfile(path)]
+    if not paths:
         return
-    path = found[0]
+    path = paths[0]
     text, root = parse(path)
     header = PACKAGE.match(text)
     package = header[1] if header else group.replace("/", ".")

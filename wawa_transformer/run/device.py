@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 from omegaconf import DictConfig
 
-from wawa_transformer.common.schema import UserError, first_line, warn
+from wawa_transformer.common.messages import UserError, first_line, warn
 from wawa_transformer.run.failure import is_out_of_memory
 
 CUDA_13_DRIVER = 580  # the oldest driver for CUDA 13; CUDA 12 needs 525
@@ -133,9 +133,9 @@ def translate_device_errors(config: DictConfig, device: torch.device) -> Iterato
                 f"lower trainer.batch_tokens, and raise trainer.grad_accum_steps to keep steps of "
                 f"as many tokens."
             ) from None
-        if trainer.compile and (found := NO_COMPILER.search(str(error))):
+        if trainer.compile and (match := NO_COMPILER.search(str(error))):
             raise UserError(
-                f"trainer.compile=true finds no compiler here ({found[0]}); install g++ "
+                f"trainer.compile=true finds no compiler here ({match[0]}); install g++ "
                 f"and Python's headers (python3-dev), and for a GPU Triton, or give "
                 f"trainer.compile=false."
             ) from None

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.run.device import choose_device
 
 TIMEOUT = timedelta(hours=2)  # while the main process translates the test alone
@@ -107,10 +107,10 @@ def main_first() -> Iterator[None]:
 
 def broadcast_object(ask: Callable[[], T]) -> T:
     """Call ``ask()`` in the main process, and return its result in all."""
-    found = [ask() if is_main() else None]
+    answer = [ask() if is_main() else None]
     if world_size() > 1:
-        dist.broadcast_object_list(found)
-    return found[0]  # type: ignore[return-value]
+        dist.broadcast_object_list(answer)
+    return answer[0]  # type: ignore[return-value]
 
 
 def barrier() -> None:

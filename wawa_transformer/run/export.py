@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from wawa_transformer.common.files import make_directory, write_atomically
-from wawa_transformer.common.schema import UserError, first_line
+from wawa_transformer.common.messages import UserError, first_line
 from wawa_transformer.common.special_ids import BOS, EOS, UNK
 from wawa_transformer.data.words import read_tokenizer
 from wawa_transformer.model.layers import EncoderLayer, ResidualConnection
@@ -174,8 +174,8 @@ def check_export(model: Transformer, words: list[str], directory: str) -> None:
     with evaluating(model):
         logits = cast(Tensor, model(source, before))
     own = logits.log_softmax(dim=-1).gather(-1, after[..., None])[..., 0]  # (B,T+1)
-    found = Translator(directory, compute_type="float32").score_batch(*texts)
-    difference = (torch.tensor([each.log_probs for each in found]) - own).abs().max()
+    scored = Translator(directory, compute_type="float32").score_batch(*texts)
+    difference = (torch.tensor([each.log_probs for each in scored]) - own).abs().max()
     if not difference <= TOLERANCE:
         raise UserError(
             f"format=ctranslate2 gives log-probabilities that are {difference:.2g} away from this "

@@ -20,7 +20,8 @@ from wawa_transformer.common.code import (
     is_foreign,
     reached,
 )
-from wawa_transformer.common.schema import CONFIG_DIR, PACKAGE, UserError, warn
+from wawa_transformer.common.messages import UserError, warn
+from wawa_transformer.common.places import CONFIG_DIR, PACKAGE
 from wawa_transformer.run.failure import LOADED, MISTAKE
 
 NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")

@@ -19,15 +19,9 @@ from hydra.errors import OverrideParseException
 from omegaconf import MISSING, DictConfig, OmegaConf
 from yaml.nodes import MappingNode, Node, SequenceNode
 
-from wawa_transformer.common.schema import (
-    CONFIG_DIR,
-    TEXT,
-    UserError,
-    check,
-    first_line,
-    keys_by_kind,
-    nearest,
-)
+from wawa_transformer.common.messages import UserError, first_line
+from wawa_transformer.common.places import CONFIG_DIR
+from wawa_transformer.common.schema import TEXT, check, keys_by_kind, nearest
 from wawa_transformer.run.schema import (
     EvaluateConfig,
     ExportConfig,
@@ -150,7 +144,7 @@ def read_overrides(
     Raises:
         UserError: an unknown key, no value, or several values without ``sweep``.
     """
-    found: dict[str, Override] = {}
+    overrides: dict[str, Override] = {}
     for text in arguments:
         override = parse(text)
         if override.key_or_group in ("import", "imports"):  # the former is no name in Python
@@ -164,9 +158,9 @@ def read_overrides(
             added = added and key not in groups(config_name)
             bare = as_written(bare, override.value(), kind)
             override = dataclasses.replace(override, input_line=f"++{bare}" if added else bare)
-        found.pop(key, None)  # the last value takes the last place
-        found[key] = override
-    return found
+        overrides.pop(key, None)  # the last value takes the last place
+        overrides[key] = override
+    return overrides
 
 
 def as_written(given: str, value: Any, kind: Any) -> str:
@@ -228,8 +222,8 @@ def choices(override: Override) -> list[str]:
 
 def groups(config_name: str) -> set[str]:
     """Name the configuration groups of a script."""
-    found = {path.parent.name for path in CONFIG_DIR.glob("*/*.yaml")}
-    own = {group for group in found if type_of(SCHEMAS[config_name], group) is not None}
+    names = {path.parent.name for path in CONFIG_DIR.glob("*/*.yaml")}
+    own = {group for group in names if type_of(SCHEMAS[config_name], group) is not None}
     return {group for group in own if (group == "decode") == (config_name in TRAINED)}
 
 
@@ -246,12 +240,12 @@ def class_keys(config_name: str) -> set[str]:
     from wawa_transformer.run.config import CONTEXT_ARGUMENTS, PE_KEYS
 
     registries: dict[str, Any] = {"decode": STRATEGIES, "pe": ENCODINGS, "task": TASKS}
-    found: set[str] = set()
+    keys: set[str] = set()
     for group in registries.keys() & groups(config_name):
         own = keys_by_kind(registries[group], CONTEXT_ARGUMENTS).values()
         names = {"kind", "name", *(PE_KEYS if group == "pe" else ())}.union(*own)
-        found |= {f"{group}.{name}" for name in names}
-    return found
+        keys |= {f"{group}.{name}" for name in names}
+    return keys
 
 
 def unknown_key(key: str, config_name: str) -> str:

@@ -30,7 +30,7 @@ from wawa_transformer.common.code import (
     reached,
     source_of,
 )
-from wawa_transformer.common.schema import CONFIG_DIR, PACKAGE
+from wawa_transformer.common.places import CONFIG_DIR, PACKAGE
 from wawa_transformer.data.load import digest_of
 from wawa_transformer.data.tasks import TASKS, Task
 from wawa_transformer.positional.base import ENCODINGS, Encoding
@@ -68,8 +68,8 @@ def code_digest(config: DictConfig) -> str:
     pe, task = config.pe, config.task
     chosen = ENCODINGS.get(pe.kind), ENCODINGS.get(pe.get("cross", "none")), TASKS.get(task.kind)
     classes: frozenset[type] = frozenset(cls for cls in chosen if cls)
-    found = digest_for(classes)
-    return with_users(found, [base for cls in classes for base in cls.__mro__])
+    digest = digest_for(classes)
+    return with_users(digest, [base for cls in classes for base in cls.__mro__])
 
 
 def with_users(digest: str, used: Iterable[type] = ()) -> str:
@@ -203,10 +203,10 @@ def digest_for(classes: frozenset[type]) -> str:
 
 def names_by_file(classes: Iterable[type]) -> defaultdict[Path | None, set[str]]:
     """Sort the names of classes by their files, where other classes may have the same names."""
-    found: defaultdict[Path | None, set[str]] = defaultdict(set)
+    names: defaultdict[Path | None, set[str]] = defaultdict(set)
     for cls in classes:
-        found[file_of(cls.__module__)].add(cls.__qualname__)
-    return found
+        names[file_of(cls.__module__)].add(cls.__qualname__)
+    return names
 
 
 def of_notebook(value: Any) -> bool:
@@ -250,8 +250,8 @@ def live_code(value: Any, known: dict[int, tuple[Any, str]] | None = None) -> st
         parts = [type(value), getattr(value, "__dict__", repr(value))]
     elif not (parts := held_by(value)):
         text = getattr(value, "__qualname__", text) if " at 0x" in repr(value) else repr(value)
-    found = "\n".join([text, *(live_code(each, known) for each in parts)])
-    known[id(value)] = value, hashlib.sha256(found.encode("utf-8", "replace")).hexdigest()
+    content = "\n".join([text, *(live_code(each, known) for each in parts)])
+    known[id(value)] = value, hashlib.sha256(content.encode("utf-8", "replace")).hexdigest()
     return known[id(value)][1]
 
 

@@ -13,7 +13,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from wawa_transformer.common.files import LOCK, lock_holder, reading, write_atomically
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 
 # These keys do not change what is computed, so they do not change the folder's name.
 NOT_IDENTITY = (
@@ -238,9 +238,9 @@ def differing_key(one: Any, other: Any, key: str = "") -> tuple[str, Any, Any] |
     if not (isinstance(one, dict) and isinstance(other, dict)):
         return None if one == other else (key or "all", one, other)
     for name in sorted({*one, *other}, key=lambda name: (name not in ("kind", "name"), str(name))):
-        found = differing_key(one.get(name), other.get(name), f"{key}.{name}".lstrip("."))
-        if found:
-            return found
+        difference = differing_key(one.get(name), other.get(name), f"{key}.{name}".lstrip("."))
+        if difference:
+            return difference
     return None
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from wawa_transformer.common.files import cannot_read, reading
-from wawa_transformer.common.schema import UserError
+from wawa_transformer.common.messages import UserError
 
 # The keys of every checkpoint. A file without some of them is damaged, whatever its checksum.
 COUNTERS = ("step", "seconds", "target_tokens", "best_nll", "best_step")
@@ -143,14 +143,14 @@ def init_digest(config: Any) -> str | None:
             raise UserError(f"init_digest={given} has no effect without trainer.init_from.")
         return None
     try:
-        found = weights_digest(load_source(place)["model"])
+        digest = weights_digest(load_source(place)["model"])
     except Missing:
         if given is None:
             raise
         return str(given)
-    if given not in (None, found):
+    if given not in (None, digest):
         raise UserError(
-            f"trainer.init_from={place} has weights with digest {found}, and init_digest={given}; "
+            f"trainer.init_from={place} has weights with digest {digest}, and init_digest={given}; "
             f"leave init_digest out to start from these weights."
         )
-    return found
+    return digest

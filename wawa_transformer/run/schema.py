@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import MISSING
 
-from wawa_transformer.common.schema import choice, setting
+from wawa_transformer.common.limits import choice, setting
 from wawa_transformer.model.config import MODEL, PLACEMENT, POSITIONS, TransformerConfig, part
 
 if TYPE_CHECKING:

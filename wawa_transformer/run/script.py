@@ -4,15 +4,16 @@ import sys
 from types import TracebackType
 from typing import Any
 
+from wawa_transformer.common.messages import UserError
+
 
 def excepthook(
     kind: type[BaseException], error: BaseException, traceback: TracebackType | None
 ) -> None:
     """Turn Ctrl-C during imports, and a mistake in what is imported, into one sentence."""
-    schema = sys.modules.get("wawa_transformer.common.schema")  # a library of it takes seconds
     if issubclass(kind, KeyboardInterrupt):
         print("interrupted; the same command continues", file=sys.stderr)
-    elif schema and issubclass(kind, getattr(schema, "UserError", ())):
+    elif issubclass(kind, UserError):
         print(f"error: {error}", file=sys.stderr)
     else:
         sys.__excepthook__(kind, error, traceback)

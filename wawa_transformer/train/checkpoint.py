@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from wawa_transformer.common.files import cannot_read, write_atomically
-from wawa_transformer.common.schema import UserError, first_line
+from wawa_transformer.common.messages import UserError, first_line
 from wawa_transformer.data.words import read_tokenizer
 from wawa_transformer.run.failure import is_out_of_memory
 from wawa_transformer.run.run_dir import Run, differing_key, identity

@@ -12,7 +12,8 @@ from omegaconf.errors import OmegaConfBaseException
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from wawa_transformer.common.schema import UserError, check_choice, first_line, warn
+from wawa_transformer.common.limits import check_choice
+from wawa_transformer.common.messages import UserError, first_line, warn
 from wawa_transformer.data.load import digest_of, parts_of
 from wawa_transformer.data.tasks import build_task
 from wawa_transformer.decode.strategies import Greedy, build_strategy
@@ -55,10 +56,10 @@ def load_model(run: Run, which: str = "last", device: torch.device | None = None
     import_modules(config.imports)
     if result is None:
         warn(f"warning: {run.directory} has not finished training")
-    if (found := modules_digest(config.imports)) != config.import_digest:
+    if (now := modules_digest(config.imports)) != config.import_digest:
         warn(
             f"warning: the code of {', '.join(config.imports)} has changed since {run.directory} "
-            f"was trained (digest {config.import_digest} then, {found} now)"
+            f"was trained (digest {config.import_digest} then, {now} now)"
         )
     elif (code := code_digest(config)) not in str(state.get("code", code)):
         warn(
@@ -127,8 +128,8 @@ class Trained(NamedTuple):
         if isinstance(texts, str) or not all(isinstance(line, str) for line in lines):
             raise UserError(f"translate({str(texts)[:60]!r}) must be given a list of texts.")
         method = build_strategy(OmegaConf.create({"decode": {"kind": decode, **settings}}))
-        found = answers(self.model, self.tokenizer, lines, method)
-        return [every[0].text if every else "" for every in found]
+        decoded = answers(self.model, self.tokenizer, lines, method)
+        return [every[0].text if every else "" for every in decoded]
 
     def attention(self, text: str) -> tuple[Tensor, list[str], list[str]]:
         """Get the last layer's cross-attention ``(H,T,S)``, and the T and S tokens.
@@ -138,11 +139,11 @@ class Trained(NamedTuple):
         from wawa_transformer.train.tracking import cross_attention  # which imports TensorBoard
 
         lines = [text] if isinstance(text, str) else []
-        found = answers(self.model, self.tokenizer, lines, Greedy())
-        if not any(found):
+        decoded = answers(self.model, self.tokenizer, lines, Greedy())
+        if not any(decoded):
             raise UserError(f"attention({str(text)[:60]!r}) must be given one text to translate.")
         sources = read(self.tokenizer, lines)
-        return cross_attention(self.model, self.tokenizer, sources[0], found[0][0].ids)
+        return cross_attention(self.model, self.tokenizer, sources[0], decoded[0][0].ids)
 
 
 def load(run: str | Path, checkpoint: str = "last") -> Trained:

@@ -12,7 +12,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
-from wawa_transformer.common.schema import UserError, warn
+from wawa_transformer.common.messages import UserError, warn
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.data.load import Data, Examples, load_data, parts_of
 from wawa_transformer.model.check import require_promises

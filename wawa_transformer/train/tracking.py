@@ -17,7 +17,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from wawa_transformer.common.files import write_lines
-from wawa_transformer.common.schema import warn
+from wawa_transformer.common.messages import warn
 from wawa_transformer.common.special_ids import BOS
 from wawa_transformer.data.batching import collate
 from wawa_transformer.data.load import Examples

@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from wawa_transformer.common.files import lock_directory, write_lines
-from wawa_transformer.common.schema import UserError, tell, warn
+from wawa_transformer.common.messages import UserError, tell, warn
 from wawa_transformer.common.seeds import others_kept
 from wawa_transformer.data.load import Data, Examples, RaggedSequences, load_data
 from wawa_transformer.data.tasks import SPLITS, TASKS, Task
@@ -187,8 +187,9 @@ def final_evaluation(state: TrainState, tracker: Tracker) -> dict[str, Any]:
         result["left_out"] = {
             name: left_out(data.task, name, getattr(data, name)) for name in SPLITS
         }
-        found = [best for best, *_ in hypotheses(model, data.tokenizer, data.test.source, Greedy())]
-        result["translation"] = write_translations(state.run, data, found)
+        every = hypotheses(model, data.tokenizer, data.test.source, Greedy())
+        decoded = [best for best, *_ in every]
+        result["translation"] = write_translations(state.run, data, decoded)
     show(tracker, state.config, model, data.tokenizer, asked, answers, result)
     return result
 
@@ -322,9 +323,9 @@ def mention_bf16(state: TrainState) -> None:
         )
 
 
-def write_translations(run: Run, data: Data, found: list[Hypothesis]) -> dict[str, Any]:
+def write_translations(run: Run, data: Data, decoded: list[Hypothesis]) -> dict[str, Any]:
     """Write hypotheses and references, one sentence per line; return their scores."""
-    test, outputs = data.test.text, [each.text for each in found]
+    test, outputs = data.test.text, [each.text for each in decoded]
     sources, references = ([one_line(text) for text in test[side]] for side in ("source", "target"))
     write_lines(run.translations_file, outputs)
     write_lines(run.references_file, references)
@@ -335,7 +336,7 @@ def write_translations(run: Run, data: Data, found: list[Hypothesis]) -> dict[st
         )
     ]
     scores = translation_scores(outputs, references, data.task.words)
-    return {**scores, **losses(found, data.test), "samples": samples}
+    return {**scores, **losses(decoded, data.test), "samples": samples}
 
 
 def left_out(task: Task, split: str, examples: Examples) -> dict[str, int]:

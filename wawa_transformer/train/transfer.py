@@ -9,7 +9,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from wawa_transformer.common.schema import UserError, first_line
+from wawa_transformer.common.messages import UserError, first_line
 from wawa_transformer.data.words import read_tokenizer
 from wawa_transformer.model.config import MODEL, TransformerConfig
 from wawa_transformer.model.transformer import Transformer
@@ -37,10 +37,10 @@ def start_from(
             another shape, or nothing matches.
     """
     source = load_source(place)
-    if (found := weights_digest(source["model"])) != digest:
+    if (now := weights_digest(source["model"])) != digest:
         raise UserError(
             f"trainer.init_from={place} had weights with digest {digest} when this command began, "
-            f"and has {found} now; wait until that run has finished, and give the command again."
+            f"and has {now} now; wait until that run has finished, and give the command again."
         )
     given, own = source["model"], model.state_dict()
     rows = shared_rows(source, tokenizer)
@@ -147,16 +147,14 @@ def listed(names: Iterable[str], shapes: Mapping[str, str] = MappingProxyType({}
     return f"{', '.join(said[:SHOWN])}{more}"
 
 
-def transfer_line(place: str, found: dict[str, Any]) -> str:
+def transfer_line(place: str, init: dict[str, Any]) -> str:
     """Say in one line what came from another run and what did not."""
-    said = [
-        f"{found['matched']} of {found['matched'] + len(found['new'])} tensors start from {place}"
-    ]
-    if found["words"]:
-        said.append(f"{found['words'][0]} of {found['words'][1]} words are in its vocabulary")
-    if found["settings"]:
-        said.append(f"the model differs in {', '.join(found['settings'])}")
+    said = [f"{init['matched']} of {init['matched'] + len(init['new'])} tensors start from {place}"]
+    if init["words"]:
+        said.append(f"{init['words'][0]} of {init['words'][1]} words are in its vocabulary")
+    if init["settings"]:
+        said.append(f"the model differs in {', '.join(init['settings'])}")
     for key, words in (("new", "start anew"), ("left", "left out")):
-        if found[key]:
-            said.append(f"{words}: {listed(found[key], found['shapes'])}")
+        if init[key]:
+            said.append(f"{words}: {listed(init[key], init['shapes'])}")
     return "; ".join(said)

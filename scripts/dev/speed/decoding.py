@@ -31,7 +31,7 @@ def decoding(device: torch.device) -> dict[str, float]:
     vocab, *sizes = model.SHAPES["S"][:5]
     ours = peers.like_marian(vocab, *sizes).to(device).eval()
     length = 32
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
         # Special ids are then never the most probable, so no row ends before the others.
         ours.output.weight[: EOS + 1] = 0
@@ -52,8 +52,8 @@ def decoding(device: torch.device) -> dict[str, float]:
                 if not torch.equal(work().cpu(), expected):
                     raise AssertionError(f"{side} decodes other ids than ours")
             taken = turns_of(sides, f"decoding, {name}", 25 if batch == 1 else 9)
-            found |= compared(taken, f"{name}_")
-    return found
+            numbers |= compared(taken, f"{name}_")
+    return numbers
 
 
 def best(ours: Transformer, source: Tensor, length: int, size: int) -> Tensor:

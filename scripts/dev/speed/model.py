@@ -80,7 +80,7 @@ def step(device: torch.device, name: str) -> dict[str, float]:
     ``mfu`` is the share of the step's time that its operations would take in one large matrix
     product.
     """
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     peak = peak_flops(device, bf16=True)
     *sizes, batch, length, turns = STEPS[name]
     ids = torch.randint(4, sizes[0], (batch, length), device=device)
@@ -94,11 +94,11 @@ def step(device: torch.device, name: str) -> dict[str, float]:
     taken = turns_of(sides, f"{name} step", turns)
     for way, seconds in taken.items():
         median = statistics.median(seconds)
-        found[f"{name}_{way}_milliseconds"] = 1000 * median
-        found[f"{name}_{way}_mfu"] = flops / median / peak
+        numbers[f"{name}_{way}_milliseconds"] = 1000 * median
+        numbers[f"{name}_{way}_mfu"] = flops / median / peak
         if way != "eager":
-            found[f"{name}_eager_over_{way}"] = ratio(taken["eager"], seconds)
-    return found
+            numbers[f"{name}_eager_over_{way}"] = ratio(taken["eager"], seconds)
+    return numbers
 
 
 def ours(device: torch.device, vocab: int, *sizes: int, **settings: Any) -> Transformer:

@@ -169,7 +169,7 @@ def with_ctranslate2(
     sentences = [[str(i) for i in row] for row in source[:, :-1].tolist()]  # it adds EOS
 
     def work() -> Tensor:
-        found = theirs.translate_batch(sentences, beam_size=size, max_decoding_length=length)
-        return torch.tensor([[int(word) for word in each.hypotheses[0]] for each in found])
+        translated = theirs.translate_batch(sentences, beam_size=size, max_decoding_length=length)
+        return torch.tensor([[int(word) for word in each.hypotheses[0]] for each in translated])
 
     return work
