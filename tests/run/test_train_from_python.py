@@ -207,13 +207,19 @@ def test_a_state_of_torch_that_would_change_the_numbers_is_refused(state: Any, s
         wawa_transformer.train([])
 
 
-def test_another_type_by_default_is_refused() -> None:
-    torch.set_default_dtype(torch.float64)
-    try:
-        with pytest.raises(UserError, match=r"torch.float64 on cpu .*set_default_dtype\(torch.f"):
-            wawa_transformer.train([])
-    finally:
-        torch.set_default_dtype(torch.float32)
+def test_another_type_or_device_by_default_is_refused() -> None:
+    """Also where a run is loaded: its checkpoint fits, and the model would not."""
+    for use in (lambda: wawa_transformer.train([]), lambda: wawa_transformer.load("run")):
+        torch.set_default_dtype(torch.float64)
+        try:
+            with pytest.raises(UserError, match=r"float64 on cpu .*set_default_dtype\(torch.f"):
+                use()
+        finally:
+            torch.set_default_dtype(torch.float32)
+        with torch.device("meta"), pytest.raises(UserError, match="torch.float32 on meta"):
+            use()
+    with torch.device("cuda:1"), pytest.raises(ValueError, match=r"device is cuda:1 .*to\('cuda'"):
+        wawa_transformer.Transformer(9, 9)
 
 
 def test_the_room_and_the_function_are_one() -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from wawa_transformer.common.limits import check_number
+from wawa_transformer.common.limits import UserError, check_number
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.positional.base import Encoding
 
@@ -71,6 +71,11 @@ def initialise(model: nn.Module, seed: int, embedding_std: float | None = None) 
     builds, so that it is not as torch has drawn it, stays as it is.
     """
     check_number("seed", seed, -(2**63), 2**63 - 1)
+    if (device := torch.get_default_device()).type not in ("cpu", "meta"):
+        raise UserError(
+            f"torch's default device is {device} here, and starting values are drawn on the CPU, "
+            f"as the same on every machine; build the model outside, and call .to({device.type!r})."
+        )
     with TorchsDraws() as drawn:
         yield
 

@@ -120,6 +120,16 @@ def keep_freed_memory() -> None:
         library.mallopt(trim_threshold, 2**31 - 1)
 
 
+def require_defaults() -> None:
+    """Refuse another default type or device of torch than a run is built with."""
+    if (torch.get_default_dtype(), torch.get_default_device().type) != (torch.float32, "cpu"):
+        raise UserError(
+            f"torch's default is {torch.get_default_dtype()} on {torch.get_default_device()} here, "
+            f"and a run is built in torch.float32 on the CPU; call "
+            f"torch.set_default_dtype(torch.float32) and torch.set_default_device('cpu') before."
+        )
+
+
 @contextlib.contextmanager
 def translate_device_errors(config: DictConfig, device: torch.device) -> Iterator[None]:
     """Turn errors of the device into one sentence."""

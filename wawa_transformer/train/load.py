@@ -20,7 +20,7 @@ from wawa_transformer.decode.strategies import Greedy, build_strategy
 from wawa_transformer.decode.translation import answers, read
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run.config import build_model, check_memory, check_schema, transformer_config
-from wawa_transformer.run.device import take_device
+from wawa_transformer.run.device import require_defaults, take_device
 from wawa_transformer.run.imports import import_modules, modules_digest
 from wawa_transformer.run.provenance import code_digest
 from wawa_transformer.run.run_dir import LATER, Run
@@ -150,10 +150,11 @@ def load(run: str | Path, checkpoint: str = "last") -> Trained:
     """Load a trained run from its folder.
 
     Raises:
-        UserError: there is no such run, or it is damaged.
+        UserError: there is no such run, it is damaged, or torch's defaults are others.
     """
     if not isinstance(run, str | Path):
         raise UserError(f"load({str(run)[:60]}) must be given a run's folder.")
+    require_defaults()
     return load_model(Run.at(Path(run)), checkpoint)
 
 

@@ -35,7 +35,12 @@ from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.run import distributed
 from wawa_transformer.run.compose import compose, name_study, validate
-from wawa_transformer.run.device import has_bf16, peak_memory, translate_device_errors
+from wawa_transformer.run.device import (
+    has_bf16,
+    peak_memory,
+    require_defaults,
+    translate_device_errors,
+)
 from wawa_transformer.run.failure import sentence_of, whose
 from wawa_transformer.run.imports import import_modules, modules_digest, warn_of_edits
 from wawa_transformer.run.provenance import (
@@ -73,12 +78,7 @@ def train_run(overrides: Sequence[str] = ()) -> dict[str, Any]:
         raise UserError(f"train({overrides!r}) must be given a list of texts, ['seed=3'].")
     if not torch.is_grad_enabled() or any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
         raise UserError("train() is called under no_grad, inference_mode or autocast; leave it.")
-    if (torch.get_default_dtype(), torch.get_default_device().type) != (torch.float32, "cpu"):
-        raise UserError(
-            f"torch's default is {torch.get_default_dtype()} on {torch.get_default_device()} here, "
-            f"so that a run would have other numbers under the same name; call "
-            f"torch.set_default_dtype(torch.float32) and torch.set_default_device('cpu') before."
-        )
+    require_defaults()
     config = compose(given)
     with TRAINING, callers_torch():
         validate(config)
