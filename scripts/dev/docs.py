@@ -114,6 +114,12 @@ def unbroken(page: str) -> str:
     return "".join(parts)
 
 
+def unsplit(page: str) -> str:
+    """Keep each interval and each p of a table on one line, also on a narrow screen."""
+    rows = re.compile(r"^\|.*$", flags=re.M)
+    return rows.sub(lambda row: re.sub(r"(±|→|<|\bp) (?=[\d<])", "\\1\u00a0", row[0]), page)
+
+
 def pages() -> dict[str, str]:
     """Write every page in both languages, by name."""
     written: dict[str, str] = {}
@@ -121,6 +127,7 @@ def pages() -> dict[str, str]:
         written |= {f"claims{end}": claims_page(language)} | findings(language)
         name = f"which_encoding{end}"
         written[name] = template("which_encoding", language).render()
+    written = {name: unsplit(page) for name, page in written.items()}
     chinese = {name: unbroken(page) for name, page in written.items() if "zh-CN" in name}
     page = evidence.page("default")
     pictures = {name: figures.save(draw(), name) for name, draw in page["drawn"].items()}
