@@ -196,6 +196,10 @@ def test_the_command_line_chooses_the_axes_of_a_study() -> None:
         ("task=copy study=length", "study=length study.task=[copy]"),
         ("task=copy study.name=mine", "study.name=mine study.task=[copy]"),
         ("task=text", f"study.task=[text] study.name=text study.rule=null {unknown}"),
+        (
+            "task=text +study.rule.claim=x study.expected_minutes=5",
+            "+study.rule.claim=x study.expected_minutes=5 study.task=[text] study.name=text",
+        ),
     ):
         assert studies.in_lists(given.split()) == expected.split()
     config = configure()

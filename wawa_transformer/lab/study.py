@@ -58,8 +58,8 @@ def in_lists(overrides: list[str]) -> list[str]:
     """Translate ``task=``, ``pe=`` and ``seed=`` into a study's lists.
 
     ``task=text`` becomes ``study.task=[text]``. If ``task`` is given without ``study``, the study
-    has the task's name and no rule. ``study.expected_minutes`` holds for the study as it is
-    written, so another model, trainer or task has no estimate.
+    has the task's name, and no rule but one of the command line. ``study.expected_minutes`` holds
+    for the study as it is written, so another model, trainer or task has no estimate.
 
     Raises:
         UserError: the command line has both keys.
@@ -74,11 +74,15 @@ def in_lists(overrides: list[str]) -> list[str]:
                     f"{key}={given[key]} and {plural} both choose; leave one of them out."
                 )
             out.append(f"{plural}=[{given[key]}]")
-    other_work = any(re.match(r"\+*(model|trainer|task\.)", key) for key in given)
+    # A task without a study is one of its own.
+    own = "task" in given and not {"study", "study.name"} & given.keys()
+    if own:
+        out.append(f"study.name={given['task']}")
+    if own and not any(key.lstrip("+").startswith("study.rule") for key in given):
+        out.append("study.rule=null")
+    other_work = own or any(re.match(r"\+*(model|trainer|task\.)", key) for key in given)
     if other_work and "study.expected_minutes" not in given:
         out.append("study.expected_minutes=null")
-    if "task" in given and not {"study", "study.name"} & given.keys():
-        out += [f"study.name={given['task']}", "study.rule=null", "study.expected_minutes=null"]
     return out
 
 
