@@ -21,7 +21,7 @@ import wawa_transformer.run.script  # noqa: F401  (a sentence for Ctrl-C during 
 import torch
 
 from wawa_transformer import PositionalEncoding, load
-from wawa_transformer.common.places import CONFIG_DIR
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.positional.alibi import ALiBi
 from wawa_transformer.positional.base import EncodingContext, consecutive
 

@@ -33,9 +33,9 @@ from omegaconf.errors import OmegaConfBaseException
 from tqdm import tqdm
 
 import wawa_transformer
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.code import code_of
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds

@@ -7,7 +7,7 @@ import torch
 from speed import peers
 
 from wawa_transformer import Transformer, check_model
-from wawa_transformer.common.special_ids import BOS, EOS, PAD
+from wawa_transformer.common import BOS, EOS, PAD
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.strategies import Beam
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from wawa_transformer import __version__
-from wawa_transformer.common.places import CONFIG_DIR
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.schema import nearest
 
 SCRIPTS = CONFIG_DIR.parent / "scripts"

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from torch import Tensor
 
-from wawa_transformer.common.special_ids import EOS
+from wawa_transformer.common import EOS
 from wawa_transformer.data.load import load_data
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run.run_dir import Run

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from wawa_transformer.common.places import CONFIG_DIR
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.lab import reading, report, rules, scores, statistics
 from wawa_transformer.lab.comparisons import PairTests
 from wawa_transformer.lab.scores import Scores

@@ -30,9 +30,9 @@ import datasets
 import pandas as pd
 import torch
 
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.files import LOCK
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.run.overrides import known_keys
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import STATUS

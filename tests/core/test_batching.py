@@ -13,9 +13,9 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wawa_transformer.common import BOS, EOS, PAD
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.common.seeds import seed_for
-from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.data import batching
 from wawa_transformer.data.batching import Batch, batch_indices, collate
 from wawa_transformer.data.load import Examples, tokenize_split

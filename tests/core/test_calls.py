@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from wawa_transformer import PositionalEncoding, Transformer
-from wawa_transformer.common.special_ids import BOS, EOS, PAD
+from wawa_transformer.common import BOS, EOS, PAD
 from wawa_transformer.data.batching import Batch
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.strategies import Beam, Greedy, Sample

@@ -13,8 +13,8 @@ from conftest import MODELS, PLACED, PLAIN, configure
 from torch import Tensor, nn
 
 from wawa_transformer import Transformer, check_model
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.model import check, probe, promises, transformer
 from wawa_transformer.model.attention import MultiHeadAttention
 from wawa_transformer.model.check import require_promises, tiny_model

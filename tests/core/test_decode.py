@@ -10,8 +10,8 @@ from core.helpers import padded_ids
 from torch import Tensor
 
 from wawa_transformer import Transformer
+from wawa_transformer.common import BOS, EOS, PAD
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.data.load import RaggedSequences, load_data
 from wawa_transformer.decode import translation
 from wawa_transformer.decode.greedy import greedy

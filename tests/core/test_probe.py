@@ -10,8 +10,8 @@ from core.helpers import FF, HEADS, LAYERS, D, V
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer, check_model
+from wawa_transformer.common import BOS, EOS
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.common.special_ids import BOS, EOS
 from wawa_transformer.model import probe
 from wawa_transformer.model.masks import causal_mask, padding_mask
 from wawa_transformer.positional.base import consecutive

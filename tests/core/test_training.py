@@ -22,8 +22,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from tqdm import tqdm
 
 from wawa_transformer import Transformer
+from wawa_transformer.common import BOS, EOS, PAD
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.data.batching import Batch, batch_indices, collate
 from wawa_transformer.data.load import Examples, load_data
 from wawa_transformer.data.tasks import Copy

@@ -13,8 +13,7 @@ from conftest import checked, configure
 from torch import Tensor
 
 from wawa_transformer import Transformer
-from wawa_transformer.common.places import CONFIG_DIR
-from wawa_transformer.common.special_ids import EOS, PAD
+from wawa_transformer.common import CONFIG_DIR, EOS, PAD
 from wawa_transformer.data.load import Data, Examples, load_data
 from wawa_transformer.decode.strategies import Greedy
 from wawa_transformer.decode.translation import Hypothesis, hypotheses, losses, output_limits

@@ -11,7 +11,7 @@ from conftest import UNDRAWN, run_script
 from sacrebleu.metrics import BLEU
 
 from wawa_transformer import load
-from wawa_transformer.common.places import CONFIG_DIR
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.data.text import TextTask
 from wawa_transformer.decode.translation import translation_scores
 from wawa_transformer.lab.collect import read_lines

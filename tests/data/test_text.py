@@ -25,8 +25,8 @@ from omegaconf import DictConfig
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tokenizers import Tokenizer
 
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.messages import UserError, disk_error
-from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.data import files as file_reading
 from wawa_transformer.data import load, text
 from wawa_transformer.data.files import on_disk, read_sentences

@@ -25,8 +25,8 @@ from conftest import SCRIPTS, TINY, UNDRAWN, configure, copy_code, run_script
 import docs
 from wawa_transformer import PositionalEncoding
 from wawa_transformer.__main__ import overview
+from wawa_transformer.common import EOS
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.common.special_ids import EOS
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.lab import report
 from wawa_transformer.lab.pages import Text, tr

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from wawa_transformer import Transformer
-from wawa_transformer.common.special_ids import EOS
+from wawa_transformer.common import EOS
 from wawa_transformer.positional.base import Encoding, Positions
 from wawa_transformer.positional.sinusoid_designs import SinusoidDesign
 

@@ -13,8 +13,8 @@ import torch
 from conftest import TINY, configure
 from sacrebleu.metrics import BLEU
 
+from wawa_transformer.common import EOS
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.common.special_ids import EOS
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.translation import Hypothesis
 from wawa_transformer.lab import collect

@@ -13,8 +13,8 @@ from conftest import SCRIPTS, configure
 from omegaconf import DictConfig, OmegaConf
 from planted import results_of, study_of
 
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.lab import claims, comparisons, scores
 from wawa_transformer.lab import study as studies
 from wawa_transformer.lab.entries import OF_MODEL, entry_overrides

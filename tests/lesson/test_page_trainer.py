@@ -15,7 +15,7 @@ import torch
 from chromium import Browser
 from conftest import begun, configure
 
-from wawa_transformer.common.places import CONFIG_DIR
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.data import load
 from wawa_transformer.data.batching import batch_indices
 from wawa_transformer.data.load import load_data

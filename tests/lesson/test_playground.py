@@ -13,9 +13,8 @@ import torch
 from chromium import Browser
 from conftest import TINY, begun, configure, trained
 
+from wawa_transformer.common import BOS, CONFIG_DIR, EOS
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.common.places import CONFIG_DIR
-from wawa_transformer.common.special_ids import BOS, EOS
 from wawa_transformer.data.tasks import build_task
 from wawa_transformer.lesson import playground
 from wawa_transformer.lesson.pictures import write_explorer

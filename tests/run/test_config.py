@@ -12,8 +12,8 @@ import yaml
 from conftest import answer, checked, configure, run_script
 from omegaconf import OmegaConf
 
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.common.schema import check, typed
 from wawa_transformer.data.tasks import build_task, task_settings
 from wawa_transformer.data.words import word_tokenizer

@@ -13,9 +13,9 @@ import pytest
 import torch
 from conftest import configure
 
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.files import lock_directory
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.model.layers import FeedForward
 from wawa_transformer.run.config import check_settings
 from wawa_transformer.run.device import choose_device, set_precision, translate_device_errors

@@ -14,8 +14,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from wawa_transformer import Transformer
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.translation import read
 from wawa_transformer.model.weights import read_model

@@ -16,7 +16,7 @@ from conftest import answer
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from wawa_transformer.common.places import CONFIG_DIR
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.schema import schema_of
 from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.positional.base import ENCODINGS

@@ -11,8 +11,8 @@ import pytest
 from conftest import SCRIPTS, run_script
 from hydra._internal.utils import get_args_parser
 
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.limits import LIMITS
-from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.model.config import MODEL, PLACEMENT, POSITIONS, TransformerConfig
 from wawa_transformer.run import help
 from wawa_transformer.run.cli import lazy_help

@@ -15,8 +15,8 @@ import pytest
 import torch
 from conftest import SCRIPTS, TINY, answer, configure, copy_code, run_script, trained
 
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.messages import UserError, tell, warn
-from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.data.tasks import Letters
 from wawa_transformer.lab.study import in_lists, list_jobs
 from wawa_transformer.model.layers import FeedForward

@@ -29,9 +29,9 @@ from omegaconf import DictConfig
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.nn.parallel import DistributedDataParallel
 
+from wawa_transformer.common import PAD
 from wawa_transformer.common.files import LOCK, lock_holder
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.common.special_ids import PAD
 from wawa_transformer.data.batching import Batch
 from wawa_transformer.run import distributed
 from wawa_transformer.run.run_dir import Run

@@ -20,9 +20,8 @@ from omegaconf import OmegaConf
 from sacrebleu.metrics import BLEU
 
 from wawa_transformer import load
+from wawa_transformer.common import BOS, CONFIG_DIR, PAD
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.common.places import CONFIG_DIR
-from wawa_transformer.common.special_ids import BOS, PAD
 from wawa_transformer.decode.strategies import Beam, Greedy, Sample
 from wawa_transformer.decode.translation import (
     all_scores,

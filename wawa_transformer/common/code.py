@@ -14,7 +14,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from wawa_transformer.common.places import PACKAGE
+from wawa_transformer.common import PACKAGE
 
 STARTED = time.time()  # when this process began to read the project's code
 LIBRARIES = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")]

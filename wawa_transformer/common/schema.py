@@ -13,9 +13,9 @@ import yaml
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.limits import check_choice, check_field, check_flat, setting
 from wawa_transformer.common.messages import UserError, first_line
-from wawa_transformer.common.places import CONFIG_DIR
 
 TEXT = (str, str | None)  # the types of a key that holds a text
 

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from wawa_transformer.common import PAD
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.common.seeds import seed_for
-from wawa_transformer.common.special_ids import PAD
 from wawa_transformer.data.load import Examples
 
 

@@ -19,8 +19,8 @@ from omegaconf import DictConfig
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from wawa_transformer.common import BOS, EOS, PAD, UNK
 from wawa_transformer.common.messages import UserError, warn
-from wawa_transformer.common.special_ids import BOS, EOS, PAD, UNK
 from wawa_transformer.data.files import on_disk
 from wawa_transformer.data.tasks import SPLITS, Task, build_task
 from wawa_transformer.data.words import SPECIAL_TOKENS

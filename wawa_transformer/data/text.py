@@ -20,10 +20,10 @@ import pyarrow as pa
 from datasets import Dataset, DatasetDict
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.files import reading
 from wawa_transformer.common.limits import setting
 from wawa_transformer.common.messages import UserError, warn
-from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.data import hub
 from wawa_transformer.data.files import (
     MAX_WORD,

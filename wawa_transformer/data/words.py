@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from datasets import Dataset
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+from wawa_transformer.common import UNK
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.common.special_ids import UNK
 
 SPECIAL_TOKENS = ["[PAD]", "[BOS]", "[EOS]", "[UNK]"]
 SPACES = r"[ \t\r\n]+"  # between words

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from wawa_transformer.common import BOS, EOS, PAD
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.model.modes import evaluating
 from wawa_transformer.model.transformer import Transformer

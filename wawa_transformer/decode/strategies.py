@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from omegaconf import DictConfig
 from torch import Tensor
 
+from wawa_transformer.common import BOS, EOS, PAD
 from wawa_transformer.common.limits import setting
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.common.schema import check, choose, typed
 from wawa_transformer.common.seeds import seed_for
-from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.decode.greedy import generate, limits_of, most_probable
 from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.model.modes import evaluating

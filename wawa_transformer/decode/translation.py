@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
+from wawa_transformer.common import EOS, PAD, UNK
 from wawa_transformer.common.messages import UserError, first_line, warn
-from wawa_transformer.common.special_ids import EOS, PAD, UNK
 from wawa_transformer.data.batching import batch_indices
 from wawa_transformer.data.files import MAX_WORD, RETURNS, check_text, has_long_word, is_blank
 from wawa_transformer.data.load import Examples, RaggedSequences, source_ids

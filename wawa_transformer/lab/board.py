@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from wawa_transformer.common.places import CONFIG_DIR
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.lab import scores, statistics
 from wawa_transformer.lab.entries import model_keys
 from wawa_transformer.lab.reading import read_study

@@ -18,10 +18,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.code import file_of, is_foreign
 from wawa_transformer.common.files import make_directory
 from wawa_transformer.common.messages import UserError, tell, warn
-from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.common.schema import check
 from wawa_transformer.data.load import load_data
 from wawa_transformer.data.tasks import build_task

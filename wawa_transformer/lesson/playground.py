@@ -17,9 +17,8 @@ import pandas as pd
 import torch
 from matplotlib.colors import to_hex
 
+from wawa_transformer.common import CONFIG_DIR, EOS
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.common.places import CONFIG_DIR
-from wawa_transformer.common.special_ids import EOS
 from wawa_transformer.data.tasks import SequenceTask, build_task
 from wawa_transformer.lab.figures import encoding_styles
 from wawa_transformer.lab.pages import write_page

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from wawa_transformer.common import BOS, EOS, PAD
 from wawa_transformer.common.code import file_of
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.model.config import MODEL, TransformerConfig
 from wawa_transformer.model.encoding_probe import attention_scores
 from wawa_transformer.model.masks import padding_mask

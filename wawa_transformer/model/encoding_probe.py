@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wawa_transformer.common import BOS, EOS, PAD
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.common.special_ids import BOS, EOS, PAD
 from wawa_transformer.model import promises
 from wawa_transformer.model.probe import Finding, Probe, change, described
 from wawa_transformer.model.transformer import Transformer

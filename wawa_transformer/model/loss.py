@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from wawa_transformer.common.special_ids import PAD
+from wawa_transformer.common import PAD
 
 
 def loss_and_nll(

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from wawa_transformer.common import PAD
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.common.special_ids import PAD
 
 
 def padding_mask(ids: Tensor) -> Tensor:

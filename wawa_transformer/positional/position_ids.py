@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from wawa_transformer.common import PAD, UNK
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.common.seeds import seed_for
-from wawa_transformer.common.special_ids import PAD, UNK
 from wawa_transformer.positional.base import ENCODINGS, Encoding, Positions, consecutive
 
 

@@ -18,8 +18,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.messages import UserError, warn
-from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.run import signals
 from wawa_transformer.run.compose import check_command, compose, explained, folders_of
 from wawa_transformer.run.failure import is_marked, sentence_of, whose

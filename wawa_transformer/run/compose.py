@@ -22,8 +22,8 @@ from hydra.version import VersionBase
 from omegaconf import DictConfig, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.messages import UserError, first_line
-from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.common.schema import check, nearest
 from wawa_transformer.run.config_files import check_files, yaml_mistake
 from wawa_transformer.run.failure import is_marked

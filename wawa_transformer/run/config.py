@@ -12,9 +12,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from tokenizers import Tokenizer
 
+from wawa_transformer.common import UNK
 from wawa_transformer.common.messages import UserError, first_line
 from wawa_transformer.common.schema import check, choose, typed
-from wawa_transformer.common.special_ids import UNK
 from wawa_transformer.data.tasks import build_task, task_settings
 from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.model.init import draws_from

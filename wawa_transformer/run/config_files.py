@@ -11,8 +11,8 @@ import yaml
 from omegaconf import OmegaConf
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.messages import UserError, first_line
-from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.run.overrides import (
     SCHEMAS,
     TEXT,

@@ -14,9 +14,9 @@ from safetensors.torch import save_model
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from wawa_transformer.common import BOS, EOS, UNK
 from wawa_transformer.common.files import make_directory, write_atomically
 from wawa_transformer.common.messages import UserError, first_line
-from wawa_transformer.common.special_ids import BOS, EOS, UNK
 from wawa_transformer.data.words import read_tokenizer
 from wawa_transformer.model.layers import EncoderLayer, ResidualConnection
 from wawa_transformer.model.modes import evaluating

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from wawa_transformer.common import CONFIG_DIR, PACKAGE
 from wawa_transformer.common.code import is_foreign
 from wawa_transformer.common.messages import UserError, disk_error, first_line, printable
-from wawa_transformer.common.places import CONFIG_DIR, PACKAGE
 
 # What the processor, CUDA, cuBLAS, cuDNN, Apple's GPU and the loader of libraries say.
 NO_MEMORY = re.compile(

@@ -6,8 +6,8 @@ from dataclasses import Field
 from pathlib import Path
 from typing import Any
 
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.limits import LIMITS
-from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.common.schema import names_of
 from wawa_transformer.run.overrides import SCHEMAS, TRAINED, fields, groups
 from wawa_transformer.run.schema import COMPARE, Config, PeConfig

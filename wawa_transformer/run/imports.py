@@ -12,6 +12,7 @@ from pathlib import Path
 import yaml
 from hydra.core.config_store import ConfigStore
 
+from wawa_transformer.common import CONFIG_DIR, PACKAGE
 from wawa_transformer.common.code import (
     STARTED,
     code_of,
@@ -21,7 +22,6 @@ from wawa_transformer.common.code import (
     reached,
 )
 from wawa_transformer.common.messages import UserError, warn
-from wawa_transformer.common.places import CONFIG_DIR, PACKAGE
 from wawa_transformer.run.failure import LOADED, MISTAKE
 
 NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")

@@ -19,8 +19,8 @@ from hydra.errors import OverrideParseException
 from omegaconf import MISSING, DictConfig, OmegaConf
 from yaml.nodes import MappingNode, Node, SequenceNode
 
+from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.messages import UserError, first_line
-from wawa_transformer.common.places import CONFIG_DIR
 from wawa_transformer.common.schema import TEXT, check, keys_by_kind, nearest
 from wawa_transformer.run.schema import (
     EvaluateConfig,

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
+from wawa_transformer.common import CONFIG_DIR, PACKAGE
 from wawa_transformer.common.code import (
     code_of,
     file_of,
@@ -30,7 +31,6 @@ from wawa_transformer.common.code import (
     reached,
     source_of,
 )
-from wawa_transformer.common.places import CONFIG_DIR, PACKAGE
 from wawa_transformer.data.load import digest_of
 from wawa_transformer.data.tasks import TASKS, Task
 from wawa_transformer.positional.base import ENCODINGS, Encoding

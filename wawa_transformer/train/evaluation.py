@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from datasets import Dataset
 from torch import Tensor
 
+from wawa_transformer.common import EOS, PAD
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.common.special_ids import EOS, PAD
 from wawa_transformer.data.batching import batch_indices, collate
 from wawa_transformer.data.load import Examples
 from wawa_transformer.data.tasks import Task

@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
+from wawa_transformer.common import BOS
 from wawa_transformer.common.files import write_lines
 from wawa_transformer.common.messages import warn
-from wawa_transformer.common.special_ids import BOS
 from wawa_transformer.data.batching import collate
 from wawa_transformer.data.load import Examples
 from wawa_transformer.decode.translation import Hypothesis, one_line

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from speed import model, peers
 from speed.timing import compared, turns_of
-from wawa_transformer.common.special_ids import BOS, EOS
+from wawa_transformer.common import BOS, EOS
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.strategies import Beam
 from wawa_transformer.model.transformer import Transformer

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wawa_transformer.common.special_ids import BOS, EOS, PAD
+from wawa_transformer.common import BOS, EOS, PAD
 from wawa_transformer.model.attention import MultiHeadAttention
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.model.transformer import Transformer
