@@ -577,12 +577,33 @@ def test_runs_that_others_finished_are_to_be_copied(
     (tmp_path / "full" / "copy").mkdir(parents=True)
     (tmp_path / "empty").mkdir()
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
-    with pytest.raises(UserError, match="to a folder of yours that begins with a copy of full"):
+    with pytest.raises(
+        UserError, match="output_dir to a folder of yours that holds a copy of full"
+    ):
         make_directory(tmp_path / "full")
+    with pytest.raises(UserError, match="report to a copy of .*full[.]"):
+        make_directory(tmp_path / "full", "report")
     with pytest.raises(UserError, match="to a folder of yours[.]"):
         make_directory(tmp_path / "empty")
     with pytest.raises(UserError, match="set attention to a folder of yours[.]"):
         make_directory(tmp_path / "full", "attention", of_runs=False)
+
+
+def test_a_stopped_run_where_nobody_may_write_goes_on_in_a_copy(
+    done: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the refusal says, and not from the start in another output_dir."""
+    run, given = copied(done, tmp_path), [*DROPOUT, f"output_dir={tmp_path}"]
+    run.result_file.unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+        with pytest.raises(UserError) as refused:
+            train(configure(*given))
+    said = re.fullmatch(r".* set run_dir to a copy of (.*)[.]", str(refused.value))
+    assert said and Path(said[1]) == run.directory
+    shutil.copytree(said[1], tmp_path / "mine")
+    assert restore(configure(*given), Run("", "", 0, tmp_path / "mine")).step == 20
+    assert train(configure(*given, f"run_dir={tmp_path / 'mine'}"))["data"] == done.result()["data"]
 
 
 def test_a_full_disk_is_no_mistake_of_a_forks_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,10 +79,11 @@ def make_directory(directory: Path, key: str = "output_dir", of_runs: bool = Tru
     if reason:
         readable = of_runs and directory.is_dir() and os.access(directory, os.R_OK)
         kept = readable and any(directory.iterdir())
-        copied = f" that begins with a copy of {directory.name}" if kept else ""
-        raise UserError(
-            f"{directory} cannot be written ({reason}); set {key} to a folder of yours{copied}."
-        )
+        mine = "a folder of yours"
+        if kept:  # output_dir holds a study's folder, and run_dir and report are the folder itself
+            copied = f"{mine} that holds a copy of {directory.name}"
+            mine = copied if key == "output_dir" else f"a copy of {directory}"
+        raise UserError(f"{directory} cannot be written ({reason}); set {key} to {mine}.")
 
 
 @contextlib.contextmanager

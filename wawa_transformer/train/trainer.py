@@ -126,7 +126,7 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
         stack.enter_context(distributed.process_group(config.trainer.device))
         main = distributed.is_main()
         if main and not run.result():  # a finished run is read, also where nobody may write
-            key = "run_dir" if config.run_dir else "output_dir"
+            key = "run_dir" if config.run_dir or run.directory.exists() else "output_dir"
             stack.enter_context(lock_directory(run.directory, patience, key))
         claim_run(config, run)
         if main and not config.quiet:
