@@ -136,7 +136,7 @@ def test_encodings_are_compared_on_a_text_of_ones_own(
         ("study.pairs=[[alibi,t5]]", "study.pairs asks for t5, which is not trained"),
         ("workers=0", "no run of study default is finished; leave workers out to train"),
         ("trainer.patience=3", "a study compares runs of as many steps"),
-        ("study.pairs=[alibi]", "study.pairs: Invalid value assigned: str is not a ListConfig"),
+        ("study.pairs=[alibi]", "study.pairs: it takes a list, [a, b]."),
         ("study.tune.lr=[0.01] study.tune.seeds=[7]", "study.tune has one point (lr 0.01,"),
         ("report={tmp}", "study.seeds=[0,1] cannot change; leave it out"),
         (

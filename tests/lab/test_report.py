@@ -573,6 +573,8 @@ def test_a_share_of_seeds_has_its_exact_interval() -> None:
     given = rule([counted], [counted | {"seeds": 1, "most": 0}], measures={"reach": 1})
     # A question and a claim that are keys of words.yaml are themselves.
     text = markdown(study_of(far, {"question": "share", "rule": given | {"claim": "missing"}}))
+    unclaimed = study_of(far, {"rule": given | {"claim": ""}})
+    assert "Claim:" not in markdown(unclaimed)
     assert "# share\n" in text and "Claim: missing." in text
     assert "| copy | a | reach of at least 20 | 2 of 5 (0.05 to 0.85) |" in text
     assert text.count("reach of at least 20") == 1, "once, though both sides ask"

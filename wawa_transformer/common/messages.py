@@ -1,5 +1,6 @@
 """A user's mistake, and what the terminal says, in one sentence."""
 
+import re
 import sys
 
 
@@ -27,8 +28,10 @@ def warn(sentence: str) -> None:
 
 def first_line(error: BaseException) -> str:
     """Get the first line of an exception's message, or its class, without a full stop."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0].rstrip(".")
+    [line, *_] = str(error).strip().splitlines() or [type(error).__name__]
+    # OmegaConf names classes of its own.
+    no_list = r"Invalid value assigned: \w+ is not a ListConfig, list or tuple"
+    return re.sub(no_list, "it takes a list, [a, b]", line.rstrip("."))
 
 
 def disk_error(error: OSError) -> str:

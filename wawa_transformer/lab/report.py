@@ -122,7 +122,7 @@ def page_of(made: Scores) -> dict[str, Any]:
     return {
         "name": study.name,
         "question": own_words(config["question"]) if config.get("question") else study.name,
-        "claim": Text("claim_of", {"claim": own_words(rule.claim)}) if rule else "",
+        "claim": Text("claim_of", {"claim": own_words(rule.claim)}) if rule and rule.claim else "",
         "lead": (placed(beside) if beside else []) or headline(tested, outcomes),
         "notices": notices(tested, rule),
         "board": cells.board_table(beside) if beside and beside.rows else None,
