@@ -51,6 +51,7 @@ def main(config: DictConfig) -> None:
         config = compose(overrides)
     choices = HydraConfig.get().runtime.choices
     launcher, study = choices["hydra/launcher"], config.study
+    studies.check_name(study.name, choices["study"], overrides)
     # The next lines take a second, so the message comes first.
     tell(f"study {study.name}: {', '.join(study.pe)} on {', '.join(study.task)}")
     jobs = studies.list_jobs(config, overrides)

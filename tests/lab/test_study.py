@@ -211,6 +211,16 @@ def test_the_command_line_chooses_the_axes_of_a_study() -> None:
         studies.with_seeds([0, 2**63], [config])
 
 
+def test_a_copied_study_has_a_name_of_its_own() -> None:
+    """A file without a name has that of the default study."""
+    studies.check_name("length", "length", [])
+    studies.check_name("small", "length", [])
+    studies.check_name("default", "mine", ["study=mine", "study.name=default"])
+    for name in ("default", "length"):
+        with pytest.raises(UserError, match=f"the file of study=mine has study.name={name}, and"):
+            studies.check_name(name, "mine", ["study=mine"])
+
+
 def test_a_study_says_what_it_trained_and_which_pairs_it_tests() -> None:
     """A key of the model is an encoding's if it is not everybody's."""
     whole, job = configure(), configure("pe=alibi")

@@ -86,6 +86,16 @@ def in_lists(overrides: list[str]) -> list[str]:
     return out
 
 
+def check_name(name: str, choice: str, overrides: Iterable[str]) -> None:
+    """Refuse a study's file, ``study=choice``, that has kept the name of another one's."""
+    given = any(override.lstrip("+").startswith("study.name=") for override in overrides)
+    if name != choice and not given and (CONFIG_DIR / "study" / f"{name}.yaml").is_file():
+        raise UserError(
+            f"the file of study={choice} has study.name={name}, and its report would replace that "
+            f"of study={name}; give it a study.name of its own."
+        )
+
+
 def list_jobs(config: DictConfig, overrides: list[str]) -> Jobs:
     """List the study's runs with their configurations. Call inside ``hydra.main``.
 
