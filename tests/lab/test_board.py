@@ -144,7 +144,7 @@ def test_a_row_counts_the_seeds_that_have_every_task(committed: Path) -> None:
     study = Study(study.folder, study.config, whole("results", results[results.task == "copy"]))
     made = board_of(study)
     assert len(made.rows) == 3 and not any(row.own for row in made.rows)
-    assert said_of(made).startswith("No row of mine: no seed has finished every task.")
+    assert said_of(made).startswith("No row of mine (this study): no seed has finished every task.")
 
 
 def test_other_data_and_a_missing_folder_are_said(committed: Path) -> None:

@@ -353,5 +353,6 @@ def placed(beside: Board) -> list[Text]:
         if row.own
     ]  # fmt: skip
     if beside.lacking:
-        said.append(Text("board_lacks", {"names": list(map(name_of, beside.lacking))}))
+        names = [Text("this_study", {"pe": name_of(pe)}) for pe in beside.lacking]
+        said.append(Text("board_lacks", {"names": names}))
     return said or [Text("board_best", named | {"total": f"{best.total:z.3f}"})]
