@@ -668,6 +668,16 @@ def test_the_average_is_that_of_the_last_weights_kept(done: Run, tmp_path: Path)
             UserError, match="checkpoint=.* does not exist; choose one of last, best"
         ):
             load_model(run, other)  # type: ignore[arg-type]
+    newest = run.kept()[-1].rename(tmp_path / "newest")  # as if training went on and kept none
+    with pytest.raises(
+        UserError, match=r"steps \[10, 15\], and its last validations were at \[15, 20\]"
+    ):
+        load_model(run, "average")
+    later = run.checkpoint("step0000000025")  # as if a kill came before the checkpoint of step 25
+    shutil.copyfile(newest, later)
+    newest.rename(run.checkpoint("step0000000020"))
+    torch.testing.assert_close(load_model(run, "average")[0].state_dict(), found.state_dict())
+    later.unlink()
     run.kept()[1].write_bytes(run.kept()[1].read_bytes()[:-9])
     with pytest.raises(checkpoint.Damaged, match=r"step0000000015.pt is damaged"):
         load_model(run, "average")
@@ -736,6 +746,7 @@ def test_every_encoding_is_saved_and_loaded(
     for batches in itertools.islice(batch_stream(state.data.train, state.trainer, 0, 0), 2):
         train_step(state, batches)
         saved.append({name: value.clone() for name, value in state.model.state_dict().items()})
+        state.history.append({"step": state.step, "split": "validation"})
         save_state(state, validated=True)
     for which, expected in (("last", saved[-1]), ("previous", saved[0]), ("average", None)):
         found = load_model(run, which).model.state_dict()

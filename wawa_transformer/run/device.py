@@ -34,7 +34,7 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.zeros(1, device=name).device
     except (RuntimeError, AssertionError) as error:
-        reason = (name.startswith("cuda") and why_no_card()) or first_line(error)
+        reason = (name.startswith("cuda") and why_no_card()) or first_line(error).split(". ")[0]
         raise UserError(
             f"trainer.device={name} cannot be used here ({reason}); set trainer.device=cpu or auto."
         ) from None

@@ -69,24 +69,37 @@ def keep(run: Run, state: dict[str, Any], count: int) -> None:
         path.unlink()
 
 
-def average(run: Run, config: dict[str, Any]) -> dict[str, Tensor]:
-    """Average the kept weights in float64 (Vaswani et al. 2017, section 6.1)."""
-    paths = run.kept()
-    if not paths:
+def average(run: Run, config: dict[str, Any], last: dict[str, Any]) -> dict[str, Tensor]:
+    """Average the kept weights in float64 (Vaswani et al. 2017, section 6.1).
+
+    Raises:
+        UserError: they are not those of the last validations of the checkpoint ``last``.
+    """
+    # A run that was killed may have kept the weights of a step after its checkpoint.
+    kept = {int(path.stem.removeprefix("step")): path for path in run.kept()}
+    steps = [step for step in kept if step <= last["step"]]
+    if not steps:
         raise UserError(
             f"checkpoint=average: {run.directory} keeps no weights to average; choose "
             f"checkpoint=last, or train it in another output_dir with trainer.keep_checkpoints=10."
         )
+    every = [row["step"] for row in last["metrics"] if row["split"] == "validation"]
+    if steps != (validated := every[-len(steps) :]):
+        raise UserError(
+            f"checkpoint=average: {run.directory} keeps weights of steps {steps}, and its last "
+            f"validations were at {validated}: it went on without trainer.keep_checkpoints; choose "
+            f"checkpoint=last."
+        )
     total: dict[str, Tensor] = {}
     weights: dict[str, Tensor] = {}
-    for path in paths:  # one at a time: memory may not hold ten large models
-        weights = load_own(path, config, WEIGHTS)["model"]
+    for step in steps:  # one at a time: memory may not hold ten large models
+        weights = load_own(kept[step], config, WEIGHTS)["model"]
         for name, value in weights.items():
             # A buffer of integers or booleans, such as a counter, has no mean.
             summed = value.is_floating_point()
             total[name] = value.double() + total.get(name, 0) if summed else value
     return {
-        name: (value / len(paths)).to(weights[name]) if value.is_floating_point() else value
+        name: (value / len(steps)).to(weights[name]) if value.is_floating_point() else value
         for name, value in total.items()
     }
 

@@ -76,7 +76,7 @@ def load_model(run: Run, which: str = "last", device: torch.device | None = None
             model = build_model(config, tokenizer)
         except (UserError, OmegaConfBaseException) as error:
             raise refused(path, error) from None
-        weights = checkpoint.average(run, own) if which == "average" else state["model"]
+        weights = checkpoint.average(run, own, state) if which == "average" else state["model"]
         checkpoint.load_weights(model, weights)
     model.trained_sizes = state.get("trained_sizes", model.trained_sizes)  # older ones have none
     return Trained(model.to(device or "cpu").eval(), tokenizer, config)
