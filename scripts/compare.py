@@ -91,8 +91,8 @@ def main(config: DictConfig) -> None:
                 ) from None
         if config.workers == 0 and not any(run.result() for run in jobs):
             raise UserError(
-                f"workers=0 reports what is there, and no run of study {study.name} is finished; "
-                f"leave workers out to train."
+                f"workers=0 reports what is there, and no run of study {study.name} with these "
+                f"settings and data is finished; leave workers out to train."
             )
         folder = studies.folder_of(jobs)
         stack.enter_context(lock_directory(folder))

@@ -134,7 +134,7 @@ def test_encodings_are_compared_on_a_text_of_ones_own(
         ("pe.name=foo", "two runs of the study are both called letters foo seed 0"),
         ("study.name=../..", "study.name=../.. must be a plain name"),
         ("study.pairs=[[alibi,t5]]", "study.pairs asks for t5, which is not trained"),
-        ("workers=0", "no run of study default is finished; leave workers out to train"),
+        ("workers=0", "no run of study default with these settings and data is fin"),
         ("trainer.patience=3", "a study compares runs of as many steps"),
         ("study.pairs=[alibi]", "study.pairs: it takes a list, [a, b]."),
         ("study.tune.lr=[0.01] study.tune.seeds=[7]", "study.tune has one point (lr 0.01,"),
