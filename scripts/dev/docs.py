@@ -22,7 +22,7 @@ from evidence import BENCHMARKS
 from formatted import CLAIMS
 
 from wawa_transformer.lab import figures, report
-from wawa_transformer.lab.pages import Text, tr
+from wawa_transformer.lab.pages import Text, tr, unsplit
 from wawa_transformer.lesson.pictures import write_explorer
 from wawa_transformer.lesson.playground import models, write_playground
 
@@ -114,12 +114,6 @@ def unbroken(page: str) -> str:
     return "".join(parts)
 
 
-def unsplit(page: str) -> str:
-    """Keep each interval and each p of a table on one line, also on a narrow screen."""
-    rows = re.compile(r"^\|.*$", flags=re.M)
-    return rows.sub(lambda row: re.sub(r"(±|→|<|\bp) (?=[\d<])", "\\1\u00a0", row[0]), page)
-
-
 def pages() -> dict[str, str]:
     """Write every page in both languages, by name."""
     written: dict[str, str] = {}
@@ -127,7 +121,9 @@ def pages() -> dict[str, str]:
         written |= {f"claims{end}": claims_page(language)} | findings(language)
         name = f"which_encoding{end}"
         written[name] = template("which_encoding", language).render()
-    written = {name: unsplit(page) for name, page in written.items()}
+    # Rows of tables have narrow columns on a phone.
+    rows = re.compile(r"^\|.*$", flags=re.M)
+    written = {n: rows.sub(lambda row: unsplit(row[0]), page) for n, page in written.items()}
     chinese = {name: unbroken(page) for name, page in written.items() if "zh-CN" in name}
     page = evidence.page("default")
     pictures = {name: figures.save(draw(), name) for name, draw in page["drawn"].items()}

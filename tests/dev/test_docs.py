@@ -434,15 +434,6 @@ def test_no_line_ends_within_chinese_text() -> None:
         assert docs.unbroken(text) == text, page.name
 
 
-def test_an_interval_in_a_table_is_on_one_line() -> None:
-    """In the narrow columns that a phone leaves; a line may break before the sign."""
-    page = "0.1 ± 0.2\n| 0.1 ± 0.2, p < 0.001 | 1 → 2 (+1.0 ± <0.1, p 1) |\n"
-    kept = page.replace("± 0.2, p < 0", "±_0.2, p_<_0").replace(
-        "→ 2 (+1.0 ± <0.1, p 1", "→_2 (+1.0 ±_<0.1, p_1"
-    )
-    assert docs.unsplit(page) == kept.replace("_", "\u00a0")
-
-
 def test_a_picture_is_committed_only_where_a_page_shows_it() -> None:
     """Any other is drawn again by a command."""
     listed = subprocess.run(

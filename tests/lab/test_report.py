@@ -26,7 +26,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.lab import cells, figures, report, scores
 from wawa_transformer.lab.means import write_means
-from wawa_transformer.lab.pages import LANGUAGES, Text, sentence, tr, translated, words
+from wawa_transformer.lab.pages import LANGUAGES, Text, sentence, tr, translated, unsplit, words
 from wawa_transformer.lab.reading import read_study
 from wawa_transformer.lab.statistics import estimate
 from wawa_transformer.lab.tables import RUN
@@ -184,7 +184,7 @@ def test_a_comparison_has_one_p_and_one_word_everywhere(folder: Path) -> None:
     text = (folder / "report.md").read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if line.startswith("| copy | sinusoidal − no enc")]
     [tested] = [row for row in rows if "| exact match | " in row]
-    assert tested.endswith(f"| &lt; 0.0001 | **{word('better')}** |")
+    assert tested.endswith(f"| &lt;\u00a00.0001 | **{word('better')}** |")
     [other] = re.findall(
         r"^\| copy \| sinusoidal − learned \| exact match \| .*$", text, flags=re.M
     )
@@ -448,8 +448,8 @@ def test_a_metric_and_a_score_of_ones_own_reach_the_report_by_their_names(
     given = RESULTS.assign(first=0.5 + RESULTS["seed"] / 100)
     measured = RULE | {"measures": {"first": 0.01}}
     text = markdown(study_of(given, {"rule": measured}))
-    assert "| first token |" in text and "| 0.520 ± 0.020 |" in text
-    assert "| worst length |" in text and "| 0.120 ± 0.020 |" in text
+    assert "| first token |" in text and "| 0.520 ±\u00a00.020 |" in text
+    assert "| worst length |" in text and "| 0.120 ±\u00a00.020 |" in text
     assert "| copy | sinusoidal − no encoding | first token | 5 |" in text
     first = next(line for line in text.splitlines() if line.startswith("| encoding |"))
     assert "| copy: exact match | copy: first token | sort" in first, "what the rule is about"
@@ -586,6 +586,12 @@ def test_a_share_of_seeds_has_its_exact_interval() -> None:
     assert "| copy | no encoding | reach of at least 20 | – |" in report.markdown(page)
     improving = markdown(study_of(far, curves=curves_of(far)))
     assert "| 5 of 5 (0.48 to 1.00) |" in improving
+
+
+def test_an_interval_in_a_table_is_on_one_line() -> None:
+    """In the narrow columns that a phone leaves; a line may break before the sign."""
+    kept = "1.0 ±_<0.1, p_<_0.001 | 1 →_2 (+0.1 ±_0.2, p_1)".replace("_", "\u00a0")
+    assert unsplit(kept.replace("\u00a0", " ")) == kept
 
 
 def test_a_name_is_no_part_of_a_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
