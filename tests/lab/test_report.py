@@ -232,9 +232,7 @@ def test_the_page_says_which_sources_the_scores_count() -> None:
     names = ("exact_match", "token_accuracy", "nll", "oracle_exact_match", "ceiling")
     new = {f"{name}_new": RESULTS[name] for name in names} | {"examples_new": left}
     counted = markdown(study_of(RESULTS.assign(**new)))
-    assert (
-        "22.5% of the test's sources were in training. Scores at trained lengths leave" in counted
-    )
+    assert "22.5% of the test's sources of trained lengths were in training. Scores at" in counted
     assert "| exact match, all sources |" in counted
     assert "did not record which test sources were in training" in as_planted()
     started = study_of(RESULTS.assign(**new))
