@@ -576,6 +576,9 @@ def test_a_share_of_seeds_has_its_exact_interval() -> None:
     assert "# share\n" in text and "Claim: missing." in text
     assert "| copy | a | reach of at least 20 | 2 of 5 (0.05 to 0.85) |" in text
     assert text.count("reach of at least 20") == 1, "once, though both sides ask"
+    assert "14.0 ±\u00a06.8 or more (some seeds reach the longest tested)" in text
+    whole = markdown(study_of(far[far["seed"] < 2]))
+    assert "20.0 (the longest tested, or more)" in whole
     # An encoding of which no run has finished is named as well.
     study = study_of(far, {"rule": given})
     study.config["encodings"]["none"] = {"kind": "none"}

@@ -231,9 +231,10 @@ def score_cell(made: Scores, score: Score, task: str, pe: str, best: float = mat
     if mean.n and not made.interpretable(score.name, task, pe):
         return Cell(Text("unread_value", {"value": cell.text}), cell.value)
     if score.name == "reach":
-        longest = of_task(made.study.results, task)["length"].max()
-        if made.seeds(task, pe, "reach").max() == longest:
-            return Cell(Text("or_more", {"value": cell.text}), cell.value, cell.strong)
+        at_end = made.seeds(task, pe, "reach") == of_task(made.study.results, task)["length"].max()
+        if at_end.any():
+            more = Text("or_more" if at_end.all() else "some_more", {"value": cell.text})
+            return Cell(more, cell.value, cell.strong)
     return cell
 
 

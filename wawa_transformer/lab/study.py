@@ -31,7 +31,7 @@ from wawa_transformer.lab.comparisons import compared_pairs
 from wawa_transformer.lab.entries import OF_MODEL, entry_overrides
 from wawa_transformer.lab.pages import Text, tr, warning
 from wawa_transformer.lab.workers import default_workers, train_all
-from wawa_transformer.run.compose import compose, validate
+from wawa_transformer.run.compose import compose, is_of_studies, validate
 from wawa_transformer.run.config import transformer_config
 from wawa_transformer.run.device import automatic_device
 from wawa_transformer.run.provenance import code_digest
@@ -358,7 +358,8 @@ def train_elsewhere(config: DictConfig, overrides: list[str], log: Path, view: V
     entries = [entry_overrides(entry) for entry in axes.pop("pe")]
     plain = ",".join(file.removeprefix("pe=") for file, *keys in entries if not keys)
     sweeps = [[f"pe={plain}"]] * bool(plain) + [entry for entry in entries if len(entry) > 1]
-    train = [sys.executable, str(CONFIG_DIR.parent / "scripts" / "train.py"), "-m", *overrides]
+    given = [each for each in overrides if not is_of_studies(each)]
+    train = [sys.executable, str(CONFIG_DIR.parent / "scripts" / "train.py"), "-m", *given]
     train += [f"{key}={','.join(map(str, values))}" for key, values in axes.items()]
     train += [f"study.name={config.study.name}", "progress=false"]
     with log.open("ab") as output:

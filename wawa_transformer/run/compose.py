@@ -148,14 +148,28 @@ def searched() -> list[Path]:
     return [Path(each.path.removeprefix("file://")) for each in places if each.path]
 
 
+def is_of_studies(override: str) -> bool:
+    """True for a key that decides which runs a study has, and nothing in a run."""
+    key = override.lstrip("+").partition("=")[0]
+    return key in ("workers", "report") or (key.startswith("study.") and key != "study.name")
+
+
 def name_study(config: DictConfig, overrides: Sequence[str], swept: Sequence[str] = ()) -> None:
     """Choose the study's folder: ``default``, ``single`` or ``sweep_KEY``.
 
     Runs outside the default study go to ``single``, and those of a sweep have the names of the keys
-    that are ``swept``. A study in ``overrides``, or one of its keys, takes precedence.
+    that are ``swept``. A study in ``overrides``, or its name, takes precedence.
+
+    Raises:
+        UserError: a key has no effect on a single run.
     """
     from wawa_transformer.run.run_dir import identity
 
+    if without_effect := [override for override in overrides if is_of_studies(override)]:
+        raise UserError(
+            f"{without_effect[0]} has no effect on a single run; leave it out, or give it to "
+            f"scripts/compare.py, which trains a study."
+        )
     if any(override.lstrip("+").startswith("study") for override in overrides):
         return
     study, task, pe = config.study, config.task.name, config.pe.name
