@@ -93,13 +93,13 @@ def literal(text: Any) -> str:
     return re.sub(r"[\\`*\[\]&~$]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", tr(text))
 
 
-# Cached: to compile the templates of a page takes longer than to fill them.
-@functools.cache
 def unsplit(text: str) -> str:
     """Keep an interval, and a p, on one line in the narrow column that a phone leaves."""
     return re.sub(r"(±|→|<|\bp) (?=[\d<])", "\\1\u00a0", text)
 
 
+# Cached: to compile the templates of a page takes longer than to fill them.
+@functools.cache
 def environment(form: str, templates: Path) -> jinja2.Environment:
     """Make the environment of templates for HTML or Markdown (``md``).
 
