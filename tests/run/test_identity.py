@@ -885,12 +885,13 @@ def test_a_run_of_two_versions_of_the_code_says_so(
 
 def test_clones_in_other_folders_train_halves_of_one_study(tmp_path: Path) -> None:
     """A study trains only the run that was not copied, whatever its threads and logging."""
-    study = [*SMALL[1:], "study.name=halves", "study.rule=null", "study.pairs=[]"]
+    study = [*SMALL[1:], "study.name=halves"]
     clone, whole = tmp_path / "first" / "deep", tmp_path / "second" / "halves"
     copy_code(clone, "wawa_transformer", "configs", "data")
     half = ["train.py", "task=text", "pe=none", "trainer.log_every=1", *study]
     both = [UNDRAWN, "compare.py", "study.task=[text]", "study.pe=[none,learned]", *study]
-    both += ["study.seeds=[0]", "workers=1", "trainer.threads=3"]
+    both += ["study.seeds=[0]", "study.rule=null", "study.pairs=[]", "workers=1"]
+    both += ["trainer.threads=3"]
     for command, place, results in ((half, clone, clone / "out"), (both, ROOT, whole.parent)):
         given = *command, f"output_dir={results}"
         done = run_script(*given, folder=place, PYTHONPATH=str(place))
