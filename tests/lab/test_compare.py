@@ -26,6 +26,8 @@ from wawa_transformer.lab.workers import default_workers
 from wawa_transformer.run.signals import STATUS
 
 ROOT = SCRIPTS.parent
+# The script imports it in a thread; a fork made meanwhile would wait for that thread for ever.
+importlib.import_module("wawa_transformer.lab.report")
 
 
 def test_compare_trains_reuses_and_names_what_failed(tmp_path: Path) -> None:
