@@ -228,6 +228,28 @@ def test_what_an_edit_adds_to_the_state_is_resumed(
     assert "recent of the training state begins anew" in capsys.readouterr().err
 
 
+def test_an_edit_of_the_optimiser_acts_on_a_resumed_run(
+    tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a step has set of the optimiser, and nobody has edited, is resumed."""
+    config = tiny()
+    Run.from_config(config).directory.mkdir(parents=True)
+    state = begun(config)
+    state.optimizer.param_groups[0]["weight_decay"] = 0.25
+    setup.save_state(state)
+
+    def edited(parameters: Any, trainer: Any) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(parameters, 0.5, (0.8, 0.99), weight_decay=trainer.weight_decay)
+
+    for _ in range(2):  # edited once, and resumed twice
+        monkeypatch.setattr(setup, "adamw", edited)
+        again = begun(config)
+        setup.restore_state(again, checkpoint.load(state.run.checkpoint("last")))
+        [group] = again.optimizer.param_groups
+        assert (group["betas"], group["weight_decay"]) == ((0.8, 0.99), 0.25)
+        setup.save_state(again)
+
+
 def test_what_an_edit_adds_to_the_model_starts_from_the_seed(
     tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,8 +27,8 @@ def train_step(state: TrainState, batches: list[Batch]) -> tuple[Tensor, Tensor,
     Loss and NLL are this process's share, in nats per target token of the whole step.
     """
     trainer, device, smoothing = state.trainer, state.device, state.trainer.label_smoothing
-    for group, peak in zip(state.optimizer.param_groups, state.peaks, strict=True):
-        group["lr"] = peak * schedule(state.step, trainer)
+    for group, own in zip(state.optimizer.param_groups, state.settings, strict=True):
+        group["lr"] = own["lr"] * schedule(state.step, trainer)
     # The loss is a mean over the target tokens of all batches, not a mean of means.
     tokens = sum(batch.target_tokens for batch in batches)
     loss_and_nll = torch.zeros(2, device=device)

@@ -30,7 +30,8 @@ from wawa_transformer.train.transfer import listed, start_from
 # The parts of a state that a configuration gives, or that stand elsewhere in a checkpoint.
 GIVEN = {
     "config", "run", "data", "device", "model", "optimizer", "history", "code", "init", "trainer",
-    "recorded", "parameters", "peaks", "rank", "world_size", "parallel_model", *checkpoint.COUNTERS,
+    "recorded", "parameters", "settings", "rank", "world_size", "parallel_model",
+    *checkpoint.COUNTERS,
 }  # fmt: skip
 
 
@@ -63,8 +64,11 @@ class TrainState:
         self.trainer = TrainerConfig(**self.config.trainer)
         self.recorded = recorded(self.config)
         self.parameters = list(self.model.parameters())
-        # Before a checkpoint restores what a step has set.
-        self.peaks = [group["lr"] for group in self.optimizer.param_groups]
+        # Of each group, as the code sets them: a checkpoint restores what steps have set since.
+        self.settings = [
+            {name: each for name, each in group.items() if name != "params"}
+            for group in self.optimizer.param_groups
+        ]
         self.rank, self.world_size = distributed.rank(), distributed.world_size()
         self.parallel_model: Any = self.model  # with several processes, wrapped by DDP
 
@@ -248,6 +252,10 @@ def restore_state(state: TrainState, saved: dict[str, Any]) -> None:
         if here.keys() - there.keys() and (others := there.keys() - here.keys()):
             raise ValueError(f"its optimiser is another one, with {', '.join(sorted(others))}")
     state.optimizer.load_state_dict(saved["optimizer"])
+    begun = saved.get("settings", state.settings)
+    for group, now, then in zip(state.optimizer.param_groups, state.settings, begun, strict=True):
+        # Edited since, as betas: the code that one reads counts.
+        group.update({name: each for name, each in now.items() if each != then.get(name, each)})
 
     def own(random: Tensor) -> Tensor:
         # A copy: torch reads a random state from the start of its storage, whatever the view.
@@ -326,6 +334,7 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
             "model": weights,
             "transformer": asdict(state.model.config),
             "optimizer": state.optimizer.state_dict(),
+            "settings": state.settings,
             "rng": random,
             "device_rng": {state.device.type: on_device},
             "tokenizer": state.data.tokenizer.to_str(),
