@@ -21,7 +21,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from wawa_transformer.common.files import lock_directory
-from wawa_transformer.common.messages import UserError, tell
+from wawa_transformer.common.messages import UserError, tell, unfinished_of
 from wawa_transformer.run.compose import compose
 from wawa_transformer.run.signals import GracefulStop
 
@@ -37,10 +37,10 @@ def check_study(config: DictConfig) -> None:
 def main(config: DictConfig) -> None:
     # Imported here, so that --help and command-line mistakes do not wait for torch.
     from wawa_transformer.lab import study as studies
-    from wawa_transformer.lab import tuning
+    from wawa_transformer.lab import terminal, tuning
     from wawa_transformer.lab.board import committed_study
-    from wawa_transformer.lab.rules import warnings
     from wawa_transformer.lab.scores import best_points
+    from wawa_transformer.lab.weaknesses import weaknesses
 
     given = list(HydraConfig.get().overrides.task)
     if config.report:
@@ -58,13 +58,13 @@ def main(config: DictConfig) -> None:
     rule, unjudged = studies.rule_of(config, overrides, jobs)
     points = tuning.grid_points(config, overrides, launcher)
     trials = tuning.list_trials(config, jobs, points)
-    minutes = studies.minutes_of_run(config, overrides, choices["study"])
+    minutes = terminal.minutes_of_run(config, overrides, choices["study"])
     command = shlex.join(["python", "scripts/compare.py", *sys.argv[1:]])
     known = studies.study_config(config, jobs, command, unjudged)
-    told = warnings(rule, known["encodings"]) if rule else []
+    told = weaknesses(rule, known["encodings"])
     if study.against and (why := committed_study(known)[1])[0]:
-        told = [*told, why]
-    studies.tell_rule(unjudged, told)
+        told.append(why)
+    terminal.tell_rule(unjudged, told)
 
     # Tiny models gain nothing from threads, and runs side by side would compete for cores.
     os.environ["OMP_NUM_THREADS"] = str(config.trainer.threads)
@@ -77,7 +77,7 @@ def main(config: DictConfig) -> None:
         for trial in trials.values():
             stack.enter_context(lock_directory(studies.folder_of(trial)))
             studies.fill(trial, config, overrides, launcher, minutes)
-            studies.tell_unfinished(trial)
+            terminal.tell_unfinished(trial)
         if trials:
             tried = tuning.validation_rows(trials)
             try:
@@ -105,11 +105,9 @@ def main(config: DictConfig) -> None:
         write_tables(folder, known, list(jobs), studies.tested_pairs(known, rule), tried)
         write_means(folder)
         write_again(folder)
-    unfinished = studies.tell_unfinished(jobs)
+    unfinished = terminal.tell_unfinished(jobs)
     if unfinished and config.workers != 0:
-        raise UserError(
-            f"{unfinished} of {len(jobs)} runs did not finish; the same command tries again."
-        )
+        raise UserError(unfinished_of(unfinished, len(jobs)))
 
 
 def write_again(folder: Path, key: str = "output_dir", given: Sequence[str] = ()) -> None:

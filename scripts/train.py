@@ -11,6 +11,7 @@ scripts/compare.py trains runs side by side.
 
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,12 @@ from wawa_transformer.run.script import script
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from wawa_transformer.common.messages import UserError, tell, warn
+from wawa_transformer.common.messages import UserError, tell, unfinished_of, warn
 from wawa_transformer.run.cli import is_single_run, swept_keys
 from wawa_transformer.run.compose import name_study, validate
 
-# The overrides of each run in a sweep, and the run, or why its configuration was refused.
-SWEPT: dict[str, Any] = {}
+# The overrides of each run in a sweep: whether it finished, and what is said of it at the end.
+SWEPT: dict[str, tuple[bool, str]] = {}
 
 
 def check_single(config: DictConfig) -> None:
@@ -39,22 +40,17 @@ def main(config: DictConfig) -> float:
     from wawa_transformer.run.distributed import is_main
     from wawa_transformer.run.run_dir import Run
     from wawa_transformer.train.evaluation import shown_metrics
-    from wawa_transformer.train.trainer import notes, train, train_and_record_failure
+    from wawa_transformer.train.trainer import notes, train
 
     hydra, keys = HydraConfig.get(), swept_keys()
     if not is_single_run():
+        Path(hydra.sweep.dir, "multirun.yaml").unlink(missing_ok=True)
         swept = (each for each in hydra.overrides.task if each.split("=")[0].lstrip("+") in keys)
         given = " ".join(swept)
-        Path(hydra.sweep.dir, "multirun.yaml").unlink(missing_ok=True)
-        try:
-            validate(config)
-        except UserError as error:
-            SWEPT[given] = error
-            warn(f"refused: {given}: {error}")  # also in the log of a cluster's job
-            return math.inf
-        name_study(config, hydra.overrides.task, keys)
-        SWEPT[given] = Run.from_config(config)
-        result = train_and_record_failure(config)
+        result, said = train_swept(config, hydra.overrides.task, keys)
+        SWEPT[given] = result is not None, said
+        if result is None:
+            warn(f"{given}: {said}")  # now, and in the log of a cluster's job
         return result["validation"]["nll"] if result else math.inf
     name_study(config, hydra.overrides.task)
     run = Run.from_config(config)
@@ -71,30 +67,38 @@ def main(config: DictConfig) -> float:
         if translation := result["translation"]:
             bleu, chrf = translation["bleu"], translation["chrf"]
             print(f"BLEU {bleu:.1f}; chrF {chrf:.1f}; {translation['signature']}")
-        if said := notes(result):
-            print("; ".join(said))
+        if noted := notes(result):
+            print("; ".join(noted))
     return result["validation"]["nll"]
 
 
+def train_swept(
+    config: DictConfig, overrides: Sequence[str], keys: Sequence[str]
+) -> tuple[dict[str, Any] | None, str]:
+    """Train one run of a sweep; return its result, if it has one, and its line at the end."""
+    from wawa_transformer.run.run_dir import Run
+    from wawa_transformer.train.trainer import train_and_record_failure
+
+    try:
+        validate(config)
+    except UserError as error:
+        return None, f"refused {error}"
+    name_study(config, overrides, keys)
+    run = Run.from_config(config)
+    result = train_and_record_failure(config)
+    if result is None:
+        return None, f"{run.status} {run.failure()}  {run.directory}"
+    exact_match, nll = (result["test"][name] for name in ("exact_match", "nll"))
+    return result, f"exact match {exact_match:.3f}  NLL {nll:.3f}  {run.directory}"
+
+
 def tell_sweep() -> None:
-    """Print the scores and the folder of each run of a sweep; exit with 1 if one has failed."""
-    failed = 0
+    """Print a line for each run of a sweep; exit with 1 if one has not finished."""
     width = max(map(len, SWEPT), default=0)
-    for given, run in SWEPT.items():
-        result = None if isinstance(run, UserError) else run.result()
-        if isinstance(run, UserError):
-            said = f"refused {run}"
-        elif result:
-            test = result["test"]
-            said = f"exact match {test['exact_match']:.3f}  NLL {test['nll']:.3f}  {run.directory}"
-        else:
-            said = f"{run.status} {run.failure()}  {run.directory}"
-        failed += not result
+    for given, (_, said) in SWEPT.items():
         tell(f"{given:{width}}  {said}")
-    if failed:
-        sys.exit(
-            f"error: {failed} of {len(SWEPT)} runs did not finish; the same command tries again."
-        )
+    if unfinished := sum(not finished for finished, _ in SWEPT.values()):
+        sys.exit(f"error: {unfinished_of(unfinished, len(SWEPT))}")
 
 
 if __name__ == "__main__":

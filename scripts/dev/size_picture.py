@@ -7,7 +7,7 @@ import evidence
 from evidence import BENCHMARKS
 from matplotlib.figure import Figure
 
-from wawa_transformer.lab.figures import encoding_styles
+from wawa_transformer.lab.styles import encoding_styles
 
 SIZES = {
     "size": "1 + 1,\nwidth 64",

@@ -8,10 +8,11 @@ import pandas as pd
 import pytest
 from planted import config_of, results_of, study_of, whole, write_tables
 
-from wawa_transformer.lab import figures, report, scores, statistics
+from wawa_transformer.lab import report, scores, statistics
 from wawa_transformer.lab.board import Board, board, committed_study
 from wawa_transformer.lab.pages import tr
 from wawa_transformer.lab.reading import read_study
+from wawa_transformer.lab.styles import encoding_styles
 from wawa_transformer.lab.tables import Study
 
 TASKS = ("copy", "sort")
@@ -91,7 +92,7 @@ def test_an_encoding_is_placed_by_its_total_and_paired_with_the_best(committed: 
     assert "Only one encoding" not in text
     html = report.html(page, dict.fromkeys(page["drawn"], ""))
     [t5] = re.findall(r"<span [^>]*></span>t5</td>", html[: html.index("</table>")])
-    assert figures.encoding_styles(["t5"])["t5"]["color"] in t5
+    assert encoding_styles(["t5"])["t5"]["color"] in t5
 
 
 @pytest.mark.parametrize(

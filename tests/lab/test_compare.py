@@ -139,6 +139,8 @@ def test_encodings_are_compared_on_a_text_of_ones_own(
         ("workers=0", "no run of study default with these settings and data is fin"),
         ("trainer.patience=3", "a study compares runs of as many steps"),
         ("study.pairs=[alibi]", "study.pairs: it takes a list, [a, b]."),
+        ("study.rule=x", "study.rule: it takes keys with values, {a: b}."),
+        ("study.rule.refuted=[worse]", "study.rule.refuted: it takes keys with values, {a: b}."),
         ("study.tune.lr=[0.01] study.tune.seeds=[7]", "study.tune has one point (lr 0.01,"),
         ("report={tmp}", "study.seeds=[0,1] cannot change; leave it out"),
         (

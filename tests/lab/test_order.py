@@ -12,7 +12,7 @@ ROOM = Path(lab.__file__).parent
 # From the bottom up. What computes knows no language, and the words are a leaf.
 COMPUTING = (
     "entries", "tables", "reading", "statistics", "scores", "comparisons", "claims", "rules",
-    "board",
+    "weaknesses", "board",
 )  # fmt: skip
 WORDING = {"tr", "render", "sentence", "translated"}  # of pages.py
 

@@ -29,6 +29,7 @@ from wawa_transformer.lab.means import write_means
 from wawa_transformer.lab.pages import LANGUAGES, Text, sentence, tr, translated, unsplit, words
 from wawa_transformer.lab.reading import read_study
 from wawa_transformer.lab.statistics import estimate
+from wawa_transformer.lab.styles import encoding_styles
 from wawa_transformer.lab.tables import RUN
 from wawa_transformer.train import evaluation
 
@@ -466,7 +467,7 @@ def test_pictures_say_what_they_show() -> None:
         figure = figures.pictures(scores.score_study(study))["exact_match_by_length"]()
         assert figure.axes[0].get_xlabel() == label
     names = ["sinusoidal", "t5", "t5_cross", "shaw", "shaw_cross", "rotary", "rotary_cross", "mine"]
-    styles = figures.encoding_styles(names)
+    styles = encoding_styles(names)
     looks = [(s["color"], s["marker"]) for s in styles.values()]
     assert len(set(looks)) == len(names) and looks[1][0] == looks[2][0]  # t5 and t5_cross
     dashes = [styles[name]["linestyle"] for name in ("t5", "t5_cross")]

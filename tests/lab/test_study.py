@@ -20,7 +20,7 @@ from wawa_transformer.common.messages import UserError
 from wawa_transformer.data import load
 from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.lab import study as studies
-from wawa_transformer.lab import workers
+from wawa_transformer.lab import terminal, workers
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import STATUS
 from wawa_transformer.train.trainer import train
@@ -141,26 +141,29 @@ def test_ctrl_c_before_the_first_run_is_one_sentence(tmp_path: Path) -> None:
 
 def test_an_estimate_is_for_the_tasks_of_the_study_and_the_workers_of_the_machine() -> None:
     config = configure("study=length")
-    known = studies.minutes_of_run(config, [], "length")
+    known = terminal.minutes_of_run(config, [], "length")
     assert known is not None
     one = configure("study=length", "study.task=[copy]")
-    assert studies.minutes_of_run(one, ["study.task=[copy]"], "length") == known
+    assert terminal.minutes_of_run(one, ["study.task=[copy]"], "length") == known
     other = configure("study=length", "study.task=[addition]")
-    assert studies.minutes_of_run(other, ["study.task=[addition]"], "length") is None
+    assert terminal.minutes_of_run(other, ["study.task=[addition]"], "length") is None
+    for other_work in ("+trainer.steps=9", "task.max_length=9", "model.d_model=8"):
+        assert terminal.minutes_of_run(config, [other_work], "length") is None
     runs = [Run("copy", "none", seed, Path(str(seed))) for seed in range(8)]
-    assert studies.minutes_left(dict.fromkeys(runs), 4, known) == 8 * known
-    assert studies.minutes_left({runs[0]: None}, 4, known) == 1  # "about 0 minutes" says nothing
-    assert studies.minutes_left({runs[0]: None}, 4, None) is None
+    assert terminal.minutes_left(dict.fromkeys(runs), 4, known) == 8 * known
+    assert terminal.minutes_left({runs[0]: None}, 4, known) == 1  # "about 0 minutes" says nothing
+    assert terminal.minutes_left({runs[0]: None}, 4, None) is None
     measured = dict.fromkeys([*runs, Run("copy", "t5", 0, Path("t5"))])
     measured[runs[0]] = {"seconds": 600.0}
     measured[Run("copy", "shaw", 0, Path("shaw"))] = {"seconds": 1200.0}
     measured[Run("sort", "none", 0, Path("sort"))] = {"seconds": 9000.0}
     for at_once, minutes in ((1, 7 * 10 + 15), (4, 85 / 4), (16, 85 / 8)):
-        assert studies.minutes_left(measured, at_once, known) == pytest.approx(minutes)
+        assert terminal.minutes_left(measured, at_once, known) == pytest.approx(minutes)
     config.study.expected_minutes, config.study.seeds = 60, [0]
     config.study.tune.lr, config.study.tune.seeds = [0.1, 0.2], [7, 8]
     runs_of_seed = len(config.study.task) * len(config.study.pe)
-    own = studies.minutes_of_run(config, ["study.expected_minutes=60"], "length")
+    given = ["model.d_model=8", "study.expected_minutes=60"]
+    own = terminal.minutes_of_run(config, given, "length")
     assert own == 60 / (runs_of_seed * (1 + 2 * 2)), "two rates, with two seeds each"
 
 
@@ -180,25 +183,21 @@ def test_a_study_says_what_is_to_train_and_takes_the_workers_that_are_asked_for(
     assert asked == [3, 7]
     two = {"a": "none", "b": "t5", "keys": "kind, cross"}
     capsys.readouterr()
-    studies.tell_rule("", [("rule_makes", {"n": 2}), ("rule_two_things", two)])
+    terminal.tell_rule("", [("rule_makes", {"n": 2}), ("rule_two_things", two)])
     makes, weak = capsys.readouterr().out.splitlines()
     assert makes.startswith("The rule makes 2 c") and weak.startswith("warning: no encoding and")
 
 
 def test_the_command_line_chooses_the_axes_of_a_study() -> None:
-    """A task of one's own has no rule, and other work no estimate."""
-    unknown = "study.expected_minutes=null"
+    """A task of one's own has no rule but one of the command line."""
     for given, expected in (
         ("pe=none seed=0,1", "study.pe=[none] study.seeds=[0,1]"),
-        ("+trainer.steps=9", f"+trainer.steps=9 {unknown}"),
-        ("task.max_length=9", f"task.max_length=9 {unknown}"),
-        ("model.d_model=8 study.expected_minutes=5", "model.d_model=8 study.expected_minutes=5"),
         ("task=copy study=length", "study=length study.task=[copy]"),
         ("task=copy study.name=mine", "study.name=mine study.task=[copy]"),
-        ("task=text", f"study.task=[text] study.name=text study.rule=null {unknown}"),
+        ("task=text", "study.task=[text] study.name=text study.rule=null"),
         (
-            "task=text +study.rule.claim=x study.expected_minutes=5",
-            "+study.rule.claim=x study.expected_minutes=5 study.task=[text] study.name=text",
+            "task=text +study.rule.claim=x",
+            "+study.rule.claim=x study.task=[text] study.name=text",
         ),
     ):
         assert studies.in_lists(given.split()) == expected.split()
@@ -260,7 +259,7 @@ def test_the_time_left_follows_from_what_was_done_since_the_start(
 ) -> None:
     """A file that cannot be read at this moment changes nothing."""
     first, second = (Mock(status="running", **{"progress.return_value": 0.5}) for _ in range(2))
-    view = studies.View([first, second], 10)
+    view = terminal.View([first, second], 10)
     first.status, first.progress.return_value = "finished", 1.0
     second.progress.side_effect = UserError("half a line")
     monkeypatch.setattr(view, "started", view.started - 60)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import SCRIPTS, TINY, Script, copy_code, run_script
 
-from wawa_transformer.lab.study import View
+from wawa_transformer.lab.terminal import View
 
 ROOT = SCRIPTS.parent
 

@@ -1,6 +1,5 @@
 """A user's mistake, and what the terminal says, in one sentence."""
 
-import re
 import sys
 
 
@@ -26,12 +25,15 @@ def warn(sentence: str) -> None:
     print(printable(sentence), file=sys.stderr)
 
 
+def unfinished_of(count: int, runs: int) -> str:
+    """Say how many of several runs did not finish."""
+    return f"{count} of {runs} runs did not finish; the same command tries again."
+
+
 def first_line(error: BaseException) -> str:
     """Get the first line of an exception's message, or its class, without a full stop."""
     [line, *_] = str(error).strip().splitlines() or [type(error).__name__]
-    # OmegaConf names classes of its own.
-    no_list = r"Invalid value assigned: \w+ is not a ListConfig, list or tuple"
-    return re.sub(no_list, "it takes a list, [a, b]", line.rstrip("."))
+    return line.rstrip(".")
 
 
 def disk_error(error: OSError) -> str:

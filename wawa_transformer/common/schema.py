@@ -5,6 +5,7 @@ import dataclasses
 import difflib
 import functools
 import inspect
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, get_type_hints
@@ -142,7 +143,7 @@ def typed(
     except (OmegaConfBaseException, OverflowError) as error:  # the latter: a huge int for a float
         full = (getattr(error, "full_key", None) or "").removeprefix(f"{group}.")
         key = ".".join(filter(None, (group, full)))
-        said = first_line(error)
+        said = omegaconf_says(error)
         if "Unexpected type" in said:  # as of Literal
             said += (
                 f"; {cls.__name__} may have settings of the types int, float, str, bool, an Enum "
@@ -152,6 +153,20 @@ def typed(
     for key, value in settings.items():
         check_flat(f"{group}.{key}", kinds.get(key), value)
     return settings  # type: ignore[no-any-return]
+
+
+# What OmegaConf says of a value of another form, in which it names classes of its own.
+FORMS = {
+    r"Invalid value assigned: \w+ is not a ListConfig.*": "it takes a list, [a, b]",
+    r"Cannot assign \w+ to Dict.*|'\w+' is incompatible with type hint 'typing.Dict.*"
+    r"|Invalid type assigned: \w+ is not a subclass of .*": "it takes keys with values, {a: b}",
+}
+
+
+def omegaconf_says(error: BaseException) -> str:
+    """Get the first line of OmegaConf's message, without the names of its classes."""
+    said = first_line(error)
+    return next((form for theirs, form in FORMS.items() if re.fullmatch(theirs, said)), said)
 
 
 def number_or_text(value: Any, kind: Any) -> Any:

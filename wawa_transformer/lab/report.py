@@ -15,7 +15,7 @@ import pandas as pd
 import yaml
 
 from wawa_transformer.common.files import make_directory, write_atomically
-from wawa_transformer.lab import cells, claims, comparisons, figures, rules, scores
+from wawa_transformer.lab import cells, claims, comparisons, figures, rules, scores, styles
 from wawa_transformer.lab.board import Board, board
 from wawa_transformer.lab.claims import Outcome, Rule
 from wawa_transformer.lab.comparisons import Pair, PairTests
@@ -34,6 +34,7 @@ from wawa_transformer.lab.pages import (
 from wawa_transformer.lab.reading import read_study
 from wawa_transformer.lab.scores import Scores
 from wawa_transformer.lab.tables import RUN, Study, of_task
+from wawa_transformer.lab.weaknesses import weaknesses
 from wawa_transformer.train.evaluation import shown_metrics
 
 LEAST_BLEU = 1  # below it a model does not translate
@@ -143,7 +144,7 @@ def page_of(made: Scores) -> dict[str, Any]:
         "costs": cells.cost_table(study),
         "command": study.config.get("command", ""),
         "made": study.config.get("made", {}),
-        "styles": figures.styles_of(study, beside.encodings if beside else ()),
+        "styles": styles.styles_of(study, beside.encodings if beside else ()),
         "notes": reading_notes(made, rule),
     }
 
@@ -246,10 +247,8 @@ def notices(tested: PairTests, rule: Rule | None) -> list[Text]:
         for pe, (validation, training) in scores.harder_validation(study, task).items():
             nll = {"validation": f"{validation:.3f}", "training": f"{training:.3f}"}
             said.append(Text("harder_validation", {"task": task, "pe": name_of(pe), **nll}))
-    if rule:
-        encodings = study.config["encodings"]
-        said += [warning(*each) for each in rules.warnings(rule, encodings, tested)]
-    return said
+    encodings = study.config.get("encodings", {})
+    return said + [warning(*each) for each in weaknesses(rule, encodings, tested)]
 
 
 def unrecorded(study: Study) -> list[dict[str, Any]]:

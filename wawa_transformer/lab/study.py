@@ -1,22 +1,16 @@
 """Studies: one configuration, trained with many encodings, tasks and seeds."""
 
-from __future__ import annotations
-
-import contextlib
 import copy
 import itertools
-import re
 import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from tqdm import tqdm
 
 from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.code import file_of, is_foreign
@@ -29,7 +23,7 @@ from wawa_transformer.lab import rules
 from wawa_transformer.lab.claims import Rule
 from wawa_transformer.lab.comparisons import compared_pairs
 from wawa_transformer.lab.entries import OF_MODEL, entry_overrides
-from wawa_transformer.lab.pages import Text, tr, warning
+from wawa_transformer.lab.terminal import View, minutes_left
 from wawa_transformer.lab.workers import default_workers, train_all
 from wawa_transformer.run.compose import compose, is_of_studies, validate
 from wawa_transformer.run.config import transformer_config
@@ -58,8 +52,7 @@ def in_lists(overrides: list[str]) -> list[str]:
     """Translate ``task=``, ``pe=`` and ``seed=`` into a study's lists.
 
     ``task=text`` becomes ``study.task=[text]``. If ``task`` is given without ``study``, the study
-    has the task's name, and no rule but one of the command line. ``study.expected_minutes`` holds
-    for the study as it is written, so another model, trainer or task has no estimate.
+    has the task's name, and no rule but one of the command line.
 
     Raises:
         UserError: the command line has both keys.
@@ -74,15 +67,10 @@ def in_lists(overrides: list[str]) -> list[str]:
                     f"{key}={given[key]} and {plural} both choose; leave one of them out."
                 )
             out.append(f"{plural}=[{given[key]}]")
-    # A task without a study is one of its own.
-    own = "task" in given and not {"study", "study.name"} & given.keys()
-    if own:
+    if "task" in given and not {"study", "study.name"} & given.keys():
         out.append(f"study.name={given['task']}")
-    if own and not any(key.lstrip("+").startswith("study.rule") for key in given):
-        out.append("study.rule=null")
-    other_work = own or any(re.match(r"\+*(model|trainer|task\.)", key) for key in given)
-    if other_work and "study.expected_minutes" not in given:
-        out.append("study.expected_minutes=null")
+        if not any(key.lstrip("+").startswith("study.rule") for key in given):
+            out.append("study.rule=null")
     return out
 
 
@@ -238,43 +226,6 @@ def check_data_of(
             check_data(run, result.get("data"), load_data(jobs[run]))
 
 
-def minutes_left(
-    results: Mapping[Run, dict[str, Any] | None], workers: int, minutes: float | None
-) -> float | None:
-    """Estimate the minutes of the unfinished runs, at least 1; None if nothing is known.
-
-    An unfinished run takes as long as the finished runs of its task and encoding, else of its task,
-    else as all of them. Without a finished run it takes ``minutes``.
-    """
-    missing = [run for run, result in results.items() if result is None]
-    measured = [(run, result["seconds"]) for run, result in results.items() if result]
-    if not measured:
-        return minutes and max(1, minutes * len(missing))
-    total = 0.0
-    for run in missing:
-        of_task = [(other.pe, seconds) for other, seconds in measured if other.task == run.task]
-        of_both = [seconds for pe, seconds in of_task if pe == run.pe]
-        total += fmean(of_both or [seconds for _, seconds in of_task or measured])
-    return max(1, total / 60 / min(workers, len(missing)))
-
-
-def minutes_of_run(config: DictConfig, overrides: Sequence[str], choice: str) -> float | None:
-    """The minutes on two cores that a run of the study takes, by ``study.expected_minutes``.
-
-    ``study.expected_minutes`` is about the grid in the study's file, the ``choice`` of the group
-    study, and not about the grid that ``overrides`` ask for. Another task has no estimate.
-    """
-    if config.study.expected_minutes is None:
-        return None
-    own = any(override.lstrip("+").startswith("study.expected_minutes=") for override in overrides)
-    grid = config.study if own else compose([f"study={choice}"]).study
-    if set(config.study.task) - set(grid.task):
-        return None
-    runs = len(grid.task) * len(grid.pe)
-    tried = len(grid.tune.lr or [0]) * len(grid.tune.warmup or [0]) * len(grid.tune.seeds)
-    return float(config.study.expected_minutes) / (runs * (len(grid.seeds) + tried))
-
-
 def study_config(config: DictConfig, jobs: Jobs, command: str, unjudged: str) -> dict[str, Any]:
     """The part of ``study.yaml`` that is known before the runs.
 
@@ -292,17 +243,6 @@ def study_config(config: DictConfig, jobs: Jobs, command: str, unjudged: str) ->
     kept = {key: whole[key] for key in ("study", "model", "trainer")}
     why = {"unjudged": unjudged} if unjudged else {}
     return {"command": command, **kept, **parts, **why}
-
-
-def tell_unfinished(runs: Iterable[Run]) -> int:
-    """Print why each unfinished run failed, and return their number."""
-    unfinished = [run for run in runs if run.status != "finished"]
-    for run in unfinished:
-        log = run.directory.parents[2] / "train.log"
-        where = run.error_file if run.error_file.exists() else log
-        said = ": ".join(filter(None, (run.status, str(run), run.failure())))
-        warn(f"{said} ({where})")
-    return len(unfinished)
 
 
 def rule_of(config: DictConfig, overrides: list[str], jobs: Jobs) -> tuple[Rule | None, str]:
@@ -340,14 +280,6 @@ def tested_pairs(known: Mapping[str, Any], rule: Rule | None) -> list[tuple[str,
     return list(dict.fromkeys(pairs))
 
 
-def tell_rule(unjudged: str, weaknesses: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-    """Print, before the runs, why there is no verdict or row, or the weaknesses of the rule."""
-    if unjudged:
-        tell(tr(Text("unjudged", {"why": unjudged})))
-    for key, fill in weaknesses:
-        tell(("" if key == "rule_makes" else "warning: ") + tr(warning(key, fill)))
-
-
 def train_elsewhere(config: DictConfig, overrides: list[str], log: Path, view: View) -> None:
     """Train the grid with another Hydra launcher, such as a cluster's.
 
@@ -376,35 +308,3 @@ def train_elsewhere(config: DictConfig, overrides: list[str], log: Path, view: V
             process.terminate()
         for process in processes:
             process.wait()
-
-
-class View:
-    """A display of all runs' progress, read from their directories."""
-
-    def __init__(self, runs: list[Run], steps: int) -> None:
-        self.runs, self.steps = runs, steps
-        self.statuses = {run: run.status for run in runs}
-        self.progress = {run: run.progress(steps) for run in runs}
-        self.started, self.at_start = time.monotonic(), sum(self.progress.values())
-        self.told = 0
-        # The line needs no thread that refreshes it. None: only a terminal has a line that changes.
-        tqdm.monitor_interval = 0
-        self.line = tqdm(bar_format="{desc}", leave=False, disable=None, file=sys.stdout)
-
-    def update(self) -> None:
-        """Read the runs' progress again and show a summary."""
-        for run in self.runs:
-            if self.statuses[run] != "finished":  # a finished run stays finished
-                with contextlib.suppress(UserError):  # a file that cannot be read at this moment
-                    self.statuses[run], self.progress[run] = run.status, run.progress(self.steps)
-        done, elapsed = sum(self.progress.values()), time.monotonic() - self.started
-        finished = sum(status == "finished" for status in self.statuses.values())
-        clock = f"{elapsed:.0f} s gone"
-        if done > self.at_start:
-            left = elapsed / (done - self.at_start) * (len(self.runs) - done)
-            clock += f", about {left:.0f} s left"
-        summary = f"{finished} of {len(self.runs)} runs finished, {clock}"
-        self.line.set_description_str(summary)
-        if self.line.disable and finished >= self.told + max(1, len(self.runs) // 9):
-            self.told = finished
-            print(summary, flush=True)

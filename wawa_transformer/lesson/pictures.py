@@ -17,16 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Arc, FancyBboxPatch
 from torch.nn.functional import layer_norm
 
-from wawa_transformer.lab.figures import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    VERMILION,
-    encoding_styles,
-)
 from wawa_transformer.lab.pages import write_page
+from wawa_transformer.lab.styles import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILION, encoding_styles
 from wawa_transformer.positional.alibi import ALiBi
 from wawa_transformer.positional.base import EncodingContext, consecutive
 from wawa_transformer.positional.rotary import Rotary

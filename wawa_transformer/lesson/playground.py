@@ -20,11 +20,11 @@ from matplotlib.colors import to_hex
 from wawa_transformer.common import CONFIG_DIR, EOS
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.data.tasks import SequenceTask, build_task
-from wawa_transformer.lab.figures import encoding_styles
 from wawa_transformer.lab.pages import write_page
 from wawa_transformer.lab.reading import read_study
 from wawa_transformer.lab.scores import score_study
 from wawa_transformer.lab.statistics import estimate
+from wawa_transformer.lab.styles import encoding_styles
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.config import encoding_settings
 from wawa_transformer.run.run_dir import Run

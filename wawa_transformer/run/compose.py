@@ -24,7 +24,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.messages import UserError, first_line
-from wawa_transformer.common.schema import check, nearest
+from wawa_transformer.common.schema import check, nearest, omegaconf_says
 from wawa_transformer.run.config_files import check_files, yaml_mistake
 from wawa_transformer.run.failure import is_marked
 from wawa_transformer.run.imports import import_modules, modules_digest
@@ -238,6 +238,6 @@ def explain(error: BaseException, config_name: str, places: Mapping[str, str]) -
     said = first_line(error)
     given = said.removeprefix("Error merging override ")
     if given != said:
-        return f"{given.split('=')[0].lstrip('+')}: {first_line(cause)}."
-    place = places.get(key.split("[")[0])
-    return f"{place + ': ' if place else ''}{key + ': ' if key else ''}{first_line(cause)}."
+        return f"{given.split('=')[0].lstrip('+')}: {omegaconf_says(cause)}."
+    place = places.get(key)
+    return f"{place + ': ' if place else ''}{key + ': ' if key else ''}{omegaconf_says(cause)}."

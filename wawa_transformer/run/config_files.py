@@ -16,6 +16,7 @@ from wawa_transformer.common.messages import UserError, first_line
 from wawa_transformer.run.overrides import (
     SCHEMAS,
     TEXT,
+    inner_schema,
     is_union,
     nodes,
     pairs,
@@ -25,6 +26,7 @@ from wawa_transformer.run.overrides import (
 )
 
 PACKAGE = re.compile(r"#\s*@package\s+(\S+)")  # Hydra's header: the key that a file's keys go into
+NULL = "tag:yaml.org,2002:null"
 NUMBER = re.compile(r"[-+.]?\d[\w.+-]*|true|false", re.IGNORECASE)  # what may be no text
 # Words that YAML 1.1 reads as something else than is written: 010 is 8, 1:30 is 90, no is false.
 # Hexadecimal numbers and 1_000 are read as they are written.
@@ -74,11 +76,14 @@ def misread(value: Node, kind: Any) -> str:
     if kind in (*TEXT, Any) and isinstance(value, ScalarNode) and value.style and not value.value:
         return "is empty; give a value, or leave the key out"
     options = typing.get_args(kind) if is_union(kind) else (kind,)
-    of_list = any(typing.get_origin(option) is list for option in options)
-    is_list = isinstance(value, SequenceNode)
-    if kind is Any or isinstance(value, ScalarNode) or is_list == of_list:
+    kinds = {typing.get_origin(option) for option in options}
+    if kind is Any or value.tag == NULL or value.value[:2] == "${":  # null is left to OmegaConf
         return ""
-    return "takes a list, [a, b]" if of_list else "takes no list"
+    if list in kinds:
+        return "" if isinstance(value, SequenceNode) else "takes a list, [a, b]"
+    if dict in kinds or inner_schema(kind):
+        return "" if isinstance(value, MappingNode) else "takes keys with values, {a: b}"
+    return "takes no list" if isinstance(value, SequenceNode) else ""
 
 
 def files_of(
@@ -111,7 +116,10 @@ def files_of(
 
 
 def keys_of(node: Node, prefix: str) -> Iterator[tuple[str, Node, Node]]:
-    """Yield every key of nested mappings, as ``trainer.lr``, with its node and its value's."""
+    """Yield every key of nested mappings, as ``trainer.lr``, with its node and its value's.
+
+    A part of a list has its number as its key, as in ``study.pe[0]``.
+    """
     for key, value in pairs(node):
         if key.value == "<<":  # YAML's own: what another mapping holds
             yield from keys_of(value, prefix)
@@ -119,6 +127,9 @@ def keys_of(node: Node, prefix: str) -> Iterator[tuple[str, Node, Node]]:
             name = f"{prefix}.{key.value}" if prefix else key.value
             yield name, key, value
             yield from keys_of(value, name)
+    for i, each in enumerate(node.value if isinstance(node, SequenceNode) else ()):
+        yield f"{prefix}[{i}]", each, each
+        yield from keys_of(each, f"{prefix}[{i}]")
 
 
 def parse(path: Path) -> tuple[str, Node]:

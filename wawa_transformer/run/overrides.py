@@ -80,13 +80,19 @@ def fields(schema: type, prefix: str = "") -> Iterator[tuple[str, dataclasses.Fi
 
 
 def type_of(schema: type, key: str) -> Any:
-    """The type of a key's value; Any inside a dictionary or list, None for an unknown key."""
+    """The type of a key's value; Any inside a dictionary or list, None for an unknown key.
+
+    A list of lists or dictionaries has parts of their type.
+    """
     name, *rest = re.split(r"\.|\[", key, maxsplit=1)
     annotation = typing.get_type_hints(schema).get(name)
     if annotation is None or not rest:
         return annotation
     if inner := inner_schema(annotation):
         return type_of(inner, rest[0])
+    if typing.get_origin(annotation) is list and re.fullmatch(r"\d+\]", rest[0]):
+        [part] = typing.get_args(annotation)
+        return part if typing.get_origin(part) else Any
     return Any if typing.get_origin(annotation) in (dict, list) else None
 
 
