@@ -124,6 +124,7 @@ def test_every_encoding_has_a_configuration_file() -> None:
         ("--hydra-help", "--hydra-help takes no other argument; give it alone."),
         ("pe=none,alibi", "scripts/train.py -m pe=none,alibi trains one run for each"),
         ("--pe=learned", "--pe=learned is no option here; write pe=learned."),
+        ("pe＝learned", "pe＝learned is no key=value; put a plain = between key and value"),
         ("~seed", "error: ~seed: no key can be taken away; leave it out."),
         ("study.name=../up", "error: study.name"),
     ],

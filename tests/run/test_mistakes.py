@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import SCRIPTS, TINY, answer, configure, copy_code, run_script, trained
+from hydra.errors import OverrideParseException
 
 from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.messages import UserError, tell, warn
@@ -23,7 +24,7 @@ from wawa_transformer.model.layers import FeedForward
 from wawa_transformer.positional.base import ENCODINGS, Encoding
 from wawa_transformer.run import failure
 from wawa_transformer.run.cli import refuse_dashes
-from wawa_transformer.run.compose import check_command, compose
+from wawa_transformer.run.compose import check_command, compose, explain
 from wawa_transformer.run.config_files import check_files
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.trainer import train_and_record_failure
@@ -433,3 +434,20 @@ def test_a_key_with_dashes_is_told_how_it_is_written(
     with pytest.raises(UserError) as refused:
         refuse_dashes(given, script)
     assert str(refused.value).startswith(wanted)
+
+
+@pytest.mark.parametrize(
+    ("script", "given", "wanted"),
+    [
+        ("config", "pe:learned", "as in pe=learned; --help"),
+        ("config", "help", "--help lists every key."),
+        ("evaluate", "results/single", "as in run=results/…; --help"),
+        ("translate", "A man rides", "run=results/…; lines to translate come from standard input;"),
+    ],
+)
+def test_an_argument_without_a_key_is_told_how_it_is_written(
+    script: str, given: str, wanted: str
+) -> None:
+    """Hydra's own sentence is about values in quotes, which are not the mistake."""
+    said = explain(OverrideParseException(given, ""), script, {})
+    assert said.startswith(f"{given} is no key=value; ") and wanted in said

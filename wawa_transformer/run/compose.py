@@ -32,6 +32,7 @@ from wawa_transformer.run.overrides import (
     TRAINED,
     choices,
     groups,
+    no_override,
     read_overrides,
     register,
     unknown_key,
@@ -227,7 +228,8 @@ def explain(error: BaseException, config_name: str, places: Mapping[str, str]) -
         group = group or "--config-name"
         return f"{group}={name} does not exist{meant}; choose one of {', '.join(known)}{more}."
     if isinstance(error, OverrideParseException):
-        return unreadable(error.override)
+        given = error.override
+        return unreadable(given) if "=" in given else no_override(given, config_name)
     if isinstance(error, yaml.MarkedYAMLError):
         return yaml_mistake(error)
     cause = error.__cause__ or error.__context__ or error

@@ -140,6 +140,17 @@ def unreadable(text: str) -> str:
     )
 
 
+def no_override(text: str, config_name: str) -> str:
+    """Say how an argument without ``=`` is written."""
+    example = "run=results/…" if config_name in TRAINED else "pe=learned"
+    lines = "; lines to translate come from standard input" if config_name == "translate" else ""
+    return (
+        f"{text[:100]} is no key=value; put a plain = between key and value, no blanks around it, "
+        f"and quotes around an argument with blanks, as in {example}{lines}; --help lists every "
+        "key."
+    )
+
+
 def read_overrides(
     arguments: Sequence[str], config_name: str, sweep: bool = False
 ) -> dict[str, Override]:
