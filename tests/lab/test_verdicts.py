@@ -393,7 +393,7 @@ def test_each_judges_tasks_pairs_and_encodings_by_themselves() -> None:
         ({"supported": [better("ab", "ba")]}, "names one pair twice", False),
         ({"supported": [better("aa")]}, "holds [a, a]; a pair is two encodings", False),
         ({"supported": [{"is": "past_training"}]}, "asks for reach; name it in", False),
-        ({"supported": [{"is": "at_least"}]}, "value is not given; give the number", False),
+        ({"supported": [{"is": "at_least"}]}, "value is not given; give what at_least", False),
         ({"supported": [{"is": "at_least", "value": 95}]}, "exact match of at least 95, wh", False),
         ({"supported": [BETTER | {"floor": 95}]}, "which must be above 0 and at most 1;", False),
         ({"supported": [BETTER | {"floor": 0}]}, "exact match of at least 0, which must", False),
@@ -489,8 +489,10 @@ def test_of_a_key_of_ones_own_nobody_knows_which_number_asks_for_more(
     own = claims.Kind(lambda *_: True, "encoding", keys={"spread": float})
     monkeypatch.setitem(claims.CONDITIONS, "steady", own)
     steady = {"is": "steady", "encodings": ["a"], "spread": 0.1}
-    for spread in (0.05, 0.2, None):
+    for spread in (0.05, 0.2):
         read([steady], [steady | {"spread": spread}])
+    with pytest.raises(UserError, match="refuted.0..spread is not given; give what steady asks"):
+        read([steady], [steady | {"spread": None}])
     with pytest.raises(UserError, match="refuted.0. is met wherever study.rule.supported.0. is"):
         read([steady], [steady])
 

@@ -62,16 +62,24 @@ def test_ctrl_c_during_imports_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_a_metric_with_a_name_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
-    """In every script that trains, reports or evaluates, before it begins."""
+    """In every script that trains, reports or evaluates, before it begins.
+
+    Scores and columns of a study are named where a study is trained or reported.
+    """
     copy_code(tmp_path, "wawa_transformer", "configs", "scripts")
     path = tmp_path / "wawa_transformer" / "train" / "evaluation.py"
     code = path.read_text(encoding="utf-8")
-    path.write_text(code.replace('Metric("exact_match"', 'Metric("reach"'), encoding="utf-8")
     (tmp_path / "x").mkdir()
     there = {"folder": tmp_path, "PYTHONPATH": str(tmp_path)}
-    for script, *given in (["train.py"], ["compare.py", "report=x"], ["evaluate.py", "run=x"]):
+    for name, script, *given in (
+        ("length", "train.py"),
+        ("length", "evaluate.py", "run=x"),
+        ("reach", "compare.py"),
+        ("weight", "compare.py", "report=x"),
+    ):
+        path.write_text(code.replace('Metric("exact_match"', f'Metric("{name}"'), encoding="utf-8")
         done = run_script(str(tmp_path / "scripts" / script), *given, **there)
-        assert done.returncode == 1 and done.stderr.startswith("error: METRICS names reach, which ")
+        assert done.returncode == 1 and done.stderr.startswith(f"error: METRICS names {name}, ")
         assert done.stderr.count("\n") == 1
 
 

@@ -34,15 +34,15 @@ class Kind:
 
     ``holds(tested, task, subject, given)`` returns None if its numbers are missing; such a check
     never helps to meet a condition. ``of`` is the kind of subject, pair or encoding, and ``keys``
-    are the condition's own keys. ``reads`` names the score that the condition is about; without a
-    name these are the rule's measures. ``test`` names the comparison of a pair, and ``praises`` is
-    the place in it of the encoding that the condition praises. ``sets_floor`` is True if the
-    condition asks an encoding for a minimum.
+    are the condition's own keys: ``float`` must be given, and ``float | None`` may be. ``reads``
+    names the score that the condition is about; without a name these are the rule's measures.
+    ``test`` names the comparison of a pair, and ``praises`` is the place in it of the encoding that
+    the condition praises. ``sets_floor`` is True if the condition asks an encoding for a minimum.
     """
 
     holds: Callable[[PairTests, str, Any, Given], bool | None]
     of: str
-    keys: Mapping[str, type] = field(default_factory=dict)
+    keys: Mapping[str, Any] = field(default_factory=dict)
     reads: str = ""
     test: str = ""
     praises: int | None = None
@@ -83,7 +83,7 @@ def pair_condition(
         mean = tested.scores.mean(task, pair[praises], CONDITIONS[name].floor).mean
         return (met and reaches(mean, given["floor"])) if math.isfinite(mean) else None
 
-    keys = {} if praises is None else {"floor": float}
+    keys = {} if praises is None else {"floor": float | None}
     condition(name, of="pair", keys=keys, test=test, praises=praises, **more)(holds)
 
 
@@ -108,7 +108,7 @@ def alike(tested: PairTests, task: str, pair: Pair, given: Given) -> bool | None
     return bool((rows["corrected"] < SIGNIFICANT).all())
 
 
-@condition("at_least", of="encoding", keys={"value": float, "seeds": int}, sets_floor=True)
+@condition("at_least", of="encoding", keys={"value": float, "seeds": int | None}, sets_floor=True)
 def at_least(tested: PairTests, task: str, pe: str, given: Given) -> bool | None:
     """The mean is at least ``value`` in every measure; with ``seeds``, so many seeds are."""
     if given.get("seeds") is not None:

@@ -238,8 +238,9 @@ def validate_numbers(rule: Rule, key: str, given: Given) -> None:
             f"{key} asks for differences smaller than what matters, and by study.rule.measures any "
             f"difference does; give each measure a size above 0."
         )
-    if "value" in kind.keys and given["value"] is None:
-        raise UserError(f"{key}.value is not given; give the number that {given['is']} asks for.")
+    for name, of in kind.keys.items():
+        if given[name] is None and isinstance(of, type):
+            raise UserError(f"{key}.{name} is not given; give what {given['is']} asks for.")
     if given.get("seeds") is not None and given["seeds"] < 1:
         raise UserError(f"{key}.seeds={given['seeds']} must be at least 1.")
     if kind.reads and SCORES[kind.reads].unseen and kind.reads not in rule.measures:

@@ -18,8 +18,8 @@ from scipy.special import ndtri
 
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.lab.statistics import CONFIDENCE, Estimate, difference, estimate, reaches
-from wawa_transformer.lab.tables import RUN, Study, of_task
-from wawa_transformer.train.evaluation import METRICS
+from wawa_transformer.lab.tables import OWN, RUN, Study, of_task
+from wawa_transformer.train.evaluation import METRICS, check_metrics
 
 NEAR = 1.5  # times the longest trained length: where the lengths just beyond it end
 REACHED = 0.5  # the exact match at which a length counts as reached
@@ -74,31 +74,31 @@ class Score:
 
 
 OF_TEXT = ("bleu", "chrf")  # scores that are columns of bleu.csv
-# Every metric of the evaluation is a score, and so are these.
-SCORES = {
-    score.name: score
-    for score in (
-        *(Score(m.name, m.heading, m.digits, m.top, m.higher_is_better, m.shown) for m in METRICS),
-        Score("all_sources", "exact match, all sources", top=1),
-        Score("beyond", "exact match, unseen lengths", top=1, of=over_unseen("exact_match")),
-        Score(
-            "just_beyond",
-            "exact match, first unseen lengths",
-            top=1,
-            shown=False,
-            of=over_unseen("exact_match", NEAR),
-        ),
-        Score(
-            "oracle",
-            "exact match, unseen lengths, length given",
-            top=1,
-            of=over_unseen("oracle_exact_match"),
-        ),
-        Score("reach", "reach", digits=1, of=reach),
-        Score("bleu", "BLEU", digits=2, top=100),
-        Score("chrf", "chrF", digits=2, top=100),
-    )
-}
+METRIC_SCORES = (
+    Score(m.name, m.heading, m.digits, m.top, m.higher_is_better, m.shown) for m in METRICS
+)
+TABLE_SCORES = (
+    Score("all_sources", "exact match, all sources", top=1),
+    Score("beyond", "exact match, unseen lengths", top=1, of=over_unseen("exact_match")),
+    Score(
+        "just_beyond",
+        "exact match, first unseen lengths",
+        top=1,
+        shown=False,
+        of=over_unseen("exact_match", NEAR),
+    ),
+    Score(
+        "oracle",
+        "exact match, unseen lengths, length given",
+        top=1,
+        of=over_unseen("oracle_exact_match"),
+    ),
+    Score("reach", "reach", digits=1, of=reach),
+    Score("bleu", "BLEU", digits=2, top=100),
+    Score("chrf", "chrF", digits=2, top=100),
+)
+check_metrics(METRICS, {*OWN, *(score.name for score in TABLE_SCORES)})
+SCORES = {score.name: score for score in (*METRIC_SCORES, *TABLE_SCORES)}
 
 
 @dataclass(frozen=True)

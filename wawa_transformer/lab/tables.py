@@ -34,33 +34,35 @@ COSTS = {
     "parameters": ",.0f", "flops_per_step": ".3g", "mfu": ".0%", "tokens_per_second": ",.0f",
     "seconds": ".1f", "peak_memory_mb": ",.0f",
 }  # fmt: skip
-COUNTED = ["examples", "tokens", *(metric.name for metric in METRICS), "ceiling"]
+COUNTED = ("examples", "tokens", "ceiling")
 # Of each table the columns that tell its rows apart, those that a file must have beside them, and
-# the others. A column that a file lacks is read as one of empty cells.
+# all the others that are no metrics. A column that a file lacks is read as one of empty cells.
 TABLES = {
     "results": (
         [*RUN, "length"], ["exact_match", "examples"],
-        [*COUNTED, "trained", *(f"{name}_new" for name in COUNTED), *ORIGIN, "data"],
+        [*COUNTED, *(f"{name}_new" for name in COUNTED), "trained", *ORIGIN, "data"],
     ),
-    "curves": (
-        [*RUN, "step"], ["exact_match", "token_accuracy", "nll"],
-        [*(metric.name for metric in shown_metrics()), "train_nll"],
-    ),
+    "curves": ([*RUN, "step"], ["exact_match", "token_accuracy", "nll"], ["train_nll"]),
     "bleu": (
         RUN, ["bleu"],
         ["bleu", "bleu_low", "bleu_high", "chrf", "signature", "chrf_signature", "answer",
          "reached_limit", "altered"],
     ),
-    "tests": (["task", "seed", "a", "b"], ["difference", "p"], []),
+    "tests": (["task", "seed", "a", "b"], ["difference", "p"], ["difference", "p"]),
     "tuning": (["task", "pe", "lr", "warmup", "seed"], ["nll", "exact_match"], []),
     "costs": (["task", "pe"], [], [*COSTS, "device"]),
-    "answers": ([*RUN, "source"], ["target", "answer"], ["length"]),
-    "attention": ([*RUN, "query", "key"], ["weight"], ["query_token", "key_token"]),
+    "answers": ([*RUN, "source"], ["target", "answer"], ["target", "answer", "length"]),
+    "attention": ([*RUN, "query", "key"], ["weight"], ["weight", "query_token", "key_token"]),
 }  # fmt: skip
+METRIC_COLUMNS = {
+    "results": [f"{metric.name}{end}" for end in ("", "_new") for metric in METRICS],
+    "curves": [metric.name for metric in shown_metrics()],
+}
 KEYS = {table: keys for table, (keys, _, _) in TABLES.items()}
 NEEDED = {table: needed for table, (_, needed, _) in TABLES.items()}
+OWN = {"check", *(each for keys, _, others in TABLES.values() for each in (*keys, *others))}
 COLUMNS = {
-    table: list(dict.fromkeys([*keys, *others, *needed]))
+    table: list(dict.fromkeys([*keys, *METRIC_COLUMNS.get(table, needed), *others]))
     for table, (keys, needed, others) in TABLES.items()
 }
 OPTIONAL = ("answers", "attention")  # which a page may go without

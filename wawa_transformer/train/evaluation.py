@@ -92,25 +92,22 @@ def shown_metrics() -> list[Metric]:
     return [metric for metric in METRICS if metric.shown]
 
 
-# Columns of tables, scores and logged numbers that are no metrics.
+# A run's other numbers, and what tells runs apart.
 TAKEN = {
     "task", "pe", "seed", "length", "step", "split", "examples", "tokens", "new", "ceiling",
-    "trained", "device", "code", "shared_code", "data", "check", "train_nll", "a", "b",
-    "difference", "p", "lr", "warmup", "source", "target", "answer", "query", "key", "query_token",
-    "key_token", "weight", "parameters", "flops_per_step", "mfu", "tokens_per_second", "seconds",
-    "peak_memory_mb", "bleu_low", "bleu_high", "signature", "chrf_signature", "reached_limit",
-    "altered", "all_sources", "beyond", "just_beyond", "oracle", "reach", "bleu", "chrf", "loss",
-    "grad_norm", "self",
+    "trained", "loss", "lr", "grad_norm", "tokens_per_second", "mfu", "self",
 }  # fmt: skip
 
 
-def check_metrics(metrics: Iterable[Metric]) -> None:
+def check_metrics(metrics: Iterable[Metric], taken: Iterable[str] = ()) -> None:
     """Refuse a metric that a table cannot hold beside its other columns, or cannot average.
+
+    ``taken`` are names beside those of a run.
 
     Raises:
         UserError: the name is no word, is taken or ends with ``_new``, or ``per`` counts nothing.
     """
-    names = set(TAKEN)
+    names = {*TAKEN, *taken}
     for metric in metrics:
         if not str(metric.name).isidentifier():
             raise UserError(
