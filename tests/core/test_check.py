@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from wawa_transformer import Transformer, check_model
 from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.messages import UserError
+from wawa_transformer.decode.strategies import Beam
 from wawa_transformer.model import check, probe, promises, transformer
 from wawa_transformer.model.attention import MultiHeadAttention
 from wawa_transformer.model.check import require_promises, tiny_model
@@ -1007,12 +1008,17 @@ def at_random(self: ResidualConnection, x: Tensor, sublayer: nn.Module, *args: A
 
 
 @pytest.mark.parametrize("name", ["t5", "rotary"])
-@pytest.mark.parametrize("edit", ["rezero", "out_proj", "output", "at_random"])
+@pytest.mark.parametrize("edit", ["rezero", "out_proj", "output", "at_random", "no_bias", "head"])
 def test_an_edit_of_the_model_that_people_make_is_no_mistake(
     name: str, edit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A gate or a matrix that starts at zero, a layer that training leaves out at random."""
-    cls: Any = {"out_proj": MultiHeadAttention, "output": Transformer}.get(edit, ResidualConnection)
+    """A gate or a matrix that starts at zero, a layer that training leaves out at random.
+
+    And projections without a bias, or a network in place of the output's matrix.
+    """
+    places = dict.fromkeys(("out_proj", "no_bias"), MultiHeadAttention)
+    places |= dict.fromkeys(("output", "head"), Transformer)
+    cls: Any = places.get(edit, ResidualConnection)
     right = cls.__init__
 
     def init(self: Any, *given: Any, **more: Any) -> None:
@@ -1021,12 +1027,19 @@ def test_an_edit_of_the_model_that_people_make_is_no_mistake(
             self.gain = nn.Parameter(torch.zeros(()))
         elif edit in ("out_proj", "output"):
             nn.init.zeros_(getattr(self, edit).weight)
+        elif edit == "no_bias":
+            self.in_proj.register_parameter("bias", None)
+        elif edit == "head":
+            words = self.output.out_features
+            self.output = nn.Sequential(nn.Linear(self.d_model, 8), nn.GELU(), nn.Linear(8, words))
 
     monkeypatch.setattr(cls, "__init__", init)
     if edit in ("rezero", "at_random"):
         monkeypatch.setattr(cls, "forward", globals()[edit])
     require_promises(shape({"pe": name}), 12)
-    assert not check_model(Transformer(9, 9, **SIZES, pe=name, seed=0)).broken
+    model = Transformer(9, 9, **SIZES, pe=name, seed=0)
+    assert not check_model(model).broken
+    assert len(Beam(size=2)(model, torch.tensor([[4, 5]]), 3)[0][0]) == 2
 
 
 @pytest.mark.parametrize("name", ["alibi", "t5_cross"])

@@ -52,6 +52,8 @@ def functions(mistake: str, pe: str = "sinusoidal") -> tuple[Any, Any]:
         cache, positions = model.new_cache(), model.batch_positions(source)
         if mistake == "stale decoding":
             memory = kept.setdefault(memory.shape, memory)
+        if mistake == "truncated":
+            memory, mask = memory[:, :11], mask[..., :11]
         if mistake == "early":
             steps = 1 + source.size(1) // 2
         if mistake == "zero":
@@ -102,7 +104,7 @@ def test_a_right_model_passes(pe: str, capsys: pytest.CaptureFixture[str]) -> No
         ("late by one", probe.CACHED), ("ahead late", probe.FUTURE),
         ("ahead once", probe.FUTURE), ("stale", probe.ALONE),
         ("stale once", probe.ALONE),
-        ("stale decoding", probe.CACHED), ("early", probe.CACHED),
+        ("stale decoding", probe.CACHED), ("early", probe.CACHED), ("truncated", probe.CACHED),
     ],
 )  # fmt: skip
 def test_a_mistake_of_another_model_is_found(mistake: str, name: str) -> None:
@@ -113,6 +115,20 @@ def test_a_mistake_of_another_model_is_found(mistake: str, name: str) -> None:
         logits, generate = functions(mistake)
         ids = check_model(logits, lambda *given: generate(*given)[0], vocab_size=V, length=12)
         assert name in {each.name for each in ids.broken}
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_whether_rows_end_before_others_is_told(ends: bool) -> None:
+    """Where none does, no mistake of rows that leave the batch can show."""
+
+    def generate(source: Tensor, steps: int) -> Tensor:
+        ids = torch.full((len(source), steps), 5)
+        ids[0, 1] = EOS if ends else 5
+        return ids
+
+    report = check_model(functions("")[0], generate, vocab_size=V, length=12)
+    told = {each.name: each for each in report}[probe.ENDED]
+    assert told.holds == ends and not told.promised
 
 
 @pytest.mark.parametrize("constant", [-1e4, torch.finfo(torch.float32).min, 1e4])

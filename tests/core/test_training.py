@@ -148,12 +148,13 @@ def test_schedules_rise_to_the_peak_and_follow_their_formulas(name: str) -> None
     assert rates[10:] == pytest.approx([SCHEDULES[name](step) for step in range(10, 50)])
 
 
-@pytest.mark.parametrize("edit", ["merged_attention", "share_layers", "gated"])
+@pytest.mark.parametrize("edit", ["merged_attention", "share_layers", "gated", "head"])
 def test_the_operations_of_a_step_are_those_of_its_products(
     edit: str, tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The count equals torch's counter over forward and backward, also with a layer of a fork."""
-    model = "model.num_layers=2", f"model.{edit}=true" if edit != "gated" else "pe=none"
+    own = edit in ("gated", "head")
+    model = "model.num_layers=2", "pe=none" if own else f"model.{edit}=true"
     if edit == "gated":
         right = FeedForward.__init__
 
@@ -165,6 +166,14 @@ def test_the_operations_of_a_step_are_those_of_its_products(
         monkeypatch.setattr(
             FeedForward, "forward", lambda self, x: self.outer(self.gate(x) * self.inner(x))
         )
+    if edit == "head":
+        built = Transformer.__init__
+
+        def with_head(self: Transformer, *given: Any, **more: Any) -> None:
+            built(self, *given, **more)
+            self.output = nn.Sequential(nn.Linear(self.d_model, 8), nn.GELU(), nn.Linear(8, 9))
+
+        monkeypatch.setattr(Transformer, "__init__", with_head)
     config = tiny("trainer.grad_accum_steps=2", "trainer.steps=5", *model)
     state = begun(config)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:

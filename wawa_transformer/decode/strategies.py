@@ -138,7 +138,7 @@ class Beam(DecodingStrategy):
         size, rows = self.size, len(source)
         limits, longest = limits_of(source, max_length)
         best_ids = source.new_full((rows, size, longest), PAD)  # of those that have ended
-        best = best_ids.new_full((rows, size), -torch.inf, dtype=model.output.weight.dtype)
+        best = best_ids.new_full((rows, size), -torch.inf, dtype=next(model.parameters()).dtype)
         if not rows:
             return best_ids, best
 

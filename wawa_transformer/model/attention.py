@@ -70,7 +70,8 @@ class StackedLinear(nn.Linear):
     """A linear layer of which a call may ask for some outputs, ``first … last-1``."""
 
     def forward(self, x: Tensor, first: int = 0, last: int | None = None) -> Tensor:
-        return F.linear(x, self.weight[first:last], self.bias[first:last])
+        bias = None if self.bias is None else self.bias[first:last]
+        return F.linear(x, self.weight[first:last], bias)
 
 
 class MultiHeadAttention(nn.Module):

@@ -35,8 +35,9 @@ class EncodingProbe(Probe):
         length: int = ROW,
         row: int = ROW,
     ) -> None:
-        self.model, self.device = model, model.output.weight.device
-        words = min(model.src_embedding.num_embeddings, model.output.out_features)
+        self.model, self.like = model, next(model.parameters())  # of the model's device and type
+        self.device = self.like.device
+        words = min(each.num_embeddings for each in (model.src_embedding, model.tgt_embedding))
         super().__init__(model, words, special, padding, length, row)
         every = (each.of_layer(i) for each in model.encodings() for i in range(model.num_layers))
         self.encodings = [*dict.fromkeys(each for each in every if each is not None)]
@@ -53,7 +54,7 @@ class EncodingProbe(Probe):
         model, length, heads = self.model, len(self.sources[0]), self.model.num_heads
         rows = 3 if heads == 2 else 2  # else they could stand for heads
         at = Positions(torch.arange(length, device=self.device).repeat(rows, 1, 1), length)
-        x = torch.linspace(-1, 1, rows * length * model.d_model).to(model.output.weight)
+        x = torch.linspace(-1, 1, rows * length * model.d_model).to(self.like)
         x = x.view(rows, length, model.d_model)  # (B,S,D)
         for encoding in (model.src_position, model.tgt_position):
             embedded = called(encoding, "embed", x, at)
@@ -81,7 +82,7 @@ class EncodingProbe(Probe):
         """Draw queries and keys, ``(1,H,S,Dh)`` each."""
         heads, width = self.model.num_heads, self.model.d_model
         shape = (count, 1, heads, length, width // heads)
-        return [*torch.randn(shape, generator=self.random).to(self.model.output.weight)]
+        return [*torch.randn(shape, generator=self.random).to(self.like)]
 
     def check_content(self) -> None:
         """Try what encodings make of queries, keys and embeddings."""
@@ -102,7 +103,7 @@ class EncodingProbe(Probe):
     def one_token(self, length: int) -> Tensor:
         """Draw one embedding, at every place of a row: ``(1,S,D)``."""
         x = torch.randn(self.model.d_model, generator=self.random)
-        return x.to(self.model.output.weight).expand(1, length, -1)
+        return x.to(self.like).expand(1, length, -1)
 
     def check_heads(self) -> None:
         """Try positions of which those of one head are farther apart."""

@@ -29,6 +29,7 @@ CACHED = "cached decoding equals recomputation"
 ANSWERS = "logits differ from token to token"
 ORDER = "the order of the source matters"
 LEFT = "padding on the left changes nothing"
+ENDED = "some generated rows end before others"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,10 +245,13 @@ class Probe:
     def check_generate(self, generate: Callable[[Tensor, int], Any]) -> None:
         """Try what generated ids show beside the logits of the same prefix."""
         longest = len(self.sources[0])
-        lengths = range(1, longest + 1, max(1, longest // 6))
+        lengths = torch.linspace(1, longest, 6).int().tolist()
         sources = [self.draw(n) for n in lengths for _ in range(2)]
         source, steps = self.batch(sources, 0, self.side), longest
         ids, expected, real = self.check_generated(generate, source, steps)
+        ends = real.sum(dim=1)
+        # Else a mistake in rows that have ended, or that go on without these, cannot show.
+        self.findings[ENDED] = Finding(ENDED, bool((ends != ends[0]).any()), promised=False)
         # Another batch of the same shape, and the first one again.
         other, _, _ = self.check_generated(generate, source.flip(0), steps)
         self.note(ALONE, other_choice(ids, other.flip(0), expected, real), STEP)

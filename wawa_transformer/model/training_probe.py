@@ -123,7 +123,7 @@ class TrainingProbe(EncodingProbe):
         """Try dropout of one half, which sets half of an embedding to zero."""
         model, length = self.model, len(self.sources[0])
         x = torch.ones(4096 // (length * model.d_model) + 1, length, model.d_model)
-        x, at = x.to(model.output.weight), consecutive(length, device=self.device)
+        x, at = x.to(self.like), consecutive(length, device=self.device)
         for encoding in (model.src_position, model.tgt_position):
             with training(encoding), draws_from(0):  # some set columns to zero in training
                 some = (encoding.embed(x, at) != 0).float()

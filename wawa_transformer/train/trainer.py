@@ -259,12 +259,13 @@ def flops_per_step(state: TrainState) -> int:
     operations, and the backward pass twice as many.
     """
     model, width = state.model, state.model.d_model
-    encoder_matrices, decoder_matrices = (
-        sum(value.numel() for value in layers.parameters() if value.ndim > 1)
-        * model.num_layers
-        // len(layers)
-        for layers in (model.encoder_layers, model.decoder_layers)
+    encoder_matrices, decoder_matrices, output_matrices = (
+        sum(value.numel() for value in module.parameters() if value.ndim > 1)
+        for module in (model.encoder_layers, model.decoder_layers, model.output)
     )
+    # Layers may be shared.
+    encoder_matrices = encoder_matrices * model.num_layers // len(model.encoder_layers)
+    decoder_matrices = decoder_matrices * model.num_layers // len(model.decoder_layers)
     # Keys and values of cross-attention are projections of the source.
     across = 2 * width**2 * model.num_layers
     decoder_matrices -= 0 if model.config.merged_attention else across
@@ -273,7 +274,7 @@ def flops_per_step(state: TrainState) -> int:
         rows, source, target = *batch.source.shape, batch.target_in.size(1)
         scores = 2 * width * (source**2 + target**2 + source * target)  # and weighted values
         layers = source * (encoder_matrices + across) + target * decoder_matrices
-        output = target * model.output.weight.numel()
+        output = target * output_matrices
         products += rows * (layers + model.num_layers * scores + output)
     return 3 * 2 * products
 
