@@ -622,8 +622,9 @@ def test_a_full_disk_is_a_sentence_and_leaves_the_old_file(tmp_path: Path, monke
     path = tmp_path / "file"
     write_atomically(path, "old")
     (tmp_path / "file.tmp").symlink_to("/dev/full")
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as it:
         write_atomically(path, "new" * 10_000)
+    assert str(path) in str(failure.sentence_of(it.value))
     assert path.read_text() == "old" and not (tmp_path / "file.tmp").is_symlink()
 
 

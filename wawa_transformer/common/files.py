@@ -124,7 +124,9 @@ def write_atomically(path: Path, content: str | bytes | memoryview) -> None:
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
-    except BaseException:  # a full disk, or a signal
+    except BaseException as error:  # a full disk, or a signal
+        if isinstance(error, OSError):
+            error.filename = error.filename or str(path)  # a full disk's error names none
         with contextlib.suppress(OSError):
             unfinished.unlink(missing_ok=True)
         raise
