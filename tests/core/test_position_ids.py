@@ -194,6 +194,15 @@ def test_evaluation_draws_positions_as_training_does(given_: dict[str, int], len
         assert (shares[0] - shares[1]).abs().max() < 0.12
 
 
+def test_a_source_takes_the_first_ids_of_an_order_and_an_answer_goes_on_above_them() -> None:
+    """Then come the ids that the source has passed over. The numbers are written by hand."""
+    order, taken = torch.tensor([4, 7, 1, 8, 0, 2, 6, 3, 5]), torch.tensor([3, 1, 9])
+    ids = PositionIds(random_positions=9).ids_in_order(order, taken, training=True)
+    assert ids.tolist() == [
+        [1, 4, 7, 8, 0, 2, 3, 5, 6], [4, 5, 6, 7, 8, 0, 1, 2, 3], [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    ]  # fmt: skip
+
+
 def test_a_source_too_long_for_a_shift_starts_at_zero() -> None:
     """No position lies beyond those that training saw, where that is possible."""
     position_ids = PositionIds(max_shift=9)

@@ -307,6 +307,28 @@ def test_a_pair_has_one_verdict_in_both_orders() -> None:
     assert decide(given, made)[0].verdict == "refuted"
 
 
+@pytest.mark.parametrize(
+    ("kind", "praised", "least", "metric"),
+    [("better", 0, 0.6, "exact_match"), ("worse", 1, 0.6, "exact_match"),
+     ("ahead", 0, 30, "bleu"), ("behind", 1, 30, "bleu")],
+)  # fmt: skip
+def test_a_floor_is_that_of_the_praised_encoding(
+    kind: str, praised: int, least: float, metric: str
+) -> None:
+    """The better one must reach it, and the other one need not."""
+    best, other = ("a", "b") if praised == 0 else ("b", "a")
+    tests = [(best, other, 1.0, 0.01)] * 5
+    holds, never = (
+        [{"is": kind, "floor": least, "pairs": [[*pair]], "least": 1}] for pair in ("ab", "ac")
+    )
+    measures = {metric: 0.01} if metric == "exact_match" else {}
+    given = read(holds, never, tasks="t", measures=measures)
+    for factor, found in ((1.1, "supported"), (0.9, "unclear")):
+        values = {best: about(least * factor), other: mirrored(least / 2)}
+        frame = frame_of(**{metric: values})
+        assert verdicts(given, scored(tests, t=frame)) == [found]
+
+
 def test_a_pair_that_is_better_in_one_measure_and_worse_in_another_is_mixed() -> None:
     """And where one of two measures is not read, the other decides."""
     exact_match = {"a": about(0.97, 0.001), "b": mirrored(0.99, 0.001)}
