@@ -63,6 +63,10 @@ def answers() -> Iterator[str]:
         yield mean("length", "copy", pe, "beyond")
     for pe in ("shaw", "shaw_cross"):
         yield f"{mean('cross', 'copy', pe, 'beyond')} with `{pe}`"
+    without, there = (
+        mean("cross_rotation", "copy", pe, "beyond") for pe in ("rotary", "rotary_cross")
+    )
+    yield f"RoPE in cross-attention helps, too: {there}, and {without} without"
     lost = over_sentences("multi30k", "sinusoidal", "none")
     yield f"falls by {sum(lost) / len(lost):.0f}."
     gained = over_sentences("multi30k_encodings", "shaw_cross", "sinusoidal")
