@@ -22,7 +22,7 @@ from wawa_transformer.common.messages import UserError, tell, warn
 from wawa_transformer.data.load import Examples, parts_of, tokenize_split
 from wawa_transformer.data.tasks import Task, build_task
 from wawa_transformer.data.text import FILE_KEYS, TextTask
-from wawa_transformer.decode.significance import paired_randomisation
+from wawa_transformer.decode.significance import ngram_counts, paired_randomisation
 from wawa_transformer.decode.strategies import DecodingStrategy, Greedy, build_strategy
 from wawa_transformer.decode.translation import (
     Hypothesis,
@@ -196,16 +196,17 @@ def print_scores(outputs: list[str], references: list[str], method: DecodingStra
 
 
 def difference(
-    outputs: list[str], theirs: list[str], references: list[str], tokenize: str | None, name: str
+    outputs: list[str], theirs: list[str], references: list[str], metric: Any, name: str
 ) -> str:
-    """Say by how much BLEU differs from that of the run ``name``, and p."""
-    metric = bleu_metric(references, tokenize)
-    ours, its = (metric.corpus_score(each, [references]).score for each in (outputs, theirs))
+    """Say by how much BLEU, or without it exact match, differs from that of a run, and p."""
+    if metric:
+        ours, its = (metric.corpus_score(each, [references]).score for each in (outputs, theirs))
+        said = f"BLEU {ours - its:+.1f} against {its:.1f}"
+    else:
+        ours, its = (ngram_counts(each, references, None).mean() for each in (outputs, theirs))
+        said = f"exact match {ours - its:+.3f} against {its:.3f}"
     p = paired_randomisation(outputs, theirs, references, metric)
-    return (
-        f"BLEU {ours - its:+.1f} against {its:.1f} of {name}, p = {p:.4f} "
-        f"(paired randomisation over sentences)"
-    )
+    return f"{said} of {name}, p = {p:.4f} (paired randomisation over sentences)"
 
 
 @script("evaluate")
@@ -255,7 +256,9 @@ def main(config: DictConfig) -> None:
         if other:
             sources = read(other.tokenizer, test.text["source"])
             theirs = best_texts(hypotheses(other.model, other.tokenizer, sources, method))
-            tell(difference(outputs, theirs, references, tokenize, config.against))
+            answers_bleu = result["translation"]["answer"] == "bleu"
+            metric = bleu_metric(references, tokenize) if answers_bleu else None
+            tell(difference(outputs, theirs, references, metric, config.against))
 
 
 if __name__ == "__main__":

@@ -88,6 +88,16 @@ def test_ids_outside_the_vocabulary_are_refused(name: str, ids: Any, message: st
                 method(model, given["src"], 3)
 
 
+def test_sources_of_int32_are_decoded_as_those_of_int64() -> None:
+    """As forward reads them; by every way of decoding."""
+    model = small_model()
+    for method in (Greedy(), Beam(size=2), Sample()):
+        expected, scores = method(model, SRC, 5)
+        ids, others = method(model, SRC.int(), 5)
+        assert torch.equal(ids, expected) and torch.equal(others, scores)
+        assert ids.dtype == torch.int64
+
+
 @pytest.mark.parametrize("shape", [(2, 5, D), (3, 5, D + 1), (3, D), (4, 5, D)])
 def test_a_source_of_other_rows_than_the_target_is_refused(shape: tuple[int, ...]) -> None:
     """Whether the caller encodes it or forward does."""

@@ -8,6 +8,7 @@ import io
 import json
 import lzma
 import os
+import tarfile
 import unicodedata
 import zipfile
 from pathlib import Path
@@ -58,6 +59,15 @@ def zipped(name: str, content: bytes) -> bytes:
     """Pack a file as the library of datasets unpacks it, which reads no file of a folder itself."""
     with zipfile.ZipFile(file := io.BytesIO(), "w") as archive:
         archive.writestr(name, content)
+    return file.getvalue()
+
+
+def tarred(name: str, content: bytes) -> bytes:
+    """Pack a file as tar does."""
+    with tarfile.open(fileobj=(file := io.BytesIO()), mode="w") as archive:
+        entry = tarfile.TarInfo(name)
+        entry.size = len(content)
+        archive.addfile(entry, io.BytesIO(content))
     return file.getvalue()
 
 
@@ -568,6 +578,10 @@ def test_what_is_not_read_is_named_with_the_formats_that_are(tmp_path: Path) -> 
             r"is a catalogue of gettext \(PO\)",
         ),
         (b"PAR1\x15\x04", f"is a parquet file; {formats}"),
+        (tarred("x/a.tsv", TSV.encode()), f"is a tar archive; {formats}"),
+        (gzip.compress(tarred("a.tsv", TSV.encode())), f"is a tar archive; {formats}"),
+        (b"ARROW1\0\0\xff", "is UTF-16 text or no text"),
+        (b"Rar!\x1a\x07\x01\0\n", "is UTF-16 text or no text"),
         (TSV.encode("utf-16-le"), f"is UTF-16 text or no text; {formats}"),
         (gzip.compress(TSV.encode("utf-16-be")), "is UTF-16 text or no text"),
         (TSV.encode("latin-1") + b"\xe9\tx\n", "is not UTF-8 in line 10"),
@@ -581,6 +595,16 @@ def test_what_is_not_read_is_named_with_the_formats_that_are(tmp_path: Path) -> 
                 read(tmp_path, files)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="task.hub=.*zip cannot be used .it is a file.*task.source"):
         TextTask(hub=str(tmp_path / "zip")).from_hub()
+    packed_by_zstd = b"\x28\xb5\x2f\xfd\x04"
+    for name, content, said in (
+        ("pairs.tsv.zst", packed_by_zstd, "is packed by zstd"),
+        ("pairs.tsv.zip", packed, "is a zip archive"),
+        ("pairs.tgz", gzip.compress(tarred("a.tsv", b"a\tb\n")), "is a tar archive"),
+        ("pairs.tmx", b"<?xml version='1.0'?>", "is XML or HTML"),
+        ("pairs.en", b"a\n", "task.source and task.target go together"),
+    ):
+        with pytest.raises(UserError, match=rf"task.source=\S+{name}:? {said}.*{formats[12:]}"):
+            read(tmp_path, {name: content})
     for name, said in (("zip", formats[12:]), ("a.doc", formats[12:]), ("", "go together")):
         with pytest.raises(UserError, match=said):
             read(tmp_path, {}, source=name)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU, CHRF, TER
-from scipy.stats import permutation_test
+from scipy.stats import binomtest, permutation_test
 
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.data.text import WORD
@@ -45,6 +45,17 @@ def test_the_paired_test_is_exact_where_few_sentences_differ(k: int) -> None:
     wrong = [line.replace("written", "printed") if i < k else line for i, line in enumerate(right)]
     for ours, theirs in ((right, wrong), (wrong, right)):
         assert paired_randomisation(ours, theirs, right, BLEU()) == 2 / 2 ** max(k, 1)
+
+
+def test_the_paired_test_of_exact_match_is_the_sign_test() -> None:
+    """Of one-word answers, whose BLEU is 0 whatever they are: spaces tell no answers apart."""
+    right = [f"{i}  0" for i in range(100)]
+    for better, worse in ((3, 0), (6, 1), (5, 5), (0, 9)):
+        ours = [f"{i} {int(i < worse)}" for i in range(100)]
+        theirs = [f"{i} {int(i >= 100 - better)}" for i in range(100)]
+        expected = binomtest(better, better + worse).pvalue
+        assert paired_randomisation(ours, theirs, right, None) == pytest.approx(expected)
+    assert paired_randomisation(right, right, right, None) == 1
 
 
 @pytest.mark.parametrize("seed", range(3))

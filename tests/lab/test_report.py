@@ -565,6 +565,15 @@ def test_a_picture_of_translations_has_each_runs_interval() -> None:
     assert drawn["learning_exact_match"]().axes[0].get_ylabel().startswith("token accuracy")
 
 
+def test_a_bleu_that_does_not_answer_has_no_picture_and_no_test() -> None:
+    """Of answers too short for BLEU every run has 0, whatever their exact match."""
+    for answer in ("bleu", "exact_match"):
+        study = captions({"a": 0.0, "b": 0.0})
+        study = study_of(study.results, bleu=study.bleu.assign(answer=answer), tests=study.tests)
+        page = report.page_of(scores.score_study(study))
+        assert ("bleu" in page["drawn"]) == (answer == "bleu") == (len(page["translations"]) > 1)
+
+
 def test_a_share_of_seeds_has_its_exact_interval() -> None:
     """2 of 5: from 0.0527 to 0.8534, by the tails of the binomial distribution."""
     far = results_of({("copy", "a"): lambda n, s: 1.0 if n <= 10 or s < 2 else 0.0})

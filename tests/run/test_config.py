@@ -152,6 +152,8 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
         ("pe=ALIBI", "pe=ALIBI does not exist (did you mean alibi?)"),
         ("pe=mine", f"transformer_xl, or write {CONFIG_DIR / 'pe' / 'mine.yaml'}."),
         ("PE=alibi", "the key PE does not exist (did you mean pe?)"),
+        ("decode=beam", "the key decode is for a trained run: give it to evaluate.py or trans"),
+        ("decode.max_length=9", "the key decode.max_length is for a trained run: give it to ev"),
         # As a variable of the shell that is not set: these meant the default, silently.
         ("run_dir=", "run_dir= is empty; give a value, or leave run_dir out"),
         ("task=text task.data_dir=''", "task.data_dir='' is empty"),

@@ -211,8 +211,10 @@ def test_what_python_hands_over_is_translated_as_a_file_would_be(letters: Path) 
 
 def test_lines_that_only_carriage_returns_end_are_named(letters: Path, use) -> None:
     """As in files of old Macs: they are one line, and get one answer."""
-    _, out, err = use(translate.main, f"run={letters}", given=b"1 2\r3\r1\r")
-    assert out.count("\n") == 1 and "warning: line 1: carriage returns end no line" in err
+    for given in (b"1 2\r3\r1\r", b"1 2\r3\r", b"1 2\r3\n"):
+        _, out, err = use(translate.main, f"run={letters}", given=given)
+        assert out.count("\n") == 1 and "warning: line 1: carriage returns end no line" in err
+    assert not use(translate.main, f"run={letters}", given=b"1 2\r\n")[2]  # as on Windows
 
 
 class Ascii(Script):
@@ -437,7 +439,8 @@ def test_against_another_run(
     other = trained(tmp_path, *TEXT, "pe=none", *unskilled).directory
     source, target = held_out(tmp_path, "own")
     files = (f"task.test_source={source}", f"task.test_target={target}")
-    pairs = zip(*(path.read_text("utf-8").splitlines() for path in (source, target)), strict=True)
+    sides = (path.read_text("utf-8").splitlines() for path in (source, target))
+    pairs = list(zip(*sides, strict=True))
     (tmp_path / "own.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in pairs), "utf-8")
     both = use(evaluate.main, f"run={text}", f"task.test_source={tmp_path}/own.tsv")
     assert both == use(evaluate.main, f"run={text}", *files) and "TER" in both[1]
@@ -447,6 +450,11 @@ def test_against_another_run(
     assert f"of {other}, p = " in out and "different texts" not in err
     _, out, _ = use(evaluate.main, f"run={text}", *files, f"against={text}")
     assert re.search(rf"BLEU \+0.0 against [\d.]+ of {text}, p = 1.0000", out)
+    words = "".join(f"{s}\t{t.split()[0]}\n" for s, t in pairs)
+    (tmp_path / "words.tsv").write_text(words, "utf-8")
+    asked = f"run={text}", f"task.test_source={tmp_path}/words.tsv", f"against={other}"
+    _, out, _ = use(evaluate.main, *asked)
+    assert f"exact match +0.000 against 0.000 of {other}, p = 1.0000" in out
     monkeypatch.setattr(evaluate, "data_of", lambda run: str(run.directory))
     _, _, err = use(evaluate.main, f"run={text}", *files, f"against={other}")
     assert f"{other} were trained with different texts or vocabularies" in err

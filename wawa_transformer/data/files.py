@@ -57,7 +57,8 @@ FOREIGN = {
     rb"\+/v[89+/]": "UTF-7 text",
     rb"version https://git-lfs": "a pointer, whose file git lfs pull fetches",
     rb"\{\\rtf": "RTF",
-    rb"[^\0\n]{0,3}\0": "UTF-16 text or no text",
+    rb"[^\0\n]+\0[\s\S]{0,256}ustar": "a tar archive",
+    rb"[^\0\n]{0,63}\0": "UTF-16 text or no text",
     # A tag alone, or before another one: a text may begin with <url> or be about <html>.
     rb"(?i)(\xef\xbb\xbf)?\s*<(\?xml|!doctype|html|tmx|xliff|srcset|refset|url|doc)\b[^<>]*"
     rb"(>\s*(http|[<\n]|$)|$)": "XML or HTML",
@@ -145,6 +146,10 @@ def read_pairs(files: Mapping[str, Path], columns: Columns) -> Iterator[tuple[st
     # Two files of texts a line may be .txt, as one table may.
     tables = {*TABLES, *ENTRIES} - ({".txt"} if other else set())
     if bool(tables & {suffix, *more}) == bool(other) or key.endswith("target"):
+        for name, each in files.items():
+            if each.is_file():
+                with opened(each, name):  # an archive or a foreign format is named for what it is
+                    pass
         stem = key.removesuffix("source").removesuffix("target")
         raise UserError(f"{where}: {stem}source and {stem}target go together; {FORMATS}.")
     if other and key == "task.source" and any(columns):

@@ -44,7 +44,7 @@ def pairs_of(
     except Exception as error:  # the library raises dozens of classes
         raise UserError(
             f"{where} cannot be used ({first_line(error.__cause__ or error)}); name a dataset "
-            f"with a split train, or a file in task.source."
+            f"with a split train, one of several in task.hub_config, or a file in task.source."
         ) from None
     if builder and (rest := unread(Path(name), builder)):
         warn(f"{where}: of its files, {', '.join(rest)[:200]} are not read")

@@ -60,6 +60,7 @@ def generate(
         positions = model.batch_positions(source)
         cross_mask, cache = padding_mask(source), model.new_cache()
         memory = model.encode(source, positions=positions)
+        source = source.long()  # int32 is read as well, and outputs are int64
         out = source.new_full((len(source), longest), PAD)  # (B,longest)
         rows = torch.arange(len(source), device=source.device)  # (R,): still in the batch
         last = source.new_full((len(source), 1), BOS)  # (R,1)

@@ -17,15 +17,15 @@ TRIALS = 10_000  # exchanges: all of them where there are no more, else as many 
 
 
 def paired_randomisation(
-    ours: Sequence[str], theirs: Sequence[str], references: Sequence[str], bleu: BLEU
+    ours: Sequence[str], theirs: Sequence[str], references: Sequence[str], bleu: BLEU | None
 ) -> float:
-    """Test whether two systems differ in corpus BLEU; return p.
+    """Test whether two systems differ in corpus BLEU, or without one in exact match; return p.
 
     If the systems do not differ, each sentence's two translations could be exchanged. p is the
-    share of exchanges whose difference in BLEU is at least the observed one (Riezler and Maxwell
-    2005). Ties count, so equal translations have p = 1. Where ``k`` sentences differ, p is exact
-    over all ``2^k`` exchanges, if these are at most ``TRIALS``. Else ``TRIALS`` exchanges are
-    drawn, and the observed one is added to them (Phipson and Smyth 2010).
+    share of exchanges whose difference is at least the observed one (Riezler and Maxwell 2005).
+    Ties count, so equal translations have p = 1. Where ``k`` sentences differ, p is exact over all
+    ``2^k`` exchanges, if these are at most ``TRIALS``. Else ``TRIALS`` exchanges are drawn, and the
+    observed one is added to them (Phipson and Smyth 2010).
 
     The test generalises to other test sentences, not to other training seeds.
     """
@@ -47,14 +47,24 @@ def paired_randomisation(
     return float(np.mean(trials if exact else [True, *trials]))
 
 
-def ngram_counts(outputs: Sequence[str], references: Sequence[str], bleu: BLEU) -> np.ndarray:
-    """Count each sentence's matches, n-grams and two lengths: ``(N, 2 * orders + 2)``."""
+def ngram_counts(
+    outputs: Sequence[str], references: Sequence[str], bleu: BLEU | None
+) -> np.ndarray:
+    """Count each sentence's matches, n-grams and two lengths: ``(N, 2 * orders + 2)``.
+
+    Without BLEU, 1 marks a sentence that is right: ``(N, 1)``.
+    """
+    if bleu is None:
+        pairs = zip(outputs, references, strict=True)
+        return np.array([[int(a.split() == b.split())] for a, b in pairs])
     scores = [bleu.corpus_score([a], [[b]]) for a, b in zip(outputs, references, strict=True)]
     return np.array([[*s.counts, *s.totals, s.sys_len, s.ref_len] for s in scores])
 
 
-def corpus_bleu(sums: np.ndarray, bleu: BLEU) -> float:
-    """Compute BLEU from the sums of :func:`ngram_counts`."""
+def corpus_bleu(sums: np.ndarray, bleu: BLEU | None) -> float:
+    """Compute BLEU from the sums of :func:`ngram_counts`; without it, how many are right."""
+    if bleu is None:
+        return float(sums[0])
     orders, (*counts, written, wanted) = bleu.max_ngram_order, sums.tolist()
     return bleu.compute_bleu(
         counts[:orders], counts[orders:], written, wanted, bleu.smooth_method,

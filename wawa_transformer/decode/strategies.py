@@ -137,7 +137,7 @@ class Beam(DecodingStrategy):
     ) -> tuple[Tensor, Tensor]:
         size, rows = self.size, len(source)
         limits, longest = limits_of(source, max_length)
-        best_ids = source.new_full((rows, size, longest), PAD)  # of those that have ended
+        best_ids = source.new_full((rows, size, longest), PAD, dtype=torch.int64)  # ended ones
         best = best_ids.new_full((rows, size), -torch.inf, dtype=next(model.parameters()).dtype)
         if not rows:
             return best_ids, best
@@ -150,7 +150,7 @@ class Beam(DecodingStrategy):
         memory, cross_mask = memory[every], padding_mask(source)[every]
         positions = positions.keep(every)
         prefix = best_ids.clone()  # (R,K,longest)
-        last = source.new_full((rows * size, 1), BOS)
+        last = prefix.new_full((rows * size, 1), BOS)
         running = torch.full_like(best, -torch.inf)  # (R,K), log-probabilities
         running[:, 0] = 0  # at first all K prefixes are equal
         for step in range(longest):

@@ -112,7 +112,7 @@ def answers(
     decoded = hypotheses(model, tokenizer, sources, method, numbers)
     for i, every in zip(asked, decoded, strict=True):
         by_line[i], name = every, f"warning: line {i + first}:"
-        if texts[i].count("\r") > 1:
+        if "\r" in texts[i]:
             warn(f"{name} carriage returns end no line; {RETURNS}")
         if strange := unknown(tokenizer, texts[i]):
             warn(f"{name} unknown: {' '.join(strange)}")

@@ -306,7 +306,7 @@ def translation_tables(study: Study) -> list[Table]:
             ]
             for row in tests.to_dict("records")
         ]
-        if lines:
+        if lines and scores.first_score(study, str(task)) == "bleu":
             tables.append(Table(Text("sentences_caption", {"task": task}), heads, lines))
     return tables
 

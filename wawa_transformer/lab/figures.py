@@ -39,8 +39,10 @@ def pictures(made: Scores) -> dict[str, Callable[[], Figure]]:
     trained = {task: scores.trained_lengths(study, task) for task in study.tasks}
     generated = {task: lengths[1] for task, lengths in trained.items() if lengths}
     drawings: dict[str, Callable[[], Figure]] = {}
-    if len(study.bleu):
-        drawings["bleu"] = lambda: bleu(study, styles)
+    # Targets of words, or too short for BLEU, have a BLEU that says nothing.
+    scored_by = study.bleu["task"].map(functools.partial(scores.first_score, study))
+    if len(translated := study.bleu[scored_by.eq("bleu")]):
+        drawings["bleu"] = lambda: bleu(translated, styles)
     if generated and len(study.encodings) > MANY:
         most = {task: scores.ceiling(study, task) for task in generated}
         limits = {task: each.mean for task, each in most.items() if each}
@@ -281,9 +283,9 @@ def from_nines(count: Any) -> Any:
     return 1.003 - 10 ** -np.asarray(count, dtype=float)
 
 
-def bleu(study: Study, styles: Mapping[str, dict[str, Any]]) -> Figure:
+def bleu(translated: pd.DataFrame, styles: Mapping[str, dict[str, Any]]) -> Figure:
     """Plot BLEU of every run with its 95% interval over test sentences, one panel per task."""
-    tasks = study.bleu.groupby("task", sort=False)
+    tasks = translated.groupby("task", sort=False)
     columns, lines = arrangement(len(tasks))
     rows_of = tasks.size().max()
     size = (WIDTHS[columns], (0.2 * rows_of + 1.1) * lines)

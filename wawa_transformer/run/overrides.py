@@ -268,6 +268,8 @@ def class_keys(config_name: str) -> set[str]:
 def unknown_key(key: str, config_name: str) -> str:
     """Say that a key does not exist, and which key may be meant."""
     parent, _, tail = key.rpartition(".")
+    if key.partition(".")[0] == "decode" and config_name not in TRAINED:
+        return f"the key {key} is for a trained run: give it to evaluate.py or translate.py."
     keys = known_keys(config_name)
     typed = parent in keys or any(each.endswith(f".{key}") for each in keys)
     if config_name in TRAINED or not typed:
