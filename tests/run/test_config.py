@@ -188,6 +188,7 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
         # A report makes these anew, and would take a task's runs away.
         ("task.name=means", "task.name=means is the name of a file or folder that a study writes"),
         ("task.name=results.csv", "is the name of a file or folder"),
+        ("pe=shaw pe.name=none", "pe.name=none is how a report knows the model without an enc"),
     ],
 )
 def test_a_mistake_in_a_configuration_is_one_sentence(given: str, expected: str) -> None:
