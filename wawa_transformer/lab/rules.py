@@ -125,6 +125,16 @@ def validate_rule(rule: Rule, against: str | None, seeds: int) -> None:
             raise RuleMismatch(
                 f"{key}.seeds={given['seeds']}, and study.seeds names {seeds}; lower it."
             )
+    validate_together(rule)
+    if seeds < 2:
+        raise RuleMismatch(
+            "study.rule asks for intervals over seeds, and study.seeds names fewer than two."
+        )
+    validate_floors(rule)
+
+
+def validate_together(rule: Rule) -> None:
+    """Refuse conditions because of which the claim is never supported."""
     for i, given in enumerate(rule.supported):
         for j, other in enumerate(rule.refuted):
             if (True, False) not in joint(rule, given, other):
@@ -138,11 +148,6 @@ def validate_rule(rule: Rule, against: str | None, seeds: int) -> None:
                     f"study.rule.supported[{i}] and study.rule.supported[{j}] are never met "
                     f"together, so the claim is never supported; change one."
                 )
-    if seeds < 2:
-        raise RuleMismatch(
-            "study.rule asks for intervals over seeds, and study.seeds names fewer than two."
-        )
-    validate_floors(rule)
 
 
 TURNED = {"worse": "better", "behind": "ahead"}  # the same of a pair the other way round
