@@ -73,22 +73,13 @@ def main(config: DictConfig) -> None:
     report = "wawa_transformer.lab.report"
     threading.Thread(target=import_module, args=[report], daemon=True).start()
     with GracefulStop(), contextlib.ExitStack() as stack:
-        tried = tuning.validation_rows({})
         for trial in trials.values():
             stack.enter_context(lock_directory(studies.folder_of(trial)))
             studies.fill(trial, config, overrides, launcher, minutes)
             terminal.tell_unfinished(trial)
+        tried = tuning.validation_rows(trials)
         if trials:
-            tried = tuning.validation_rows(trials)
-            try:
-                jobs = tuning.tuned(jobs, best_points(tried))
-            except UserError:
-                if config.workers != 0:
-                    raise
-                raise UserError(
-                    f"workers=0 reports what is there, and study {study.name} is not tuned yet; "
-                    f"leave workers out to train."
-                ) from None
+            jobs = tuning.tuned(jobs, best_points(tried))
         if config.workers == 0 and not any(run.result() for run in jobs):
             raise UserError(
                 f"workers=0 reports what is there, and no run of study {study.name} with these "

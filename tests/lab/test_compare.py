@@ -145,7 +145,7 @@ def test_encodings_are_compared_on_a_text_of_ones_own(
         ("report={tmp}", "study.seeds=[0,1] cannot change; leave it out"),
         (
             "study.tune.lr=[0.1,0.2] study.tune.seeds=[7] workers=0",
-            "waiting: letters alibi seed 7 ( … study default is not tuned yet; leave workers out",
+            "waiting: letters alibi seed 7 ( … to its end by none on letters … (without workers=0)",
         ),
     ],
 )

@@ -335,7 +335,8 @@ def best_points(tried: pd.DataFrame) -> dict[tuple[str, str], Point]:
         if finished.empty:
             raise UserError(
                 f"no point of study.tune was trained to its end by {pe} on {task} with every seed; "
-                f"see the runs named above, and change study.tune.lr or study.tune.warmup."
+                f"see the runs named above, and train them (without workers=0), or change "
+                f"study.tune.lr or study.tune.warmup."
             )
         *_, lr, warmup = finished.idxmin()
         best[task, pe] = float(lr), int(warmup)
