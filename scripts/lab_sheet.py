@@ -6,7 +6,6 @@ wrong answer.
 
 import argparse
 import inspect
-import json
 import math
 import random
 import runpy
@@ -22,10 +21,12 @@ import torch
 
 from wawa_transformer import PositionalEncoding, load
 from wawa_transformer.common import CONFIG_DIR
+from wawa_transformer.lab.reading import read_study
+from wawa_transformer.lab.scores import score_study
 from wawa_transformer.positional.alibi import ALiBi
 from wawa_transformer.positional.base import EncodingContext, consecutive
 
-STUDY = Path("results/lab_sheet/reverse")
+STUDY = Path("results/lab_sheet")
 TABLE, BUFFER = "test_the_table_is_the_papers_formula", "test_the_contract_of_the_buffer"
 
 
@@ -82,21 +83,13 @@ def alibi(path: str) -> str:
     return "it is the package's ALiBi, with 2 heads and with 8"
 
 
-def finished() -> list[Path]:
-    """Find the results of exercise 4's study."""
-    paths = sorted(STUDY.glob("*/*/result.json"))
-    if len({path.parent.parent for path in paths}) < 4:
-        raise Wrong(f"{STUDY} has not the runs of 4 encodings: run the study of exercise 4 first")
-    return paths
-
-
 def reversing(*answers: str) -> str:
     """Check exercise 4: which encodings reverse over 90% of new sequences."""
-    scores: dict[str, list[float]] = {}
-    for path in finished():
-        result = json.loads(path.read_text(encoding="utf-8"))
-        scores.setdefault(result["pe"], []).append(result["test"]["new"]["exact_match"])
-    means = {pe: statistics.mean(values) for pe, values in scores.items()}
+    there = (STUDY / "results.csv").is_file()
+    made = score_study(read_study(STUDY)) if there else None
+    if made is None or len(made.study.encodings) < 4:
+        raise Wrong(f"{STUDY} has not the runs of 4 encodings: run the study of exercise 4 first")
+    means = {pe: made.mean("reverse", pe, "exact_match").mean for pe in made.study.encodings}
     said = ", ".join(f"{pe} {mean:.3f}" for pe, mean in means.items())
     if {*answers} != {pe for pe, mean in means.items() if mean > 0.9}:
         raise Wrong(f"measured were {said}")
@@ -108,8 +101,10 @@ def dimensions(*answers: str) -> str:
 
     A group is needed if exact match falls below 0.9 when the mean over positions replaces it.
     """
-    path = next(path.parent for path in finished() if path.parts[-3] == "sinusoidal")
-    run, drawn = load(path), random.Random(0)
+    paths = sorted(STUDY.glob("reverse/sinusoidal/*/result.json"))
+    if not paths:
+        raise Wrong(f"{STUDY} has no model: run the study of exercise 4 first")
+    run, drawn = load(paths[0].parent), random.Random(0)
     sources = [[*map(str, drawn.choices(range(1, 11), k=n))] for n in [*range(1, 11)] * 10]
     asked, targets = [" ".join(s) for s in sources], [" ".join(s[::-1]) for s in sources]
     positions: list[Any] = [run.model.src_position, run.model.tgt_position]

@@ -334,13 +334,18 @@ def test_the_lab_sheets_checks_tell_its_solutions_from_mistakes(
     monkeypatch.chdir(tmp_path)
     study, alibi = lab_sheet.STUDY, Path("my_alibi.py")
     few = "task.validation_size=20", "task.test_per_length=2", "trainer.check=false"
-    quiet = f"run_dir={study / 'sinusoidal' / 'seed0-a'}", "quiet=true", "pictures=false"
+    quiet = (
+        f"run_dir={study / 'reverse' / 'sinusoidal' / 'seed0-a'}",
+        "quiet=true",
+        "pictures=false",
+    )
     fast = "trainer.steps=300", "trainer.lr=4e-3", "trainer.warmup=30"
     train(configure("task=reverse", *few, *quiet, *fast))
-    for pe, score in {"divided": 0.93, "slow_half": 0.016, "none": 0.013}.items():
-        (study / pe / "seed0-a").mkdir(parents=True)
-        result = {"pe": pe, "test": {"new": {"exact_match": score}}}
-        (study / pe / "seed0-a" / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    assert "run the study of exercise 4 first" in check("4 sinusoidal")
+    measured = {"sinusoidal": 0.99, "divided": 0.93, "slow_half": 0.016, "none": 0.013}
+    rows = pd.DataFrame(measured.items(), columns=["pe", "exact_match"])
+    rows = rows.assign(task="reverse", seed=0, length=5, examples=9, trained=True)
+    rows.to_csv(study / "results.csv", index=False)
     alibi.write_text(folded[2][0].replace("-slopes", "slopes"), encoding="utf-8")
     with monkeypatch.context() as unbroken:
         both = "".join(
