@@ -187,7 +187,7 @@ def best_texts(answers: Sequence[Sequence[Hypothesis]]) -> list[str]:
 
 def print_scores(outputs: list[str], references: list[str], method: DecodingStrategy) -> None:
     """Print BLEU, chrF and TER, each with its interval and signature."""
-    if method != Greedy():
+    if method.kind != "greedy":
         print(f"exact match is of greedy decoding; BLEU, chrF and TER are of {method.name}")
     for row in all_scores(outputs, references, method.bleu_tokenize):
         ends = row["interval"]

@@ -196,3 +196,14 @@ def test_the_limit_of_an_output_follows_from_the_lengths_in_training() -> None:
     sizes = np.array([2, 10, 20, 40])
     assert translation.output_limits(model, sizes, Greedy()).tolist() == [26, 50, 90, 95]
     assert translation.output_limits(model, sizes, Greedy(max_length=7)).tolist() == [7] * 4
+
+
+def test_a_limit_that_no_output_reaches_takes_no_memory() -> None:
+    """A limit of 10^16 ids takes as much as the outputs, which end."""
+    model = model_of()
+    with torch.no_grad():
+        model.output.weight[EOS, 0] = 1  # the most probable id at every step
+    for method in (Greedy(), Beam(size=2), Sample()):
+        expected = method(model, SRC, LONGEST)
+        for ids, few in zip(method(model, SRC, 10**16), expected, strict=True):
+            assert torch.equal(ids, few)

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from wawa_transformer.common import BOS, EOS, PAD
@@ -61,7 +62,7 @@ def generate(
         cross_mask, cache = padding_mask(source), model.new_cache()
         memory = model.encode(source, positions=positions)
         source = source.long()  # int32 is read as well, and outputs are int64
-        out = source.new_full((len(source), longest), PAD)  # (B,longest)
+        out = source[:, :0]  # (B,0): one column more at every step
         rows = torch.arange(len(source), device=source.device)  # (R,): still in the batch
         last = source.new_full((len(source), 1), BOS)  # (R,1)
         ended = torch.zeros_like(rows, dtype=torch.bool)
@@ -73,11 +74,11 @@ def generate(
             if scored:
                 log_p = logits.log_softmax(dim=-1).gather(-1, last[..., None])  # (R,1,1)
                 scores[rows] += log_p[:, 0, 0].masked_fill(ended, 0)
+            out = F.pad(out, (0, 1), value=PAD)
             out[rows, step] = last[:, 0]
             ended |= (last[:, 0] == EOS) | (step + 1 == limits[rows])
             finished = int(ended.sum())  # the only number per step that waits for a GPU
             if finished == len(ended):
-                out = out[:, : step + 1]
                 break
             if finished * 8 > len(ended):  # not for each row, since the cache is copied
                 going = ~ended

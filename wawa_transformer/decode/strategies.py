@@ -137,7 +137,7 @@ class Beam(DecodingStrategy):
     ) -> tuple[Tensor, Tensor]:
         size, rows = self.size, len(source)
         limits, longest = limits_of(source, max_length)
-        best_ids = source.new_full((rows, size, longest), PAD, dtype=torch.int64)  # ended ones
+        best_ids = source.new_empty((rows, size, 0), dtype=torch.int64)  # of those that have ended
         best = best_ids.new_full((rows, size), -torch.inf, dtype=next(model.parameters()).dtype)
         if not rows:
             return best_ids, best
@@ -149,7 +149,7 @@ class Beam(DecodingStrategy):
         every = going.repeat_interleave(size)  # (R*K,): each row `size` times
         memory, cross_mask = memory[every], padding_mask(source)[every]
         positions = positions.keep(every)
-        prefix = best_ids.clone()  # (R,K,longest)
+        prefix = best_ids  # (R,K,0)
         last = prefix.new_full((rows * size, 1), BOS)
         running = torch.full_like(best, -torch.inf)  # (R,K), log-probabilities
         running[:, 0] = 0  # at first all K prefixes are equal
@@ -161,8 +161,8 @@ class Beam(DecodingStrategy):
             top, flat = total.topk(min(2 * size, total.size(1)))  # (R,2K)
             beam, word = flat // step_log.size(1), flat % step_log.size(1) + EOS
             ends = word == EOS
-            longer = take_sequences(prefix, beam)  # (R,2K,longest)
-            longer[..., step] = word
+            longer = torch.cat((take_sequences(prefix, beam), word[..., None]), 2)  # (R,2K,step+1)
+            best_ids = F.pad(best_ids, (0, 1), value=PAD)
 
             # Keep the best `size` of the hypotheses that have ended before or end here.
             normal = (step + 1) ** self.length_penalty
