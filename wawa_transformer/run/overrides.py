@@ -142,7 +142,8 @@ def unreadable(text: str) -> str:
 
 def no_override(text: str, config_name: str) -> str:
     """Say how an argument without ``=`` is written."""
-    example = "run=results/…" if config_name in TRAINED else "pe=learned"
+    examples = {"config": "pe=learned", **dict.fromkeys(TRAINED, "run=results/…")}
+    example = examples.get(config_name) or f"{next(fields(SCHEMAS[config_name]))[0]}=…"
     lines = "; lines to translate come from standard input" if config_name == "translate" else ""
     return (
         f"{text[:100]} is no key=value; put a plain = between key and value, no blanks around it, "
@@ -218,11 +219,15 @@ def check_override(override: Override, config_name: str, sweep: bool) -> None:
         raise UserError(unreadable(given))
     if override.is_delete():
         raise UserError(f"{given}: no key can be taken away; leave it out.")
-    if type_of(SCHEMAS[config_name], key) is None:
+    kind = type_of(SCHEMAS[config_name], key)
+    if kind is None:
         raise UserError(unknown_key(key, config_name))
-    if override.is_sweep_override() and not sweep:
+    single = config_name == "config" and (key in groups(config_name) or kind in (int, float, str))
+    listed = single and isinstance(override.value(), list)
+    if listed or (override.is_sweep_override() and not sweep):
+        each = re.sub(r"[\[\]]", "", given)
         raise UserError(
-            f"{given} is several values; scripts/train.py -m {given} trains one run for each, and "
+            f"{given} is several values; scripts/train.py -m {each} trains one run for each, and "
             f"scripts/compare.py takes lists: 'study.pe=[none,learned]', study.task, study.seeds."
         )
     if key in groups(config_name) and not choices(override):
