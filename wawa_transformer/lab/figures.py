@@ -299,7 +299,7 @@ def bleu(translated: pd.DataFrame, styles: Mapping[str, dict[str, Any]]) -> Figu
             axes.plot(runs["bleu"], at, "o", color=styles[pe]["color"])
             axes.hlines(at, runs["bleu_low"], runs["bleu_high"], color=styles[pe]["color"])
         axes.set_yticks(range(len(order)), [tr(name_of(pe)) for pe in order])
-        axes.set(title=str(task), xlabel=tr(Text("axis_bleu")))
+        axes.set(title=str(task), xlabel="BLEU")
         plain(axes)
     return figure
 
