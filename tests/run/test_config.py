@@ -148,6 +148,8 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
             "model=null chooses nothing; choose one of base, iwslt, multi30k, scan, small, tiny",
         ),
         ("seed=" + "9" * 5000, "Exceeds the limit (4300 digits)"),
+        ("study.seeds=${trainer.steps}", "study.seeds=500 must be a list of single values"),
+        ("study.pe=${study.name}", "study.pe=default must be a list of single values"),
         ("pe=rope", "pe=rope does not exist (did you mean rotary?)"),
         ("pe=ALIBI", "pe=ALIBI does not exist (did you mean alibi?)"),
         ("pe=mine", f"transformer_xl, or write {CONFIG_DIR / 'pe' / 'mine.yaml'}."),
@@ -288,6 +290,18 @@ def test_a_wrong_class_refuses_no_run_of_another_one() -> None:
         typed(Other, {"rat": 2}, "pe", known, ("context",))
     with pytest.raises(UserError, match="give slope=1.0 a name and a type"):
         typed(Wrong, {}, "pe", known, ("context",))
+
+
+def test_a_setting_of_a_class_without_a_file_is_named_by_its_kind() -> None:
+    """As of a module of import=; a key that nobody has is told where all keys are."""
+
+    class Mine:
+        def __init__(self, context: Any, fade: float = 1.0) -> None: ...
+
+    known = {"mine": Mine, "alibi": ENCODINGS["alibi"]}
+    for key, said in (("fade", " here; it is a setting of pe=mine."), ("zz", "; --help lists")):
+        with pytest.raises(UserError, match=f"pe.{key} does not exist{said}"):
+            typed(known["alibi"], {key: 2}, "pe", known, ("context",))
 
 
 def test_a_number_of_a_setting_with_several_types_is_a_number() -> None:

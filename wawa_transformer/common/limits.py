@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import Field, field
 from numbers import Integral, Real
 from typing import Any, get_args, get_origin
@@ -60,8 +60,11 @@ def check_flat(name: str, kind: Any, value: Any) -> None:
     # Of list[int] | None, the parts.
     kinds = [kind] if get_origin(kind) in (list, tuple) else get_args(kind)
     flat = {list[str], list[int], list[float]}.intersection(kinds)
-    if flat and any(not isinstance(one, str | Real) for one in value or ()):
-        raise UserError(f"{name}={value} must be a list of single values, such as [a, b].")
+    if flat and value is not None:
+        # What a key refers to, as ${trainer.steps}, may be no list at all.
+        is_list = isinstance(value, Sequence) and not isinstance(value, str)
+        if not is_list or any(not isinstance(one, str | Real) for one in value):
+            raise UserError(f"{name}={value} must be a list of single values, such as [a, b].")
     for parts in (get_args(each) for each in kinds if get_origin(each) is tuple):
         if ... not in parts and value is not None and len(value) != len(parts):
             raise UserError(f"{name}={value} must be a list of {len(parts)} values.")

@@ -49,12 +49,13 @@ def check_known(
     if kinds := [kind for kind, has in others.items() if key in has]:
         files = sorted((CONFIG_DIR / group).rglob("*.yaml"))
         has = [path for path in files if yaml.safe_load(path.read_bytes()).get("kind") in kinds]
-        named = (path.relative_to(CONFIG_DIR / group).with_suffix("") for path in has[:3])
-        choices = " or ".join(f"{group}={name}" for name in named)
+        named = [str(path.relative_to(CONFIG_DIR / group).with_suffix("")) for path in has]
+        # A class of a user's module has its kind alone, and no file.
+        choices = " or ".join(f"{group}={name}" for name in (named or kinds)[:3])
         raise UserError(f"{group}.{key} does not exist here; it is a setting of {choices}.")
     every = set().union(*others.values())
     meant = nearest(key, names, f"{group}.") or nearest(key, every, f"{group}.")
-    raise UserError(f"{group}.{key} does not exist{meant}.")
+    raise UserError(f"{group}.{key} does not exist{meant or '; --help lists every key'}.")
 
 
 def names_of(schema: type) -> list[str]:

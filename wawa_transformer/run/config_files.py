@@ -58,6 +58,11 @@ def check_files(
         for key, node, value in keys_of(MappingNode(root.tag, own), package):
             places[key] = place(path, node)
             kind = type_of(SCHEMAS[config_name], key)
+            if kind is None and package and type_of(SCHEMAS[config_name], key[len(package) + 1 :]):
+                raise UserError(
+                    f"{places[key]}: the key {key} does not exist; begin the file with the line "
+                    f"# @package _global_, and with nothing before it."
+                )
             if kind is None:
                 raise UserError(f"{places[key]}: {unknown_key(key, config_name)}")
             if reason := misread(value, kind):
@@ -104,6 +109,9 @@ def files_of(
     package = header[1] if header else group.replace("/", ".")
     yield path, "" if package == "_global_" else package, root
     defaults = [value for key, value in pairs(root) if key.value == "defaults"]
+    for value in defaults:
+        if not isinstance(value, SequenceNode):
+            raise UserError(f"{place(path, value)}: defaults takes a list, [a, b].")
     for item in (each for value in defaults for each in value.value):
         # An item is NAME, or [override] GROUP: NAME. A leading / means from the top of configs/.
         for key, value in pairs(item) or [(None, item)]:
