@@ -1,7 +1,6 @@
 """A study's rule is read from its YAML file, and checked before the runs.
 
-A rule that cannot be decided is refused. What weakens a rule without making it undecidable is said
-before the runs and in the report.
+A rule that cannot be decided is refused, and so is one whose claim cannot be supported.
 """
 
 import itertools
