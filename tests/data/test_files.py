@@ -532,6 +532,13 @@ def test_a_table_with_tabs_that_was_written_as_a_csv_is_named(
     assert read(tmp_path, {"a.csv": "sep=\t\n" + text.getvalue()}) == rows
     assert read(tmp_path, {"a.tsv": "".join(map("{0[0]}\t{0[1]}\n".format, rows))}) == rows
     assert "quotes" not in capsys.readouterr().err
+    # As R writes every text, and pandas if it is asked to.
+    text = io.StringIO()
+    csv.writer(text, delimiter="\t", quoting=csv.QUOTE_ALL).writerows([("en", "de"), *PAIRS[:1]])
+    for rest, said in (("", "2 lines have quotes as in a CSV"), ('"Hi!"\tHallo!\n', "")):
+        read(tmp_path, {"a.tsv": text.getvalue().replace('""', "") + rest})
+        told = capsys.readouterr().err
+        assert said in told and ("quotes" in told) == bool(said)
 
 
 def test_what_the_readme_of_a_folder_says_of_its_files_is_done(tmp_path: Path) -> None:

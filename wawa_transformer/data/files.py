@@ -203,7 +203,8 @@ def pairs_of_table(path: Path, key: str, columns: Columns) -> Iterator[tuple[str
     A first line that holds the names of ``columns`` names the columns. The first two columns are
     read if it does not, and if nobody named any. A line without text gives a pair without text.
     """
-    wanted, names, more, quoted = names_of(columns), 0, 0, 0
+    wanted, names, more = names_of(columns), 0, 0
+    count, quoted, plain = 0, 0, 0  # pairs: all, with quotes of a CSV, and not all in quotes
     places: list[int] = []
     lines, is_csv = read_sentences(path, key), suffix_of(path.name) == ".csv"
     rows: Iterable[list[str]] = (line.split("\t") for line in lines)
@@ -246,12 +247,14 @@ def pairs_of_table(path: Path, key: str, columns: Columns) -> Iterator[tuple[str
             raise LookupError(f"it has {len(cells)} columns: {' | '.join(cells)[:60]}")
         pair = cells[places[0]], cells[places[1]]
         yield pair
-        quoted += not is_csv and any(map(is_quoted, pair))
+        quoted += any(map(is_quoted, pair))
+        plain += not all(cell[:1] == cell[-1:] == '"' for cell in pair)
+        count += 1
         yield from [None] * sum(cell.count("\n") for cell in cells)  # lines of the same row
         more += not names and not any(columns) and len(cells) > 2
     if more:  # attributions or scores
         warn(f"{path}: columns after the second left out of {more} lines")
-    if quoted:
+    if not is_csv and (quoted := quoted if plain else count):
         warn(
             f"warning: {path}: {quoted} lines have quotes as in a CSV, which in a table with tabs "
             f"are characters; to read it as one, name it .csv and begin it with a line sep= and tab"
