@@ -56,8 +56,12 @@ def main(config: DictConfig) -> float:
     run = Run.from_config(config)
     talks = not config.quiet and is_main()
     if talks:
-        # The folder's name puzzles whoever has read of the default study alone.
-        alone = " (single: part of no study)" if config.study.name == "single" else ""
+        # Who names a study may expect all its runs, and "single" puzzles who has read of studies.
+        study, alone = hydra.runtime.choices.study, ""
+        if config.study.name == "single":
+            alone = " (single: part of no study)"
+        elif study != "default":
+            alone = f" (one run; scripts/compare.py study={study} trains all)"
         tell(f"run: {run.directory}{alone}")
     result = train(config)
     if talks:

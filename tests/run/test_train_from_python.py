@@ -30,6 +30,12 @@ from wawa_transformer.run.run_dir import Run
 DROPOUT = [*TINY, "model.dropout=0.1"]  # so that a run draws from torch's random state
 
 
+def test_one_run_of_a_study_says_what_trains_all(tmp_path: Path) -> None:
+    """The name of a study promises all its runs."""
+    done = run_script("train.py", *TINY, "study=length", "task=copy", f"output_dir={tmp_path}")
+    assert "(one run; scripts/compare.py study=length trains all)" in done.stdout
+
+
 def test_it_finds_the_run_of_the_command_and_the_other_way_round(tmp_path: Path) -> None:
     """In the same folder, whether it belongs to the default study or not."""
     given = [*DROPOUT, "pe=rotary", f"output_dir={tmp_path}"]
