@@ -7,6 +7,7 @@ line. Standard error names such lines and words outside the vocabulary.
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,7 +64,10 @@ def main(config: DictConfig) -> None:
             if picture:
                 looked = cross_attention(model, tokenizer, read(tokenizer, [text])[0], every[0].ids)
                 make_directory(Path(picture).parent, "attention", of_runs=False)
-                attention_picture(*looked).savefig(picture)
+                with warnings.catch_warnings(record=True) as lacking:  # one for each character
+                    attention_picture(*looked).savefig(picture)
+                if lacking:
+                    warn(f"warning: {picture} has boxes for characters that the font lacks")
                 picture = None
             if config.nbest:
                 rows = [f"{number}\t{each.score:.4f}\t{each.text}" for each in every]

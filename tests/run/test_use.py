@@ -294,6 +294,16 @@ def test_a_picture_of_attention(letters: Path, use, tmp_path: Path) -> None:
     assert "attention=a.doc must end in one of .png" in str(status)
 
 
+def test_characters_that_no_font_has_are_told_in_one_line(
+    letters: Path, use, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of Hindi, where matplotlib warns of each one."""
+    drawn = torch.ones(1, 1, 1), ["\ue000\ue001"], ["1"]
+    monkeypatch.setattr(translate, "cross_attention", lambda *_: drawn)
+    _, _, err = use(translate.main, f"run={letters}", f"attention={tmp_path}/a.png", given=b"1 2")
+    assert err == f"warning: {tmp_path}/a.png has boxes for characters that the font lacks\n"
+
+
 def test_attention_is_that_of_the_token_before_each_answer(letters: Path) -> None:
     run = load(letters)
     weights, target, words = run.attention("1 2 3")
