@@ -57,7 +57,7 @@ def main(config: DictConfig) -> float:
     talks = not config.quiet and is_main()
     if talks:
         # Who names a study may expect all its runs, and "single" puzzles who has read of studies.
-        study, alone = hydra.runtime.choices.study, ""
+        study, alone = hydra.runtime.choices["study"], ""
         if config.study.name == "single":
             alone = " (single: part of no study)"
         elif study != "default":

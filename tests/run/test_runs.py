@@ -439,6 +439,22 @@ def test_what_cannot_be_read_now_is_not_called_damaged(
     assert train(config)["by_length"] == done.result()["by_length"]
 
 
+@pytest.mark.parametrize("name", ["result.json", "config.yaml", "checkpoints/last.pt"])
+def test_a_link_to_a_file_that_was_not_fetched_is_no_missing_file(
+    name: str, done: Run, tmp_path: Path
+) -> None:
+    """As git-annex and DVC leave it; the run neither begins anew nor goes back by a checkpoint."""
+    run = copied(done, tmp_path)
+    if name != "result.json":
+        run.result_file.unlink()
+    (run.directory / name).unlink()
+    (run.directory / name).symlink_to(tmp_path / "elsewhere")
+    before = sorted(run.directory.rglob("*"))
+    with pytest.raises(UserError, match=rf"{name} cannot be read now \(it is a link, and its"):
+        train(configure(*DROPOUT, f"output_dir={tmp_path}"))
+    assert sorted(run.directory.rglob("*")) == before and (run.directory / name).is_symlink()
+
+
 @pytest.mark.parametrize("name", ["result.json", "config.yaml", "metrics.jsonl", "error.log"])
 def test_a_file_of_a_run_that_cannot_be_read_is_not_taken_for_missing(
     name: str, done: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -99,6 +99,8 @@ def reading(path: Path) -> Iterator[None]:
     except NotADirectoryError as error:
         raise FileNotFoundError(*error.args) from None
     except FileNotFoundError:
+        if path.is_symlink():  # as git-annex and DVC leave a file that they have not fetched
+            raise cannot_read(path, OSError(0, "it is a link, and its file is not there")) from None
         raise
     except (OSError, MemoryError) as error:
         raise cannot_read(path, error) from None

@@ -54,15 +54,15 @@ def check_schema(config: DictConfig) -> None:
             f"task.name={config.task.name} is the name of a file or folder that a study writes; "
             f"give another name."
         )
+
+
+def check_settings(config: DictConfig) -> None:
+    """Check the relations between fields, and the encoding's settings."""
     if config.pe.name == "none" != config.pe.get("kind"):
         raise UserError(
             f"pe.name=none is how a report knows the model without an encoding, and this one is "
             f"pe.kind={config.pe.get('kind')}; give another name."
         )
-
-
-def check_settings(config: DictConfig) -> None:
-    """Check the relations between fields, and the encoding's settings."""
     trainer = config.trainer
     if trainer.compile_mode != "default" and not (
         trainer.compile and trainer.grad_accum_steps == 1
