@@ -69,6 +69,26 @@ def test_lengths_and_symbols(kind: str) -> None:
         assert row["target"].split() == task.target(symbols)
 
 
+@pytest.mark.parametrize(
+    ("unique", "every"),
+    [(False, [*itertools.product(range(1, 5), repeat=3)]),
+     (True, [*itertools.permutations(range(1, 5), 3)])],
+)  # fmt: skip
+def test_every_sequence_is_drawn_equally_often(unique: bool, every: list[tuple[int, ...]]) -> None:
+    """Within five standard deviations of a count, which the ceiling without positions rests on."""
+    task = TASKS["copy"](symbols=4, unique=unique, max_length=3, test_max_length=3)
+    random, expected = np.random.default_rng(0), 200
+    drawn = Counter(tuple(task.draw(3, random)) for _ in range(expected * len(every)))
+    assert drawn.keys() == {*every}
+    assert all(abs(drawn[each] - expected) < 5 * expected**0.5 for each in every)
+
+
+def test_nth_asks_for_every_place() -> None:
+    rows = TASKS["nth"](**SMALL, min_length=1, max_length=4).dataset(0)["train"]
+    asked = {(row["length"], int(row["source"].split()[0])) for row in rows}
+    assert asked == {(length, place) for length in range(1, 5) for place in range(1, length + 1)}
+
+
 @pytest.mark.parametrize("kind", GENERATED)
 def test_the_tokenizer_knows_every_symbol_and_no_special_token_in_text(kind: str) -> None:
     """The ids 0 to 3 are special, and text decodes to itself."""

@@ -146,6 +146,9 @@ def test_schedules_rise_to_the_peak_and_follow_their_formulas(name: str) -> None
     rates = [schedule(step, trainer) for step in range(50)]
     assert rates[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
     assert rates[10:] == pytest.approx([SCHEDULES[name](step) for step in range(10, 50)])
+    trainer.warmup = 0
+    rates = [schedule(step, trainer) for step in range(50)]
+    assert rates[0] == max(rates) == 1
 
 
 @pytest.mark.parametrize("edit", ["merged_attention", "share_layers", "gated", "head"])
