@@ -149,6 +149,7 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
         ),
         ("seed=" + "9" * 5000, "Exceeds the limit (4300 digits)"),
         ("study.seeds=${trainer.steps}", "study.seeds=500 must be a list of single values"),
+        ("study.tune=${trainer.steps}", "study.tune=500 takes keys with values, {a: b}"),
         ("study.pe=${study.name}", "study.pe=default must be a list of single values"),
         ("pe=rope", "pe=rope does not exist (did you mean rotary?)"),
         ("pe=ALIBI", "pe=ALIBI does not exist (did you mean alibi?)"),

@@ -7,6 +7,7 @@ import functools
 import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from types import MappingProxyType
 from typing import Any, get_type_hints
 
@@ -26,6 +27,8 @@ def check(schema: type, values: Any, prefix: str = "") -> None:
     for each in dataclasses.fields(schema):
         value = getattr(values, each.name)
         if dataclasses.is_dataclass(each.default_factory):
+            if isinstance(value, str | Real | Sequence):  # by a reference, as ${seed}
+                raise UserError(f"{prefix}{each.name}={value} takes keys with values, {{a: b}}.")
             check(each.default_factory, value, f"{prefix}{each.name}.")
             continue
         check_field(each, value, prefix)
