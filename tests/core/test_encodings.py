@@ -38,7 +38,8 @@ def added(encoding: Encoding, q: Tensor, k: Tensor) -> Tensor:
 @pytest.mark.parametrize("divisor", [None, 0.5, 7.0])
 def test_rotary(base: float, divisor: float | None) -> None:
     """Rotary equals equation 12 of Su et al. 2021, at whole and at divided positions."""
-    rotary, at = build_encoding("rotary", EncodingContext(16), {"base": base}), consecutive(41)
+    given = {} if base == 10000 else {"base": base}  # 10000 is the paper's
+    rotary, at = build_encoding("rotary", EncodingContext(16), given), consecutive(41)
     if divisor is not None:
         at = Positions(at.ids / divisor, at.end)
     x = torch.randn(1, 1, 41, 16, dtype=torch.float64)

@@ -141,11 +141,15 @@ def test_scores_rest_on_new_sources_if_every_run_has_counted_some() -> None:
     assert frame.loc[("copy", "b", 3), "nll"] == 1.0
     assert frame.loc[("copy", "b", 3), "beyond"] == pytest.approx(0.9)
     assert scores.seen_share(study, "copy") == pytest.approx(450 / 2000)
+    most = scores.ceiling(study, "copy")
+    assert most and most.mean == pytest.approx(0.3)
     none = (counted["pe"] == "a") & (counted["seed"] == 0)
     study = study_of(counted.assign(examples_new=counted["examples_new"].where(~none, 0)))
     assert not scores.rests_on_new(study, "copy")
     every = scores.score_study(study).frame
     assert every.loc[("copy", "b", 3), "exact_match"] == pytest.approx(0.9)
+    most = scores.ceiling(study, "copy")
+    assert most and most.mean == pytest.approx(results.query("trained")["ceiling"].mean())
 
 
 def test_a_text_counts_its_whole_test() -> None:
@@ -245,6 +249,9 @@ def test_the_area_is_the_mean_of_a_curve_over_training() -> None:
     assert found.loc[("copy", "a", 0), "improving"]
     alone = scores.learning(study_of(results, curves=curves[curves["step"] == 50]))
     assert alone["area"].eq(0.5).all() and not alone["improving"].any()
+    # A text has hardly any exact match, and learns its tokens.
+    other = scores.learning(study_of(results, curves=curves.assign(token_accuracy=0.25)))["area"]
+    assert other["copy"].eq(0.75).all() and other["text"].eq(0.25).all()
 
 
 @pytest.mark.parametrize(
