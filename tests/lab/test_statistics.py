@@ -141,15 +141,17 @@ def test_scores_rest_on_new_sources_if_every_run_has_counted_some() -> None:
     assert frame.loc[("copy", "b", 3), "nll"] == 1.0
     assert frame.loc[("copy", "b", 3), "beyond"] == pytest.approx(0.9)
     assert scores.seen_share(study, "copy") == pytest.approx(450 / 2000)
-    most = scores.ceiling(study, "copy")
-    assert most and most.mean == pytest.approx(0.3)
+    of_all = results.query("trained")["ceiling"].mean()
+    for sources, expected in (("new", 0.3), ("all", of_all)):
+        most = scores.ceiling(study, "copy", sources)
+        assert most and most.mean == pytest.approx(expected)
     none = (counted["pe"] == "a") & (counted["seed"] == 0)
     study = study_of(counted.assign(examples_new=counted["examples_new"].where(~none, 0)))
     assert not scores.rests_on_new(study, "copy")
     every = scores.score_study(study).frame
     assert every.loc[("copy", "b", 3), "exact_match"] == pytest.approx(0.9)
     most = scores.ceiling(study, "copy")
-    assert most and most.mean == pytest.approx(results.query("trained")["ceiling"].mean())
+    assert most and most.mean == pytest.approx(of_all)
 
 
 def test_a_text_counts_its_whole_test() -> None:

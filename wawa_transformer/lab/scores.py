@@ -228,7 +228,7 @@ def unseen_lengths(study: Study, task: str) -> tuple[int, int] | None:
 
 
 @functools.cache
-def ceiling(study: Study, task: str, pe: str = "") -> Estimate | None:
+def ceiling(study: Study, task: str, sources: str = "new", pe: str = "") -> Estimate | None:
     """Estimate the most that a model without positions reaches at trained lengths.
 
     The ceiling is an expectation: the best such model answers one order of each multiset correctly,
@@ -243,7 +243,7 @@ def ceiling(study: Study, task: str, pe: str = "") -> Estimate | None:
     if rows.empty:
         return None
     rows = rows[rows["pe"] == rows["pe"].iloc[0]]
-    ending = "_new" if rests_on_new(study, task) else ""
+    ending = "_new" if sources == "new" and rests_on_new(study, task) else ""
     means, errors = [], []
     for _, split in rows.groupby("seed"):
         known = split[split[f"examples{ending}"] > 0]
