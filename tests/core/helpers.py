@@ -19,8 +19,9 @@ def small_model(name: str = "sinusoidal", **changes: Any) -> Transformer:
 
     The model has no dropout.
     """
-    arguments = {"dropout": 0.0, "seed": 3, **MODELS[name], **changes}
-    return Transformer(V, V, D, LAYERS, HEADS, FF, **arguments).double().eval()
+    shape = {"d_model": D, "num_layers": LAYERS, "num_heads": HEADS, "d_ff": FF}
+    arguments: Any = {**shape, "dropout": 0.0, "seed": 3, **MODELS[name], **changes}
+    return Transformer(V, V, **arguments).double().eval()
 
 
 def padded_ids(batch: int, length: int, seed: int) -> Tensor:

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 import torch
-from conftest import MODELS, begun
-from core.helpers import FF, HEADS, D, V, padded_ids, small_model
+from conftest import begun
+from core.helpers import FF, HEADS, D, V, make, padded_ids, small_model
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
@@ -16,6 +16,7 @@ from wawa_transformer.data.batching import Batch
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.strategies import Beam, Greedy, Sample
 from wawa_transformer.model.masks import padding_mask
+from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.train import evaluation
 from wawa_transformer.train.loop import batch_stream, train_step
@@ -54,8 +55,8 @@ def test_threads_get_the_maps_of_their_own_text() -> None:
     pairs = [(padded_ids(1, 3 + n, n), padded_ids(1, 2 + n, n)) for n in range(6)]
     expected = [attention_maps(model, *pair) for pair in pairs]
     with ThreadPoolExecutor(6) as pool:
-        found = list(pool.map(lambda pair: attention_maps(model, *pair), pairs * 10))
-    for maps, wanted in zip(found, expected * 10, strict=True):
+        found = list(pool.map(lambda pair: attention_maps(model, *pair), pairs * 5))
+    for maps, wanted in zip(found, expected * 5, strict=True):
         for name, weights in wanted.items():
             assert torch.equal(maps[name], weights)
 
@@ -138,15 +139,16 @@ def test_each_row_has_its_gradient_with_vmap(name: str) -> None:
 @pytest.mark.parametrize("method", [Greedy(), Beam(size=3), Sample()])
 def test_a_batch_without_rows_has_no_output(method: Any) -> None:
     """And sources without ids have one each; a limit below 1 is refused."""
-    ids, scores = method(small_model(), torch.ones(0, 4, dtype=torch.int64), 5)
+    model = small_model()
+    ids, scores = method(model, torch.ones(0, 4, dtype=torch.int64), 5)
     assert len(ids) == len(scores) == 0
-    assert len(method(small_model(), SRC[:, :0], 5)[0]) == len(SRC)
+    assert len(method(model, SRC[:, :0], 5)[0]) == len(SRC)
     for limit in (0, torch.tensor([3, 0, 2])):
         with pytest.raises(ValueError, match="^max_length=0 must be at least 1"):
-            method(small_model(), SRC, limit)
+            method(model, SRC, limit)
     for limits in (2.5, torch.tensor([2.5] * len(SRC)), torch.ones(len(SRC), 1).int()):
         with pytest.raises(ValueError, match="must be a whole number, or one for each of the"):
-            method(small_model(), SRC, limits)
+            method(model, SRC, limits)
 
 
 @pytest.mark.parametrize("method", [Greedy(), Beam(size=1), Beam(size=4), Sample(), Sample(top=1)])
@@ -206,20 +208,23 @@ def test_an_adapter_or_a_hook_on_a_projection_acts(side: str, kind: str, part: s
     torch.testing.assert_close(torch.cat(steps, dim=1), merged(SRC, row))
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
-def test_an_adapter_on_every_linear_layer_of_an_encoding_acts(name: str) -> None:
-    model = small_model(name)
-    places = [
+def linear_layers(root: nn.Module) -> list[tuple[nn.Module, str]]:
+    """List every linear layer below a module, as the module that holds it and its name there."""
+    return [
         (each, key)
-        for encoding in model.encodings()
-        for each in [*encoding.modules()]
+        for each in root.modules()
         for key, child in each.named_children()
         if isinstance(child, nn.Linear)
     ]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ENCODINGS if linear_layers(make(kind))])
+def test_an_adapter_on_every_linear_layer_of_an_encoding_acts(kind: str) -> None:
+    model = small_model("none", pe=kind)
     before = model(SRC, TGT)
-    for parent, key in places:
+    for parent, key in linear_layers(nn.ModuleList(model.encodings())):
         setattr(parent, key, Adapter(getattr(parent, key)))
-    assert places == [] or not torch.allclose(model(SRC, TGT), before)
+    assert not torch.allclose(model(SRC, TGT), before)
 
 
 def test_neither_an_encoding_nor_random_positions_move_a_dropout_mask(tiny) -> None:

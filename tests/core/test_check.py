@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import MODELS, PLACED, PLAIN, configure
+from conftest import MODELS, PLACED, begun, configure
 from torch import Tensor, nn
 
 from wawa_transformer import Transformer, check_model
@@ -50,45 +50,53 @@ def shape(given: dict[str, Any]) -> TransformerConfig:
     return TransformerConfig(9, 9, **{**SIZES, **given})
 
 
+def reported(config: TransformerConfig, length: int, bf16: bool = False) -> probe.Report:
+    """What the check of a run finds in a tiny model, without looking for the cause."""
+    return check.TransformerProbe(tiny_model(config), length=length).report(bf16=bf16, saved=True)
+
+
 pytestmark = pytest.mark.usefixtures("registry")
 
 
 # ------------------------------------------------------------------------ what is right passes
 
 
-# The check itself gives each row positions of its own, which random ones are.
-OTHERS = [name for name in MODELS if name not in PLAIN and not name.endswith("_random")]
+FILES = sorted(each.stem for each in (CONFIG_DIR / "pe").glob("*.yaml"))
+# Heads with positions of their own, and positions that are no whole numbers.
+OTHERS = [name for name, given in MODELS.items() if given.keys() & {"origin", "divided"}]
+OTHERS = [name for name in OTHERS if MODELS[name].get("origin") in (None, "both")]
 
 
-@pytest.mark.parametrize("name", [*PLACED, *OTHERS, "sinusoidal_random", "shaw_random"])
+@pytest.mark.parametrize("name", [*sorted({*PLACED} - {*FILES}), *OTHERS, "shaw_random"])
 def test_every_encoding_keeps_its_promises(name: str) -> None:
     """No encoding breaks a promise, wherever it acts; the shortest row has one token."""
-    more = {"share_layers": True, "num_layers": 2, "encoder_mask": "causal"}
-    require_promises(shape({**MODELS[name], **(more if name in PLAIN else {})}), 20)
+    require_promises(shape({"encoder_mask": "causal", **MODELS[name]}), 20)
 
 
 @pytest.mark.parametrize(
-    ("pe", "settings", "more"),
+    ("pe", "settings", "more", "length"),
     [
-        ("learned", {"max_len": 1}, {}),
-        ("learned", {"max_len": 4, "init_std": 0.0}, {"tie_sides": True}),
-        ("sinusoidal", {"max_len": 1}, {"where": ["decoder"], "embedding_scale": "position_down"}),
-        ("shaw", {"max_distance": 1}, {"where": ["cross"], "norm": "post"}),
-        ("rotary", {}, {"layers": [2], "num_layers": 3, "num_heads": 1}),
-        ("learned", {}, {"layers": [2, 1], "num_layers": 3, "embedding_scale": "position_down"}),
-        ("t5", {}, {"tie_sides": True, "num_heads": 24}),
-        ("fire", {"threshold": 1.0}, {"cross": "same"}),
-        ("kerple", {"form": "power"}, {"cross": "alibi"}),
+        ("learned", {"max_len": 1}, {}, 1),
+        ("learned", {"max_len": 4, "init_std": 0.0}, {"tie_sides": True}, 4),
+        (
+            "sinusoidal", {"max_len": 1},
+            {"where": ["decoder"], "embedding_scale": "position_down"}, 4,
+        ),
+        ("shaw", {"max_distance": 1}, {"where": ["cross"], "norm": "post"}, 4),
+        ("rotary", {}, {"layers": [2], "num_layers": 3, "num_heads": 1}, 1),
+        ("learned", {}, {"layers": [2, 1], "num_layers": 3, "embedding_scale": "position_down"}, 4),
+        ("t5", {}, {"tie_sides": True, "num_heads": 24}, 4),
+        ("fire", {"threshold": 1.0}, {"cross": "same"}, 4),
+        ("kerple", {"form": "power"}, {"cross": "alibi"}, 1),
     ],
-)
+)  # fmt: skip
 def test_settings_at_their_edge_are_not_refused(
-    pe: str, settings: dict[str, Any], more: dict[str, Any]
+    pe: str, settings: dict[str, Any], more: dict[str, Any], length: int
 ) -> None:
-    for length in (1, 4):
-        require_promises(shape({"pe": pe, "pe_settings": settings, **more}), length)
+    require_promises(shape({"pe": pe, "pe_settings": settings, **more}), length)
 
 
-@pytest.mark.parametrize("name", sorted(each.stem for each in (CONFIG_DIR / "pe").glob("*.yaml")))
+@pytest.mark.parametrize("name", FILES)
 def test_every_pe_file_keeps_its_promises_at_its_own_settings(name: str) -> None:
     sizes = (f"model.{key}={value}" for key, value in SIZES.items())
     require_promises(transformer_config(configure(f"pe={name}", *sizes)), 8)
@@ -114,8 +122,8 @@ def test_encodings_that_need_the_real_sizes_are_checked_at_these(
 
         def __init__(self, context: EncodingContext) -> None:
             super().__init__(context)
-            if context.num_heads != 6 or context.num_layers != 4:
-                raise ValueError("six heads and four layers.")
+            if context.num_heads != 6 or context.num_layers != 2:
+                raise ValueError("six heads and two layers.")
             self.slopes = nn.Parameter(torch.ones(6))
             self.buckets = nn.Parameter(torch.arange(6), requires_grad=False)
 
@@ -128,7 +136,7 @@ def test_encodings_that_need_the_real_sizes_are_checked_at_these(
                 super().bias(q, k, query, key) + (q * torch.linspace(-1, 1, 21)).sum(-1)[..., None]
             )
 
-    for length in (1, 3, 5):
+    for length in (3, 5):
         require_promises(shape({"pe": "strict"}), length)
     widths, right = [], check.tiny_model
 
@@ -138,7 +146,7 @@ def test_encodings_that_need_the_real_sizes_are_checked_at_these(
 
     monkeypatch.setattr(check, "tiny_model", tiny)
     for kind, width in (("sixfold", 24), ("sixfold", 126), ("wide", 126)):
-        sizes = {"num_heads": 6, "num_layers": 4, "d_model": width}
+        sizes = {"num_heads": 6, "num_layers": 2, "d_model": width}
         require_promises(shape({**sizes, "pe": kind}), 9)
     assert widths == [24, 78, 78, 126]
 
@@ -594,13 +602,14 @@ class FirstHead(Rotary):
         (Exploding, {probe.FINITE}),
         (Content, {promises.SHARED}),
         (Gate, {probe.CACHED}),
+        (Ready, {promises.SAVED}),
+        (Drawn, {promises.SAVED}),
     ],
 )
 def test_a_mistake_is_found(cls: type[Encoding], names: set[str]) -> None:
     """The properties that a mistake breaks are among those found."""
     ENCODINGS["wrong"] = cls
-    probed = check.TransformerProbe(tiny_model(shape({"pe": "wrong"})), length=60)
-    report = probed.report(saved=True)
+    report = reported(shape({"pe": "wrong"}), 60)
     assert names <= {each.name for each in report.broken}, str(report)
 
 
@@ -616,8 +625,7 @@ def test_a_source_as_long_as_its_target_is_another_sequence() -> None:
     ENCODINGS["square"] = Square
     config = shape({"pe": "square", "where": ["cross"]})
     for length in (6, 20):
-        with pytest.raises(UserError, match=f"“{probe.ALONE}”.*nor on the shape of a tensor"):
-            require_promises(config, length)
+        assert reported(config, length).broken[0].name == probe.ALONE
 
 
 def test_a_mistake_is_named_with_its_class_and_file() -> None:
@@ -626,7 +634,7 @@ def test_a_mistake_is_named_with_its_class_and_file() -> None:
     config = shape({"pe": "neighbours"})
     with pytest.raises(UserError) as refused:
         require_promises(config, 60)
-    first = check.TransformerProbe(tiny_model(config), length=60).report(saved=True).broken[0]
+    first = reported(config, 60).broken[0]
     for part in ("pe.kind=neighbours ", first.name, first.where, f"{first.change:.2g}",
                  "Neighbours", str(Path(__file__)), "trainer.check=false"):  # fmt: skip
         assert part in str(refused.value)
@@ -663,12 +671,11 @@ def test_a_loss_of_ones_own_is_a_sum_over_real_tokens(
 ) -> None:
     """With another one, train_step divides by the wrong number, or logs a wrong NLL."""
     monkeypatch.setattr(transformer, "loss_and_nll", loss)
-    report = check.TransformerProbe(tiny_model(shape({})), length=9).report(saved=True)
-    found = [(each.name, each.where) for each in report.broken]
+    found = [(each.name, each.where) for each in reported(shape({}), 9).broken]
     assert found == [(promises.SUMMED, where)][: bool(where)]
 
 
-@pytest.mark.parametrize("length", [1, 2, 20])
+@pytest.mark.parametrize("length", [2, 20])
 def test_a_number_of_which_one_sign_acts_is_trained(length: int) -> None:
     """As a rate of decay that must not be negative; one token alone shows no gradient."""
     for side in (1, -1):
@@ -719,9 +726,9 @@ def test_a_state_that_is_no_tensor_is_refused() -> None:
 
 def test_a_mistake_in_any_head_is_found() -> None:
     ENCODINGS["laterheads"] = LaterHeads
-    with pytest.raises(UserError, match="breaks a promise"):
-        require_promises(shape({"pe": "laterheads", "num_heads": 8}), 60)
-    require_promises(shape({"pe": "laterheads", "num_heads": 4}), 60)
+    for heads in (4, 8):
+        report = reported(shape({"pe": "laterheads", "num_heads": heads}), 60)
+        assert bool(report.broken) == (heads > 4)
 
 
 @pytest.mark.parametrize(
@@ -734,10 +741,10 @@ def test_a_mistake_in_any_head_is_found() -> None:
 )
 def test_rounding_in_a_type_of_few_digits_is_no_mistake(name: str, dtype: torch.dtype) -> None:
     """A mistake is found in it, too."""
-    model = Transformer(9, 9, 16, 2, 4, 32, seed=0, **MODELS[name]).to(dtype)
+    model = Transformer(9, 9, 16, 1, 4, 32, seed=0, **MODELS[name]).to(dtype)
     assert not check_model(model).broken
     ENCODINGS["neighbours"] = Neighbours
-    wrong = Transformer(9, 9, 16, 2, 4, 32, seed=0, pe="neighbours").to(dtype)
+    wrong = Transformer(9, 9, 16, 1, 4, 32, seed=0, pe="neighbours").to(dtype)
     assert probe.FUTURE in {each.name for each in check_model(wrong).broken}
 
 
@@ -747,15 +754,6 @@ def test_the_class_of_a_notebook_is_named_without_a_file(monkeypatch: pytest.Mon
     ENCODINGS["neighbours"] = Neighbours
     with pytest.raises(UserError, match=r"In Neighbours \(this notebook\)"):
         require_promises(shape({"pe": "neighbours"}), 12)
-
-
-@pytest.mark.parametrize("cls", [Ready, Drawn])
-def test_what_a_checkpoint_does_not_hold_is_found(cls: type[Encoding]) -> None:
-    """By a new encoding with the same weights."""
-    kind = cls.__name__.lower()
-    ENCODINGS[kind] = cls
-    with pytest.raises(UserError, match=f"{promises.SAVED}.*parameters and buffers"):
-        require_promises(shape({"pe": kind}), 60)
 
 
 class FirstAdded(Encoding):
@@ -770,8 +768,8 @@ def test_positions_of_another_head_are_found_where_heads_have_their_own(
     cls: type[Encoding], cross: str
 ) -> None:
     ENCODINGS["first"] = cls
-    with pytest.raises(UserError, match=f"{promises.HEADS_APART}.*headwise = False"):
-        require_promises(shape({"pe": "first", "origin": "both", "cross": cross}), 12)
+    report = reported(shape({"pe": "first", "origin": "both", "cross": cross}), 12)
+    assert report.broken[0].name == promises.HEADS_APART
 
 
 def test_a_mistake_in_forward_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -826,9 +824,9 @@ class Rounded(Rotary):
 def test_angles_in_bf16_are_refused_where_a_run_trains_in_bf16() -> None:
     """At positions that bf16 cannot hold; in float32 they are right. No other encoding is."""
     ENCODINGS["rounded"] = Rounded
-    require_promises(shape({"pe": "rounded"}), 200)
-    with pytest.raises(UserError, match=f"{promises.BF16}.*float32"):
-        require_promises(shape({"pe": "rounded"}), 200, bf16=True)
+    for bf16 in (False, True):
+        report = reported(shape({"pe": "rounded"}), 200, bf16)
+        assert [each.name for each in report.broken] == [promises.BF16][: int(bf16)]
     for name in ("rotary", "t5_cross", "fire", "cope", "transformer_xl", "kerple", "shaw_cross"):
         one = check.TransformerProbe(tiny_model(shape(MODELS[name])), length=200)
         with torch.no_grad():
@@ -921,8 +919,8 @@ def test_noise_that_no_checkpoint_saves_is_found(
     monkeypatch.setattr(
         EncoderLayer, "forward", lambda self, *given: right(self, *given) + noise() * self.training
     )
-    with pytest.raises(UserError, match=f"{promises.COUNTED}.*random.*the cause is in the model"):
-        require_promises(shape({"pe": "rotary"}), 20)
+    found = {each.name: each.where for each in reported(shape({"pe": "rotary"}), 20).broken}
+    assert "random" in found[promises.COUNTED]
 
 
 def test_a_window_that_training_does_not_have_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -972,8 +970,9 @@ def test_a_mistake_of_the_cache_is_found(
     assert probe.CACHED in {each.name for each in report.broken}
 
 
-@pytest.mark.parametrize("name", ["none", "rotary_cross_continued"])
-@pytest.mark.parametrize("mistake", ["rows", "ahead"])
+@pytest.mark.parametrize(
+    ("name", "mistake"), [("none", "ahead"), ("rotary_cross_continued", "rows")]
+)
 def test_a_mistake_in_the_model_is_not_blamed_on_the_encoding(
     name: str, mistake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1007,10 +1006,9 @@ def at_random(self: ResidualConnection, x: Tensor, sublayer: nn.Module, *args: A
     return x if left_out else x + sublayer(self.norm(x), *args)
 
 
-@pytest.mark.parametrize("name", ["t5", "rotary"])
 @pytest.mark.parametrize("edit", ["rezero", "out_proj", "output", "at_random", "no_bias", "head"])
 def test_an_edit_of_the_model_that_people_make_is_no_mistake(
-    name: str, edit: str, monkeypatch: pytest.MonkeyPatch
+    edit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gate or a matrix that starts at zero, a layer that training leaves out at random.
 
@@ -1036,15 +1034,14 @@ def test_an_edit_of_the_model_that_people_make_is_no_mistake(
     monkeypatch.setattr(cls, "__init__", init)
     if edit in ("rezero", "at_random"):
         monkeypatch.setattr(cls, "forward", globals()[edit])
-    require_promises(shape({"pe": name}), 12)
-    model = Transformer(9, 9, **SIZES, pe=name, seed=0)
+    require_promises(shape({"pe": "t5"}), 12)
+    model = Transformer(9, 9, **SIZES, pe="t5", seed=0)
     assert not check_model(model).broken
     assert len(Beam(size=2)(model, torch.tensor([[4, 5]]), 3)[0][0]) == 2
 
 
-@pytest.mark.parametrize("name", ["alibi", "t5_cross"])
 def test_a_mistake_that_only_positions_show_is_not_blamed_on_the_encoding(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each new token is taken for one at position 0."""
     target = BatchPositions.target
@@ -1055,7 +1052,7 @@ def test_a_mistake_that_only_positions_show_is_not_blamed_on_the_encoding(
     )
     said = f"{probe.CACHED}.*with pe=sinusoidal and pe=alibi: the cause is in the model"
     with pytest.raises(UserError, match=said):
-        require_promises(shape(MODELS[name]), 12)
+        require_promises(shape(MODELS["t5_cross"]), 12)
 
 
 @pytest.mark.parametrize(
@@ -1104,7 +1101,7 @@ def test_every_run_is_checked_before_its_first_step(tiny) -> None:
         train(config)
     assert not Run.from_config(config).directory.exists()
     config.trainer.check = False
-    assert train(config)["steps"] == 1
+    assert begun(config).step == 0
 
 
 def test_a_model_of_ones_own_is_tried() -> None:

@@ -20,6 +20,7 @@ from wawa_transformer.data.load import Data, load_data
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.run import config as run_config
+from wawa_transformer.run.provenance import code_digest
 from wawa_transformer.train import setup
 from wawa_transformer.train.loop import batch_stream, train_step
 
@@ -91,11 +92,15 @@ def first_loss(config: DictConfig) -> float:
 
 @pytest.fixture
 def data(monkeypatch: pytest.MonkeyPatch) -> Callable[[DictConfig], Data]:
-    """Make every state of a test share the data, which takes longer than a step."""
+    """Make every state of a test share the data, and the digest of the unedited code.
+
+    Either takes longer than a step.
+    """
 
     def share(config: DictConfig) -> Data:
-        loaded = load_data(config)
+        loaded, digest = load_data(config), code_digest(config)
         monkeypatch.setattr(setup, "load_data", lambda *_: loaded)
+        monkeypatch.setattr(setup, "code_digest", lambda *_: digest)
         return loaded
 
     return share

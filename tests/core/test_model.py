@@ -377,7 +377,7 @@ def test_a_query_without_keys_gets_zeros(name: str) -> None:
 )
 def test_no_row_no_source_and_no_target_are_served(name: str) -> None:
     """Batch, source and target may each have size 0."""
-    model = small_model(name)
+    model = small_model(name, num_layers=1)
     for b, s, t in ((0, 3, 2), (2, 0, 2), (2, 3, 0)):
         src, tgt = (torch.ones(b, length, dtype=torch.int64) for length in (s, t))
         logits = model.train(s > 0)(src, tgt)

@@ -15,6 +15,8 @@ from wawa_transformer import Transformer
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.data.tasks import build_task
 from wawa_transformer.data.text import TextTask
+from wawa_transformer.model.config import TransformerConfig
+from wawa_transformer.model.transformer import positions_of
 from wawa_transformer.positional.base import Positions
 from wawa_transformer.positional.position_ids import PositionIds
 from wawa_transformer.run.config import build_model, reset_token
@@ -335,12 +337,13 @@ def test_what_would_have_no_effect_is_refused(
 
 @pytest.mark.parametrize("origin", [*COUNTED, "abacus"])
 def test_what_has_an_effect_is_not_refused(origin: str) -> None:
-    for kind in ABSOLUTE:
-        for more in ({}, {"max_shift": 3}, {"reset_token": 1}):
-            build(kind, origin=origin, **more)
-    build("t5", "t5", origin=origin)
-    build("none", "shaw", origin=origin)
-    build("fire", max_shift=3)  # distances over positions
+    every: list[dict[str, Any]] = [{"pe": kind, "origin": origin} for kind in ABSOLUTE]
+    every += [{**each, **more} for each in every for more in ({"max_shift": 3}, {"reset_token": 1})]
+    every += [{"pe": "t5", "cross": "t5", "origin": origin}]
+    every += [{"pe": "none", "cross": "shaw", "origin": origin}]
+    every += [{"pe": "fire", "max_shift": 3}]  # distances over positions
+    for given_ in every:
+        positions_of(TransformerConfig(9, 9, 8, 1, 2, 8, **given_))
 
 
 def test_the_reset_token_is_a_word_of_the_task(tiny) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from core.helpers import FF, HEADS, LAYERS, D, V
+from core.helpers import FF, HEADS, D, V
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer, check_model
@@ -19,7 +19,7 @@ from wawa_transformer.positional.base import consecutive
 
 def functions(mistake: str, pe: str = "sinusoidal") -> tuple[Any, Any]:
     """Get logits and greedy decoding of a small model with one mistake, or with none."""
-    model = Transformer(V, V, D, LAYERS, HEADS, FF, dropout=0.1, pe=pe, seed=1).eval()
+    model = Transformer(V, V, D, 1, HEADS, FF, dropout=0.1, pe=pe, seed=1).eval()
     if mistake == "dropout":
         model.train()
     second = PositionalEncoding(D, dropout=0.0)

@@ -223,7 +223,7 @@ def require_promises(
     # If no encoding, or two that share no code, break the same promise, the model is the cause.
     sizes = config.values(("src_vocab_size", "tgt_vocab_size", *MODEL))
     for others in filter({*ENCODINGS}.issuperset, (["none"], ["sinusoidal", "alibi"])):
-        reports = [tried(TransformerConfig(**sizes, pe=other)).broken for other in others]
+        reports = (tried(TransformerConfig(**sizes, pe=other)).broken for other in others)
         if all(each.name in {one.name for one in broken} for broken in reports):
             folder, so = Path(__file__).parent, " and pe=".join(others)
             cause = (

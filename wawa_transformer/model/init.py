@@ -41,10 +41,10 @@ class TorchsDraws(TorchFunctionMode):
         self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         result = function(*args, **(kwargs or {}))
-        frame = inspect.currentframe()
+        frame = inspect.currentframe() if isinstance(result, Tensor) else None
         while frame and frame.f_code not in OWN:
             frame = frame.f_back
-        if frame and isinstance(result, Tensor):  # or the row of padding
+        if frame:  # its result may be the row of padding
             self.contents.add(content(result if result._base is None else result._base))
         return result
 

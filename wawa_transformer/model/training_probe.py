@@ -112,10 +112,11 @@ class TrainingProbe(EncodingProbe):
                     logits = functional_call(self.model, given, (self.source, self.target))
                     met |= {name for name, _ in reached(logits, some)}
         missed = [name for name in named.values() if name not in met]
+        own = {id(each) for each in self.model.parameters()}
         missed += [
             f"a tensor {tuple(leaf.shape)} outside the model's parameters"
             for leaf in leaves
-            if all(leaf is not each for each in self.model.parameters())
+            if id(leaf) not in own
         ]
         self.note_if(missed, promises.REACHED, *missed[:1])
 
