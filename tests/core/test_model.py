@@ -569,6 +569,8 @@ def test_loss_and_nll_are_the_formula(smoothing: float) -> None:
     gradient = (logits.detach().softmax(-1) - share) * (targets != 0)[..., None]
     torch.testing.assert_close(logits.grad, gradient, rtol=0, atol=1e-6)
     assert loss_and_nll(logits.bfloat16(), targets)[0].dtype == torch.float32
+    forbidden = logits.detach().index_fill(-1, torch.tensor([0]), -torch.inf)  # as padding may be
+    assert loss_and_nll(forbidden, targets)[0].isfinite()
 
 
 def test_a_configuration_makes_the_model_that_its_values_make() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from wawa_transformer.common import BOS, EOS, PAD
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.model import promises
+from wawa_transformer.model.attention import biased_scores
 from wawa_transformer.model.probe import Finding, Probe, change, described
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.positional.base import Encoding, Positions, consecutive
@@ -229,5 +230,4 @@ def attention_scores(
     """Scores ``(B,H,Q,K)`` of one attention, before softmax."""
     scale = q.size(-1) ** -0.5
     q, k = encoding.rotate(q, k, query, key)
-    bias, product = encoding.bias(q, k, query, key), q @ k.transpose(-2, -1) * scale
-    return product if bias is None else product + bias
+    return biased_scores(q, k, encoding.bias(q, k, query, key), scale)

@@ -26,13 +26,10 @@ class RelativeEncoding(Encoding):
         # Without a query or a key, end is below the lowest.
         return torch.arange(lowest, max(lowest, end), device=query.ids.device)
 
-    def distance_index(self, query: Positions, key: Positions) -> Tensor:
-        """The index in :meth:`all_distances` of every pair's distance, ``(b,h,Q,K)``."""
-        return self.distances(query, key) + query.end - 1 - key.start
-
     def expand_to_pairs(self, values: Tensor, query: Positions, key: Positions) -> Tensor:
         """Expand values per distance, ``(B or 1,H,Q or 1,R)``, to all pairs ``(B,H,Q,K)``."""
-        return gather_bias(values, self.distance_index(query, key))
+        lowest = key.start - query.end + 1  # of all_distances
+        return gather_bias(values, self.distances(query, key) - lowest)
 
 
 def gather_bias(values: Tensor, index: Tensor) -> Tensor:

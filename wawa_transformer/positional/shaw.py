@@ -26,12 +26,9 @@ class ShawRelative(RelativeEncoding, kind="shaw"):
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
         scores = q * q.size(-1) ** -0.5 @ self.table.T.to(q.dtype)  # (B,H,Q,2M+1)
-        return gather_bias(scores, self.table_rows(query, key))
-
-    def table_rows(self, query: Positions, key: Positions) -> Tensor:
-        """The table's row for each query and key, ``(b,h,Q,K)``."""
         limit = self.max_distance
-        return self.distances(query, key).clamp(-limit, limit) + limit
+        rows = self.distances(query, key).clamp(-limit, limit) + limit  # (b,h,Q,K)
+        return gather_bias(scores, rows)
 
     def reset_parameters(self, generator_for: GeneratorFor) -> None:
         std = self.context.head_width**-0.5
