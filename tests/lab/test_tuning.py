@@ -53,6 +53,7 @@ def test_a_grid_that_leaves_no_choice_or_is_chosen_elsewhere_is_refused() -> Non
         ([], [7], "seed=0", "basic", "study.tune has one point"),
         (lrs, [], "seed=0", "basic", "study.tune.seeds is empty"),
         ([0.0, 0.1], [7], "seed=0", "basic", "study.tune.lr=0.0 must be greater than 0"),
+        ([0.1, float("inf")], [7], "seed=0", "basic", "study.tune.lr=inf must be .* less than inf"),
         (lrs, [7, 1], "seed=0", "basic", "study.tune.seeds and study.seeds share 1:"),
         (lrs, [7], "trainer.lr=0.1", "basic", "trainer.lr=0.1 is what study.tune.lr chooses"),
         (lrs, [7], "++trainer.lr=1", "basic", "trainer.lr=1 is what study.tune.lr chooses"),

@@ -11,11 +11,11 @@ from numbers import Real
 from types import MappingProxyType
 from typing import Any, get_type_hints
 
-import yaml
-from omegaconf import MISSING, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from wawa_transformer.common import CONFIG_DIR
+from wawa_transformer.common.files import read_yaml
 from wawa_transformer.common.limits import check_choice, check_field, check_flat, setting
 from wawa_transformer.common.messages import UserError, first_line
 
@@ -51,7 +51,7 @@ def check_known(
     others = keys_by_kind(registry, exclude)
     if kinds := [kind for kind, has in others.items() if key in has]:
         files = sorted((CONFIG_DIR / group).rglob("*.yaml"))
-        has = [path for path in files if yaml.safe_load(path.read_bytes()).get("kind") in kinds]
+        has = [path for path in files if read_yaml(path).get("kind") in kinds]
         named = [str(path.relative_to(CONFIG_DIR / group).with_suffix("")) for path in has]
         # A class of a user's module has its kind alone, and no file.
         choices = " or ".join(f"{group}={name}" for name in (named or kinds)[:3])
@@ -139,7 +139,7 @@ def typed(
     schema: Any = schema_of(cls, exclude)
     check_known(given, [*names_of(schema), *beside], group, registry, exclude)
     try:
-        base, kinds = OmegaConf.structured(schema), get_type_hints(schema)
+        base, kinds = structured(schema), get_type_hints(schema)
         values = {key: number_or_text(value, kinds.get(key, str)) for key, value in given.items()}
         merged = OmegaConf.merge(base, values)
         # Resolved, so that a "${" that was given as text is refused here.
@@ -157,6 +157,12 @@ def typed(
     for key, value in settings.items():
         check_flat(f"{group}.{key}", kinds.get(key), value)
     return settings  # type: ignore[no-any-return]
+
+
+@functools.cache
+def structured(schema: type) -> DictConfig:
+    """The schema's defaults, which nobody changes: to build them takes longer than to copy them."""
+    return OmegaConf.structured(schema)  # type: ignore[no-any-return]
 
 
 # What OmegaConf says of a value of another form, in which it names classes of its own.

@@ -12,6 +12,7 @@ import pandas as pd
 import yaml
 from omegaconf import MISSING
 
+from wawa_transformer.common.files import read_yaml
 from wawa_transformer.common.messages import UserError, warn
 from wawa_transformer.common.schema import check_known, names_of, typed
 from wawa_transformer.lab.tables import (
@@ -73,13 +74,9 @@ class MissingRun:
 
 @dataclass
 class StudyFile:
-    """Every key of ``study.yaml``."""
+    """The keys of ``study.yaml`` that are the same for every study."""
 
     study: StudyConfig = field(default_factory=StudyConfig)
-    tasks: dict[str, dict[str, Any]] = MISSING
-    encodings: dict[str, dict[str, Any]] = MISSING
-    model: dict[str, Any] = field(default_factory=dict)
-    trainer: dict[str, Any] = field(default_factory=dict)
     command: str = ""
     unjudged: str = ""
     made: dict[str, str] = field(default_factory=dict)
@@ -89,18 +86,24 @@ class StudyFile:
     digests: dict[str, str] = field(default_factory=dict)
 
 
+# Its parts with the settings of classes, which a fork may have of its own.
+SETTINGS = ("tasks", "encodings", "model", "trainer")
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """Read ``study.yaml``; empty if the file is missing."""
     try:
-        given = yaml.safe_load(path.read_text(encoding="utf-8"))
+        given = read_yaml(path)
         # The digests come last, so that a file that was cut lacks them.
         parts = (given["study"]["seeds"], *(given[k] for k in ("tasks", "encodings", "digests")))
         kinds = [each["kind"] for each in (*given["tasks"].values(), *given["encodings"].values())]
         unknown = given["digests"].keys() - KEYS.keys()
-        if not all(parts) or not all(kinds) or unknown:
+        settings = {key: given.pop(key, {}) for key in SETTINGS}
+        dicts = all(isinstance(each, dict) for each in settings.values())
+        if not all(parts) or not all(kinds) or unknown or not dicts:
             raise ValueError
         check_known(given["study"], names_of(StudyConfig), "study.yaml.study")
-        config = typed(StudyFile, given, "study.yaml")
+        config = settings | typed(StudyFile, given, "study.yaml", beside=SETTINGS)
         for task, splits in config["left_out"].items():
             names, every = {"blank", "too_long"}, splits.values()
             if any({*left} != names or min(left.values()) < 0 for left in every):

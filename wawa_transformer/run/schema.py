@@ -1,5 +1,6 @@
 """Every key of the configuration: type, default, limits and help."""
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +34,12 @@ class TrainerConfig:
     )
     bucket: bool = setting(False, "group similar lengths in a batch, for less padding")
     grad_accum_steps: int = setting(1, "batches per optimiser step", least=1, most=1024)
-    lr: float = setting(2e-3, "the highest learning rate", above=0)
+    lr: float = setting(2e-3, "the highest learning rate", above=0, below=math.inf)
     warmup: int = setting(100, "steps until the highest learning rate", least=0, most=10**9)
     schedule: str = choice(
         "linear", "cosine", "inverse_sqrt", "constant", help="the learning rate after the warmup"
     )
-    weight_decay: float = setting(0.01, "weight decay of AdamW", least=0)
+    weight_decay: float = setting(0.01, "weight decay of AdamW", least=0, below=math.inf)
     init_from: str | None = setting(
         None, "a run whose weights training starts from, where names and shapes match"
     )
