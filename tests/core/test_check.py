@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from conftest import MODELS, PLACED, begun, configure
 from torch import Tensor, nn
 
-from wawa_transformer import Transformer, check_model
+from wawa_transformer import PositionalEncoding, Transformer, check_model
 from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.decode.strategies import Beam
@@ -1056,6 +1056,15 @@ def test_a_mistake_that_only_positions_show_is_not_blamed_on_the_encoding(
     said = f"{probe.CACHED}.*with pe=sinusoidal and pe=alibi: the cause is in the model"
     with pytest.raises(UserError, match=said):
         require_promises(shape(MODELS["t5_cross"]), 12)
+
+
+def test_a_mistake_in_the_sinusoid_is_not_blamed_on_the_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Though pe=sinusoidal, with which others are compared, breaks the same promise."""
+    monkeypatch.setattr(PositionalEncoding, "embed", lambda self, x, at: x + x.roll(-1, dims=1))
+    with pytest.raises(UserError, match=r"In PositionalEncoding \("):
+        require_promises(shape({}), 12)
 
 
 @pytest.mark.parametrize(

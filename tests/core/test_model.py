@@ -101,6 +101,8 @@ def test_logits_and_gradients_equal_torch(
     kind, window = mask.split()
     seen = {"encoder_mask": kind, "encoder_window": int(window)}
     model = small_model(norm=norm, activation=activation, tie_embeddings=tied, **seen)
+    tables = model.src_embedding.weight, model.tgt_embedding.weight, model.output.weight
+    assert len({id(each) for each in tables}) == (1 if tied else 3)
     with torch.no_grad():
         # Moved parameters, so that no bias is 0 and no norm is 1.
         for parameter in model.parameters():
@@ -110,6 +112,7 @@ def test_logits_and_gradients_equal_torch(
     # Predictions at padding never reach a loss.
     weight[tgt == 0] = 0
     logits = model(src, tgt)
+    assert torch.equal(model(src, tgt, targets=tgt)[0], loss_and_nll(logits, tgt)[0])
     (logits * weight).sum().backward()
     found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
