@@ -613,7 +613,11 @@ def test_position_keys_change_nothing_by_default() -> None:
         ({"dropout": 1.0}, "dropout=1.0 must be at least 0 and less than 1"),
         ({"dropout": float("nan")}, "dropout=nan must be at least 0"),
         ({"encoder_mask": "half"}, "encoder_mask=half does not exist; choose one of full, causal"),
-        ({"d_model": 10, "num_heads": 4}, "model.d_model=10 is not divisible by model.num_heads=4"),
+        (
+            {"d_model": 10, "num_heads": 4},
+            "model.d_model=10 is not divisible by model.num_heads=4; choose model.num_heads from "
+            "1, 2, 5, 10.",
+        ),
         ({"tie_embeddings": True, "tgt_vocab_size": 5}, "tie_embeddings needs equal vocabularies"),
         ({"pe": "nope"}, "pe=nope does not exist"),
         ({"max_shift": -1}, "pe.max_shift=-1 must be at least 0 and at most 1,000,000"),

@@ -125,8 +125,8 @@ class Beam(DecodingStrategy):
 
     A hypothesis of n ids, EOS included, scores ``log p / n ** length_penalty``: 0 gives the sum,
     which favours short hypotheses, and 1 the mean. As in Hugging Face's ``generate``, a row ends
-    once ``size`` hypotheses have ended and no open prefix scores as well as the worst of them. At a
-    row's limit, open prefixes count as hypotheses.
+    once ``size`` hypotheses have ended and no open prefix scores better than the worst of them. At
+    a row's limit, open prefixes count as hypotheses.
     """
 
     size: int = setting(5, least=1, most=1000)  # type: ignore[misc]
