@@ -74,12 +74,15 @@ def test_threads_get_the_maps_of_their_own_text() -> None:
         ("targets", [[4], [2]], r"targets is torch.int64 of shape \(2, 1\); .* = \(1, 2\)"),
         ("targets", [[4, 2, 5]], r"targets is torch.int64 of shape \(1, 3\)"),
         ("tgt", [[True, False]], "tgt is torch.bool"),
+        ("tgt", ((1, 4),), "tgt is of type tuple; it must be a tensor of ids"),
     ],
 )
 def test_ids_outside_the_vocabulary_are_refused(name: str, ids: Any, message: str) -> None:
     """The sentence has the argument, the id and the limit, and what to do with -100."""
     given = {"src": torch.tensor([[4, 5]]), "tgt": torch.tensor([[1, 4]])}
-    given |= {"targets": torch.tensor([[4, 2]])} | {name: torch.tensor(ids)}
+    given |= {"targets": torch.tensor([[4, 2]])} | {
+        name: torch.tensor(ids) if type(ids) is list else ids
+    }
     model = small_model()
     with pytest.raises(ValueError, match=f"^{message}"):
         model(given["src"], given["tgt"], targets=given["targets"])

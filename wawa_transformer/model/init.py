@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from wawa_transformer.common.limits import UserError, check_number
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.positional.base import Encoding
 
@@ -70,7 +70,6 @@ def initialise(model: nn.Module, seed: int, embedding_std: float | None = None) 
     Matrices are Xavier-uniform (Glorot and Bengio 2010), biases zero. What a fork sets while it
     builds, so that it is not as torch has drawn it, stays as it is.
     """
-    check_number("seed", seed, -(2**63), 2**63 - 1)
     if (device := torch.get_default_device()).type not in ("cpu", "meta"):
         raise UserError(
             f"torch's default device is {device} here, and starting values are drawn on the CPU, "

@@ -18,7 +18,7 @@ def causal_mask(length: int, offset: int = 0, device: torch.device | None = None
     return ones.tril(diagonal=offset)
 
 
-def encoder_mask(ids: Tensor, kind: str = "full", window: int = 0) -> Tensor:
+def encoder_mask(ids: Tensor, kind: str, window: int) -> Tensor:
     """What the encoder's queries may see of ``ids (B,S)``; ``(B,1,1,S)``, else ``(B,1,S,S)``.
 
     ``causal`` hides what follows, ``anti_causal`` what precedes, and a ``window`` all that is
