@@ -39,6 +39,7 @@ from wawa_transformer.common.messages import UserError
 from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.positional.base import ENCODINGS
 from wawa_transformer.positional.position_ids import PositionIds
+from wawa_transformer.run.cli import exit_on_error
 from wawa_transformer.run.compose import compose
 from wawa_transformer.run.overrides import CHECKS, parse
 from wawa_transformer.run.provenance import commit, kind_files, rooms, shared_digest
@@ -184,6 +185,10 @@ SETTING = re.compile(
 )
 
 
+# Keys that hold a path, which is set as it is written.
+FOLDERS = ("output_dir", "run_dir", "run", "directory")
+
+
 @functools.cache
 def file_of(group: str, name: str) -> DictConfig:
     """Read what ``pe=NAME`` or ``task=NAME`` chooses, with the files that it builds upon."""
@@ -214,7 +219,7 @@ def chosen(choices: tuple[str, ...], script: str) -> DictConfig:
 def configure(*overrides: str, script: str = "config") -> DictConfig:
     """Compose the configuration of ``scripts/train.py``, or of another script."""
     given = {each.partition("=")[0].lstrip("+"): each for each in overrides}  # the last counts
-    folders = {key: given.pop(key) for key in ("output_dir", "run_dir") if key in given}
+    folders = {key: given.pop(key) for key in FOLDERS if key in given}
     settings = [each for each in given.values() if SETTING.fullmatch(each)]
     choices = tuple(each for each in given.values() if each not in settings)
     try:
@@ -247,6 +252,14 @@ def answer(*overrides: str, script: str = "config") -> str:
     except UserError as error:
         return str(error)
     return ""
+
+
+def call_script(main: Any, *arguments: str) -> None:
+    """Do what a script of a trained run does, without Hydra's own beginning, which takes 0.3 s."""
+    with exit_on_error():
+        config = configure(*arguments, script=main.__module__)
+        CHECKS[main.__module__](config)
+        main.__wrapped__(config)
 
 
 @pytest.fixture

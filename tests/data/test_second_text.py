@@ -7,7 +7,7 @@ from pathlib import Path
 
 import evaluate
 import pytest
-from conftest import UNDRAWN, run_script
+from conftest import UNDRAWN, call_script, run_script
 from sacrebleu.metrics import BLEU
 
 from wawa_transformer import load
@@ -26,52 +26,41 @@ SMALL = (
 )  # fmt: skip
 
 DEBIAN = "debian/debian-descriptions.en-de.tsv.gz"
-# Each text's own settings, sacreBLEU's tokeniser for its targets, and the one it is asked for.
-TEXTS = {
-    "emoji.en-zh.tsv.gz": (["study.pe=[sinusoidal,none]"], "zh", ""),
-    DEBIAN: (["study.pe=[sinusoidal]"], "13a", "char"),
-}  # fmt: skip
-
-
-def files_of(folder: Path) -> list[Run]:
-    return [Run.at(path.parent) for path in sorted(folder.rglob("result.json"))]
+# sacreBLEU's tokeniser for each text's targets, and the one it is asked for.
+TEXTS = {"emoji.en-zh.tsv.gz": ("zh", ""), DEBIAN: ("13a", "char")}
 
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_text_is_trained_compared_scored_and_translated(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each score is sacreBLEU's, with its tokeniser for the script."""
     if not (DATA / name).is_file():
         pytest.skip(f"data/{name} is absent; data/README.md says how to get it")
-    own, tokenize, other = TEXTS[name]
+    tokenize, other = TEXTS[name]
     part = tmp_path / Path(name).name
     with gzip.open(DATA / name, "rb") as whole, gzip.open(part, "wb") as file:
         file.writelines(itertools.islice(whole, 600))  # the whole text takes many times as long
-    study = f"task.source={part}", "study.seeds=[0]", f"output_dir={tmp_path}", "workers=1"
-    done = run_script(UNDRAWN, "compare.py", *SMALL, *own, *study)
+    study = f"task.source={part}", "study.pe=[sinusoidal]", "study.seeds=[0]", "workers=1"
+    done = run_script(UNDRAWN, "compare.py", *SMALL, *study, f"output_dir={tmp_path}")
     assert done.returncode == 0, done.stderr
-    runs = files_of(tmp_path)
-    assert len(runs) == (1 if name == DEBIAN else 2)
-    for run in runs:
-        result = run.result()
-        assert result is not None
-        translation, left = result["translation"], result["left_out"]["test"]
-        assert left["blank"] == 0 and result["test"]["examples"] + left["too_long"] == 40
-        found, references = map(read_lines, (run.translations_file, run.references_file))
-        score = BLEU(tokenize=tokenize).corpus_score(found, [references]).score
-        assert translation["bleu"] == pytest.approx(score, abs=1e-4)
-        assert f"tok:{tokenize}|" in translation["signature"]
-        lengths = {row["length"] for row in result["by_length"]}
-        assert len(lengths) > 1, "English words"
+    [run] = (Run.at(path.parent) for path in tmp_path.rglob("result.json"))
+    result = run.result()
+    assert result is not None
+    translation, left = result["translation"], result["left_out"]["test"]
+    assert left["blank"] == 0 and result["test"]["examples"] + left["too_long"] == 40
+    found, references = map(read_lines, (run.translations_file, run.references_file))
+    score = BLEU(tokenize=tokenize).corpus_score(found, [references]).score
+    assert translation["bleu"] == pytest.approx(score, abs=1e-4)
+    assert f"tok:{tokenize}|" in translation["signature"]
+    assert len({row["length"] for row in result["by_length"]}) > 1, "English words"
     assert f"tok:{tokenize}" in next(tmp_path.rglob("report.md")).read_text("utf-8")
-    asked = f"run={runs[0].directory}", "trainer.device=cpu", "decode.max_length=9"
+    asked = f"run={run.directory}", "trainer.device=cpu", "decode.max_length=9"
     given = [f"decode.bleu_tokenize={other}"] * bool(other)
-    monkeypatch.setattr("sys.argv", ["evaluate.py", *asked, *given])
-    evaluate.main()
+    call_script(evaluate.main, *asked, *given)
     said = capsys.readouterr().out
     assert re.search(rf"^BLEU [\d.]+ .*tok:{other or tokenize}\|", said, flags=re.M)
-    _, blank, _ = load(runs[0].directory).translate(["\ufeffred heart", "", "blue circle"])
+    _, blank, _ = load(run.directory).translate(["\ufeffred heart", "", "blue circle"])
     assert blank == ""
 
 

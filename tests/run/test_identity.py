@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import evaluate
-import pandas as pd
 import pytest
 import torch
 from conftest import (
     SCRIPTS,
     TINY,
     UNDRAWN,
+    call_script,
     checked,
     configure,
     copy_code,
@@ -238,21 +238,15 @@ def test_a_task_whose_code_changed_is_noticed_wherever_its_run_is_used(
     for config in (configure(*begin, f"output_dir={tmp_path}/finished"), stopped):
         with pytest.raises(UserError, match="another train split, validation split, test split"):
             train(config)
-    monkeypatch.setattr("sys.argv", ["evaluate.py", f"run={run.directory}"])
     with pytest.raises(SystemExit) as refused:
-        evaluate.main()
+        call_script(evaluate.main, f"run={run.directory}")
     digest = run.result()["data"].split("-")[1]
     assert f"the train split of {run.directory} had digest {digest}" in str(refused.value)
-    monkeypatch.setattr(
-        "sys.argv", ["evaluate.py", f"run={run.directory}", "task.test_per_length=3"]
-    )
-    evaluate.main()
+    call_script(evaluate.main, f"run={run.directory}", "task.test_per_length=3")
     assert "all trained" in capsys.readouterr().out
 
 
-def test_the_test_of_a_text_that_changed_is_not_the_runs_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_test_of_a_text_that_changed_is_not_the_runs_own(tmp_path: Path) -> None:
     """A test file that was edited; the same file in another folder is the run's own."""
     file, test = tmp_path / "a" / "pairs.jsonl", tmp_path / "a" / "test.jsonl"
     write_pairs(file, PAIRS)
@@ -263,13 +257,9 @@ def test_the_test_of_a_text_that_changed_is_not_the_runs_own(
     )  # fmt: skip
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     write_pairs(test, PAIRS[1:21])
-    monkeypatch.setattr("sys.argv", ["evaluate.py", f"run={run.directory}"])
     with pytest.raises(SystemExit, match=r"had digest \w{8} in training, and has \w{8} now"):
-        evaluate.main()
-    monkeypatch.setattr(
-        "sys.argv", ["evaluate.py", f"run={run.directory}", f"task.data_dir={tmp_path / 'b'}"]
-    )
-    evaluate.main()
+        call_script(evaluate.main, f"run={run.directory}")
+    call_script(evaluate.main, f"run={run.directory}", f"task.data_dir={tmp_path / 'b'}")
 
 
 def test_the_digest_depends_on_all_that_was_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -883,28 +873,22 @@ def test_a_run_of_two_versions_of_the_code_says_so(
     assert "the code has changed since step 10" in capsys.readouterr().err
 
 
-def test_clones_in_other_folders_train_halves_of_one_study(tmp_path: Path) -> None:
-    """A study trains only the run that was not copied, whatever its threads and logging."""
-    study = [*SMALL[1:], "study.name=halves"]
-    clone, whole = tmp_path / "first" / "deep", tmp_path / "second" / "halves"
+def test_clones_in_other_folders_train_halves_of_one_study(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a clone has trained is finished wherever it is copied, however often it was logged."""
+    study = [*SMALL, "study.name=halves"]
+    clone, whole = tmp_path / "first" / "deep", tmp_path / "second"
     copy_code(clone, "wawa_transformer", "configs", "data")
-    half = ["train.py", "task=text", "pe=none", "trainer.log_every=1", *study]
-    both = [UNDRAWN, "compare.py", "study.task=[text]", "study.pe=[none,learned]", *study]
-    both += ["study.seeds=[0]", "study.rule=null", "study.pairs=[]", "workers=1"]
-    both += ["trainer.threads=3"]
-    for command, place, results in ((half, clone, clone / "out"), (both, ROOT, whole.parent)):
-        given = *command, f"output_dir={results}"
-        done = run_script(*given, folder=place, PYTHONPATH=str(place))
-        assert done.returncode == 0, done.stderr
-        if place == clone:
-            shutil.copytree(results / "halves", whole)
-    assert "2 runs in" in done.stdout and "1 to train" in done.stdout
-    table = pd.read_csv(whole / "results.csv")
-    assert {*table["pe"]} == {"none", "learned"}
-    results = [json.loads(path.read_text()) for path in whole.rglob("result.json")]
-    same = {(result["data"], json.dumps(result["configuration"]["task"])) for result in results}
-    assert len(same) == 1 and len(results) == 2
-    assert {result["place"]["trainer"]["log_every"] for result in results} == {1, 10}
+    given = "train.py", *study, "pe=none", "trainer.log_every=1", f"output_dir={clone / 'out'}"
+    done = run_script(*given, folder=clone, PYTHONPATH=str(clone))
+    assert done.returncode == 0, done.stderr
+    shutil.copytree(clone / "out", whole)
+    others = ("pe=none", "pe=learned")
+    results = [train(checked(*study, pe, f"output_dir={whole}")) for pe in others]
+    assert capsys.readouterr().out.count("already finished") == 1
+    assert len([*whole.rglob("result.json")]) == len({each["data"] for each in results}) + 1 == 2
+    assert [each["place"]["trainer"]["log_every"] for each in results] == [1, 10]
 
 
 def test_runs_on_other_data_are_not_compared() -> None:

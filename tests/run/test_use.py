@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 import translate
-from conftest import TINY, Script, configure, trained
+from conftest import TINY, Script, call_script, configure, trained
 from omegaconf import OmegaConf
 from sacrebleu.metrics import BLEU
 
@@ -41,7 +41,8 @@ DATA = CONFIG_DIR.parent / "data"
 TEXT = [
     "task=text", f"task.data_dir={DATA}", "task.vocab_size=300", "trainer.batch_tokens=512",
     "trainer.steps=60", "trainer.warmup=5", "trainer.lr=0.01", "trainer.eval_every=30",
-    "trainer.device=cpu", "pictures=false", "progress=false", "model.d_model=32",
+    "trainer.device=cpu", "trainer.check=false", "pictures=false", "progress=false",
+    "model.d_model=32", "model.d_ff=64",
 ]  # fmt: skip
 
 
@@ -74,13 +75,12 @@ def use(
         main: Callable[[], None], *arguments: str, given: bytes | None = b""
     ) -> tuple[object, str, str]:
         (tmp_path / "given").write_bytes(given or b"")
-        monkeypatch.setattr(sys, "argv", ["script", *arguments, "trainer.device=cpu"])
         closed = given is None
         monkeypatch.setattr(sys, "stdin", None if closed else (tmp_path / "given").open())
         status: object = 0
         capsys.readouterr()
         try:
-            main()
+            call_script(main, *arguments, "trainer.device=cpu")
         except SystemExit as end:
             status = end.code
         out, err = capsys.readouterr()
@@ -483,7 +483,6 @@ def test_against_another_run(
         ("letters", ["verify=true", "checkpoint=best"], "leave checkpoint=best out"),
         ("letters", ["pe=none"], "the key pe does not exist here"),
         ("letters", ["decode=best"], "choose one of beam, greedy, sample"),
-        ("letters", ["-m", "decode=beam,greedy"], "-m makes many runs of scripts/train.py"),
         ("text", ["against=nowhere"], "error: against=nowhere is no run"),
         ("text", ["task.test_per_length=8"], "it is a setting of task="),
         ("text", ["test_sets=[a]", "task.test_source=a", "task.test_target=b"], "give one of them"),
@@ -495,6 +494,12 @@ def test_what_would_be_ignored_is_refused(
     """One sentence that names it."""
     status, out, err = use(evaluate.main, f"run={request.getfixturevalue(which)}", *arguments)
     assert said in f"{status}{err}" and not out, (status, err)
+
+
+def test_many_runs_are_trained_and_not_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["evaluate.py", "-m", "decode=beam,greedy"])
+    with pytest.raises(SystemExit, match="-m makes many runs of scripts/train.py"):
+        evaluate.main()
 
 
 def test_a_strangers_dataset_is_loaded_only_where_it_is_named() -> None:

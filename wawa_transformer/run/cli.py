@@ -56,6 +56,7 @@ def hydra_main(
                 gc.enable()
                 return task(config)
 
+        @functools.wraps(task)
         def main() -> None:
             os.environ["HYDRA_FULL_ERROR"] = "1"  # raise exceptions instead of printing them
             # Skips Python's last garbage collection, which takes 0.8 s of every command.

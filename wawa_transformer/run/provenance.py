@@ -105,7 +105,8 @@ def replaced() -> list[Any]:
     # These alone: to look into torch's other values is slow, and some of them warn.
     inside = [value for place in theirs for value in vars(place).values()]
     values += [each for each in inside if issubclass(type(each), types.FunctionType | type)]
-    return [each for each in values if any(is_users(module_of(code)) for code in written(each))]
+    each_once = {id(each): each for each in values}.values()
+    return [each for each in each_once if any(is_users(module_of(code)) for code in written(each))]
 
 
 def written(value: Any) -> list[Any]:

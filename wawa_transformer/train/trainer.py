@@ -119,7 +119,6 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
             f"command again."
         )
     run = Run.from_config(config)
-    code = code_digest(config)
     commit()  # now: a long run may end after the next one
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(GracefulStop())
@@ -135,7 +134,7 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
             check_data(run, result.get("data"), load_data(config))
             if main and not config.quiet:
                 tell(f"already finished: {run.directory}")
-                if result.get("code") != code:
+                if result.get("code") != code_digest(config):
                     warn(
                         f"warning: the code has changed since (commit {result.get('commit')}); to "
                         f"train with today's code, set output_dir to another folder."
