@@ -169,10 +169,10 @@ def test_learning_rate(steps: int) -> None:
 def test_a_short_run_shows_what_positions_do(
     run_main: Callable[..., Table], monkeypatch: pytest.MonkeyPatch, pe: str
 ) -> None:
-    """Up to length 3 it learns new sources in 200 steps, and without positions the ceiling."""
+    """Up to length 3 it learns new sources in 140 steps, and without positions the ceiling."""
     monkeypatch.setattr(minimal, "LONGEST_TRAINED", 3)
     monkeypatch.setattr(minimal, "LONGEST_TESTED", 4)
-    table = run_main("--pe", pe, "--steps", "200", "--seed", "1")
+    table = run_main("--pe", pe, "--steps", "140", "--seed", "1")
     assert list(table) == [1, 2, 3, 4]
     for length in (1, 2, 3):
         match, most = table[length]

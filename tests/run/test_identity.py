@@ -514,7 +514,7 @@ def test_an_edit_of_what_a_run_uses_changes_its_code(
     read = Path.read_bytes
     parsed = (
         code_digests.source_of, code_digests.tree_of, code_digests.statements,
-        code_digests.modules_in,
+        code_digests.modules_in, code_digests.mentions,
     )  # fmt: skip
 
     def digests(path: Path, content: str, *kinds: str) -> dict[str, str]:

@@ -3,7 +3,6 @@
 import ast
 import functools
 import glob
-import itertools
 import os
 import re
 import sys
@@ -50,17 +49,25 @@ def statements(path: Path) -> list[tuple[str, bytes]]:
     return [(getattr(node, "name", ""), syntax(node).encode()) for node in body]
 
 
-def mentioned(path: Path, without: Collection[str]) -> Iterator[str]:
-    """Yield every name that a file mentions outside the classes ``without``."""
-    kept = (node for node in tree_of(path).body if getattr(node, "name", "") not in without)
-    for each in itertools.chain.from_iterable(map(ast.walk, kept)):
-        match each:
-            case ast.Name():
-                yield each.id
-            case ast.Attribute():
-                yield each.attr
-            case ast.alias():
-                yield each.name.rpartition(".")[2]
+def mentioned(path: Path, without: Collection[str]) -> set[str]:
+    """List every name that a file mentions outside the classes ``without``."""
+    return set().union(*(names for name, names in mentions(path) if name not in without))
+
+
+@functools.cache
+def mentions(path: Path) -> list[tuple[str, set[str]]]:
+    """List the names that each statement of a file mentions, with the name that it defines."""
+    found = []
+    for node in tree_of(path).body:
+        names: set[str] = set()
+        for each in ast.walk(node):
+            match each:
+                case ast.Name(id=name) | ast.Attribute(attr=name):
+                    names.add(name)
+                case ast.alias(name=name):
+                    names.add(name.rpartition(".")[2])
+        found.append((getattr(node, "name", ""), names))
+    return found
 
 
 def syntax(node: Any) -> str:

@@ -33,6 +33,8 @@ from wawa_transformer.run.schema import (
 # The schema of each script's file in configs/, and the function that checks its values.
 SCHEMAS: dict[str, type] = {}
 CHECKS: dict[str, Callable[[DictConfig], None]] = {}
+# A schema's types, which are looked up once for each key of a command and of its files.
+hints = functools.cache(typing.get_type_hints)
 # The schemas of scripts that use a trained run, which brings its own configuration.
 TRAINED: dict[str, type] = {
     "evaluate": EvaluateConfig, "translate": TranslateConfig, "serve": ServeConfig,
@@ -70,7 +72,7 @@ def is_union(annotation: Any) -> bool:
 
 def fields(schema: type, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any]]]:
     """Yield every field of a schema, nested ones included, with its key."""
-    annotations = typing.get_type_hints(schema)
+    annotations = hints(schema)
     for each in dataclasses.fields(schema):
         inner = inner_schema(annotations[each.name])
         if inner:
@@ -85,7 +87,7 @@ def type_of(schema: type, key: str) -> Any:
     A list of lists or dictionaries has parts of their type.
     """
     name, *rest = re.split(r"\.|\[", key, maxsplit=1)
-    annotation = typing.get_type_hints(schema).get(name)
+    annotation = hints(schema).get(name)
     if annotation is None or not rest:
         return annotation
     if inner := inner_schema(annotation):

@@ -194,7 +194,7 @@ def digest_for(classes: frozenset[type]) -> str:
             filter(None, names_by_file(used)), lambda path: path in kinds or is_foreign(path)
         )
         others = names_by_file(every - used)
-        named = {path: {*mentioned(path, others[path])} for path in files}
+        named = {path: mentioned(path, others[path]) for path in files}
         if any(named[path] & REGISTRIES for path in files - registries):
             used |= every  # a class that is looked up by its kind may be any
         names = set().union(*named.values())
