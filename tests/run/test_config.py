@@ -12,7 +12,6 @@ import yaml
 from conftest import answer, checked, configure, run_script
 from omegaconf import OmegaConf
 
-import wawa_transformer
 from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.common.schema import check, typed
@@ -273,7 +272,7 @@ def test_a_run_of_no_study_lies_beside_the_default_one(given: list[str], place: 
 def test_a_key_of_studies_is_no_key_of_a_run(given: str) -> None:
     """It would train one run, in the folder of the default study."""
     with pytest.raises(UserError, match="has no effect on a single run; leave it out, or give it"):
-        wawa_transformer.train(["pe=none", given])
+        name_study(configure("pe=none"), ["pe=none", given])
 
 
 def test_a_wrong_class_refuses_no_run_of_another_one() -> None:

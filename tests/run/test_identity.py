@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 import types
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,30 @@ SMALL = [
 
 class Side(enum.Enum):
     LEFT, RIGHT = 1, 2
+
+
+@pytest.fixture
+def own_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: None
+) -> Iterator[Callable[[dict[str, str]], None]]:
+    """Write a user's modules, which are gone after the test: ``own_files({"mine.py": …})``."""
+
+    def write(files: dict[str, str]) -> None:
+        for name, content in files.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(content)
+
+    monkeypatch.syspath_prepend(tmp_path)
+    yield write
+    for name, module in sys.modules.copy().items():
+        if str(getattr(module, "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def read_anew() -> None:
+    """Let this process read code again, as one that begins now."""
+    for function in (code_digests.source_of, code_digests.tree_of, code_digests.statements):
+        function.cache_clear()
 
 
 def digest_for(pe: str, cross: str = "none", task: str = "copy") -> str:
@@ -404,24 +429,20 @@ def test_versions_of_python_read_the_same_code(tmp_path: Path) -> None:
 
 
 def test_a_library_is_none_of_the_users_code_wherever_it_is_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_files: Callable[..., None]
 ) -> None:
     """As with ``pip install --target``; a module beside it, loaded or not, is the user's."""
-    for name, content in {
+    files = {
         "own.py": OWN["mine.py"].replace("mine", "own").replace("import helper", "import lib")
         + "        import late\n",
         "target/lib/__init__.py": "from lib import more\ntwice = more.same\n",
         "target/lib/more.py": "def same(x):\n    return x\n",
         "target/late.py": "A = 1\n",
         "target/lib-1.0.dist-info/RECORD": "lib/__init__.py,,\nlib/more.py,,\n",
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(content)
-    monkeypatch.syspath_prepend(tmp_path)
+    }
+    (tmp_path / "target").mkdir()
+    own_files(files)
     monkeypatch.syspath_prepend(tmp_path / "target")
-    for name in ("own", "lib", "lib.more", "late"):
-        monkeypatch.setitem(sys.modules, name, sys)  # so that it is gone after the test
-        del sys.modules[name]
     imports.import_modules(["own"])
     read: set[str] = set()
     monkeypatch.setattr(provenance, "code_of", lambda path, _: read.add(path.name) or b"")
@@ -498,18 +519,13 @@ EDITED = [
 
 
 def test_an_edit_of_what_a_run_uses_changes_its_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_files: Callable[..., None]
 ) -> None:
     """Of a file that another one imports, also outside the package; a comment does not.
 
     What another encoding uses does not, either.
     """
-    for name, content in OWN.items():
-        (tmp_path / name).write_text(content)
-    monkeypatch.syspath_prepend(tmp_path)
-    for name in ("mine", "helper", "deeper", "wrap"):
-        monkeypatch.setitem(sys.modules, name, sys)  # so that it is gone after the test
-        del sys.modules[name]
+    own_files(OWN)
     imports.import_modules(["mine", "wrap"])
     read = Path.read_bytes
     parsed = (
@@ -553,23 +569,16 @@ def test_an_edit_of_what_a_run_uses_changes_its_code(
 
 
 def test_an_encoding_that_is_edited_after_the_first_run_of_a_process_is_known_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: None
+    tmp_path: Path, own_files: Callable[..., None]
 ) -> None:
     """As in a worker of a study, which goes on with the code that it has loaded."""
-    path = tmp_path / "later.py"
-    path.write_text(
-        "from wawa_transformer.positional.base import Encoding\n"
-        "class Later(Encoding, kind='later'):\n    rate = 1\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(sys.modules, "later", sys)  # so that it is gone after the test
-    del sys.modules["later"]
+    path, code = tmp_path / "later.py", "from wawa_transformer.positional.base import Encoding\n"
+    own_files({path.name: f"{code}class Later(Encoding, kind='later'):\n    rate = 1\n"})
     imports.import_modules(["later"])
     digest_for("none")
     path.write_text(path.read_text().replace("rate = 1", "rate = 2"))
     loaded = digest_for("later")
-    for function in (code_digests.source_of, code_digests.tree_of, code_digests.statements):
-        function.cache_clear()
+    read_anew()
     assert digest_for("later") != loaded
 
 
@@ -594,18 +603,13 @@ def test_a_worker_that_starts_after_an_edit_is_known_by_the_code_it_was_forked_w
 
 
 def test_a_module_edited_while_a_study_runs_is_not_trained_under_the_old_digest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: None
+    tmp_path: Path, own_files: Callable[..., None]
 ) -> None:
     """As by a worker that begins later; the command's own digest names the run's folder."""
-    path = tmp_path / "mine_late.py"
-    path.write_text("rate = 1\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(sys.modules, "mine_late", sys)  # so that it is gone after the test
-    del sys.modules["mine_late"]
+    own_files({"mine_late.py": "rate = 1\n"})
     config = checked(*TINY, "import=mine_late", f"output_dir={tmp_path}/out")
-    path.write_text("rate = 2\n")
-    for function in (code_digests.source_of, code_digests.tree_of, code_digests.statements):
-        function.cache_clear()
+    (tmp_path / "mine_late.py").write_text("rate = 2\n")
+    read_anew()
     with pytest.raises(UserError, match="import=mine_late has changed since this command began"):
         train(config)
     assert not (tmp_path / "out").exists()
@@ -622,12 +626,11 @@ def test_a_module_edited_while_a_study_runs_is_not_trained_under_the_old_digest(
     ],
 )
 def test_a_file_beside_the_package_that_a_room_imports_counts(
-    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_files: Callable[..., None]
 ) -> None:
     """As a model's file that takes a number from a module of the fork's."""
     room, beside = tmp_path / "room.py", tmp_path / "my_numbers.py"
-    room.write_text(code)
-    monkeypatch.syspath_prepend(tmp_path)
+    own_files({"room.py": code})
     monkeypatch.setattr(provenance, "rooms", lambda: [room])
     monkeypatch.setattr(provenance, "helpers", provenance.helpers.__wrapped__)
     monkeypatch.setattr(provenance, "code_of", lambda path, *_: path.read_bytes())

@@ -23,8 +23,7 @@ from wawa_transformer.positional.learned import LearnedEncoding
 from wawa_transformer.run.overrides import CHECKS
 from wawa_transformer.run.run_dir import Run, identity
 from wawa_transformer.train import checkpoint
-from wawa_transformer.train.load import load_model
-from wawa_transformer.train.setup import TrainState
+from wawa_transformer.train.setup import TrainState, save_state
 from wawa_transformer.train.trainer import train
 from wawa_transformer.train.transfer import transfer_line
 
@@ -128,9 +127,10 @@ def test_words_that_both_vocabularies_have_keep_their_rows(
     """By the word and not by the id, in the embeddings and in the output: A is no fixed id."""
     pairs = (each.split() for each in (before, now))
     past, given = ([f"task={task}", f"task.symbols={symbols}"] for task, symbols in pairs)
-    first = trained(tmp_path, *TINY, *past)
-    state, fresh = at_start(*given, f"trainer.init_from={first.directory}"), at_start(*given).model
-    model, tokenizer, _ = load_model(first)
+    first = at_start(*past, f"run_dir={tmp_path}")
+    save_state(first)
+    state, fresh = at_start(*given, f"trainer.init_from={tmp_path}"), at_start(*given).model
+    model, tokenizer = first.model, first.data.tokenizer
     old, own = tokenizer.get_vocab(), state.data.tokenizer.get_vocab()
     assert old["A"] != own.get("A") and (now != "copy 10" or len(old) == len(own))
     for part in ("src_embedding", "tgt_embedding", "output"):

@@ -1,6 +1,7 @@
 """What goes wrong is answered alike by every command: memory, files, keys, and whose it is."""
 
 import errno
+import functools
 import os
 import re
 import runpy
@@ -9,11 +10,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
-from conftest import SCRIPTS, TINY, answer, configure, copy_code, run_script, trained
+import train as train_script
+import translate
+from conftest import SCRIPTS, TINY, answer, call_script, configure, copy_code, run_script, trained
 from hydra.errors import OverrideParseException
 
 from wawa_transformer.common import CONFIG_DIR
@@ -34,61 +39,33 @@ ROOT = SCRIPTS.parent
 # --------------------------------------------------------------------------------------- memory
 
 
-def too_much_for_torch() -> None:
-    torch.empty(2**50)
-
-
-def too_much_for_numpy() -> None:
-    np.empty(2**55)
-
-
-def too_much_for_python() -> None:
-    raise MemoryError
-
-
-def too_much_for_a_card() -> None:
-    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
-
-
-def too_much_for_the_system() -> None:
-    raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-
-
-def too_much_below_another_error() -> None:
-    try:
-        raise MemoryError("std::bad_alloc")
-    except MemoryError as error:
-        raise ValueError("a library's own class") from error
+BELOW = ValueError("a library's own class")
+BELOW.__cause__ = MemoryError("std::bad_alloc")
+CARD = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+PLACES = {
+    "data": "train.setup.load_data", "model": "train.setup.build_model",
+    "step": "model.layers.FeedForward.forward", "evaluation": "train.trainer.final_evaluation",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("raising", "place"),
+    ("lack", "place"),
     [
-        (too_much_for_torch, "model"),
-        (too_much_for_numpy, "data"),
-        (too_much_for_python, "evaluation"),
-        (too_much_for_a_card, "model"),
-        (too_much_for_a_card, "step"),
-        (too_much_for_torch, "step"),
-        (too_much_for_the_system, "data"),
-        (too_much_below_another_error, "evaluation"),
+        (lambda *_, **__: torch.empty(2**50), "model"),
+        (lambda *_, **__: np.empty(2**55), "data"),
+        (MemoryError(), "evaluation"),
+        (CARD, "model"),
+        (CARD, "step"),
+        (lambda *_, **__: torch.empty(2**50), "step"),
+        (OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), "data"),
+        (BELOW, "evaluation"),
     ],
 )
 def test_a_lack_of_memory_anywhere_is_one_sentence_with_a_remedy(
-    place: str, raising: Callable[[], None], tiny, monkeypatch: pytest.MonkeyPatch
+    lack: Any, place: str, tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run of a study keeps the sentence in its folder."""
-
-    def fail(*arguments: object, **words: object) -> None:
-        raising()
-
-    module, name = {
-        "data": ("wawa_transformer.train.setup", "load_data"),
-        "model": ("wawa_transformer.train.setup", "build_model"),
-        "step": ("wawa_transformer.model.layers.FeedForward", "forward"),
-        "evaluation": ("wawa_transformer.train.trainer", "final_evaluation"),
-    }[place]
-    monkeypatch.setattr(f"{module}.{name}", fail)
+    monkeypatch.setattr(f"wawa_transformer.{PLACES[place]}", Mock(side_effect=lack))
     config = tiny("trainer.steps=1", "trainer.eval_every=1")
     train_and_record_failure(config)
     sentence = Run.from_config(config).failure()
@@ -105,12 +82,11 @@ def test_a_script_has_no_traceback_without_memory(
     for name in ("run.config", "train.load"):
         module = f"wawa_transformer.{name}"
         monkeypatch.setattr(f"{module}.Transformer", lambda _: torch.empty(2**50))
-    use = ["translate.py", f"run={run.directory}", "trainer.device=cpu"]
-    for command in (use, ["train.py", *TINY, f"output_dir={tmp_path}/other"]):
-        done = run_script(*command)
-        # What the test puts in place is a user's code, of which a line before may warn.
-        assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("error: ")
-        assert " memory" in done.stderr and not re.search("Traceback|delete", done.stderr)
+    monkeypatch.setattr(sys, "argv", ["train.py", *TINY, f"output_dir={tmp_path}/other"])
+    use = functools.partial(call_script, translate.main, f"run={run.directory}")
+    for script in (use, train_script.main):
+        with pytest.raises(SystemExit, match="^error: .* memory(?!.*delete)"):
+            script()
 
 
 def test_other_errors_are_no_lack_of_memory() -> None:
@@ -295,20 +271,16 @@ def test_a_study_obeys_a_plus_and_the_last_of_several_values() -> None:
 def test_no_control_character_reaches_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of a folder's name, a word to translate, an exception."""
+    """Of a folder's name, and what is warned of, as a word to translate."""
     warn("a\x1b[2Jb\nc")
     tell("d\x07\u202e")
     out, err = capsys.readouterr()
     assert (out, err) == ("d\\x07\\u202e\n", "a\\x1b[2Jb\\nc\n")
     folder = tmp_path / "e\x1b[31mf"
-    run = trained(folder, *TINY, "trainer.steps=2", "study.name=x").directory
-    arguments = [*TINY, "trainer.steps=2", "study.name=x", f"output_dir='{folder}'"]
-    again = run_script("train.py", *arguments)
-    asked = run_script("translate.py", f"run='{run}'", "trainer.device=cpu", stdin="1 \x1b[2J\n")
-    for done in (again, asked):
-        assert done.returncode == 0, done.stderr
-        assert "\x1b" not in done.stdout + done.stderr
-    assert "unknown: \\x1b[2J" in asked.stderr and "already finished: " in again.stdout
+    for _ in range(2):
+        trained(folder, *TINY, "trainer.steps=2")
+    said = capsys.readouterr().out
+    assert "already finished: " in said and "\x1b" not in said
 
 
 def test_every_warning_goes_through_the_one_place() -> None:
@@ -363,7 +335,7 @@ def test_a_mistake_in_a_users_task_is_said_to_be_its_own(
 def test_a_file_that_was_added_or_changed_is_not_ours(tmp_path: Path) -> None:
     """By git in a checkout; an unchanged file is ours."""
     copy = tmp_path / "copy"
-    copy_code(copy, "wawa_transformer", "configs", leave=["__pycache__"])
+    copy_code(copy, "wawa_transformer", "configs")
     path = copy / "wawa_transformer" / "positional" / "mine.py"
     path.write_text(
         "from wawa_transformer.positional.base import Encoding\n\n\n"
