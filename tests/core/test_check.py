@@ -63,10 +63,9 @@ pytestmark = pytest.mark.usefixtures("registry")
 
 FILES = sorted(each.stem for each in (CONFIG_DIR / "pe").glob("*.yaml"))
 # Heads with positions of their own, and positions that are no whole numbers.
-OTHERS = [name for name, given in MODELS.items() if given.keys() & {"origin", "divided"}]
-OTHERS = [name for name in OTHERS if MODELS[name].get("origin") in (None, "both")]
-
-
+OTHERS = [
+    name for name, given in MODELS.items() if given.get("origin") == "both" or "divided" in given
+]
 PLACES = [name for name in PLACED if name not in FILES and f"{name}_both" not in OTHERS]
 
 
@@ -614,6 +613,13 @@ def test_a_mistake_is_found(cls: type[Encoding], names: set[str]) -> None:
     ENCODINGS["wrong"] = cls
     report = reported(shape({"pe": "wrong"}), 60)
     assert names <= {each.name for each in report.broken}, str(report)
+
+
+def test_a_gradient_that_is_not_finite_is_said_of_the_encodings_own_number() -> None:
+    """Not of the embeddings below it, which come first."""
+    ENCODINGS["wrong"] = Rootless
+    broken = {each.name: each.where for each in reported(shape({"pe": "wrong"}), 20).broken}
+    assert broken[promises.DEFINED] == "Rootless.rate"
 
 
 class Square(Distances):
