@@ -617,9 +617,13 @@ def test_a_mistake_is_found(cls: type[Encoding], names: set[str]) -> None:
 
 def test_a_gradient_that_is_not_finite_is_said_of_the_encodings_own_number() -> None:
     """Not of the embeddings below it, which come first."""
-    ENCODINGS["wrong"] = Rootless
+
+    class Rooted(Idle, kind="wrong"):
+        def embed(self, x: Tensor, positions: Positions) -> Tensor:
+            return x + (self.rate.abs() * positions.ids[:, 0, :, None] * x.square()).sqrt()
+
     broken = {each.name: each.where for each in reported(shape({"pe": "wrong"}), 20).broken}
-    assert broken[promises.DEFINED] == "Rootless.rate"
+    assert broken[promises.DEFINED] == "Rooted.rate"
 
 
 class Square(Distances):
