@@ -188,20 +188,19 @@ def test_ctrl_c_takes_the_jobs_of_a_cluster_back(tmp_path: Path) -> None:
     """Which would train for hours; the interrupted command ends and so do they."""
     study = Script(
         UNDRAWN, "compare.py", *TINY[:-1], "hydra/launcher=submitit_local", "study.name=sent",
-        "study.pe=[none,alibi]", "study.task=[letters]", "study.seeds=[0]",
-        f"output_dir={tmp_path}", "trainer.steps=10000000",
+        "study.pe=[none]", "study.task=[letters]", "study.seeds=[0]", f"output_dir={tmp_path}",
+        "trainer.steps=10000000",
     )  # fmt: skip
-    while len(list(tmp_path.glob("sent/letters/*/seed0-*/checkpoints/last.pt"))) < 2:
+    while not list(tmp_path.glob("sent/letters/none/seed0-*/checkpoints/last.pt")):
         assert study.is_alive(), study.read(2)
         time.sleep(0.1)
-    locks = list(tmp_path.glob("sent/letters/*/seed0-*/lock"))
+    [lock] = tmp_path.glob("sent/letters/none/seed0-*/lock")
     os.kill(study.pid, signal.SIGINT)
     done = study.end(120)
     assert done.returncode == STATUS and "the same command continues" in done.stderr, done.stderr
-    assert "2 jobs taken back" in (tmp_path / "sent" / "train.log").read_text(encoding="utf-8")
-    for lock in locks:  # a job that trains on holds its run's lock
-        with lock_directory(lock.parent, patience=60):
-            pass
+    assert "jobs taken back: 1" in (tmp_path / "sent" / "train.log").read_text(encoding="utf-8")
+    with lock_directory(lock.parent, patience=60):  # a job that trains on holds its run's lock
+        pass
 
 
 def test_by_default_the_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,7 +153,7 @@ def cancel_jobs() -> None:
     for job in jobs.values():
         job.cancel(check=False)
     if jobs:
-        warn(f"{len(jobs)} jobs taken back")
+        warn(f"jobs taken back: {len(jobs)}")
 
 
 def refuse_dashes(arguments: Sequence[str], config_name: str) -> None:
