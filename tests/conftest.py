@@ -182,6 +182,7 @@ def composed(overrides: tuple[str, ...], script: str) -> DictConfig:
 # choices serves many of them.
 SETTING = re.compile(
     r"(seed|pictures|progress|quiet|study\.name|(model|trainer|task|pe|decode)\.\w+)=[-\w./]+"
+    r"|study\.(pe|task|seeds|pairs)=\[.+\]"
 )
 
 
