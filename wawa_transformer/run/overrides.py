@@ -165,6 +165,7 @@ def read_overrides(
         UserError: an unknown key, no value, or several values without ``sweep``.
     """
     overrides: dict[str, Override] = {}
+    known_groups = groups(config_name)
     for text in arguments:
         override = parse(text)
         if override.key_or_group in ("import", "imports"):  # the former is no name in Python
@@ -172,10 +173,10 @@ def read_overrides(
             text = str(override.input_line)
         key = override.key_or_group
         if not re.match(r"hydra\b", key):
-            check_override(override, config_name, sweep)
+            check_override(override, config_name, known_groups, sweep)
             bare, kind = text.lstrip("+"), type_of(SCHEMAS[config_name], key)
             added = text != bare and (kind is Any or typing.get_origin(kind) is dict)
-            added = added and key not in groups(config_name)
+            added = added and key not in known_groups
             bare = as_written(bare, override.value(), kind)
             override = dataclasses.replace(override, input_line=f"++{bare}" if added else bare)
         overrides.pop(key, None)  # the last value takes the last place
@@ -214,7 +215,9 @@ def imports_override(override: Override) -> Override:
     return parse(f"imports=[{','.join(dict.fromkeys(map(str, names)))}]")  # one twice is one
 
 
-def check_override(override: Override, config_name: str, sweep: bool) -> None:
+def check_override(
+    override: Override, config_name: str, known_groups: set[str], sweep: bool
+) -> None:
     """Refuse an unknown key, and an override that chooses nothing or too much."""
     key, given = override.key_or_group, str(override.input_line)
     if override.package or not key:
@@ -224,7 +227,7 @@ def check_override(override: Override, config_name: str, sweep: bool) -> None:
     kind = type_of(SCHEMAS[config_name], key)
     if kind is None:
         raise UserError(unknown_key(key, config_name))
-    single = config_name == "config" and (key in groups(config_name) or kind in (int, float, str))
+    single = config_name == "config" and (key in known_groups or kind in (int, float, str))
     listed = single and isinstance(override.value(), list)
     if listed or (override.is_sweep_override() and not sweep):
         each = re.sub(r"[\[\]]", "", given)
@@ -232,7 +235,7 @@ def check_override(override: Override, config_name: str, sweep: bool) -> None:
             f"{given} is several values; scripts/train.py -m {each} trains one run for each, and "
             f"scripts/compare.py takes lists: 'study.pe=[none,learned]', study.task, study.seeds."
         )
-    if key in groups(config_name) and not choices(override):
+    if key in known_groups and not choices(override):
         names = sorted(path.stem for path in (CONFIG_DIR / key).glob("*.yaml"))
         raise UserError(f"{given} chooses nothing; choose one of {', '.join(names)}.")
 
