@@ -751,7 +751,7 @@ def test_every_encoding_is_saved_and_loaded(
 ) -> None:
     """Two steps, each with a checkpoint: the same weights and buffers, whatever their type.
 
-    One type at a time is enough to show that each checkpoint can be loaded, and its average.
+    The checkpoint before and the average are loaded where buffers are of other types than weights.
     """
     monkeypatch.setitem(ENCODINGS, kind, {**ENCODINGS, **OWN}[kind])
     keys = ["pe=none", f"pe.kind={kind}", "trainer.keep_checkpoints=2"]
