@@ -281,7 +281,10 @@ def test_runs_may_differ_in_what_is_compared_and_tuned_and_in_nothing_else() -> 
     with pytest.raises(UserError, match=r"differ in trainer.lr, 0.1 in .*a0 and 0.2 in .*b0"):
         check_comparable([result("a", 0), own])
     one, other = (result("a", seed) | {"data": f"revision {seed}"} for seed in (0, 1))
-    check_comparable([each | {"train_max_length": 9} for each in (one, other)])
+    drawn = [each | {"train_max_length": 9} for each in (one, other)]
+    check_comparable(drawn)
+    with pytest.raises(UserError, match="data of copy with seed 1, revision 1 in a1 and 0 in b1"):
+        check_comparable([*drawn, result("b", 1) | {"data": "0", "train_max_length": 9}])
     with pytest.raises(UserError, match="differ in the data of copy, revision 0 in .* 1 in"):
         check_comparable([each | {"train_max_length": None} for each in (one, other)])
     deep = [result("a", 0), result("b", 0, layers=2)]

@@ -32,7 +32,6 @@ from wawa_transformer.common.messages import UserError
 from wawa_transformer.data import load, tasks
 from wawa_transformer.data.load import load_data
 from wawa_transformer.data.tasks import TASKS
-from wawa_transformer.lab.results import check_comparable
 from wawa_transformer.model import init
 from wawa_transformer.model.attention import MultiHeadAttention
 from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext
@@ -892,21 +891,3 @@ def test_clones_in_other_folders_train_halves_of_one_study(
     assert capsys.readouterr().out.count("already finished") == 1
     assert len([*whole.rglob("result.json")]) == len({each["data"] for each in results}) + 1 == 2
     assert [each["place"]["trainer"]["log_every"] for each in results] == [1, 10]
-
-
-def test_runs_on_other_data_are_not_compared() -> None:
-    """One task and one seed: the sentence names both digests and both folders."""
-    results = [
-        {
-            "task": "copy",
-            "pe": pe,
-            "seed": seed,
-            "data": data,
-            "train_max_length": 10,  # a text has none, and the same data for all seeds
-            "run": Run("copy", pe, seed, Path(pe)),
-        }
-        for pe, seed, data in (("none", 0, "a"), ("none", 1, "b"), ("t5", 0, "a"), ("t5", 1, "c"))
-    ]
-    check_comparable(results[:3])
-    with pytest.raises(UserError, match="data of copy with seed 1, b in none and c in t5: "):
-        check_comparable(results)
