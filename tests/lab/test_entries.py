@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 from conftest import SCRIPTS, configure
 from omegaconf import DictConfig, OmegaConf
 from planted import results_of, study_of
 
 from wawa_transformer.common import CONFIG_DIR
-from wawa_transformer.common.files import read_yaml
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.lab import claims, comparisons, scores
 from wawa_transformer.lab import study as studies
@@ -111,7 +111,7 @@ def test_every_study_can_be_run_and_its_rule_decided(name: str) -> None:
     """
     command, first = [f"study={name}"], []
     if name in COMMITTED:
-        made = read_yaml(COMMITTED[name].with_name("study.yaml"))
+        made = yaml.safe_load(COMMITTED[name].with_name("study.yaml").read_text(encoding="utf-8"))
         command, first = shlex.split(made["command"])[2:], [f"task={made['study']['task'][0]}"]
     # Composed with its first task; the others get the keys of all tasks that the study sets.
     study = configure(*command, *first)

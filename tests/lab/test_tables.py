@@ -359,7 +359,7 @@ def test_a_mistake_in_study_yaml_is_named(
         report.page_of(score_study(read_study(folder)))
 
 
-@pytest.mark.parametrize("content", ["study: [", "", "- 1"])
+@pytest.mark.parametrize("content", ["study: [", "", "- 1", "[" * 9999])
 def test_a_damaged_study_yaml_is_refused(folder: Path, content: str) -> None:
     (folder / "study.yaml").write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match="is not a study's configuration"):

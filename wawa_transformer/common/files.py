@@ -7,10 +7,8 @@ import socket
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import filelock
-import yaml
 
 from wawa_transformer.common.messages import UserError, first_line, warn
 
@@ -139,12 +137,3 @@ def write_atomically(path: Path, content: str | bytes | memoryview) -> None:
 def write_lines(path: Path, lines: list[str]) -> None:
     """Write one sentence per line."""
     write_atomically(path, "".join(f"{line}\n" for line in lines))
-
-
-# libyaml takes a tenth of the time, and a build of PyYAML may lack it.
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-def read_yaml(path: Path) -> Any:
-    """Read plain YAML, in UTF-8."""
-    return yaml.load(path.read_text(encoding="utf-8"), LOADER)

@@ -11,11 +11,11 @@ from numbers import Real
 from types import MappingProxyType
 from typing import Any, get_type_hints
 
+import yaml
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from wawa_transformer.common import CONFIG_DIR
-from wawa_transformer.common.files import read_yaml
 from wawa_transformer.common.limits import check_choice, check_field, check_flat, setting
 from wawa_transformer.common.messages import UserError, first_line
 
@@ -51,7 +51,7 @@ def check_known(
     others = keys_by_kind(registry, exclude)
     if kinds := [kind for kind, has in others.items() if key in has]:
         files = sorted((CONFIG_DIR / group).rglob("*.yaml"))
-        has = [path for path in files if read_yaml(path).get("kind") in kinds]
+        has = [path for path in files if yaml.safe_load(path.read_bytes()).get("kind") in kinds]
         named = [str(path.relative_to(CONFIG_DIR / group).with_suffix("")) for path in has]
         # A class of a user's module has its kind alone, and no file.
         choices = " or ".join(f"{group}={name}" for name in (named or kinds)[:3])

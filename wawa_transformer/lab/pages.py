@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import yaml
 from markupsafe import Markup
-
-from wawa_transformer.common.files import read_yaml
 
 LANGUAGES = {"en": "English", "zh": "中文"}
 TEMPLATES = Path(__file__).parent / "templates"
@@ -28,7 +27,7 @@ class Text:
 @functools.cache
 def words() -> dict[str, list[str]]:
     """Load ``words.yaml``: each key with its words in the order of ``LANGUAGES``."""
-    given = read_yaml(Path(__file__).with_name("words.yaml"))
+    given = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text(encoding="utf-8"))
     return {key: [key, said] if isinstance(said, str) else said for key, said in given.items()}
 
 

@@ -12,7 +12,6 @@ import pandas as pd
 import yaml
 from omegaconf import MISSING
 
-from wawa_transformer.common.files import read_yaml
 from wawa_transformer.common.messages import UserError, warn
 from wawa_transformer.common.schema import check_known, names_of, typed
 from wawa_transformer.lab.tables import (
@@ -93,7 +92,7 @@ SETTINGS = ("tasks", "encodings", "model", "trainer")
 def read_config(path: Path) -> dict[str, Any]:
     """Read ``study.yaml``; empty if the file is missing."""
     try:
-        given = read_yaml(path)
+        given = yaml.safe_load(path.read_text(encoding="utf-8"))
         # The digests come last, so that a file that was cut lacks them.
         parts = (given["study"]["seeds"], *(given[k] for k in ("tasks", "encodings", "digests")))
         kinds = [each["kind"] for each in (*given["tasks"].values(), *given["encodings"].values())]
@@ -113,7 +112,9 @@ def read_config(path: Path) -> dict[str, Any]:
         return {}
     except UserError as error:
         raise UserError(f"{path.parent}: {error}") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
+    except (
+        OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, yaml.YAMLError,
+    ):  # fmt: skip
         raise UserError(
             f"{path} is not a study's configuration, since it lacks study, tasks, encodings or "
             f"digests, or has them in another form; restore the file, or train the study again, "

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 
+import yaml
 from hydra.core.config_store import ConfigStore
 
 from wawa_transformer.common import CONFIG_DIR, PACKAGE
@@ -20,7 +21,6 @@ from wawa_transformer.common.code import (
     is_foreign,
     reached,
 )
-from wawa_transformer.common.files import read_yaml
 from wawa_transformer.common.messages import UserError, warn
 from wawa_transformer.run.failure import LOADED, MISTAKE
 
@@ -52,7 +52,7 @@ def import_modules(names: Iterable[str]) -> None:
             if not file.exists():
                 node = {"kind": kind, "name": kind}
                 ConfigStore.instance().store(group=group, name=kind, node=node)
-            elif read_yaml(file).get("kind") != kind:
+            elif yaml.safe_load(file.read_bytes()).get("kind") != kind:
                 raise UserError(
                     f"kind={kind} of {cls.__name__} is the name of {file}, which is another one; "
                     f"choose another kind."
