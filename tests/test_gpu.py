@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import MODELS, assert_same_bits, train_until_saved
 from omegaconf import DictConfig
+from support import MODELS, assert_same_bits, train_until_saved
 
 from wawa_transformer import Transformer
 from wawa_transformer.data.batching import Batch

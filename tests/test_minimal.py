@@ -11,7 +11,7 @@ from typing import Any
 import minimal
 import pytest
 import torch
-from conftest import SCRIPTS, configure
+from support import SCRIPTS, configure
 from torch import Tensor, nn
 
 from wawa_transformer import Transformer

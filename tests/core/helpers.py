@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from conftest import MODELS
+from support import MODELS
 from torch import Tensor, nn
 
 from wawa_transformer import Transformer

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import begun
 from core.helpers import small_model
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import begun
 
 from wawa_transformer.common import BOS, EOS, PAD
 from wawa_transformer.common.messages import UserError

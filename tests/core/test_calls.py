@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 import torch
-from conftest import begun
 from core.helpers import FF, HEADS, D, V, make, padded_ids, small_model
+from support import begun
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import MODELS, PLACED, begun, configure
+from support import MODELS, PLACED, begun, configure
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer, check_model

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from conftest import MODELS
 from core.helpers import padded_ids
+from support import MODELS
 from torch import Tensor
 
 from wawa_transformer import Transformer

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import TINY, begun, trained
 from omegaconf import DictConfig
+from support import TINY, begun, trained
 from torch import Tensor
 
 import wawa_transformer

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import MODELS, PLACED, PLAIN, POSITION_IDS
 from core.helpers import FF, HEADS, LAYERS, D, V, padded_ids, perturbed, small_model
 from omegaconf import OmegaConf
+from support import MODELS, PLACED, PLAIN, POSITION_IDS
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import TINY, answer, configure, trained
 from core.helpers import FF, HEADS, D, V, padded_ids, small_model
+from support import TINY, answer, configure, trained
 from torch import Tensor, nn
 
 from wawa_transformer import Transformer

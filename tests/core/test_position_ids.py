@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import ABSOLUTE, ACROSS, RESET
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import ABSOLUTE, ACROSS, RESET
 from torch import Tensor
 
 from wawa_transformer import Transformer

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import begun, configure
+from support import begun, configure
 from tokenizers import Tokenizer, models
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel

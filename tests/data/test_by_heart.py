@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import checked, configure
+from support import checked, configure
 from torch import Tensor
 
 from wawa_transformer import Transformer

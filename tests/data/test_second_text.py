@@ -7,8 +7,8 @@ from pathlib import Path
 
 import evaluate
 import pytest
-from conftest import UNDRAWN, call_script, run_script
 from sacrebleu.metrics import BLEU
+from support import UNDRAWN, call_script, run_script
 
 from wawa_transformer import load
 from wawa_transformer.common import CONFIG_DIR

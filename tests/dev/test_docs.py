@@ -20,7 +20,7 @@ import pytest
 import torch
 import yaml
 from chromium import Browser
-from conftest import SCRIPTS, TINY, UNDRAWN, configure, copy_code, run_script
+from support import SCRIPTS, TINY, UNDRAWN, configure, copy_code, run_script
 
 import docs
 from wawa_transformer import PositionalEncoding

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import gpu
 import pytest
-from conftest import configure
 from gpu import STEPS, go_through
+from support import configure
 
 
 def test_steps_stop_in_time_go_on_and_are_not_repeated(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from conftest import SCRIPTS, TINY, WITHOUT, begun, run_script
+from support import SCRIPTS, TINY, WITHOUT, begun, run_script
 
 from wawa_transformer.train.loop import batch_stream, train_step
 

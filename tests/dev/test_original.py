@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from conftest import SCRIPTS
+from support import SCRIPTS
 from torch import Tensor, nn
 
 PAGE = (SCRIPTS.parent / "docs" / "from_the_original.md").read_text(encoding="utf-8")

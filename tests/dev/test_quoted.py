@@ -15,8 +15,8 @@ import mistakes
 import pandas as pd
 import pytest
 import torch
-from conftest import SCRIPTS
 from speed import cost
+from support import SCRIPTS
 
 from wawa_transformer import Transformer, check_model
 from wawa_transformer.lab import comparisons, statistics

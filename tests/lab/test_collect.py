@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from conftest import TINY, configure
 from sacrebleu.metrics import BLEU
+from support import TINY, configure
 
 from wawa_transformer.common import EOS
 from wawa_transformer.common.messages import UserError

@@ -16,7 +16,7 @@ import compare
 import pandas as pd
 import pytest
 import yaml
-from conftest import SCRIPTS, TINY, UNDRAWN, Script, configure, forget, run_script
+from support import SCRIPTS, TINY, UNDRAWN, Script, configure, forget, run_script
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.metadata import parse_session_start_info_plugin_data
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from conftest import SCRIPTS, configure
 from omegaconf import DictConfig, OmegaConf
 from planted import results_of, study_of
+from support import SCRIPTS, configure
 
 from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.messages import UserError

@@ -13,7 +13,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from conftest import TINY, UNDRAWN, Script, configure, run_script
+from support import TINY, UNDRAWN, Script, configure, run_script
 
 from wawa_transformer.common.files import lock_directory
 from wawa_transformer.common.messages import UserError

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from conftest import SCRIPTS
 from planted import results_of, text_results, write_folder
+from support import SCRIPTS
 
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.lab import figures, report, tables

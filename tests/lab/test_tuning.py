@@ -5,8 +5,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from conftest import TINY, UNDRAWN, configure, run_script
 from planted import results_of, study_of
+from support import TINY, UNDRAWN, configure, run_script
 
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.lab import cells, tuning

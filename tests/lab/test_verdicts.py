@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import configure
 from planted import about, frame_of, mirrored, results_of, rule, study_of
+from support import configure
 
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.data.tasks import Task, build_task

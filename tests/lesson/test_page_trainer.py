@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from chromium import Browser
-from conftest import begun, configure
+from support import begun, configure
 
 from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.data import load

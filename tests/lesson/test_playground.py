@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from chromium import Browser
-from conftest import TINY, begun, configure, trained
+from support import TINY, begun, configure, trained
 
 from wawa_transformer.common import BOS, CONFIG_DIR, EOS
 from wawa_transformer.common.messages import UserError

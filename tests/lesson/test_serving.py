@@ -10,7 +10,7 @@ import pytest
 import serve
 import torch
 from chromium import Browser
-from conftest import TINY, trained
+from support import TINY, trained
 from werkzeug.serving import make_server
 from werkzeug.test import Client
 

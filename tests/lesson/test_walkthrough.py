@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import run_script
 from rich.cells import cell_len
+from support import run_script
 
 from wawa_transformer.lesson.walkthrough import WIDTH, spoken, walk
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import pytest
 import torch
 import yaml
-from conftest import answer, checked, configure, run_script
 from omegaconf import OmegaConf
+from support import answer, checked, configure, run_script
 
 from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.messages import UserError

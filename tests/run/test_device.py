@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from conftest import configure
+from support import configure
 
 from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.files import lock_directory

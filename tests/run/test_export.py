@@ -8,8 +8,8 @@ import ctranslate2
 import export
 import pytest
 import torch
-from conftest import TINY, WITHOUT, call_script, run_script, trained
 from safetensors import SafetensorError
+from support import TINY, WITHOUT, call_script, run_script, trained
 from tokenizers import Tokenizer
 from torch import Tensor
 

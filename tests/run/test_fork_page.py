@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 import torch
-from conftest import SCRIPTS, TINY, copy_code, run_script, trained
+from support import SCRIPTS, TINY, copy_code, run_script, trained
 
 from wawa_transformer.run.run_dir import Run
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import answer
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from support import answer
 
 from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.schema import schema_of

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import SCRIPTS, run_script
 from hydra._internal.utils import get_args_parser
+from support import SCRIPTS, run_script
 
 from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.limits import LIMITS

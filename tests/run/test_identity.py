@@ -14,7 +14,7 @@ from typing import Any
 import evaluate
 import pytest
 import torch
-from conftest import (
+from support import (
     SCRIPTS,
     TINY,
     UNDRAWN,

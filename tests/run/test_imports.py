@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import TINY, copy_code, run_script
+from support import TINY, copy_code, run_script
 
 from wawa_transformer.lab.study import in_lists, list_jobs
 from wawa_transformer.run.cli import compose

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import (
+from support import (
     TINY,
     answer,
     assert_same_bits,

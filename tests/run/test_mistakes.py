@@ -18,8 +18,8 @@ import pytest
 import torch
 import train as train_script
 import translate
-from conftest import SCRIPTS, TINY, answer, call_script, configure, copy_code, run_script, trained
 from hydra.errors import OverrideParseException
+from support import SCRIPTS, TINY, answer, call_script, configure, copy_code, run_script, trained
 
 from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.messages import UserError, tell, warn

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import SCRIPTS, TINY, checked, run_script
+from support import SCRIPTS, TINY, checked, run_script
 
 from wawa_transformer.lab.study import in_lists, list_jobs
 from wawa_transformer.run.compose import compose

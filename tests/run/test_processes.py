@@ -14,7 +14,10 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import (
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import DictConfig
+from support import (
     TINY,
     Script,
     assert_same_bits,
@@ -23,9 +26,6 @@ from conftest import (
     run_script,
     train_until_saved,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-from omegaconf import DictConfig
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.nn.parallel import DistributedDataParallel
 

@@ -21,7 +21,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from conftest import TINY, Script, assert_same_bits, call_script, configure, trained
+from support import TINY, Script, assert_same_bits, call_script, configure, trained
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from wawa_transformer.common.files import (

@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import SCRIPTS, TINY, Script, copy_code, run_script
+from support import SCRIPTS, TINY, Script, copy_code, run_script
 
 from wawa_transformer.lab.terminal import View
 

@@ -16,10 +16,10 @@ import hydra
 import numpy as np
 import pytest
 import torch
-from conftest import SCRIPTS, TINY, assert_same_bits, configure, run_script
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.utils import JobRuntime
 from hydra.version import VersionBase
+from support import SCRIPTS, TINY, assert_same_bits, configure, run_script
 
 import wawa_transformer
 from wawa_transformer.common.messages import UserError

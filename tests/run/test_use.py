@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import torch
 import translate
-from conftest import TINY, Script, call_script, configure, trained
 from omegaconf import OmegaConf
 from sacrebleu.metrics import BLEU
+from support import TINY, Script, call_script, configure, trained
 
 from wawa_transformer import load
 from wawa_transformer.common import BOS, CONFIG_DIR, PAD
