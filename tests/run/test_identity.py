@@ -38,7 +38,7 @@ from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContex
 from wawa_transformer.run import failure, imports, provenance
 from wawa_transformer.run.overrides import CHECKS
 from wawa_transformer.run.run_dir import Run, config_digest
-from wawa_transformer.train import checkpoint, setup
+from wawa_transformer.train import checkpoint, setup, trainer
 from wawa_transformer.train.trainer import train
 
 ROOT = SCRIPTS.parent
@@ -77,7 +77,8 @@ def own_files(
 
 def read_anew() -> None:
     """Let this process read code again, as one that begins now."""
-    for function in (code_digests.source_of, code_digests.tree_of, code_digests.statements):
+    read = code_digests.source_of, code_digests.tree_of
+    for function in (*read, code_digests.statements, code_digests.mentions):
         function.cache_clear()
 
 
@@ -579,6 +580,24 @@ def test_an_encoding_that_is_edited_after_the_first_run_of_a_process_is_known_as
     loaded = digest_for("later")
     read_anew()
     assert digest_for("later") != loaded
+
+
+def test_the_code_is_read_before_a_wait_for_the_runs_folder(
+    tiny: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may have the folder for hours, in which the code is edited."""
+    read = set[Path]()
+
+    def wait(*given: Any) -> None:
+        read.update(path for path in provenance.rooms() if code_digests.source_of(path))
+        raise UserError("in use")
+
+    monkeypatch.setattr(trainer, "lock_directory", wait)
+    provenance.digest_for.cache_clear()
+    read_anew()
+    with pytest.raises(UserError, match="in use"):
+        train(tiny())
+    assert code_digests.source_of.cache_info().hits >= len(read) > 0
 
 
 LATER = """

@@ -119,7 +119,8 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
             f"command again."
         )
     run = Run.from_config(config)
-    commit()  # now: a long run may end after the next one
+    code = code_digest(config)  # now: code may be edited during a wait, and committed during a run
+    commit()
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(GracefulStop())
         stack.enter_context(distributed.process_group(config.trainer.device))
@@ -134,7 +135,7 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
             check_data(run, result.get("data"), load_data(config))
             if main and not config.quiet:
                 tell(f"already finished: {run.directory}")
-                if result.get("code") != code_digest(config):
+                if result.get("code") != code:
                     warn(
                         f"warning: the code has changed since (commit {result.get('commit')}); to "
                         f"train with today's code, set output_dir to another folder."
