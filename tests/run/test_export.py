@@ -89,11 +89,12 @@ def test_the_exported_tokenizer_reads_special_tokens_as_text(words: str, tmp_pat
     assert theirs.trained_sizes == ours.trained_sizes != (1, 1, 1.0)
 
 
-def test_ctranslate2_says_the_same_of_240_sentences(tmp_path: Path) -> None:
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_ctranslate2_says_the_same_of_240_sentences(norm: str, tmp_path: Path) -> None:
     """Greedily, in words of its own vocabulary; the run has begun to learn them."""
     run = trained(
         tmp_path, "task=text", f"task.data_dir={DATA}", "task.vocab_size=300", "trainer.steps=40",
-        "model.d_model=32", "model.norm=post", "trainer.batch_tokens=512", "trainer.lr=0.01",
+        "model.d_model=32", f"model.norm={norm}", "trainer.batch_tokens=512", "trainer.lr=0.01",
         "trainer.warmup=5", "trainer.device=cpu", "pictures=false", "progress=false",
     )  # fmt: skip
     call_script(export.main, f"run={run.directory}", "format=ctranslate2")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import evaluate
+import pandas as pd
 import pytest
 import torch
 from support import (
@@ -894,19 +895,25 @@ def test_a_run_of_two_versions_of_the_code_says_so(
     assert "the code has changed since step 10" in capsys.readouterr().err
 
 
-def test_clones_in_other_folders_train_halves_of_one_study(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What a clone has trained is finished wherever it is copied, however often it was logged."""
-    study = [*SMALL, "study.name=halves"]
-    clone, whole = tmp_path / "first" / "deep", tmp_path / "second"
+def test_clones_in_other_folders_train_halves_of_one_study(tmp_path: Path) -> None:
+    """A study trains only the run that was not copied, whatever its threads and logging."""
+    study = [*SMALL[1:], "study.name=halves"]
+    clone, whole = tmp_path / "first" / "deep", tmp_path / "second" / "halves"
     copy_code(clone, "wawa_transformer", "configs", "data")
-    given = "train.py", *study, "pe=none", "trainer.log_every=1", f"output_dir={clone / 'out'}"
-    done = run_script(*given, folder=clone, PYTHONPATH=str(clone))
-    assert done.returncode == 0, done.stderr
-    shutil.copytree(clone / "out", whole)
-    others = ("pe=none", "pe=learned")
-    results = [train(checked(*study, pe, f"output_dir={whole}")) for pe in others]
-    assert capsys.readouterr().out.count("already finished") == 1
-    assert len([*whole.rglob("result.json")]) == len({each["data"] for each in results}) + 1 == 2
-    assert [each["place"]["trainer"]["log_every"] for each in results] == [1, 10]
+    half = ["train.py", "task=text", "pe=none", "trainer.log_every=1", *study]
+    both = [UNDRAWN, "compare.py", "study.task=[text]", "study.pe=[none,learned]", *study]
+    both += ["study.seeds=[0]", "study.rule=null", "study.pairs=[]", "workers=1"]
+    both += ["trainer.threads=3"]
+    for command, place, results in ((half, clone, clone / "out"), (both, ROOT, whole.parent)):
+        given = *command, f"output_dir={results}"
+        done = run_script(*given, folder=place, PYTHONPATH=str(place))
+        assert done.returncode == 0, done.stderr
+        if place == clone:
+            shutil.copytree(results / "halves", whole)
+    assert "2 runs in" in done.stdout and "1 to train" in done.stdout
+    table = pd.read_csv(whole / "results.csv")
+    assert {*table["pe"]} == {"none", "learned"}
+    results = [json.loads(path.read_text()) for path in whole.rglob("result.json")]
+    same = {(result["data"], json.dumps(result["configuration"]["task"])) for result in results}
+    assert len(same) == 1 and len(results) == 2
+    assert {result["place"]["trainer"]["log_every"] for result in results} == {1, 10}
