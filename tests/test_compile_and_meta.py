@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from core.helpers import FF, HEADS, D, V, padded_ids
-from support import MODELS, RESET
+from support import FF, HEADS, MODELS, RESET, D, V, padded_ids
 from torch._dynamo.utils import counters
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.overrides import TorchFunctionMode

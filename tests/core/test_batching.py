@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from core.helpers import small_model
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import begun
+from support import begun, small_model
 
 from wawa_transformer.common import BOS, EOS, PAD
 from wawa_transformer.common.messages import UserError

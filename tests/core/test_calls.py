@@ -5,8 +5,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from core.helpers import FF, HEADS, D, V, make, padded_ids, small_model
-from support import begun
+from support import FF, HEADS, D, V, begun, make, padded_ids, small_model
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 

@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from core.helpers import padded_ids
-from support import MODELS
+from support import MODELS, padded_ids
 from torch import Tensor
 
 from wawa_transformer import Transformer

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from core.helpers import heads, make, perturbed
+from support import heads, make, perturbed
 from torch import Tensor
 
 from wawa_transformer import PositionalEncoding, Transformer

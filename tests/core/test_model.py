@@ -13,9 +13,21 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from core.helpers import FF, HEADS, LAYERS, D, V, padded_ids, perturbed, small_model
 from omegaconf import OmegaConf
-from support import MODELS, PLACED, PLAIN, POSITION_IDS
+from support import (
+    FF,
+    HEADS,
+    LAYERS,
+    MODELS,
+    PLACED,
+    PLAIN,
+    POSITION_IDS,
+    D,
+    V,
+    padded_ids,
+    perturbed,
+    small_model,
+)
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer

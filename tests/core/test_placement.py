@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from core.helpers import FF, HEADS, D, V, padded_ids, small_model
-from support import TINY, answer, configure, trained
+from support import FF, HEADS, TINY, D, V, answer, configure, padded_ids, small_model, trained
 from torch import Tensor, nn
 
 from wawa_transformer import Transformer

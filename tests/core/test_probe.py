@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from core.helpers import FF, HEADS, D, V
+from support import FF, HEADS, D, V
 from torch import Tensor, nn
 
 from wawa_transformer import PositionalEncoding, Transformer, check_model
