@@ -59,6 +59,7 @@ torch.set_num_threads(1)
 # killed process.
 tqdm.monitor_interval = 0
 tqdm.set_lock(threading.RLock())
+
 RESET = 5  # the id after which the ``_reset`` entries of MODELS restart counting
 RELATIVE = sorted(kind for kind, cls in ENCODINGS.items() if cls.relative)
 ACROSS = sorted([*RELATIVE, "fire"])  # in cross-attention

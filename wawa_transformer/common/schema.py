@@ -27,7 +27,7 @@ def check(schema: type, values: Any, prefix: str = "") -> None:
     for each in dataclasses.fields(schema):
         value = getattr(values, each.name)
         if dataclasses.is_dataclass(each.default_factory):
-            if isinstance(value, str | Real | Sequence):  # by a reference, as ${seed}
+            if isinstance(value, Real | Sequence):  # by a reference, as ${seed}
                 raise UserError(f"{prefix}{each.name}={value} takes keys with values, {{a: b}}.")
             check(each.default_factory, value, f"{prefix}{each.name}.")
             continue
