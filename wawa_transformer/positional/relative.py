@@ -34,6 +34,8 @@ class RelativeEncoding(Encoding):
 
 def gather_bias(values: Tensor, index: Tensor) -> Tensor:
     """The ``values (b,h,Q or 1,R)`` at ``index (b,h,Q,K)``: ``(B,H,Q,K)``."""
-    batch, heads = torch.broadcast_shapes(values.shape[:2], index.shape[:2])
+    # torch.broadcast_shapes would import sympy first, in half a second.
+    sizes = zip(values.shape[:2], index.shape[:2], strict=True)
+    batch, heads = (other if size == 1 else size for size, other in sizes)
     values = values.expand(batch, heads, index.size(2), -1)
     return values.gather(-1, index.expand(batch, heads, -1, -1))
