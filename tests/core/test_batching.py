@@ -83,10 +83,14 @@ def reversals() -> Examples:
 
 def test_the_stream_continues_over_epochs(reversals: Examples, tiny) -> None:
     trainer = tiny("trainer.bucket=true", "trainer.grad_accum_steps=3").trainer
-    epoch = len(list(batch_indices(reversals.sizes, trainer.batch_tokens, 5, 0, True)))
+    given = reversals.sizes, trainer.batch_tokens, 5
+    order = [list(batch_indices(*given, epoch, True)) for epoch in (0, 1)]
+    epoch = len(order[0])
     assert epoch > 9
     count = 2 * epoch // 3 + 3
     steps = list(itertools.islice(batch_stream(reversals, trainer, 5, 0), count))
+    for batch, indices in zip(itertools.chain(*steps), itertools.chain(*order), strict=False):
+        assert torch.equal(batch.source, collate(reversals, indices).source)
     for begin in (1, epoch // 3, count - 3):
         again = list(itertools.islice(batch_stream(reversals, trainer, 5, begin), 2))
         for ours, theirs in zip(steps[begin : begin + 2], again, strict=True):

@@ -229,7 +229,9 @@ def test_an_adapter_on_every_linear_layer_of_an_encoding_acts(kind: str) -> None
     assert not torch.allclose(model(SRC, TGT), before)
 
 
-def test_neither_an_encoding_nor_random_positions_move_a_dropout_mask(tiny) -> None:
+def test_neither_an_encoding_nor_random_positions_move_a_dropout_mask(
+    tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every run draws the same dropout masks, whatever its positions.
 
     An encoding's own parameters have another stream. Random positions follow from the seed, the
@@ -253,6 +255,12 @@ def test_neither_an_encoding_nor_random_positions_move_a_dropout_mask(tiny) -> N
         assert int(ids.draw(seed, step, batch)) == draws[-1]  # type: ignore[arg-type]
     assert len({*draws}) == 4
     assert PositionIds().draw(3, 0, 0) is None
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        PositionIds, "draw", lambda ids, *given: asked.append(given) or torch.arange(30)
+    )
+    train_step(state, [*batches, *batches])
+    assert asked == [(0, 2, 0), (0, 2, 1)]
 
 
 def test_a_given_draw_is_the_one_that_is_used() -> None:

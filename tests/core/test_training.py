@@ -33,7 +33,7 @@ from wawa_transformer.decode.translation import hypotheses
 from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.model.layers import FeedForward
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.run.signals import GracefulStop
+from wawa_transformer.run.signals import GracefulStop, Stopped
 from wawa_transformer.train import checkpoint, evaluation, loop, setup, trainer
 from wawa_transformer.train.load import load_model
 from wawa_transformer.train.loop import batch_stream, train_loop, train_step
@@ -130,6 +130,11 @@ def test_the_clock_counts_training_alone(tiny, monkeypatch: pytest.MonkeyPatch) 
     logged = [(call.args[0], call.kwargs) for call in tracker.scalars.call_args_list]
     speeds = [(step, row["tokens_per_second"]) for step, row in logged if "lr" in row]
     assert speeds == [(n, (tokens[n] - tokens[i]) / (n - i)) for n, i in begin.items()]
+    monkeypatch.setattr(loop.distributed, "any_rank", lambda asked: True)
+    state.step = 0
+    with pytest.raises(Stopped, match="by another process at step 1 of 12"):
+        train_loop(state, tracker, tqdm(disable=True), GracefulStop())
+    assert state.seconds == 12 + 1
 
 
 SCHEDULES: dict[str, Callable[[int], float]] = {  # of 0-based steps after the warmup
@@ -340,13 +345,17 @@ def test_a_generated_word_outside_the_vocabulary_is_refused(tiny, monkeypatch) -
         load_data(tiny("task=copy"))
 
 
-def test_a_loss_that_is_not_finite_stops_the_run(tiny) -> None:
+def test_a_loss_that_is_not_finite_stops_the_run(tiny, monkeypatch) -> None:
     """The error names the step and the settings to lower."""
     config = tiny("trainer.steps=40", "trainer.lr=1e30", "trainer.warmup=30")
     config.trainer.warmup = 0
     with pytest.raises(UserError, match=r"step \d+; none was kept yet; .* trainer.lr=1e\+30, tra"):
         train(config)
     assert not (Run.from_config(config).directory / "result.json").exists()
+    scores = evaluation.PLANTED | {"nll": np.array([np.nan, 0.1])}
+    monkeypatch.setattr(loop, "evaluate", lambda *_: scores)
+    with pytest.raises(UserError, match="the validation nll is nan at step 0; none was kept yet"):
+        loop.validate(begun(config), Mock())
 
 
 def test_distances_that_training_never_shows_are_named(tiny, capsys) -> None:

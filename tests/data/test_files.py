@@ -180,7 +180,7 @@ def test_columns_of_a_table_by_number_and_by_name(
         for wrong in ("0", "00", "9"):
             with pytest.raises(UserError, match=f"no column 2 or no {wrong}; its first line"):
                 read(tmp_path, files, source_column="2", target_column=wrong)
-    capsys.readouterr()
+    assert "left out" not in capsys.readouterr().err
     TextTask(data_dir=str(tmp_path), source="a.tsv", test_size=2, validation_size=2).dataset(0)
     said = capsys.readouterr().err
     assert "first pair: id → English\n" in said and "second left out of 10 lines" in said
@@ -334,8 +334,9 @@ def test_a_column_that_is_there_twice_is_chosen_by_number(tmp_path: Path) -> Non
 def test_where_a_carriage_return_stands_in_a_file_does_not_matter(tmp_path: Path) -> None:
     """Files of old Macs have more than lines, some with a line feed at the end; others few."""
     few = ["a\rb\rc\td", "e\tf", "g\th"]
-    for order in (few, few[::-1]):
-        assert len(read(tmp_path, {"a.tsv": "\n".join(order)})) == 3
+    for end in ("\n", "\r\n"):
+        for order in (few, few[::-1]):
+            assert len(read(tmp_path, {"a.tsv": end.join(order)})) == 3
     for many in ("a\tb\rc\td\re\tf\r\n", "a\tb\rc\td", "a\tb\n" + "c\td\r" * 10**6):
         with pytest.raises(UserError, match="more carriage returns than lines"):
             read(tmp_path, {"a.tsv": many})
@@ -400,9 +401,9 @@ def test_a_number_among_texts_does_not_put_the_texts_into_quotes(tmp_path: Path)
 
 def test_the_line_of_a_table_is_counted_in_the_file(tmp_path: Path) -> None:
     """A row may be several lines; the sentence says which sign is between two columns."""
-    rows = 'en,de\n"a\nb","c\nd\n"\n\n' + "e;f\n"
-    assert rows.splitlines().index("e;f") == 6
-    with pytest.raises(UserError, match="in line 7 .*1 columns: e;f.* source, comma, target"):
+    rows = 'sep=,\nen,de,id\n"a\nb","c\nd\n","1\n2"\n\n' + "e;f\n"
+    assert rows.splitlines().index("e;f") == 8
+    with pytest.raises(UserError, match="in line 9 .*1 columns: e;f.* source, comma, target"):
         read(tmp_path, {"a.csv": rows})
     with pytest.raises(UserError, match="in line 1 .*1 columns: a  b.* source, tab, target"):
         read(tmp_path, {"a.tsv": "a  b\n"})
@@ -421,16 +422,17 @@ def test_a_row_longer_than_the_names_of_its_columns_is_refused(tmp_path: Path) -
 
 def test_a_key_of_the_text_is_never_ignored(tmp_path: Path) -> None:
     """A target alone is not the sample; two files have no columns."""
-    with pytest.raises(
-        UserError, match="task.target=my.de: task.source and task.target go together"
-    ):
-        TextTask(target="my.de").from_files()
+    for name in ("my.de", "my.tsv"):
+        with pytest.raises(UserError, match=f"={name}: task.source and task.target go together"):
+            TextTask(target=name).from_files()
     with pytest.raises(UserError, match=r"v.de: task.validation_source and task.validation_target"):
         TextTask(source="a.tsv", validation_target="v.de").from_files(["validation"])
     files = {"a.en": "1\tx\n", "a.de": "y\n"}
     for column in ("source_column", "target_column"):
         with pytest.raises(UserError, match="choose columns of one file .* leave the columns out"):
             read(tmp_path, files, **{column: "2"})  # type: ignore[arg-type]
+        task = TextTask(source="a.tsv", test_source="a.en", test_target="a.de", **{column: "2"})
+        assert len(dataclasses.replace(task, data_dir=str(tmp_path)).from_files(["test"])) == 1
 
 
 def test_a_blank_line_of_one_file_is_a_blank_pair(
@@ -439,7 +441,7 @@ def test_a_blank_line_of_one_file_is_a_blank_pair(
     """Left out and counted as in two files."""
     pairs = [*PAIRS[:3], ("", ""), *PAIRS[3:], ("", "")]
     sides = ["".join(f"{pair[i]}\n" for pair in pairs) for i in range(2)]
-    tsv = "".join(f"{s}\t{t}\n" if s else "\n" for s, t in pairs)
+    tsv = "".join(f"{s}\t{t}\n" if s else " \n" for s, t in pairs)
     lines = "".join(json.dumps(row) + "\n" if row["en"] else " \n" for row in as_json(pairs))
     table = as_csv(tmp_path, [("en", "de"), *PAIRS[:3], (), *PAIRS[3:], ("", "")])
     for files in (
@@ -506,6 +508,8 @@ def test_a_csv_with_semicolons(name: str, tmp_path: Path) -> None:
     """With the line of the names, Excel's line, or neither; commas in it separate nothing."""
     rows = 'Ja, ja;Yes, yes;1\n"Gut; sehr, gut";Well;2\nAch\u2028so;I see, then;3\n'
     pairs = [("Ja, ja", "Yes, yes"), ("Gut; sehr, gut", "Well"), ("Ach\u2028so", "I see, then")]
+    numbers = {"source_column": "1", "target_column": "2"}
+    assert read(tmp_path, {"a.csv": name + rows}, **numbers)[-3:] == pairs
     if "de" in name:
         pairs = [(target, source) for source, target in pairs]
     assert read(tmp_path, {"a.csv": name + rows}) == pairs
