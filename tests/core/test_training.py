@@ -103,6 +103,8 @@ def test_a_few_steps_of_the_loop_are_the_formulas(tiny) -> None:
     assert trained["step"] == state.step and trained["target_tokens"] == state.target_tokens
     for name, value in state.model.state_dict().items():
         assert torch.equal(value, trained["model"][name]), name
+    [*_, logged] = (row for row in trained["metrics"] if "lr" in row)
+    assert [logged[key] for key in ("loss", "nll", "grad_norm")] == pytest.approx(expected, 1e-4)
 
 
 def test_the_clock_counts_training_alone(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,6 +226,16 @@ def test_each_group_of_parameters_keeps_its_own_peak(tiny, monkeypatch) -> None:
     again.optimizer.load_state_dict(state.optimizer.state_dict())
     train_step(again, next(batch_stream(again.data.train, again.trainer, 0, 0)))
     assert [group["lr"] for group in again.optimizer.param_groups] == [0.5, 0.1]
+
+
+def test_a_step_in_bf16_is_another_one(tiny) -> None:
+    """Within rounding; else the key would have no effect, and give the run another folder."""
+    losses = []
+    for given in ("trainer.bf16=true", "trainer.bf16=false"):
+        state = begun(tiny(given))
+        batches = next(batch_stream(state.data.train, state.trainer, 0, 0))
+        losses.append(train_step(state, batches)[0])
+    assert 0 < abs(losses[0] - losses[1]) < 0.1
 
 
 def test_what_an_edit_adds_to_the_state_is_resumed(

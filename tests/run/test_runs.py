@@ -352,6 +352,8 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     assert "the code has changed" not in said
     assert last.with_suffix(".damaged").read_bytes() == damaged
     assert checkpoint.load(last)["step"] == 15, "or a finished run may have none"
+    last.unlink()
+    assert restore(config, run).step == 15, "the previous one, where the last is gone"
 
 
 def contents(folder: Path) -> dict[str, bytes]:
