@@ -1,7 +1,9 @@
 """Tests of batches: their order, padding, and what padding must not change."""
 
+import dataclasses
 import itertools
 from typing import NamedTuple
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,9 +19,10 @@ from wawa_transformer.common.messages import UserError
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.data import batching
 from wawa_transformer.data.batching import Batch, batch_indices, collate
-from wawa_transformer.data.load import Examples, tokenize_split
+from wawa_transformer.data.load import Examples, load_data, tokenize_split
 from wawa_transformer.data.tasks import TASKS
 from wawa_transformer.model.masks import causal_mask
+from wawa_transformer.train import setup
 from wawa_transformer.train.loop import batch_stream
 
 
@@ -98,11 +101,19 @@ def test_the_stream_continues_over_epochs(reversals: Examples, tiny) -> None:
                 assert torch.equal(a.source, b.source) and torch.equal(a.target_out, b.target_out)
 
 
-def test_a_sequence_that_does_not_fit_is_named(tiny) -> None:
+def test_a_sequence_that_does_not_fit_is_named(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every split, before any step."""
     with pytest.raises(UserError, match="50 positions does not fit trainer.batch_tokens=40"):
         next(batch_indices([3, 50], 40, 0, 0, False))
     with pytest.raises(UserError, match="16 positions .* the 12 of .*pe.max_len=16"):
         begun(tiny("pe=learned", "pe.max_len=12", "trainer.pad_to_multiple_of=16"))
+    config = tiny("pe=learned", "pe.max_len=5")
+    data = load_data(config)
+    exchanged = dataclasses.replace(data, validation=data.test, test=data.validation)
+    for each in (data, exchanged):
+        monkeypatch.setattr(setup, "load_data", Mock(return_value=each))
+        with pytest.raises(UserError, match="7 positions .* the 5 of .*pe.max_len=7"):
+            begun(config)
 
 
 def test_collate_pads_on_the_right_and_shifts_the_target() -> None:

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -38,6 +39,7 @@ from wawa_transformer.positional.relative import RelativeEncoding
 from wawa_transformer.positional.rotary import Rotary
 from wawa_transformer.run.config import transformer_config
 from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train import setup
 from wawa_transformer.train.trainer import train
 
 SIZES: dict[str, Any] = {
@@ -1112,7 +1114,8 @@ def test_a_tensor_of_another_shape_is_refused(method: str, wrong: Any, said: str
         require_promises(shape({"pe": "wrong"}), 6)
 
 
-def test_every_run_is_checked_before_its_first_step(tiny) -> None:
+def test_every_run_is_checked_before_its_first_step(tiny, monkeypatch) -> None:
+    """In the model, at the length and with the precision of the run."""
 
     class Wrong(Neighbours, kind="wrong"):
         pass
@@ -1124,6 +1127,14 @@ def test_every_run_is_checked_before_its_first_step(tiny) -> None:
     assert not Run.from_config(config).directory.exists()
     config.trainer.check = False
     assert begun(config).step == 0
+
+    class Mine(Transformer):
+        pass
+
+    monkeypatch.setattr("wawa_transformer.run.config.Transformer", Mine)
+    monkeypatch.setattr(setup, "require_promises", asked := Mock())
+    begun(tiny("trainer.check=true", "trainer.bf16=true"))
+    assert asked.call_args.args[1:] == (7, True, Mine)
 
 
 def test_a_model_of_ones_own_is_tried() -> None:

@@ -83,7 +83,7 @@ def test_the_same_pairs_as_json_csv_and_parquet(tmp_path: Path) -> None:
     rows = as_json(pairs)
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     for name in ("a.json", "a.jsonl", "a.NDJSON"):
-        for text in (lines, json.dumps(rows), json.dumps(rows, indent=1)):
+        for text in (lines, json.dumps(rows), f"\n {json.dumps(rows, indent=1)}"):
             assert read(tmp_path, {name: BOM + text}) == pairs
     table = as_csv(tmp_path, [("id", "en", "de"), *((str(i), *p) for i, p in enumerate(pairs))])
     assert read(tmp_path, {"a.csv": BOM.encode() + table}) == pairs

@@ -138,6 +138,16 @@ def test_multi30k_as_configured() -> None:
     assert [len(data[name]) for name in ("train", "validation", "test")] == [29000, 1014, 1000]
 
 
+def test_a_folder_beside_the_command_comes_before_the_checkouts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same name; else a text of one's own would be read only in another folder."""
+    monkeypatch.chdir(tmp_path)
+    assert TextTask().folder == DATA
+    (tmp_path / "data").mkdir()
+    assert TextTask().folder == Path("data")
+
+
 # -------------------------------------------------------------------------- vocabulary and ids
 
 
