@@ -180,6 +180,19 @@ def test_every_setting_of_a_text_changes_its_digest(tmp_path: Path) -> None:
     assert load_data(configure(*begin, "seed=1", "pe=alibi")).digest == before[0]
 
 
+def test_what_a_file_is_for_and_how_it_is_read_belongs_to_its_digest(tmp_path: Path) -> None:
+    """Its own name and place do not."""
+    for name in ("a.tsv", "b.tsv", "a.csv"):
+        (tmp_path / name).write_text("a,b\tc,d\n")
+    uses = [
+        {"source": "a.csv"},
+        *({"source": "a.tsv", f"{split}source": "a.tsv"} for split in ("", "test_", "validation_")),
+    ]
+    made = [TextTask(data_dir=str(tmp_path), **use).fingerprint() for use in uses]  # type: ignore[arg-type]
+    assert len({*made}) == 4
+    assert TextTask(source=str(tmp_path / "b.tsv")).fingerprint() == made[1]
+
+
 def test_a_text_that_was_changed_is_read_again_or_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -893,6 +893,8 @@ def test_a_run_of_two_versions_of_the_code_says_so(
     monkeypatch.setattr(setup, "code_digest", lambda config: "0123abcd")
     assert train(config)["code"] == f"{before}+0123abcd"
     assert "the code has changed since step 10" in capsys.readouterr().err
+    assert setup.restore(config, Run.from_config(config)).code == f"{before}+0123abcd"
+    assert "the code has changed since step 20" in capsys.readouterr().err, "resumed once more"
 
 
 def test_clones_in_other_folders_train_halves_of_one_study(tmp_path: Path) -> None:
