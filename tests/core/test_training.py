@@ -1,6 +1,5 @@
 """Tests of training: formulas of a step, the clock, errors, and the evaluation."""
 
-import collections
 import itertools
 import math
 import random
@@ -249,7 +248,7 @@ def test_what_an_edit_adds_to_the_state_is_resumed(
         each.norm, each.decay = nn.BatchNorm1d(2), 0.0
     state.mean, state.decay = {"weight": torch.ones(2)}, 0.5
     state.norm(torch.ones(3, 2))
-    state.recent = [collections.deque([0.5])]  # torch would write it and not read it
+    state.recent = {np.float64(0.5): 1}  # torch would write it and not read it
     setup.save_state(state)
     setup.restore_state(again, checkpoint.load(state.run.checkpoint("last")))
     assert again.mean["weight"].tolist() == [1, 1] and again.decay == 0.5
