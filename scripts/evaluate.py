@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from wawa_transformer.common.messages import UserError, tell, warn
-from wawa_transformer.data.load import Examples, parts_of, tokenize_split
+from wawa_transformer.data.load import SAME_DATA, Examples, parts_of, tokenize_split
 from wawa_transformer.data.tasks import Task, build_task
 from wawa_transformer.data.text import FILE_KEYS, TextTask
 from wawa_transformer.decode.significance import ngram_counts, paired_randomisation
@@ -103,7 +103,7 @@ def check_own_test(run: Run, splits: dict[str, Examples]) -> None:
             raise UserError(
                 f"the {name} split of {run.directory} had digest {then} in training, and has "
                 f"{split.digest} now; bring back the old text and code, or name another test by "
-                f"its keys (test_sets, task.test_source, task.test_per_length)."
+                f"its keys (test_sets, task.test_source, task.test_per_length). {SAME_DATA}"
             )
 
 

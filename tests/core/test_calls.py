@@ -9,7 +9,7 @@ from support import FF, HEADS, D, V, begun, make, padded_ids, small_model
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from wawa_transformer import PositionalEncoding, Transformer
+from wawa_transformer import PositionalEncoding, Transformer, check_model
 from wawa_transformer.common import BOS, EOS, PAD
 from wawa_transformer.data.batching import Batch
 from wawa_transformer.decode.greedy import greedy
@@ -99,6 +99,17 @@ def test_sources_of_int32_are_decoded_as_those_of_int64() -> None:
         ids, others = method(model, SRC.int(), 5)
         assert torch.equal(ids, expected) and torch.equal(others, scores)
         assert ids.dtype == torch.int64
+
+
+def test_an_embedding_may_be_any_module() -> None:
+    """A factorised one (Lan et al. 2020) has no number of embeddings."""
+    model = small_model()
+    for name in ("src_embedding", "tgt_embedding"):
+        parts = nn.Embedding(V, 4), nn.Linear(4, D, bias=False)
+        setattr(model, name, nn.Sequential(*parts).to(model.output.weight))
+    with pytest.raises(ValueError, match=f"tgt holds the id 25, and ids are 0 … {V - 1}"):
+        model(SRC, TGT.where(TGT < 4, 25))
+    assert all(each.holds for each in check_model(model) if each.promised)
 
 
 @pytest.mark.parametrize("shape", [(2, 5, D), (3, 5, D + 1), (3, D), (4, 5, D)])

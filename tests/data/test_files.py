@@ -141,6 +141,22 @@ def test_splits_inside_a_zip_are_said_to_be_one(
         assert (told in capsys.readouterr().err) == said
 
 
+def test_several_files_of_one_split_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The library finds a split's name inside other names, as those of copies and older texts."""
+    table = "en,de\na,b\n"
+    for names, said in (
+        (["train.csv", "test.csv"], ""),
+        (["train.csv", "train.csv.bak", "train (1).csv"], "train: train (1).csv, train.csv"),
+        (["dev.csv", "train.csv", "validation.csv"], "validation: dev.csv, validation.csv"),
+    ):
+        folder = tmp_path / f"{len(said)}"
+        assert read(folder, {f"hub/{name}": table for name in names})
+        told = capsys.readouterr().err
+        assert f"files are read as the split {said}" in told if said else "files" not in told
+
+
 @pytest.mark.parametrize("asked", ["NFC", "NFD"])
 def test_a_column_has_the_name_that_looks_like_the_one_that_was_asked_for(
     asked: str, tmp_path: Path

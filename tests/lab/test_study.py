@@ -206,6 +206,10 @@ def test_the_command_line_chooses_the_axes_of_a_study() -> None:
         config.study.seeds = seeds
         with pytest.raises(UserError, match=said):
             studies.grid(config)
+    config.study.seeds = [0]
+    config.study.task = ["copy", "reverse task.max_length=5"]
+    with pytest.raises(UserError, match=r"holds 'reverse task.max_length=5', and takes names"):
+        studies.grid(config)
     with pytest.raises(UserError, match="seed=9223372036854775808 must be"):
         studies.with_seeds([0, 2**63], [config])
 

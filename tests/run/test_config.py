@@ -119,6 +119,7 @@ def test_every_encoding_has_a_configuration_file() -> None:
     [
         # What used to be a traceback or was ignored.
         ("output_dir=Übung", "output_dir=Übung cannot be read; write key=value, and a value with"),
+        ("study.pe=[none,shaw pe.cross=same]", "quotes of its own, 'study.pe=[none,\"shaw pe.cr"),
         ("hydra/launcher=nope", "hydra/launcher=nope does not exist; choose one of basic"),
         ("--hydra-help", "--hydra-help takes no other argument; give it alone."),
         ("pe=none,alibi", "scripts/train.py -m pe=none,alibi trains one run for each"),

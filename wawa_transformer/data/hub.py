@@ -48,6 +48,11 @@ def pairs_of(
         ) from None
     if builder and (rest := unread(Path(name), builder)):
         warn(f"{where}: of its files, {', '.join(rest)[:200]} are not read")
+    files = builder.config.data_files or {} if builder and Path(name).is_dir() else {}
+    for split, paths in files.items():
+        if len(paths) > 1:  # a copy or an older text may have a split's name, too
+            said = ", ".join(sorted(Path(path).name for path in paths))[:200]
+            warn(f"{where}: {len(paths)} files are read as the split {split}: {said}")
     for path in files_of(builder) if builder else []:
         if zipfile.is_zipfile(path) and len(inside := members(path)) > 1:
             said = ", ".join(inside)[:200]

@@ -45,6 +45,12 @@ def grid(config: DictConfig) -> dict[str, list[Any]]:
             raise UserError(f"study.{name} is empty; name at least one.")
         if len(set(axes[key])) < len(axes[key]):
             raise UserError(f"study.{name} names a value twice.")
+    if settings := [task for task in axes["task"] if "=" in task]:
+        raise UserError(
+            f"study.task holds {settings[0]!r}, and takes names alone; a task with settings of its "
+            f"own needs a file of its own: copy one of {CONFIG_DIR / 'task'}, and give the copy "
+            f"another name in it."
+        )
     return axes
 
 

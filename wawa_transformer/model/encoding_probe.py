@@ -38,7 +38,7 @@ class EncodingProbe(Probe):
     ) -> None:
         self.model, self.like = model, next(model.parameters())  # of the model's device and type
         self.device = self.like.device
-        words = min(each.num_embeddings for each in (model.src_embedding, model.tgt_embedding))
+        words = min(model.config.src_vocab_size, model.config.tgt_vocab_size)
         super().__init__(model, words, special, padding, length, row)
         every = (each.of_layer(i) for each in model.encodings() for i in range(model.num_layers))
         self.encodings = [*dict.fromkeys(each for each in every if each is not None)]

@@ -45,7 +45,7 @@ def check_ids(name: str, ids: Tensor, vocab_size: int) -> None:
     if ids.ndim != 2 or ids.dtype not in (torch.int32, torch.int64):
         raise UserError(
             f"{name} is {ids.dtype} of shape {tuple(ids.shape)}; it must be ids (batch, sequence) "
-            f"of int64, and one sequence is given as {name}[None]."
+            f"of int64 or int32, and one sequence is given as {name}[None]."
         )
     if ids.device.type != "cpu" or not ids.numel() or torch.compiler.is_compiling():
         return

@@ -150,7 +150,7 @@ class Transformer(nn.Module):
             ValueError: no ``positions`` where they depend on the source's ids, or on a draw.
         """
         if cache is None:
-            masks.check_ids("tgt", tgt, self.tgt_embedding.num_embeddings)
+            masks.check_ids("tgt", tgt, self.config.tgt_vocab_size)
             masks.check_memory(memory, tgt.size(0), self.d_model)
         offset = 0 if cache is None else len(cache[0][0])
         length = offset + tgt.size(1)
@@ -193,7 +193,7 @@ class Transformer(nn.Module):
 
     def batch_positions(self, src: Tensor, drawn: Tensor | None = None) -> BatchPositions:
         """The positions of ``src (B,S)`` and its target; in training these may be random."""
-        masks.check_ids("src", src, self.src_embedding.num_embeddings)
+        masks.check_ids("src", src, self.config.src_vocab_size)
         return self.position_ids(src, self.training, self.num_heads, drawn)
 
     def checked_mask(

@@ -136,10 +136,12 @@ def repeated(node: Node | None) -> Iterator[Node]:
 
 def unreadable(text: str) -> str:
     """Say how an argument is written that the parser, whose message names classes, refuses."""
-    return (
-        f"{text[:100]} cannot be read; write key=value, and a value with special characters or "
-        "letters beyond ASCII in two kinds of quotes, 'key=\"värde\"'."
-    )
+    special = "special characters or letters beyond ASCII"
+    remedy = f"a value with {special} in two kinds of quotes, 'key=\"värde\"'"
+    if text.partition("=")[2].startswith("["):
+        remedy = f"each element of a list with blanks, {special} in quotes of its own, "
+        remedy += "'study.pe=[none,\"shaw pe.cross=same\"]'"
+    return f"{text[:100]} cannot be read; write key=value, and {remedy}."
 
 
 def no_override(text: str, config_name: str) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from wawa_transformer.common.messages import UserError, warn
 from wawa_transformer.common.seeds import seed_for
-from wawa_transformer.data.load import Data, Examples, load_data, parts_of
+from wawa_transformer.data.load import SAME_DATA, Data, Examples, load_data, parts_of
 from wawa_transformer.model.check import require_promises
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.run import distributed
@@ -228,7 +228,7 @@ def check_data(run: Run, before: str | None, data: Data) -> None:
         raise UserError(
             f"{run.directory} was trained on data {before}, and task={data.task.name} now gives "
             f"{data.digest}, another {others}; bring back the old text and code, or set output_dir "
-            f"to another folder to train on the new data."
+            f"to another folder to train on the new data. {SAME_DATA}"
         )
 
 
