@@ -10,6 +10,7 @@ scripts/figures.py and of moving_picture.py, and screenshots of pages.
 """
 
 import functools
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -114,20 +115,33 @@ def unbroken(page: str) -> str:
     return "".join(parts)
 
 
+def whole(page: str) -> str:
+    """Join a Chinese word that is all of a cell.
+
+    A browser that may break the word gives the column of verdicts the width of one character.
+    """
+    cell = r"(?<=\| )[\u4e00-\u9fff]{2,5}(?= \|)"
+    return re.sub(cell, lambda word: "\N{WORD JOINER}".join(word[0]), page)
+
+
 def pages() -> dict[str, str]:
-    """Write every page in both languages, by name."""
-    written: dict[str, str] = {}
+    """Write every page in both languages, by name.
+
+    Those that have no template are written as they are, except for the rows of their tables.
+    """
+    by_hand = [*DOCS.parent.glob("README*.md"), *DOCS.rglob("*.md")]
+    own = {os.path.relpath(page, DOCS): page.read_text(encoding="utf-8") for page in by_hand}
+    made: dict[str, str] = {}
     for language, end in ENDS.items():
-        written |= {f"claims{end}": claims_page(language)} | findings(language)
-        name = f"which_encoding{end}"
-        written[name] = template("which_encoding", language).render()
+        made |= {f"claims{end}": claims_page(language)} | findings(language)
+        made[f"which_encoding{end}"] = template("which_encoding", language).render()
+    chinese = {name: whole(unbroken(page)) for name, page in made.items() if "zh-CN" in name}
     # Rows of tables have narrow columns on a phone.
-    rows = re.compile(r"^\|.*$", flags=re.M)
-    written = {n: rows.sub(lambda row: unsplit(row[0]), page) for n, page in written.items()}
-    chinese = {name: unbroken(page) for name, page in written.items() if "zh-CN" in name}
+    rows, every = re.compile(r"^\|.*$", flags=re.M), own | made | chinese
+    written = {name: rows.sub(lambda row: unsplit(row[0]), page) for name, page in every.items()}
     page = evidence.page("default")
     pictures = {name: figures.save(draw(), name) for name, draw in page["drawn"].items()}
-    return written | chinese | {"report.html": report.html(page, pictures)}
+    return written | {"report.html": report.html(page, pictures)}
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from evidence import BENCHMARKS
 
 from wawa_transformer.lab import claims, comparisons, rules, scores, statistics
 from wawa_transformer.lab.scores import SCORES
-from wawa_transformer.lab.statistics import Estimate
+from wawa_transformer.lab.statistics import Estimate, signed
 
 CLAIMS = yaml.safe_load((BENCHMARKS.parent / "docs" / "claims.yaml").read_text(encoding="utf-8"))
 FLOOR = 0.5  # exact match below which the best encoding is not recommended
@@ -113,14 +113,14 @@ def bleu(pe: str, study: str = "multi30k", task: str = "multi30k") -> list[str]:
 def bleu_gaps(first: tuple[str, str], second: tuple[str, str]) -> list[str]:
     """Format each seed's BLEU difference between two cells (study, encoding)."""
     one, other = (evidence.seeds(study, "multi30k", pe, "bleu") for study, pe in (first, second))
-    return [f"{value:+.2f}" for value in statistics.gaps(one, other)]
+    return [signed(value, "+z.2f") for value in statistics.gaps(one, other)]
 
 
 def apart(study: str, a: str, b: str) -> str:
     """Format the BLEU difference a − b for each seed, with p of the paired test over sentences."""
     tests = comparisons.sentence_tests(evidence.study(study), "multi30k", (a, b))
     rows = zip(tests["difference"], tests["p"], strict=True)
-    return ", ".join(f"{gap:+.2f} ({p_value(p)})" for gap, p in rows)
+    return ", ".join(f"{signed(gap, '+z.2f')} ({p_value(p)})" for gap, p in rows)
 
 
 def ruled(study: str) -> comparisons.PairTests:
@@ -134,7 +134,7 @@ def ahead(study: str, task: str, a: str, b: str) -> str:
     """Format the BLEU difference a − b for each seed, and the rule's one corrected p."""
     tested = ruled(study)
     tests = comparisons.sentence_tests(tested.scores.study, task, (a, b))
-    gaps = ", ".join(f"{gap:+.1f}" for gap in tests["difference"])
+    gaps = ", ".join(signed(gap, "+z.1f") for gap in tests["difference"])
     return with_p(gaps, tested.of_pair("sentences", task, (a, b))["corrected"].item())
 
 
@@ -142,7 +142,7 @@ def more_test(study: str, pe: str, test: str) -> str:
     """Format the BLEU difference on another test for each seed, with p as in :func:`apart`."""
     tests = evidence.evaluated(study, "more_tests").query("pe == @pe and test == @test")
     rows = zip(tests["difference"], tests["p"], strict=True)
-    return ", ".join(f"{gap:+.1f} ({p_value(p)})" for gap, p in rows)
+    return ", ".join(f"{signed(gap, '+z.1f')} ({p_value(p)})" for gap, p in rows)
 
 
 def reaches(study: str, task: str, pe: str) -> list[int]:
@@ -242,7 +242,7 @@ def steadiest() -> tuple[str, int]:
     outputs = evidence.evaluated("encoder_window", "outputs").set_index(["pe", "seed"])["cosine"]
     beyond = evidence.scored("encoder_window").frame["beyond"].droplevel("task")
     both = pd.concat([outputs, beyond], axis="columns", join="inner")
-    return f"{float(both.corr(method='spearman').to_numpy()[0, 1]):.2f}", len(both)
+    return signed(both.corr(method="spearman").to_numpy()[0, 1], ".2f"), len(both)
 
 
 def explained(kinds: tuple[str, ...]) -> dict[str, list[str]]:
@@ -271,7 +271,7 @@ def loss_by_length(study: str, task: str, a: str, b: str, least: int) -> str:
     of_a, of_b = (evidence.by_length(study, task, pe, "nll", least) for pe in (a, b))
     rows = []
     for (length, before), (_, after) in zip(of_b.iterrows(), of_a.iterrows(), strict=True):
-        gaps = ", ".join(f"{gap:+.3f}" for gap in after - before)
+        gaps = ", ".join(signed(gap, "+z.3f") for gap in after - before)
         rows.append(f"| {length} | {before.mean():.3f} | {gaps} |")
     return "\n".join(rows)
 

@@ -449,6 +449,14 @@ def test_a_picture_is_committed_only_where_a_page_shows_it() -> None:
     assert [name for name in listed.stdout.split() if (ROOT / name).resolve() not in shown] == []
 
 
+def test_a_number_below_zero_has_a_minus_sign() -> None:
+    """In prose and tables of every page, as in formulas: a line may break after a hyphen."""
+    for page in [path for part in PAGES if part.endswith("md") for path in ROOT.glob(part)]:
+        code = r"^ *```.*?^ *```$|`[^`\n]*`|\]\([^)]*\)"
+        text = re.sub(code, "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+        assert re.findall(r"(?<![\w\-/.\[])-\d+(?:\.\d+)?(?![\w-])", text) == [], page
+
+
 # What each kind of picture has written beside its axes and in its legend, in English on all pages.
 LABELS = {
     "exact_match_by_length": ("exact match", "unseen_lengths", "longest_trained"),

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
+from wawa_transformer.lab.statistics import signed
 from wawa_transformer.lesson import pictures
 from wawa_transformer.positional.alibi import alibi_slopes
 from wawa_transformer.positional.base import EncodingContext, consecutive
@@ -129,10 +130,10 @@ def test_the_page_computes_what_the_module_computes(browser: Browser, tmp_path: 
     for spacing, (reading, inside) in found.items():
         sine, cosine = frequencies(d, spacing=spacing)
         rows = torch.stack(((position * sine).sin(), (position * cosine).cos()), -1).flatten(1)
-        first = ", ".join(f"{value:.4f}" for value in rows[0, :4].tolist())
+        first = ", ".join(signed(value, ".4f") for value in rows[0, :4].tolist())
         similarity = float(torch.cosine_similarity(rows[0], rows[1], dim=0))
         assert f"Position {p} begins {first}." in reading
         assert f"Similarity of {p} and {p + k}: {similarity:.4f}." in reading
         assert f"Query {p + k}, key {p}: rotary leaves {left:.4f}" in inside
-        alibi = f"ALiBi adds {-alibi_slopes(8)[0] * k:.1f}"
+        alibi = f"ALiBi adds {signed(-float(alibi_slopes(8)[0]) * k, '.1f')}"
         assert f"{alibi}, T5 adds the number of bucket {bucket}." in inside

@@ -14,7 +14,7 @@ from wawa_transformer.lab.claims import Outcome, Rule
 from wawa_transformer.lab.comparisons import Pair, PairTests
 from wawa_transformer.lab.pages import Text, name_of, own_words
 from wawa_transformer.lab.scores import SCORES, Score, Scores
-from wawa_transformer.lab.statistics import Estimate, estimate
+from wawa_transformer.lab.statistics import Estimate, estimate, signed
 from wawa_transformer.lab.tables import COSTS, Study, of_task
 from wawa_transformer.run.schema import PeConfig
 
@@ -46,7 +46,7 @@ def encoding(pe: str) -> Cell:
 
 def number(value: Any, form: str) -> Cell:
     """A cell with a number, or a dash if the number is missing."""
-    return Cell("–", math.nan) if pd.isna(value) else Cell(f"{value:{form}}", float(value))
+    return Cell("–", math.nan) if pd.isna(value) else Cell(signed(value, form), float(value))
 
 
 def p_value(p: float) -> Cell:
@@ -61,7 +61,7 @@ def interval(value: Estimate, digits: int, strong: bool = False) -> Cell:
 
 def span(low: float, high: float, form: str) -> Cell:
     """A cell with both ends of an interval, or a dash if there is none."""
-    ends = {"low": f"{low:{form}}", "high": f"{high:{form}}"}
+    ends = {"low": signed(low, form), "high": signed(high, form)}
     return Cell("–" if pd.isna(low) else Text("span", ends))
 
 

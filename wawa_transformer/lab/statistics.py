@@ -1,6 +1,7 @@
 """Means over seeds with intervals, paired differences, and a correction of several tests."""
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -9,6 +10,11 @@ import pandas as pd
 from scipy.special import betaincinv, stdtr, stdtrit
 
 CONFIDENCE = 0.95
+
+
+def signed(value: float, spec: str) -> str:
+    """Format a number with the minus sign of print, which no line breaks after."""
+    return re.sub("^-", "−", f"{value:{spec}}")
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class Estimate:
     def __format__(self, spec: str) -> str:
         """Format as ``0.990 ± 0.012``, or as the mean alone if there is no interval."""
         spec = spec or "z.3f"
-        mean = "–" if math.isnan(self.mean) else f"{self.mean:{spec}}"
+        mean = "–" if math.isnan(self.mean) else signed(self.mean, spec)
         if math.isnan(self.half_width):
             return mean
         spread = f"{self.half_width:{spec.lstrip('+')}}"
