@@ -72,6 +72,12 @@ def tests_of(trained: DictConfig, config: DictConfig) -> dict[str, Task]:
             f"as well; give task.hub={trained.task.hub} to load it."
         )
     task = build_task(trained)
+    for key in given.keys() & {"source_column", "target_column"}:
+        if given.get("test_target") or not asked:
+            raise UserError(
+                f"task.{key}={given[key]} is of one file or dataset; name it in task.test_source, "
+                f"task.hub or test_sets, without task.test_target."
+            )
     if not config.test_sets:
         return {"test": task}
     if not isinstance(task, TextTask):

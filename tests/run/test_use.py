@@ -456,6 +456,10 @@ def test_against_another_run(
     (tmp_path / "own.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in pairs), "utf-8")
     both = use(evaluate.main, f"run={text}", f"task.test_source={tmp_path}/own.tsv")
     assert both == use(evaluate.main, f"run={text}", *files) and "TER" in both[1]
+    table = "".join(f"{i}\t{s}\t{t}\n" for i, (s, t) in enumerate(pairs))
+    (tmp_path / "ids.tsv").write_text(f"id\tEnglish\tde\n{table}", "utf-8")
+    ids = f"task.test_source={tmp_path}/ids.tsv", "task.source_column=English"
+    assert both == use(evaluate.main, f"run={text}", *ids)
     _, out, err = use(evaluate.main, f"run={text}", *files, f"against={other}")
     own, more, its = re.findall(r"(?:^BLEU|against) ([+-]?[\d.]+)", out, flags=re.M)
     assert float(own) - float(its) == pytest.approx(float(more), abs=0.11) and float(more) > 0.3
@@ -476,6 +480,7 @@ def test_against_another_run(
     ("which", "arguments", "said"),
     [
         ("letters", ["task.test_source=a"], "it is a setting of task="),
+        ("letters", ["task.source_column=a"], "it is a setting of task="),
         ("letters", ["test_sets=[a]"], "task=letters makes its own test"),
         ("letters", ["decode=beam"], "decode=beam is for text"),
         ("letters", ["against=x"], "against=x is for runs that translate"),
@@ -486,6 +491,12 @@ def test_against_another_run(
         ("text", ["against=nowhere"], "error: against=nowhere is no run"),
         ("text", ["task.test_per_length=8"], "it is a setting of task="),
         ("text", ["test_sets=[a]", "task.test_source=a", "task.test_target=b"], "give one of them"),
+        ("text", ["task.source_column=a"], "task.source_column=a is of one file or dataset"),
+        (
+            "text",
+            ["task.target_column=2", "task.test_source=a", "task.test_target=b"],
+            "without task.test_target",
+        ),
     ],
 )
 def test_what_would_be_ignored_is_refused(

@@ -190,6 +190,8 @@ class OtherTest:
     hub: str | None = setting(None, "a hub dataset, or a folder, to be tested on")
     test_source: str | None = setting(None, "a file to be tested on, in place of the run's own")
     test_target: str | None = setting(None, "its translations")
+    source_column: str | None = setting(None, "the column of sources in that file or dataset")
+    target_column: str | None = setting(None, "the column of their translations")
     test_max_length: int | None = setting(None, "another longest length of a generated test")
     test_per_length: int | None = setting(None, "another number of sources of each length")
 
