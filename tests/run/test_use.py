@@ -551,7 +551,8 @@ def test_a_checkpoint_of_another_step_than_the_result_is_named(
 ) -> None:
     """As where an earlier one was copied over it."""
     run = shutil.copytree(letters, tmp_path / "run")
-    load(run)
+    before, last = (load(run, which).model.state_dict() for which in ("previous", "last"))
+    assert any(not before[name].equal(value) for name, value in last.items())
     assert "is of step" not in capsys.readouterr().err
     result = json.loads((run / "result.json").read_text("utf-8"))
     (run / "result.json").write_text(json.dumps(result | {"steps": 99}), "utf-8")
