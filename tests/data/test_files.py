@@ -90,6 +90,8 @@ def test_the_same_pairs_as_json_csv_and_parquet(tmp_path: Path) -> None:
     pd.DataFrame(rows).to_parquet(tmp_path / "b.parquet")
     assert read(tmp_path, {}, source="b.parquet") == pairs
     assert read(tmp_path / "zip", {"hub/train.zip": zipped("train.csv", table)}) == pairs
+    numbers = zipped("train.csv", b"en,de\n7,007\n")
+    assert read(tmp_path / "numbers", {"hub/train.zip": numbers}) == [("7", "007")]
 
 
 def test_the_column_translation_of_the_hub(tmp_path: Path) -> None:
@@ -233,7 +235,16 @@ def test_a_column_may_be_nested_and_its_name_may_have_dots(tmp_path: Path) -> No
         assert read(tmp_path, {"hub/train.json": json.dumps(row)}, **columns) == [("a", "b")]
 
 
-@pytest.mark.parametrize("kind", ["json", "csv", "parquet"])
+def test_the_configuration_of_a_dataset_is_the_one_that_was_asked_for(tmp_path: Path) -> None:
+    names = ("one", "two")
+    card = "".join(f"- config_name: {name}\n  data_files: {name}.csv\n" for name in names)
+    files: dict[str, str | bytes] = {f"hub/{name}.csv": f"en,de\n{name},x\n" for name in names}
+    files["hub/README.md"] = f"---\nconfigs:\n{card}---\n"
+    for name in names:
+        assert read(tmp_path, files, hub_config=name) == [(name, "x")]
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "parquet", "zip"])
 def test_a_changed_file_of_the_same_size_and_time_is_read_again(kind: str, tmp_path: Path) -> None:
     """No cache of the library hides the change of a folder."""
     path = tmp_path / f"train.{kind}"
@@ -241,6 +252,8 @@ def test_a_changed_file_of_the_same_size_and_time_is_read_again(kind: str, tmp_p
         frame = pd.DataFrame([{"en": word, "de": f"b {i}"} for i in range(3)])
         if kind == "json":
             frame.to_json(path, orient="records", lines=True)
+        elif kind == "zip":
+            path.write_bytes(zipped("train.csv", frame.to_csv(index=False).encode()))
         else:
             getattr(frame, f"to_{kind}")(path, index=False)
         os.utime(path, (1e9, 1e9))

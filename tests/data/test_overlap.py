@@ -19,7 +19,10 @@ from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.train import evaluation
 from wawa_transformer.train.evaluation import METRICS
 
-SMALL = dict(train_size=400, validation_size=1, test_per_length=40, test_max_length=6, max_length=4)
+# Training has more rows than are read at once.
+SMALL = dict(
+    train_size=1100, validation_size=1, test_per_length=40, test_max_length=6, max_length=4
+)
 
 
 class Lookup(nn.Module):
@@ -104,6 +107,8 @@ def test_a_trained_source_with_other_spaces_is_not_new(words: bool) -> None:
     known, test = Dataset.from_list(rows[:1]), Dataset.from_list(rows[1:])
     task = TextTask(words=words, vocab_size=270)
     tokenizer = task.tokenizer(DatasetDict(train=Dataset.from_list(rows)))
+    if words:  # of both sides, and in an order that is the same in every process
+        assert [tokenizer.token_to_id(word) for word in "abcx"] == [4, 5, 6, 7]
     lookup: Any = Lookup(tokenize_split(known, tokenizer), tokenizer.get_vocab_size())
     made = evaluation.evaluate_by_length(task, lookup, tokenize_split(test, tokenizer), known)
     assert made["test"]["exact_match"] == 0.5

@@ -145,7 +145,7 @@ def test_a_folder_beside_the_command_comes_before_the_checkouts(
     monkeypatch.chdir(tmp_path)
     assert TextTask().folder == DATA
     (tmp_path / "data").mkdir()
-    assert TextTask().folder == Path("data")
+    assert TextTask().folder == Path("data") and TextTask(data_dir="..").folder == Path("..")
 
 
 # -------------------------------------------------------------------------- vocabulary and ids
@@ -304,6 +304,18 @@ def test_mistakes_in_files_are_named(tmp_path: Path) -> None:
             TextTask(data_dir=str(folder), source=source, target="t").dataset(0)
     with pytest.raises(UserError, match="task.vocab_size=100 must be at least 260"):
         TextTask(vocab_size=100)
+
+
+def test_another_test_is_looked_for_beside_the_training_files() -> None:
+    """Which may be packed, or hold both sides; a dataset has none."""
+    for files, expected in (
+        ({"source": "a/train.en.gz", "target": "b/train.de.gz"}, ("a/t.en.gz", "b/t.de.gz")),
+        ({"source": "train.tsv"}, ("t.tsv", None)),
+    ):
+        task = TextTask(**files).named("t")  # type: ignore[arg-type]
+        assert (task.test_source, task.test_target) == expected
+    with pytest.raises(UserError, match="test_sets=t is looked for beside the files of this run"):
+        TextTask(hub="there").named("t")
 
 
 @pytest.mark.parametrize("key", ["source", "validation_source", "test_source"])

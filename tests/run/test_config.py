@@ -148,6 +148,7 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
             "model=null chooses nothing; choose one of base, iwslt, multi30k, scan, small, tiny",
         ),
         ("seed=" + "9" * 5000, "Exceeds the limit (4300 digits)"),
+        ("study.pe=" + "[" * 999 + "]" * 999, "[[ cannot be read; write key=value"),
         ("study.seeds=${trainer.steps}", "study.seeds=500 must be a list of single values"),
         ("study.tune=${trainer.steps}", "study.tune=500 takes keys with values, {a: b}"),
         ("study.pe=${study.name}", "study.pe=default must be a list of single values"),

@@ -343,6 +343,7 @@ def test_place_and_logging_do_not_change_a_run() -> None:
         ("task=addition task.width=30", ["task.width='30'"]),
         # Of a text: with files of its own a part is not held out, words are not split into pieces.
         (f"task=text {OWN} task.test_size=3", ["task.test_size=9"]),
+        (f"task=text {OWN.replace('test', 'validation')}", ["task.validation_size=9"]),
         (f"task=text {OWN} task.words=true", ["task.vocab_size=999"]),
         ("task=text task.hub=name", ["task.data_dir=data"]),
         ("task=text", ["task.hub_config=de-en"]),

@@ -145,7 +145,8 @@ def test_a_word_that_yaml_reads_otherwise_is_refused_with_its_line(
 def test_a_word_that_is_read_as_written_is_none_of_these(
     word: str, study: Callable[[str], str]
 ) -> None:
-    assert study(f"{HEAD}  seeds: [{word}]\n  pe: [{word}]\n") == ""
+    more = "  tune: null\n  pairs: ${study.pe}\n"  # which are left to OmegaConf
+    assert study(f"{HEAD}  seeds: [{word}]\n  pe: [{word}]\n{more}") == ""
 
 
 @pytest.mark.parametrize("word", ["2026_11", "1.50", "007", "1e3", "0x10", "true", "+7"])
@@ -254,6 +255,8 @@ def test_the_last_of_several_values_counts_with_or_without_a_plus() -> None:
     measures = "study.rule.measures"
     config = configure(f"+{measures}.nll=1", f"{measures}.exact_match=2", f"++{measures}.nll=3")
     assert dict(config.study.rule.measures) == {"exact_match": 2, "nll": 3}
+    config = compose([f"+{measures}.nll=1", f"+{measures}={{nll:2}}", f"+{measures}.nll=3"])
+    assert config.study.rule.measures.nll == 3
     assert "does not exist" in answer("+sed=1") and "does not exist" in answer("++model.d=1")
     assert "chooses nothing" in answer("+pe=null")
 

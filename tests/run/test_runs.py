@@ -677,6 +677,7 @@ def test_the_average_is_that_of_the_last_weights_kept(done: Run, tmp_path: Path)
         model.load_state_dict(kept["model"])
         mean.update_parameters(model)
     found, *_ = load_model(run, "average")
+    assert not found.training
     last = load_model(run)[0].state_dict()
     for name, weights in mean.module.state_dict().items():
         torch.testing.assert_close(found.state_dict()[name], weights)

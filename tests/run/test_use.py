@@ -35,6 +35,7 @@ from wawa_transformer.lab.collect import read_lines
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.schema import Config, ModelConfig
 from wawa_transformer.train import checkpoint
+from wawa_transformer.train.load import data_of
 from wawa_transformer.train.tracking import attention_maps, attention_picture
 
 DATA = CONFIG_DIR.parent / "data"
@@ -111,6 +112,7 @@ def test_a_run_that_has_not_finished_is_named(letters: Path, tmp_path: Path, use
     capsys.readouterr()
     load(stopped)
     assert "has not finished training" in capsys.readouterr().err
+    assert data_of(Run.at(stopped)) == data_of(Run.at(letters)) is not None
 
 
 def test_a_run_of_other_code_is_named_wherever_it_is_used(
@@ -203,6 +205,8 @@ def test_what_python_hands_over_is_translated_as_a_file_would_be(letters: Path) 
     expected = run.translate(["1 2", "3 1 2"])
     assert all(expected) and run.translate(text for text in ("1 2", "3 1 2")) == expected  # type: ignore[arg-type]
     assert run.translate(["\ufeff1 2", "\ud800", "3 1 2"]) == [expected[0], "", expected[1]]
+    with pytest.raises(UserError, match="must be given a list of texts"):
+        run.translate("1 2")  # type: ignore[arg-type]
     for wrong in ([None], [b"1"], ["1", 2], None, 5):
         with pytest.raises(UserError, match="must be given a list of texts"):
             run.translate(wrong)  # type: ignore[arg-type]

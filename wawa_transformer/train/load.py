@@ -19,7 +19,7 @@ from wawa_transformer.data.tasks import build_task
 from wawa_transformer.decode.strategies import Greedy, build_strategy
 from wawa_transformer.decode.translation import answers, read
 from wawa_transformer.model.transformer import Transformer
-from wawa_transformer.run.config import build_model, check_memory, check_schema, transformer_config
+from wawa_transformer.run.config import build_model, check_memory, transformer_config
 from wawa_transformer.run.device import require_defaults, take_device
 from wawa_transformer.run.imports import import_modules, modules_digest
 from wawa_transformer.run.provenance import code_digest
@@ -68,7 +68,6 @@ def load_model(run: Run, which: str = "last", device: torch.device | None = None
         )
     with checkpoint.fitting(path, state):
         try:
-            check_schema(config)
             build_task(config)
             shape = transformer_config(config, tokenizer)
             # Before it is built: an altered configuration may ask for any amount of memory.
