@@ -142,7 +142,8 @@ def test_pairs_that_are_too_long_are_left_out() -> None:
     assert collate(kept, [0]).target_out.tolist() == [[*tokenizer.encode("D E").ids, EOS]]
     assert kept.source.ids.dtype == kept.target.ids.dtype == np.uint8, "no more than needed"
     assert tokenize_split(data, tokenizer, max_tokens=4).text["length"][:] == [3, 2, 1]
-    assert tokenize_split(data, tokenizer).text["length"][:] == [3, 2, 1, 1]
+    every = tokenize_split(data, tokenizer)
+    assert every.text["length"][:] == [3, 2, 1, 1] and every.extremes() == (4, 5, 5 / 2)
     with pytest.raises(UserError, match="task.max_tokens=1; give shorter ones, or raise it where"):
         tokenize_split(data, tokenizer, max_tokens=1)
 

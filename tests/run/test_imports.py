@@ -3,11 +3,13 @@
 import re
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from support import TINY, copy_code, run_script
 
 from wawa_transformer.lab.study import in_lists, list_jobs
+from wawa_transformer.run import imports
 from wawa_transformer.run.cli import compose
 from wawa_transformer.run.failure import MISTAKE
 from wawa_transformer.run.overrides import read_overrides
@@ -221,6 +223,19 @@ def test_a_module_that_is_named_twice_makes_no_other_run() -> None:
     """The folder of a run depends on what is imported, and not on how often it is named."""
     for given in ("import=[a,b,a]", "imports=[a,b,b]", "import=[a,b]"):
         assert read_overrides([given], "config")["imports"].value() == ["a", "b"]
+
+
+def test_the_order_in_which_helpers_are_found_makes_no_other_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are found as a set, whose order differs from process to process."""
+    own, *helpers = (Path(each) for each in (__file__, imports.__file__, trainer.__file__))
+    monkeypatch.setattr(imports, "files_of", lambda name: [own])
+    found = set()
+    for each in (helpers, helpers[::-1]):
+        monkeypatch.setattr(imports, "helpers_of", Mock(return_value=each))
+        found.add(imports.modules_digest(["mine"]))
+    assert len(found) == 1
 
 
 def test_a_file_that_a_module_of_pythons_hides_is_refused(folder: Path) -> None:
