@@ -32,7 +32,7 @@ from wawa_transformer.common import code as code_digests
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.data import load, tasks
 from wawa_transformer.data.load import load_data
-from wawa_transformer.data.tasks import TASKS
+from wawa_transformer.data.tasks import TASKS, Task
 from wawa_transformer.model import init
 from wawa_transformer.model.attention import MultiHeadAttention
 from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext
@@ -481,6 +481,11 @@ def test_the_code_of_other_encodings_and_tasks_does_not_count(
         assert {"base.py", "attention.py", "tasks.py", "loop.py", "position_ids.py"} <= {*read}
         assert "report.py" not in read
         assert ("Copy" in read["tasks.py"]) == (task != "copy") and "Task" not in read["tasks.py"]
+    monkeypatch.setattr(provenance, "digest_for", lambda classes: classes)
+    monkeypatch.setattr(provenance, "with_users", lambda *given: given)
+    asked: Any = provenance.code_digest(configure("pe=sinusoidal", "pe.cross=shaw", "task=scan"))
+    assert asked[0] == {ENCODINGS["sinusoidal"], ENCODINGS["shaw"], TASKS["scan"]} < {*asked[1]}
+    assert {Encoding, Task} < {*asked[1]}
 
 
 OWN = {
