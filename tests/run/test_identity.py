@@ -1,15 +1,18 @@
 """A run is what was used: other data or other code are noticed, and another place is not."""
 
 import ast
+import dataclasses
 import enum
 import functools
 import json
 import shutil
+import subprocess
 import sys
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import evaluate
 import pandas as pd
@@ -303,6 +306,10 @@ def test_the_digest_depends_on_all_that_was_loaded(monkeypatch: pytest.MonkeyPat
     ):  # fmt: skip
         parts = load.parts_of(load_data(configure(*TINY, override)).digest)
         assert [name for name in names if parts[name] != load.parts_of(whole)[name]] == others
+    one = load_data(configure(*TINY)).test
+    for side in ("source", "target"):
+        other = dataclasses.replace(getattr(one, side), ids=getattr(one, side).ids ^ 1)
+        assert dataclasses.replace(one, **{side: other}).digest != one.digest, "of the same text"
 
 
 # ---------------------------------------------------------------------------- where and how it ran
@@ -405,6 +412,23 @@ def test_a_text_is_known_by_its_contents_and_not_by_its_folder(tmp_path: Path) -
         ),
     ]
     assert len({own, *others}) == 4
+
+
+def test_the_commit_says_whether_code_or_configurations_differ(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """None without git, and for a copy that lies in another project's checkout."""
+    folders = [str(provenance.PACKAGE), str(provenance.CONFIG_DIR)]
+    for changed, commit in (("", "0123abc"), (" M a.py\n", "0123abc+changes")):
+        said = {"ls-files": "a.py\n", "status": changed, "rev-parse": "0123abc\n"}
+        ask = Mock(side_effect=lambda command, said=said, **_: said[command[3]])
+        monkeypatch.setattr(provenance.subprocess, "check_output", ask)
+        assert provenance.commit.__wrapped__() == commit
+        assert ask.call_args_list[1].args[0][-2:] == folders
+    for error in (FileNotFoundError(), subprocess.CalledProcessError(1, "ls-files")):
+        said = [error, "", "0123abc\n"]
+        monkeypatch.setattr(provenance.subprocess, "check_output", Mock(side_effect=said))
+        assert provenance.commit.__wrapped__() is None
 
 
 def test_the_code_of_a_run_is_what_it_does(tmp_path: Path) -> None:
