@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models
 
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.common.schema import schema_of, typed
-from wawa_transformer.data.load import check_columns, check_special
+from wawa_transformer.data.load import check_columns, kept_tokenizer
 from wawa_transformer.data.tasks import TASKS, GeneratedTask, SequenceTask, letters
 from wawa_transformer.data.words import SPECIAL_TOKENS
 
@@ -225,7 +225,7 @@ def test_what_is_no_tokenizer_with_special_ids_is_refused_by_its_class(
     made: Any, said: str
 ) -> None:
     with pytest.raises(UserError, match=rf"^Copy.tokenizer\(\) {said}"):
-        check_special(TASKS["copy"](), made)
+        kept_tokenizer(TASKS["copy"](), made, ["1"])
 
 
 def test_more_unique_symbols_than_there_are_are_refused() -> None:

@@ -12,6 +12,7 @@ import tempfile
 import tracemalloc
 import unicodedata
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +25,15 @@ from omegaconf import DictConfig
 from support import TINY, checked, configure, run_script
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tokenizers import Tokenizer
+from tokenizers.pre_tokenizers import PreTokenizer
+from tokenizers.processors import TemplateProcessing
 
-from wawa_transformer.common import CONFIG_DIR
+from wawa_transformer.common import BOS, CONFIG_DIR, EOS
 from wawa_transformer.common.messages import UserError, disk_error
 from wawa_transformer.data import files as file_reading
 from wawa_transformer.data import load, text
 from wawa_transformer.data.files import on_disk, read_sentences
-from wawa_transformer.data.load import load_data, tokenize_split
+from wawa_transformer.data.load import kept_tokenizer, load_data, tokenize_split
 from wawa_transformer.data.tasks import build_task
 from wawa_transformer.data.text import TextTask
 from wawa_transformer.decode.strategies import Greedy
@@ -160,6 +163,41 @@ def test_any_text_survives_the_vocabulary(text: str) -> None:
 
 
 # ----------------------------------------------------------------------- what changes the data
+
+
+def framed(tokenizer: Tokenizer) -> None:
+    """Add begin and end, as tutorials of other models do."""
+    special = [("[BOS]", BOS), ("[EOS]", EOS)]
+    tokenizer.post_processor = TemplateProcessing(single="[BOS] $A [EOS]", special_tokens=special)
+
+
+def with_python(tokenizer: Tokenizer) -> None:
+    """Split by a function of Python, as jieba is used."""
+    tokenizer.pre_tokenizer = PreTokenizer.custom(object())
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (framed, "adds padding, begin or end"),
+        (lambda tokenizer: tokenizer.enable_padding(), "adds padding, begin or end"),
+        (lambda tokenizer: tokenizer.enable_truncation(9), "adds padding, .* or cuts it"),
+        (lambda tokenizer: setattr(tokenizer.model, "dropout", 0.5), "splits a text in another way"),
+        (with_python, "no checkpoint can hold .*Custom PreTokenizer cannot be serialized"),
+    ],
+)
+def test_a_tokenizer_gives_the_tokens_of_a_text_alone(
+    edit: Callable[[Tokenizer], None], said: str
+) -> None:
+    """Others would make targets that no output equals, though the text may be right."""
+    task = dataclasses.replace(SAMPLE)
+    splits = task.dataset(0)
+    texts = splits["train"][:100]["source"]
+    tokenizer = task.tokenizer(splits)
+    assert kept_tokenizer(task, tokenizer, texts).to_str() == tokenizer.to_str()
+    edit(tokenizer)
+    with pytest.raises(UserError, match=rf"^TextTask.tokenizer\(\) returns one that {said}"):
+        kept_tokenizer(task, tokenizer, texts)
 
 
 def test_every_setting_of_a_text_changes_its_digest(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from wawa_transformer.common import BOS, EOS, PAD, UNK
-from wawa_transformer.common.messages import UserError, warn
+from wawa_transformer.common.messages import UserError, first_line, warn
 from wawa_transformer.data.files import on_disk
 from wawa_transformer.data.tasks import SPLITS, Task, build_task
-from wawa_transformer.data.words import SPECIAL_TOKENS
+from wawa_transformer.data.words import SPECIAL_TOKENS, read_tokenizer
 
 
 @dataclass(frozen=True)
@@ -203,18 +203,44 @@ def check_columns(task: Task, splits: DatasetDict) -> None:
             )
 
 
-def check_special(task: Task, tokenizer: Tokenizer) -> None:
-    """Refuse what is no tokenizer, or takes a word for padding or for an end."""
-    if not isinstance(tokenizer, Tokenizer):
+def kept_tokenizer(task: Task, made: Tokenizer, texts: list[str]) -> Tokenizer:
+    """Read a task's tokenizer as every use of the run will, and try it on some ``texts``.
+
+    Raises:
+        UserError: it is none, it takes a word for padding or for an end, or it gives other ids than
+            those of a text alone, the same each time.
+    """
+    name = f"{type(task).__name__}.tokenizer()"
+    if not isinstance(made, Tokenizer):
         raise UserError(
-            f"{type(task).__name__}.tokenizer() returns {tokenizer!r:.60}; return a Tokenizer of "
-            f"the library tokenizers."
+            f"{name} returns {made!r:.60}; return a Tokenizer of the library tokenizers."
         )
-    if (special := [*map(tokenizer.id_to_token, range(4))]) != SPECIAL_TOKENS:
+    if (special := [*map(made.id_to_token, range(4))]) != SPECIAL_TOKENS:
         raise UserError(
-            f"{type(task).__name__}.tokenizer() has {special} as ids 0 to 3; they must be "
-            f"{SPECIAL_TOKENS}, which mark padding, begin, end and unknown words."
+            f"{name} has {special} as ids 0 to 3; they must be {SPECIAL_TOKENS}, which mark "
+            f"padding, begin, end and unknown words."
         )
+    try:
+        tokenizer = read_tokenizer(made.to_str())
+    except Exception as error:  # the library raises plain exceptions
+        raise UserError(
+            f"{name} returns one that no checkpoint can hold ({first_line(error)}); split the text "
+            f"in dataset() or in its files, and give task.words=true."
+        ) from None
+    once, again = (source_ids(texts, tokenizer) for _ in range(2))
+    framed = any(id in (PAD, BOS, EOS) for ids in once for id in ids[:-1])
+    if framed or tokenizer.padding or tokenizer.truncation:
+        raise UserError(
+            f"{name} returns one that adds padding, begin or end to a text, or cuts it, which "
+            f"batches and task.max_tokens do; call its no_padding() and no_truncation(), and set "
+            f"its post_processor to None."
+        )
+    if once != again:
+        raise UserError(
+            f"{name} returns one that splits a text in another way each time, as by dropout, so "
+            f"that no target is the right one; leave that out."
+        )
+    return tokenizer
 
 
 def check_vocabulary(data: Data) -> None:
@@ -245,8 +271,8 @@ def load_data(config: DictConfig) -> Data:
         LAST.clear()  # before loading: memory may not hold two copies
         splits = task.dataset(config.seed)
         check_columns(task, splits)
-        tokenizer = task.tokenizer(splits)
-        check_special(task, tokenizer)
+        some = splits["train"][:100]["source"]
+        tokenizer = kept_tokenizer(task, task.tokenizer(splits), some)
         parts = [tokenize_split(splits[name], tokenizer, task.max_tokens, name) for name in SPLITS]
         kept = [Data(task, config.seed, tokenizer, *parts)]
         if task.from_seed:
