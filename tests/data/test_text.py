@@ -182,7 +182,7 @@ def with_python(tokenizer: Tokenizer) -> None:
         (framed, "adds padding, begin or end"),
         (lambda tokenizer: tokenizer.enable_padding(), "adds padding, begin or end"),
         (lambda tokenizer: tokenizer.enable_truncation(9), "adds padding, .* or cuts it"),
-        (lambda tokenizer: setattr(tokenizer.model, "dropout", 0.5), "splits a text in another way"),
+        (lambda tokenizer: setattr(tokenizer.model, "dropout", 0.5), "splits a text in another"),
         (with_python, "no checkpoint can hold .*Custom PreTokenizer cannot be serialized"),
     ],
 )
