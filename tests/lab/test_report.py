@@ -4,6 +4,7 @@ import functools
 import re
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -320,6 +321,14 @@ def test_the_first_table_marks_the_best_of_what_is_read() -> None:
     cells = {row[0].pe: row[-1] for row in page["summary"].rows}
     assert tr(cells["a"].text) == word("unread_value", value="20.0") and not cells["a"].strong
     assert tr(cells["b"].text) == "14.0" and cells["b"].strong
+
+
+def test_the_first_table_marks_the_least_of_a_score_that_is_a_loss() -> None:
+    results = results_of({("copy", pe): lambda n, s: 0.9 for pe in "ab"})
+    results["nll"] = results["pe"].map({"a": 1.0, "b": 2.0})
+    made, asked = scores.score_study(study_of(results)), SimpleNamespace(measures=["nll"])
+    table = cells.summary_table(made, asked)  # type: ignore[arg-type]
+    assert [row[-1].strong for row in table.rows] == [True, False]
 
 
 def test_a_sentence_says_why_nothing_was_tested() -> None:

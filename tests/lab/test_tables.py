@@ -240,6 +240,30 @@ def test_a_cell_that_tells_nothing_is_named(
         read_table(path, name)
 
 
+@pytest.mark.parametrize(
+    ("name", "column", "cell"),
+    [
+        ("tests", "p", ""), ("tuning", "nll", ""), ("tuning", "exact_match", ""),
+        ("answers", "source", ""), ("answers", "target", ""), ("answers", "answer", ""),
+        ("results", "seed", "-3"), ("results", "nll", "NaN"),
+    ],
+)  # fmt: skip
+def test_a_cell_that_a_run_may_leave_so_is_read(
+    tmp_path: Path, name: str, column: str, cell: str
+) -> None:
+    row = dict.fromkeys(tables.COLUMNS[name], "1") | EVERY | {column: cell}
+    pd.DataFrame([row])[tables.COLUMNS[name]].to_csv(tmp_path / "table.csv", index=False)
+    [value] = read_table(tmp_path / "table.csv", name)[0][column]
+    assert pd.isna(value) or value in ("", -3)
+
+
+@pytest.mark.parametrize("column", ["examples", "tokens"])
+def test_no_more_sources_are_new_than_there_are(folder: Path, column: str) -> None:
+    write_folder(folder, GOOD.assign(**{f"{column}_new": GOOD[column] + 1}))
+    with pytest.raises(UserError, match=rf"row 2, column {column}_new: .* more than its {column},"):
+        read_study(folder)
+
+
 def test_the_order_of_rows_is_no_part_of_a_table(folder: Path) -> None:
     head, *rows = (folder / "results.csv").read_text("utf-8").splitlines()
     (folder / "results.csv").write_text("\n".join([head, *reversed(rows), ""]), "utf-8")

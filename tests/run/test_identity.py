@@ -895,6 +895,12 @@ def test_what_a_decorator_or_an_inner_class_hides_counts(
     assert found[0] == found[1] and len(set(found)) == len(edits) - 1
 
 
+def test_the_order_of_a_set_is_no_part_of_what_a_notebook_does() -> None:
+    """It may differ from process to process; these two numbers stay in the order of the code."""
+    assert [*{0, 8}] != [*{8, 0}]
+    assert provenance.live_code({0, 8}) == provenance.live_code({8, 0})
+
+
 def test_helpers_that_share_helpers_are_read_once(
     registry: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
