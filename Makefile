@@ -10,6 +10,8 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # uv installs the same versions in a fifth of the time. Torch is pip's: only pip heeds this machine's pip.conf.
 INSTALL := $(if $(shell command -v uv 2>/dev/null),uv pip install --python $(BIN)/python,$(PIP) install) --quiet -c constraints.txt
+# Some containers set it, and each of the tests' processes would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 .PHONY: help check test lint types clean distclean
