@@ -12,7 +12,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(if $(shell command -v uv 2>/dev/null),uv pip install --python $(BIN)/python,$(PIP) install) --quiet -c constraints.txt
 # Some containers set it, and each of the tests' processes would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+# One process more than cores, since some tests wait for others.
+WORKERS := $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal
 
 .PHONY: help check test lint types clean distclean
 help: ## this list
