@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from wawa_transformer.common.messages import UserError
+from wawa_transformer.data.load import SAME_DATA
 from wawa_transformer.lab.tables import NEEDED, RUN
 from wawa_transformer.run.run_dir import config_digest, differing_key
 from wawa_transformer.train.evaluation import METRICS
@@ -117,10 +118,11 @@ def check_comparable(
             other, expected = first.setdefault(alike, (result, part))
             if difference := differing_key(expected, part):
                 key, one, two = difference
+                more = f" {SAME_DATA}" if key.startswith("the data of") else ""
                 raise UserError(
                     f"the runs differ in {key}, {one} in {other['run'].directory} and {two} in "
                     f"{result['run'].directory}: no report compares them; give one of them another "
-                    f"study.name."
+                    f"study.name.{more}"
                 )
 
 
