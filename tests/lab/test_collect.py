@@ -301,7 +301,8 @@ def test_a_tuned_study_has_runs_of_several_rates(
 
     def result(run: Run) -> Any:
         made: Any = right(run)
-        made["configuration"]["trainer"]["lr"] = 0.5 if run.pe == "learned" else 0.1
+        tuned = {"lr": 0.5, "warmup": 3} if run.pe == "learned" else {"lr": 0.1, "warmup": 5}
+        made["configuration"]["trainer"] |= tuned
         return made
 
     monkeypatch.setattr(Run, "result", result)

@@ -42,6 +42,7 @@ from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContex
 from wawa_transformer.run import failure, imports, provenance
 from wawa_transformer.run.overrides import CHECKS
 from wawa_transformer.run.run_dir import Run, config_digest
+from wawa_transformer.run.schema import TrainerConfig
 from wawa_transformer.train import checkpoint, setup, trainer
 from wawa_transformer.train.trainer import train
 
@@ -317,12 +318,16 @@ def test_the_digest_depends_on_all_that_was_loaded(monkeypatch: pytest.MonkeyPat
 ELSEWHERE = [
     "trainer.device=cuda", "trainer.threads=3", "trainer.log_every=7", "trainer.keep_checkpoints=2",
     "trainer.deterministic=true", "trainer.check=true", "output_dir=other", "quiet=true",
-    "workers=5", "pictures=true", "progress=true",
+    "workers=5", "pictures=true", "progress=true", "trainer.compile_mode=reduce-overhead",
+    "trainer.init_from=there",
 ]  # fmt: skip
 OTHER = [
     "trainer.lr=0.1", "trainer.eval_every=3", "trainer.patience=3", "trainer.bf16=true",
     "trainer.pad_to_multiple_of=8", "trainer.batch_tokens=63", "model.dropout=0.2",
-    "task.symbols=9", "seed=4", "trainer.grad_accum_steps=2", "pe.max_len=6000",
+    "task.symbols=9", "seed=4", "trainer.grad_accum_steps=2", "pe.max_len=6000", "trainer.steps=9",
+    "trainer.bucket=true", "trainer.warmup=9", "trainer.schedule=cosine", "trainer.grad_clip=9",
+    "trainer.weight_decay=0.9", "trainer.label_smoothing=0.9", "trainer.compile=true",
+    "trainer.tf32=true",
 ]  # fmt: skip
 
 
@@ -339,6 +344,8 @@ def test_place_and_logging_do_not_change_a_run() -> None:
     alibi = Run.from_config(configure(*TINY, "pe=alibi")).directory.name
     others = [alibi, *map(folder, OTHER)]
     assert len({own, *others}) == len(OTHER) + 2
+    named = {each.partition("=")[0] for each in (*ELSEWHERE, *OTHER)}
+    assert {f"trainer.{each.name}" for each in dataclasses.fields(TrainerConfig)} <= named
 
 
 @pytest.mark.parametrize(
@@ -384,7 +391,8 @@ def test_settings_of_every_type_are_part_of_a_run(registry: None) -> None:
 def test_a_key_of_a_users_task_is_no_place_whatever_its_name(kind: str, runs: int) -> None:
     """``source`` may choose a part of what ``fingerprint`` hashes."""
     task = {"kind": kind, "name": kind, "text_digest": "0123456789abcdef"}
-    assert len({config_digest({"task": {**task, "source": each}}) for each in "ab"}) == runs
+    for key in ("data_dir", "source", "validation_source", "test_target"):
+        assert len({config_digest({"task": {**task, key: each}}) for each in "ab"}) == runs
 
 
 def test_a_text_is_known_by_its_contents_and_not_by_its_folder(tmp_path: Path) -> None:

@@ -135,8 +135,9 @@ def test_a_finished_run_is_found_where_nobody_may_write(
 
 
 def test_a_run_killed_while_it_writes_its_first_file_begins_again(tmp_path: Path) -> None:
-    """Its folder has what it was about to write; an empty lock as well."""
+    """Its folder has what it was about to write; an empty lock and an earlier error as well."""
     (tmp_path / "config.yaml.tmp").write_text("half")
+    (tmp_path / "error.log").write_text("no memory\n")
     (tmp_path / LOCK).write_text("")
     run = Run("letters", "none", 0, tmp_path)
     run.write_config(configure(*DROPOUT, f"run_dir={tmp_path}"))
@@ -209,7 +210,15 @@ def test_a_result_that_cannot_be_read_or_is_anothers_is_made_again(tmp_path: Pat
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"[1]", b"\xff", b"a: *b", b"a: 2026-99-99", b"task: {name: 1}\npe: 2\nseed: x"],
+    [
+        b"",
+        b"[1]",
+        b"\xff",
+        b"a: *b",
+        b"a: 2026-99-99",
+        b"task: {name: 1}\npe: 2\nseed: x",
+        b"task: {name: a}\npe: {name: b}\nseed: x",
+    ],
 )
 def test_a_folder_without_a_readable_configuration_is_no_run(
     content: bytes, tmp_path: Path
