@@ -143,8 +143,10 @@ def test_answers_that_cannot_be_made_again_are_kept(
         made, kept = (getattr(study, name) for study in tables)
         assert len(made) and kept.reset_index(drop=True).equals(made.reset_index(drop=True))
     path, results, none = tmp_path / "answers.csv", tables[0].results, tables[0].answers[:0]
-    again = results.assign(nll=results["nll"].where(results["pe"] == "learned", 9.0))
-    for other in (again, results[results["pe"] == "learned"]):  # trained again, or gone
+    as_it_was = results["pe"] == "learned"
+    again = results.assign(nll=results["nll"].where(as_it_was, 9.0))
+    alike = results.assign(code=results["code"].where(as_it_was, "edited"))
+    for other in (again, alike, results[as_it_was]):  # trained again, or gone
         kept = collect.with_older(path, "answers", none, other)
         assert set(kept["pe"]) == {"learned"}
     made = tables[0].answers[:1]  # a task that has answers gets no older ones
