@@ -593,7 +593,7 @@ def test_a_share_of_seeds_has_its_exact_interval() -> None:
     unclaimed = study_of(far, {"rule": given | {"claim": ""}})
     assert "Claim:" not in markdown(unclaimed)
     assert "# share\n" in text and "Claim: missing." in text
-    assert "| copy | a | reach of at least 20 | 2 of 5 (0.05\u00a0to\u00a00.85) |" in text
+    assert "| copy | a | reach of at least 20 | 2 of 5 (0.05 to\u00a00.85) |" in text
     assert text.count("reach of at least 20") == 1, "once, though both sides ask"
     assert "14.0 ±\u00a06.8 or more (some seeds reach the longest tested)" in text
     whole = markdown(study_of(far[far["seed"] < 2]))
@@ -605,12 +605,12 @@ def test_a_share_of_seeds_has_its_exact_interval() -> None:
     assert "no encoding</td>" in report.html(page, dict.fromkeys(page["drawn"], ""))
     assert "| copy | no encoding | reach of at least 20 | – |" in report.markdown(page)
     improving = markdown(study_of(far, curves=curves_of(far)))
-    assert "| 5 of 5 (0.48\u00a0to\u00a01.00) |" in improving
+    assert "| 5 of 5 (0.48 to\u00a01.00) |" in improving
 
 
 def test_an_interval_in_a_table_is_on_one_line() -> None:
     """In the narrow columns that a phone leaves; a line may break before the sign."""
-    kept = "1.0 ±_<0.1, p_<_0.001 | 1 →_2 (−0.1 ±_0.2, p_1) | 0.1_to_−0.3 | 1_至_2 [−1.0,_2.5]"
+    kept = "1.0 ±_<0.1, p_<_0.001 | 1 →_2 (−0.1 ±_0.2, p_1) | 0.1 to_−0.3 | 1 至_2 [−1.0,_2.5]"
     assert unsplit(kept.replace("_", " ")).replace("\u00a0", "_") == kept
 
 

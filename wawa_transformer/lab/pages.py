@@ -95,8 +95,7 @@ def literal(text: Any) -> str:
 
 def unsplit(text: str) -> str:
     """Keep an interval, and a p, on one line in the narrow column that a phone leaves."""
-    text = re.sub(r"(±|→|<|\bp) (?=[\d<])", "\\1\u00a0", text)
-    text = re.sub(r"(?<=\d) (to|至|到) (?=[\d+−])", "\u00a0\\1\u00a0", text)
+    text = re.sub(r"(±|→|<|\bp|\d (?:to|至|到)) (?=[\d<+−])", "\\1\u00a0", text)
     return re.sub(r"(?<=\[)([\d.−]+), (?=[\d.−]+])", "\\1,\u00a0", text)
 
 
