@@ -439,6 +439,12 @@ def test_no_line_ends_within_chinese_text() -> None:
         assert docs.unbroken(text) == text, page.name
 
 
+def test_a_chinese_word_that_is_all_of_a_cell_is_whole() -> None:
+    """A verdict's column is as wide as the word, and words within a text may be broken."""
+    rows = "| 正弦，不用训练 | 003-06 | 不_成_立 |\n| 正_弦 | 再次训练的结果 | 未_定 |"
+    assert docs.whole(rows.replace("_", "")).replace("\N{WORD JOINER}", "_") == rows
+
+
 def test_a_picture_is_committed_only_where_a_page_shows_it() -> None:
     """Any other is drawn again by a command."""
     listed = subprocess.run(
