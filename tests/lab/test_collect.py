@@ -51,7 +51,8 @@ def test_an_answer_beyond_training_is_shown_without_a_warning(
     monkeypatch.setattr(Hypothesis, "cut", True)
     run = next(iter(jobs))
     of = {"task": run.task, "pe": run.pe, "seed": run.seed, "run": run}
-    said, _ = collect.generated_answers({**(run.result() or {}), **of})
+    said, looked = collect.generated_answers({**(run.result() or {}), **of})
+    assert max(row["key"] for row in looked) == 4, "of the longest trained length, and its end"
     assert [row["length"] for row in said] == [2, 4, 6] and capsys.readouterr().err == ""
 
 
@@ -225,7 +226,8 @@ def test_translations_are_tested_pair_by_pair(
     results = []
     for pe, lines, bleu in (
         ("a", right, 100.0), ("b", right, 100.0), ("c", wrong, low),
-        ("swapped", wrong, 100.0), ("cut", right[:9], 100.0), ("absent", None, 100.0),
+        ("swapped", wrong, 100.0), ("cut", right[:9], 100.0),
+        ("edited", [*right[:-1], "a man"], 100.0), ("absent", None, 100.0),
     ):  # fmt: skip
         run = Run("text", pe, 0, tmp_path / pe)
         run.directory.mkdir()
@@ -234,7 +236,7 @@ def test_translations_are_tested_pair_by_pair(
             run.translations_file.write_text("\n".join(lines) + "\n", encoding="utf-8")
         result = {"task": "text", "pe": pe, "seed": 0, "run": run}
         results.append(result | {"translation": {"bleu": bleu}})
-    for _ in ("swapped", "cut"):
+    for _ in ("swapped", "cut", "edited"):
         with pytest.raises(UserError, match=r"has a BLEU of .*, and .*result.json says 100.00"):
             collect.test_table([results[0], results.pop(3)], [("a", "b")])
     others = [("a", pe) for pe in ("absent", "x")]

@@ -368,6 +368,7 @@ def test_a_table_that_was_counted_and_is_gone_is_refused(folder: Path) -> None:
         ("encodings", ["a", "b"], "is not a study's configuration"),
         ("encodings", {"a": None}, "is not a study's configuration"),
         ("study", {}, "is not a study's configuration"),
+        ("trainer", 3, "is not a study's configuration"),
         ("digests", {}, "tasks, encodings or digests, or has them in another form; restore the"),
     ],
 )

@@ -18,6 +18,7 @@ import evaluate
 import pandas as pd
 import pytest
 import torch
+from omegaconf import OmegaConf
 from support import (
     SCRIPTS,
     TINY,
@@ -39,7 +40,7 @@ from wawa_transformer.data.tasks import TASKS, Task
 from wawa_transformer.model import init
 from wawa_transformer.model.attention import MultiHeadAttention
 from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext
-from wawa_transformer.run import failure, imports, provenance
+from wawa_transformer.run import failure, imports, provenance, run_dir
 from wawa_transformer.run.overrides import CHECKS
 from wawa_transformer.run.run_dir import Run, config_digest
 from wawa_transformer.run.schema import TrainerConfig
@@ -346,6 +347,19 @@ def test_place_and_logging_do_not_change_a_run() -> None:
     assert len({own, *others}) == len(OTHER) + 2
     named = {each.partition("=")[0] for each in (*ELSEWHERE, *OTHER)}
     assert {f"trainer.{each.name}" for each in dataclasses.fields(TrainerConfig)} <= named
+    plain: Any = OmegaConf.to_container(configure(*TINY))
+    every = [
+        plain | {group: plain[group] | {key: "other"}}
+        for group in ("model", "pe", "task")
+        for key in plain[group]
+    ]
+    assert len({*map(config_digest, [plain, *every])}) == 1 + len(every)
+    older = {  # that a version wrote which did not have some keys
+        group: {key: value for key, value in plain[group].items() if key not in later}
+        for group, later in run_dir.LATER.items()
+    }
+    assert config_digest(plain | older) == config_digest(plain)
+    assert older["model"] != plain["model"] and older["pe"] != plain["pe"]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from wawa_transformer.common.messages import UserError
 from wawa_transformer.positional.learned import LearnedEncoding
 from wawa_transformer.run.overrides import CHECKS
 from wawa_transformer.run.run_dir import Run, identity
+from wawa_transformer.run.saved import weights_digest
 from wawa_transformer.train import checkpoint
 from wawa_transformer.train.setup import TrainState, save_state
 from wawa_transformer.train.trainer import train
@@ -164,6 +165,15 @@ def test_a_run_is_known_by_the_weights_it_starts_from_and_not_by_their_folder(
     state = checkpoint.load(source.checkpoint("last")) | {"step": 3, "metrics": []}
     checkpoint.save(copy / "checkpoints" / "last.pt", state)
     assert own == folder(f"trainer.init_from={copy}")
+
+
+def test_weights_are_known_by_their_names_shapes_types_and_values() -> None:
+    """In whatever order, and wherever in memory."""
+    one = torch.arange(4.0)
+    table = one.view(2, 2)
+    others = [{"b": one}, {"a": table}, {"a": table.T}, {"a": one.view(torch.int32)}]
+    assert len({*map(weights_digest, [{"a": one}, *others])}) == 5
+    assert weights_digest({"a": one, "b": table}) == weights_digest({"b": table, "a": one})
 
 
 def test_a_stopped_run_goes_on_without_the_run_it_started_from(
