@@ -93,6 +93,7 @@ def test_a_table_that_was_cut_is_refused(folder: Path) -> None:
     whole = path.read_text(encoding="utf-8").splitlines(keepends=True)
     for part, sentence in (
         (whole[:50] + [whole[50][:20] + "\n"], r"row 51: \d+ cells under \d+ columns"),
+        (whole[:50] + ["copy," + whole[50]], r"row 51: \d+ cells under \d+ columns"),
         (
             whole[:-3],
             r"row 82, column lengths: copy a seed 4 has at .* another run .20 and 17.; rows",
