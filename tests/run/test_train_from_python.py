@@ -26,6 +26,7 @@ from wawa_transformer.common.messages import UserError
 from wawa_transformer.run.compose import compose
 from wawa_transformer.run.imports import import_modules, warn_of_edits
 from wawa_transformer.run.run_dir import Run
+from wawa_transformer.train.trainer import train
 
 DROPOUT = [*TINY, "model.dropout=0.1"]  # so that a run draws from torch's random state
 
@@ -210,6 +211,31 @@ def test_a_state_of_torch_that_would_change_the_numbers_is_refused(state: Any, s
     """A run of the same name from the command line would have others."""
     with state, pytest.raises(UserError, match=said):
         wawa_transformer.train([])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("torch.set_default_dtype(torch.float64)", "torch's default is torch.float64"),
+        ("torch.set_grad_enabled(False)", "out of the module in import="),
+    ],
+)
+def test_a_module_that_changes_all_of_torch_is_refused(
+    line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a caller that does, in a script and in a worker as well."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "sets_torch.py").write_text(f"import torch\n\n{line}\n")
+    config = configure(*TINY, f"output_dir={tmp_path}/o")
+    config.imports = ["sets_torch"]
+    try:
+        with pytest.raises(UserError, match=said):
+            train(config)
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_grad_enabled(True)
+        del sys.modules["sets_torch"]
+    assert not (tmp_path / "o").exists()
 
 
 def test_another_type_or_device_by_default_is_refused() -> None:

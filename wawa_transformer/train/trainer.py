@@ -76,15 +76,23 @@ def train_run(overrides: Sequence[str] = ()) -> dict[str, Any]:
     given = [*overrides] if texts else []
     if overrides is not None and not (texts and all(isinstance(each, str) for each in given)):
         raise UserError(f"train({overrides!r}) must be given a list of texts, ['seed=3'].")
-    if not torch.is_grad_enabled() or any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
-        raise UserError("train() is called under no_grad, inference_mode or autocast; leave it.")
-    require_defaults()
+    require_plain_torch()
     config = compose(given)
     with TRAINING, callers_torch():
         validate(config)
         warn_of_edits(config.imports)
         name_study(config, given)
         return train(config)
+
+
+def require_plain_torch() -> None:
+    """Refuse what the caller, or a module at its import, has set for all of torch."""
+    if not torch.is_grad_enabled() or any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
+        raise UserError(
+            "training is called under no_grad, inference_mode or autocast; leave it, or take "
+            "torch.set_grad_enabled(False) out of the module in import=."
+        )
+    require_defaults()
 
 
 @contextlib.contextmanager
@@ -113,6 +121,7 @@ def train(config: DictConfig, patience: float = 0.0) -> dict[str, Any]:
         UserError: the run cannot be what the configuration says, or was trained on other data.
     """
     import_modules(config.imports)  # in a worker, nobody has
+    require_plain_torch()
     if config.import_digest not in (None, modules_digest(config.imports)):
         raise UserError(
             f"import={','.join(config.imports)} has changed since this command began; give the "
