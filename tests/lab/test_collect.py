@@ -370,7 +370,10 @@ def test_two_results_of_one_run_are_named_and_not_averaged(
     for wrong, sentence in (
         (result | {"by_length": rows}, "exact_match of its test is .* so the file was edited or"),
         (result | {"test": test}, ": exact_match of its test is 0.123, and its lengths"),
-        ({k: v for k, v in result.items() if k != "validation"}, "no whole result .*'validation'"),
+        *(
+            ({k: v for k, v in result.items() if k != key}, f"no whole result .*'{key}'")
+            for key in ("validation", "versions", "finished", "translation")
+        ),
         (result | {"by_length": {"1": row}}, "is no whole result"),
     ):
         run.result_file.write_text(json.dumps(wrong))
@@ -411,6 +414,9 @@ def test_a_test_without_trained_lengths_is_no_damaged_result(jobs: dict[Run, Any
     result = {**(run.result() or {}), "run": run}
     none = dict.fromkeys(result["test"], None) | {"examples": 0, "tokens": 0}
     check_result(result | {"train_min_length": 50, "train_max_length": 60, "test": none})
+    text = dict.fromkeys(["train_min_length", "train_max_length"])  # whose test is every length
+    with pytest.raises(UserError, match="of its test is .*, and its lengths have"):
+        check_result(result | text)
 
 
 @pytest.mark.parametrize("tokenizer", ["ja-mecab-0.996-IPA", "flores101", "none"])

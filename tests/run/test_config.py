@@ -203,6 +203,10 @@ def test_a_mistake_in_a_configuration_is_one_sentence(given: str, expected: str)
     assert expected in said and "\n" not in said
 
 
+def test_a_script_that_uses_a_run_asks_for_one() -> None:
+    assert answer(script="translate").startswith("run is not given; name a run's directory")
+
+
 def test_a_text_is_kept_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hydra reads numbers and truths; ~ is what a shell replaces where there are no quotes."""
     monkeypatch.setenv("HOME", "/home/me")
@@ -256,6 +260,7 @@ def test_a_card_is_judged_by_its_own_memory(monkeypatch: pytest.MonkeyPatch) -> 
         (["task=reverse", "pe=learned", "seed=3"], "default"),
         (["pe=none", "trainer.steps=9"], "single"),
         (["task=text"], "single"),
+        (["pe=larope"], "single"),
         (["seed=9"], "single"),
         (["task=text", "study.name=default"], "default"),
         (["study=length", "pe=rotary", "task=copy"], "length"),
