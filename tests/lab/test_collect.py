@@ -296,6 +296,11 @@ def test_runs_may_differ_in_what_is_compared_and_tuned_and_in_nothing_else() -> 
     for runs in (deep, [result("a", 0), result("a", 1, layers=2)]):
         with pytest.raises(UserError, match="differ in model.d_model, 8 in"):
             check_comparable(runs, own=["num_layers"])
+    longer = result("a", 1)
+    longer["configuration"]["pe"] = {"max_len": 9}
+    for other, key in ((result("a", 1, layers=2), "model.d_model"), (longer, "pe")):
+        with pytest.raises(UserError, match=f"differ in {key}, "):
+            check_comparable([result("a", 0), other], own=["num_layers", "d_model"])
 
 
 def test_a_tuned_study_has_runs_of_several_rates(
