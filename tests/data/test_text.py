@@ -200,6 +200,27 @@ def test_a_tokenizer_gives_the_tokens_of_a_text_alone(
         kept_tokenizer(task, tokenizer, texts)
 
 
+def test_a_class_that_changes_a_text_changes_the_test_files_as_well(tmp_path: Path) -> None:
+    """A test read by itself is that of training, also where the class gives tensors."""
+
+    class Lower(TextTask):
+        def dataset(self, seed: int) -> DatasetDict:
+            lower = super().dataset(seed).map(lambda row: {"source": row["source"].lower()})
+            return lower.with_format("torch")
+
+    for side in ("en", "de"):
+        lines = (DATA / f"sample.{side}").read_text("utf-8").splitlines(keepends=True)
+        (tmp_path / f"test.{side}").write_text("".join(lines[:9]), "utf-8")
+    files = {"test_source": f"{tmp_path}/test.en", "test_target": f"{tmp_path}/test.de"}
+    task = Lower(**{**dataclasses.asdict(SAMPLE), **files})
+    splits = task.dataset(0)
+    digests = {
+        tokenize_split(each["test"], task.tokenizer(splits)).digest
+        for each in (splits, task.test(0))
+    }
+    assert len(digests) == 1 and all(map(str.islower, task.test(0)["test"]["source"]))
+
+
 def test_every_setting_of_a_text_changes_its_digest(tmp_path: Path) -> None:
     """Whatever changes pairs, order, vocabulary or ids; the same settings give the same digest."""
     begin = [

@@ -126,6 +126,7 @@ def tokenize_split(
 
     Prints the number of pairs left out, and the ``name`` of the split, to standard error.
     """
+    split = split.with_format(None)  # a class may have given tensors
     id_type = pa.from_numpy_dtype(np.min_scalar_type(tokenizer.get_vocab_size()))
     schema = pa.schema({"source": pa.list_(id_type), "target": pa.list_(id_type)})
     # Not Dataset.map: its cache does not notice that this code has changed.
