@@ -5,6 +5,7 @@ import math
 import random
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -21,10 +22,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from tqdm import tqdm
 
 from wawa_transformer import Transformer
-from wawa_transformer.common import BOS, EOS, PAD
+from wawa_transformer.common import BOS, EOS, PAD, UNK
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.data.batching import Batch, batch_indices, collate
-from wawa_transformer.data.load import Examples, load_data
+from wawa_transformer.data.load import Examples, check_vocabulary, load_data
 from wawa_transformer.data.tasks import Copy
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.strategies import Greedy
@@ -350,7 +351,15 @@ def test_a_tokenizer_whose_words_are_padding_or_an_end_is_refused(tiny, monkeypa
 
 
 def test_a_generated_word_outside_the_vocabulary_is_refused(tiny, monkeypatch) -> None:
-    """Else every answer is one unknown word, and right."""
+    """Else every answer is one unknown word, and right; of any split and on either side."""
+    data = load_data(tiny("task=copy"))
+    for split, side in itertools.product(("train", "validation", "test"), ("source", "target")):
+        one = getattr(data, split)
+        ids = getattr(one, side).ids.copy()
+        ids[-2] = UNK
+        other = replace(one, **{side: replace(getattr(one, side), ids=ids)})
+        with pytest.raises(UserError, match="makes words that"):
+            check_vocabulary(replace(data, **{split: other}))
     monkeypatch.setattr(Copy, "target", lambda self, symbols: [str(sum(symbols))])
     with pytest.raises(UserError, match=r"task=copy makes words that Copy.vocabulary\(\) does not"):
         load_data(tiny("task=copy"))

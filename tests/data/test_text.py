@@ -312,6 +312,8 @@ def test_runs_that_differ_in_their_encoding_share_their_data(
         with pytest.raises(UserError, match="have changed"):
             load_data(before)
         assert load_data(config()).digest != data.digest
+        unknown = configure(*small)  # without a digest, as a dataset of the hub
+        assert load_data(unknown) is not load_data(unknown)
 
 
 def test_a_full_folder_of_temporary_files_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
