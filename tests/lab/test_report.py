@@ -609,8 +609,8 @@ def test_a_share_of_seeds_has_its_exact_interval() -> None:
 
 
 def test_an_interval_in_a_table_is_on_one_line() -> None:
-    """In the narrow columns that a phone leaves; a line may break before the sign."""
-    kept = "1.0 ±_<0.1, p_<_0.001 | 1 →_2 (−0.1 ±_0.2, p_1) | 0.1 to_−0.3 | 1 至_2 [−1.0,_2.5]"
+    """In the narrow columns that a phone leaves; alone in a cell, it may break before the sign."""
+    kept = "1.0 ±_<0.1, p_<_0.001 | 1 →_2 (−0.1_±_0.2, p_1) | 0.1 to_−0.3 | 1 至_2 [−1.0,_2.5]"
     assert unsplit(kept.replace("_", " ")).replace("\u00a0", "_") == kept
 
 

@@ -94,7 +94,11 @@ def literal(text: Any) -> str:
 
 
 def unsplit(text: str) -> str:
-    """Keep an interval, and a p, on one line in the narrow column that a phone leaves."""
+    """Keep an interval, and a p, on one line in the narrow column that a phone leaves.
+
+    An interval that is all of a cell may break before ±, so that its column can be narrow.
+    """
+    text = re.sub(r"(?<=[^|] |.[，：；（])([(+−]*\d[\d.]*) (?=±)", "\\1\u00a0", text)
     text = re.sub(r"(±|→|<|\bp|\d (?:to|至|到)) (?=[\d<+−])", "\\1\u00a0", text)
     return re.sub(r"(?<=\[)([\d.−]+), (?=[\d.−]+])", "\\1,\u00a0", text)
 
