@@ -25,7 +25,7 @@ from wawa_transformer import Transformer
 from wawa_transformer.common import BOS, EOS, PAD, UNK
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.data.batching import Batch, batch_indices, collate
-from wawa_transformer.data.load import Examples, check_vocabulary, load_data
+from wawa_transformer.data.load import Examples, check_vocabulary, load_data, to_ids
 from wawa_transformer.data.tasks import Copy
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.strategies import Greedy
@@ -497,10 +497,14 @@ def test_decoding_that_is_not_what_is_scored_is_said(
         batch = collate(examples, indices)
         return batch._replace(source=F.pad(batch.source, (1, 0), value=5))
 
+    def begun_otherwise(*given: Any) -> dict[str, Any]:
+        ids = to_ids(*given)
+        return ids | {"target": [[4, *each[1:]] for each in ids["target"]]}
+
     if edit == "a tag before sources":
         monkeypatch.setattr(evaluation, "collate", tagged)
     elif edit == "another begin":
-        monkeypatch.setattr("wawa_transformer.data.load.BOS", 4)
+        monkeypatch.setattr("wawa_transformer.data.load.to_ids", begun_otherwise)
     elif edit == "forward":
         monkeypatch.setattr(Transformer, "forward", lambda *given: -right(*given))
     state = begun(tiny("task=letters"))
