@@ -113,9 +113,14 @@ def test_a_run_that_is_stopped_ends_with_the_same_bits(tmp_path: Path) -> None:
     assert_same_bits(run, long)
 
 
-def test_curves_of_a_run_that_begins_again_hold_each_step_once(tmp_path: Path) -> None:
+def test_curves_of_a_run_that_begins_again_hold_each_step_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Killed before its first checkpoint, or after its checkpoints were deleted."""
+    now = time.time()
     for value in (1.0, 2.0):
+        # TensorBoard reads files by their second, and within a second by a count as text.
+        monkeypatch.setattr(time, "time", lambda value=value: now + value)
         with Tracker(Run("letters", "none", 0, tmp_path), [], 0, main=True) as tracker:
             for step in (1, 2):
                 tracker.scalars(step, "train", loss=value)
