@@ -150,8 +150,8 @@ def test_each_name_in_the_page_is_one_elements(page: Browser) -> None:
 def test_the_page_shows_the_encoding_without_the_pairs_that_are_off(page: Browser) -> None:
     """A row for each position and a column for each dimension, zero where a pair is off."""
     cells = (
-        "[...document.querySelectorAll('#encoding tr')]"
-        ".map(row => [...row.querySelectorAll('td')].map(cell => Number(cell.title)))"
+        "[...document.querySelectorAll('#encoding tr')].map(row => "
+        "[...row.querySelectorAll('td')].map(cell => Number(cell.title.replace('−', '-'))))"
     )
     table = torch.tensor(page.read(cells))  # (position, dimension)
     expected = PositionalEncoding(table.size(1), table.size(0)).pe[0]
