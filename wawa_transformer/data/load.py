@@ -174,8 +174,8 @@ class Data:
 # Beside "bring back the old code", since nobody may have changed it.
 SAME_DATA = (
     "A task of your own gives the same data each time if it draws from the generator that it is "
-    "given, sorts its sets, and reads from a file a tokenizer of which each training gives another "
-    "one, as of Unigram and WordPiece."
+    "given, sorts its sets, and reads its Unigram or WordPiece tokenizer, which differs after each "
+    "training, from a file."
 )
 
 
