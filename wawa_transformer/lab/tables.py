@@ -36,35 +36,36 @@ COSTS = {
 }  # fmt: skip
 COUNTED = ("examples", "tokens", "ceiling")
 # Of each table the columns that tell its rows apart, those that a file must have beside them, and
-# all the others that are no metrics. A column that a file lacks is read as one of empty cells.
-TABLES = {
+# all the others that are no metrics: numbers, then words. A column that a file lacks is read as one
+# of empty cells.
+TABLES: dict[str, tuple[list[str], list[str], list[str], list[str]]] = {
     "results": (
         [*RUN, "length"], ["exact_match", "examples"],
-        [*COUNTED, *(f"{name}_new" for name in COUNTED), "trained", *ORIGIN, "data"],
+        [*COUNTED, *(f"{name}_new" for name in COUNTED), "trained"], [*ORIGIN, "data"],
     ),
-    "curves": ([*RUN, "step"], ["exact_match", "token_accuracy", "nll"], ["train_nll"]),
+    "curves": ([*RUN, "step"], ["exact_match", "token_accuracy", "nll"], ["train_nll"], []),
     "bleu": (
-        RUN, ["bleu"],
-        ["bleu", "bleu_low", "bleu_high", "chrf", "signature", "chrf_signature", "answer",
-         "reached_limit", "altered"],
+        RUN, ["bleu"], ["bleu", "bleu_low", "bleu_high", "chrf", "reached_limit", "altered"],
+        ["signature", "chrf_signature", "answer"],
     ),
-    "tests": (["task", "seed", "a", "b"], ["difference", "p"], ["difference", "p"]),
-    "tuning": (["task", "pe", "lr", "warmup", "seed"], ["nll", "exact_match"], []),
-    "costs": (["task", "pe"], [], [*COSTS, "device"]),
-    "answers": ([*RUN, "source"], ["target", "answer"], ["target", "answer", "length"]),
-    "attention": ([*RUN, "query", "key"], ["weight"], ["weight", "query_token", "key_token"]),
+    "tests": (["task", "seed", "a", "b"], ["difference", "p"], ["difference", "p"], []),
+    "tuning": (["task", "pe", "lr", "warmup", "seed"], ["nll", "exact_match"], [], []),
+    "costs": (["task", "pe"], [], [*COSTS], ["device"]),
+    "answers": ([*RUN, "source"], ["target", "answer"], ["length"], ["target", "answer"]),
+    "attention": ([*RUN, "query", "key"], ["weight"], ["weight"], ["query_token", "key_token"]),
 }  # fmt: skip
 METRIC_COLUMNS = {
     "results": [f"{metric.name}{end}" for end in ("", "_new") for metric in METRICS],
     "curves": [metric.name for metric in shown_metrics()],
 }
-KEYS = {table: keys for table, (keys, _, _) in TABLES.items()}
-NEEDED = {table: needed for table, (_, needed, _) in TABLES.items()}
-OWN = {"check", *(each for keys, _, others in TABLES.values() for each in (*keys, *others))}
+KEYS = {table: keys for table, (keys, *_) in TABLES.items()}
+NEEDED = {table: needed for table, (_, needed, *_) in TABLES.items()}
 COLUMNS = {
-    table: list(dict.fromkeys([*keys, *METRIC_COLUMNS.get(table, needed), *others]))
-    for table, (keys, needed, others) in TABLES.items()
+    table: list(dict.fromkeys([*keys, *METRIC_COLUMNS.get(table, needed), *numbers, *words]))
+    for table, (keys, needed, numbers, words) in TABLES.items()
 }
+WORDS = {"task", "pe", "a", "b", "source", "check"}.union(*(words for *_, words in TABLES.values()))
+OWN = WORDS.union(*(keys + numbers for keys, _, numbers, _ in TABLES.values()))
 OPTIONAL = ("answers", "attention")  # which a page may go without
 # The needed cells that may be empty: p of equal translations, runs of a tuning that did not finish,
 # and a source or an answer of no symbols.
@@ -74,10 +75,6 @@ EMPTY = {
 }  # fmt: skip
 WHOLE = (
     "seed", "length", "step", "query", "key", "examples", "tokens", "examples_new", "tokens_new",
-)  # fmt: skip
-WORDS = (
-    "task", "pe", "a", "b", "source", "target", "answer", "signature", "chrf_signature", *ORIGIN,
-    "data", "query_token", "key_token", "check",
 )  # fmt: skip
 # The largest value of each column that has no negative ones.
 TOPS = dict.fromkeys(["nll", "train_nll", *WHOLE, *COSTS], math.inf)
