@@ -150,9 +150,7 @@ def read_table(path: Path, name: str) -> tuple[pd.DataFrame, str]:
                 f"{head[min(len(row), len(head) - 1)]} was cut or added; restore the row."
             )
     cells = pd.DataFrame(rows, columns=head, index=range(2, len(rows) + 2), dtype=object)
-    lacking = [column for column in COLUMNS[name] if column not in head]
-    every = cells.reindex(columns=[*head, *lacking], fill_value="")
-    table = pd.DataFrame({column: checked(path, name, every[column]) for column in every})
+    table = pd.DataFrame({column: checked(path, name, cells[column]) for column in head})
     if "check" in head:
         checks = cells.pop("check")
         sums = pd.Series(map(checksum, cells.to_numpy().tolist()), index=cells.index, dtype=object)
@@ -163,7 +161,10 @@ def read_table(path: Path, name: str) -> tuple[pd.DataFrame, str]:
                 f"{checks[line]}; restore the row, or write the table again with the study's "
                 f"command."
             )
-    table = table.drop(columns="check", errors="ignore")
+    lacking = [column for column in COLUMNS[name] if column not in head]
+    table = table.drop(columns="check", errors="ignore").assign(
+        **{column: "" if column in WORDS else math.nan for column in lacking}
+    )
     return without_repeats(path, table, KEYS[name]), rows_digest(head, rows)
 
 

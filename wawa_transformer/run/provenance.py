@@ -111,6 +111,9 @@ def replaced() -> list[Any]:
 
 def written(value: Any) -> list[Any]:
     """The functions and the class that a value is, holds or is made of."""
+    # Most values are functions that hold nothing, and to ask each for what it may hold takes long.
+    if isinstance(value, types.FunctionType) and not vars(value):
+        return [value]
     inner = [] if isinstance(value, types.ModuleType | type) else [*held_by(value), type(value)]
     return [each for each in (value, *inner) if isinstance(each, types.FunctionType | type)]
 
