@@ -107,18 +107,18 @@ def check_comparable(
         common = {key: value for key, value in model.items() if key not in own}
         untuned = {key: value for key, value in trainer.items() if key not in tuned}
         of_seed = f" with seed {seed}" if result.get("train_max_length") else ""
+        data = {f"the data of {task}{of_seed}": result.get("data")}
         # What must be the same for all runs, for those of one task, and so on.
-        for alike, part in (
-            ((), {"model": common, "trainer": untuned}),
-            ((task,), {"task": given.get("task")}),
-            ((None, pe), {"pe": given.get("pe"), "model": model}),
-            ((task, pe), {"trainer": trainer}),
-            ((task, None, of_seed), {f"the data of {task}{of_seed}": result.get("data")}),
+        for alike, part, more in (
+            ((), {"model": common, "trainer": untuned}, ""),
+            ((task,), {"task": given.get("task")}, ""),
+            ((None, pe), {"pe": given.get("pe"), "model": model}, ""),
+            ((task, pe), {"trainer": trainer}, ""),
+            ((task, None, of_seed), data, f" {SAME_DATA}"),
         ):
             other, expected = first.setdefault(alike, (result, part))
             if difference := differing_key(expected, part):
                 key, one, two = difference
-                more = f" {SAME_DATA}" if key.startswith("the data of") else ""
                 raise UserError(
                     f"the runs differ in {key}, {one} in {other['run'].directory} and {two} in "
                     f"{result['run'].directory}: no report compares them; give one of them another "
