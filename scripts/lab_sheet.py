@@ -1,7 +1,7 @@
 """Check an answer of the lab sheet:  python scripts/lab_sheet.py 1 2.62
 
-docs/lab_sheet.md has the five exercises. The script confirms a right answer, and gives a hint on a
-wrong answer.
+docs/lab_sheet.md has the exercises, of which 1 to 5 have an answer to check. The script confirms a
+right answer, and gives a hint on a wrong answer.
 """
 
 import argparse

@@ -113,6 +113,11 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     page = "docs/tutorial.md"
     copy_code(tmp_path, "wawa_transformer", "configs", "scripts", "data")
     encoding, task, metric = blocks(page, "python")
+    text = (ROOT / page).read_text(encoding="utf-8")
+    [(limits, where)] = re.findall(r"`(check_number\(.+?\))` \(from `(.+?)`\)", text)
+    encoding = f"from {where} import check_number\n{encoding}"
+    first = "super().__init__(context)\n"
+    encoding = encoding.replace(first, f"{first}        {limits}\n")
     package = tmp_path / "wawa_transformer"
     (package / "positional" / "learned_slopes.py").write_text(encoding, encoding="utf-8")
     with (package / "data" / "tasks.py").open("a", encoding="utf-8") as module:
@@ -121,7 +126,6 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     path = package / "train" / "evaluation.py"
     before, after = path.read_text(encoding="utf-8").split(")\n\n\ndef shown", 1)
     path.write_text(f"{before}{metric})\n\n\ndef shown{after}", encoding="utf-8")
-    text = (ROOT / page).read_text(encoding="utf-8")
     files = re.findall(r"`(configs/\S+\.yaml)`[^`]*```yaml\n(.*?)^```$", text, flags=re.M | re.S)
     assert len(files) == len(blocks(page, "yaml")) == 3
     for name, content in files:
