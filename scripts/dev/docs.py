@@ -32,6 +32,8 @@ TEMPLATES = Path(__file__).with_name("templates")
 CHINESE = yaml.safe_load((DOCS / "claims.zh-CN.yaml").read_text(encoding="utf-8"))
 VERDICTS = ("holds", "restricted", "fails", "open")  # on a claim of docs/claims.yaml
 ENDS = {"en": ".md", "zh": ".zh-CN.md"}  # of a page's name, in each language
+CODE = re.compile(r"^ *```.*?^ *```$|`[^`\n]*`", flags=re.M | re.S)
+NO_ROW = re.compile(rf"^(?!\|)[^\n]*$|{CODE.pattern}", flags=re.M | re.S)
 
 
 @functools.cache
@@ -124,6 +126,12 @@ def whole(page: str) -> str:
     return re.sub(cell, lambda word: "\N{WORD JOINER}".join(word[0]), page)
 
 
+def joined(page: str, kept: re.Pattern[str]) -> str:
+    """Keep each interval on one line, except in the parts of a page that are ``kept``."""
+    before = iter(kept.findall(page))
+    return kept.sub(lambda _: next(before), unsplit(page))
+
+
 def pages() -> dict[str, str]:
     """Write every page in both languages, by name.
 
@@ -136,9 +144,8 @@ def pages() -> dict[str, str]:
         made |= {f"claims{end}": claims_page(language)} | findings(language)
         made[f"which_encoding{end}"] = template("which_encoding", language).render()
     chinese = {name: whole(unbroken(page)) for name, page in made.items() if "zh-CN" in name}
-    # Rows of tables have narrow columns on a phone.
-    rows, every = re.compile(r"^\|.*$", flags=re.M), own | made | chinese
-    written = {name: rows.sub(lambda row: unsplit(row[0]), page) for name, page in every.items()}
+    written = {name: joined(page, NO_ROW) for name, page in own.items()}
+    written |= {name: joined(page, CODE) for name, page in (made | chinese).items()}
     page = evidence.page("default")
     pictures = {name: figures.save(draw(), name) for name, draw in page["drawn"].items()}
     return written | {"report.html": report.html(page, pictures)}
