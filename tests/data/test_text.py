@@ -350,6 +350,7 @@ def test_mistakes_in_files_are_named(tmp_path: Path) -> None:
         ({"s": b"a\n", "t": good}, "no two texts in line 2"),
         ({"s": b"", "t": b""}, "task.source=.*s and task.target=.*t is empty"),
         ({"s": b"a\n\n", "t": b"\nb\n"}, "the train text has no pair with words on both sides"),
+        ({"s": b"a" * 10_001 + b"\n", "t": b"b\n"}, "no pair .*, each of at most 10,000 bytes"),
         ({"s": good, "t": good}, "task.test_size=3 and task.validation_size=1 leave nothing of 4"),
     ):
         with pytest.raises(UserError, match=message):

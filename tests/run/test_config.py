@@ -157,6 +157,8 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
         ("pe=yours", f"transformer_xl, or write {CONFIG_DIR / 'pe' / 'yours.yaml'}."),
         ("pe=[none,alibi]", "scripts/train.py -m pe=none,alibi trains one run for each"),
         ("seed=[0,1]", "seed=[0,1] is several values; scripts/train.py -m seed=0,1 trains"),
+        ("report=a,b", "has two kinds of quotes, 'report=\"a,b\"'; scripts/train.py -m"),
+        ("task=text task.source=a,b.tsv", "has two kinds of quotes, 'task.source=\"a,b.tsv\"'"),
         ("PE=alibi", "the key PE does not exist (did you mean pe?)"),
         ("decode=beam", "the key decode is for a trained run: give it to evaluate.py or trans"),
         ("decode.max_length=9", "the key decode.max_length is for a trained run: give it to ev"),

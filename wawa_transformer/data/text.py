@@ -246,12 +246,15 @@ class TextTask(Task, kind="text"):
         every = rows()
         parts = iter(lambda: list(islice(every, 10_000)), [])
         table = on_disk((pa.RecordBatch.from_pylist(part, PAIR) for part in parts), PAIR)
-        if not len(table):
-            raise UserError(f"the {split} text has no pair with words on both sides.")
         reasons = ("a blank side", f"a word of more than {MAX_WORD:,} bytes")
         for count, reason in zip(left.values(), reasons, strict=True):
             if count:
                 warn(f"{count} {split} pairs with {reason} left out")
+        if not len(table):
+            raise UserError(
+                f"the {split} text has no pair with words on both sides, each of at most "
+                f"{MAX_WORD:,} bytes."
+            )
         first_sources = table["source"].slice(0, 100).to_pylist()
         known = {normalise(source) for source, _ in first_pairs}  # as translate reads them
         if 2 * sum(each not in known for each in first_sources) > len(first_sources):
