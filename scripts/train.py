@@ -42,8 +42,9 @@ def main(config: DictConfig) -> float:
     from wawa_transformer.train.evaluation import shown_metrics
     from wawa_transformer.train.trainer import notes, train
 
-    hydra, keys = HydraConfig.get(), swept_keys()
+    hydra = HydraConfig.get()
     if not is_single_run():
+        keys = swept_keys()
         Path(hydra.sweep.dir, "multirun.yaml").unlink(missing_ok=True)
         swept = (each for each in hydra.overrides.task if each.split("=")[0].lstrip("+") in keys)
         given = " ".join(swept)

@@ -198,7 +198,8 @@ def test_ctrl_c_takes_the_jobs_of_a_cluster_back(tmp_path: Path) -> None:
     os.kill(study.pid, signal.SIGINT)
     done = study.end(120)
     assert done.returncode == STATUS and "the same command continues" in done.stderr, done.stderr
-    assert "jobs taken back: 1" in (tmp_path / "sent" / "train.log").read_text(encoding="utf-8")
+    log = (tmp_path / "sent" / "train.log").read_text(encoding="utf-8")
+    assert re.search("^jobs taken back: 1\nstopped by SIG.*the same command continues$", log, re.M)
     with lock_directory(lock.parent, patience=60):  # a job that trains on holds its run's lock
         pass
 

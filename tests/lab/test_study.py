@@ -160,11 +160,11 @@ def test_an_estimate_is_for_the_tasks_of_the_study_and_the_workers_of_the_machin
     for at_once, minutes in ((1, 7 * 10 + 15), (4, 85 / 4), (16, 85 / 8)):
         assert terminal.minutes_left(measured, at_once, known) == pytest.approx(minutes)
     config.study.expected_minutes, config.study.seeds = 60, [0]
-    config.study.tune.lr, config.study.tune.seeds = [0.1, 0.2], [7, 8]
+    config.study.tune.lr, config.study.tune.seeds = [0.1, 0.2], [7, 8, 9]
     runs_of_seed = len(config.study.task) * len(config.study.pe)
     given = ["model.d_model=8", "study.expected_minutes=60"]
     own = terminal.minutes_of_run(config, given, "length")
-    assert own == 60 / (runs_of_seed * (1 + 2 * 2)), "two rates, with two seeds each"
+    assert own == 60 / (runs_of_seed * (1 + 2 * 3)), "two rates, with three seeds each"
 
 
 def test_a_study_says_what_is_to_train_and_takes_the_workers_that_are_asked_for(
@@ -264,6 +264,7 @@ def test_the_time_left_follows_from_what_was_done_since_the_start(
     """A file that cannot be read at this moment changes nothing."""
     first, second = (Mock(status="running", **{"progress.return_value": 0.5}) for _ in range(2))
     view = terminal.View([first, second], 10)
+    view.update()  # before anything is done
     first.status, first.progress.return_value = "finished", 1.0
     second.progress.side_effect = UserError("half a line")
     monkeypatch.setattr(view, "started", view.started - 60)

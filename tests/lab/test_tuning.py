@@ -66,8 +66,14 @@ def test_a_grid_that_leaves_no_choice_or_is_chosen_elsewhere_is_refused() -> Non
     config = configure()
     assert tuning.grid_points(config, [], "basic") == []
     config.study.tune.warmup = [5, 9]
+    with pytest.raises(UserError, match="trainer.warmup=5 is what study.tune.warmup chooses"):
+        tuning.grid_points(config, ["trainer.warmup=5"], "basic")
     with pytest.raises(UserError, match="study.tune.seeds is empty"):
         tuning.grid_points(config, [], "basic")
+    config.study.tune.seeds, lr = [7], config.trainer.lr
+    assert tuning.grid_points(config, [], "basic") == [(lr, 5), (lr, 9)]
+    config.study.tune.lr, config.study.tune.warmup = lrs, []
+    assert tuning.grid_points(config, [], "basic") == [(lr, config.trainer.warmup) for lr in lrs]
 
 
 def test_trials_train_at_every_point_and_the_study_at_the_best_of_each_task() -> None:

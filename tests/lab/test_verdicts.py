@@ -634,11 +634,13 @@ def test_a_rule_whose_equivalence_cannot_fail_is_warned_about() -> None:
     assert keys(weak) == ["rule_makes", "rule_no_floor"]
     assert keys(read([ALIKE, floor], [WORSE], measures=measures)) == ["rule_makes"]
     assert keys(read([ALIKE], [WORSE], measures={"nll": 0.1})) == ["rule_makes"]
+    both = ({**given, "tasks": ["t"]} for given in (ALIKE, floor))
+    assert keys(read([*both], [WORSE], measures=measures)) == ["rule_makes"]
     for less in ({"value": 0.1}, {"encodings": ["a"]}, {"tasks": ["t"]}):
         again = read([ALIKE, floor | less], [WORSE], measures=measures)
         assert "rule_no_floor" in keys(again), less
     for mean, said in ((0.05, ["rule_at_floor"]), (0.1, ["rule_at_floor"]), (0.3, [])):
-        made = exact(a=about(mean, 0.001), b=about(mean, 0.0))
+        made = exact(a=about(0.5, 0.001), b=about(mean, 0.0))
         found = comparisons.compare(made, weak.asked(), measures)
         assert keys(weak, found) == ["rule_made", *said]
         # An equality that refutes says as little.
@@ -653,6 +655,7 @@ def test_a_rule_whose_equivalence_cannot_fail_is_warned_about() -> None:
         ({"kind": "t5"}, {"kind": "t5", "cross": "same"}, []),
         ({"kind": "t5", "num_buckets": 8}, {"kind": "alibi", "slopes": 2}, []),
         ({"kind": "t5", "stride": 1}, {"kind": "t5", "stride": 3, "random_positions": 40}, []),
+        ({"kind": "t5"}, {"kind": "t5", "divided": 30.0, "cross_divided": 10.0}, []),
         ({"kind": "t5"}, {"kind": "alibi", "cross": "same"}, ["kind", "cross"]),
         ({"kind": "t5"}, {"kind": "t6", "model.norm": "post"}, ["kind", "model.norm"]),
         ({"kind": "t5", "clip": 1}, {"kind": "t5", "clip": 2, "origin": "end"}, ["clip", "origin"]),
@@ -660,8 +663,7 @@ def test_a_rule_whose_equivalence_cannot_fail_is_warned_about() -> None:
     ],
 )
 def test_arms_that_differ_in_more_than_one_thing_are_named(a: Any, b: Any, things: Any) -> None:
-    given = read(tasks="t")
-    said = [fill for key, fill in weaknesses(given, {"a": a, "b": b}) if "two" in key]
+    said = [fill for key, fill in weaknesses(read(), {"a": a, "b": b}) if "two" in key]
     assert [each["keys"] for each in said] == ([", ".join(things)] if things else [])
 
 

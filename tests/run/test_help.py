@@ -61,15 +61,17 @@ def test_each_encoding_has_a_line_in_the_help_that_is_printed(tmp_path: Path) ->
     assert "dropout: 0.0" in done.stdout  # everything as it would be used
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine.yaml").write_text("d_model: 24\n")
-    done = run_script("train.py", "--help", f"--config-dir={tmp_path}", "model=mine")
-    assert done.returncode == 0 and "d_model: 24" in done.stdout, done.stderr
+    done = run_script("train.py", "-h", f"--config-dir={tmp_path}", "model=mine")
+    assert "== Keys ==" in done.stdout and "d_model: 24" in done.stdout, done.stderr
 
 
 def test_without_the_laboratory_the_help_knows_no_study(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = help_text("config")
-    assert "study.seeds" in whole and "workers: " in whole and "@package" not in whole
+    assert "study.seeds" in whole and "workers: " in whole
+    assert "@package" not in whole and "python scripts/" not in whole
+    assert "pe.kind, task.kind: " in whole and "pe.kind" not in help_text("translate")
     assert "decode.size=5" in help_text("translate") and "decode.size=5" not in whole
     monkeypatch.setattr(help, "CONFIG_DIR", tmp_path / "configs")
     shutil.copytree(CONFIG_DIR, tmp_path / "configs")
@@ -129,4 +131,5 @@ def test_a_shell_completes_keys_and_choices() -> None:
     assert "COMP_LINE" in run_script("train.py", "-sc", "install=bash").stdout
     for typed, offered in (("pe=sh", "pe=shaw pe=shaw_cross"), ("trainer.st", "trainer.steps=")):
         given = {"COMP_LINE": f"{line} {typed}", "COMP_POINT": "99", "COMP_TYPE": "9"}
-        assert run_script("train.py", "-sc", "query=bash", **given).stdout.strip() == offered
+        done = run_script("train.py", "--shell-completion", "query=bash", **given)
+        assert done.stdout.strip() == offered

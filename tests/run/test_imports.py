@@ -170,7 +170,7 @@ def test_a_file_in_a_room_registers_what_it_defines(tmp_path: Path) -> None:
 
 def test_each_run_of_a_sweep_has_the_module_and_is_as_it_would_be_alone(folder: Path) -> None:
     given = [*SHORT, "import=my_module", "task=rotate"]
-    first, line = run(folder, "train.py", "-m", *given, "pe=none,step").splitlines()[-2:]
+    first, line = run(folder, "train.py", "--multirun", *given, "pe=none,step").splitlines()[-2:]
     run(folder, "train.py", *given, "pe=step")
     alone, swept = (
         Run.at(next(folder.glob(f"results/{study}/rotate/step/seed0-*")))

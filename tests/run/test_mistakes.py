@@ -25,13 +25,16 @@ from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.messages import UserError, tell, warn
 from wawa_transformer.data.tasks import Letters
 from wawa_transformer.lab.study import in_lists, list_jobs
+from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.model.layers import FeedForward
+from wawa_transformer.positional import build_encoding
 from wawa_transformer.positional.base import ENCODINGS, Encoding
 from wawa_transformer.run import failure
-from wawa_transformer.run.cli import refuse_dashes
+from wawa_transformer.run.cli import exit_on_error, refuse_dashes
 from wawa_transformer.run.compose import check_command, compose, explain
 from wawa_transformer.run.config_files import check_files
 from wawa_transformer.run.run_dir import Run
+from wawa_transformer.run.signals import STATUS
 from wawa_transformer.train.trainer import train_and_record_failure
 
 ROOT = SCRIPTS.parent
@@ -59,6 +62,7 @@ PLACES = {
         (lambda *_, **__: torch.empty(2**50), "step"),
         (OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), "data"),
         (BELOW, "evaluation"),
+        (ImportError("libtorch.so: failed to map segment from shared object"), "model"),
     ],
 )
 def test_a_lack_of_memory_anywhere_is_one_sentence_with_a_remedy(
@@ -246,6 +250,16 @@ def test_a_mistake_in_a_file_is_answered_alike_by_train_and_compare(tmp_path: Pa
 # -------------------------------------------------------------------------------- command lines
 
 
+def test_ctrl_c_stays_itself_if_clean_up_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, exit_on_error():
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise OSError("from a library")
+    assert ended.value.code == STATUS
+    assert capsys.readouterr().err == "interrupted; the same command continues\n"
+
+
 def test_the_last_of_several_values_counts_with_or_without_a_plus() -> None:
     """For keys, groups and keys of dictionaries, and for the lists of a study."""
     config = configure("seed=1", "+seed=2", "pe=none", "+pe=rotary", "model.d_model=8")
@@ -322,8 +336,12 @@ def test_a_mistake_in_a_users_class_is_said_to_be_its_own(tiny, registry: None) 
 def test_a_mistake_in_a_users_task_is_said_to_be_its_own(
     tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also a file that the task does not find, and an error on its way through datasets."""
-    for error in (FileNotFoundError("words.txt"), ZeroDivisionError()):
+    """Also a file that the task does not find, and an error on its way through datasets.
+
+    A full disk is nobody's mistake.
+    """
+    full = OSError(errno.ENOSPC, "full", "a\x1b[31m")
+    for error in (FileNotFoundError("words.txt"), ZeroDivisionError(), full):
 
         def target(self: Letters, symbols: list[int], error: Exception = error) -> list[str]:
             raise error
@@ -332,7 +350,8 @@ def test_a_mistake_in_a_users_task_is_said_to_be_its_own(
         config = tiny("task=letters", "task.symbols=11")  # no data that are loaded already
         train_and_record_failure(config)
         said = Run.from_config(config).error_file.read_text()
-        assert "Traceback" in said and f"a mistake in {__file__}, line " in said
+        mine = "Traceback" in said and f"a mistake in {__file__}, line " in said
+        assert mine == (error is not full) and "\x1b" not in said, said
 
 
 def test_a_file_that_was_added_or_changed_is_not_ours(tmp_path: Path) -> None:
@@ -371,13 +390,41 @@ def test_a_mistake_in_what_a_fork_has_committed_is_found_by_its_line(
     """Git calls such a file unchanged, so that nothing tells it from the published one."""
     monkeypatch.setattr(failure, "git_status", lambda path: "")
     monkeypatch.setattr(failure, "LOADED", {})  # by other tests
-    with pytest.raises(AttributeError) as caught:
-        FeedForward.forward(None, None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError) as caught:  # by torch, below this line
+        FeedForward(TransformerConfig(9, 9, 8, 1, 2, 16)).forward(None)  # type: ignore[arg-type]
     said = failure.whose(caught.value.with_traceback(caught.tb.tb_next))
     code = FeedForward.forward.__code__
     place = f"{code.co_filename}, line {code.co_firstlineno + 1}"
     assert said.startswith(f"{failure.MISTAKE} wawa_transformer, not in the command: it shows in")
     assert f" in {place}; mend it if this copy of the code is your own, and otherwise" in said
+
+
+@pytest.mark.parametrize(
+    ("status", "file", "named"),
+    [
+        (" M", "base.py", True), (" M", "placement.py", False), ("??", "placement.py", True),
+        ("A ", "placement.py", True), ("??", "rotary.py", False),
+    ],
+)  # fmt: skip
+def test_a_changed_file_is_named_for_what_it_raises_and_an_added_one_for_what_it_calls_too(
+    status: str, file: str, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``placement.py`` calls ``base.py``, which raises."""
+    monkeypatch.setattr(failure, "origin_of_ours", failure.origin_of_ours.__wrapped__)  # no cache
+    monkeypatch.setattr(failure, "git_status", lambda path: status * (path.name == file))
+    with pytest.raises(AttributeError) as caught:
+        build_encoding("none", None, {})  # type: ignore[arg-type]
+    place = failure.foreign_place(caught.value.with_traceback(caught.tb.tb_next))
+    assert (f"{file}, line " in (place or "")) == named
+
+
+def test_without_git_nothing_was_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In a bare copy, and on a machine that has no git."""
+    for path in (os.environ["PATH"], ""):
+        monkeypatch.setenv("PATH", path)
+        assert failure.git_status(tmp_path) == "" == capfd.readouterr().err
 
 
 def test_a_mistake_of_ours_asks_for_a_report(
@@ -404,6 +451,7 @@ def test_a_mistake_of_ours_asks_for_a_report(
         ("config", ["--model.d-ff", "8"], "--model.d-ff 8 is no option here; write model.d_ff=8."),
         ("config", ["--study"], "--study is no option here; write study=…."),
         ("evaluate", ["run=x", "--decode=beam"], "--decode=beam is no option here; write decode="),
+        ("evaluate", ["--run=x"], "--run=x is no option here; write run=x."),
     ],
 )
 def test_a_key_with_dashes_is_told_how_it_is_written(

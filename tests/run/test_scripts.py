@@ -16,12 +16,12 @@ ROOT = SCRIPTS.parent
 
 
 def test_a_reader_that_leaves_ends_a_script_quietly() -> None:
-    """A closed pipe is no mistake."""
-    headed = subprocess.run(
-        ["bash", "-c", f"{sys.executable} {SCRIPTS / 'train.py'} --help | head -1"],
-        capture_output=True,
-    )
-    assert headed.stderr == b""
+    """A closed pipe is no mistake, even if it is met with the last line."""
+    # Buffered, as where nobody asks for anything else.
+    command = f"PYTHONUNBUFFERED= {sys.executable} {SCRIPTS / 'train.py'} -sc install=bash"
+    command += " | true; echo ${PIPESTATUS[0]}"
+    left = subprocess.run(["bash", "-c", command], capture_output=True)
+    assert (left.stdout, left.stderr) == (b"1\n", b"")
 
 
 class Closed(Script):
@@ -50,14 +50,19 @@ def test_a_script_looks_for_garbage_once_it_works(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_during_imports_is_a_sentence(tmp_path: Path) -> None:
-    """Pressed while the first library of others loads; that scripts import it later, ruff sees."""
-    (tmp_path / "torch.py").write_text("raise KeyboardInterrupt")
+    """Pressed while the first library of others loads; that scripts import it later, ruff sees.
+
+    Any other error keeps its traceback.
+    """
     path = os.pathsep.join((str(tmp_path), str(SCRIPTS.parent)))
-    done = subprocess.run(
-        [sys.executable, str(SCRIPTS / "lab_sheet.py")],
-        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
-    assert done.stderr == "interrupted; the same command continues\n"
+    for error, traceback in (("KeyboardInterrupt", False), ("ZeroDivisionError", True)):
+        (tmp_path / "torch.py").write_text(f"raise {error}")
+        done = subprocess.run(
+            [sys.executable, str(SCRIPTS / "lab_sheet.py")],
+            capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path},
+        )  # fmt: skip
+        assert ("Traceback" in done.stderr) == traceback
+        assert traceback or done.stderr == "interrupted; the same command continues\n"
 
 
 def test_a_metric_with_a_name_that_is_taken_is_a_sentence(tmp_path: Path) -> None:

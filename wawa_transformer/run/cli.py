@@ -162,7 +162,7 @@ def refuse_dashes(arguments: Sequence[str], config_name: str) -> None:
     Raises:
         UserError: how the key is written here.
     """
-    keys = {each.name for each in dataclasses.fields(SCHEMAS[config_name])} - {"run"}
+    keys = {each.name for each in dataclasses.fields(SCHEMAS[config_name])}
     for argument, after in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
         name, equals, value = argument.lstrip("-").partition("=")
         key = name.replace("-", "_")
@@ -184,8 +184,6 @@ def is_single_run() -> bool:
 
 def swept_keys() -> list[str]:
     """List the keys with several values in a sweep."""
-    if is_single_run():
-        return []
     overrides = read_overrides([each for each in sys.argv[1:] if is_override(each)], "config", True)
     return [key for key, override in overrides.items() if override.is_sweep_override()]
 
