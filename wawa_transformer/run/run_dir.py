@@ -52,7 +52,7 @@ class Run:
 
     Processes that train and processes that watch communicate only through the directory:
     ``metrics.jsonl`` grows during training, ``result.json`` appears when the run has finished, and
-    ``error.log`` when it has failed.
+    ``error.log`` when it has failed as one of many.
     """
 
     task: str
