@@ -169,7 +169,7 @@ class ExportConfig:
     run: str | None = setting(None, RUN)
     checkpoint: str = choice(*CHECKPOINTS, help=WHICH)
     format: str = choice("safetensors", "ctranslate2", help="for PyTorch, or for CTranslate2")
-    directory: str | None = setting(None, "where it goes; by default the run's own folder")
+    directory: str | None = setting(None, "where it goes; by default a folder in the run's own")
 
 
 @dataclass
