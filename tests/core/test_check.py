@@ -1148,6 +1148,49 @@ def test_a_model_of_ones_own_is_tried() -> None:
         require_promises(shape({}), 4, False, Leaking)
 
 
+def test_a_model_of_ones_own_has_all_its_layers_and_its_loss() -> None:
+    """What only the loss trains is reached, and what nothing trains is named."""
+
+    class Headed(Transformer):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            self.encoder_layers[1].feed_forward = self.encoder_layers[0].feed_forward
+            self.length = nn.Linear(self.d_model, 2)
+
+        def forward(self, src: Tensor, *given: Any, targets: Any = None, **named: Any) -> Any:
+            out = super().forward(src, *given, targets=targets, **named)
+            if targets is None:
+                return out
+            tokens = (src != 0).sum(dim=1, keepdim=True)
+            return out[0] + (self.length(self.encode(src)[:, 0]) * tokens).sum(), out[1]
+
+    class Idle(Headed):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            self.idle = nn.Linear(self.d_model, 2)
+
+    assert not require_promises(shape({"num_layers": 2}), 4, False, Headed).broken
+    with pytest.raises(UserError, match="a gradient reaches every trained number.* at idle.weight"):
+        require_promises(shape({"num_layers": 2}), 4, False, Idle)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.int8])
+def test_a_parameter_of_another_type_does_not_decide_what_is_tried(dtype: torch.dtype) -> None:
+    """A model's own parameters come first, as a complex filter's or one of integers."""
+
+    class Filtered(Transformer):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            filters = torch.ones(self.d_model // 2 + 1, dtype=dtype)
+            self.filter = nn.Parameter(filters, requires_grad=dtype.is_complex)
+
+        def encode(self, *given: Any, **named: Any) -> Tensor:
+            x = super().encode(*given, **named)
+            return torch.fft.irfft(torch.fft.rfft(x) * self.filter, n=x.size(-1))
+
+    assert not require_promises(shape({}), 4, False, Filtered).broken
+
+
 def test_the_check_leaves_modes_and_random_numbers_alone() -> None:
     """A model in training stays there, each module in its mode, and no draw is moved."""
     model = Transformer(9, 9, 8, 1, 2, 8, pe="shaw").train()

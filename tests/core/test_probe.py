@@ -117,6 +117,22 @@ def test_a_mistake_of_another_model_is_found(mistake: str, name: str) -> None:
         assert name in {each.name for each in ids.broken}
 
 
+def test_logits_that_are_undefined_at_generated_ids_alone_are_found() -> None:
+    """In a later batch, too: NaN is not above an earlier change, nor below."""
+    logits, generate = functions("")
+    asked: list[Tensor] = []
+
+    def undefined(source: Tensor, target: Tensor) -> Tensor:
+        asked.append(source)
+        wrong = len(source) == 12 and sum(len(each) == 12 for each in asked) == 2
+        return logits(source, target) * (torch.nan if wrong else 1.0)
+
+    for form in (generate, lambda *given: generate(*given)[0]):
+        asked.clear()
+        broken = check_model(undefined, form, vocab_size=V, length=12).broken
+        assert [each.change for each in broken if each.name == probe.CACHED] == [torch.inf]
+
+
 @pytest.mark.parametrize("ends", [True, False])
 def test_whether_rows_end_before_others_is_told(ends: bool) -> None:
     """Where none does, no mistake of rows that leave the batch can show."""

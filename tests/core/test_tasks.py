@@ -141,11 +141,21 @@ def test_a_task_whose_orders_share_an_answer_has_no_ceiling(name: str) -> None:
     assert [One(symbols=10).ceiling(n) for n in (1, 2, 3, 4, 8)] == [None] * 5
 
 
+@pytest.mark.parametrize("drawn", [0, 9])
+def test_lengths_that_a_report_would_call_untrained_are_refused(drawn: int) -> None:
+    """As drawn for training by a class of one's own; a list of lengths is as good as an array."""
+    body = {"draw_lengths": lambda self, size, random: [5] * (size - 1) + [drawn]}
+    task = type("Other", (TASKS["copy"],), body)(max_length=8, train_size=9, validation_size=9)
+    with pytest.raises(UserError, match=f"Other.draw_lengths draws {drawn}, .*task.max_length=8"):
+        task.dataset(0)
+    drawn = 8
+    assert set(task.dataset(0)["train"]["length"]) == {5, 8}
+
+
 def test_a_task_that_draws_otherwise_has_no_ceiling() -> None:
     """The count of orders is of symbols that are uniform and independent."""
-    bodies = {"draw": lambda self, *_: [1]}, {"example": lambda self, *_: (["1"], ["1"])}
-    for body in bodies:
-        assert type("Other", (TASKS["copy"],), body)().ceiling(3) is None
+    for name in ("draw", "example", "split", "dataset", "test"):
+        assert type("Other", (TASKS["copy"],), {name: lambda self, *_: ()})().ceiling(3) is None
     assert TASKS["nth"]().ceiling(3) is None and TASKS["copy"]().ceiling(3) is not None
 
 

@@ -6,8 +6,9 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import Mock
 
 import numpy as np
@@ -249,12 +250,41 @@ def test_what_an_edit_adds_to_the_state_is_resumed(
         each.norm, each.decay = nn.BatchNorm1d(2), 0.0
     state.mean, state.decay = {"weight": torch.ones(2)}, 0.5
     state.norm(torch.ones(3, 2))
-    state.recent = {np.float64(0.5): 1}  # torch would write it and not read it
+    # Torch would write them and not read them.
+    state.recent, state.counted = {np.float64(0.5): 1}, Counted(1, 2)
     setup.save_state(state)
     setup.restore_state(again, checkpoint.load(state.run.checkpoint("last")))
     assert again.mean["weight"].tolist() == [1, 1] and again.decay == 0.5
     assert again.norm.num_batches_tracked == 1
     assert "recent of the training state begins anew" in capsys.readouterr().err
+
+
+class Counted(NamedTuple):
+    """What only a program that has this class can read."""
+
+    steps: int
+    tokens: int
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (Counted(1, 2), r"test_training\.Counted in its optimizer"),
+        (Path("a"), r"pathlib\..*Path"),
+        (np.float64(1), r"numpy\..* in its optimizer"),
+        (lambda: 1, ".*lambda"),
+    ],
+)
+def test_a_checkpoint_that_could_not_be_read_is_not_written(value: Any, said: str, tiny) -> None:
+    """The last good one stays, and the object is named, as of an optimiser of one's own."""
+    config = tiny()
+    Run.from_config(config).directory.mkdir(parents=True)
+    state = begun(config)
+    setup.save_state(state)
+    state.optimizer.param_groups[0]["mine"] = value
+    with pytest.raises(UserError, match=f"a checkpoint would hold .*{said}"):
+        setup.save_state(state)
+    assert checkpoint.load(state.run.checkpoint("last"))["optimizer"]
 
 
 def test_an_edit_of_the_optimiser_acts_on_a_resumed_run(

@@ -1,8 +1,10 @@
 """What is handed to other programs gives the same there."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import ctranslate2
 import export
@@ -278,6 +280,29 @@ def test_weights_are_read_where_hydra_and_datasets_are_missing(
             (logits, sizes, training), model = found, load_model(run).model
             assert torch.equal(logits, model(SOURCE, SOURCE)) and not training
             assert path in run.kept() or sizes == model.trained_sizes
+
+
+class Louder(Transformer):
+    """A fork's model, with the names of the plain one."""
+
+    def decode(self, *given: Any, **named: Any) -> Tensor:
+        return 2 * super().decode(*given, **named)
+
+
+def test_a_model_of_ones_own_class_is_read_as_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a checkpoint and from an export; where its module is missing, it is asked for."""
+    monkeypatch.setattr("wawa_transformer.run.config.Transformer", Louder)
+    run = trained(tmp_path, *TINY)
+    model, tokenizer, _ = load_model(run)
+    to_safetensors(model, tokenizer, tmp_path / "exported")
+    for path in (run.directory, tmp_path / "exported"):
+        assert torch.equal(read_model(path)(SOURCE, SOURCE), model(SOURCE, SOURCE))
+    monkeypatch.delitem(sys.modules, __name__)
+    for path in (run.directory, tmp_path / "exported"):
+        with pytest.raises(UserError, match=f"class {__name__}.Louder, which is not here; import"):
+            read_model(path)
 
 
 def test_a_place_without_a_model_is_refused_in_one_sentence(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from wawa_transformer.common import code as code_digests
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.data import load, tasks
 from wawa_transformer.data.load import load_data
-from wawa_transformer.data.tasks import TASKS, Task
+from wawa_transformer.data.tasks import TASKS, Copy, Task
 from wawa_transformer.model import init
 from wawa_transformer.model.attention import MultiHeadAttention
 from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext
@@ -383,22 +383,46 @@ def test_what_means_the_same_is_the_same_run(given: str, same: list[str]) -> Non
 
 
 def test_settings_of_every_type_are_part_of_a_run(registry: None) -> None:
-    class Typed(Encoding, kind="typed"):
-        def __init__(
-            self, context: EncodingContext, folder: Path = Path(), side: Side = Side.LEFT,
-            rates: list[float] | None = None, tables: dict[int, float] | None = None,
-        ) -> None:  # fmt: skip
-            super().__init__(context)
+    @dataclasses.dataclass
+    class Typed(Copy, kind="typed"):
+        folder: Path = Path()
+        side: Side = Side.LEFT
+        rates: list[float] | None = None
+        tables: dict[int, float] | None = None
 
     def digest(**given: Any) -> str:
         config = configure(*TINY, "pe=none")
-        config.pe = {"kind": "typed", "name": "typed", **given}
+        config.task = {"kind": "typed", "name": "typed", **given}
         CHECKS["config"](config)
         return config_digest(config)
 
     assert digest(rates=[1], tables={3: 1}) == digest(rates=[1.0], tables={3: 1.0})
     others = [digest(folder=each) for each in "ab"] + [digest(side=each.name) for each in Side]
     assert len({digest(), *others}) == 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "default"),
+    [
+        (Side, "RIGHT", Side.LEFT), (Path, "a", Path()), (dict[int, float], {3: 1}, {}),
+        (list[Side], ["LEFT"], []), (dict[str, Side], {"a": "LEFT"}, {}),
+    ],
+)  # fmt: skip
+def test_a_setting_that_no_checkpoint_holds_is_refused(
+    kind: Any, value: Any, default: Any, registry: None
+) -> None:
+    """Before training: a Transformer is built again from what a checkpoint or an export holds."""
+
+    class Typed(Encoding, kind="typed"):
+        def __init__(self, context: EncodingContext, how: kind = default) -> None:
+            super().__init__(context)
+
+        __init__.__annotations__["how"] = kind
+
+    config = configure(*TINY, "pe=none")
+    config.pe = {"kind": "typed", "name": "typed", "how": value}
+    with pytest.raises(UserError, match="pe.how=.* of Typed is nothing that a checkpoint or an ex"):
+        CHECKS["config"](config)
 
 
 @pytest.mark.parametrize(("kind", "runs"), [("text", 1), ("mine", 2)])

@@ -9,6 +9,7 @@ import pytest
 from support import TINY, copy_code, run_script
 
 from wawa_transformer.lab.study import in_lists, list_jobs
+from wawa_transformer.run import config as run_config
 from wawa_transformer.run import imports
 from wawa_transformer.run.cli import compose
 from wawa_transformer.run.failure import MISTAKE
@@ -99,10 +100,17 @@ METRIC = (
     "evaluation.METRICS += (evaluation.Metric('own', 'own', lambda s: 1.0),)\n"
 )
 
+REPLACED = (
+    "from wawa_transformer.run import config\n"
+    "class Mine(config.Transformer): ...\n"
+    "config.Transformer = Mine\n"
+)
+
 
 @pytest.mark.parametrize(
     ("content", "given", "said"),
     [
+        (REPLACED, ["pe=none"], ""),
         ("x = 1\n", ["pe=none"], "registers no encoding, task or metric"),
         (METRIC, ["pe=none"], ""),
         (MODULE, ["pe=step"], ""),
@@ -124,6 +132,7 @@ def test_a_module_that_a_run_does_not_use_is_named(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])  # to which the folder is added
     monkeypatch.setattr(evaluation, "METRICS", evaluation.METRICS)
+    monkeypatch.setattr(run_config, "Transformer", run_config.Transformer)
     trainer.mention_imports(compose([f"import={name}", *given]))
     found = capsys.readouterr().err
     assert found.startswith(f"warning: import={name} {said}") if said else not found

@@ -93,8 +93,8 @@ def schema_of(cls: type, exclude: tuple[str, ...] = ()) -> type:
         return dataclasses.make_dataclass(cls.__name__, own, kw_only=True)
     except ValueError as error:  # a default that two objects would share
         raise UserError(
-            f"{cls.__name__}.__init__: {first_line(error)}; give a setting a number, a text, an "
-            f"Enum, or a list or dictionary of these as its default."
+            f"{cls.__name__}.__init__: {first_line(error)}; give a setting a number, a text, or a "
+            f"list or dictionary of these as its default."
         ) from None
 
 
@@ -150,8 +150,8 @@ def typed(
         said = omegaconf_says(error)
         if "Unexpected type" in said:  # as of Literal
             said += (
-                f"; {cls.__name__} may have settings of the types int, float, str, bool, an Enum "
-                f"for a choice, and lists and dictionaries of these"
+                f"; {cls.__name__} may have settings of the types int, float, str, bool, and lists "
+                f"and dictionaries of these"
             )
         raise UserError(f"{key}: {said}.") from None
     for key, value in settings.items():

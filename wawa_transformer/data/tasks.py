@@ -157,9 +157,20 @@ class GeneratedTask(Task):
                 lengths = np.repeat(every_length, self.test_per_length)
             else:
                 size = self.train_size if name == "train" else self.validation_size
-                lengths = self.draw_lengths(size, random)
+                lengths = np.asarray(self.draw_lengths(size, random))
+                self.check_lengths(lengths)
             pairs = (self.example(length, random) for length in lengths.tolist())
             return parallel(pairs, lengths.tolist(), type(self).__name__)
+
+    def check_lengths(self, lengths: np.ndarray) -> None:
+        """Refuse lengths of training that the test would call untrained."""
+        for drawn in (lengths.min(), lengths.max()):
+            if not self.min_length <= drawn <= self.max_length:
+                raise UserError(
+                    f"{type(self).__name__}.draw_lengths draws {drawn}, and a report takes lengths "
+                    f"outside of task.min_length={self.min_length} and task.max_length="
+                    f"{self.max_length} for untrained; draw from these, or set them."
+                )
 
     def tokenizer(self, data: DatasetDict) -> Tokenizer:
         return word_tokenizer(self.vocabulary())
@@ -217,8 +228,10 @@ class SequenceTask(GeneratedTask):
         """
         if not self.order_matters:
             return 1.0
-        own = [getattr(type(self), name) for name in ("draw", "example")]
-        if own != [SequenceTask.draw, SequenceTask.example] or self.orders_share_targets:
+        makers = "draw", "example", "split", "dataset", "test"
+        if any(getattr(type(self), name) != getattr(SequenceTask, name) for name in makers):
+            return None
+        if self.orders_share_targets:
             return None
         multisets = math.comb(length + self.symbols - 1, length)
         sources = self.symbols**length

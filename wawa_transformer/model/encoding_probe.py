@@ -36,7 +36,8 @@ class EncodingProbe(Probe):
         length: int = ROW,
         row: int = ROW,
     ) -> None:
-        self.model, self.like = model, next(model.parameters())  # of the model's device and type
+        # Of the model's device and type, beside which a parameter may be complex or of integers.
+        self.model, self.like = model, next(filter(torch.is_floating_point, model.parameters()))
         self.device = self.like.device
         words = min(model.config.src_vocab_size, model.config.tgt_vocab_size)
         super().__init__(model, words, special, padding, length, row)

@@ -173,6 +173,7 @@ class Probe:
 
     def note(self, name: str, changes: Tensor, where: str = "row {}, target position {}") -> None:
         """Note the largest of ``changes (B,T)``, which speaks against a promise."""
+        changes = changes.masked_fill(changes.isnan(), math.inf)
         largest, before = float(changes.max()), self.findings.get(name)
         if before is None or largest > before.change:
             holds = largest <= self.tolerance

@@ -111,6 +111,10 @@ class TrainingProbe(EncodingProbe):
                     given = {name: torch.rand_like(trained[name]) for name in gates} | some
                     logits = functional_call(self.model, given, (self.source, self.target))
                     met |= {name for name, _ in reached(logits, some)}
+        rest = {name: value for name, value in trained.items() if named[name] not in met}
+        if rest:  # as of a head that the loss alone asks
+            loss = self.model(self.source, self.target, targets=self.target)[0]
+            met |= {name for name, _ in reached(loss, rest)}
         missed = [name for name in named.values() if name not in met]
         own = {id(each) for each in self.model.parameters()}
         missed += [
@@ -248,7 +252,8 @@ def tiny_model(config: TransformerConfig, cls: type[Transformer] = Transformer) 
     given["dropout"] = max(config.dropout, 0.1)  # a promise is about dropout, too
     given["reset_token"] = None if config.reset_token is None else 5
     config = dataclasses.replace(config, **given, seed=0)
-    if config.layers is None and not ENCODINGS[config.pe].per_layer:
+    alike = config.layers is None and not ENCODINGS[config.pe].per_layer
+    if alike and cls is Transformer:  # a class of one's own may treat layers differently
         config = dataclasses.replace(config, num_layers=1)
     with draws_from(0):  # which leaves torch's own random numbers alone
         model = cls(config)

@@ -1,6 +1,7 @@
 """Read a trained model with torch alone, without Hydra, datasets and tokenizers."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ def read_model(path: str | Path) -> Transformer:
     An export needs safetensors besides. A run with ``import=`` needs its modules imported before.
 
     Raises:
-        UserError: there is no model, or a checkpoint is older than the shape it should hold.
+        UserError: there is no model, a checkpoint is older than the shape it should hold, or the
+            module of the model's class is not imported.
     """
     path = Path(path)
     if (path / "config.json").is_file():
@@ -33,7 +35,7 @@ def read_model(path: str | Path) -> Transformer:
             f"{file} does not hold the shape of its model, as a checkpoint of today's code does; "
             f"read it with wawa_transformer.load({str(path)!r})."
         )
-    model = Transformer(TransformerConfig(**state["transformer"]))
+    model = class_of(path, state.get("model_class"))(TransformerConfig(**state["transformer"]))
     model.load_state_dict(state["model"])
     model.trained_sizes = tuple(state.get("trained_sizes", model.trained_sizes))
     return model.eval()
@@ -45,7 +47,30 @@ def read_export(directory: Path) -> Transformer:
 
     given: dict[str, Any] = json.loads((directory / "config.json").read_text("utf-8"))
     trained_sizes = given.pop("trained_sizes", Transformer.trained_sizes)
-    model = Transformer(TransformerConfig(**given))
+    cls = class_of(directory, given.pop("model_class", None))
+    model = cls(TransformerConfig(**given))
     load_model(model, str(directory / "model.safetensors"))
     model.trained_sizes = tuple(trained_sizes)
     return model.eval()
+
+
+def name_of(model: Transformer) -> str:
+    """The module and the name of a model's class, which is a fork's where it has its own."""
+    return f"{type(model).__module__}.{type(model).__qualname__}"
+
+
+def class_of(path: Path, name: str | None) -> type[Transformer]:
+    """Find the class of a model among the modules that are imported; older files have none.
+
+    Raises:
+        UserError: it is not there, and another class would compute something else.
+    """
+    if name is None:
+        return Transformer
+    module, _, own = name.rpartition(".")
+    cls = getattr(sys.modules.get(module), own, None)
+    if not (isinstance(cls, type) and issubclass(cls, Transformer)):
+        raise UserError(
+            f"{path} holds a model of the class {name}, which is not here; import {module} first."
+        )
+    return cls

@@ -190,4 +190,21 @@ def encoding_settings(config: DictConfig) -> dict[str, Any]:
             f"every encoding; give the argument another name."
         )
     own = {key: value for key, value in config.pe.items() if key not in taken}
-    return typed(cls, own, "pe", ENCODINGS, exclude=CONTEXT_ARGUMENTS, beside=PE_KEYS)
+    settings = typed(cls, own, "pe", ENCODINGS, exclude=CONTEXT_ARGUMENTS, beside=PE_KEYS)
+    for key, value in settings.items():
+        if not survives_json(value):
+            raise UserError(
+                f"pe.{key}={value!r} of {cls.__name__} is nothing that a checkpoint or an export "
+                f"holds: an encoding's setting is a number, a text, true or false, or a list or a "
+                f"dictionary of these with texts as keys; for a choice, take a text and call "
+                f"check_choice."
+            )
+    return settings
+
+
+def survives_json(value: Any) -> bool:
+    """True if a value is the same after JSON: no Enum, path, or number as a key."""
+    try:
+        return bool(json.loads(json.dumps(value)) == value)
+    except TypeError:
+        return False

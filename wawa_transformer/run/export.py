@@ -21,7 +21,7 @@ from wawa_transformer.data.words import read_tokenizer
 from wawa_transformer.model.layers import EncoderLayer, ResidualConnection
 from wawa_transformer.model.modes import evaluating
 from wawa_transformer.model.transformer import Transformer
-from wawa_transformer.model.weights import read_model
+from wawa_transformer.model.weights import name_of, read_model
 from wawa_transformer.positional.base import AbsoluteEncoding, consecutive
 from wawa_transformer.positional.placement import overridden
 from wawa_transformer.positional.position_ids import PositionIds
@@ -32,7 +32,8 @@ TOLERANCE = 1e-3  # of log-probabilities, which another program rounds different
 
 def to_safetensors(model: Transformer, tokenizer: Tokenizer, directory: Path) -> None:
     """Write ``model.safetensors``, ``tokenizer.json``, and its configuration in ``config.json``."""
-    arguments = {**dataclasses.asdict(model.config), "trained_sizes": model.trained_sizes}
+    more = {"trained_sizes": model.trained_sizes, "model_class": name_of(model)}
+    arguments = {**dataclasses.asdict(model.config), **more}
     # In other programs, too, "[EOS]" in a text is text: none looks for special tokens there.
     words = json.loads(tokenizer.to_str()) | {"added_tokens": []}
     with written(directory, ("model.safetensors", "config.json", "tokenizer.json")) as unfinished:

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import pickle
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from omegaconf import DictConfig
 from tokenizers import Tokenizer
 from torch import Tensor, nn
+from torch.serialization import get_unsafe_globals_in_checkpoint
 
 from wawa_transformer.common.files import cannot_read, write_atomically
 from wawa_transformer.common.messages import UserError, first_line
@@ -32,11 +34,31 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
 
 def packed(state: dict[str, Any]) -> memoryview:
-    """Pack ``state`` as in a file."""
+    """Pack ``state`` as in a file.
+
+    Raises:
+        UserError: an object in it, of whatever an edit keeps, could not be read again.
+    """
+    content, why = pack(state)
+    if why:
+        key = next(key for key, value in state.items() if pack({key: value})[1])
+        raise UserError(
+            f"a checkpoint would hold {why} in its {key}, and it is read with tensors, numbers and "
+            f"text alone, and lists and dictionaries of these; keep these there."
+        )
+    return content.getbuffer()  # no second copy of a large model
+
+
+def pack(state: dict[str, Any]) -> tuple[io.BytesIO, str]:
+    """Pack ``state``; also name an object that could not be packed, or not be read again."""
     # Through memory: writing directly, torch reports a full disk without a reason.
     content = io.BytesIO()
-    torch.save(state, content)
-    return content.getbuffer()  # no second copy of a large model
+    try:
+        torch.save(state, content)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:  # as of a lambda
+        return content, first_line(error)
+    content.seek(0)
+    return content, " and ".join(sorted(get_unsafe_globals_in_checkpoint(content)))
 
 
 def write(path: Path, content: memoryview) -> None:
@@ -63,7 +85,7 @@ def duplicate(path: Path, to: Path) -> None:
 def keep(run: Run, state: dict[str, Any], count: int) -> None:
     """Keep the weights of a checkpoint, and delete all but the newest ``count``."""
     path = run.checkpoint(f"step{state['step']:010}")
-    kept = (*WEIGHTS, "transformer", "config", "tokenizer", "trained_sizes")
+    kept = (*WEIGHTS, "transformer", "model_class", "config", "tokenizer", "trained_sizes")
     save(path, {key: state[key] for key in kept})
     for path in run.kept()[:-count]:
         path.unlink()

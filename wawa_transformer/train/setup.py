@@ -2,7 +2,6 @@
 
 import math
 import os
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.data.load import SAME_DATA, Data, Examples, load_data, parts_of
 from wawa_transformer.model.check import require_promises
 from wawa_transformer.model.transformer import Transformer
+from wawa_transformer.model.weights import name_of
 from wawa_transformer.run import distributed
 from wawa_transformer.run.config import build_model
 from wawa_transformer.run.device import reset_peak_memory, set_precision, take_device
@@ -296,15 +296,6 @@ def restore_state(state: TrainState, saved: dict[str, Any]) -> None:
     state.history = [row for row in saved["metrics"] if row["step"] <= state.step]
 
 
-def is_plain(value: Any) -> bool:
-    """True if a checkpoint can hold a value: of tensors, numbers and text alone."""
-    if isinstance(value, Mapping):
-        return all(is_plain(each) for each in (*value, *value.values()))
-    if isinstance(value, list | tuple):
-        return all(map(is_plain, value))
-    return value is None or type(value) in (bool, int, float, str) or isinstance(value, Tensor)
-
-
 def random_module(device: torch.device) -> Any:
     """The torch module with the random state of ``device``."""
     return torch if device.type == "cpu" else torch.get_device_module(device)
@@ -327,12 +318,13 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
             for name, each in vars(state).items()
             if name not in GIVEN
         }
-        held = {name: each for name, each in added.items() if is_plain(each)}
+        held = {key: each for key, each in added.items() if not checkpoint.pack({key: each})[1]}
         saved = {
             **{name: getattr(state, name) for name in checkpoint.COUNTERS},
             "metrics": state.history,
             "model": weights,
             "transformer": asdict(state.model.config),
+            "model_class": name_of(state.model),
             "optimizer": state.optimizer.state_dict(),
             "settings": state.settings,
             "rng": random,

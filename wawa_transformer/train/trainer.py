@@ -46,9 +46,12 @@ from wawa_transformer.run.imports import import_modules, modules_digest, warn_of
 from wawa_transformer.run.provenance import (
     code_digest,
     commit,
+    module_of,
     provenance,
+    replaced,
     shared_digest,
     with_users,
+    written,
 )
 from wawa_transformer.run.run_dir import Run, identity, place
 from wawa_transformer.run.signals import GracefulStop
@@ -304,11 +307,14 @@ def peak_flops(device: torch.device, bf16: bool) -> float:
 
 
 def mention_imports(config: DictConfig) -> None:
-    """Name a module of ``import=`` that registers nothing which the run uses."""
+    """Name a module of ``import=`` that gives nothing which the run uses."""
     chosen = {config.pe.kind, config.pe.get("cross"), config.task.kind}
     every = {**ENCODINGS, **TASKS, **{each.name: each.of for each in evaluation.METRICS}}
     chosen |= {each.name for each in evaluation.METRICS}
+    placed = [f"{module_of(code)}." for each in replaced() for code in written(each)]
     for name in config.imports:
+        if any(module.startswith(f"{name}.") for module in placed):
+            continue  # as a subclass of Transformer, which this run uses
         own = {kind for kind, of in every.items() if f"{of.__module__}.".startswith(f"{name}.")}
         what = ", ".join(sorted(own)) or "no encoding, task or metric (class Mine(…, kind=…))"
         if not own & chosen:
