@@ -92,6 +92,9 @@ def test_an_encoding_is_placed_by_its_total_and_paired_with_the_best(
     text, said = report.markdown(page), report.answer(page)
     place = f"The encoding mine: place 2 of 4, total {mine.total:z.3f}; {mine.gap:+z.3f} from t5"
     assert f"**{place}" in text and place in said
+    [line] = re.findall(r"^\| \*\*mine \(this study\)\*\* \| .*", text, re.M)
+    assert f"| **{mine.total.mean:.3f} " in line.replace("\u00a0", " "), "one's own row stands out"
+    assert page["board"].rows[1][2].value == mine.tasks["copy"][1].mean, "sorted by unseen lengths"
     for row in made.rows:
         name = {"none": "no encoding", "mine": "mine (this study)"}.get(row.pe, row.pe)
         [line] = [each for each in said.splitlines() if each.startswith(f"{name} ")]

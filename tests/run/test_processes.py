@@ -275,19 +275,37 @@ def test_torchrun_is_for_one_run(
 
 
 def test_the_loss_of_another_process_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And any other error keeps its own words."""
+    """And any other error keeps its own words. A group is ended, at best by all together."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
-    for name, value in zip(names, "0210", strict=True):
+    for name, value in zip(names, "1210", strict=True):
         monkeypatch.setenv(name, value)
+    assert (distributed.rank(), distributed.world_size()) == (0, 1), "as of a cluster's own"
+    did: list[str] = []
     monkeypatch.setattr(distributed, "is_distributed", lambda: True)
-    monkeypatch.setattr(distributed, "barrier", lambda: None)
+    monkeypatch.setattr(distributed, "barrier", lambda: did.append("wait"))
     monkeypatch.setattr(distributed.dist, "rendezvous", lambda _: iter([(None, 0, 2)]))
     monkeypatch.setattr(distributed.dist, "init_process_group", lambda *_, **__: None)
-    monkeypatch.setattr(distributed.dist, "destroy_process_group", lambda: None)
-    with (
-        pytest.raises(UserError, match="another process of this run has ended"),
-        distributed.process_group("cpu"),
-    ):
-        raise RuntimeError("[/gloo/transport/tcp/pair.cc:537] Connection closed by peer")
+    monkeypatch.setattr(distributed.dist, "destroy_process_group", lambda: did.append("end"))
+    for said in ("[/gloo/tcp/pair.cc:537] Connection closed by peer", "NCCL communicator aborted"):
+        with (
+            pytest.raises(UserError, match="another process of this run has ended"),
+            distributed.process_group("cpu"),
+        ):
+            raise RuntimeError(said)
     with pytest.raises(RuntimeError, match="shapes"), distributed.process_group("cpu"):
         raise RuntimeError("shapes do not fit")
+    with distributed.process_group("cpu"):
+        did.append("work")
+    assert did == ["end", "end", "end", "work", "wait", "end"]
+
+
+@pytest.mark.parametrize(("rank", "order"), [(0, ["work", "wait"]), (1, ["wait", "work"])])
+def test_the_main_process_goes_first(
+    rank: int, order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    did: list[str] = []
+    monkeypatch.setattr(distributed, "rank", lambda: rank)
+    monkeypatch.setattr(distributed, "barrier", lambda: did.append("wait"))
+    with distributed.main_first():
+        did.append("work")
+    assert did == order

@@ -142,6 +142,8 @@ def test_it_trains_and_answers_from_any_folder(installed: Path, tmp_path: Path) 
     assert wawa(installed, tmp_path, "translate", *asked, stdin="A man.\n").count("\n") == 1
     said = wawa(installed, tmp_path)
     assert f"  {installed / 'wawa_transformer'}" in said and "wawa train " in said
+    assert " letters, " in said and "python" not in said.split("Each has --help")[0]
+    assert wawa(installed, tmp_path, "-h") == said
 
 
 def test_a_library_of_an_extra_is_asked_for_in_one_sentence(tmp_path: Path) -> None:
