@@ -20,6 +20,7 @@ from wawa_transformer.lab.rules import RuleMismatch
 from wawa_transformer.lab.scores import Scores
 from wawa_transformer.lab.study import rule_of
 from wawa_transformer.lab.weaknesses import weaknesses
+from wawa_transformer.run.compose import compose
 from wawa_transformer.run.run_dir import Run
 
 WORSE = {"is": "worse", "pairs": [["a", "b"]]}
@@ -727,6 +728,27 @@ def test_default_pairs_are_all_or_those_with_the_sinusoid() -> None:
     assert comparisons.compared_pairs(five, []) == [(pe, "sinusoidal") for pe in "abcd"]
     assert len(comparisons.compared_pairs(list("abcde"), [])) == 10
     assert comparisons.compared_pairs(five, [["a", "b"]]) == [("a", "b")]
+
+
+def test_a_rule_of_the_command_line_names_what_it_leaves_of_the_file(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Hydra mixes the two: of another study's file came ``each``, ``against`` and measures."""
+    two = "supported: [{is: better, floor: 0.5}], refuted: [{is: worse}]"
+    measures = "measures: {exact_match: 0.1}"
+    for given, kept in (
+        ([f"study.rule={{claim: x, {measures}, {two}}}"], "each, against"),
+        ([f"study.rule={{{two}, each: [], measures: {{}}}}"], "claim, against, measures.exact_m"),
+        ([f"study.rule={{{two}}}", "study.rule.each=[task]"], "claim, against, measures as it is"),
+        ([f"study.rule={{claim: x, {measures}, {two}, each: [], against: learned}}"], ""),
+        (["study.rule.claim=x"], ""),
+        ([], ""),
+    ):
+        config = compose(["study=encodings", *given])
+        one = [configure("task=letters", f"pe={pe}") for pe in ("sinusoidal", "learned")]
+        rule_of(config, given, {Run.from_config(each): each for each in one})
+        said = capsys.readouterr().err
+        assert (f"leaves the study's own {kept}" in said) if kept else not said, said
 
 
 def test_another_grid_than_the_rules_goes_unjudged_if_the_command_line_asks_for_it() -> None:

@@ -28,9 +28,10 @@ from wawa_transformer.lab.workers import default_workers, train_all
 from wawa_transformer.run.compose import compose, is_of_studies, validate
 from wawa_transformer.run.config import transformer_config
 from wawa_transformer.run.device import automatic_device
+from wawa_transformer.run.overrides import parse
 from wawa_transformer.run.provenance import code_digest
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.run.schema import Config
+from wawa_transformer.run.schema import Config, RuleConfig
 from wawa_transformer.train.setup import check_data
 
 Jobs = dict[Run, DictConfig]  # each run with its configuration
@@ -262,6 +263,11 @@ def rule_of(config: DictConfig, overrides: list[str], jobs: Jobs) -> tuple[Rule 
     """
     if config.study.rule is None:
         return None, ""
+    if kept := kept_of_rule(config, overrides):
+        warn(
+            f"warning: study.rule of the command line leaves the study's own "
+            f"{', '.join(kept)} as it is; give these keys as well, or leave them so."
+        )
     tasks = {run.task: one for run, one in jobs.items()}
     encodings = {run.pe: one for run, one in jobs.items()}
     study: Any = OmegaConf.to_container(config.study)
@@ -277,6 +283,22 @@ def rule_of(config: DictConfig, overrides: list[str], jobs: Jobs) -> tuple[Rule 
             raise UserError(f"{mismatch} study.rule=null trains without a rule.") from None
         return None, f"{shlex.join(others)} is outside the rule of the study: {mismatch}"
     return rule, ""
+
+
+def kept_of_rule(config: DictConfig, overrides: list[str]) -> list[str]:
+    """List what a rule that the command line gives whole has from the study's file.
+
+    Hydra mixes the two.
+    """
+    given = {each.key_or_group: each.value() for each in map(parse, overrides)}
+    whole = given.get("study.rule")
+    if not isinstance(whole, dict):
+        return []
+    rule, unset = config.study.rule, OmegaConf.structured(RuleConfig)
+    kept = [key for key in rule if key not in whole and rule[key] != unset[key]]
+    names = set(rule.measures) - set(whole.get("measures", rule.measures))
+    kept += [f"measures.{name}" for name in sorted(names)]
+    return [key for key in kept if f"study.rule.{key}" not in given]
 
 
 def tested_pairs(known: Mapping[str, Any], rule: Rule | None) -> list[tuple[str, str]]:
