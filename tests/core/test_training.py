@@ -259,6 +259,48 @@ def test_what_an_edit_adds_to_the_state_is_resumed(
     assert "recent of the training state begins anew" in capsys.readouterr().err
 
 
+def test_an_object_that_a_step_makes_is_told_where_it_belongs(tiny) -> None:
+    """As a mean of weights that is not there yet when a resumed run is built."""
+    config = tiny()
+    Run.from_config(config).directory.mkdir(parents=True)
+    state, again = begun(config), begun(config)
+    state.mean = torch.optim.swa_utils.AveragedModel(state.model)
+    setup.save_state(state)
+    saved = checkpoint.load(state.run.checkpoint("last"))
+    with pytest.raises(UserError, match="mean of the training state is an object .*__post_init__"):
+        setup.restore_state(again, saved)
+    again.mean = torch.optim.swa_utils.AveragedModel(again.model)
+    setup.restore_state(again, saved)
+
+
+class Both(torch.optim.SGD):
+    """An optimiser with others inside, without or with a state that holds them."""
+
+    def __init__(self, parameters: Any, inside: Any) -> None:
+        super().__init__(parameters)
+        self.inside = inside
+
+
+class Holding(Both):
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"inside": self.inside.state_dict()}
+
+
+def test_an_optimiser_inside_that_no_checkpoint_holds_is_named(
+    tiny, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Alone or in a list; torch's own optimisers hold all of their state."""
+    weight = nn.Parameter(torch.ones(2))
+    adam = torch.optim.AdamW([weight])
+    for each in (torch.optim.Muon([nn.Parameter(torch.ones(2, 2))]), Holding([weight], adam), adam):
+        setup.mention_unheld(each)
+    assert not capsys.readouterr().err
+    for inside in (adam, [adam]):
+        monkeypatch.setattr(setup, "adamw", lambda given, _, own=inside: Both(given, own))
+        begun(tiny())
+        assert "inside of the optimiser would begin anew" in capsys.readouterr().err
+
+
 class Counted(NamedTuple):
     """What only a program that has this class can read."""
 

@@ -177,6 +177,7 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
     torch.manual_seed(seed_for(config.seed, "dropout", *who))
     optimizer = adamw(model.parameters(), trainer)
     mention_untrained(model, optimizer)
+    mention_unheld(optimizer)
     if trainer.compile:  # in place: the names in a checkpoint stay as they are
         torch._dynamo.config.recompile_limit = max(8, count_shapes(data.train, trainer))
         dynamic = None if trainer.pad_to_multiple_of == 1 else False
@@ -200,6 +201,20 @@ def mention_untrained(model: Transformer, optimizer: torch.optim.Optimizer) -> N
             f"warning: {len(every)} of the model's tensors stay as they start, since they need no "
             f"gradient or are in no group of the optimiser: {listed(every)}."
         )
+
+
+def mention_unheld(optimizer: torch.optim.Optimizer) -> None:
+    """Name an optimiser inside the optimiser that no checkpoint would hold."""
+    if type(optimizer).state_dict is not torch.optim.Optimizer.state_dict:
+        return
+    for name, value in vars(optimizer).items():
+        parts = value if isinstance(value, list | tuple) else [value]
+        if any(hasattr(each, "state_dict") for each in parts) and distributed.is_main():
+            warn(
+                f"warning: {name} of the optimiser would begin anew when the run is resumed, since "
+                f"{type(optimizer).__name__} has no state_dict() and load_state_dict() of its own "
+                f"that hold it."
+            )
 
 
 def check_ranks(data: Data) -> None:
@@ -285,6 +300,12 @@ def restore_state(state: TrainState, saved: dict[str, Any]) -> None:
         part: Any = getattr(state, name, None)
         if hasattr(part, "load_state_dict"):
             part.load_state_dict(value)
+        elif name in saved.get("objects", ()):
+            raise UserError(
+                f"{name} of the training state is an object whose state_dict() the checkpoint "
+                f"holds, and resuming finds no such object; make it in TrainState.__post_init__, "
+                f"and not in a step."
+            )
         else:
             setattr(state, name, value)
     if names := saved.get("not_held"):
@@ -336,6 +357,7 @@ def save_state(state: TrainState, validated: bool = False, improved: bool = Fals
             "code": state.code,
             "init": state.init,
             "added": held,
+            "objects": [name for name in held if hasattr(vars(state)[name], "state_dict")],
             "not_held": [name for name in added if name not in held],
         }
         if validated and state.trainer.keep_checkpoints:
