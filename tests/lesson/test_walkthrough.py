@@ -65,6 +65,8 @@ def test_other_sizes(d_model: int, max_len: int, capsys: pytest.CaptureFixture) 
     walk("en", d_model, max_len)
     out = capsys.readouterr().out
     assert f"torch.arange({max_len})" in out
+    assert f"({max_len}, 1) × ({(d_model + 1) // 2},)" in out
+    assert "angular frequency 1.0000, " in out and not re.search(r"\d\.\d{5}", out)
     assert out.count("    True\n") == 2  # evaluation drops nothing; batch first agrees
     assert str(torch.tensor(1e-9)) == "tensor(1.0000e-09)", "torch prints as before"
 

@@ -1,6 +1,7 @@
 """What is handed to other programs gives the same there."""
 
 import json
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -184,6 +185,7 @@ EDITS: dict[str, Callable[[Transformer], None]] = {
         lambda module, given, out: out / 2
     ),
     "norm": lambda model: setattr(model, "decoder_norm", torch.nn.RMSNorm(8)),
+    "nan": lambda model: torch.nn.init.constant_(model.output.weight, math.nan),
 }
 
 
@@ -195,6 +197,14 @@ def test_a_changed_layer_is_not_exported_as_the_published_one(edit: str, tmp_pat
     with pytest.raises(UserError, match="choose format=safetensors"):
         to_ctranslate2(model, list("abcdefghi"), tmp_path / "edited")
     assert not [*tmp_path.glob("edited/*")]
+
+
+def test_a_library_that_is_not_installed_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
+    with pytest.raises(UserError, match="is not installed; pip install ctranslate2"):
+        to_ctranslate2(Transformer(9, 9, 8, 1, 2, 16), list("abcdefghi"), tmp_path / "o")
 
 
 def test_an_export_overwrites_no_other_programs_files(
@@ -240,6 +250,7 @@ def test_an_export_that_ends_early_leaves_the_folder_as_it_was(
     torch.nn.init.ones_(plain.output.weight)
     monkeypatch.setattr("wawa_transformer.run.export.save_model", full)
     monkeypatch.setattr("wawa_transformer.run.export.check_export", full)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))  # may be on another disk
     for export_to in exports:
         with pytest.raises(UserError, match="cannot be written .No space left.*make room"):
             export_to()

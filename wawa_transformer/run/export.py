@@ -106,7 +106,6 @@ def to_ctranslate2(model: Transformer, words: list[str], directory: Path) -> Non
             )
         to.gamma, to.beta = of.weight.detach().numpy(), of.bias.detach().numpy()
 
-    table_of(model)  # refuses unsupported models before anything is written
     first = cast(EncoderLayer, model.encoder_layers[0])
     pre = cast(ResidualConnection, first.residuals[0]).pre
     gelu = isinstance(first.feed_forward.activation, torch.nn.GELU)
