@@ -70,6 +70,8 @@ def test_an_answer_that_was_cut_is_marked(served: list[Served]) -> None:
         ({"json": {"text": "1 " * 300}}, "301 tokens; a sentence has at most 256"),
         ({"data": b'{"text": "\\ud800"}', "content_type": "application/json"}, "send {"),
         ({"json": {"text": 3}}, "a sentence"),
+        ({"json": {}}, "a sentence"),
+        ({"json": ["1"]}, "a sentence"),
         ({"json": {"text": "1\0 2"}}, "a sentence"),
         ({"data": b"{", "content_type": "application/json"}, ""),
         ({"data": b"[" * 15_000, "content_type": "application/json"}, ""),
