@@ -18,12 +18,12 @@ from wawa_transformer.common.schema import check, typed
 from wawa_transformer.data.tasks import build_task, task_settings
 from wawa_transformer.data.words import word_tokenizer
 from wawa_transformer.decode.strategies import build_strategy
-from wawa_transformer.positional.base import ENCODINGS
+from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext
 from wawa_transformer.run import config as run_config
 from wawa_transformer.run.compose import check_use, compose, name_study, validate
 from wawa_transformer.run.config import build_model, check_memory, transformer_config
 from wawa_transformer.run.device import total_memory
-from wawa_transformer.run.overrides import SCHEMAS, class_keys, known_keys
+from wawa_transformer.run.overrides import CHECKS, SCHEMAS, class_keys, known_keys
 from wawa_transformer.run.schema import StudyConfig, TranslateConfig
 
 DATA = CONFIG_DIR.parent / "data"
@@ -331,6 +331,19 @@ def test_a_setting_of_a_type_that_no_key_has_is_told_which_there_are(kind: Any) 
     Mine = make_dataclass("Mine", [("how", kind, None)])
     with pytest.raises(UserError, match="pe.how: .*; Mine may have .* int, float, .* of these"):
         typed(Mine, {}, "pe")
+
+
+def test_an_encoding_whose_context_has_another_name_is_told_which(registry: None) -> None:
+    """Else the context would be a setting that nobody has given."""
+
+    class Named(Encoding, kind="named"):
+        def __init__(self, ctx: EncodingContext, gain: float = 1.0) -> None:
+            super().__init__(ctx)
+
+    config = configure("pe=none")
+    config.pe = {"kind": "named", "name": "named"}
+    with pytest.raises(UserError, match="Named.__init__ calls its first argument ctx"):
+        CHECKS["config"](config)
 
 
 def test_a_default_that_two_objects_would_share_is_refused() -> None:

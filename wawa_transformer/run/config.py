@@ -189,6 +189,12 @@ def encoding_settings(config: DictConfig) -> dict[str, Any]:
             f"{cls.__name__}.__init__ has an argument {clash[0]}, and pe.{clash[0]} is a key of "
             f"every encoding; give the argument another name."
         )
+    first = next(iter(inspect.signature(cls).parameters.values()), None)
+    if first and first.name not in CONTEXT_ARGUMENTS and first.kind is first.POSITIONAL_OR_KEYWORD:
+        raise UserError(
+            f"{cls.__name__}.__init__ calls its first argument {first.name}; call it context, or "
+            f"d_model in an AbsoluteEncoding, since other names are those of settings."
+        )
     own = {key: value for key, value in config.pe.items() if key not in taken}
     settings = typed(cls, own, "pe", ENCODINGS, exclude=CONTEXT_ARGUMENTS, beside=PE_KEYS)
     for key, value in settings.items():
