@@ -61,7 +61,7 @@ def main(config: DictConfig) -> None:
     minutes = terminal.minutes_of_run(config, overrides, choices["study"])
     command = shlex.join(["python", "scripts/compare.py", *sys.argv[1:]])
     known = studies.study_config(config, jobs, command, unjudged)
-    told = weaknesses(rule, known["encodings"])
+    told = weaknesses(rule, known)
     if study.against and (why := committed_study(known)[1])[0]:
         told.append(why)
     terminal.tell_rule(unjudged, told)

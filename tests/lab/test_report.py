@@ -30,6 +30,7 @@ from wawa_transformer.lab.means import write_means
 from wawa_transformer.lab.pages import LANGUAGES, Text, sentence, tr, translated, unsplit, words
 from wawa_transformer.lab.reading import read_study
 from wawa_transformer.lab.statistics import estimate
+from wawa_transformer.lab.study import first_rule
 from wawa_transformer.lab.styles import encoding_styles
 from wawa_transformer.lab.tables import RUN
 from wawa_transformer.train import evaluation
@@ -752,3 +753,31 @@ def test_a_setting_of_ones_own_is_named_if_it_is_0_or_none() -> None:
     off = {"name": "none", "kind": "learned", "cross": "none", "max_shift": 0, "max_distance": None}
     study.config["encodings"]["none"] = off | {"init_std": 0, "model.embedding_scale": "none"}
     assert cells.settings(study, "none") == "init_std 0, model.embedding_scale none"
+
+
+def test_a_rule_that_was_changed_after_the_first_results_is_named(tmp_path: Path) -> None:
+    """Whatever was changed in it and how often, also where an older version wrote the folder."""
+
+    def says(study: dict[str, Any]) -> bool:
+        """Whether the page says so if the study goes on with this rule."""
+        known = {"first_rule": first_rule(tmp_path, study)}
+        config = config_of(RESULTS, **study) | known
+        write_tables(tmp_path, config, RESULTS, curves=curves_of(RESULTS))
+        return word("rule_changed") in markdown(read_study(tmp_path))
+
+    write_folder(tmp_path, RESULTS, rule=RULE)
+    own = {"rule": RULE, "pairs": []}
+    parts: dict[str, Any] = {
+        "claim": "It hurts.", "each": [], "measures": {"exact_match": 0.02},
+        "supported": [BETTER | {"floor": 0.6}],
+        "refuted": [*RULE["refuted"], BETTER | {"floor": 1}],
+    }  # fmt: skip
+    assert not says(own)
+    for key, part in parts.items():
+        assert says(own | {"rule": RULE | {key: part}}), key
+    assert says(own | {"pairs": [["none", "learned"]]})
+    assert not says(own | {"rule": None}), "without a verdict"
+    assert says(own | {"rule": RULE | {"claim": "It hurts."}})
+    assert not says(own), "it is the first rule again"
+    (tmp_path / "study.yaml").unlink()
+    assert not says(own | {"rule": RULE | {"claim": "It hurts."}}), "no results came before"

@@ -619,7 +619,7 @@ def test_a_rule_says_how_many_comparisons_it_makes() -> None:
         ([DIFFERS], {"exact_match": 0.01}, 2),
     ):
         given = read(supported, [WORSE], measures=measures)
-        assert weaknesses(given, settings)[0] == ("rule_makes", {"n": count})
+        assert weaknesses(given, {"encodings": settings})[0] == ("rule_makes", {"n": count})
 
 
 def test_a_rule_whose_equivalence_cannot_fail_is_warned_about() -> None:
@@ -629,7 +629,7 @@ def test_a_rule_whose_equivalence_cannot_fail_is_warned_about() -> None:
     measures = {"exact_match": 0.1}
 
     def keys(given: claims.Rule, found: PairTests | None = None) -> list[str]:
-        return [key for key, _ in weaknesses(given, settings, found)]
+        return [key for key, _ in weaknesses(given, {"encodings": settings}, found)]
 
     weak = read([ALIKE], [WORSE], tasks="t", measures=measures)
     assert keys(weak) == ["rule_makes", "rule_no_floor"]
@@ -664,7 +664,9 @@ def test_a_rule_whose_equivalence_cannot_fail_is_warned_about() -> None:
     ],
 )
 def test_arms_that_differ_in_more_than_one_thing_are_named(a: Any, b: Any, things: Any) -> None:
-    said = [fill for key, fill in weaknesses(read(), {"a": a, "b": b}) if "two" in key]
+    said = [
+        fill for key, fill in weaknesses(read(), {"encodings": {"a": a, "b": b}}) if "two" in key
+    ]
     assert [each["keys"] for each in said] == ([", ".join(things)] if things else [])
 
 
@@ -673,8 +675,8 @@ def test_arms_with_equal_settings_are_named_with_a_rule_and_without() -> None:
     same = {"kind": "t5", "cross": "none"}
     arms = {"a": same | {"name": "a"}, "b": same | {"cross": "same"}, "c": same | {"name": "c"}}
     for given in (None, read(tasks="t")):
-        assert weaknesses(given, arms)[-1] == ("equal_arms", {"a": "a", "b": "c"})
-        assert weaknesses(given, {k: arms[k] for k in "ab"})[1:] == []
+        assert weaknesses(given, {"encodings": arms})[-1] == ("equal_arms", {"a": "a", "b": "c"})
+        assert weaknesses(given, {"encodings": {k: arms[k] for k in "ab"}})[1:] == []
 
 
 @functools.cache  # since composing takes long

@@ -78,6 +78,7 @@ class StudyFile:
     study: StudyConfig = field(default_factory=StudyConfig)
     command: str = ""
     unjudged: str = ""
+    first_rule: str = ""  # the digest of the rule with which the first results were reported
     made: dict[str, str] = field(default_factory=dict)
     missing: list[MissingRun] = field(default_factory=list)
     # By text and split, how many pairs are too long, and how many blank.

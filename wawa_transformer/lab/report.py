@@ -247,8 +247,7 @@ def notices(tested: PairTests, rule: Rule | None) -> list[Text]:
         for pe, (validation, training) in scores.harder_validation(study, task).items():
             nll = {"validation": f"{validation:.3f}", "training": f"{training:.3f}"}
             said.append(Text("harder_validation", {"task": task, "pe": name_of(pe), **nll}))
-    encodings = study.config.get("encodings", {})
-    return said + [warning(*each) for each in weaknesses(rule, encodings, tested)]
+    return said + [warning(*each) for each in weaknesses(rule, study.config, tested)]
 
 
 def unrecorded(study: Study) -> list[dict[str, Any]]:

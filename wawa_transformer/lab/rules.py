@@ -4,6 +4,7 @@ A rule that cannot be decided is refused, and so is one whose claim cannot be su
 """
 
 import itertools
+import json
 import math
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.common.schema import choose, typed
+from wawa_transformer.data.load import digest_of
 from wawa_transformer.data.tasks import Task
 from wawa_transformer.lab.claims import CONDITIONS, Given, Rule, bounds
 from wawa_transformer.lab.scores import OF_TEXT, SCORES
@@ -31,6 +33,13 @@ def rule_of(study: Study) -> Rule | None:
     if not config.get("rule"):
         return None
     return read_rule(config, list(study.config["encodings"]), list(study.config["tasks"]))
+
+
+def rule_digest(study: Given) -> str:
+    """Hash what a study's rule says, and which pairs the study compares."""
+    # What a later version adds to the schema is empty in an older rule.
+    rule = {key: value for key, value in (study["rule"] or {}).items() if value}
+    return digest_of(json.dumps([rule, study["pairs"]], sort_keys=True).encode())
 
 
 def read_rule(study: Given, encodings: Sequence[str], tasks: Sequence[str]) -> Rule:

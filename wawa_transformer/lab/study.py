@@ -1,5 +1,6 @@
 """Studies: one configuration, trained with many encodings, tasks and seeds."""
 
+import contextlib
 import copy
 import itertools
 import shlex
@@ -23,6 +24,7 @@ from wawa_transformer.lab import rules
 from wawa_transformer.lab.claims import Rule
 from wawa_transformer.lab.comparisons import compared_pairs
 from wawa_transformer.lab.entries import OF_MODEL, entry_overrides
+from wawa_transformer.lab.reading import read_config
 from wawa_transformer.lab.terminal import View, minutes_left
 from wawa_transformer.lab.workers import default_workers, train_all
 from wawa_transformer.run.compose import compose, is_of_studies, validate
@@ -239,6 +241,7 @@ def study_config(config: DictConfig, jobs: Jobs, command: str, unjudged: str) ->
     ``unjudged`` says why the rule of the study does not fit, and then there is no rule.
     """
     whole: Any = OmegaConf.to_container(config, resolve=True)
+    first = first_rule(next(iter(jobs)).directory.parents[2], whole["study"])
     if unjudged:
         whole["study"]["rule"] = None
     parts: dict[str, dict[str, Any]] = {"tasks": {}, "encodings": {}}
@@ -249,7 +252,19 @@ def study_config(config: DictConfig, jobs: Jobs, command: str, unjudged: str) ->
         parts["encodings"][run.pe] = pe | {f"{OF_MODEL}{key}": value for key, value in own.items()}
     kept = {key: whole[key] for key in ("study", "model", "trainer")}
     why = {"unjudged": unjudged} if unjudged else {}
-    return {"command": command, **kept, **parts, **why}
+    return {"command": command, **kept, **parts, **why, "first_rule": first}
+
+
+def first_rule(folder: Path, study: Mapping[str, Any]) -> str:
+    """Get the digest of the rule with which the folder's first results were reported.
+
+    Without results it is that of ``study``. A folder of an older version has its last rule.
+    """
+    with contextlib.suppress(UserError):  # study.yaml is damaged, and is written anew
+        older = read_config(folder / "study.yaml")
+        if older.get("made") and (older["first_rule"] or older["study"]["rule"]):
+            return str(older["first_rule"] or rules.rule_digest(older["study"]))
+    return rules.rule_digest(study)
 
 
 def rule_of(config: DictConfig, overrides: list[str], jobs: Jobs) -> tuple[Rule | None, str]:

@@ -8,7 +8,7 @@ from wawa_transformer.common.schema import names_of
 from wawa_transformer.lab.claims import Given, Rule
 from wawa_transformer.lab.comparisons import PairTests
 from wawa_transformer.lab.entries import OF_MODEL
-from wawa_transformer.lab.rules import minima, named
+from wawa_transformer.lab.rules import minima, named, rule_digest
 from wawa_transformer.lab.scores import SCORES
 from wawa_transformer.lab.statistics import reaches
 from wawa_transformer.run.schema import PeConfig
@@ -18,14 +18,15 @@ PARTS = {"stride": "random_positions", "cross_divided": "divided"}
 Said = list[tuple[str, dict[str, Any]]]  # keys of words.yaml, each with what fills it
 
 
-def weaknesses(
-    rule: Rule | None, encodings: Mapping[str, Given], tested: PairTests | None = None
-) -> Said:
+def weaknesses(rule: Rule | None, config: Given, tested: PairTests | None = None) -> Said:
     """List the weaknesses of a study, of its rule first.
 
-    ``encodings`` are the settings of each encoding. ``tested`` is there after the runs.
+    ``config`` is the content of ``study.yaml``. ``tested`` is there after the runs.
     """
+    encodings = config.get("encodings", {})
     said = of_rule(rule, encodings, tested) if rule else []
+    if rule and config.get("first_rule") not in (None, "", rule_digest(config["study"])):
+        said.append(("rule_changed", {}))
     for a, b in itertools.combinations(encodings, 2):
         if not differing(encodings[a], encodings[b]):
             said.append(("equal_arms", {"a": a, "b": b}))
