@@ -25,7 +25,8 @@ def weaknesses(rule: Rule | None, config: Given, tested: PairTests | None = None
     """
     encodings = config.get("encodings", {})
     said = of_rule(rule, encodings, tested) if rule else []
-    if rule and config.get("first_rule") not in (None, "", rule_digest(config["study"])):
+    first = config.get("first_rule")
+    if rule and first and first != rule_digest(config["study"]):
         said.append(("rule_changed", {}))
     for a, b in itertools.combinations(encodings, 2):
         if not differing(encodings[a], encodings[b]):
