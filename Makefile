@@ -12,19 +12,19 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(if $(shell command -v uv 2>/dev/null),uv pip install --python $(BIN)/python,$(PIP) install) --quiet -c constraints.txt
 # Some containers set it, and each of the tests' processes would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
-# One process more than cores, since some tests wait for others.
-WORKERS := $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+PYTEST := $(BIN)/python -m pytest --maxprocesses 4 --dist worksteal
 
 .PHONY: help check test lint types clean distclean
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*##/ { printf "%-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 check: .venv/test ## the tests of the baseline, in a minute: what a fork keeps
-	$(PYTEST) tests/core $(ARGS)
+	$(PYTEST) -n $(CORES) tests/core $(ARGS)
 
 test: .venv/dev ## every test
-	$(PYTEST) $(ARGS)
+	@# One process more than cores, since some tests wait for others.
+	$(PYTEST) -n $$(expr 1 + $(CORES)) $(ARGS)
 
 lint: .venv/dev ## style
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
