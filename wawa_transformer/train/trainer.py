@@ -311,17 +311,17 @@ def mention_imports(config: DictConfig) -> None:
     chosen = {config.pe.kind, config.pe.get("cross"), config.task.kind}
     every = {**ENCODINGS, **TASKS, **{each.name: each.of for each in evaluation.METRICS}}
     chosen |= {each.name for each in evaluation.METRICS}
-    placed = [f"{module_of(code)}." for each in replaced() for code in written(each)]
     for name in config.imports:
-        if any(module.startswith(f"{name}.") for module in placed):
-            continue  # as a subclass of Transformer, which this run uses
         own = {kind for kind, of in every.items() if f"{of.__module__}.".startswith(f"{name}.")}
+        placed = (f"{module_of(code)}." for each in replaced() for code in written(each))
+        # The latter: as a subclass of Transformer that a module puts into its place.
+        if own & chosen or any(module.startswith(f"{name}.") for module in placed):
+            continue
         what = ", ".join(sorted(own)) or "no encoding, task or metric (class Mine(…, kind=…))"
-        if not own & chosen:
-            warn(
-                f"warning: import={name} registers {what}, and this run has "
-                f"pe={config.pe.kind} and task={config.task.kind}"
-            )
+        warn(
+            f"warning: import={name} registers {what}, and this run has pe={config.pe.kind} and "
+            f"task={config.task.kind}"
+        )
 
 
 def mention_bf16(state: TrainState) -> None:
