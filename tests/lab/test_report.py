@@ -29,6 +29,7 @@ from wawa_transformer.lab import cells, figures, report, scores
 from wawa_transformer.lab.means import write_means
 from wawa_transformer.lab.pages import LANGUAGES, Text, sentence, tr, translated, unsplit, words
 from wawa_transformer.lab.reading import read_study
+from wawa_transformer.lab.rules import rule_digest
 from wawa_transformer.lab.statistics import estimate
 from wawa_transformer.lab.study import first_rule
 from wawa_transformer.lab.styles import encoding_styles
@@ -777,6 +778,10 @@ def test_a_rule_that_was_changed_after_the_first_results_is_named(tmp_path: Path
         assert says(own | {"rule": RULE | {key: part}}), key
     assert says(own | {"pairs": [["none", "learned"]]})
     assert not says(own | {"rule": None}), "without a verdict"
+    one, same = (
+        {"rule": RULE | {"refuted": [BETTER | {"floor": n}]}, "pairs": []} for n in (1, 1.0)
+    )
+    assert rule_digest(one) == rule_digest(same)
     assert says(own | {"rule": RULE | {"claim": "It hurts."}})
     assert not says(own), "it is the first rule again"
     (tmp_path / "study.yaml").unlink()

@@ -39,7 +39,9 @@ def rule_digest(study: Given) -> str:
     """Hash what a study's rule says, and which pairs the study compares."""
     # What a later version adds to the schema is empty in an older rule.
     rule = {key: value for key, value in (study["rule"] or {}).items() if value}
-    return digest_of(json.dumps([rule, study["pairs"]], sort_keys=True).encode())
+    # 1 and 1.0 are one number.
+    content = json.loads(json.dumps([rule, study["pairs"]]), parse_int=float)
+    return digest_of(json.dumps(content, sort_keys=True).encode())
 
 
 def read_rule(study: Given, encodings: Sequence[str], tasks: Sequence[str]) -> Rule:
