@@ -32,7 +32,8 @@ TEMPLATES = Path(__file__).with_name("templates")
 CHINESE = yaml.safe_load((DOCS / "claims.zh-CN.yaml").read_text(encoding="utf-8"))
 VERDICTS = ("holds", "restricted", "fails", "open")  # on a claim of docs/claims.yaml
 ENDS = {"en": ".md", "zh": ".zh-CN.md"}  # of a page's name, in each language
-CODE = re.compile(r"^ *```.*?^ *```$|`[^`\n]*`", flags=re.M | re.S)
+FENCE = r"^ *```.*?^ *```$"
+CODE = re.compile(rf"{FENCE}|`[^`\n]*`", flags=re.M | re.S)
 NO_ROW = re.compile(rf"^(?!\|)[^\n]*$|{CODE.pattern}", flags=re.M | re.S)
 
 
@@ -110,7 +111,7 @@ def unbroken(page: str) -> str:
     """Join lines that end within Chinese text, where a browser would show a space."""
     mark, word = r"[，。；：、？！（）《》「」“”…—]", r"[\u4e00-\u9fff]"
     goes_on = r"\n *(?!\s|[-*+] |\d+\. |[#|<]|```)"  # a line that begins nothing new
-    parts = re.split(r"(^ *```.*?^ *```$)", page, flags=re.M | re.S)  # every second one is code
+    parts = re.split(rf"({FENCE})", page, flags=re.M | re.S)  # every second one is code
     for n in range(0, len(parts), 2):
         for end in (rf"({mark}[*)]*)", rf"({word}[*)]*)(?=\n *[*[]*(?:{mark}|{word}))"):
             parts[n] = re.sub(rf"{end}{goes_on}", r"\1", parts[n])

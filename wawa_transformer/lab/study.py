@@ -165,7 +165,7 @@ def with_seeds(seeds: Sequence[int], composed: Collection[DictConfig]) -> Jobs:
 
 def folder_of(jobs: Jobs) -> Path:
     """Get the folder of a study's runs, and create a missing one."""
-    directory = next(iter(jobs)).directory.parents[2]
+    directory = next(iter(jobs)).study_directory
     make_directory(directory)
     return directory
 
@@ -241,7 +241,7 @@ def study_config(config: DictConfig, jobs: Jobs, command: str, unjudged: str) ->
     ``unjudged`` says why the rule of the study does not fit, and then there is no rule.
     """
     whole: Any = OmegaConf.to_container(config, resolve=True)
-    first = first_rule(next(iter(jobs)).directory.parents[2], whole["study"])
+    first = first_rule(next(iter(jobs)).study_directory, whole["study"])
     if unjudged:
         whole["study"]["rule"] = None
     parts: dict[str, dict[str, Any]] = {"tasks": {}, "encodings": {}}
@@ -262,8 +262,10 @@ def first_rule(folder: Path, study: Mapping[str, Any]) -> str:
     """
     with contextlib.suppress(UserError):  # study.yaml is damaged, and is written anew
         older = read_config(folder / "study.yaml")
-        if older.get("made") and (older["first_rule"] or older["study"]["rule"]):
-            return str(older["first_rule"] or rules.rule_digest(older["study"]))
+        if older.get("made") and older["first_rule"]:
+            return str(older["first_rule"])
+        if older.get("made") and older["study"]["rule"]:
+            study = older["study"]
     return rules.rule_digest(study)
 
 

@@ -67,7 +67,7 @@ def tell_unfinished(runs: Iterable[Run]) -> int:
     """Print why each unfinished run failed, and return their number."""
     unfinished = [run for run in runs if run.status != "finished"]
     for run in unfinished:
-        log = run.directory.parents[2] / "train.log"
+        log = run.study_directory / "train.log"
         where = run.error_file if run.error_file.exists() else log
         said = ": ".join(filter(None, (run.status, str(run), run.failure())))
         warn(f"{said} ({where})")

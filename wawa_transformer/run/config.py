@@ -184,12 +184,13 @@ def encoding_settings(config: DictConfig) -> dict[str, Any]:
     """Select the encoding's settings, and check them against its class."""
     cls = choose(ENCODINGS, config.pe.kind, "pe.kind")
     taken = ("kind", "name", *PE_KEYS)
-    if clash := [key for key in inspect.signature(cls).parameters if key in taken]:
+    parameters = inspect.signature(cls).parameters
+    if clash := [key for key in parameters if key in taken]:
         raise UserError(
             f"{cls.__name__}.__init__ has an argument {clash[0]}, and pe.{clash[0]} is a key of "
             f"every encoding; give the argument another name."
         )
-    first = next(iter(inspect.signature(cls).parameters.values()), None)
+    first = next(iter(parameters.values()), None)
     if first and first.name not in CONTEXT_ARGUMENTS and first.kind is first.POSITIONAL_OR_KEYWORD:
         raise UserError(
             f"{cls.__name__}.__init__ calls its first argument {first.name}; call it context, or "

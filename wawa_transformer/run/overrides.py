@@ -233,12 +233,14 @@ def check_override(
     listed = single and isinstance(override.value(), list)
     if listed or (override.is_sweep_override() and not sweep):
         each = re.sub(r"[\[\]]", "", given)
-        written = given.partition("=")[2]
-        one = f"one value with a comma has two kinds of quotes, '{key}=\"{written}\"'; "
+        one = ""
+        if kind in (*TEXT, Any) and not listed:
+            written = given.partition("=")[2]
+            one = f"one value with a comma has two kinds of quotes, '{key}=\"{written}\"'; "
         raise UserError(
-            f"{given} is several values; {one if kind in (*TEXT, Any) and not listed else ''}"
-            f"scripts/train.py -m {each} trains one run for each, and "
-            f"scripts/compare.py takes lists: 'study.pe=[none,learned]', study.task, study.seeds."
+            f"{given} is several values; {one}scripts/train.py -m {each} trains one run for each, "
+            f"and scripts/compare.py takes lists: 'study.pe=[none,learned]', study.task, "
+            f"study.seeds."
         )
     if key in known_groups and not choices(override):
         names = sorted(path.stem for path in (CONFIG_DIR / key).glob("*.yaml"))

@@ -80,8 +80,7 @@ def with_users(digest: str, used: Iterable[type] = ()) -> str:
     users = replaced()
     parts = {live_code(each).encode() for each in used if of_notebook(each)}
     parts |= {live_code(each).encode() for each in users if any(map(of_notebook, written(each)))}
-    codes = [code for each in users for code in written(each)]
-    files = {path for each in codes if (path := file_of(module_of(each)))}
+    files = {path for module in modules_of(users) if (path := file_of(module))}
     parts |= {code_of(path) for path in reached(files, is_foreign) - helpers()}
     return digest_of(digest.encode(), *sorted(parts)) if parts else digest
 
@@ -116,6 +115,11 @@ def written(value: Any) -> list[Any]:
         return [value]
     inner = [] if isinstance(value, types.ModuleType | type) else [*held_by(value), type(value)]
     return [each for each in (value, *inner) if isinstance(each, types.FunctionType | type)]
+
+
+def modules_of(values: Iterable[Any]) -> set[str]:
+    """The names of the modules in which values, and what they hold, were written."""
+    return {module_of(code) for each in values for code in written(each)}
 
 
 def module_of(value: Any) -> str:

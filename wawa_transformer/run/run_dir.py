@@ -98,6 +98,11 @@ class Run:
     translations_file = in_folder("translations.txt")  # of the test, one per line
     references_file = in_folder("references.txt")  # the test's reference translations
 
+    @property
+    def study_directory(self) -> Path:
+        """The folder of the run's study, where it lies in one."""
+        return self.directory.parents[2]
+
     def checkpoint(self, which: str) -> Path:
         """The file of a checkpoint: ``last``, ``previous``, or ``best`` in validation."""
         return self.directory / "checkpoints" / f"{which}.pt"

@@ -46,12 +46,11 @@ from wawa_transformer.run.imports import import_modules, modules_digest, warn_of
 from wawa_transformer.run.provenance import (
     code_digest,
     commit,
-    module_of,
+    modules_of,
     provenance,
     replaced,
     shared_digest,
     with_users,
-    written,
 )
 from wawa_transformer.run.run_dir import Run, identity, place
 from wawa_transformer.run.signals import GracefulStop
@@ -313,9 +312,10 @@ def mention_imports(config: DictConfig) -> None:
     chosen |= {each.name for each in evaluation.METRICS}
     for name in config.imports:
         own = {kind for kind, of in every.items() if f"{of.__module__}.".startswith(f"{name}.")}
-        placed = (f"{module_of(code)}." for each in replaced() for code in written(each))
-        # The latter: as a subclass of Transformer that a module puts into its place.
-        if own & chosen or any(module.startswith(f"{name}.") for module in placed):
+        # A module may also put a class into the project's place, as a subclass of Transformer.
+        if own & chosen or any(
+            f"{each}.".startswith(f"{name}.") for each in modules_of(replaced())
+        ):
             continue
         what = ", ".join(sorted(own)) or "no encoding, task or metric (class Mine(…, kind=…))"
         warn(
