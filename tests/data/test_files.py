@@ -244,6 +244,30 @@ def test_the_configuration_of_a_dataset_is_the_one_that_was_asked_for(tmp_path: 
         assert read(tmp_path, files, hub_config=name) == [(name, "x")]
 
 
+@pytest.mark.parametrize(
+    ("count", "named"),
+    [(2, "c0, c1"), (12, ", ".join(map("c{}".format, range(10))) + " and 2 more")],
+)
+def test_the_configurations_of_a_dataset_are_named(count: int, named: str, tmp_path: Path) -> None:
+    """None was chosen, or one that is not there."""
+    card = "".join(f"- config_name: c{i}\n  data_files: a.csv\n" for i in range(count))
+    (tmp_path / "README.md").write_text(f"---\nconfigs:\n{card}---\n")
+    (tmp_path / "a.csv").write_text("en,de\na,b\n")
+    said = rf"cannot be used \(task.hub_config={{}} is none of its configurations {named}\); name"
+    for name in (None, "c99", ""):
+        with pytest.raises(UserError, match=said.format(name or "null")):
+            TextTask(hub=str(tmp_path), hub_config=name).from_hub()
+
+
+def test_a_folder_that_the_library_cannot_read_is_refused_without_its_objects(
+    tmp_path: Path,
+) -> None:
+    """It opens a list of XML files as if it were one."""
+    (tmp_path / "train.xml").write_text("<a>b</a>")
+    with pytest.raises(UserError, match=r"cannot be used \(the library reads no xml files\); name"):
+        TextTask(hub=str(tmp_path)).from_hub()
+
+
 @pytest.mark.parametrize("kind", ["json", "csv", "parquet", "zip"])
 def test_a_changed_file_of_the_same_size_and_time_is_read_again(kind: str, tmp_path: Path) -> None:
     """No cache of the library hides the change of a folder."""

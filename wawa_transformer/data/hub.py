@@ -34,7 +34,7 @@ def pairs_of(
     Raises:
         UserError: the library cannot read it, or it has no training split.
     """
-    where = f"task.hub={name}"
+    where, builder = f"task.hub={name}", None
     try:
         splits, builder = find(name, config)
         if builder and not (Path(name).is_dir() and has_own_files(builder)):
@@ -42,9 +42,12 @@ def pairs_of(
         if "train" not in splits:
             raise LookupError("it has no split train")
     except Exception as error:  # the library raises dozens of classes
+        said = first_line(error.__cause__ or error)
+        if builder and " object at 0x" in said:
+            said = f"the library reads no {builder.name} files"
         raise UserError(
-            f"{where} cannot be used ({first_line(error.__cause__ or error)}); name a dataset "
-            f"with a split train, one of several in task.hub_config, or a file in task.source."
+            f"{where} cannot be used ({said}); name a dataset with a split train, one of several "
+            f"configurations in task.hub_config, or a file in task.source."
         ) from None
     if builder and (rest := unread(Path(name), builder)):
         warn(f"{where}: of its files, {', '.join(rest)[:200]} are not read")
@@ -79,7 +82,16 @@ def find(name: str, config: str | None) -> tuple[Mapping[str, Any], DatasetBuild
         raise LookupError(
             f"the library of datasets takes [ ] * ? in {here} for a pattern; rename the folder"
         )
-    builder = datasets.load_dataset_builder(name, config)
+    try:
+        builder = datasets.load_dataset_builder(name, config)
+    except ValueError:
+        names = datasets.get_dataset_config_names(name)
+        if config in names or (config is None and len(names) < 2):
+            raise
+        named = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if names[10:] else "")
+        raise LookupError(
+            f"task.hub_config={config or 'null'} is none of its configurations {named}"
+        ) from None
     splits = builder.config.data_files or builder.info.splits or {}
     return {str(split): content for split, content in splits.items()}, builder
 
