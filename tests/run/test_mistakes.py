@@ -275,6 +275,20 @@ def test_the_last_of_several_values_counts_with_or_without_a_plus() -> None:
     assert "chooses nothing" in answer("+pe=null")
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        "study=dropout study.rule.claim=x", "study=dropout +study.rule={claim:x}",
+        "study=dropout study.rule={} study.rule.measures={nll:1}",
+        "study.rule=null +study.rule.measures.nll=1", "study.rule=null study.rule.supported=[]",
+    ],
+)  # fmt: skip
+def test_a_key_inside_a_group_that_is_null_is_answered_in_one_sentence(given: str) -> None:
+    """OmegaConf has an error of Python's own for each."""
+    said = "study.rule is null here, and has no key that the command line could change; "
+    assert answer(*given.split()).startswith(said)
+
+
 def test_a_study_obeys_a_plus_and_the_last_of_several_values() -> None:
     given = ["++seed=7", "pe=rotary", "++pe=none", "+task=letters", "model.d_model=8"]
     overrides = in_lists(check_command([*TINY, *given], "config")[0])

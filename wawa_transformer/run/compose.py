@@ -33,6 +33,7 @@ from wawa_transformer.run.overrides import (
     choices,
     groups,
     no_override,
+    nullable_groups,
     read_overrides,
     register,
     unknown_key,
@@ -232,6 +233,14 @@ def explain(error: BaseException, config_name: str, places: Mapping[str, str]) -
         return unreadable(given) if "=" in given else no_override(given, config_name)
     if isinstance(error, yaml.MarkedYAMLError):
         return yaml_mistake(error)
+    nulls = nullable_groups(config_name)
+    # Of OmegaConf, which has no error of its own for this.
+    if nulls and isinstance(error, AssertionError | AttributeError) and "None" in str(error):
+        folder = CONFIG_DIR / nulls[0].partition(".")[0]
+        return (
+            f"{nulls[0]} is null here, and has no key that the command line could change; leave "
+            f"its keys out, or write {nulls[0]} into a file of {folder}."
+        )
     cause = error.__cause__ or error.__context__ or error
     # An OverflowError of OmegaConf's has the key in its message alone.
     [*_, key] = re.findall(r"full_key: (\S+)", str(cause)) or [""]

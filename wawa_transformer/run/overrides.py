@@ -81,6 +81,12 @@ def fields(schema: type, prefix: str = "") -> Iterator[tuple[str, dataclasses.Fi
             yield prefix + each.name, each
 
 
+def nullable_groups(config_name: str) -> list[str]:
+    """List the keys that hold other keys, or null in place of them all."""
+    schema = SCHEMAS[config_name]
+    return [key for key, _ in fields(schema) if inner_schema(type_of(schema, key))]
+
+
 def type_of(schema: type, key: str) -> Any:
     """The type of a key's value; Any inside a dictionary or list, None for an unknown key.
 
