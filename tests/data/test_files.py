@@ -391,8 +391,18 @@ def test_where_a_carriage_return_stands_in_a_file_does_not_matter(tmp_path: Path
         for order in (few, few[::-1]):
             assert len(read(tmp_path, {"a.tsv": end.join(order)})) == 3
     for many in ("a\tb\rc\td\re\tf\r\n", "a\tb\rc\td", "a\tb\n" + "c\td\r" * 10**6):
-        with pytest.raises(UserError, match="more carriage returns than lines"):
+        with pytest.raises(UserError, match="carriage returns .*; convert them"):
             read(tmp_path, {"a.tsv": many})
+
+
+def test_carriage_returns_that_end_some_lines_of_a_table_lose_no_pair(tmp_path: Path) -> None:
+    """Rows of an old Mac among others; the advice is followed."""
+    for name, table in (("a.tsv", "a\tb\ne\tf\rg\th\ni\tj\n"), ("a.csv", "a,b\ne,f\rg,h\ni,j\n")):
+        said = r"line 2 \(it has carriage returns inside; convert them: tr '.r' '.n' < old > new where they"
+        with pytest.raises(UserError, match=said):
+            read(tmp_path, {name: table})
+        assert len(read(tmp_path, {name: table.replace("\r", "\n")})) == 4
+        assert len(read(tmp_path, {name: table.replace("\r", " ")})) == 3
 
 
 def test_a_text_may_begin_with_a_tag(tmp_path: Path) -> None:
@@ -549,6 +559,7 @@ def test_spaces_around_names_and_cells_and_a_line_of_excels(tmp_path: Path) -> N
         {"a.csv": 'en, de\n"a, 1", "b, 2"\n'},
         {"a.csv": 'sep=,\nid,en ,de\n1,"a, 1","b, 2"\n'},
         {"a.csv": "sep=|\na, 1|b, 2\n"},
+        {"a.csv": "SEP=|\na, 1|b, 2\n"},
         {"a.tsv": "id\ten \t de\n1\ta, 1\tb, 2\n"},
     ):
         assert read(tmp_path, files) == [("a, 1", "b, 2")]

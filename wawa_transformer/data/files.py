@@ -38,6 +38,7 @@ FORMATS = (
 RETURNS = (
     "convert them: tr '\\r' '\\n' < old > new where they end lines, else tr '\\r' ' ' < old > new"
 )
+INSIDE = f"it has carriage returns inside; {RETURNS}"
 # What a file begins with, packed and unpacked: its name may say something else.
 PACKED: dict[bytes, Callable[..., Any]] = {
     rb"\x1f\x8b": gzip.open,
@@ -207,10 +208,10 @@ def pairs_of_table(path: Path, key: str, columns: Columns) -> Iterator[tuple[str
     count, quoted, plain = 0, 0, 0  # pairs: all, with quotes of a CSV, and not all in quotes
     places: list[int] = []
     lines, is_csv = read_sentences(path, key), suffix_of(path.name) == ".csv"
-    rows: Iterable[list[str]] = (line.split("\t") for line in lines)
+    rows: Iterable[list[str]] = map(cells_of, lines)
     if is_csv:
         first = [*itertools.islice(lines, 100)]
-        said = re.fullmatch("sep=(.?)", first[0]) if first else None  # a line of Excel's
+        said = re.fullmatch("(?i)sep=(.?)", first[0]) if first else None  # a line of Excel's
         if said:
             del first[0]
             yield None
@@ -259,6 +260,18 @@ def pairs_of_table(path: Path, key: str, columns: Columns) -> Iterator[tuple[str
             f"warning: {path}: {quoted} lines have quotes as in a CSV, which in a table with tabs "
             f"are characters; to read it as one, name it .csv and begin it with a line sep= and tab"
         )
+
+
+def cells_of(line: str) -> list[str]:
+    """Split a line of a table with tabs; refuse one that is several rows.
+
+    A text may hold a carriage return: between rows, all parts have as many columns.
+    """
+    if "\r" in line:
+        counts = {part.count("\t") for part in line.split("\r")}
+        if len(counts) == 1 and counts != {0}:
+            raise LookupError(INSIDE)
+    return line.split("\t")
 
 
 def is_quoted(cell: str) -> bool:
@@ -358,8 +371,10 @@ def checked(
     except (
         ValueError, LookupError, TypeError, AttributeError, RecursionError, csv.Error,
     ) as error:  # fmt: skip
+        # Python's own advice on a carriage return outside quotes is for programmers.
+        said = INSIDE if "new-line character" in str(error) else first_line(error)
         raise UserError(
-            f"{where} holds no two texts in {place} {number} ({first_line(error)}); {remedy}."
+            f"{where} holds no two texts in {place} {number} ({said}); {remedy}."
         ) from None
 
 
