@@ -398,7 +398,7 @@ def test_where_a_carriage_return_stands_in_a_file_does_not_matter(tmp_path: Path
 def test_carriage_returns_that_end_some_lines_of_a_table_lose_no_pair(tmp_path: Path) -> None:
     """Rows of an old Mac among others; the advice is followed."""
     for name, table in (("a.tsv", "a\tb\ne\tf\rg\th\ni\tj\n"), ("a.csv", "a,b\ne,f\rg,h\ni,j\n")):
-        said = r"line 2 \(it has carriage returns inside; convert them: tr '.r' '.n' < old > new where they"
+        said = r"line 2 \(it has carriage returns inside; convert them: tr '.r' '.n' < old > new"
         with pytest.raises(UserError, match=said):
             read(tmp_path, {name: table})
         assert len(read(tmp_path, {name: table.replace("\r", "\n")})) == 4

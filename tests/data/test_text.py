@@ -408,6 +408,25 @@ def test_a_size_that_a_set_does_not_need_makes_no_other_run(tmp_path: Path) -> N
         assert TextTask(hub=str(tmp_path / hub)).without_effect() == {"data_dir", "test_size"}
 
 
+def test_a_test_of_a_dataset_needs_no_other_split(tmp_path: Path) -> None:
+    """It may have no training split, or one that is smaller than what is held out."""
+    task = TextTask(**sides(tmp_path, "hub", LINES[:9]))
+    with pytest.raises(UserError, match="leave nothing of 9 training pairs"):
+        task.test(0)
+    train, test = (tmp_path / "hub" / f"{name}.json" for name in ("train", "test"))
+    shutil.copy(train, test)
+    for _ in range(2):
+        assert [*task.test(0)] == ["test"] and len(task.test(0)["test"]) == 9
+        train.unlink(missing_ok=True)
+    (tmp_path / "one.tsv").write_text("a\tb\n")  # a file that evaluate.py names comes first
+    assert (
+        len(dataclasses.replace(task, test_source=str(tmp_path / "one.tsv")).test(0)["test"]) == 1
+    )
+    test.rename(tmp_path / "hub" / "validation.json")
+    with pytest.raises(UserError, match="it has no split train"):
+        task.test(0)
+
+
 def test_a_small_file_that_unpacks_to_one_long_line_is_not_unpacked(tmp_path: Path) -> None:
     """No more than the longest line there may be is ever in memory."""
     path = tmp_path / "bomb.gz"

@@ -5,7 +5,7 @@ import glob
 import itertools
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +27,21 @@ FORMATS = {*TABLES, *ENTRIES} - {".txt"}  # of which the library makes one colum
 
 
 def pairs_of(
-    name: str, config: str | None, columns: Columns
+    name: str, config: str | None, columns: Columns, wanted: Collection[str]
 ) -> dict[str, Iterator[tuple[str, str]]]:
     """Read the pairs of each split of a dataset, or of a local folder.
 
+    It has none if it lacks all splits that are ``wanted``.
+
     Raises:
-        UserError: the library cannot read it, or it has no training split.
+        UserError: the library cannot read it, or it has no training split, which is wanted.
     """
     where, builder = f"task.hub={name}", None
     try:
         splits, builder = find(name, config)
         if builder and not (Path(name).is_dir() and has_own_files(builder)):
             splits = rows_of(builder, names_of(columns))
-        if "train" not in splits:
+        if "train" in {*wanted} - {*splits}:
             raise LookupError("it has no split train")
     except Exception as error:  # the library raises dozens of classes
         said = first_line(error.__cause__ or error)
@@ -49,6 +51,8 @@ def pairs_of(
             f"{where} cannot be used ({said}); name a dataset with a split train, one of several "
             f"configurations in task.hub_config, or a file in task.source."
         ) from None
+    if not {*wanted} & {*splits}:
+        return {}
     if builder and (rest := unread(Path(name), builder)):
         warn(f"{where}: of its files, {', '.join(rest)[:200]} are not read")
     files = builder.config.data_files or {} if builder and Path(name).is_dir() else {}

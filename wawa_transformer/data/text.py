@@ -167,8 +167,9 @@ class TextTask(Task, kind="text"):
         return DatasetDict({name: splits[name] for name in SPLITS})
 
     def test(self, seed: int) -> DatasetDict:
-        """Read the test files alone, if there are any, and no class changes what is read."""
-        own = self.from_files(["test"]) if type(self).dataset is TextTask.dataset else {}
+        """Read the test alone, if it is not held out, and no class changes what is read."""
+        read = self.from_hub if self.hub and not self.files else self.from_files
+        own = read(["test"]) if type(self).dataset is TextTask.dataset else {}
         return DatasetDict(own) if own else super().test(seed)
 
     def named(self, test_set: str) -> Self:
@@ -217,13 +218,13 @@ class TextTask(Task, kind="text"):
                 pairs[split] = self.read(read_pairs(files, columns), split)
         return pairs
 
-    def from_hub(self) -> dict[str, Dataset]:
-        """Read a hub dataset, or a local folder in a format ``datasets`` knows."""
-        columns = self.source_column, self.target_column
-        pairs = hub.pairs_of(str(self.hub), self.hub_config, columns)
+    def from_hub(self, splits: Iterable[str] = SPLITS) -> dict[str, Dataset]:
+        """Read those of the ``splits`` that a dataset of the hub, or a local folder, has."""
+        columns, wanted = (self.source_column, self.target_column), [*splits]
+        pairs = hub.pairs_of(str(self.hub), self.hub_config, columns, wanted)
         if others := sorted({*pairs} - {*SPLITS}):
             warn(f"task.hub={self.hub}: of its splits, {', '.join(others)} are not read")
-        return {name: self.read(pairs[name], name) for name in SPLITS if name in pairs}
+        return {name: self.read(pairs[name], name) for name in wanted if name in pairs}
 
     def read(self, pairs: Iterator[tuple[str, str]], split: str) -> Dataset:
         """Keep ``pairs`` on disk with their lengths, without those that have no two texts.
