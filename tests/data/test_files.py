@@ -268,6 +268,15 @@ def test_a_folder_that_the_library_cannot_read_is_refused_without_its_objects(
         TextTask(hub=str(tmp_path)).from_hub()
 
 
+def test_what_the_library_says_is_cut(tmp_path: Path) -> None:
+    """Of a file that is not there it lists the suffixes of all that it reads."""
+    card = "---\nconfigs:\n- config_name: x\n  data_files: nope.csv\n---\n"
+    (tmp_path / "README.md").write_text(card)
+    with pytest.raises(UserError, match="Unable to find .*nope.csv.*; name a dataset") as refused:
+        TextTask(hub=str(tmp_path)).from_hub()
+    assert len(str(refused.value)) < 600
+
+
 @pytest.mark.parametrize("kind", ["json", "csv", "parquet", "zip"])
 def test_a_changed_file_of_the_same_size_and_time_is_read_again(kind: str, tmp_path: Path) -> None:
     """No cache of the library hides the change of a folder."""

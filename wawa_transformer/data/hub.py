@@ -44,7 +44,7 @@ def pairs_of(
         if "train" in {*wanted} - {*splits}:
             raise LookupError("it has no split train")
     except Exception as error:  # the library raises dozens of classes
-        said = first_line(error.__cause__ or error)
+        said = first_line(error.__cause__ or error)[:300]  # it may list a hundred suffixes
         if builder and " object at 0x" in said:
             said = f"the library reads no {builder.name} files"
         raise UserError(
