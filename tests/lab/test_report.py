@@ -1,11 +1,13 @@
 """A report of planted tables says what was planted, and names what is missing."""
 
+import errno
 import functools
 import re
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -786,3 +788,13 @@ def test_a_rule_that_was_changed_after_the_first_results_is_named(tmp_path: Path
     assert not says(own), "it is the first rule again"
     (tmp_path / "study.yaml").unlink()
     assert not says(own | {"rule": RULE | {"claim": "It hurts."}}), "no results came before"
+
+
+def test_a_full_disk_leaves_no_half_of_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names the picture."""
+    monkeypatch.setattr("os.fsync", Mock(side_effect=OSError(errno.ENOSPC, "full")))
+    with pytest.raises(OSError, match="a.png"):
+        figures.save(Figure(), "a", tmp_path / "a.png")
+    assert not [*tmp_path.iterdir()]

@@ -17,6 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from wawa_transformer.common.files import write_atomically
 from wawa_transformer.lab import scores
 from wawa_transformer.lab.pages import Text, name_of, own_words, tr
 from wawa_transformer.lab.scores import SCORES, Score, Scores
@@ -344,7 +345,8 @@ def save(figure: Figure, name: str, png: Path | None = None) -> str:
         engine.execute(figure)
         figure.set_layout_engine(None)  # or savefig would draw all twice, first for the places
     if png:
-        figure.savefig(png, dpi=110, metadata={"Software": None})
+        figure.savefig(picture := io.BytesIO(), dpi=110, metadata={"Software": None})
+        write_atomically(png, picture.getvalue())
     buffer = io.StringIO()
     # Text stays text. A fixed salt makes the same report give the same bytes.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
