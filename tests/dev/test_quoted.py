@@ -236,6 +236,29 @@ def exercise_4() -> Iterator[str]:
         yield f" | {without[seed]:.3f} |"
 
 
+MACHINES = {
+    "EPYC without AVX-512": "model/results",
+    "EPYC with AVX-512": "model/epyc_avx512",
+    "Xeon": "model/xeon",
+    "H100": "gpu/model",
+}
+
+
+@quoted_by("docs/speed.md")
+def steps() -> Iterator[str]:
+    """Rows of the first section, and the matrix products' share of a step."""
+    for machine, file in MACHINES.items():
+        found = json.loads((evidence.BENCHMARKS / f"{file}.json").read_text())
+        fp32 = [found[f"{shape}_torch_over_ours"] for shape in "TSB"]
+        yield f"| {machine}, fp32 | {' | '.join(f'{value:.2f}' for value in fp32)} |"
+        if f"{machine}, bf16" in (ROOT / "docs" / "speed.md").read_text(encoding="utf-8"):
+            slower = [found[f"{shape}_bf16_over_ours"] for shape in "TSB"]
+            cells = [f"{value / times:.2f}" for value, times in zip(fp32, slower, strict=True)]
+            yield f"| {machine}, bf16 | {' | '.join(cells)} |"
+        if machine.startswith("EPYC"):
+            yield f"{found['B_floor_over_ours']:.0%}"
+
+
 @quoted_by("docs/speed.md")
 def costs() -> Iterator[str]:
     """Rows of the table, in the order of its columns."""
