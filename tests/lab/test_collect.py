@@ -17,10 +17,12 @@ from wawa_transformer.common import EOS
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.translation import Hypothesis
-from wawa_transformer.lab import collect
+from wawa_transformer.lab import collect, report
 from wawa_transformer.lab.collect import write_tables
+from wawa_transformer.lab.pages import Text
 from wawa_transformer.lab.reading import read_study
 from wawa_transformer.lab.results import check_comparable, check_once, check_result
+from wawa_transformer.lab.scores import score_study
 from wawa_transformer.lab.study import study_config
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.evaluation import METRICS, Metric
@@ -106,6 +108,32 @@ def test_tables_hold_what_the_runs_measured(jobs: dict[Run, Any], tmp_path: Path
     ]
     assert study.costs["parameters"].gt(0).all() and len(study.costs) == 2
     assert study.tuning.empty
+
+
+def test_finished_runs_that_a_study_leaves_out_are_counted(
+    jobs: dict[Run, Any], tmp_path: Path
+) -> None:
+    """A seed, a task or an encoding taken from the lists after its results is seen in the report.
+
+    Runs that chose the learning rate, unfinished ones and other folders are none of them.
+    """
+    runs = list(jobs)
+    known, folder = study_config(jobs[runs[0]], jobs, "compare", ""), runs[0].study_directory
+    write_tables(folder, known, runs, [], NOT_TUNED)
+    assert read_study(folder).config["other_runs"] == {}
+    for name in ("copy/none/seed7-0123abcd", "copy/none/seed100-0123abcd", "copy/none/mine"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "result.json").touch()
+    (folder / "copy" / "none" / "seed8-0123abcd").mkdir()
+    known["study"]["tune"]["seeds"] = [100]
+    write_tables(folder, known, runs[:1], [], NOT_TUNED)
+    assert read_study(folder).config["other_runs"] == {
+        "copy none": 1, "reverse learned": 1, "reverse none": 1
+    }  # fmt: skip
+    said = report.notices(report.compared(score_study(read_study(folder)), None), None)
+    fill = {"n": 3, "runs": "copy none (1), reverse learned (1), reverse none (1)"}
+    assert Text("other_runs", fill) in said
+    shutil.rmtree(folder / "copy")
 
 
 def test_a_test_without_a_source_of_the_longest_trained_length_has_no_attention(

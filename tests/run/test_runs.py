@@ -586,7 +586,8 @@ def test_tables_are_written_whole(
     """A study that is stopped leaves the old table or the new one."""
     written: list[str] = []
     monkeypatch.setattr(tables, "write_atomically", lambda path, _: written.append(path.name))
-    collect.write_tables(tmp_path, {"encodings": {}}, [done], [], pd.DataFrame())
+    known = {"encodings": {}, "study": {"tune": {"seeds": []}}}
+    collect.write_tables(tmp_path, known, [done], [], pd.DataFrame())
     assert {*written} >= {"results.csv", "curves.csv", "study.yaml"}
 
 

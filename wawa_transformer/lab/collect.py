@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -35,7 +36,7 @@ from wawa_transformer.lab.tables import (
     write_table,
 )
 from wawa_transformer.run.provenance import code_digest
-from wawa_transformer.run.run_dir import Run
+from wawa_transformer.run.run_dir import HASHED, Run
 from wawa_transformer.train.load import load_model
 from wawa_transformer.train.tracking import cross_attention
 
@@ -95,8 +96,24 @@ def write_tables(
         if not result
     ]
     more = {"made": made(results), "missing": missing, "digests": digests}
+    more["other_runs"] = other_runs(folder, runs, config["study"]["tune"]["seeds"])
     more["left_out"] = {r["task"]: r["left_out"] for r in results if r.get("left_out")}
     write_config(folder / "study.yaml", {**config, **more})
+
+
+def other_runs(folder: Path, runs: Sequence[Run], tuning: Collection[int]) -> dict[str, int]:
+    """Count the folder's finished runs that the study leaves out, by task and encoding.
+
+    Runs that chose the learning rate have the seeds of ``tuning`` and are not counted.
+    """
+    known = {run.directory.resolve() for run in runs}
+    found: Counter[str] = Counter()
+    for path in sorted(folder.glob("*/*/seed*/result.json")):
+        task, pe, name = path.parts[-4:-1]
+        named = HASHED.fullmatch(name)
+        if named and int(named["seed"]) not in tuning and path.parent.resolve() not in known:
+            found[f"{task} {pe}"] += 1
+    return dict(found)
 
 
 def with_older(path: Path, name: str, table: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:

@@ -81,6 +81,8 @@ class StudyFile:
     first_rule: str = ""  # the digest of the rule with which the first results were reported
     made: dict[str, str] = field(default_factory=dict)
     missing: list[MissingRun] = field(default_factory=list)
+    # By task and encoding, the finished runs of the folder that are in no table.
+    other_runs: dict[str, int] = field(default_factory=dict)
     # By text and split, how many pairs are too long, and how many blank.
     left_out: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)

@@ -228,6 +228,9 @@ def notices(tested: PairTests, rule: Rule | None) -> list[Text]:
     for run in study.config.get("missing", []):
         fill = {**run, "pe": name_of(run["pe"]), "status": own_words(run["status"])}
         said.append(Text("missing_run", fill))
+    if others := study.config.get("other_runs"):
+        runs = ", ".join(f"{name} ({count})" for name, count in others.items())
+        said.append(Text("other_runs", {"n": sum(others.values()), "runs": runs}))
     # The code of an encoding or a task does not count for the others.
     for column, by in (("code", ["task", "pe"]), ("shared_code", []), ("device", [])):
         known = study.results.replace({column: {"": "unknown"}})

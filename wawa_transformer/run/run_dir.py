@@ -38,7 +38,7 @@ LATER: dict[str, dict[str, Any]] = {
 }
 
 # The name of a folder that Run.from_config has named.
-HASHED = re.compile(r"seed-?\d+-([0-9a-f]{8})")
+HASHED = re.compile(r"seed(?P<seed>-?\d+)-(?P<digest>[0-9a-f]{8})")
 
 
 def in_folder(name: str) -> Path:
@@ -197,7 +197,7 @@ class Run:
         try:
             with reading(self.result_file):
                 result = json.loads(self.result_file.read_bytes())
-            own = named[1] if named else config_digest(self.configuration())
+            own = named["digest"] if named else config_digest(self.configuration())
             whole = result["test"] and result["by_length"]
             return result if whole and config_digest(result["configuration"]) == own else None
         except UserError:
