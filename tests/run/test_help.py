@@ -61,8 +61,9 @@ def test_each_encoding_has_a_line_in_the_help_that_is_printed(tmp_path: Path) ->
     assert "dropout: 0.0" in done.stdout  # everything as it would be used
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine.yaml").write_text("d_model: 24\n")
-    done = run_script("train.py", "-h", f"--config-dir={tmp_path}", "model=mine")
+    done = run_script("train.py", "-h", f"--config-dir={tmp_path}", "model=mine", "pe=t5")
     assert "== Keys ==" in done.stdout and "d_model: 24" in done.stdout, done.stderr
+    assert "num_buckets: 16" in done.stdout.split("Everything as it would be used")[1]
 
 
 def test_without_the_laboratory_the_help_knows_no_study(

@@ -29,7 +29,7 @@ def help_text(config_name: str) -> str:
         if key.split(".")[0] not in absent:
             lines += key_lines(key, each)
     if schema is Config:
-        lines += ["pe.kind, task.kind: the class that a file names; it has keys of its own"]
+        lines += ["pe.kind, task.kind: the class of a file; pe=t5 --help ends with the keys of t5"]
         lines += [line for key, each in fields(PeConfig, "pe.") for line in key_lines(key, each)]
     if "decode" in chosen:
         lines += ["decode.…: settings of the way of decoding, as decode.size=5 of decode=beam"]
