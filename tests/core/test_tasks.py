@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, models
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.common.schema import schema_of, typed
 from wawa_transformer.data.load import check_columns, kept_tokenizer
-from wawa_transformer.data.tasks import TASKS, GeneratedTask, SequenceTask, letters
+from wawa_transformer.data.tasks import TASKS, GeneratedTask, SequenceTask, Task, letters
 from wawa_transformer.data.words import SPECIAL_TOKENS
 
 GENERATED = sorted(kind for kind, cls in TASKS.items() if issubclass(cls, GeneratedTask))
@@ -139,6 +139,15 @@ def test_a_task_whose_orders_share_an_answer_has_no_ceiling(name: str) -> None:
             return list(map(str, SHARED[name](symbols)))
 
     assert [One(symbols=10).ceiling(n) for n in (1, 2, 3, 4, 8)] == [None] * 5
+
+
+@pytest.mark.parametrize(
+    ("base", "method"), [(SequenceTask, "target"), (GeneratedTask, "example"), (Task, "dataset")]
+)
+def test_a_task_without_a_method_that_it_needs_is_told_so(base: type[Task], method: str) -> None:
+    task = type("Mine", (base,), {})()
+    with pytest.raises(UserError, match=rf"Mine has no {method}\(.*; write this method"):
+        task.dataset(0)
 
 
 @pytest.mark.parametrize("drawn", [0, 9])

@@ -67,7 +67,7 @@ class Task:
 
     def dataset(self, seed: int) -> DatasetDict:
         """Make the three splits, with columns ``source``, ``target`` and ``length``."""
-        raise NotImplementedError
+        raise lacking(self, "dataset(seed)")
 
     def test(self, seed: int) -> DatasetDict:
         """Make the test split for a trained model; other splits only if free."""
@@ -75,7 +75,7 @@ class Task:
 
     def tokenizer(self, data: DatasetDict) -> Tokenizer:
         """Make one tokenizer for both sides, with special tokens at ids 0 to 3."""
-        raise NotImplementedError
+        raise lacking(self, "tokenizer(data)")
 
     def fingerprint(self) -> str | None:
         """Hash the contents of the task's files; None without files."""
@@ -131,11 +131,11 @@ class GeneratedTask(Task):
 
     def example(self, length: int, random: np.random.Generator) -> tuple[list[str], list[str]]:
         """Draw the words of one source and of its target."""
-        raise NotImplementedError
+        raise lacking(self, "example(length, random)")
 
     def vocabulary(self) -> Iterable[str]:
         """List every word of all possible sources and targets."""
-        raise NotImplementedError
+        raise lacking(self, "vocabulary()")
 
     @property
     def trained_lengths(self) -> tuple[int, int]:
@@ -198,7 +198,7 @@ class SequenceTask(GeneratedTask):
 
     def target(self, symbols: list[int]) -> list[str]:
         """The target for a sequence of numbers from 1 to ``self.symbols``."""
-        raise NotImplementedError
+        raise lacking(self, "target(symbols)")
 
     def draw(self, length: int, random: np.random.Generator) -> list[int]:
         """Draw a sequence of numbers from 1 to ``self.symbols``."""
@@ -332,6 +332,14 @@ class Nth(SequenceTask, kind="nth"):
 
     def vocabulary(self) -> Iterable[str]:
         return [*map(str, range(max(10, self.symbols + 1))), ":"]
+
+
+def lacking(task: Task, method: str) -> UserError:
+    """Name the method that a class of one's own still needs."""
+    return UserError(
+        f"task.kind={task.kind}: {type(task).__name__} has no {method}; write this method, as the "
+        f"classes in wawa_transformer/data/tasks.py do."
+    )
 
 
 def build_task(config: DictConfig) -> Task:
