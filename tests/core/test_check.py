@@ -1203,3 +1203,10 @@ def test_the_check_leaves_modes_and_random_numbers_alone() -> None:
     tiny_model(shape({"pe": "kerple"}))
     assert torch.equal(torch.rand(3), expected)
     assert [module.training for module in model.modules()] == modes
+
+
+def test_sparse_gradients_are_tried_as_dense_ones_are() -> None:
+    """Someone's own loop may take them."""
+    model = Transformer(9, 9, d_model=16, num_layers=1, num_heads=2, d_ff=16, seed=0)
+    model.tgt_embedding.sparse = model.src_embedding.sparse = True
+    check_model(model)

@@ -351,6 +351,45 @@ def test_an_edit_of_the_optimiser_acts_on_a_resumed_run(
         setup.save_state(again)
 
 
+def test_an_edit_that_needs_more_than_the_optimiser_has_kept_is_refused(
+    tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a step; an edit that needs no more leaves weights and state as they were."""
+    config = tiny()
+    Run.from_config(config).directory.mkdir(parents=True)
+    state = begun(config)
+    train_step(state, next(batch_stream(state.data.train, state.trainer, 0, 0)))
+    setup.save_state(state)
+    saved = checkpoint.load(state.run.checkpoint("last"))
+
+    def resumed(**edit: Any) -> setup.TrainState:
+        monkeypatch.setattr(setup, "adamw", lambda given, _: torch.optim.AdamW(given, **edit))
+        again = begun(config)
+        setup.restore_state(again, saved)
+        return again
+
+    with pytest.raises(ValueError, match="no 'max_exp_avg_sq', and .*amsgrad.* was edited"):
+        resumed(amsgrad=True)
+    again = resumed(eps=1e-6)
+    for own, name in ((state.model.state_dict(), "model"), (again.model.state_dict(), "model")):
+        assert all(torch.equal(value, saved[name][key]) for key, value in own.items())
+    kept = again.optimizer.state_dict()["state"]
+    for i, of_one in state.optimizer.state_dict()["state"].items():
+        assert all(torch.equal(value, kept[i][name]) for name, value in of_one.items())
+
+
+def test_sparse_gradients_are_refused_before_a_step(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Transformer.__init__
+
+    def init(self: Transformer, *given: Any) -> None:
+        right(self, *given)
+        self.src_embedding.sparse = True
+
+    monkeypatch.setattr(Transformer, "__init__", init)
+    with pytest.raises(UserError, match="src_embedding is an Embedding with sparse=True"):
+        begun(tiny())
+
+
 def test_what_an_edit_adds_to_the_model_starts_from_the_seed(
     tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:

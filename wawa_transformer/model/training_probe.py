@@ -87,7 +87,9 @@ class TrainingProbe(EncodingProbe):
 
         def reached(logits: Tensor, values: Mapping[str, Tensor]) -> list[tuple[str, Tensor]]:
             gradients = torch.autograd.grad(logits.sum(), [*values.values()], allow_unused=True)
-            pairs = zip((named[name] for name in values), gradients, strict=True)
+            # Of nn.Embedding(sparse=True) they are sparse, and these have no any().
+            dense = [each if each is None else each.to_dense() for each in gradients]
+            pairs = zip((named[name] for name in values), dense, strict=True)
             return [
                 (name, gradient)
                 for name, gradient in pairs

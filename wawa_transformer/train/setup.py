@@ -1,5 +1,7 @@
 """Build a run's state from its configuration, or restore it from a checkpoint."""
 
+import contextlib
+import copy
 import math
 import os
 from dataclasses import asdict, dataclass, field
@@ -157,6 +159,7 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
         check_data(run, saved.get("data"), data)
 
     model = build_model(config, data.tokenizer).to(device)
+    require_dense(model)
     model.trained_sizes = data.train.extremes()
     sizes = padded_sizes(data.train, trainer), data.validation.sizes, data.test.sizes
     longest = int(max(each.max() for each in sizes))
@@ -189,6 +192,16 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
     elif trainer.init_from:
         state.init = start_from(trainer.init_from, config.init_digest, model, data.tokenizer)
     return state
+
+
+def require_dense(model: Transformer) -> None:
+    """Refuse sparse gradients, which clipping does not take."""
+    for name, module in model.named_modules():
+        if getattr(module, "sparse", False) is True:
+            raise UserError(
+                f"{name} is an {type(module).__name__} with sparse=True, and gradients that are "
+                f"clipped must be dense; leave sparse out."
+            )
 
 
 def mention_untrained(model: Transformer, optimizer: torch.optim.Optimizer) -> None:
@@ -261,16 +274,7 @@ def count_shapes(examples: Examples, trainer: TrainerConfig) -> int:
 def restore_state(state: TrainState, saved: dict[str, Any]) -> None:
     """Restore what :func:`save_state` saved; many exceptions mean another model."""
     checkpoint.load_weights(state.model, saved["model"])
-    before = saved["optimizer"].get("param_groups", ())
-    for here, there in zip(state.optimizer.param_groups, before, strict=False):
-        # A version of torch has more settings, or fewer; another optimiser has others.
-        if here.keys() - there.keys() and (others := there.keys() - here.keys()):
-            raise ValueError(f"its optimiser is another one, with {', '.join(sorted(others))}")
-    state.optimizer.load_state_dict(saved["optimizer"])
-    begun = saved.get("settings", state.settings)
-    for group, now, then in zip(state.optimizer.param_groups, state.settings, begun, strict=True):
-        # Edited since, as betas: the code that one reads counts.
-        group.update({name: each for name, each in now.items() if each != then.get(name, each)})
+    restore_optimizer(state, saved)
 
     def own(random: Tensor) -> Tensor:
         # A copy: torch reads a random state from the start of its storage, whatever the view.
@@ -315,6 +319,40 @@ def restore_state(state: TrainState, saved: dict[str, Any]) -> None:
         )
     state.init = saved.get("init")
     state.history = [row for row in saved["metrics"] if row["step"] <= state.step]
+
+
+def restore_optimizer(state: TrainState, saved: dict[str, Any]) -> None:
+    """Restore the optimiser with its settings, of which those that were edited since count."""
+    optimizer, before = state.optimizer, saved["optimizer"].get("param_groups", ())
+    for here, there in zip(optimizer.param_groups, before, strict=False):
+        # A version of torch has more settings, or fewer; another optimiser has others.
+        if here.keys() - there.keys() and (others := there.keys() - here.keys()):
+            raise ValueError(f"its optimiser is another one, with {', '.join(sorted(others))}")
+    begun = saved.get("settings", state.settings)
+    # Edited since, as betas: the code that one reads counts.
+    edited = [
+        {name: each for name, each in now.items() if each != then.get(name, each)}
+        for now, then in zip(state.settings, begun, strict=True)
+    ]
+
+    def load(content: dict[str, Any]) -> None:
+        optimizer.load_state_dict(content)
+        for group, settings in zip(optimizer.param_groups, edited, strict=True):
+            group.update(settings)
+
+    if any(edited):  # an edit may need what the checkpoint lacks, as amsgrad: try a step
+        load(copy.deepcopy(saved["optimizer"]))
+        for each in state.parameters:
+            each.grad = torch.zeros_like(each)
+        try:
+            with contextlib.suppress(TypeError, RuntimeError):  # a step that takes more arguments
+                optimizer.step()
+        except KeyError as error:
+            names = ", ".join(sorted({name for settings in edited for name in settings}))
+            raise ValueError(f"its optimiser has no {error}, and {names} was edited") from None
+        optimizer.zero_grad()
+        state.model.load_state_dict(saved["model"])
+    load(saved["optimizer"])
 
 
 def random_module(device: torch.device) -> Any:
