@@ -166,7 +166,7 @@ def test_a_sentence_is_translated_as_if_it_were_alone(method: DecodingStrategy, 
 
 
 def test_a_search_of_ones_own_is_held_to_its_contract() -> None:
-    """Other shapes, the worst first, and no hypothesis at all."""
+    """Other shapes and types, unknown ids, more after the end, and no hypothesis at all."""
     model = model_of()
     ids, scores = Beam(size=3)(model, SRC, LONGEST)
     for wrong in (
@@ -177,13 +177,19 @@ def test_a_search_of_ones_own_is_held_to_its_contract() -> None:
         (ids.flip(1), scores.flip(1)),
         (ids, scores - torch.inf),
         (ids, scores * torch.nan),
+        (ids.float(), scores),
+        (ids + 10**6, scores),
+        (torch.full_like(ids, EOS), scores),
+        (ids.tolist(), scores.tolist()),
+        (ids, scores, scores),
+        ids,
     ):
 
         class Mine(DecodingStrategy):
             def search(self, *given, wrong=wrong):
                 return wrong
 
-        with pytest.raises(UserError, match=r"Mine.search\(\) returns ids of shape \(\d, "):
+        with pytest.raises(UserError, match=r"Mine.search\(\) returns (torch.*of shape|list)"):
             Mine()(model, SRC, LONGEST)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,7 @@ from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.decode.greedy import generate, limits_of, most_probable
 from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.model.modes import evaluating
+from wawa_transformer.model.probe import described
 from wawa_transformer.model.transformer import Transformer
 
 TOKENIZERS = (
@@ -58,15 +59,16 @@ class DecodingStrategy:
             UserError: the search of a class of one's own returns something else.
         """
         with evaluating(model):
-            ids, scores = self.search(model, source, max_length, indices or range(len(source)))
-        fits = ids.ndim == 3 and ids.shape[:2] == scores.shape and len(ids) == len(source)
-        finite = fits and scores[:, 0].isfinite().all()
-        if not finite or not (scores[:, 1:] <= scores[:, :-1]).all():
+            found = self.search(model, source, max_length, indices or range(len(source)))
+        if not is_promised(found, len(source), model.config.tgt_vocab_size):
+            several = found if isinstance(found, tuple | list) else [found]
+            said = " and ".join(map(described, several))
             raise UserError(
-                f"{type(self).__name__}.search() returns ids of shape {(*ids.shape,)} and scores "
-                f"of shape {(*scores.shape,)} for {len(source)} sources; return ids (B,N,L) and "
-                f"scores (B,N), finite and the best first."
+                f"{type(self).__name__}.search() returns {said} for {len(source)} "
+                f"sources; return whole ids (B,N,L) below {model.config.tgt_vocab_size}, nothing "
+                f"but padding after EOS ({EOS}), and scores (B,N), finite and the best first."
             )
+        ids, scores = found
         return ids, scores
 
     def search(
@@ -75,6 +77,21 @@ class DecodingStrategy:
         """Search with a model in evaluation mode."""
         ids, scores = generate(model, source, max_length)
         return ids[:, None], scores[:, None]
+
+
+def is_promised(found: Any, rows: int, vocab_size: int) -> bool:
+    """True if ids and scores are what :meth:`DecodingStrategy.search` promises."""
+    parts = found if isinstance(found, tuple | list) else ()
+    if len(parts) != 2 or not all(isinstance(each, Tensor) for each in parts):
+        return False
+    ids, scores = parts
+    if ids.ndim != 3 or ids.shape[:2] != scores.shape or len(ids) != rows:
+        return False
+    ends = ids == EOS
+    after = ids[ends.cumsum(dim=-1) > ends.int()]  # a row's first end
+    known = not ids.is_floating_point() and bool(((ids >= 0) & (ids < vocab_size)).all())
+    sorted_ = bool((scores[:, 1:] <= scores[:, :-1]).all() and scores[:, 0].isfinite().all())
+    return known and not after.any() and sorted_
 
 
 @dataclass(frozen=True)
