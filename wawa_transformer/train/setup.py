@@ -308,7 +308,7 @@ def restore_state(state: TrainState, saved: dict[str, Any]) -> None:
             raise UserError(
                 f"{name} of the training state is an object whose state_dict() the checkpoint "
                 f"holds, and resuming finds no such object; make it in TrainState.__post_init__, "
-                f"and not in a step."
+                f"and not in a step, or set output_dir to another folder if it was taken out."
             )
         else:
             setattr(state, name, value)
