@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from planted import about, frame_of, mirrored, results_of, rule, study_of
@@ -518,6 +519,19 @@ def test_of_a_key_of_ones_own_nobody_knows_which_number_asks_for_more(
         read([steady], [steady | {"spread": None}])
     with pytest.raises(UserError, match="refuted.0. is met wherever study.rule.supported.0. is"):
         read([steady], [steady])
+
+
+def test_a_condition_of_ones_own_says_yes_or_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Python or numpy write it; whatever else is refused, and does not count as no."""
+    given = {"is": "closer", "tasks": [], "pairs": [], "least": None, "most": None}
+    case = claims.Case(["t"], [("a", "b")], ["a", "b"])
+    for value, holds in ((True, 1), (np.True_, 1), (np.False_, 0), (None, 0)):
+        own = claims.Kind(lambda *_, value=value: value, "pair")
+        monkeypatch.setitem(claims.CONDITIONS, "closer", own)
+        assert claims.answer("supported", given, case, None).holds == holds
+    monkeypatch.setitem(claims.CONDITIONS, "closer", claims.Kind(lambda *_: 0.5, "pair"))
+    with pytest.raises(UserError, match=r"condition closer returns 0.5; return True or False"):
+        claims.answer("supported", given, case, None)
 
 
 def test_a_condition_on_pairs_without_a_test_is_in_no_correction(

@@ -15,8 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.lab import scores
 from wawa_transformer.lab.comparisons import SIGNIFICANT, Pair, PairTests, verdict
 from wawa_transformer.lab.statistics import Estimate, reaches
@@ -273,11 +275,24 @@ def decide(rule: Rule, tested: PairTests) -> list[Outcome]:
 
 def answer(side: str, given: Given, case: Case, tested: PairTests) -> Answer:
     """Check one condition for every task and subject of a case."""
-    holds_for = CONDITIONS[given["is"]].holds
-    checks = [holds_for(tested, task, subject, given) for task, subject in case.subjects(given)]
+    name = given["is"]
+    checks = [
+        truth_of(CONDITIONS[name].holds(tested, task, subject, given), name)
+        for task, subject in case.subjects(given)
+    ]
     holds, unknown = sum(each is True for each in checks), sum(each is None for each in checks)
     least, most = bounds(given, len(checks))
     return Answer(side, given, least <= holds and holds + unknown <= most, holds, len(checks))
+
+
+def truth_of(check: Any, name: str) -> bool | None:
+    """Read what the condition ``name`` returns; a comparison in numpy is no ``bool`` of Python."""
+    if check is None or isinstance(check, bool | np.bool_):
+        return None if check is None else bool(check)
+    raise UserError(
+        f"the condition {name} returns {check!r}; return True or False, or None if its numbers are "
+        f"missing."
+    )
 
 
 def bounds(given: Given, times: int) -> tuple[int, int]:
