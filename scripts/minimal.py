@@ -1,4 +1,4 @@
-"""An encoder-decoder Transformer in one file, with and without positions.
+"""An encoder-decoder Transformer in one file, with and without positions
 
     python scripts/minimal.py                 # the sinusoid of Vaswani et al. 2017
     python scripts/minimal.py --pe learned    # a trained vector for each position

@@ -34,7 +34,6 @@ VERDICTS = ("holds", "restricted", "fails", "open")  # on a claim of docs/claims
 ENDS = {"en": ".md", "zh": ".zh-CN.md"}  # of a page's name, in each language
 FENCE = r"^ *```.*?^ *```$"
 CODE = re.compile(rf"{FENCE}|`[^`\n]*`", flags=re.M | re.S)
-NO_ROW = re.compile(rf"^(?!\|)[^\n]*$|{CODE.pattern}", flags=re.M | re.S)
 
 
 @functools.cache
@@ -127,16 +126,16 @@ def whole(page: str) -> str:
     return re.sub(cell, lambda word: "\N{WORD JOINER}".join(word[0]), page)
 
 
-def joined(page: str, kept: re.Pattern[str]) -> str:
-    """Keep each interval on one line, except in the parts of a page that are ``kept``."""
-    before = iter(kept.findall(page))
-    return kept.sub(lambda _: next(before), unsplit(page))
+def joined(page: str) -> str:
+    """Keep each number on one line, except in code."""
+    before = iter(CODE.findall(page))
+    return CODE.sub(lambda _: next(before), unsplit(page))
 
 
 def pages() -> dict[str, str]:
     """Write every page in both languages, by name.
 
-    Those that have no template are written as they are, except for the rows of their tables.
+    Those that have no template are written as they are, but with numbers and cells unbroken.
     """
     by_hand = [*DOCS.parent.glob("README*.md"), *DOCS.rglob("*.md")]
     own = {os.path.relpath(page, DOCS): page.read_text(encoding="utf-8") for page in by_hand}
@@ -144,9 +143,9 @@ def pages() -> dict[str, str]:
     for language, end in ENDS.items():
         made |= {f"claims{end}": claims_page(language)} | findings(language)
         made[f"which_encoding{end}"] = template("which_encoding", language).render()
+    made = own | made
     chinese = {name: whole(unbroken(page)) for name, page in made.items() if "zh-CN" in name}
-    written = {name: joined(page, NO_ROW) for name, page in own.items()}
-    written |= {name: joined(page, CODE) for name, page in (made | chinese).items()}
+    written = {name: joined(page) for name, page in (made | chinese).items()}
     page = evidence.page("default")
     pictures = {name: figures.save(draw(), name) for name, draw in page["drawn"].items()}
     return written | {"report.html": report.html(page, pictures)}

@@ -617,7 +617,10 @@ def test_a_share_of_seeds_has_its_exact_interval() -> None:
 def test_an_interval_in_a_table_is_on_one_line() -> None:
     """In the narrow columns that a phone leaves; alone in a cell, it may break before the sign."""
     kept = "1.0 ±_<0.1, p_<_0.001 | 1 →_2 (−0.1_±_0.2, p_1) | 0.1 to_−0.3 | 1 至_2 [−1.0,_2.5]"
+    kept += " | is 0.1_±_0.2,\n0.3_±_0.1, p_≤_0.1, d_=_64, k_=_−3, 2_+_2 layers, 2 + 3 = 5"
     assert unsplit(kept.replace("_", " ")).replace("\u00a0", "_") == kept
+    joined = "5.6e-_8 | 003-_06, own, 2026-11-28, 01-order"
+    assert unsplit(joined.replace("_", "")).replace("\N{WORD JOINER}", "_") == joined
 
 
 def test_a_name_is_no_part_of_a_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,6 +144,7 @@ def test_it_trains_and_answers_from_any_folder(installed: Path, tmp_path: Path) 
     said = wawa(installed, tmp_path)
     assert f"  {installed / 'wawa_transformer'}" in said and "wawa train " in said
     assert " letters, " in said and "python" not in said.split("Each has --help")[0]
+    assert ".\n" not in said.split("Each has --help")[0], "a line of the list is no sentence"
     assert wawa(installed, tmp_path, "-h") == said
 
 

@@ -94,12 +94,16 @@ def literal(text: Any) -> str:
 
 
 def unsplit(text: str) -> str:
-    """Keep an interval, and a p, on one line in the narrow column that a phone leaves.
+    """Keep an interval, a p, and other numbers on one line in a phone's narrow column.
 
     An interval that is all of a cell may break before ±, so that its column can be narrow.
     """
-    text = re.sub(r"(?<=[^|] |.[，：；（])([(+−]*\d[\d.]*) (?=±)", "\\1\u00a0", text)
-    text = re.sub(r"(±|→|<|\bp|\d (?:to|至|到)) (?=[\d<+−])", "\\1\u00a0", text)
+    text = re.sub(r"(?<=[^|][ \n]|.[，：；（])([(+−]*\d[\d.]*) (?=±)", "\\1\u00a0", text)
+    text = re.sub(r"(±|→|<|≤|\bp|\d (?:to|至|到)) (?=[\d<+−≤])", "\\1\u00a0", text)
+    text = re.sub(r"\b([A-Za-z]) = (?=[\d−])", "\\1\u00a0=\u00a0", text)
+    text = re.sub(r"\b(\d) \+ (?=\1\b)", "\\1\u00a0+\u00a0", text)
+    # Without a joiner a line may break after the hyphen: 5.6e-8, or claim 003-06.
+    text = re.sub(r"(\b\d[\d.]*e-|\b\d{3}-)(?=\d{1,2}\b)", "\\1\N{WORD JOINER}", text)
     return re.sub(r"(?<=\[)([\d.−]+), (?=[\d.−]+])", "\\1,\u00a0", text)
 
 
