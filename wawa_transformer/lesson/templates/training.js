@@ -228,8 +228,8 @@ function showTable(setting) {
     name(make("th", row, "", { scope: "row" }), { pe });
     make("td", row, last ? percent(last.models[m].trained) : "–", { class: "own" });
     make("td", row, percent(values?.[seed] ?? null));
-    make("td", row, !known ? "–" : spread === null ? say("equal", { mean: mean.toFixed(3) }) : `${mean.toFixed(3)} ± ${spread < 0.0005 ? "<0.001" : spread.toFixed(3)}`);
-    make("td", row, known ? `${Math.min(...all).toFixed(3)} – ${Math.max(...all).toFixed(3)}` : "–");
+    make("td", row, !known ? "–" : spread === null ? say("equal", { mean: mean.toFixed(3) }) : `${mean.toFixed(3)} ±\u00a0${spread < 0.0005 ? "<0.001" : spread.toFixed(3)}`);
+    make("td", row, known ? `${Math.min(...all).toFixed(3)} –\u00a0${Math.max(...all).toFixed(3)}` : "–");
   });
 }
 
