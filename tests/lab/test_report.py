@@ -442,7 +442,8 @@ def test_texts_of_no_symbols_are_shown(tmp_path: Path) -> None:
     answers = [{"task": "text", "pe": pe, "seed": 0, "length": 0, **texts} for pe in "ab"]
     write_tables(tmp_path, config_of(results), results, answers=pd.DataFrame(answers))
     report.write_report(tmp_path)
-    assert "- source:\n- right:\n- a: (nothing)\n" in (tmp_path / "report.md").read_text("utf-8")
+    written = (tmp_path / "report.md").read_text("utf-8")
+    assert "- source:\n  - right:\n  - a: (nothing)\n" in written
 
 
 def test_a_metric_and_a_score_of_ones_own_reach_the_report_by_their_names(
