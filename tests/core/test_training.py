@@ -365,6 +365,7 @@ def test_an_edit_that_needs_more_than_the_optimiser_has_kept_is_refused(
     def resumed(**edit: Any) -> setup.TrainState:
         monkeypatch.setattr(setup, "adamw", lambda given, _: torch.optim.AdamW(given, **edit))
         again = begun(config)
+        again.optimizer.register_step_post_hook(lambda *_: pytest.fail("no step was made"))
         setup.restore_state(again, saved)
         return again
 

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import math
 import os
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from omegaconf import DictConfig
-from torch import Tensor
+from torch import Tensor, nn
 
 from wawa_transformer.common.messages import UserError, warn
 from wawa_transformer.common.seeds import seed_for
@@ -197,7 +198,7 @@ def build_state(config: DictConfig, run: Run, path: Path | None) -> TrainState:
 def require_dense(model: Transformer) -> None:
     """Refuse sparse gradients, which clipping does not take."""
     for name, module in model.named_modules():
-        if getattr(module, "sparse", False) is True:
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
             raise UserError(
                 f"{name} is an {type(module).__name__} with sparse=True, and gradients that are "
                 f"clipped must be dense; leave sparse out."
@@ -335,24 +336,28 @@ def restore_optimizer(state: TrainState, saved: dict[str, Any]) -> None:
         for now, then in zip(state.settings, begun, strict=True)
     ]
 
-    def load(content: dict[str, Any]) -> None:
-        optimizer.load_state_dict(content)
-        for group, settings in zip(optimizer.param_groups, edited, strict=True):
-            group.update(settings)
+    optimizer.load_state_dict(saved["optimizer"])
+    for group, settings in zip(optimizer.param_groups, edited, strict=True):
+        group.update(settings)
+    if any(edited):
+        require_kept(optimizer, {name for settings in edited for name in settings})
 
-    if any(edited):  # an edit may need what the checkpoint lacks, as amsgrad: try a step
-        load(copy.deepcopy(saved["optimizer"]))
-        for each in state.parameters:
-            each.grad = torch.zeros_like(each)
-        try:
-            with contextlib.suppress(TypeError, RuntimeError):  # a step that takes more arguments
-                optimizer.step()
-        except KeyError as error:
-            names = ", ".join(sorted({name for settings in edited for name in settings}))
-            raise ValueError(f"its optimiser has no {error}, and {names} was edited") from None
-        optimizer.zero_grad()
-        state.model.load_state_dict(saved["model"])
-    load(saved["optimizer"])
+
+def require_kept(optimizer: torch.optim.Optimizer, edited: Collection[str]) -> None:
+    """Refuse edited settings, as amsgrad, whose step needs more than a checkpoint has kept.
+
+    The step is tried on a copy, which has no hooks and parameters of its own.
+    """
+    trial = copy.deepcopy(optimizer)
+    for each in (each for group in trial.param_groups for each in group["params"]):
+        each.grad = torch.zeros_like(each)
+    try:
+        with contextlib.suppress(TypeError, AttributeError, RuntimeError):  # of one's own class
+            trial.step()
+    except KeyError as error:
+        raise ValueError(
+            f"its optimiser has no {error}, and {', '.join(sorted(edited))} was edited"
+        ) from None
 
 
 def random_module(device: torch.device) -> Any:
