@@ -289,6 +289,14 @@ def test_a_key_inside_a_group_that_is_null_is_answered_in_one_sentence(given: st
     assert answer(*given.split()).startswith(said)
 
 
+@pytest.mark.parametrize("given", ["={measures:{nll:0.1}}", ".measures={nll:0.1}"])
+def test_a_dictionary_may_bring_a_measure_and_no_unknown_key(given: str) -> None:
+    measures = compose([f"study.rule{given}"]).study.rule.measures
+    assert measures == {"exact_match": 0.01, "nll": 0.1}
+    assert "study.rule.clam does not exist (did you mean" in answer("study.rule={clam:x}")
+    assert "study.tune.lrr does not exist" in answer("study.tune={lrr:[0.1]}")
+
+
 def test_a_study_obeys_a_plus_and_the_last_of_several_values() -> None:
     given = ["++seed=7", "pe=rotary", "++pe=none", "+task=letters", "model.d_model=8"]
     overrides = in_lists(check_command([*TINY, *given], "config")[0])
