@@ -44,7 +44,6 @@ WORDS = word_tokenizer([*"0123456789", "+"])
         ("config", "pe.spacing=linear"),  # of a class that no file is called like
         ("config", "study.rule.clam=nothing"),
         ("config", "study.rule.measures.nll=0.1"),
-        ("config", "study.rule.measures.nll=0.1"),
         ("translate", "decode.temprature=2"),
         ("translate", "decode.size=2"),
         ("translate", "runn=results"),
