@@ -287,8 +287,10 @@ def answer(side: str, given: Given, case: Case, tested: PairTests) -> Answer:
 
 def truth_of(check: Any, name: str) -> bool | None:
     """Read what the condition ``name`` returns; a comparison in numpy is no ``bool`` of Python."""
-    if check is None or isinstance(check, bool | np.bool_):
-        return None if check is None else bool(check)
+    if check is None:
+        return None
+    if isinstance(check, bool | np.bool_):
+        return bool(check)
     raise UserError(
         f"the condition {name} returns {check!r}; return True or False, or None if its numbers are "
         f"missing."

@@ -183,9 +183,10 @@ def read_overrides(
         if not re.match(r"hydra\b", key):
             check_override(override, config_name, known_groups, sweep)
             bare, kind = text.lstrip("+"), type_of(SCHEMAS[config_name], key)
-            added = text != bare and (kind is Any or typing.get_origin(kind) is dict)
+            open_ended = kind is Any or typing.get_origin(kind) is dict
             # A dictionary may bring keys, as in study.rule={measures:{nll:0.1}}.
-            added = (added or isinstance(override.value(), dict)) and key not in known_groups
+            brings = isinstance(override.value(), dict) or (open_ended and text != bare)
+            added = brings and key not in known_groups
             bare = as_written(bare, override.value(), kind)
             override = dataclasses.replace(override, input_line=f"++{bare}" if added else bare)
         overrides.pop(key, None)  # the last value takes the last place

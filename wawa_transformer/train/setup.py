@@ -335,7 +335,6 @@ def restore_optimizer(state: TrainState, saved: dict[str, Any]) -> None:
         {name: each for name, each in now.items() if each != then.get(name, each)}
         for now, then in zip(state.settings, begun, strict=True)
     ]
-
     optimizer.load_state_dict(saved["optimizer"])
     for group, settings in zip(optimizer.param_groups, edited, strict=True):
         group.update(settings)
