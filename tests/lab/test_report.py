@@ -27,7 +27,7 @@ from planted import (
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.lab import cells, figures, report, scores
+from wawa_transformer.lab import cells, figures, pages, report, scores
 from wawa_transformer.lab.means import write_means
 from wawa_transformer.lab.pages import LANGUAGES, Text, sentence, tr, translated, unsplit, words
 from wawa_transformer.lab.reading import read_study
@@ -105,6 +105,16 @@ def test_every_word_has_both_languages_and_the_same_places() -> None:
         plain = [re.sub(r"\{\w+\}|\W", "", text) for text in pair]
         assert re.search("[\u4e00-\u9fff]", pair[1]) or plain[0] == plain[1], key
     assert tr(Text("a metric of mine")) == "a metric of mine"
+
+
+def test_a_typing_mistake_in_words_yaml_is_named_by_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "words.yaml"
+    path.write_text("better: 更好\nworse: of all: 更差\n", encoding="utf-8")
+    monkeypatch.setattr(pages, "WORDS", path)
+    with pytest.raises(UserError, match=f"{path}, line 2: "):
+        words.__wrapped__()
 
 
 def test_the_page_fetches_nothing(page: str) -> None:

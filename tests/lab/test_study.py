@@ -249,7 +249,8 @@ def test_an_entry_with_keys_of_its_own_is_a_command_of_a_cluster(
     config = configure()
     config.study.pe = ["none", "shaw pe.cross=same", "alibi"]
     config.study.seeds, config.study.task = [0, 1], ["copy", "sort"]
-    studies.train_elsewhere(config, ["trainer.steps=9"], tmp_path / "log", Mock())
+    given = ["trainer.steps=9", "~study.rule.measures.exact_match"]
+    studies.train_elsewhere(config, given, tmp_path / "log", Mock())
     every = ["trainer.steps=9", "seed=0,1", "task=copy,sort", "study.name=default"]
     own = ["pe=shaw", "pe.cross=same", "pe.name=shaw_cross_same"]
     assert [command[command.index("-m") + 1 :] for command in commands] == [

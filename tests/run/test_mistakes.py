@@ -271,6 +271,8 @@ def test_the_last_of_several_values_counts_with_or_without_a_plus() -> None:
     assert dict(config.study.rule.measures) == {"exact_match": 2, "nll": 3}
     config = compose([f"+{measures}.nll=1", f"+{measures}={{nll:2}}", f"+{measures}.nll=3"])
     assert config.study.rule.measures.nll == 3
+    config = compose([f"~{measures}.exact_match", f"+{measures}.nll=1"])
+    assert dict(config.study.rule.measures) == {"nll": 1}
     assert "does not exist" in answer("+sed=1") and "does not exist" in answer("++model.d=1")
     assert "chooses nothing" in answer("+pe=null")
 

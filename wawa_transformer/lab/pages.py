@@ -12,8 +12,12 @@ import jinja2
 import yaml
 from markupsafe import Markup
 
+from wawa_transformer.common.messages import UserError
+from wawa_transformer.run.config_files import yaml_mistake
+
 LANGUAGES = {"en": "English", "zh": "中文"}
 TEMPLATES = Path(__file__).parent / "templates"
+WORDS = Path(__file__).with_name("words.yaml")
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,10 @@ class Text:
 @functools.cache
 def words() -> dict[str, list[str]]:
     """Load ``words.yaml``: each key with its words in the order of ``LANGUAGES``."""
-    given = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text(encoding="utf-8"))
+    try:
+        given = yaml.safe_load(WORDS.read_text(encoding="utf-8"))
+    except yaml.MarkedYAMLError as error:
+        raise UserError(yaml_mistake(error, WORDS)) from None
     return {key: [key, said] if isinstance(said, str) else said for key, said in given.items()}
 
 

@@ -152,7 +152,7 @@ def searched() -> list[Path]:
 
 def is_of_studies(override: str) -> bool:
     """True for a key that decides which runs a study has, and nothing in a run."""
-    key = override.lstrip("+").partition("=")[0]
+    key = override.lstrip("+~").partition("=")[0]
     return key in ("workers", "report") or (key.startswith("study.") and key != "study.name")
 
 

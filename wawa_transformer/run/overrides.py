@@ -232,7 +232,8 @@ def check_override(
     key, given = override.key_or_group, str(override.input_line)
     if override.package or not key:
         raise UserError(unreadable(given))
-    if override.is_delete():
+    # What a rule measures are keys of a dictionary; all other keys are a schema's.
+    if override.is_delete() and not key.startswith("study.rule.measures."):
         raise UserError(f"{given}: no key can be taken away; leave it out.")
     kind = type_of(SCHEMAS[config_name], key)
     if kind is None:
