@@ -255,7 +255,8 @@ def spoilt(made: Scores, task: str) -> list[Text]:
     study, said = made.study, []
     for split, left in study.config.get("left_out", {}).get(task, {}).items():
         if any(left.values()):
-            said.append(Text("left_pairs", {"task": task, "split": split, **left}))
+            fill = {"task": task, "split": split, "too_long": 0, "blank": 0}
+            said.append(Text("left_pairs", fill | left))
     runs = of_task(study.bleu, task)
     for column in ("signature", "chrf_signature"):
         if runs[column].nunique() > 1:
