@@ -353,6 +353,7 @@ def test_a_pair_that_is_better_in_one_measure_and_worse_in_another_is_mixed() ->
         ({0: 0.3, 1: 0.2}, {0: 0.3, 1: 0.2}, "equal"),
         ({0: 0.3, 1: 0.2}, {0: 0.2, 1: 0.1}, "equal"),
         (about(math.nan), HIGH, "missing"),
+        (HIGH | {0: math.nan}, HIGH, "not_finite"),
         (HIGH, mirrored(0.91), "no_difference"),
         (HIGH, LOW, "better"),
         (LOW, HIGH, "worse"),
