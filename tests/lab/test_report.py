@@ -417,35 +417,22 @@ def test_a_translation_is_judged_over_its_test_sentences() -> None:
 
 
 def test_markup_in_a_corpus_stays_text(tmp_path: Path) -> None:
-    """In the Markdown page, too, which may hold HTML."""
+    """In the Markdown page, too, which may hold HTML. A text of no symbols is shown as well."""
     results = text_results("ab")
     config = config_of(results, question="<img src=x>")
+    texts = [("<script>alert(1)</script>", "a *b* _c_ d_e", "<b>"), ("", "", "")]
     answers = [
-        {"task": "text", "pe": pe, "seed": 0, "source": "<script>alert(1)</script>", "length": 1}
-        | {"target": "a *b* _c_ d_e", "answer": "<b>"}
-        for pe in "ab"
+        {"task": "text", "pe": pe, "seed": 0, "length": 1}
+        | {"source": source, "target": target, "answer": answer}
+        for pe, (source, target, answer) in product("ab", texts)
     ]
     write_tables(tmp_path, config, results, answers=pd.DataFrame(answers))
     report.write_report(tmp_path)
-    for name, target in (("report.md", r"a \*b\* \_c\_ d_e"), ("report.html", "a *b* _c_ d_e")):
-        text = (tmp_path / name).read_text(encoding="utf-8")
-        assert (
-            target in text
-            and "<script>alert" not in text
-            and "<img" not in text
-            and "&lt;script" in text
-        )
-
-
-def test_texts_of_no_symbols_are_shown(tmp_path: Path) -> None:
-    """A task of one's own may have an empty source, too."""
-    results = text_results("ab")
-    texts = {"source": "", "target": "", "answer": ""}
-    answers = [{"task": "text", "pe": pe, "seed": 0, "length": 0, **texts} for pe in "ab"]
-    write_tables(tmp_path, config_of(results), results, answers=pd.DataFrame(answers))
-    report.write_report(tmp_path)
-    written = (tmp_path / "report.md").read_text("utf-8")
-    assert "- source:\n  - right:\n  - a: (nothing)\n" in written
+    read = {name: (tmp_path / name).read_text("utf-8") for name in ("report.md", "report.html")}
+    assert r"a \*b\* \_c\_ d_e" in read["report.md"] and "a *b* _c_ d_e" in read["report.html"]
+    assert "- source:\n  - right:\n  - a: (nothing)\n" in read["report.md"]
+    for text in read.values():
+        assert "<script>alert" not in text and "<img" not in text and "&lt;script" in text
 
 
 def test_a_metric_and_a_score_of_ones_own_reach_the_report_by_their_names(
