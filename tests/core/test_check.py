@@ -21,19 +21,13 @@ from wawa_transformer.model import check, probe, promises, transformer
 from wawa_transformer.model.attention import MultiHeadAttention
 from wawa_transformer.model.check import require_promises, tiny_model
 from wawa_transformer.model.config import TransformerConfig
+from wawa_transformer.model.kv_cache import KeyValueCache
 from wawa_transformer.model.layers import EncoderLayer, ResidualConnection
 from wawa_transformer.model.loss import loss_and_nll
 from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.positional.alibi import ALiBi
-from wawa_transformer.positional.base import (
-    ENCODINGS,
-    Encoding,
-    EncodingContext,
-    Positions,
-    consecutive,
-)
+from wawa_transformer.positional.base import ENCODINGS, Encoding, EncodingContext, Positions
 from wawa_transformer.positional.kerple import Kerple
-from wawa_transformer.positional.learned import LearnedEncoding
 from wawa_transformer.positional.position_ids import BatchPositions
 from wawa_transformer.positional.relative import RelativeEncoding
 from wawa_transformer.positional.rotary import Rotary
@@ -106,78 +100,67 @@ def test_every_pe_file_keeps_its_promises_at_its_own_settings(name: str) -> None
     require_promises(transformer_config(configure(f"pe={name}", *sizes)), 8)
 
 
+class Sixfold(RelativeEncoding):
+    """Needs six heads, the real layers, positive numbers, and some width."""
+
+    per_layer = True
+    widths: Any = ()
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        real = context.num_heads == 6 and context.num_layers == 2
+        if not real or context.head_width not in self.widths:
+            raise ValueError("six heads and two layers.")
+        self.slopes = nn.Parameter(torch.ones(6))
+        self.buckets = nn.Parameter(torch.arange(6), requires_grad=False)
+
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        return -self.slopes.log().exp()[:, None, None] * self.distances(query, key).abs()
+
+
+@pytest.mark.parametrize(
+    ("width", "widths", "tried"),
+    [(24, range(999), [24]), (126, range(999), [78]), (126, [21], [78, 126])],
+)
 def test_encodings_that_need_the_real_sizes_are_checked_at_these(
-    monkeypatch: pytest.MonkeyPatch,
+    width: int, widths: list[int], tried: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An encoding that refuses the tiny model, long sequences or negative numbers passes.
-
-    One that asks for a width is tried at this width, the others at a smaller one.
-    """
-
-    class Strict(LearnedEncoding, kind="strict"):
-        def check_length(self, longest: int) -> None:
-            if longest > 5:
-                raise UserError("at most 5.")
-
-    class Sixfold(RelativeEncoding, kind="sixfold"):
-        """Needs six heads, the real layers, and positive numbers."""
-
-        per_layer = True
-
-        def __init__(self, context: EncodingContext) -> None:
-            super().__init__(context)
-            if context.num_heads != 6 or context.num_layers != 2:
-                raise ValueError("six heads and two layers.")
-            self.slopes = nn.Parameter(torch.ones(6))
-            self.buckets = nn.Parameter(torch.arange(6), requires_grad=False)
-
-        def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-            return -self.slopes.log().exp()[:, None, None] * self.distances(query, key).abs()
-
-    class Wide(Sixfold, kind="wide"):
-        def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-            return (
-                super().bias(q, k, query, key) + (q * torch.linspace(-1, 1, 21)).sum(-1)[..., None]
-            )
-
-    for length in (3, 5):
-        require_promises(shape({"pe": "strict"}), length)
-    widths, right = [], check.tiny_model
+    """One that asks for a width is tried at this width, the others at a smaller one."""
+    ENCODINGS["own"] = type("Own", (Sixfold,), {"widths": widths})
+    found, right = [], check.tiny_model
 
     def tiny(config: TransformerConfig, *given: Any) -> Transformer:
-        widths.append(config.d_model)
+        found.append(config.d_model)
         return right(config, *given)
 
     monkeypatch.setattr(check, "tiny_model", tiny)
-    for kind, width in (("sixfold", 24), ("sixfold", 126), ("wide", 126)):
-        sizes = {"num_heads": 6, "num_layers": 2, "d_model": width}
-        require_promises(shape({**sizes, "pe": kind}), 9)
-    assert widths == [24, 78, 78, 126]
+    require_promises(shape({"pe": "own", "num_heads": 6, "num_layers": 2, "d_model": width}), 9)
+    assert found == tried
 
 
-def test_order_and_meeting_are_told_and_are_no_promise(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("given", "order", "meet"),
+    [
+        ({"pe": "none"}, False, False),
+        (MODELS["none_causal"], True, False),
+        ({"pe": "alibi"}, True, False),
+        ({"pe": "rotary"}, True, False),
+        (MODELS["rotary_cross"], True, True),
+        ({"pe": "rotary", "cross": "rotary_query"}, True, False),
+        ({"pe": "rotary", "cross": "rotary_key"}, True, False),
+        ({"pe": "shaw", "where": ["cross"]}, True, True),
+    ],
+)
+def test_order_and_meeting_are_told_and_are_no_promise(
+    given: dict[str, Any], order: bool, meet: bool
+) -> None:
     """Without positions order does not matter; distances in cross-attention let positions meet.
 
     The queries' rotation alone does not.
     """
-    told = {}
-    for name, given in {
-        "none": {"pe": "none"}, "causal": MODELS["none_causal"], "alibi": {"pe": "alibi"},
-        "rotary": {"pe": "rotary"}, "rotary_cross": MODELS["rotary_cross"],
-        "query": {"pe": "rotary", "cross": "rotary_query"},
-        "key": {"pe": "rotary", "cross": "rotary_key"},
-        "shaw": {"pe": "shaw", "where": ["cross"]},
-    }.items():  # fmt: skip
-        report = check_model(tiny_model(shape({**given})))
-        assert not report.broken
-        found = {each.name: each.holds for each in report}
-        told[name] = found[probe.ORDER], found[promises.MEET]
-    assert told == {
-        "none": (False, False), "causal": (True, False), "alibi": (True, False),
-        "rotary": (True, False), "rotary_cross": (True, True), "query": (True, False),
-        "key": (True, False), "shaw": (True, True),
-    }  # fmt: skip
-    assert capsys.readouterr().out.count(probe.CACHED) == 8
+    report = check_model(tiny_model(shape(given)))
+    found = {each.name: each.holds for each in report}
+    assert not report.broken and (found[probe.ORDER], found[promises.MEET]) == (order, meet)
 
 
 class LayerMix(Encoding):
@@ -198,17 +181,6 @@ class LayerMix(Encoding):
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor | None:
         return None if self.lower else self.kernel.bias(q, k, query, key)
-
-
-class Sandwich(RelativeEncoding):
-    """A sum of cosines of the distance (Chi et al. 2023)."""
-
-    content_independent = True
-
-    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        rate = 10000.0 ** (-torch.arange(8) / 8)
-        far = self.distances(query, key)[..., None]  # (b,h,Q,K,1)
-        return (far * rate).cos().sum(-1).to(q.dtype)
 
 
 class DAPE(ALiBi):
@@ -239,7 +211,7 @@ class EverySecond(Rotary):
         return super().rotate(q, k, query, key) if (self.context.layer or 0) % 2 else (q, k)
 
 
-@pytest.mark.parametrize("cls", [LayerMix, Sandwich, DAPE, EverySecond])
+@pytest.mark.parametrize("cls", [LayerMix, DAPE, EverySecond])
 def test_a_published_method_passes(cls: type[Encoding]) -> None:
     """Written as the tutorial says, the method keeps every promise, in cross-attention too."""
     ENCODINGS["own"] = cls
@@ -249,12 +221,34 @@ def test_a_published_method_passes(cls: type[Encoding]) -> None:
 # ----------------------------------------------------------------------- what is wrong is found
 
 
-class FirstRow(ALiBi):
-    """The first row's positions for all rows."""
+def wave(at: Positions) -> Tensor:
+    """What a right encoding may add to embeddings: ``(B,S,1)``."""
+    return torch.sin(at.ids[:, 0, :, None] / 3)
+
+
+def add_wave(self: Encoding, x: Tensor, at: Positions) -> Tensor:
+    return x + wave(at)
+
+
+def line(x: Tensor, at: Positions) -> Tensor:
+    """Positions along a direction of embeddings ``x (B,S,D)``: ``(B,S,D)``."""
+    return at.ids[:, 0, :, None] * torch.linspace(-1, 1, x.size(-1))
+
+
+class Distances(RelativeEncoding):
+    """Distances times a factor, beside a trained number."""
+
+    start = 1.0
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.rate = nn.Parameter(torch.tensor(self.start))
 
     def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        query, key = (Positions(each.ids[:1], each.end) for each in (query, key))
-        return super().bias(q, k, query, key)
+        return -self.distances(query, key).abs().to(q.dtype) * self.factor(q, k, query, key)
+
+    def factor(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
+        return self.rate
 
 
 class Neighbours(Encoding):
@@ -268,114 +262,12 @@ class Neighbours(Encoding):
         return x + self.mix(x.transpose(1, 2)).transpose(1, 2)
 
 
-class Dropped(Encoding):
-    """Dropout that never ends."""
-
-    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        far = (key.ids[..., None, :] - query.ids[..., :, None]).abs()
-        return F.dropout(-far.to(q.dtype), self.context.dropout)
-
-
-class Exploding(RelativeEncoding):
-    """A penalty too large for a number, from distance 89 on."""
-
-    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        far = self.distances(query, key).abs().to(q.dtype)
-        return far.exp() - far.exp()
-
-
-class Content(RelativeEncoding):
-    """A bias that reads the queries and says that it does not."""
-
-    content_independent = True
-
-    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        return self.distances(query, key) * q.mean(-1, keepdim=True)
-
-
-class Gate(RelativeEncoding):
-    """A mistake behind a gate that starts at zero."""
-
-    def __init__(self, context: EncodingContext) -> None:
-        super().__init__(context)
-        self.gate = nn.Parameter(torch.zeros(context.num_heads, 1, 1))
-
-    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        return self.gate * torch.arange(key.ids.size(-1)) * (key.ids.size(-1) - query.ids.size(-1))
-
-
-class Distances(RelativeEncoding):
-    """The right distances, which the mistakes below alter by a factor."""
-
-    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        return -self.distances(query, key).abs().to(q.dtype) * self.wrong(q, k, query, key)
-
-    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
-        return 1.0
-
-
-class Untrained(Distances):
-    """Training has no positions."""
-
-    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
-        return 0.0 if self.training else 1.0
-
-
 class Cheating(Encoding):
     """Training sees the future through a mean, beside noise."""
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         noise = torch.randn(()) / 9
         return x + (noise + x.mean(1, keepdim=True)) if self.training else x
-
-
-class LateSteps(Distances):
-    """A single new token is off, from position 18 on."""
-
-    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
-        return 2.0 if q.size(2) == 1 and query.end > 17 else 1.0
-
-
-class LaterSteps(Distances):
-    """A single new token is off, from a position on that no row of the check has by itself."""
-
-    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
-        return 2.0 if q.size(2) == 1 and query.end > 50 else 1.0
-
-
-class LongRows(Distances):
-    """The length counts in the third head, in rows of more than 16."""
-
-    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
-        return torch.tensor([1.0, 1.0, 16 / max(16, k.size(2))])[:, None, None]
-
-
-class Counted(RelativeEncoding):
-    """Positions counted from the shapes, with the right end."""
-
-    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        i, j = (torch.arange(at.end - at.ids.size(-1), at.end) for at in (query, key))
-        return -(j - i[:, None]).abs().to(q.dtype)[None, None]
-
-
-class Grown(Encoding):
-    """A table that each call changes in place."""
-
-    def __init__(self, context: EncodingContext) -> None:
-        super().__init__(context)
-        self.table = torch.linspace(0, 9, 500)[:, None] * torch.linspace(-1, 1, context.d_model)
-
-    def embed(self, x: Tensor, positions: Positions) -> Tensor:
-        rows = self.table[: positions.end]
-        rows *= 1.01
-        return x + rows[positions.ids[:, 0]]
-
-
-class OneToken(Distances):
-    """Undefined for a single token, as a division by the length less one."""
-
-    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
-        return 1.0 if k.size(2) > 1 or self.context.causal else torch.nan
 
 
 class Seeding(Encoding):
@@ -399,58 +291,49 @@ class Growing(Encoding):
         return x + self.table[positions.ids[:, 0], None] * torch.linspace(-1, 1, x.size(-1))
 
 
-class Ready(Encoding):
-    """A table that is computed once from a weight, which training changes."""
+class Features(Encoding):
+    """Random features that no checkpoint holds."""
 
     def __init__(self, context: EncodingContext) -> None:
         super().__init__(context)
-        self.rate = nn.Parameter(torch.linspace(-1, 1, context.d_model))
-        self.table = torch.zeros(0)
+        self.draw(context.d_model)
 
-    def embed(self, x: Tensor, positions: Positions) -> Tensor:
-        if self.training:
-            return x + positions.ids[:, 0, :, None] * self.rate
-        if not len(self.table):
-            self.table = torch.arange(500)[:, None] * self.rate
-        return x + self.table[positions.ids[:, 0]]
-
-
-class Drawn(Encoding):
-    """Adds random features that its buffer does not save."""
-
-    def __init__(self, context: EncodingContext) -> None:
-        super().__init__(context)
-        self.register_buffer("features", torch.randn(context.d_model), persistent=False)
-
-    def embed(self, x: Tensor, positions: Positions) -> Tensor:
-        return x + torch.sin(positions.ids[:, 0, :, None] * self.features)
-
-
-class NumpyStart(Encoding):
-    """Starts a trained number with numpy, which the seed does not reach."""
-
-    def __init__(self, context: EncodingContext) -> None:
-        super().__init__(context)
-        self.rate = nn.Parameter(torch.from_numpy(np.random.randn(context.d_model)).float())
+    def draw(self, width: int) -> None:
+        self.register_buffer("rate", torch.randn(width), persistent=False)
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         return x + torch.sin(positions.ids[:, 0, :, None] * self.rate)
 
 
-class SeededStart(NumpyStart):
-    """Seeds torch, so that its numbers start alike under every seed."""
+class Ready(Features):
+    """A table that is computed once from a weight, which training changes."""
 
-    def __init__(self, context: EncodingContext) -> None:
-        super().__init__(context)
-        torch.manual_seed(0)
-        self.rate = nn.Parameter(torch.randn(context.d_model))
+    table: Tensor | None = None
 
-
-class Scaled(Encoding):
-    """Scales the embeddings, which the model has scaled."""
+    def draw(self, width: int) -> None:
+        self.rate = nn.Parameter(torch.linspace(-1, 1, width))
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
-        return x * self.context.d_model**0.5 + torch.sin(positions.ids[:, 0, :, None] / 3)
+        if self.training:
+            return super().embed(x, positions)
+        if self.table is None:
+            self.table = torch.sin(torch.arange(500)[:, None] * self.rate)
+        return x + self.table[positions.ids[:, 0]]
+
+
+class OfNumpy(Features):
+    """Features whose start does not follow from the seed."""
+
+    def draw(self, width: int) -> None:
+        self.rate = nn.Parameter(torch.from_numpy(np.random.randn(width)).float())
+
+
+class Seeded(Features):
+    """Features that start alike under every seed."""
+
+    def draw(self, width: int) -> None:
+        torch.manual_seed(0)
+        self.rate = nn.Parameter(torch.randn(width))
 
 
 class Fading(Encoding):
@@ -460,187 +343,135 @@ class Fading(Encoding):
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         self.steps += self.training
-        return x + torch.sin(positions.ids[:, 0, :, None] / 3) * max(0, 1 - self.steps / 20000)
+        return x + wave(positions) * max(0, 1 - self.steps / 20000)
 
 
-class Twice(Encoding):
-    """Drops out what the base class drops out."""
+class Table(Encoding):
+    """A table that ends, without a word to anyone."""
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.table = nn.Parameter(torch.randn(30, context.d_model))
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
-        return self.dropout(x + torch.sin(positions.ids[:, 0, :, None] / 3))
+        return x + self.table[positions.ids[:, 0]].to(x.dtype)
 
 
-class Undropped(Encoding):
-    """Has a forward of its own."""
-
-    def embed(self, x: Tensor, positions: Positions) -> Tensor:
-        return x + torch.sin(positions.ids[:, 0, :, None] / 3)
-
-    def forward(self, x: Tensor, positions: Positions | None = None) -> Tensor:
-        return self.embed(x, positions or consecutive(x.size(1)))
+def wrong(base: type[Encoding] = Encoding, **parts: Any) -> type[Encoding]:
+    """Derive an encoding with other attributes and methods."""
+    return type("Wrong", (base,), parts)
 
 
-class Idle(Distances):
-    """A trained number that is read as a plain one."""
-
-    def __init__(self, context: EncodingContext) -> None:
-        super().__init__(context)
-        self.rate = nn.Parameter(torch.ones(()))
-
-    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
-        return self.rate.item()
+UNLISTED = [nn.Parameter(torch.ones(()))]  # torch does not look into a list
 
 
-class Stepped(Idle):
-    """A trained number that is rounded, so that its gradient is 0."""
-
-    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
-        return self.rate.round() + 1
+def times(factor: Callable[..., Any]) -> type[Encoding]:
+    """Distances with another factor, a function of an encoding and what its bias is given."""
+    return wrong(Distances, factor=factor)
 
 
-class OneSided(Idle):
-    """A number that starts at 0 and acts where it is at most 0, or at least 0."""
-
-    side = 1
-
-    def __init__(self, context: EncodingContext) -> None:
-        super().__init__(context)
-        nn.init.zeros_(self.rate)
-
-    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
-        return 1 + (self.side * self.rate).clamp(max=0)
-
-
-class Rootless(Idle):
-    """A root, which has no finite gradient where the distance is 0."""
-
-    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        distance = self.distances(query, key).abs()
-        return -(self.rate.abs() * distance).sqrt().to(q.dtype)
-
-
-class Listed(Distances):
-    """A trained factor in a list, which torch does not look into."""
-
-    def __init__(self, context: EncodingContext) -> None:
-        super().__init__(context)
-        self.factors = [nn.Parameter(torch.ones(()))]
-
-    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
-        return self.factors[0]
-
-
-class Start(Distances):
-    """Declares distances, and divides by a position, as FIRE does."""
-
-    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
-        return 1 / (1 + query.ids[..., None])
-
-
-class Hidden(Distances):
-    """Declares that positions do not matter."""
-
-    relative, uses_positions = False, False
-
-    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
-        return 1.0
-
-
-class Whole(Distances):
-    """Declares that half a position counts, and rounds it."""
-
-    fractional = True
-
-    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-        far = query.ids.long()[..., None] - key.ids.long()[..., None, :]
-        return -far.abs().to(q.dtype)
-
-
-class LaterHeads(Distances):
-    """Heads five to eight are off where there is padding."""
-
-    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
-        off = torch.full((k.size(1), 1, 1), k.size(2) / 10)
-        off[:4] = 1
-        return off
+@pytest.mark.parametrize(
+    ("name", "cls"),
+    [
+        (probe.PADDING, Neighbours),
+        (probe.FUTURE, Neighbours),
+        (probe.FUTURE, Cheating),
+        (promises.KEPT, Seeding),
+        (promises.KEPT, Growing),
+        (promises.SAVED, Features),
+        (promises.SAVED, Ready),
+        (promises.STARTED, OfNumpy),
+        (promises.STARTED, Seeded),
+        (promises.COUNTED, Fading),
+        # Embeddings are multiplied once more, dropped out twice, and never.
+        (promises.SCALED, wrong(embed=lambda self, x, at: 5 * x + wave(at))),
+        (promises.DROPPED, wrong(embed=lambda self, x, at: self.dropout(x + wave(at)))),
+        (promises.DROPPED, wrong(embed=add_wave, forward=add_wave)),
+        # The first row's positions for all rows, and columns in place of positions.
+        (probe.ALONE, wrong(embed=lambda self, x, at: x + line(x, at)[:1])),
+        (promises.READ, wrong(embed=lambda self, x, at: x + torch.arange(x.size(1))[:, None] / 9)),
+        (promises.READ, wrong(bias=lambda self, q, k, *at: q[..., :1] + torch.arange(k.size(2)))),
+        # What a class declares is not so: it rounds, reads queries, divides by a position.
+        (promises.UNUSED, wrong(uses_positions=False, embed=add_wave)),
+        (promises.FRACTIONAL, wrong(fractional=True, embed=lambda _, x, at: x + at.ids.long().mT)),
+        (promises.SHARED, wrong(content_independent=True, bias=lambda self, q, k, *at: q @ k.mT)),
+        (promises.RELATIVE, times(lambda self, q, k, i, j: 1 / (1 + i.ids[..., None]))),
+        # Training has no positions, and noise goes on after it.
+        (promises.TRAINED, times(lambda self, *_: 0.0 if self.training else 1.0)),
+        (probe.REPEATED, times(lambda *_: torch.rand(()))),
+        # Undefined from position 89 on, and for a single token.
+        (probe.FINITE, times(lambda self, q, k, i, j: torch.nan if i.end > 89 else 1.0)),
+        (probe.ALONE, times(lambda self, q, k, *_: 1.0 if k.size(2) > 1 else torch.nan)),
+        # The length counts, in rows of more than 16.
+        (probe.PADDING, times(lambda self, q, k, *_: 16 / max(16, k.size(2)))),
+        # A single new token is off, from a position on that no row of the check has by itself.
+        (probe.CACHED, times(lambda self, q, k, i, j: 1 + (q.size(2) == 1 and i.end > 50))),
+        # A trained number is read as a plain one, is rounded, and is in a list.
+        (promises.REACHED, times(lambda self, *_: self.rate.item())),
+        (promises.REACHED, times(lambda self, *_: self.rate.round() + 1)),
+        (promises.REACHED, times(lambda *_: UNLISTED[0])),
+    ],
+)
+def test_a_mistake_is_found(name: str, cls: type[Encoding]) -> None:
+    """The property that a mistake breaks is among those found."""
+    ENCODINGS["wrong"] = cls
+    report = reported(shape({"pe": "wrong"}), 60)
+    assert name in {each.name for each in report.broken}, str(report)
 
 
 class FirstHead(Rotary):
     """The first head's positions for all heads."""
-
-    headwise = True
 
     def turn(self, x: Tensor, positions: Positions) -> Tensor:
         return super().turn(x, Positions(positions.ids[:, :1], positions.end))
 
 
 @pytest.mark.parametrize(
-    ("cls", "names"),
+    ("name", "cls", "given"),
     [
-        (NumpyStart, {promises.STARTED}),
-        (SeededStart, {promises.STARTED}),
-        (Scaled, {promises.SCALED}),
-        (Fading, {promises.COUNTED}),
-        (Twice, {promises.DROPPED}),
-        (Undropped, {promises.DROPPED}),
-        (OneToken, {probe.ALONE}),
-        (Idle, {promises.REACHED}),
-        (Stepped, {promises.REACHED}),
-        (Rootless, {promises.DEFINED}),
-        (Listed, {promises.REACHED}),
-        (Start, {promises.RELATIVE}),
-        (Hidden, {promises.UNUSED}),
-        (Whole, {promises.FRACTIONAL}),
-        (Seeding, {promises.KEPT}),
-        (Growing, {promises.KEPT}),
-        (Untrained, {promises.TRAINED}),
-        (Cheating, {probe.FUTURE}),
-        (LateSteps, {probe.CACHED}),
-        (LaterSteps, {probe.CACHED}),
-        (LongRows, {probe.PADDING, probe.ALONE}),
-        (Counted, {promises.READ}),
-        (Grown, {probe.REPEATED}),
-        (FirstRow, {probe.ALONE}),
-        (Neighbours, {probe.PADDING, probe.FUTURE, probe.CACHED}),
-        (Dropped, {probe.REPEATED}),
-        (Exploding, {probe.FINITE}),
-        (Content, {promises.SHARED}),
-        (Gate, {probe.CACHED}),
-        (Ready, {promises.SAVED}),
-        (Drawn, {promises.SAVED}),
+        (promises.HEADS_APART, FirstHead, {"origin": "both", "cross": "same"}),
+        # The first head's positions in all dimensions.
+        (promises.HEADS_APART, wrong(embed=lambda _, x, at: x + line(x, at)), {"origin": "both"}),
+        # Heads five to eight are off where there is padding.
+        (
+            probe.PADDING,
+            times(
+                lambda self, q, k, *_: torch.tensor([1.0] * 4 + [k.size(2) / 10] * 4).view(8, 1, 1)
+            ),
+            {"num_heads": 8},
+        ),
+        # As many queries as keys are taken for one sequence, which a source of that length is not.
+        (
+            probe.ALONE,
+            times(lambda self, q, k, *_: 1.0 if q.size(2) == k.size(2) else 0.5),
+            {"where": ["cross"]},
+        ),
     ],
 )
-def test_a_mistake_is_found(cls: type[Encoding], names: set[str]) -> None:
-    """The properties that a mistake breaks are among those found."""
+def test_a_mistake_that_few_models_show_is_found(
+    name: str, cls: type[Encoding], given: dict[str, Any]
+) -> None:
     ENCODINGS["wrong"] = cls
-    report = reported(shape({"pe": "wrong"}), 60)
-    assert names <= {each.name for each in report.broken}, str(report)
+    broken = reported(shape({"pe": "wrong", **given}), 12).broken
+    assert name in {each.name for each in broken}
+
+
+def test_a_mistake_behind_a_gate_that_starts_at_zero_is_found() -> None:
+    ENCODINGS["wrong"] = wrong(
+        Distances, start=0.0, factor=lambda self, q, k, *at: self.rate * (k.size(2) - q.size(2))
+    )
+    assert reported(shape({"pe": "wrong"}), 12).broken[0].name == probe.CACHED
 
 
 def test_a_gradient_that_is_not_finite_is_said_of_the_encodings_own_number() -> None:
     """Not of the embeddings below it, which come first."""
 
-    class Rooted(Idle, kind="wrong"):
+    class Rooted(Distances, kind="wrong"):
         def embed(self, x: Tensor, positions: Positions) -> Tensor:
             return x + (self.rate.abs() * positions.ids[:, 0, :, None] * x.square()).sqrt()
 
     broken = {each.name: each.where for each in reported(shape({"pe": "wrong"}), 20).broken}
     assert broken[promises.DEFINED] == "Rooted.rate"
-
-
-class Square(Distances):
-    """As many queries as keys are taken for one sequence."""
-
-    def wrong(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Any:
-        return 1.0 if q.size(2) == k.size(2) else 0.5
-
-
-def test_a_source_as_long_as_its_target_is_another_sequence() -> None:
-    """A batch of such rows must not tell its cross-attention from self-attention by a shape."""
-    ENCODINGS["square"] = Square
-    config = shape({"pe": "square", "where": ["cross"]})
-    for length in (6, 20):
-        assert reported(config, length).broken[0].name == probe.ALONE
 
 
 def test_a_mistake_is_named_with_its_class_and_file() -> None:
@@ -694,19 +525,10 @@ def test_a_loss_of_ones_own_is_a_sum_over_real_tokens(
 def test_a_number_of_which_one_sign_acts_is_trained(length: int) -> None:
     """As a rate of decay that must not be negative; one token alone shows no gradient."""
     for side in (1, -1):
-        ENCODINGS["onesided"] = type("OneSided", (OneSided,), {"side": side})
-        require_promises(shape({"pe": "onesided", "where": ["decoder"]}), length)
-
-
-class Table(Encoding):
-    """A table that ends, without a word to anyone."""
-
-    def __init__(self, context: EncodingContext) -> None:
-        super().__init__(context)
-        self.table = nn.Parameter(torch.randn(30, context.d_model))
-
-    def embed(self, x: Tensor, positions: Positions) -> Tensor:
-        return x + self.table[positions.ids[:, 0]].to(x.dtype)
+        ENCODINGS["own"] = wrong(
+            Distances, start=0.0, factor=lambda self, *_, side=side: (side * self.rate).clamp(max=0)
+        )
+        require_promises(shape({"pe": "own", "where": ["decoder"]}), length)
 
 
 def test_the_end_of_a_table_is_named() -> None:
@@ -715,7 +537,7 @@ def test_the_end_of_a_table_is_named() -> None:
     require_promises(shape({"pe": "table"}), 15)
     with pytest.raises(UserError, match=r"fails at 40 tokens \(index .*declares max_positions"):
         require_promises(shape({"pe": "table"}), 20)
-    ENCODINGS["table"] = type("Ending", (Table,), {"max_positions": 30, "kind": "table"})
+    ENCODINGS["table"] = wrong(Table, max_positions=30, kind="table")
     require_promises(shape({"pe": "table"}), 20)
     model = Transformer(shape({"pe": "table"}))
     model.check_length(30)
@@ -733,17 +555,27 @@ class Extra(Table):
         pass
 
 
-def test_a_state_that_is_no_tensor_is_refused() -> None:
-    ENCODINGS["extra"] = Extra
-    with pytest.raises(UserError, match="_extra_state of the model's state is no tensor"):
-        require_promises(shape({"pe": "extra"}), 4)
+class Lazy(Encoding):
+    """A layer without a shape, though starting values are drawn before its first call."""
+
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.mix = nn.LazyLinear(context.d_model)
 
 
-def test_a_mistake_in_any_head_is_found() -> None:
-    ENCODINGS["laterheads"] = LaterHeads
-    for heads in (4, 8):
-        report = reported(shape({"pe": "laterheads", "num_heads": heads}), 60)
-        assert bool(report.broken) == (heads > 4)
+@pytest.mark.parametrize(
+    ("cls", "said"),
+    [
+        (Extra, "_extra_state of the model's state is no tensor"),
+        (wrong(Lazy, embed=lambda self, x, at: self.mix(x)), "_position.mix.weight has no shape"),
+        # A slip in a method's name, which would train as pe=none.
+        (wrong(apply_rotary=add_wave), "pe.kind=wrong overrides none of embed, rotate, bias"),
+    ],
+)
+def test_what_cannot_be_tried_is_refused(cls: type[Encoding], said: str) -> None:
+    ENCODINGS["wrong"] = cls
+    with pytest.raises(UserError, match=said):
+        require_promises(shape({"pe": "wrong"}), 4)
 
 
 @pytest.mark.parametrize(
@@ -771,22 +603,6 @@ def test_the_class_of_a_notebook_is_named_without_a_file(monkeypatch: pytest.Mon
         require_promises(shape({"pe": "neighbours"}), 12)
 
 
-class FirstAdded(Encoding):
-    """The first head's positions in all dimensions."""
-
-    def embed(self, x: Tensor, positions: Positions) -> Tensor:
-        return x + positions.ids[:, 0, :, None] * torch.linspace(-1, 1, x.size(-1))
-
-
-@pytest.mark.parametrize(("cls", "cross"), [(FirstHead, "same"), (FirstAdded, "none")])
-def test_positions_of_another_head_are_found_where_heads_have_their_own(
-    cls: type[Encoding], cross: str
-) -> None:
-    ENCODINGS["first"] = cls
-    report = reported(shape({"pe": "first", "origin": "both", "cross": cross}), 12)
-    assert report.broken[0].name == promises.HEADS_APART
-
-
 def test_a_mistake_in_forward_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training and evaluation call it, and the check as well."""
     right = Transformer.forward
@@ -797,34 +613,6 @@ def test_a_mistake_in_forward_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Transformer, "forward", forward)
     report = check.TransformerProbe(tiny_model(shape({"pe": "sinusoidal"}))).report()
     assert probe.PADDING in {each.name for each in report.broken}
-
-
-def test_an_encoding_that_overrides_nothing_is_refused() -> None:
-    """As by a slip in a method's name; it would train as pe=none."""
-
-    class Slip(Encoding):
-        def apply_rotary(self, q: Tensor) -> Tensor:
-            return q
-
-    ENCODINGS["slip"] = Slip
-    with pytest.raises(UserError, match="pe.kind=slip overrides none of embed, rotate, bias"):
-        require_promises(shape({"pe": "slip"}), 12)
-
-
-def test_a_layer_without_a_shape_is_named() -> None:
-    """Starting values are drawn before the first call, which would give it its shape."""
-
-    class Lazy(Encoding):
-        def __init__(self, context: EncodingContext) -> None:
-            super().__init__(context)
-            self.mix = nn.LazyLinear(context.d_model)
-
-        def embed(self, x: Tensor, positions: Positions) -> Tensor:
-            return x + self.mix(x)
-
-    ENCODINGS["lazy"] = Lazy
-    with pytest.raises(UserError, match="src_position.mix.weight has no shape before"):
-        require_promises(shape({"pe": "lazy"}), 12)
 
 
 class Rounded(Rotary):
@@ -859,45 +647,31 @@ class Counter(Encoding):
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         self.steps += self.training
-        late = positions.ids[:, 0, :, None] * torch.linspace(-1, 1, x.size(-1))
-        return self.norm((x + late * (self.steps > 0)).flatten(0, 1)).view_as(x)
+        return self.norm((x + line(x, positions) * (self.steps > 0)).flatten(0, 1)).view_as(x)
 
 
-class Assigned(Encoding):
+class Assigned(Counter):
     """Counts in a buffer that each step replaces."""
-
-    def __init__(self, context: EncodingContext) -> None:
-        super().__init__(context)
-        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         self.steps = self.steps + 1 if self.training else self.steps
-        late = positions.ids[:, 0, :, None] * torch.linspace(-1, 1, x.size(-1))
-        return x + late * (self.steps / 10).clamp(max=1)
+        return self.norm((x + line(x, positions) * (self.steps > 0)).flatten(0, 1)).view_as(x)
 
 
-class Noisy(Encoding):
-    """Positions with dropout of their own."""
-
-    def embed(self, x: Tensor, positions: Positions) -> Tensor:
-        late = positions.ids[:, 0, :, None] * torch.linspace(-1, 1, x.size(-1))
-        return x + F.dropout(late, 0.3, self.training)
-
-
-class Watched(Noisy):
-    """Keeps a number of its last use in training, as for a loss."""
+class Watched(Encoding):
+    """Has dropout of its own, and keeps a number of its last use in training, as for a loss."""
 
     def __init__(self, context: EncodingContext) -> None:
         super().__init__(context)
         self.size = torch.zeros(())
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
-        out = super().embed(x, positions)
+        out = x + F.dropout(line(x, positions), 0.3, self.training)
         self.size = out.norm() if self.training else self.size
         return out
 
 
-@pytest.mark.parametrize("cls", [Counter, Assigned, Noisy, Watched])
+@pytest.mark.parametrize("cls", [Counter, Assigned, Watched])
 def test_counters_batch_norm_and_noise_of_training_are_no_mistake(cls: type[Encoding]) -> None:
     """The check leaves what they count as it was."""
     ENCODINGS["own"] = cls
@@ -909,19 +683,15 @@ def test_counters_batch_norm_and_noise_of_training_are_no_mistake(cls: type[Enco
         assert torch.equal(value, before[name]), name
 
 
-def test_a_buffer_that_counts_every_use_is_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_buffer_that_counts_every_use_is_no_mistake(after_init: Any, monkeypatch: Any) -> None:
     """Also in evaluation: a checkpoint holds it, and no answer depends on it."""
-    built, right = EncoderLayer.__init__, EncoderLayer.forward
-
-    def own(self: EncoderLayer, config: TransformerConfig) -> None:
-        built(self, config)
-        self.register_buffer("uses", torch.zeros((), dtype=torch.int64))
+    after_init(EncoderLayer, lambda self: self.register_buffer("uses", torch.tensor(0)))
+    right = EncoderLayer.forward
 
     def counted(self: EncoderLayer, *given: Any) -> Tensor:
         self.uses += 1
         return right(self, *given)
 
-    monkeypatch.setattr(EncoderLayer, "__init__", own)
     monkeypatch.setattr(EncoderLayer, "forward", counted)
     require_promises(shape({"pe": "rotary"}), 20)
 
@@ -956,60 +726,53 @@ def test_a_window_that_training_does_not_have_is_found(monkeypatch: pytest.Monke
         require_promises(shape({"pe": "rotary"}), 20)
 
 
-@pytest.mark.parametrize("name", ["sinusoidal", "t5_cross"])
-@pytest.mark.parametrize("mistake", ["keep", "offset", "forget"])
-def test_a_mistake_of_the_cache_is_found(
-    name: str, mistake: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The cache may lose a row's place, a position, or its first token; below it mixes rows."""
-    cache = check.Transformer.new_cache(tiny_model(shape({"pe": "none"})))[0][0]
-    cls: Any = type(cache)
-    seen = cls.seen
-    if mistake == "keep":
-        monkeypatch.setattr(cls, "keep", lambda self, rows: None)
-    elif mistake == "offset":
-        monkeypatch.setattr(cls, "__len__", lambda self: self.length + (self.length > 0))
-    else:
+def without_first(self: KeyValueCache) -> tuple[Tensor, Tensor]:
+    k, v = seen(self)
+    return k.index_fill(2, torch.tensor([0]), 0.0), v
 
-        def forgetful(self: Any) -> Any:
-            k, v = seen(self)
-            return k.index_fill(2, torch.tensor([0]), 0.0), v
 
-        monkeypatch.setattr(cls, "seen", forgetful)
-    model = tiny_model(shape(MODELS[name]))
-    try:
-        report = check_model(model)
-    except RuntimeError:  # rows that do not fit each other
-        assert mistake in ("keep", "offset")
-        return
-    assert probe.CACHED in {each.name for each in report.broken}
+keep, seen = KeyValueCache.keep, KeyValueCache.seen
 
 
 @pytest.mark.parametrize(
-    ("name", "mistake"), [("none", "ahead"), ("rotary_cross_continued", "rows")]
+    ("method", "wrong"),
+    [("keep", lambda self, rows: keep(self, torch.arange(len(rows)))), ("seen", without_first)],
+)
+def test_a_mistake_of_the_cache_is_found(
+    method: str, wrong: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache may keep other rows, or lose its first token; below it mixes rows."""
+    monkeypatch.setattr(KeyValueCache, method, wrong)
+    report = check_model(tiny_model(shape({"pe": "sinusoidal"})))
+    assert probe.CACHED in {each.name for each in report.broken}
+
+
+class Leaking(Transformer):
+    """Each logit knows the next one."""
+
+    def decode(self, *given: Any, **named: Any) -> Tensor:
+        return (logits := super().decode(*given, **named)) + logits.roll(-1, dims=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "cls"), [("none", Leaking), ("rotary_cross_continued", Transformer)]
 )
 def test_a_mistake_in_the_model_is_not_blamed_on_the_encoding(
-    name: str, mistake: str, monkeypatch: pytest.MonkeyPatch
+    name: str, cls: type[Transformer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sentence names the model's folder where no encoding is needed for the mistake."""
-    if mistake == "rows":
-        cls: Any = type(tiny_model(shape({"pe": "none"})).new_cache()[0][0])
-        append = cls.append
-        monkeypatch.setattr(cls, "append", lambda self, k, v: append(self, k.roll(1, 0), v))
-    else:
-        forward = Transformer.decode
-        monkeypatch.setattr(
-            Transformer,
-            "decode",
-            lambda self, *given, **more: (
-                forward(self, *given, **more) + given[0].float().mean(-1)[:, None, None]
-            ),
-        )
-    with pytest.raises(
-        UserError, match=r"with pe=none: the cause is in the model \(.*model\)"
-    ) as it:
-        require_promises(shape(MODELS[name]), 12)
-    assert "positional" not in str(it.value)
+    if cls is Transformer:  # with a cache that mixes rows
+        append = KeyValueCache.append
+        mixed = lambda self, k, v: append(self, k.roll(1, 0), v)  # noqa: E731
+        monkeypatch.setattr(KeyValueCache, "append", mixed)
+    said = r"with pe=none: the cause is in the model \(.*model\)"
+    with pytest.raises(UserError, match=said) as refused:
+        require_promises(shape(MODELS[name]), 12, False, cls)
+    assert "positional" not in str(refused.value)
+
+
+def with_gain(self: ResidualConnection) -> None:
+    self.gain = nn.Parameter(torch.zeros(()))
 
 
 def rezero(self: ResidualConnection, x: Tensor, sublayer: nn.Module, *args: Any) -> Tensor:
@@ -1021,34 +784,31 @@ def at_random(self: ResidualConnection, x: Tensor, sublayer: nn.Module, *args: A
     return x if left_out else x + sublayer(self.norm(x), *args)
 
 
-@pytest.mark.parametrize("edit", ["rezero", "out_proj", "output", "at_random", "no_bias", "head"])
+def with_head(self: Transformer) -> None:
+    words = self.output.out_features
+    self.output = nn.Sequential(nn.Linear(self.d_model, 8), nn.GELU(), nn.Linear(8, words))
+
+
+@pytest.mark.parametrize(
+    ("cls", "work", "forward"),
+    [
+        (ResidualConnection, with_gain, rezero),
+        (ResidualConnection, lambda self: None, at_random),
+        (MultiHeadAttention, lambda self: nn.init.zeros_(self.out_proj.weight), None),
+        (MultiHeadAttention, lambda self: self.in_proj.register_parameter("bias", None), None),
+        (Transformer, lambda self: nn.init.zeros_(self.output.weight), None),
+        (Transformer, with_head, None),
+    ],
+)
 def test_an_edit_of_the_model_that_people_make_is_no_mistake(
-    edit: str, monkeypatch: pytest.MonkeyPatch
+    cls: Any, work: Any, forward: Any, after_init: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gate or a matrix that starts at zero, a layer that training leaves out at random.
 
     And projections without a bias, or a network in place of the output's matrix.
     """
-    places = dict.fromkeys(("out_proj", "no_bias"), MultiHeadAttention)
-    places |= dict.fromkeys(("output", "head"), Transformer)
-    cls: Any = places.get(edit, ResidualConnection)
-    right = cls.__init__
-
-    def init(self: Any, *given: Any, **more: Any) -> None:
-        right(self, *given, **more)
-        if edit == "rezero":
-            self.gain = nn.Parameter(torch.zeros(()))
-        elif edit in ("out_proj", "output"):
-            nn.init.zeros_(getattr(self, edit).weight)
-        elif edit == "no_bias":
-            self.in_proj.register_parameter("bias", None)
-        elif edit == "head":
-            words = self.output.out_features
-            self.output = nn.Sequential(nn.Linear(self.d_model, 8), nn.GELU(), nn.Linear(8, words))
-
-    monkeypatch.setattr(cls, "__init__", init)
-    if edit in ("rezero", "at_random"):
-        monkeypatch.setattr(cls, "forward", globals()[edit])
+    after_init(cls, work)
+    monkeypatch.setattr(cls, "forward", forward or cls.forward)
     require_promises(shape({"pe": "t5"}), 12)
     model = Transformer(9, 9, **SIZES, pe="t5", seed=0)
     assert not check_model(model).broken
@@ -1135,17 +895,6 @@ def test_every_run_is_checked_before_its_first_step(tiny, monkeypatch) -> None:
     monkeypatch.setattr(setup, "require_promises", asked := Mock())
     begun(tiny("trainer.check=true", "trainer.bf16=true"))
     assert asked.call_args.args[1:] == (7, True, Mine)
-
-
-def test_a_model_of_ones_own_is_tried() -> None:
-    """Where it leaks, the cause is said to be in the model."""
-
-    class Leaking(Transformer):
-        def decode(self, *given: Any, **named: Any) -> Tensor:
-            return (logits := super().decode(*given, **named)) + logits.roll(-1, dims=1)
-
-    with pytest.raises(UserError, match="the cause is in the model"):
-        require_promises(shape({}), 4, False, Leaking)
 
 
 def test_a_model_of_ones_own_has_all_its_layers_and_its_loss() -> None:
