@@ -183,6 +183,17 @@ class LayerMix(Encoding):
         return None if self.lower else self.kernel.bias(q, k, query, key)
 
 
+class Sandwich(RelativeEncoding):
+    """A sum of cosines of the distance (Chi et al. 2023)."""
+
+    content_independent = True
+
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        rate = 10000.0 ** (-torch.arange(8) / 8)
+        far = self.distances(query, key)[..., None]  # (b,h,Q,K,1)
+        return (far * rate).cos().sum(-1).to(q.dtype)
+
+
 class DAPE(ALiBi):
     """A small network of the score and ALiBi's penalty (Zheng et al. 2024)."""
 
@@ -211,7 +222,7 @@ class EverySecond(Rotary):
         return super().rotate(q, k, query, key) if (self.context.layer or 0) % 2 else (q, k)
 
 
-@pytest.mark.parametrize("cls", [LayerMix, DAPE, EverySecond])
+@pytest.mark.parametrize("cls", [LayerMix, Sandwich, DAPE, EverySecond])
 def test_a_published_method_passes(cls: type[Encoding]) -> None:
     """Written as the tutorial says, the method keeps every promise, in cross-attention too."""
     ENCODINGS["own"] = cls

@@ -10,12 +10,17 @@ from torch import Tensor, nn
 
 from wawa_transformer import Transformer
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.model import transformer
 from wawa_transformer.model.attention import AttentionPosition
 from wawa_transformer.model.layers import EncoderLayer
 from wawa_transformer.model.masks import padding_mask
 from wawa_transformer.model.weights import read_model
-from wawa_transformer.positional.base import AbsoluteEncoding, Encoding, EncodingContext, Positions
+from wawa_transformer.positional.base import (
+    ENCODINGS,
+    AbsoluteEncoding,
+    Encoding,
+    EncodingContext,
+    Positions,
+)
 from wawa_transformer.positional.learned import LearnedEncoding
 from wawa_transformer.positional.relative import RelativeEncoding
 from wawa_transformer.positional.rotary import Rotary
@@ -36,32 +41,27 @@ def test_choices_are_those_of_hydra() -> None:
         config.task.width = 3
 
 
-def own_encodings() -> None:
+class Gated(RelativeEncoding):
+    """A penalty on distance with a trained gate in each layer."""
 
-    class Gated(RelativeEncoding, kind="gated"):
-        """A penalty on distance with a trained gate in each layer."""
+    per_layer = True
+    content_independent = True
 
-        per_layer = True
-        content_independent = True
+    def __init__(self, context: EncodingContext) -> None:
+        super().__init__(context)
+        self.gate = nn.Parameter(torch.empty(context.num_heads))
 
-        def __init__(self, context: EncodingContext) -> None:
-            super().__init__(context)
-            self.gate = nn.Parameter(torch.empty(context.num_heads))
+    def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        far = self.distances(query, key).abs()  # (b,h,Q,K)
+        return (-self.gate.exp()[:, None, None] * far).to(q.dtype)
 
-        def bias(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
-            far = self.distances(query, key).abs()  # (b,h,Q,K)
-            return (-self.gate.exp()[:, None, None] * far).to(q.dtype)
+    def reset_parameters(self, generator_for: Any) -> None:
+        nn.init.normal_(self.gate, generator=generator_for("gate"))
 
-        def reset_parameters(self, generator_for: Any) -> None:
-            nn.init.normal_(self.gate, generator=generator_for("gate"))
 
-    class Wide(Encoding, kind="wide"):
-        """Queries and keys of twice the width, half of it zeros."""
-
-        def rotate(
-            self, q: Tensor, k: Tensor, query: Positions, key: Positions
-        ) -> tuple[Tensor, Tensor]:
-            return torch.cat((q, 0 * q), dim=-1), torch.cat((k, 0 * k), dim=-1)
+@pytest.fixture(autouse=True)
+def own_encodings(registry: None) -> None:
+    ENCODINGS["gated"] = Gated
 
 
 def silenced(model: Any, *sides: str) -> Transformer:
@@ -94,11 +94,8 @@ def test_where_and_cross_agree_about_cross_attention() -> None:
 
 @pytest.mark.parametrize("pe", ["shaw", "rotary", "alibi", "gated"])
 @pytest.mark.parametrize("layers", [[1], [2, 0]])
-def test_layers_are_those_in_which_the_encoding_acts(
-    pe: str, layers: list[int], registry: None
-) -> None:
+def test_layers_are_those_in_which_the_encoding_acts(pe: str, layers: list[int]) -> None:
     """The encoder equals its layers, called one by one with and without positions."""
-    own_encodings()
     shape = (V, V, D, 3, HEADS, FF)
     model: Any = Transformer(*shape, dropout=0.0, seed=3, pe=pe, cross="same", layers=layers).eval()
     every: Any = Transformer(*shape, dropout=0.0, seed=3, pe=pe, cross="same").eval()
@@ -142,7 +139,7 @@ def test_an_added_encoding_is_added_before_the_layers(layers: list[int], scale: 
             x = seen[layer.feed_forward]
 
 
-def test_what_an_encoding_is_told_and_says_reaches_the_model(registry: None) -> None:
+def test_what_an_encoding_is_told_and_says_reaches_the_model() -> None:
     """An added encoding knows its side; one for each layer may have divided positions."""
     model: Any = Transformer(V, V, D, 2, HEADS, FF, pe="sinusoidal")
     context = model.tgt_position.context
@@ -155,9 +152,8 @@ def test_what_an_encoding_is_told_and_says_reaches_the_model(registry: None) -> 
     assert divided.src_position.fractional
 
 
-def test_an_instance_for_each_layer_knows_its_layer(registry: None) -> None:
+def test_an_instance_for_each_layer_knows_its_layer() -> None:
     """With ``per_layer`` each layer has numbers of its own, also where layers share weights."""
-    own_encodings()
     for share in (False, True):
         model: Any = Transformer(V, V, D, 3, HEADS, FF, pe="gated", seed=1, share_layers=share)
         contexts = [each.context for each in model.src_position.instances()]
@@ -174,7 +170,7 @@ def test_an_instance_for_each_layer_knows_its_layer(registry: None) -> None:
     assert Transformer(V, V, D, 3, HEADS, FF, pe="shaw").src_position.context.layer is None
 
 
-def test_a_modules_own_draws_follow_from_the_seed(registry: None, monkeypatch: Any) -> None:
+def test_a_modules_own_draws_follow_from_the_seed(after_init: Any) -> None:
     """What an encoding or a fork's layer draws itself, and it moves no draws that come later."""
 
     class Drawn(Encoding, kind="drawn"):
@@ -182,12 +178,7 @@ def test_a_modules_own_draws_follow_from_the_seed(registry: None, monkeypatch: A
             super().__init__(context)
             self.numbers = nn.Parameter(torch.randn(3))
 
-    class Gated(EncoderLayer):
-        def __init__(self, config: Any) -> None:
-            super().__init__(config)
-            self.gate = nn.Parameter(torch.randn(3))
-
-    monkeypatch.setattr(transformer, "EncoderLayer", Gated)
+    after_init(EncoderLayer, lambda self: setattr(self, "gate", nn.Parameter(torch.randn(3))))
     found = []
     for seed in (1, 1, 2):
         torch.manual_seed(len(found))
@@ -203,7 +194,7 @@ def test_a_modules_own_draws_follow_from_the_seed(registry: None, monkeypatch: A
     assert torch.equal(*draws)
 
 
-def test_an_encodings_own_starting_values_stay(registry: None) -> None:
+def test_an_encodings_own_starting_values_stay() -> None:
     """Also those of an embedding or a linear layer inside it."""
 
     class Zeros(Encoding, kind="zeros"):
@@ -221,9 +212,8 @@ def test_an_encodings_own_starting_values_stay(registry: None) -> None:
 
 
 @pytest.mark.parametrize("pe", ["learned", "shaw", "kerple", "t5", "gated"])
-def test_tied_sides_share_their_numbers(pe: str, registry: None) -> None:
+def test_tied_sides_share_their_numbers(pe: str) -> None:
     """Tied sides are the source's encoding on both sides, and both teach it."""
-    own_encodings()
     tied, loose = small_model(pe=pe, tie_sides=True), small_model(pe=pe)
     source = dict(loose.src_position.named_parameters())
     for name, value in tied.tgt_position.named_parameters():
@@ -244,9 +234,13 @@ def test_tied_sides_share_their_numbers(pe: str, registry: None) -> None:
 
 
 @pytest.mark.parametrize("piece", [1, 2])
-def test_scores_are_divided_by_the_heads_width(piece: int, registry: None) -> None:
+def test_scores_are_divided_by_the_heads_width(piece: int) -> None:
     """Zeros that ``rotate`` adds to queries and keys change nothing, with a cache neither."""
-    own_encodings()
+
+    class Wide(Encoding, kind="wide"):
+        def rotate(self, *given: Any) -> tuple[Tensor, Tensor]:
+            return tuple(torch.cat((x, 0 * x), dim=-1) for x in given[:2])
+
     wide, plain = (small_model("none", pe=pe, cross="none") for pe in ("wide", "none"))
     expected = plain(SRC, TGT)
     torch.testing.assert_close(wide(SRC, TGT), expected, rtol=0, atol=1e-12)
@@ -259,7 +253,7 @@ def test_scores_are_divided_by_the_heads_width(piece: int, registry: None) -> No
     torch.testing.assert_close(torch.cat(pieces, dim=1), whole, rtol=0, atol=1e-12)
 
 
-def test_a_table_on_one_side_limits_the_length(registry: None) -> None:
+def test_a_table_on_one_side_limits_the_length() -> None:
     """The longest sequence is that of the side, or of the layer, which has the table."""
 
     class Short(LearnedEncoding, kind="short"):
@@ -294,9 +288,7 @@ def test_a_table_on_one_side_limits_the_length(registry: None) -> None:
         ("slope: float", "pe.slope: Missing mandatory value"),
     ],
 )
-def test_a_setting_that_cannot_be_read_is_one_sentence(
-    arguments: str, said: str, registry: None
-) -> None:
+def test_a_setting_that_cannot_be_read_is_one_sentence(arguments: str, said: str) -> None:
     """With the class, where its author looks."""
     source = f"def __init__(self, context, {arguments}): Encoding.__init__(self, context)"
     place: dict[str, Any] = {"Encoding": Encoding}
@@ -308,28 +300,34 @@ def test_a_setting_that_cannot_be_read_is_one_sentence(
         encoding_settings(config)
 
 
-def test_an_init_of_other_arguments_is_refused_with_its_class(registry: None) -> None:
-    """And one that does not call the base class's: each in a sentence, wherever it is built."""
+class Nothing(Encoding):
+    def __init__(self) -> None:
+        pass
 
-    class Nothing(Encoding, kind="nothing"):
-        def __init__(self) -> None:
-            pass
 
-    class Unasked(Encoding, kind="unasked"):
-        def __init__(self, context: EncodingContext) -> None:
-            self.height = 3
+class Unasked(Encoding):
+    def __init__(self, context: EncodingContext) -> None:
+        self.height = 3
 
-    class Narrow(AbsoluteEncoding, kind="narrow"):
-        def __init__(self, d_model: int) -> None:
-            super().__init__(d_model, 0.1)
 
-    for cls, said in (
+class Narrow(AbsoluteEncoding):
+    def __init__(self, d_model: int) -> None:
+        super().__init__(d_model, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("cls", "said"),
+    [
         (Nothing, r"cannot be called \(too many positional arguments\); give it a context"),
         (Unasked, r"must call super\(\).__init__\(context\)"),
         (Narrow, r"cannot be called \(got an unexpected keyword argument 'dropout'\)"),
-    ):
-        with pytest.raises(UserError, match=f"^{cls.__name__}.__init__ {said}"):
-            small_model("none", pe=cls.kind)
+    ],
+)
+def test_an_init_of_other_arguments_is_refused_with_its_class(cls: Any, said: str) -> None:
+    """And one that does not call the base class's: each in a sentence, wherever it is built."""
+    ENCODINGS["own"] = cls
+    with pytest.raises(UserError, match=f"^{cls.__name__}.__init__ {said}"):
+        small_model("none", pe="own")
 
 
 @pytest.mark.parametrize(

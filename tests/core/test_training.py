@@ -31,7 +31,6 @@ from wawa_transformer.data.tasks import Copy
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.strategies import Greedy
 from wawa_transformer.decode.translation import hypotheses
-from wawa_transformer.model.config import TransformerConfig
 from wawa_transformer.model.layers import FeedForward
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.run.signals import GracefulStop, Stopped
@@ -140,6 +139,24 @@ def test_the_clock_counts_training_alone(tiny, monkeypatch: pytest.MonkeyPatch) 
     assert state.seconds == 12 + 1
 
 
+@pytest.fixture
+def state(tiny) -> setup.TrainState:
+    """Build a run at step 0, with its folder."""
+    config = tiny()
+    Run.from_config(config).directory.mkdir(parents=True)
+    return begun(config)
+
+
+def saved(state: setup.TrainState) -> dict[str, Any]:
+    """Write a run's checkpoint, and read it."""
+    setup.save_state(state)
+    return checkpoint.load(state.run.checkpoint("last"))
+
+
+def one_step(state: setup.TrainState) -> tuple[Tensor, ...]:
+    return train_step(state, next(batch_stream(state.data.train, state.trainer, 0, state.step)))
+
+
 SCHEDULES: dict[str, Callable[[int], float]] = {  # of 0-based steps after the warmup
     "linear": lambda step: (50 - step) / 40,
     "cosine": lambda step: (1 + math.cos(math.pi * (step - 10) / 40)) / 2,
@@ -161,31 +178,19 @@ def test_schedules_rise_to_the_peak_and_follow_their_formulas(name: str) -> None
 
 @pytest.mark.parametrize("edit", ["merged_attention", "share_layers", "gated", "head"])
 def test_the_operations_of_a_step_are_those_of_its_products(
-    edit: str, tiny, monkeypatch: pytest.MonkeyPatch
+    edit: str, tiny, after_init: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The count equals torch's counter over forward and backward, also with a layer of a fork."""
-    own = edit in ("gated", "head")
-    model = "model.num_layers=2", "pe=none" if own else f"model.{edit}=true"
+    model = "pe=none" if edit in ("gated", "head") else f"model.{edit}=true"
     if edit == "gated":
-        right = FeedForward.__init__
-
-        def init(self: FeedForward, config: TransformerConfig) -> None:
-            right(self, config)
-            self.gate = nn.Linear(config.d_model, config.d_ff)
-
-        monkeypatch.setattr(FeedForward, "__init__", init)
+        after_init(FeedForward, lambda self: setattr(self, "gate", nn.Linear(16, 32)))
         monkeypatch.setattr(
             FeedForward, "forward", lambda self, x: self.outer(self.gate(x) * self.inner(x))
         )
     if edit == "head":
-        built = Transformer.__init__
-
-        def with_head(self: Transformer, *given: Any, **more: Any) -> None:
-            built(self, *given, **more)
-            self.output = nn.Sequential(nn.Linear(self.d_model, 8), nn.GELU(), nn.Linear(8, 9))
-
-        monkeypatch.setattr(Transformer, "__init__", with_head)
-    config = tiny("trainer.grad_accum_steps=2", "trainer.steps=5", *model)
+        head = nn.Sequential(nn.Linear(16, 8), nn.GELU(), nn.Linear(8, 9))
+        after_init(Transformer, lambda self: setattr(self, "output", head))
+    config = tiny("trainer.grad_accum_steps=2", "trainer.steps=5", "model.num_layers=2", model)
     state = begun(config)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         for batch in next(batch_stream(state.data.train, config.trainer, 0, 0)):
@@ -222,55 +227,45 @@ def test_each_group_of_parameters_keeps_its_own_peak(tiny, monkeypatch) -> None:
     config = tiny("trainer.steps=2", "trainer.schedule=constant", "trainer.warmup=1")
     state, again = begun(config), begun(config)
     for _ in range(2):
-        train_step(state, next(batch_stream(state.data.train, state.trainer, 0, state.step)))
+        one_step(state)
     assert [group["lr"] for group in state.optimizer.param_groups] == [0.5, 0.1]
     again.optimizer.load_state_dict(state.optimizer.state_dict())
-    train_step(again, next(batch_stream(again.data.train, again.trainer, 0, 0)))
+    one_step(again)
     assert [group["lr"] for group in again.optimizer.param_groups] == [0.5, 0.1]
 
 
 def test_a_step_in_bf16_is_another_one(tiny) -> None:
     """Within rounding; else the key would have no effect, and give the run another folder."""
-    losses = []
-    for given in ("trainer.bf16=true", "trainer.bf16=false"):
-        state = begun(tiny(given))
-        batches = next(batch_stream(state.data.train, state.trainer, 0, 0))
-        losses.append(train_step(state, batches)[0])
+    losses = [one_step(begun(tiny(f"trainer.bf16={bf16}")))[0] for bf16 in ("true", "false")]
     assert 0 < abs(losses[0] - losses[1]) < 0.1
 
 
 def test_what_an_edit_adds_to_the_state_is_resumed(
-    tiny, capsys: pytest.CaptureFixture[str]
+    state: setup.TrainState, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A mean of weights that a step begins, a number, an object of torch; others are named."""
-    config = tiny()
-    Run.from_config(config).directory.mkdir(parents=True)
-    state, again = begun(config), begun(config)
+    again = begun(state.config)
     for each in (state, again):
         each.norm, each.decay = nn.BatchNorm1d(2), 0.0
     state.mean, state.decay = {"weight": torch.ones(2)}, 0.5
     state.norm(torch.ones(3, 2))
     # Torch would write them and not read them.
     state.recent, state.counted = {np.float64(0.5): 1}, Counted(1, 2)
-    setup.save_state(state)
-    setup.restore_state(again, checkpoint.load(state.run.checkpoint("last")))
+    setup.restore_state(again, saved(state))
     assert again.mean["weight"].tolist() == [1, 1] and again.decay == 0.5
     assert again.norm.num_batches_tracked == 1
     assert "recent of the training state begins anew" in capsys.readouterr().err
 
 
-def test_an_object_that_a_step_makes_is_told_where_it_belongs(tiny) -> None:
+def test_an_object_that_a_step_makes_is_told_where_it_belongs(state: setup.TrainState) -> None:
     """As a mean of weights that is not there yet when a resumed run is built."""
-    config = tiny()
-    Run.from_config(config).directory.mkdir(parents=True)
-    state, again = begun(config), begun(config)
+    again = begun(state.config)
     state.mean = torch.optim.swa_utils.AveragedModel(state.model)
-    setup.save_state(state)
-    saved = checkpoint.load(state.run.checkpoint("last"))
+    kept = saved(state)
     with pytest.raises(UserError, match="mean of the training state is an object .*__post_init__"):
-        setup.restore_state(again, saved)
+        setup.restore_state(again, kept)
     again.mean = torch.optim.swa_utils.AveragedModel(again.model)
-    setup.restore_state(again, saved)
+    setup.restore_state(again, kept)
 
 
 class Both(torch.optim.SGD):
@@ -317,11 +312,10 @@ class Counted(NamedTuple):
         (lambda: 1, ".*lambda"),
     ],
 )
-def test_a_checkpoint_that_could_not_be_read_is_not_written(value: Any, said: str, tiny) -> None:
+def test_a_checkpoint_that_could_not_be_read_is_not_written(
+    value: Any, said: str, state: setup.TrainState
+) -> None:
     """The last good one stays, and the object is named, as of an optimiser of one's own."""
-    config = tiny()
-    Run.from_config(config).directory.mkdir(parents=True)
-    state = begun(config)
     setup.save_state(state)
     state.optimizer.param_groups[0]["mine"] = value
     with pytest.raises(UserError, match=f"a checkpoint would hold .*{said}"):
@@ -330,78 +324,56 @@ def test_a_checkpoint_that_could_not_be_read_is_not_written(value: Any, said: st
 
 
 def test_an_edit_of_the_optimiser_acts_on_a_resumed_run(
-    tiny, monkeypatch: pytest.MonkeyPatch
+    state: setup.TrainState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a step has set of the optimiser, and nobody has edited, is resumed."""
-    config = tiny()
-    Run.from_config(config).directory.mkdir(parents=True)
-    state = begun(config)
-    state.optimizer.param_groups[0]["weight_decay"] = 0.25
-    setup.save_state(state)
 
     def edited(parameters: Any, trainer: Any) -> torch.optim.Optimizer:
         return torch.optim.AdamW(parameters, 0.5, (0.8, 0.99), weight_decay=trainer.weight_decay)
 
+    state.optimizer.param_groups[0]["weight_decay"] = 0.25
     for _ in range(2):  # edited once, and resumed twice
+        kept = saved(state)
         monkeypatch.setattr(setup, "adamw", edited)
-        again = begun(config)
-        setup.restore_state(again, checkpoint.load(state.run.checkpoint("last")))
-        [group] = again.optimizer.param_groups
+        state = begun(state.config)
+        setup.restore_state(state, kept)
+        [group] = state.optimizer.param_groups
         assert (group["betas"], group["weight_decay"]) == ((0.8, 0.99), 0.25)
-        setup.save_state(again)
 
 
 def test_an_edit_that_needs_more_than_the_optimiser_has_kept_is_refused(
-    tiny, monkeypatch: pytest.MonkeyPatch
+    state: setup.TrainState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before a step; an edit that needs no more leaves weights and state as they were."""
-    config = tiny()
-    Run.from_config(config).directory.mkdir(parents=True)
-    state = begun(config)
-    train_step(state, next(batch_stream(state.data.train, state.trainer, 0, 0)))
-    setup.save_state(state)
-    saved = checkpoint.load(state.run.checkpoint("last"))
+    one_step(state)
+    kept = saved(state)
 
     def resumed(**edit: Any) -> setup.TrainState:
         monkeypatch.setattr(setup, "adamw", lambda given, _: torch.optim.AdamW(given, **edit))
-        again = begun(config)
+        again = begun(state.config)
         again.optimizer.register_step_post_hook(lambda *_: pytest.fail("no step was made"))
-        setup.restore_state(again, saved)
+        setup.restore_state(again, kept)
         return again
 
     with pytest.raises(ValueError, match="no 'max_exp_avg_sq', and .*amsgrad.* was edited"):
         resumed(amsgrad=True)
     again = resumed(eps=1e-6)
-    for own, name in ((state.model.state_dict(), "model"), (again.model.state_dict(), "model")):
-        assert all(torch.equal(value, saved[name][key]) for key, value in own.items())
-    kept = again.optimizer.state_dict()["state"]
-    for i, of_one in state.optimizer.state_dict()["state"].items():
-        assert all(torch.equal(value, kept[i][name]) for name, value in of_one.items())
+    assert kept["model"].keys() == state.model.state_dict().keys()
+    for each in (state, again):
+        torch.testing.assert_close(dict(each.model.state_dict()), kept["model"], rtol=0, atol=0)
+    states = (each.optimizer.state_dict()["state"] for each in (again, state))
+    torch.testing.assert_close(*states, rtol=0, atol=0)
 
 
-def test_sparse_gradients_are_refused_before_a_step(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Transformer.__init__
-
-    def init(self: Transformer, *given: Any) -> None:
-        right(self, *given)
-        self.src_embedding.sparse = True
-
-    monkeypatch.setattr(Transformer, "__init__", init)
+def test_sparse_gradients_are_refused_before_a_step(tiny, after_init: Any) -> None:
+    after_init(Transformer, lambda self: setattr(self.src_embedding, "sparse", True))
     with pytest.raises(UserError, match="src_embedding is an Embedding with sparse=True"):
         begun(tiny())
 
 
-def test_what_an_edit_adds_to_the_model_starts_from_the_seed(
-    tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_edit_adds_to_the_model_starts_from_the_seed(tiny, after_init: Any) -> None:
     """Alike for all encodings, wherever torch's own generator is."""
-    right = Transformer.__init__
-
-    def init(self: Transformer, *given: Any) -> None:
-        right(self, *given)
-        self.gain = nn.Parameter(torch.rand(()))
-
-    monkeypatch.setattr(Transformer, "__init__", init)
+    after_init(Transformer, lambda self: setattr(self, "gain", nn.Parameter(torch.rand(()))))
     keys = ("pe=rotary", "pe=learned", "seed=1")
     one, other, another = (begun(tiny(key)).model.gain.item() for key in keys)
     assert one == other != another
@@ -555,37 +527,33 @@ def test_nll_is_a_mean_over_tokens() -> None:
     assert (found["exact_match"], found["oracle_exact_match"]) == (0.5, 1)
 
 
-@pytest.mark.parametrize("name", ["length", "tokens", "nll", "nll_new", "split", "loss"])
-def test_a_metric_with_the_name_of_a_column_is_refused(
-    name: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        # The metric's values would take the place of a column.
+        *(
+            ({"name": name}, f" names {name}, which another metric, a score or a column of a table")
+            for name in ("length", "tokens", "nll", "nll_new", "split", "loss")
+        ),
+        *(
+            ({"of": lambda s, value=value: value}, ": mine returns .* it must return one number")
+            for value in (None, "0.5", np.ones(2), 1j, [1.0])
+        ),
+        ({"name": "a/b"}, " names 'a/b'; columns and pictures are called by a metric's name"),
+        ({"per": "sentences"}, ": mine has per='sentences'; give examples or tok"),
+        ({"digits": -1}, ": mine has digits=-1; give a whole number"),
+        ({"digits": 1.5}, ": mine has digits=1.5; give a whole number"),
+        ({"top": 1}, ": mine returns -4.55, and with top=1 its values are from 0 to that"),
+    ],
+)
+def test_a_metric_that_a_table_cannot_hold_is_refused(
+    given: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The metric's values would take the column's place in a table."""
-    own = evaluation.Metric(name, "mine", lambda s: 0.0)
+    usual = {"name": "mine", "label": "mine", "of": lambda s: -s["nll"].mean()}
+    own = evaluation.Metric(**{**usual, **given})
     monkeypatch.setattr(evaluation, "METRICS", (*evaluation.METRICS, own))
-    with pytest.raises(UserError, match=f"METRICS names {name}, which another metric, a score or"):
-        evaluation.summarise({key: np.ones(2) for key in evaluation.COUNTS})
-
-
-@pytest.mark.parametrize("value", [None, "high", "0.5", np.ones(2), 1j, [1.0]])
-def test_a_metric_that_is_no_number_is_named(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = evaluation.Metric("mine", "mine", lambda s: value)
-    monkeypatch.setattr(evaluation, "METRICS", (*evaluation.METRICS, own))
-    with pytest.raises(UserError, match="METRICS: mine returns .* it must return one number"):
-        evaluation.summarise({key: np.ones(2) for key in evaluation.COUNTS})
-
-
-def test_a_metric_is_a_mean_over_examples_or_tokens_and_within_its_top() -> None:
-    """Before any training, since a table could not be read with it afterwards."""
-    for own, sentence in (
-        ({"name": "a/b"}, "names 'a/b'; columns and pictures are called by a metric's name"),
-        ({"per": "sentences"}, "mine has per='sentences'; give examples or tok"),
-        ({"digits": -1}, "mine has digits=-1; give a whole number"),
-        ({"digits": 1.5}, "mine has digits=1.5; give a whole number"),
-        ({"top": 1}, "mine returns -4.55, and with top=1 its values are from 0 to that"),
-    ):
-        given: Any = {"name": "mine", "label": "mine", "of": lambda s: -s["nll"].mean(), **own}
-        with pytest.raises(UserError, match=f"METRICS:? {sentence}"):
-            evaluation.check_metrics([evaluation.Metric(**given)])
+    with pytest.raises(UserError, match=f"METRICS{said}"):
+        evaluation.summarise(evaluation.PLANTED)
 
 
 def test_a_metric_cannot_change_what_others_count(monkeypatch: pytest.MonkeyPatch) -> None:
