@@ -41,8 +41,7 @@ class BatchPositions:
         ids = positions.ids[..., offset:]
         if self.before is not None:
             return Positions(ids + self.before, positions.end + self.source.end)
-        start = offset if positions.consecutive else 0
-        return Positions(ids, positions.end, start, positions.consecutive)
+        return Positions(ids, positions.end)
 
     def across(self, query: Positions) -> tuple[Positions, Positions]:
         """Divided positions of target queries and of source keys in cross-attention."""
