@@ -414,7 +414,9 @@ def times(factor: Callable[..., Any]) -> type[Encoding]:
         (probe.ALONE, times(lambda self, q, k, *_: 1.0 if k.size(2) > 1 else torch.nan)),
         # The length counts, in rows of more than 16.
         (probe.PADDING, times(lambda self, q, k, *_: 16 / max(16, k.size(2)))),
-        # A single new token is off, from a position on that no row of the check has by itself.
+        # A single new token is off, as the second of its row, and from a position on that no row of
+        # the check has by itself.
+        (probe.CACHED, times(lambda self, q, k, *_: 1 + (q.size(2) == 1 and k.size(2) == 2))),
         (probe.CACHED, times(lambda self, q, k, i, j: 1 + (q.size(2) == 1 and i.end > 50))),
         # A trained number is read as a plain one, is rounded, and is in a list.
         (promises.REACHED, times(lambda self, *_: self.rate.item())),
