@@ -11,11 +11,10 @@ import pytest
 from datasets import DatasetDict, Value
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models
 
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.common.schema import schema_of, typed
-from wawa_transformer.data.load import check_columns, kept_tokenizer
+from wawa_transformer.data.load import check_columns
 from wawa_transformer.data.tasks import TASKS, GeneratedTask, SequenceTask, Task, letters
 from wawa_transformer.data.words import SPECIAL_TOKENS
 
@@ -227,24 +226,6 @@ def test_a_dataset_without_a_column_or_a_split_is_refused_by_its_class() -> None
     ):
         with pytest.raises(UserError, match=f"Copy.dataset.. returns {said}.*; give every split"):
             check_columns(TASKS["copy"](), splits)
-
-
-@pytest.mark.parametrize(
-    ("made", "said"),
-    [
-        (None, "returns None; return a Tokenizer"),
-        (str.split, "returns <method 'split'"),
-        (
-            Tokenizer(models.WordLevel({"1": 0, "2": 1}, "1")),
-            r"has \['1', '2', None, None\] as ids",
-        ),
-    ],
-)
-def test_what_is_no_tokenizer_with_special_ids_is_refused_by_its_class(
-    made: Any, said: str
-) -> None:
-    with pytest.raises(UserError, match=rf"^Copy.tokenizer\(\) {said}"):
-        kept_tokenizer(TASKS["copy"](), made, ["1"])
 
 
 def test_more_unique_symbols_than_there_are_are_refused() -> None:

@@ -426,11 +426,23 @@ def test_what_python_and_numpy_draw_follows_from_the_seed_and_the_step(tiny, mon
     assert len(set(drawn)) == 3 and drawn[3] == drawn[2]
 
 
-def test_a_tokenizer_whose_words_are_padding_or_an_end_is_refused(tiny, monkeypatch) -> None:
-    """As that of another model, which training would read with holes."""
-    words = Tokenizer(models.WordLevel({str(i): i for i in range(11)}, unk_token="0"))
-    monkeypatch.setattr(Copy, "tokenizer", lambda *_: words)
-    with pytest.raises(UserError, match=r"Copy.tokenizer\(\) has \['0', '1', '2', '3'\] as ids 0"):
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (None, "returns None; return a Tokenizer"),
+        (str.split, "returns <method 'split'"),
+        # As that of another model, whose words training would read as padding or an end.
+        (
+            Tokenizer(models.WordLevel({"1": 0, "2": 1}, "1")),
+            r"has \['1', '2', None, None\] as ids",
+        ),
+    ],
+)
+def test_what_is_no_tokenizer_with_special_ids_is_refused_by_its_class(
+    made: Any, said: str, tiny, monkeypatch
+) -> None:
+    monkeypatch.setattr(Copy, "tokenizer", lambda *_: made)
+    with pytest.raises(UserError, match=rf"^Copy.tokenizer\(\) {said}"):
         load_data(tiny("task=copy"))
 
 
