@@ -4,7 +4,7 @@ import functools
 import json
 import math
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import evidence
@@ -136,6 +136,14 @@ def ahead(study: str, task: str, a: str, b: str) -> str:
     tests = comparisons.sentence_tests(tested.scores.study, task, (a, b))
     gaps = ", ".join(signed(gap, "+z.1f") for gap in tests["difference"])
     return with_p(gaps, tested.of_pair("sentences", task, (a, b))["corrected"].item())
+
+
+def span(study: str, tasks: tuple[str, ...], *pairs: tuple[str, str]) -> str:
+    """Format the smallest and the largest BLEU difference of any seed, task and pair."""
+    made = evidence.study(study)
+    tests = [comparisons.sentence_tests(made, *each) for each in product(tasks, pairs)]
+    gaps = pd.concat(tests)["difference"]
+    return f"{gaps.min():.1f}–{gaps.max():.1f}"
 
 
 def more_test(study: str, pe: str, test: str) -> str:

@@ -4,7 +4,6 @@ Pages with a template are written from the tables, and test_claims.py holds them
 function yields what its page must say, in English; test_docs.py holds the Chinese pages to it.
 """
 
-import functools
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from speed import cost
 from support import SCRIPTS
 
 from wawa_transformer import Transformer, check_model
-from wawa_transformer.lab import comparisons, statistics
+from wawa_transformer.lab import statistics
 
 ROOT = SCRIPTS.parent
 Quotes = Callable[[], Iterator[str]]
@@ -45,15 +44,6 @@ def reach(study: str, pe: str) -> str:
     return f"{evidence.mean(study, 'copy', pe, 'reach').mean:.1f}"
 
 
-def over_sentences(study: str, a: str, b: str, task: str = "multi30k") -> list[float]:
-    """The BLEU difference of each seed."""
-    return [*comparisons.sentence_tests(evidence.study(study), task, (a, b))["difference"]]
-
-
-def span(gains: list[float]) -> str:
-    return f"{min(gains):.1f}–{max(gains):.1f}"
-
-
 @quoted_by("README.md")
 def answers() -> Iterator[str]:
     for task in ("reverse", "sort"):
@@ -67,14 +57,13 @@ def answers() -> Iterator[str]:
         mean("cross_rotation", "copy", pe, "beyond") for pe in ("rotary", "rotary_cross")
     )
     yield f"RoPE in cross-attention helps, too: {there}, and {without} without"
-    lost = over_sentences("multi30k", "sinusoidal", "none")
-    yield f"falls by {sum(lost) / len(lost):.0f}."
-    gained = over_sentences("multi30k_encodings", "shaw_cross", "sinusoidal")
+    lost = evidence.gap("multi30k", "multi30k", "none", "sinusoidal", "bleu").mean
+    yield f"falls by {-lost:.0f}."
     cells = (("multi30k_cross", "shaw_cross"), ("multi30k", "sinusoidal"))
-    in_fp32 = [evidence.seeds(study, "multi30k", pe, "bleu") for study, pe in cells]
-    yield f"`shaw_cross` adds {min(gained):.1f}–{max(gained):.1f} to the sinusoid in [bf16]"
-    gained = [*statistics.gaps(*in_fp32)]
-    yield f"and {min(gained):.1f}–{max(gained):.1f} in fp32"
+    in_fp32 = statistics.gaps(*(evidence.seeds(s, "multi30k", pe, "bleu") for s, pe in cells))
+    gain = formatted.span("multi30k_encodings", ("multi30k",), ("shaw_cross", "sinusoidal"))
+    yield f"`shaw_cross` adds {gain} to the sinusoid in [bf16]"
+    yield f"and {in_fp32.min():.1f}–{in_fp32.max():.1f} in fp32"
     for pe in ("linear", "base100"):
         yield f"gain {evidence.gap('sinusoid_again', 'reverse', pe, 'sinusoidal'):.3f}"
     lost = evidence.gap("sinusoid", "reverse", "slow_half", "sinusoidal")
@@ -108,43 +97,22 @@ def published_choices() -> Iterator[str]:
         yield f"copied about {copied:.0f}"
     harm = evidence.gap("scan_cross", "scan", "transformer_xl_cross", "transformer_xl", "beyond")
     yield f"longer commands −{-harm.mean:.3f} ± {harm.half_width:.3f}"
+    gain = formatted.span("other_text", ("multi30k_de_en",), ("shaw_cross", "shaw"))
+    yield f"`shaw_cross` {gain} BLEU above `shaw`"
+    gain = formatted.span("other_text", ("debian_en_fr",), ("rotary_cross", "rotary"))
+    yield f"`rotary_cross` {gain} above `rotary`"
 
 
-GAINS = {  # on the other text: a pair, its task, and what the pages say
-    ("shaw_cross", "shaw", "multi30k_de_en"): (
-        "`shaw_cross` {} BLEU above `shaw`", "`shaw_cross` gains {} over `shaw`", "gained {} BLEU"
-    ),
-    ("rotary_cross", "rotary", "debian_en_fr"): (
-        "`rotary_cross` {} above `rotary`", "`rotary_cross` {} over `rotary`", ""
-    ),
-}  # fmt: skip
+@quoted_by("docs/answers/opennmt-py-2599.md")
+def on_captions() -> Iterator[str]:
+    gain = formatted.span("other_text", ("multi30k_de_en",), ("shaw_cross", "shaw"))
+    yield f"gained {gain} BLEU"
 
 
-def gains_of(page: int) -> Iterator[str]:
-    for pair, said in GAINS.items():
-        yield said[page].format(span(over_sentences("other_text", *pair)))
-
-
-for number, page in enumerate(
-    ("cross_attention.md", "findings/23-other-text.md", "answers/opennmt-py-2599.md")
-):
-    QUOTES[f"docs/{page} gains_of"] = functools.partial(gains_of, number)
-
-
-@quoted_by("docs/findings/23-other-text.md")
-def over_the_sinusoid() -> Iterator[str]:
-    tasks, kinds = ("multi30k_de_en", "debian_en_fr"), ("shaw", "rotary")
-    gains = [over_sentences("other_text", pe, "sinusoidal", t) for t in tasks for pe in kinds]
-    yield f"gain {span(sum(gains, []))} BLEU over the sinusoid"
-
-
-@quoted_by("docs/findings/22-size.md")
-def in_a_wider_model() -> Iterator[str]:
-    before, after = (
-        evidence.mean(study, "copy", "rotary_cross", "beyond").mean
-        for study in ("size", "size_wide")
-    )
-    yield f"({before:.3f} becomes {after:.3f} at three times the width)"
+@quoted_by("docs/answers/attention_with_linear_biases-5.md")
+def alibi_in_cross_attention() -> Iterator[str]:
+    alone, cross = (mean("cross", "copy", pe) for pe in ("alibi", "alibi_cross"))
+    yield f"from {alone} to {cross} (five seeds)"
 
 
 @quoted_by("docs/cross_attention.md")
@@ -212,22 +180,10 @@ def published_on_reverse_and_duplicate() -> Iterator[str]:
     }  # fmt: skip
 
 
-def with_and_without(pe: str, score: str, said: str) -> Iterator[str]:
-    """A score on copy without distances in cross-attention, and with them."""
-    alone, cross = (mean("cross", "copy", each, score) for each in (pe, f"{pe}_cross"))
-    yield said.format(alone=alone, cross=cross)
-
-
-for page, *quoted in (
-    ("lab_sheet", "alibi", "exact_match", "{cross} ({alone} without)"),
-    ("answers/attention_with_linear_biases-5", "alibi", "exact_match",
-     "from {alone} to {cross} (five seeds)"),
-):  # fmt: skip
-    QUOTES[f"docs/{page}.md with_and_without"] = functools.partial(with_and_without, *quoted)
-
-
 @quoted_by("docs/lab_sheet.md")
-def exercise_4() -> Iterator[str]:
+def exercises_3_and_4() -> Iterator[str]:
+    alone, cross = (mean("cross", "copy", pe) for pe in ("alibi", "alibi_cross"))
+    yield f"{cross} ({alone} without)"
     with_positions, without = (
         evidence.seeds("default", "reverse", pe, "exact_match") for pe in ("sinusoidal", "none")
     )
