@@ -22,7 +22,6 @@ import yaml
 from chromium import Browser
 from support import SCRIPTS, TINY, UNDRAWN, configure, copy_code, run_script
 
-import docs
 from wawa_transformer import PositionalEncoding
 from wawa_transformer.__main__ import overview
 from wawa_transformer.common import EOS
@@ -367,17 +366,12 @@ def test_the_lab_sheets_checks_tell_its_solutions_from_mistakes(
         ("5 0 8 56", "the mean in place"),
     ):
         assert (said := check(mistake)).startswith("wrong: ") and hint in said
+    alibi.write_text("bias = lambda q, k, heads: [[[float('nan')] * 7] * 4] * heads", "utf-8")
+    assert "head 1 of 2, query at 3, key at 0: nan and not" in check("3 my_alibi.py")
     alibi.write_text(folded[2][0], encoding="utf-8")
     subprocess.run(folded[1][0].splitlines()[0], shell=True, check=True)
     answers = re.findall(r"scripts/lab_sheet.py (.+)", "".join(sum(folded, [])))
     assert [check(answer)[:7] for answer in answers] == ["right: "] * 5
-
-
-def test_a_bias_that_is_no_number_is_no_solution(tmp_path: Path) -> None:
-    path = tmp_path / "my_alibi.py"
-    path.write_text("bias = lambda query, key, heads: [[[float('nan')] * 7] * 4] * heads\n")
-    with pytest.raises(lab_sheet.Wrong, match="head 1 of 2, .* nan and not"):
-        lab_sheet.alibi(str(path))
 
 
 PAGES = ("*.md", "docs/**/*.md", "docs/*.html", "docs/*.ipynb", "data/*.md", "benchmarks/**/*.md")
@@ -432,21 +426,6 @@ def test_chinese_has_a_space_after_a_latin_name() -> None:
         text = re.sub(r"\]\([^)]*\)|`[^`]*`|PE公式", "]", page.read_text(encoding="utf-8"))
         touching = r"\w*[A-Za-z0-9][\u4e00-\u9fff]|[\u4e00-\u9fff][A-Za-z0-9]\w*"
         assert re.findall(touching, text) == [], page.name
-
-
-def test_no_line_ends_within_chinese_text() -> None:
-    """A browser shows the end of a line as a space."""
-    broken = "先\n后，\n*再* a\nb\n\n- 一。\n- 二：\n  三\n"
-    assert docs.unbroken(broken) == "先后，*再* a\nb\n\n- 一。\n- 二：三\n"
-    for page in (*ROOT.glob("*.zh-CN.md"), *ROOT.glob("docs/**/*.zh-CN.md")):
-        text = page.read_text(encoding="utf-8")
-        assert docs.unbroken(text) == text, page.name
-
-
-def test_a_chinese_word_that_is_all_of_a_cell_is_whole() -> None:
-    """A verdict's column is as wide as the word, and words within a text may be broken."""
-    rows = "| 正弦，不用训练 | 003-06 | 不_成_立 |\n| 正_弦 | 再次训练的结果 | 未_定 |"
-    assert docs.whole(rows.replace("_", "")).replace("\N{WORD JOINER}", "_") == rows
 
 
 def test_a_picture_is_committed_only_where_a_page_shows_it() -> None:

@@ -67,7 +67,10 @@ def test_every_picture_is_drawn_and_shows_what_it_says(
     assert (np.diff(narrow[: rise + 1]) < 0).all() and narrow[rise + 1] > narrow[rise]
     around = [f"{value:.4f}" for value in narrow[rise : rise + 2]]
     assert [text.get_text() for text in near.texts] == around
-    share = images["attempts"][1]  # of 48 words above the diagonal, of 24 below
+    integer, share, *others = images["attempts"]
+    assert integer.max() < 1e-3  # a layer norm leaves nothing of the integer
+    assert len(others) == 3 and all(other.max() == 1 for other in (share, *others))
+    # Of 48 words above the diagonal, of 24 below.
     assert (share[0, 47], share[23, 0], share[0, 23]) == about((1, 1, 23 / 47))
     assert np.isnan(share.filled(np.nan)[24, 0])
     turned, penalty, _, shaw = images["scores"]
