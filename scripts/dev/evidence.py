@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from wawa_transformer.common import CONFIG_DIR
-from wawa_transformer.lab import reading, report, rules, scores, statistics
+from wawa_transformer.lab import comparisons, reading, report, rules, scores, statistics
 from wawa_transformer.lab.comparisons import PairTests
 from wawa_transformer.lab.scores import Scores
 from wawa_transformer.lab.statistics import Estimate, estimate
@@ -39,10 +39,11 @@ def page(name: str) -> dict[str, Any]:
 
 
 @functools.cache
-def tested(name: str) -> PairTests | None:
-    """Make the comparisons of a study's rule, with one correction for all of them."""
+def tested(name: str) -> PairTests:
+    """Make the comparisons of a study's rule, if any, with one correction for all of them."""
     rule = rules.rule_of(study(name))
-    return report.compared(scored(name), rule) if rule else None
+    asked, measures = (rule.asked(), rule.measures) if rule else ([], {})
+    return comparisons.compare(scored(name), asked, measures)
 
 
 @functools.cache
@@ -66,15 +67,6 @@ def mean(name: str, task: str, pe: str, score: str = "exact_match") -> Estimate:
 def gap(name: str, task: str, a: str, b: str, score: str = "exact_match") -> Estimate:
     """Estimate the difference a − b in a score, paired by seed, without correction."""
     return statistics.difference(seeds(name, task, a, score), seeds(name, task, b, score))
-
-
-@functools.cache
-def learned(name: str, task: str, *encodings: str) -> bool:
-    """True if all the encodings have learned the trained lengths.
-
-    Otherwise results at longer lengths say nothing.
-    """
-    return scored(name).interpretable("beyond", task, *encodings)
 
 
 def encodings(name: str, task: str) -> list[str]:

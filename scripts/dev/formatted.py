@@ -43,9 +43,8 @@ def diff(study: str, task: str, a: str, b: str, score: str = "exact_match") -> s
     If the rule of the study compares the pair in this score, the difference is followed by p,
     corrected for all comparisons of the rule.
     """
-    gap, tested = number(evidence.gap(study, task, a, b, score), score, "+"), evidence.tested(study)
-    made = tested.of_pair("differs", task, (a, b)) if tested else pd.DataFrame({"measure": []})
-    made = made[made["measure"] == score]
+    gap = number(evidence.gap(study, task, a, b, score), score, "+")
+    made = evidence.tested(study).of_pair("differs", task, (a, b)).query("measure == @score")
     return with_p(gap, made["corrected"].item()) if len(made) else gap
 
 
@@ -123,19 +122,12 @@ def apart(study: str, a: str, b: str) -> str:
     return ", ".join(f"{signed(gap, '+z.2f')} ({p_value(p)})" for gap, p in rows)
 
 
-def ruled(study: str) -> comparisons.PairTests:
-    """Get the comparisons of a study that has a rule."""
-    tested = evidence.tested(study)
-    assert tested is not None
-    return tested
-
-
 def ahead(study: str, task: str, a: str, b: str) -> str:
     """Format the BLEU difference a − b for each seed, and the rule's one corrected p."""
-    tested = ruled(study)
-    tests = comparisons.sentence_tests(tested.scores.study, task, (a, b))
+    tests = comparisons.sentence_tests(evidence.study(study), task, (a, b))
     gaps = ", ".join(signed(gap, "+z.1f") for gap in tests["difference"])
-    return with_p(gaps, tested.of_pair("sentences", task, (a, b))["corrected"].item())
+    corrected = evidence.tested(study).of_pair("sentences", task, (a, b))["corrected"]
+    return with_p(gaps, corrected.item())
 
 
 def span(study: str, tasks: tuple[str, ...], *pairs: tuple[str, str]) -> str:
@@ -171,10 +163,9 @@ def outcome(study: str) -> tuple[str, dict[str, dict[str, list[str]]]]:
 
     A subject is an encoding, or the first encoding of a pair.
     """
-    tested, rule = ruled(study), rules.rule_of(evidence.study(study))
+    rule, groups = rules.rule_of(evidence.study(study)), dict[str, dict[str, list[str]]]()
     assert rule is not None
-    groups: dict[str, dict[str, list[str]]] = {}
-    for each in claims.decide(rule, tested):
+    for each in claims.decide(rule, evidence.tested(study)):
         case = each.case
         subjects = groups.setdefault(each.verdict, {}).setdefault(case.task, [])
         subjects += [case.pair[0] if case.pair else case.encoding]
@@ -215,7 +206,7 @@ def judged(study: str, task: str, kinds: tuple[str, ...]) -> dict[str, list[str]
 def learners(study: str, task: str) -> tuple[list[str], list[str]]:
     """Divide the encodings into those that learn the trained lengths and the others."""
     every = evidence.encodings(study, task)
-    able = [pe for pe in every if evidence.learned(study, task, pe)]
+    able = [pe for pe in every if evidence.scored(study).interpretable("beyond", task, pe)]
     return able, [pe for pe in every if pe not in able]
 
 
@@ -271,7 +262,7 @@ def explained(kinds: tuple[str, ...]) -> dict[str, list[str]]:
 
 def pair_word(study: str, task: str, a: str, b: str, test: str = "differs") -> str:
     """Judge a pair by a study's rule: better, worse, mixed, unclear, or unread."""
-    return comparisons.verdict(ruled(study), task, (a, b), test) or "unread"
+    return comparisons.verdict(evidence.tested(study), task, (a, b), test) or "unread"
 
 
 def loss_by_length(study: str, task: str, a: str, b: str, least: int) -> str:

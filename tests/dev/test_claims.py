@@ -711,7 +711,7 @@ def check_train_probe() -> PairTests:
     # Lengths 11 to 20 ask for the places 1 to 10, the only ones asked for in training, this often:
     share = sum(10 / length for length in range(11, 21)) / 10
     ahead = gap("lookup", "nth", "sinusoidal", "none").low > 0.5
-    known = ahead and evidence.learned("lookup", "nth", "sinusoidal")
+    known = ahead and evidence.scored("lookup").interpretable("beyond", "nth", "sinusoidal")
     later = mean("lookup", "nth", "sinusoidal", "beyond").high > share
     # Of absolute positions alone: no task asks for the symbol k places away.
     return {"share": share, **verdict("001-22 002-03 003-28", known, later)}
@@ -726,7 +726,7 @@ def check_train_layout() -> PairTests:
 
 
 def check_train_length() -> PairTests:
-    trained = evidence.learned("length", "copy", "sinusoidal")
+    trained = evidence.scored("length").interpretable("beyond", "copy", "sinusoidal")
     beyond = mean("length", "copy", "sinusoidal", "beyond").high >= 0.2
     return verdict("004-19", trained, beyond)
 
