@@ -1,6 +1,5 @@
 """The trainer of the page, held against torch: gradients, steps, starting values and data."""
 
-import base64
 import itertools
 import json
 import re
@@ -34,11 +33,6 @@ ENCODINGS: dict[str, dict[str, Any]] = {
     "shaw": {"pe": "shaw", "pe_settings": {"max_distance": 8}},
     "shaw_cross": {"pe": "shaw", "pe_settings": {"max_distance": 8}, "cross": "same"},
 }
-HELPERS = """
-const read = text => new Float32Array(Uint8Array.from(atob(text), c => c.charCodeAt(0)).buffer);
-const write = ({ buffer, byteOffset, byteLength }) => btoa(Array.from(
-  new Uint8Array(buffer, byteOffset, byteLength), byte => String.fromCharCode(byte)).join(""));
-"""
 PAGE = {"width": 32, "heads": 2, "inner": 128, "layers": 1, "rate": 5e-3, "steps": 500}
 PAGE |= {"warmup": 100, "budget": 352, "longest": 10}
 
@@ -47,30 +41,22 @@ PAGE |= {"warmup": 100, "budget": 352, "longest": 10}
 def compute(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Run the trainer in a page: ``compute(script, data)``, what the script returns."""
     path = tmp_path_factory.mktemp("page") / "trainer.html"
-    tags = "".join(f"<script>{each}</script>" for each in (*TRAINER, HELPERS))
+    tags = "".join(f"<script>{each}</script>" for each in TRAINER)
     path.write_text(f"<!DOCTYPE html><meta charset=utf-8><body>{tags}", encoding="utf-8")
     browser.open(path.as_uri())
     return lambda script, data: browser.read(f"(data => {{ {script} }})({json.dumps(data)})")
-
-
-def encoded(tensor: torch.Tensor) -> str:
-    return base64.b64encode(tensor.detach().numpy().astype("<f4").tobytes()).decode()
-
-
-def decoded(text: str) -> torch.Tensor:
-    return torch.from_numpy(np.frombuffer(base64.b64decode(text), "<f4").copy())
 
 
 GRADIENTS = """
   return Object.entries(data.weights).map(([encoding, weights]) => {
     const model = new Transformer({ ...data.sizes, encoding }), { parameters } = model;
     for (const [name, rows, columns] of parameters.shapes) {
-      parameters.part(name, 0, rows * columns).value.set(read(weights[name]));
+      parameters.part(name, 0, rows * columns).value.set(weights[name]);
     }
     const { loss, gradient } = crossEntropy(model.forward(collate(data.examples)), data.targets);
     model.backward(gradient);
     const gradients = parameters.shapes.map(([name, rows, columns]) =>
-      [name, write(parameters.part(name, 0, rows * columns).grad)]);
+      [name, Array.from(parameters.part(name, 0, rows * columns).grad)]);
     return { loss, gradients: Object.fromEntries(gradients) };
   });
 """
@@ -104,7 +90,7 @@ def test_every_gradient_of_every_encoding_is_that_of_torch(compute: Callable[...
         "examples": rows,
         "targets": [id for _, target in rows for id in target],
         "weights": {
-            name: {key: encoded(value) for key, value in model.state_dict().items()}
+            name: {key: value.flatten().tolist() for key, value in model.state_dict().items()}
             for name, model in models.items()
         },
     }
@@ -113,7 +99,7 @@ def test_every_gradient_of_every_encoding_is_that_of_torch(compute: Callable[...
         assert set(found["gradients"]) == {name for name, _ in model.named_parameters()}
         for name, parameter in model.named_parameters():
             assert parameter.grad is not None and parameter.grad.abs().max() > 1e-4, name
-            gradient = decoded(found["gradients"][name]).view_as(parameter)
+            gradient = torch.Tensor(found["gradients"][name]).view_as(parameter)
             assert (gradient - parameter.grad).abs().max() < 1e-5, (model.src_position, name)
 
 
@@ -146,8 +132,8 @@ START = """
     splits: { train: train.slice(-50), validation: validation.slice(-50), test: test.slice(-50) },
     words: training.words,
     batches: Array.from({ length: 600 }, () => training.batches.next().value).slice(-2),
-    weights: training.models.map(({ parameters }) => Object.fromEntries(parameters.shapes.map(
-      ([name, rows, columns]) => [name, write(parameters.part(name, 0, rows * columns).value)]))),
+    weights: training.models.map(({ parameters: each }) => Object.fromEntries(each.shapes.map(
+      ([name, rows, columns]) => [name, Array.from(each.part(name, 0, rows * columns).value)]))),
   };
 """
 
@@ -175,7 +161,7 @@ def test_data_batches_and_starting_values_are_those_of_the_package(
         state = model.state_dict()
         assert set(weights) == set(state)
         for key, value in state.items():
-            torch.testing.assert_close(decoded(weights[key]).view_as(value), value, msg=name)
+            torch.testing.assert_close(torch.Tensor(weights[key]).view_as(value), value, msg=name)
 
 
 @pytest.mark.parametrize("page", ["trainer.md", "trainer.zh-CN.md"])
