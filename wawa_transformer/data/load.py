@@ -231,16 +231,12 @@ def kept_tokenizer(task: Task, made: Tokenizer, texts: list[str]) -> Tokenizer:
         ) from None
     once, again = (source_ids(texts, tokenizer) for _ in range(2))
     framed = any(id in (PAD, BOS, EOS) for ids in once for id in ids[:-1])
-    if framed or tokenizer.padding or tokenizer.truncation:
+    if once != again or framed or tokenizer.padding or tokenizer.truncation:
         raise UserError(
-            f"{name} returns one that adds padding, begin or end to a text, or cuts it, which "
-            f"batches and task.max_tokens do; call its no_padding() and no_truncation(), and set "
-            f"its post_processor to None."
-        )
-    if once != again:
-        raise UserError(
-            f"{name} returns one that splits a text in another way each time, as by dropout, so "
-            f"that no target is the right one; leave that out."
+            f"{name} returns one that adds padding, begin or end to a text, cuts it, or splits it "
+            f"in another way each time; batches and task.max_tokens pad and cut: call its "
+            f"no_padding() and no_truncation(), and set its post_processor and its model's dropout "
+            f"to None."
         )
     return tokenizer
 

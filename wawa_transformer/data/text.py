@@ -158,7 +158,7 @@ class TextTask(Task, kind="text"):
         if sum(held_out.values()) >= (count := len(splits["train"])):
             keys = " and ".join(f"task.{name}_size={size}" for name, size in held_out.items())
             raise UserError(
-                f"{keys} leave nothing of {count} training pairs; lower what is large, or name "
+                f"{keys}: nothing is left of {count} training pairs; lower what is large, or name "
                 f"files in task.test_source, task.test_target, task.validation_source and so on."
             )
         for name, size in held_out.items():
