@@ -36,7 +36,6 @@ from wawa_transformer.run.cli import exit_on_error
 from wawa_transformer.run.compose import compose
 from wawa_transformer.run.overrides import CHECKS, parse
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.run.schema import PeConfig
 from wawa_transformer.run.signals import Stopped
 from wawa_transformer.train import checkpoint, loop
 from wawa_transformer.train.setup import TrainState, build_state
@@ -199,33 +198,6 @@ SETTING = re.compile(
 FOLDERS = ("output_dir", "run_dir", "run", "directory")
 
 
-@functools.cache
-def file_of(group: str, name: str) -> DictConfig:
-    """Read what ``pe=NAME`` or ``task=NAME`` chooses, with the files that it builds upon."""
-    own = OmegaConf.load(CONFIG_DIR / group / f"{name}.yaml")
-    below = [file_of(group, each) for each in own.pop("defaults", ()) if each != "_self_"]
-    before = dataclasses.asdict(PeConfig()) if group == "pe" else {}
-    return OmegaConf.merge(before, *below, own)  # type: ignore[return-value]
-
-
-def chosen(choices: tuple[str, ...], script: str) -> DictConfig:
-    """Compose choices; those of an encoding and a task without Hydra, which takes 0.2 s a pair."""
-    files = [each for each in choices if re.fullmatch(r"(pe|task)=\w+", each)]
-    others = tuple(each for each in choices if each not in files)
-    known = all((CONFIG_DIR / f"{each.replace('=', '/')}.yaml").is_file() for each in files)
-    # Most other studies set keys of a task or an encoding.
-    without = re.compile(r"(model|trainer)=\w+|study=(page|default)")
-    plain = all(map(without.fullmatch, others))
-    if script != "config" or not (known and plain):
-        return copy.deepcopy(composed(choices, script))
-    config = copy.deepcopy(composed(others, script))
-    for each in files:
-        group, _, name = each.partition("=")
-        config[group] = file_of(group, name)
-        OmegaConf.set_struct(config[group], False)
-    return config
-
-
 def configure(*overrides: str, script: str = "config") -> DictConfig:
     """Compose the configuration of ``scripts/train.py``, or of another script."""
     given = {each.partition("=")[0].lstrip("+"): each for each in overrides}  # the last counts
@@ -233,7 +205,7 @@ def configure(*overrides: str, script: str = "config") -> DictConfig:
     settings = [each for each in given.values() if SETTING.fullmatch(each)]
     choices = tuple(each for each in given.values() if each not in settings)
     try:
-        config = chosen(choices, script)
+        config = copy.deepcopy(composed(choices, script))
         for each in map(parse, settings):
             OmegaConf.update(config, each.key_or_group, each.value())
     except (OmegaConfBaseException, OverflowError):
