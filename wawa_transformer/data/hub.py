@@ -155,8 +155,6 @@ def rows_of(builder: DatasetBuilder, names: list[str]) -> dict[str, Dataset]:
 
 def dicts_of(split: Dataset) -> Iterator[dict[str, Any]]:
     """Yield the rows of a dataset."""
-    if "Json(" in str(split.features):  # a column with values of several types
-        yield from split
-        return
-    for table in split.with_format("arrow").iter(100):
-        yield from table.to_pylist()
+    for batch in split.with_format(None).iter(100):
+        for row in zip(*batch.values(), strict=True):
+            yield dict(zip(batch, row, strict=True))
