@@ -87,7 +87,7 @@ def card(said: str, files: str) -> str:
 # --------------------------------------------------------------------------- what every kind does
 
 KINDS: dict[str, Callable[[Pairs], Files]] = {
-    "two files": lambda pairs: {f"a.{i}": "".join(f"{p[i]}\n" for p in pairs) for i in range(2)},
+    "two files": lambda pairs: {f"{i}.txt": "".join(f"{p[i]}\n" for p in pairs) for i in range(2)},
     "table": lambda pairs: {"a.tsv": tabs(pairs)},
     "CSV": lambda pairs: {"a.csv": as_csv(pairs)},
     "lines of JSON": lambda pairs: {"a.jsonl": lines(*entries(pairs))},
@@ -257,6 +257,7 @@ def test_columns_of_a_table_by_number_and_by_name(
         assert read(tmp_path, files, source_column=source, target_column=target) == PAIRS
     by_number = read(tmp_path, files, source_column="2", target_column="4")
     assert by_number == [("English", "German"), *PAIRS]
+    assert read(tmp_path, {"b.tsv": "1\t1\n"}, source_column="1", target_column="2") == [("1", "1")]
     assert "left out" not in capsys.readouterr().err
     read(tmp_path, files)
     said = capsys.readouterr().err
