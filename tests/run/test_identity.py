@@ -815,57 +815,7 @@ def test_a_class_of_the_same_name_in_another_file_hides_none(registry: None) -> 
         assert digests() == before, name
 
 
-CELL = """
-from wawa_transformer.positional.base import Encoding
-{before}
-class Cell(Encoding, kind="cell"):
-    rates = {rates}
-    def embed(self, x, positions, scale={scale}):
-        {comment}
-        return {body}
-    @property
-    def slope(self):
-        return {slope}
-"""
-PLAIN = {
-    "before": "", "rates": (1.0, 2), "scale": 1, "comment": '"""Of a cell."""', "body": "helper(x)",
-    "slope": 1,
-}  # fmt: skip
-
-
-def test_a_class_of_a_notebook_is_known_by_what_it_does(
-    registry: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It has no file; another docstring or line is the same code.
-
-    Its values count, and the functions and values of other cells that it names.
-    """
-    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
-    notebook: dict[str, Any] = {"__name__": "__main__", "torch": torch}
-
-    def run_cell(code: str) -> str:
-        exec(code, notebook)
-        return provenance.code_digest(config)
-
-    exec("def helper(x):\n    return x * FACTOR\nFACTOR = 1\n" + CELL.format(**PLAIN), notebook)
-    config = configure(*TINY, "pe=none", "+pe.kind=cell")
-    found = run_cell(CELL.format(**PLAIN))
-    for same in ({"comment": '"""Of another."""'}, {"before": "\n\n"}):
-        assert run_cell(CELL.format(**{**PLAIN, **same})) == found
-    others = {"rates": (1.0, 3), "scale": 2, "body": "x if str(x) in {'a', 'b'} else 1", "slope": 2}
-    digests = [run_cell(CELL.format(**{**PLAIN, name: value})) for name, value in others.items()]
-    digests.append(run_cell(CELL.format(**{**PLAIN, "rates": "torch.arange(2000)"})))
-    run_cell(CELL.format(**PLAIN))
-    for cell in ("FACTOR = 2", "def helper(x):\n    return x / FACTOR", "helper = abs"):
-        digests.append(run_cell(cell))
-    assert len({found, *digests}) == 1 + len(digests)
-    # Another cell's name that is an attribute here is none of its own; values may be nested.
-    code = CELL.format(**{**PLAIN, "body": "x.mean()", "rates": "[[[[[[[['a', '\\n']]]]]]]]"})
-    found = run_cell(code)
-    assert run_cell("mean = 3") == found and len(provenance.live_code(notebook["Cell"])) < 5000
-
-
-DECORATED = """
+NOTEBOOK = """
 import functools
 from wawa_transformer.positional.base import Encoding
 RATE, BASE = {rate}, {base}
@@ -890,13 +840,16 @@ class Rates:
     def __call__(self):
         return self.rate + {of_call}
 rates = Rates({held})
-class Decorated(Encoding, kind="decorated"):
-    def embed(self, x, positions):
+{before}
+class Cell(Encoding, kind="cell"):
+    rates = {rates}
+    def embed(self, x, positions, scale={scale}):
+        {comment}
         class Inner(dict):
             rate = RATE
             def base(self):
                 return BASE
-        return act(closed(x) + cached(x) + called(x)) + power(Inner.rate) + rates()
+        return act(closed(x) + cached(x) + called(x)) + power(Inner.rate) + rates() + x.mean()
     @functools.cached_property
     def table(self):
         return {table}
@@ -908,7 +861,7 @@ class Decorated(Encoding, kind="decorated"):
         return {static}
     @property
     def slope(self):
-        return 1
+        return {slope}
     @slope.setter
     def slope(self, value):
         self.kept = value + {setter}
@@ -916,56 +869,53 @@ class Decorated(Encoding, kind="decorated"):
     def slope(self):
         self.kept = {deleter}
 """
-DECORATIONS = (
-    "rate", "base", "factor", "closed", "cached", "wrapped", "power", "table", "method", "static",
-    "setter", "deleter", "of_call", "held",
+SLOTS = (
+    "rate", "base", "factor", "closed", "cached", "wrapped", "power", "of_call", "held", "scale",
+    "table", "method", "static", "slope", "setter", "deleter",
 )  # fmt: skip
+SAME = {"before": "", "comment": '"""Of a cell."""', "rates": "(1.0, {0, 8})", "act": "relu"}
+SAME |= dict.fromkeys(SLOTS, "1")
 
 
-def notebook_class(code: str, name: str) -> Any:
-    """Define a class as a cell does."""
-    notebook: dict[str, Any] = {"__name__": "__main__", "torch": torch}
-    exec(code, notebook)
-    return notebook[name]
-
-
-def test_what_a_decorator_or_an_inner_class_hides_counts(
+def test_a_class_of_a_notebook_is_known_by_what_it_does(
     registry: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each number of the cell and a library's function make other code; a second look does not."""
+    """It has no file: each number of its cell, and what it names of other cells, counts.
+
+    Also behind a decorator and in an inner class. Another docstring, line or order of a set is the
+    same code, and so is a name of another cell's that is an attribute here.
+    """
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
-    plain = dict.fromkeys(DECORATIONS, "1") | {"act": "relu"}
-    edits: list[dict[str, str]] = [{}, {}, *({name: "2"} for name in DECORATIONS), {"act": "gelu"}]
-    cells = [DECORATED.format(**{**plain, **edit}) for edit in edits]
-    found = [provenance.live_code(notebook_class(cell, "Decorated")) for cell in cells]
-    assert found[0] == found[1] and len(set(found)) == len(edits) - 1
 
+    def digest(**edit: str) -> str:
+        exec(NOTEBOOK.format(**{**SAME, **edit}), {"__name__": "__main__", "torch": torch})
+        config.pe.kind = "cell"
+        return provenance.code_digest(config)
 
-def test_the_order_of_a_set_is_no_part_of_what_a_notebook_does() -> None:
-    """It may differ from process to process; these two numbers stay in the order of the code."""
+    config = configure(*TINY, "pe=none")
     assert [*{0, 8}] != [*{8, 0}]
-    assert provenance.live_code({0, 8}) == provenance.live_code({8, 0})
+    for same in ({"before": "mean = 3"}, {"comment": "'...'"}, {"rates": "(1.0, {8, 0})"}):
+        assert digest(**same) == digest()
+    edits = [{name: "2"} for name in SLOTS] + [{"act": "gelu"}]
+    # An array's text has a part of it, and a dictionary's values may be nested.
+    edits += [{"rates": each} for each in ("(1.0, {0, 9})", "torch.arange(2000)", "[{'a': 1}]")]
+    cut = "torch.arange(2000).index_fill(0, torch.tensor(999), 0)"
+    edits += [{"rates": each} for each in (cut, "[{'a': 2}]")]
+    assert len({digest(), *(digest(**edit) for edit in edits)}) == 1 + len(edits)
 
 
-def test_helpers_that_share_helpers_are_read_once(
-    registry: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_helpers_that_share_helpers_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each calls all before it, and the first calls the last; an edit of the first is noticed."""
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
-    read: list[Any] = []
-    instructions = provenance.dis.get_instructions
-
-    def noticed(code: Any) -> Any:
-        read.append(code)
-        return instructions(code)
-
-    monkeypatch.setattr(provenance.dis, "get_instructions", noticed)
+    read = Mock(wraps=provenance.dis.get_instructions)
+    monkeypatch.setattr(provenance.dis, "get_instructions", read)
     found = []
     for start in ("f11(x) + 1", "f11(x) + 2"):
         calls = [start, *(" + ".join(f"f{j}(x)" for j in range(i)) for i in range(1, 12))]
-        code = "".join(f"def f{i}(x):\n    return {call}\n" for i, call in enumerate(calls))
-        found.append(provenance.live_code(notebook_class(code, "f11")))
-    assert len(read) == 2 * 12 and found[0] != found[1]
+        notebook: dict[str, Any] = {"__name__": "__main__"}
+        exec("".join(f"def f{i}(x):\n    return {c}\n" for i, c in enumerate(calls)), notebook)
+        found.append(provenance.live_code(notebook["f11"]))
+    assert read.call_count == 2 * 12 and found[0] != found[1]
 
 
 def test_a_run_of_two_versions_of_the_code_says_so(
