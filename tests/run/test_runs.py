@@ -149,19 +149,11 @@ def test_a_run_killed_while_it_writes_its_first_file_begins_again(tmp_path: Path
     assert run.configuration()["seed"] == 0
 
 
-def test_a_signal_handler_that_was_not_set_from_python_stays(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Python knows it as None, and cannot set it again."""
-    given: list[Any] = []
-    monkeypatch.setattr(signal, "signal", lambda number, handler: given.append(handler))
-    with GracefulStop():
-        pass
-    assert given and None not in given
-
-
 def test_a_signal_waits_for_a_checkpoint_and_a_second_ctrl_c_does_not() -> None:
-    """Afterwards the signals are the caller's again; a thread of its own takes none."""
+    """Afterwards the signals are the caller's again; a thread of its own takes none.
+
+    Python knows a handler that was not set from Python as None, and cannot set it again.
+    """
     assert STATUS == os.EX_TEMPFAIL == 75, "which scripts of clusters ask for"
     before = [signal.getsignal(number) for number in SIGNALS]
     assert {"SIGINT", "SIGTERM", "SIGUSR1"} == {signal.Signals(number).name for number in SIGNALS}
@@ -178,6 +170,9 @@ def test_a_signal_waits_for_a_checkpoint_and_a_second_ctrl_c_does_not() -> None:
         assert [signal.getsignal(number) for number in SIGNALS] == before
     with ThreadPoolExecutor(1) as thread:
         thread.submit(GracefulStop().__enter__).result()
+    stop = GracefulStop()
+    stop.before = dict.fromkeys(SIGNALS)
+    stop.__exit__()
 
 
 def test_a_finished_run_says_that_the_code_has_changed(
@@ -242,17 +237,6 @@ def test_lines_of_the_curves_that_cannot_be_read_are_left_out(tmp_path: Path) ->
     assert run.metrics() == [{"step": 1}, {"step": 3}]
 
 
-def test_only_the_last_checkpoint_becomes_the_previous_one(tiny) -> None:
-    """A better "best" replaces the old one, which no run may resume from."""
-    run = Run.from_config(tiny())
-    for step in (1, 2):
-        checkpoint.save(run.checkpoint("best"), {"step": step})
-    assert not run.checkpoint("previous").exists()
-    for step in (3, 4):
-        checkpoint.save(run.checkpoint("last"), {"step": step})
-    assert torch.load(run.checkpoint("previous"))["step"] == 3
-
-
 def test_weights_that_are_not_finite_are_never_saved(tiny) -> None:
     """A stop between two logged steps saves a state that no loss was checked for."""
     config = tiny("trainer.keep_checkpoints=2")
@@ -295,6 +279,9 @@ def test_some_whole_checkpoint_is_there_at_every_moment_of_saving(
     def refused(*given: Any) -> None:
         raise OSError(errno.EPERM, "no links here")
 
+    for _ in range(2):
+        checkpoint.save(run.checkpoint("best"), whole)
+    assert not previous.exists(), "a best one is none to resume from"
     checkpoint.save(last, whole | {"step": 1})
     last.with_stem("spare").hardlink_to(last)
     for name in ("replace", "rename", "link", "unlink", "remove"):
@@ -604,23 +591,24 @@ def test_the_key_of_a_folder_that_cannot_be_written_is_named(done: Run, tmp_path
             write(tmp_path / "file" / "inside")
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("full",), "output_dir to a folder of yours that holds a copy of full[.]"),
+        (("full", "report"), "report to a copy of .*full[.]"),
+        (("empty",), "output_dir to a folder of yours[.]"),
+        (("full", "attention", False), "set attention to a folder of yours[.]"),
+    ],
+)
 def test_runs_that_others_finished_are_to_be_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    given: tuple[Any, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a folder that is read alone, they count; an empty one is worth no copy."""
     (tmp_path / "full" / "copy").mkdir(parents=True)
     (tmp_path / "empty").mkdir()
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
-    with pytest.raises(
-        UserError, match="output_dir to a folder of yours that holds a copy of full"
-    ):
-        make_directory(tmp_path / "full")
-    with pytest.raises(UserError, match="report to a copy of .*full[.]"):
-        make_directory(tmp_path / "full", "report")
-    with pytest.raises(UserError, match="to a folder of yours[.]"):
-        make_directory(tmp_path / "empty")
-    with pytest.raises(UserError, match="set attention to a folder of yours[.]"):
-        make_directory(tmp_path / "full", "attention", of_runs=False)
+    with pytest.raises(UserError, match=said):
+        make_directory(tmp_path / given[0], *given[1:])
 
 
 def test_a_stopped_run_where_nobody_may_write_goes_on_in_a_copy(
@@ -662,20 +650,17 @@ def test_a_full_disk_is_a_sentence_and_leaves_the_old_file(tmp_path: Path, monke
     assert path.read_text() == "old" and not (tmp_path / "file.tmp").is_symlink()
 
 
-def test_a_loss_that_was_never_finite_is_not_blamed_on_the_learning_rate(tmp_path: Path) -> None:
+def test_a_loss_that_was_never_finite_is_not_blamed_on_the_learning_rate(
+    tiny, registry: None
+) -> None:
     """Planted: an encoding that adds infinity. No word of a checkpoint that does not exist."""
 
     class Exploding(Encoding, kind="exploding"):
         def embed(self, x: torch.Tensor, at: Positions) -> torch.Tensor:
             return x + torch.inf
 
-    try:
-        config = configure(*TINY, "pe=none", "pe.kind=exploding", f"output_dir={tmp_path}")
-        with pytest.raises(UserError) as caught:
-            train(config)
-    finally:
-        del ENCODINGS["exploding"]
-    assert "before the first update" in str(caught.value)
+    with pytest.raises(UserError, match="before the first update") as caught:
+        train(tiny("pe=none", "pe.kind=exploding"))
     assert "none was kept yet" in str(caught.value) and "trainer.lr" not in str(caught.value)
 
 
