@@ -199,14 +199,6 @@ def test_a_changed_layer_is_not_exported_as_the_published_one(edit: str, tmp_pat
     assert not [*tmp_path.glob("edited/*")]
 
 
-def test_a_library_that_is_not_installed_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
-    with pytest.raises(UserError, match="is not installed; pip install ctranslate2"):
-        to_ctranslate2(Transformer(9, 9, 8, 1, 2, 16), list("abcdefghi"), tmp_path / "o")
-
-
 def test_an_export_overwrites_no_other_programs_files(
     exported: list[tuple[Run, Path]], tmp_path: Path
 ) -> None:

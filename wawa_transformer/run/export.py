@@ -83,15 +83,10 @@ def to_ctranslate2(model: Transformer, words: list[str], directory: Path) -> Non
     CTranslate2 itself adds EOS to sources, which the exported tokenizer does not.
 
     Raises:
-        UserError: CTranslate2 is not installed, or does not support the model.
+        UserError: CTranslate2 does not support the model.
     """
-    try:
-        from ctranslate2.specs import TransformerSpec
-        from ctranslate2.specs.common_spec import Activation
-    except ImportError:
-        raise UserError(
-            "format=ctranslate2 needs CTranslate2, which is not installed; pip install ctranslate2."
-        ) from None
+    from ctranslate2.specs import TransformerSpec
+    from ctranslate2.specs.common_spec import Activation
 
     def copy(to: Any, of: Any, rows: slice = slice(None)) -> None:
         to.weight = of.weight.detach()[rows].numpy()
