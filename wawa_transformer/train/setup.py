@@ -1,10 +1,7 @@
 """Build a run's state from its configuration, or restore it from a checkpoint."""
 
-import contextlib
-import copy
 import math
 import os
-from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -338,25 +335,6 @@ def restore_optimizer(state: TrainState, saved: dict[str, Any]) -> None:
     optimizer.load_state_dict(saved["optimizer"])
     for group, settings in zip(optimizer.param_groups, edited, strict=True):
         group.update(settings)
-    if any(edited):
-        require_kept(optimizer, {name for settings in edited for name in settings})
-
-
-def require_kept(optimizer: torch.optim.Optimizer, edited: Collection[str]) -> None:
-    """Refuse edited settings, as amsgrad, whose step needs more than a checkpoint has kept.
-
-    The step is tried on a copy, which has no hooks and parameters of its own.
-    """
-    trial = copy.deepcopy(optimizer)
-    for each in (each for group in trial.param_groups for each in group["params"]):
-        each.grad = torch.zeros_like(each)
-    try:
-        with contextlib.suppress(TypeError, AttributeError, RuntimeError):  # of one's own class
-            trial.step()
-    except KeyError as error:
-        raise ValueError(
-            f"its optimiser has no {error}, and {', '.join(sorted(edited))} was edited"
-        ) from None
 
 
 def random_module(device: torch.device) -> Any:
