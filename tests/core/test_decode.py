@@ -13,7 +13,7 @@ from wawa_transformer.common import BOS, EOS, PAD
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.data.load import RaggedSequences, load_data
 from wawa_transformer.decode import translation
-from wawa_transformer.decode.greedy import greedy
+from wawa_transformer.decode.greedy import generate, greedy, most_probable
 from wawa_transformer.decode.strategies import Beam, DecodingStrategy, Greedy, Sample
 
 SRC = torch.tensor([[5, 4, 5, 4], [4, 5, 0, 0], [5, 5, 4, 0]])
@@ -128,6 +128,18 @@ def test_sampling_draws_from_the_distribution(temperature: float, top: int | Non
     other, _ = Sample(temperature=temperature, top=top, seed=1)(model, source, 1)
     assert torch.equal(again, ids) and not torch.equal(other, ids)
     torch.testing.assert_close(scores[:, 0], log_probability(model, source, ids[:, 0]))
+
+
+def test_a_choice_that_forbids_ids_in_place_has_the_models_score() -> None:
+    """The score is the model's log-probability, also where the choice rewrites its logits."""
+    model = model_of(seed=7)
+
+    def never_again(logits: Tensor, rows: Tensor) -> Tensor:
+        logits[..., EOS] = -torch.inf
+        return most_probable(logits)
+
+    ids, scores = generate(model, SRC, LONGEST, never_again)
+    torch.testing.assert_close(scores, log_probability(model, SRC, ids))
 
 
 def test_no_temperature_overflows_into_an_end() -> None:

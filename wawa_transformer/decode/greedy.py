@@ -69,7 +69,8 @@ def generate(
         scores = torch.zeros_like(rows, dtype=memory.dtype)  # (B,)
         for step in range(longest):
             logits = model.decode(last, memory, None, cross_mask, cache, positions)  # (R,1,V)
-            last = choose(logits, rows) if choose else most_probable(logits)  # (R,1)
+            # A copy: a choice that forbids ids in place must not change the score.
+            last = choose(logits.clone(), rows) if choose else most_probable(logits)  # (R,1)
             last = last.masked_fill(ended[:, None], PAD)
             if scored:
                 log_p = logits.log_softmax(dim=-1).gather(-1, last[..., None])  # (R,1,1)
