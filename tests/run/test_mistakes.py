@@ -231,6 +231,22 @@ def test_a_file_that_another_one_is_based_on_is_read_too(tmp_path: Path) -> None
             check_files("config", {"pe": ["none", name]}, [folder])
 
 
+@pytest.mark.parametrize(
+    ("group", "copied"), [("pe", "shaw"), ("task", "copy"), ("decode", "beam")]
+)
+def test_a_copied_file_has_a_name_of_its_own(group: str, copied: str, tmp_path: Path) -> None:
+    """With the name of the file that was copied, a report would call it by the other's name."""
+    folder = shutil.copytree(CONFIG_DIR, tmp_path / "configs") / group
+    script, chosen = "translate" if group == "decode" else "config", {group: ["mine"]}
+    shutil.copy(folder / f"{copied}.yaml", folder / "mine.yaml")
+    said = f"mine.yaml, line .: {group}.name is {copied}, .* name of its own, such as mine"
+    with pytest.raises(UserError, match=said):
+        check_files(script, chosen, [folder.parent])
+    check_files(script, chosen, [folder.parent], [f"{group}.name"])
+    (folder / f"{copied}.yaml").unlink()  # renamed, and not copied
+    check_files(script, chosen, [folder.parent])
+
+
 def test_a_mistake_in_a_file_is_answered_alike_by_train_and_compare(tmp_path: Path) -> None:
     """Of YAML, of a type, of a tag: with file and line, in one sentence."""
     path = tmp_path / "study" / "mine.yaml"

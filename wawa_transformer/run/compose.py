@@ -97,7 +97,7 @@ def check_command(
     if "imports" in overrides:
         import_modules(cast(list[str], overrides["imports"].value()))
     chosen = {key: choices(override) for key, override in overrides.items()}
-    places = check_files(config_name, chosen, folders)
+    places = check_files(config_name, chosen, folders, overrides)
     return [str(each.input_line) for each in overrides.values()], places
 
 

@@ -3,7 +3,7 @@
 import os
 import re
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +42,17 @@ def check_files(
     config_name: str,
     chosen: Mapping[str, Sequence[str]],
     folders: Sequence[Path] = (CONFIG_DIR,),
+    given: Container[str] = (),
 ) -> dict[str, str]:
     """Check the files of a configuration; return the file and line of each key in them.
 
-    ``chosen`` are the names of files, by group, in the first of the ``folders`` that has them. A
-    missing file is left to Hydra.
+    ``chosen`` are the names of files, by group, in the first of the ``folders`` that has them, and
+    ``given`` the keys of the command line. A missing file is left to Hydra.
 
     Raises:
-        UserError: a file is not YAML, has an unknown key, or has a value that YAML reads
-            differently from what is written; the sentence names file and line.
+        UserError: a file is not YAML, has an unknown key, has a value that YAML reads differently
+            from what is written, or has kept the name of the file that it is a copy of; the
+            sentence names file and line.
     """
     places: dict[str, str] = {}
     for path, package, root in files_of(config_name, "", chosen, folders):
@@ -67,6 +69,14 @@ def check_files(
                 raise UserError(f"{places[key]}: {unknown_key(key, config_name)}")
             if reason := misread(value, kind):
                 raise UserError(f"{places[key]}: {key} {reason}.")
+            if key == f"{package}.name" not in given and value.value != path.stem:
+                other = path.parent / f"{value.value}.yaml"
+                if os.path.isfile(other):
+                    raise UserError(
+                        f"{places[key]}: {key} is {value.value}, by which reports and folders call "
+                        f"what {other} describes; give this file a name of its own, such as "
+                        f"{path.stem}."
+                    )
     return places
 
 
