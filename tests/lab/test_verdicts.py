@@ -306,6 +306,14 @@ def test_a_pair_has_one_verdict_in_both_orders() -> None:
     assert comparisons.verdict(found, "t", ("a", "b")) == "better"
     assert comparisons.verdict(found, "t", ("b", "a")) == "worse"
     assert comparisons.verdict(found, "t", ("a", "c")) is None
+    [one], [other] = (
+        found.of_pair("differs", "t", pair).to_dict("records") for pair in (("a", "b"), ("b", "a"))
+    )
+    assert [-other[key] for key in ("mean", "high", "low")] == [
+        one["mean"],
+        one["low"],
+        one["high"],
+    ]
     assert decide(given, made)[0].verdict == "refuted"
 
 
@@ -343,6 +351,16 @@ def test_a_pair_that_is_better_in_one_measure_and_worse_in_another_is_mixed() ->
         assert len(unread) == (2 if low else 0) and unread["corrected"].isna().all()
     held = CONDITIONS["alike"].holds(found, "t", ("a", "b"), {})
     assert held is None, "what is not read is not alike"
+    alone = compared(made, beyond=0.01)
+    assert comparisons.verdict(alone, "t", ("a", "b")) is None, "and no verdict rests on it"
+
+
+def test_what_is_alike_in_one_measure_of_two_is_not_alike() -> None:
+    near = {"a": about(0.5, 0.001), "b": mirrored(0.501, 0.001)}
+    made = scored(t=frame_of(exact_match=near, all_sources={"a": HIGH, "b": LOW}))
+    for measures, held in ((("exact_match",), True), (("exact_match", "all_sources"), False)):
+        found = compared(made, "alike", **dict.fromkeys(measures, 0.01))
+        assert CONDITIONS["alike"].holds(found, "t", ("a", "b"), {}) is held
 
 
 @pytest.mark.parametrize(
