@@ -12,7 +12,7 @@ from support import TINY, begun, configure, trained
 
 from wawa_transformer.common import BOS, CONFIG_DIR, EOS
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.data.tasks import build_task
+from wawa_transformer.data.tasks import Sort, build_task
 from wawa_transformer.lesson import playground
 from wawa_transformer.lesson.pictures import write_explorer
 from wawa_transformer.lesson.playground import (
@@ -24,6 +24,7 @@ from wawa_transformer.lesson.playground import (
     write_playground,
 )
 from wawa_transformer.model.layers import FeedForward
+from wawa_transformer.positional.t5 import T5Buckets
 from wawa_transformer.run.run_dir import Run
 from wawa_transformer.train.load import load_model
 
@@ -102,6 +103,26 @@ def test_the_page_names_models_whose_code_was_edited(
         "$('note').textContent"
     )
     assert "something else than this page: sinusoidal" in said
+
+
+def test_the_page_names_models_whose_position_or_task_was_edited(
+    runs: list[Run], page: Path, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the edit begins at a long distance, and where it is what is right."""
+    bucket, target = T5Buckets.bucket, Sort.target
+    far = {"bucket": lambda self, distance: bucket(self, distance % 32)}
+    last_first = {"target": lambda self, symbols: target(self, symbols)[::-1]}
+    monkeypatch.setattr(playground, "STUDIES", ())
+    for place, (cls, edit) in enumerate(((T5Buckets, far), (Sort, last_first))):
+        path = tmp_path / f"{place}" / "playground.html"
+        path.parent.mkdir()
+        with monkeypatch.context() as patch:
+            for name, mine in edit.items():
+                patch.setattr(cls, name, mine)
+            write_playground(path, map(portable, runs))
+        script = "MODELS.filter(model => model.edited).map(model => model.pe)"
+        named = browser.open(path.as_uri()).read(script)
+        assert named == (["t5"] if cls is T5Buckets else ["rotary", "t5"])
 
 
 def test_the_trainer_replaces_no_word_of_the_page() -> None:

@@ -105,7 +105,10 @@ def portable(run: Run) -> dict[str, Any]:
             name = f"{side}_position.table"
             tensors[name] = tensors[name][:POSITIONS]
     rows = {name: tensor.reshape(-1, tensor.shape[-1]) for name, tensor in tensors.items()}
-    ids = torch.tensor([[EOS + 1, EOS + 2, EOS]])
+    # As long as the longest answer, since an edit may begin at a long distance.
+    words = tokenizer.get_vocab_size()
+    ids = torch.tensor([[*(EOS + 1 + i % (words - EOS - 1) for i in range(POSITIONS - 1)), EOS]])
+    symbols = [*range(2, task.symbols + 1, 2), *range(1, task.symbols + 1, 2)]
     with torch.no_grad():
         logits = cast(torch.Tensor, model(ids, ids))[0, -1]
     weights = b"".join(tensor.numpy().astype("<f4").tobytes() for tensor in rows.values())
@@ -119,10 +122,12 @@ def portable(run: Run) -> dict[str, Any]:
         "layers": model.num_layers,
         "trained": task.trained_lengths,
         "sources": [str(n) for n in range(1, task.symbols + 1)],
-        "words": [tokenizer.id_to_token(id) for id in range(tokenizer.get_vocab_size())],
+        "words": [tokenizer.id_to_token(id) for id in range(words)],
         "shapes": [(name, *tensor.shape) for name, tensor in rows.items()],
         "data": base64.b64encode(weights).decode("ascii"),
-        "asked": (ids[0].tolist(), logits.tolist()),  # with which the page compares its own
+        # With these the page compares its own.
+        "asked": (ids[0].tolist(), logits.tolist()),
+        "right": ([*map(str, symbols)], task.target(symbols)),
     }
 
 
