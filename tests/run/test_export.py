@@ -31,7 +31,6 @@ from wawa_transformer.run.export import (
     to_safetensors,
 )
 from wawa_transformer.run.run_dir import Run
-from wawa_transformer.train import checkpoint
 from wawa_transformer.train.load import load_model
 
 DATA = CONFIG_DIR.parent / "data"
@@ -316,16 +315,3 @@ def test_a_place_without_a_model_is_refused_in_one_sentence(tmp_path: Path) -> N
     torch.save({"model": {}}, tmp_path / "old.pt")
     with pytest.raises(UserError, match="does not hold the shape of its model"):
         read_model(tmp_path / "old.pt")
-
-
-def test_an_older_checkpoint_gets_its_shape_from_its_configuration(tmp_path: Path) -> None:
-    """Checkpoints had no shape of their own."""
-    run = trained(tmp_path, *TINY, "pe=learned", "pe.max_shift=3")
-    expected = load_model(run).model
-    state = checkpoint.load(run.checkpoint("last"))
-    shape = state.pop("transformer")
-    assert shape["pe_settings"]["max_len"] == 256 and shape["max_shift"] == 3
-    checkpoint.save(run.checkpoint("last"), state)
-    again = load_model(run).model
-    assert again.config == expected.config
-    assert torch.equal(again(SOURCE, SOURCE), expected(SOURCE, SOURCE))

@@ -243,13 +243,17 @@ def test_an_answer_is_utf_8_whatever_the_locale(tmp_path: Path) -> None:
 
 
 def test_a_run_of_older_code_is_cut_as_it_was(letters: Path, use, tmp_path: Path) -> None:
-    """Its checkpoint says nothing of the lengths in training: 2n + 10, and no warning of length."""
+    """Its checkpoint says nothing of the lengths in training: 2n + 10, and no warning of length.
+
+    Nor of the model's shape, which its configuration has.
+    """
     run = Run.at(shutil.copytree(letters, tmp_path / letters.name))
     state = checkpoint.load(run.checkpoint("last"))
-    assert state.pop("trained_sizes") == (5, 5, 1.0)
+    assert state.pop("trained_sizes") == (5, 5, 1.0) and state.pop("transformer")
     checkpoint.save(run.checkpoint("last"), state)
-    sizes = np.array([2, 7, 30])
-    limits = output_limits(load(run.directory).model, sizes, Greedy())
+    sizes, model = np.array([2, 7, 30]), load(run.directory).model
+    assert model.config == load(letters).model.config
+    limits = output_limits(model, sizes, Greedy())
     assert limits.tolist() == (2 * sizes + 10).tolist()
     _, out, err = use(translate.main, f"run={run.directory}", given=b"1 2 3 4 5 6\n")
     assert out.count("\n") == 1 and "longest source" not in err
