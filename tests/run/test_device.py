@@ -151,30 +151,21 @@ def test_a_run_goes_on_on_another_device(
         assert f"trained on {before} and goes on on {now}" in said and not given
 
 
-def compile_without(what: str) -> None:
-    """Compile on a CPU without a compiler, or fail as g++ and Triton do."""
+@pytest.mark.parametrize("said", ["/nowhere/g++", "Python.h: No such file", "cuda_utils.c"])
+def test_a_compiler_that_is_missing_is_named(said: str, tiny) -> None:
+    """As torch says it when it looks for one; the others as g++ and Triton fail."""
     from torch._inductor import config as inductor
 
-    if what == "Python.h":
-        raise RuntimeError("InductorError: CppCompileError: fatal error: Python.h: No such file")
-    if what == "triton":
-        command = ["/usr/bin/gcc", "/tmp/tmpk/cuda_utils.c", "-O3", "-shared"]
-        raise RuntimeError(f"InductorError: {subprocess.CalledProcessError(1, command)}")
-    with inductor.patch({"cpp.cxx": (None, "/nowhere/g++")}):
-        torch.compile(lambda x: x * 3 + 0.73, dynamic=False)(torch.ones(3))
-
-
-@pytest.mark.parametrize(
-    ("what", "said"),
-    [("g++", r"/nowhere/g\+\+"), ("Python.h", "Python.h: No such"), ("triton", "cuda_utils.c")],
-)
-def test_a_compiler_that_is_missing_is_named(what: str, said: str, tiny) -> None:
-    """As torch says it when it looks for one, and as Triton does."""
     with (
-        pytest.raises(UserError, match=rf"no compiler here \(.*{said}.*g\+\+ and Python's headers"),
+        inductor.patch({"cpp.cxx": (None, "/nowhere/g++")}),
+        pytest.raises(
+            UserError, match=rf"no compiler here \(.*{re.escape(said)}.*g\+\+ and Python's headers"
+        ),
         translate_device_errors(tiny("trainer.compile=true"), torch.device("cpu")),
     ):
-        compile_without(what)
+        if said != "/nowhere/g++":
+            raise RuntimeError(f"InductorError: fatal error: {said}")
+        torch.compile(lambda x: x * 3 + 0.73, dynamic=False)(torch.ones(3))
 
 
 def test_what_has_no_fixed_order_is_refused_where_one_is_asked_for(

@@ -8,6 +8,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,14 @@ def test_a_script_has_no_traceback_without_memory(
 def test_other_errors_are_no_lack_of_memory() -> None:
     for error in (RuntimeError("shapes"), OSError(errno.ENOENT, "no file"), ValueError("memory")):
         assert not failure.is_out_of_memory(error)
+
+
+def test_a_library_that_is_not_installed_is_asked_for_by_its_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    for name, extra in failure.EXTRAS.items():
+        assert any(each.startswith(name) for each in project["optional-dependencies"][extra]), name
+        said = failure.sentence_of(ModuleNotFoundError(name=name))
+        assert said == f"{name} is not installed; give: pip install 'wawa_transformer[{extra}]'."
 
 
 # ----------------------------------------------------------------------------------- YAML files
