@@ -87,7 +87,10 @@ def card(said: str, files: str) -> str:
 # --------------------------------------------------------------------------- what every kind does
 
 KINDS: dict[str, Callable[[Pairs], Files]] = {
-    "two files": lambda pairs: {f"{i}.txt": "".join(f"{p[i]}\n" for p in pairs) for i in range(2)},
+    "two files": lambda pairs: {
+        f"{i}.txt.gz": gzip.compress("".join(f"{pair[i]}\n" for pair in pairs).encode())
+        for i in range(2)
+    },
     "table": lambda pairs: {"a.tsv": tabs(pairs)},
     "CSV": lambda pairs: {"a.csv": as_csv(pairs)},
     "lines of JSON": lambda pairs: {"a.jsonl": lines(*entries(pairs))},

@@ -376,6 +376,9 @@ def test_a_size_that_a_set_does_not_need_makes_no_other_run(hub: Path) -> None:
     DatasetDict({"train": rows, "test": rows}).save_to_disk(hub / "saved")
     for each in (hub, hub / "saved"):
         assert TextTask(hub=str(each)).without_effect() == {"data_dir", "test_size"}
+    for name in ("train", "test"):
+        (hub / f"{name}.json").rename(hub / f"{name.upper()}.json")
+    assert TextTask(hub=str(hub)).without_effect() == {"data_dir", "test_size"}
 
 
 def test_a_test_of_a_dataset_needs_no_other_split(hub: Path) -> None:
