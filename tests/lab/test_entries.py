@@ -16,7 +16,7 @@ from support import SCRIPTS, configure
 
 from wawa_transformer.common import CONFIG_DIR
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.lab import claims, comparisons, scores
+from wawa_transformer.lab import claims, comparisons, rules, scores
 from wawa_transformer.lab import study as studies
 from wawa_transformer.lab.entries import OF_MODEL, entry_overrides
 from wawa_transformer.run.config import NAME, check_schema, check_settings
@@ -144,6 +144,7 @@ def test_every_study_can_be_run_and_its_rule_decided(name: str) -> None:
         ran = set(table[["task", "pe", "seed"]].itertuples(index=False, name=None))
         names = dict.fromkeys(run.task for run in jobs), dict.fromkeys(run.pe for run in jobs)
         assert {*product(*names, axes["seed"])} == ran
+    rules.validate_pairs("study.pairs", study.study.pairs, {run.pe for run in jobs})
     rule, _ = studies.rule_of(study, command, jobs)
     assert rule or name in {*COMMITTED, "board"}
     nothing = study_of(results_of({}))
