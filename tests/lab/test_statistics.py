@@ -1,7 +1,9 @@
 """Scores of a frame, held against SciPy's own tests, against counting and against symmetry."""
 
 import math
+from contextlib import nullcontext
 from random import Random
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -125,6 +127,47 @@ def test_scores_are_those_of_counting() -> None:
     older = scores.score_study(study_of(results.drop(columns="tokens"))).frame  # not counted then
     of_older = older.loc[("copy", "a", 0), "nll"]
     assert of_older == pytest.approx(np.average(trained / 4, weights=trained))
+
+
+MEAN = scores.over_unseen("nll")
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        lambda rows, longest: rows["nll"].mean(),
+        lambda rows, longest: [*MEAN(rows, longest)],
+        lambda rows, longest: rows.groupby(["pe", "seed"])["nll"].mean(),
+        lambda rows, longest: MEAN(rows, longest).reset_index(drop=True),
+        lambda rows, longest: MEAN(rows, longest).reset_index(),
+        lambda rows, longest: MEAN(rows, longest).map(str),
+    ],
+)
+def test_a_score_of_ones_own_is_a_number_for_each_run(of: Any, monkeypatch: Any) -> None:
+    """One number would be every run's, and by another index no run would have any."""
+    study = study_of(results_of(WORSE_FAR, seeds=range(2)))
+    for mine, wrong in ((MEAN, False), (of, True)):
+        monkeypatch.setitem(scores.SCORES, "far", scores.Score("far", "NLL", of=mine))
+        with pytest.raises(UserError, match="SCORES: far computes") if wrong else nullcontext():
+            assert scores.score_study(study).frame["far"].notna().all()
+
+
+def test_a_score_of_ones_own_changes_no_other_and_is_computed() -> None:
+    """It gets rows of its own; a name twice, or no function, is refused before any report."""
+
+    def in_place(rows: pd.DataFrame, longest: int) -> pd.Series:
+        rows["exact_match"] = 0.0
+        return MEAN(rows, longest)
+
+    study = study_of(results_of(WORSE_FAR, seeds=range(2)))
+    before = scores.score_study(study).frame["reach"]
+    with pytest.MonkeyPatch.context() as patch:
+        own = {"far": scores.Score("far", "NLL", of=in_place)} | scores.SCORES
+        patch.setattr(scores, "SCORES", own)
+        assert scores.score_study(study).frame["reach"].equals(before)
+    for name, said in (("reach", "names reach twice"), ("far", "far has no of")):
+        with pytest.raises(UserError, match=said):
+            scores.check_scores([*scores.TABLE_SCORES, scores.Score(name, "mine")])
 
 
 def test_scores_rest_on_new_sources_if_every_run_has_counted_some() -> None:

@@ -98,6 +98,26 @@ TABLE_SCORES = (
     Score("chrf", "chrF", digits=2, top=100),
 )
 check_metrics(METRICS, {*OWN, *(score.name for score in TABLE_SCORES)})
+
+
+def check_scores(table_scores: Sequence[Score]) -> None:
+    """Refuse a score that no table could show: one that is named twice, or that nothing computes.
+
+    Raises:
+        UserError: the score, and what to do.
+    """
+    names = [score.name for score in table_scores]
+    for score in table_scores:
+        if names.count(score.name) > 1:
+            raise UserError(f"TABLE_SCORES names {score.name} twice; give one another name.")
+        if score.of is None and score.name not in ("all_sources", *OF_TEXT):
+            raise UserError(
+                f"TABLE_SCORES: {score.name} has no of, the function that computes it from a "
+                f"task's rows and its longest trained length; give it one."
+            )
+
+
+check_scores(TABLE_SCORES)
 SCORES = {score.name: score for score in (*METRIC_SCORES, *TABLE_SCORES)}
 
 
@@ -155,7 +175,7 @@ def score_study(study: Study) -> Scores:
         longer = unseen_lengths(study, task)
         for score in SCORES.values():
             if trained and longer and score.of:
-                part[score.name] = score.of(rows, trained[1])
+                part[score.name] = by_run(score, score.of(rows.copy(), trained[1]), part.index)
         parts.append(part)
     frame = pd.concat(parts) if parts else pd.DataFrame(index=pd.MultiIndex.from_arrays([[]] * 3))
     frame.index.names = RUN
@@ -163,6 +183,20 @@ def score_study(study: Study) -> Scores:
     for name in OF_TEXT:
         frame[name] = of_text[name].astype(float)
     return Scores(study, frame.reindex(columns=list(SCORES)).astype(float).sort_index())
+
+
+def by_run(score: Score, values: Any, runs: pd.Index) -> pd.Series:
+    """Take what a score computed, and refuse what is no number for each of the ``runs``.
+
+    One number would be that of every run, and numbers by anything else would be nobody's.
+    """
+    numbers = isinstance(values, pd.Series) and pd.api.types.is_numeric_dtype(values)
+    if not numbers or values.index.names != RUN or not values.index.isin(runs).all():
+        raise UserError(
+            f"TABLE_SCORES: {score.name} computes {type(values).__name__}, and not a number for "
+            f'each run; return a Series by {", ".join(RUN)}, as rows.groupby(RUN)["nll"].mean() is.'
+        )
+    return values
 
 
 @functools.cache
