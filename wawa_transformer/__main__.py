@@ -10,6 +10,7 @@ from pathlib import Path
 
 from wawa_transformer import __version__
 from wawa_transformer.common import CONFIG_DIR
+from wawa_transformer.common.messages import UserError
 from wawa_transformer.common.schema import nearest
 
 SCRIPTS = CONFIG_DIR.parent / "scripts"
@@ -47,21 +48,21 @@ In your own code:
 
 
 def main() -> None:
-    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
-    known = scripts()
-    if name in ("--help", "-h"):
-        print(overview())
-        return
-    if name not in known:
-        sys.exit(
-            f"error: wawa {name} does not exist{nearest(name, known)}; choose one of "
-            f"{', '.join(known)}."
-        )
-    sys.argv[:2] = [str(known[name])]
-    sys.path.insert(0, str(SCRIPTS))  # as python does for a script
     from wawa_transformer.run.cli import exit_on_error
 
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    known = scripts()
     with exit_on_error():
+        if name in ("--help", "-h"):
+            print(overview())
+            return
+        if name not in known:
+            raise UserError(
+                f"wawa {name} does not exist{nearest(name, known)}; choose one of "
+                f"{', '.join(known)}."
+            )
+        sys.argv[:2] = [str(known[name])]
+        sys.path.insert(0, str(SCRIPTS))  # as python does for a script
         runpy.run_path(sys.argv[0], run_name="__main__")
 
 

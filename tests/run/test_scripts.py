@@ -15,11 +15,13 @@ from wawa_transformer.lab.terminal import View
 ROOT = SCRIPTS.parent
 
 
-def test_a_reader_that_leaves_ends_a_script_quietly() -> None:
+@pytest.mark.parametrize(
+    "started", [f"{SCRIPTS / 'train.py'} -sc install=bash", "-m wawa_transformer"]
+)
+def test_a_reader_that_leaves_ends_a_script_quietly(started: str) -> None:
     """A closed pipe is no mistake, even if it is met with the last line."""
     # Buffered, as where nobody asks for anything else.
-    command = f"PYTHONUNBUFFERED= {sys.executable} {SCRIPTS / 'train.py'} -sc install=bash"
-    command += " | true; echo ${PIPESTATUS[0]}"
+    command = f"PYTHONUNBUFFERED= {sys.executable} {started} | true; echo ${{PIPESTATUS[0]}}"
     left = subprocess.run(["bash", "-c", command], capture_output=True)
     assert (left.stdout, left.stderr) == (b"1\n", b"")
 
