@@ -52,6 +52,8 @@ def failing_test() -> str:
     tests = [f"tests/core/test_positional.py::{test}" for test in (TABLE, BUFFER)]
     command = [sys.executable, "-m", "pytest", "-rA", *tests]
     done = subprocess.run(command, cwd=CONFIG_DIR.parent, capture_output=True, text=True)
+    if not done.stdout:
+        sys.exit(f"error: pytest does not start here ({done.stderr.strip()}); run make check once.")
     passes = {test: f"PASSED {test}" in done.stdout for test in tests}
     said = ", ".join(f"{test} {'passes' if well else 'fails'}" for test, well in passes.items())
     if [*passes.values()] != [True, False]:

@@ -374,6 +374,12 @@ def test_the_lab_sheets_checks_tell_its_solutions_from_mistakes(
     assert [check(answer)[:7] for answer in answers] == ["right: "] * 5
 
 
+def test_without_pytest_no_test_is_said_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lab_sheet.sys, "executable", shutil.which("false"))
+    with pytest.raises(SystemExit, match=r"^error: .* make check"):
+        lab_sheet.failing_test()
+
+
 PAGES = ("*.md", "docs/**/*.md", "docs/*.html", "docs/*.ipynb", "data/*.md", "benchmarks/**/*.md")
 
 
