@@ -406,9 +406,9 @@ def times(factor: Callable[..., Any]) -> type[Encoding]:
         (promises.FRACTIONAL, wrong(fractional=True, embed=lambda _, x, at: x + at.ids.long().mT)),
         (promises.SHARED, wrong(content_independent=True, bias=lambda self, q, k, *at: q @ k.mT)),
         (promises.RELATIVE, times(lambda self, q, k, i, j: 1 / (1 + i.ids[..., None]))),
-        # Training has no positions, and noise goes on after it.
+        # Training has no positions, and its dropout goes on after it.
         (promises.TRAINED, times(lambda self, *_: 0.0 if self.training else 1.0)),
-        (probe.REPEATED, times(lambda *_: torch.rand(()))),
+        (probe.REPEATED, wrong(embed=lambda pe, x, at: x + F.dropout(line(x, at), pe.dropout.p))),
         # Undefined from position 89 on, and for a single token.
         (probe.FINITE, times(lambda self, q, k, i, j: torch.nan if i.end > 89 else 1.0)),
         (probe.ALONE, times(lambda self, q, k, *_: 1.0 if k.size(2) > 1 else torch.nan)),
@@ -421,7 +421,7 @@ def times(factor: Callable[..., Any]) -> type[Encoding]:
         # A trained number is read as a plain one, is rounded, and is in a list.
         (promises.REACHED, times(lambda self, *_: self.rate.item())),
         (promises.REACHED, times(lambda self, *_: self.rate.round() + 1)),
-        (promises.REACHED, times(lambda *_: UNLISTED[0])),
+        (promises.REACHED, wrong(embed=lambda self, x, at: x + UNLISTED[0] * wave(at))),
     ],
 )
 def test_a_mistake_is_found(name: str, cls: type[Encoding]) -> None:
