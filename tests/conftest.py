@@ -88,3 +88,19 @@ def registry() -> Iterator[None]:
     for each, known in before:
         each.clear()
         each.update(known)
+
+
+@pytest.fixture
+def after_init(monkeypatch: pytest.MonkeyPatch):
+    """Edit a class: ``after_init(cls, work)`` lets its ``__init__`` end with ``work(self)``."""
+
+    def edit(cls, work) -> None:
+        right = cls.__init__
+
+        def init(self, *given, **named) -> None:
+            right(self, *given, **named)
+            work(self)
+
+        monkeypatch.setattr(cls, "__init__", init)
+
+    return edit
