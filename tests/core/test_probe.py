@@ -14,7 +14,7 @@ from wawa_transformer.common import BOS, EOS
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.model import probe
 from wawa_transformer.model.masks import causal_mask, padding_mask
-from wawa_transformer.positional.base import consecutive
+from wawa_transformer.positional.base import Positions, consecutive
 
 
 def functions(mistake: str, pe: str = "sinusoidal") -> tuple[Any, Any]:
@@ -53,9 +53,7 @@ def functions(mistake: str, pe: str = "sinusoidal") -> tuple[Any, Any]:
         if mistake == "early":
             steps = 1 + source.size(1) // 2
         if mistake == "zero":
-            positions = replace(
-                positions, first=lambda n: replace(consecutive(n), ids=0 * consecutive(n).ids)
-            )
+            positions = replace(positions, first=lambda n: Positions(0 * consecutive(n).ids, n))
         if mistake == "late by one":
             positions = replace(positions, first=lambda n: consecutive(n, int(n > 9)))
         last, ids, scores = torch.full((len(source), 1), BOS), [], []

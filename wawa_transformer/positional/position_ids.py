@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -51,17 +52,14 @@ class BatchPositions:
     def keep(self, rows: Tensor) -> BatchPositions:
         """The positions of ``rows``, indices or booleans ``(B,)``."""
 
-        def of(positions: Positions) -> Positions:
-            ids = positions.ids
-            return positions if len(ids) == 1 else Positions(ids[rows], positions.end)  # 1: shared
+        def kept(value: Any) -> Any:
+            return value if value is None or len(value) == 1 else value[rows]  # 1: shared
 
-        before, share = (
-            each if each is None or len(each) == 1 else each[rows]
-            for each in (self.before, self.share)
-        )
-        return BatchPositions(
-            of(self.source), lambda length: of(self.first(length)), before, share=share
-        )
+        def of(positions: Positions) -> Positions:
+            return Positions(kept(positions.ids), positions.end)
+
+        before, share = kept(self.before), kept(self.share)
+        return BatchPositions(of(self.source), lambda n: of(self.first(n)), before, share=share)
 
 
 def times(positions: Positions, factor: Tensor) -> Positions:
