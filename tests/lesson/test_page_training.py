@@ -28,17 +28,11 @@ SHORT = """
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of today's code, with one of the committed page's models."""
+def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Browser:
+    """Today's page with one committed model, on a narrow screen, from a file."""
     path = tmp_path_factory.mktemp("page") / "playground.html"
     write_playground(path, models(DOCS / "playground.html")[:1])
-    return path
-
-
-@pytest.fixture(scope="module")
-def page(browser: Browser, written: Path) -> Browser:
-    """The page on a narrow screen, opened from a file, without a network."""
-    browser.open(written.as_uri() + ADDRESS, width=390).read(SHORT)
+    browser.open(path.as_uri() + ADDRESS, width=390).read(SHORT)
     return browser
 
 
