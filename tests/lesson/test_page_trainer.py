@@ -22,8 +22,7 @@ from wawa_transformer.lesson import playground
 from wawa_transformer.model.transformer import Transformer
 from wawa_transformer.train.loop import batch_stream, train_step
 
-TEMPLATES = Path(playground.__file__).parent / "templates"
-TRAINER = [(TEMPLATES / f"{name}.js").read_text("utf-8") for name in playground.WORKER]
+TRAINER = [(playground.TEMPLATES / f"{name}.js").read_text("utf-8") for name in playground.WORKER]
 # Every encoding that the page trains, as arguments of Transformer.
 ENCODINGS: dict[str, dict[str, Any]] = {
     "sinusoidal": {"pe": "sinusoidal"},
@@ -33,8 +32,6 @@ ENCODINGS: dict[str, dict[str, Any]] = {
     "shaw": {"pe": "shaw", "pe_settings": {"max_distance": 8}},
     "shaw_cross": {"pe": "shaw", "pe_settings": {"max_distance": 8}, "cross": "same"},
 }
-PAGE = {"width": 32, "heads": 2, "inner": 128, "layers": 1, "rate": 5e-3, "steps": 500}
-PAGE |= {"warmup": 100, "budget": 352, "longest": 10}
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +101,7 @@ def test_every_gradient_of_every_encoding_is_that_of_torch(compute: Callable[...
 
 
 STEPS = """
-  const training = new Training(data);
+  const training = new Training({ ...STUDIES.page, ...data });
   return Array.from({ length: 20 }, () => training.advance());
 """
 
@@ -114,7 +111,7 @@ def test_twenty_steps_give_the_losses_of_train_step(
 ) -> None:
     """The page's seed 3 has the package's data, batches and start, and trains as train_step."""
     monkeypatch.setattr(load, "LAST", deque(maxlen=1))  # all encodings share the data
-    setting = PAGE | {"task": "reverse", "seed": 3, "encodings": list(ENCODINGS)}
+    setting = {"task": "reverse", "seed": 3, "encodings": list(ENCODINGS)}
     losses = zip(*compute(STEPS, setting), strict=True)
     for name, found in zip(ENCODINGS, losses, strict=True):
         config = configure(
@@ -127,7 +124,8 @@ def test_twenty_steps_give_the_losses_of_train_step(
 
 
 START = """
-  const training = new Training(data.setting), { train, validation, test } = training.data;
+  const training = new Training({ ...STUDIES.page, ...data });
+  const { train, validation, test } = training.data;
   return {
     splits: { train: train.slice(-50), validation: validation.slice(-50), test: test.slice(-50) },
     words: training.words,
@@ -143,7 +141,7 @@ def test_data_batches_and_starting_values_are_those_of_the_package(
 ) -> None:
     """Compared are the last ones, which no generator reaches if an earlier draw is another."""
     seed, chosen = 123456, {"task": "letters", "longest": 12, "encodings": list(ENCODINGS)}
-    found = compute(START, {"setting": PAGE | chosen | {"seed": seed}})
+    found = compute(START, chosen | {"seed": seed})
     given = ["task=letters", f"seed={seed}", "task.max_length=12", "study=page"]
     data = load_data(configure(*given))
     words = [data.tokenizer.id_to_token(id) for id in range(data.tokenizer.get_vocab_size())]
@@ -168,7 +166,7 @@ def test_data_batches_and_starting_values_are_those_of_the_package(
 def test_the_chapter_quotes_the_file(page: str) -> None:
     """Every line of JavaScript in the chapter stands in trainer.js, and so does its length."""
     text = (CONFIG_DIR.parent / "docs" / page).read_text(encoding="utf-8")
-    lines = (TEMPLATES / "trainer.js").read_text(encoding="utf-8").splitlines()
+    lines = (playground.TEMPLATES / "trainer.js").read_text(encoding="utf-8").splitlines()
     quoted = "".join(re.findall(r"^```js\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
     assert quoted and {line.strip() for line in quoted.splitlines()} <= {
         line.strip() for line in lines

@@ -127,9 +127,8 @@ def test_the_page_names_models_whose_position_or_task_was_edited(
 
 def test_the_trainer_replaces_no_word_of_the_page() -> None:
     """Both keep their words in one table, where the second word of a name would win."""
-    templates = Path(write_playground.__code__.co_filename).with_name("templates")
     page, trainer = (
-        (templates / name).read_text(encoding="utf-8")
+        (playground.TEMPLATES / name).read_text(encoding="utf-8")
         for name in ("playground.html.jinja", "training.js")
     )
     page = page[page.index("const WORDS") : page.index("const MODELS")]
