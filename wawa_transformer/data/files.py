@@ -267,7 +267,7 @@ def cells_of(line: str) -> list[str]:
     """
     if "\r" in line:
         counts = {part.count("\t") for part in line.split("\r")}
-        if len(counts) == 1 and counts != {0}:
+        if len(counts) == 1:
             raise LookupError(INSIDE)
     return line.split("\t")
 
