@@ -752,7 +752,7 @@ def test_a_setting_of_ones_own_is_named_if_it_is_0_or_none() -> None:
 
 
 def test_a_rule_that_was_changed_after_the_first_results_is_named(tmp_path: Path) -> None:
-    """Whatever was changed in it and how often, also where an older version wrote the folder."""
+    """Whatever was changed in it and how often."""
 
     def says(study: dict[str, Any]) -> bool:
         """Whether the page says so if the study goes on with this rule."""
@@ -761,7 +761,6 @@ def test_a_rule_that_was_changed_after_the_first_results_is_named(tmp_path: Path
         write_tables(tmp_path, config, RESULTS, curves=curves_of(RESULTS))
         return word("rule_changed") in markdown(read_study(tmp_path))
 
-    write_folder(tmp_path, RESULTS, rule=RULE)
     own = {"rule": RULE, "pairs": []}
     parts: dict[str, Any] = {
         "claim": "It hurts.", "each": [], "measures": {"exact_match": 0.02},

@@ -258,14 +258,12 @@ def study_config(config: DictConfig, jobs: Jobs, command: str, unjudged: str) ->
 def first_rule(folder: Path, study: Mapping[str, Any]) -> str:
     """Get the digest of the rule with which the folder's first results were reported.
 
-    Without results it is that of ``study``. A folder of an older version has its last rule.
+    Without results it is that of ``study``.
     """
     with contextlib.suppress(UserError):  # study.yaml is damaged, and is written anew
         older = read_config(folder / "study.yaml")
         if older.get("made") and older["first_rule"]:
             return str(older["first_rule"])
-        if older.get("made") and older["study"]["rule"]:
-            study = older["study"]
     return rules.rule_digest(study)
 
 
