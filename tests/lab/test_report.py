@@ -260,6 +260,9 @@ def test_the_page_says_which_sources_the_scores_count() -> None:
     rows = figures.by_length(study_of(RESULTS.assign(**new | {"exact_match_new": 0.5})), ["copy"])
     drawn = rows.groupby("trained")["exact_match"].max()
     assert drawn[True] == 0.5 and drawn[False] > 0.5, "the picture shows the table's sources"
+    quarter = RESULTS["ceiling"].where(RESULTS["ceiling"] == 1, 0.25)
+    lower = markdown(study_of(RESULTS.assign(**new | {"ceiling_new": quarter})))
+    assert "can reach at most 0.250" in lower, "and so does the sentence of the ceiling"
 
 
 def test_runs_that_were_not_made_alike_are_named_at_the_top() -> None:
@@ -348,6 +351,7 @@ def test_a_sentence_says_why_nothing_was_tested() -> None:
         page = markdown(study_of(results))
         said = [name for name in ("equal", "missing", "unread") if f"| {word(name)} |" in page]
         assert word("no_test") in page and said == reasons
+        assert word("tests_made", n="0") in page, "what could not be tested is not counted"
 
 
 def test_validation_that_is_harder_than_training_is_named_at_the_top() -> None:
