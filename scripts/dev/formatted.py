@@ -187,7 +187,7 @@ def lost_to_correction(study: str) -> tuple[int, dict[str, list[str]]]:
     corrected = statistics.holm(pd.Series(p))
     supported = outcome(study)[1]["supported"]
     lost = {
-        task: [pe for pe in encodings if corrected[task, pe] >= comparisons.SIGNIFICANT]
+        task: [pe for pe in encodings if corrected[task, pe] >= statistics.SIGNIFICANT]
         for task, encodings in supported.items()
     }
     return sum(map(len, supported.values())), {task: pes for task, pes in lost.items() if pes}

@@ -27,7 +27,7 @@ from planted import (
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.lab import cells, figures, pages, report, scores
+from wawa_transformer.lab import cells, figures, pages, report, scores, statistics
 from wawa_transformer.lab.means import write_means
 from wawa_transformer.lab.pages import LANGUAGES, Text, sentence, tr, translated, unsplit, words
 from wawa_transformer.lab.reading import read_study
@@ -115,6 +115,19 @@ def test_a_typing_mistake_in_words_yaml_is_named_by_its_line(
     monkeypatch.setattr(pages, "WORDS", path)
     with pytest.raises(UserError, match=f"{path}, line 2: "):
         words.__wrapped__()
+
+
+def test_sentences_name_the_level_of_the_intervals_and_of_the_tests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another level changes both, and the words of no other interval."""
+    before = as_planted()
+    monkeypatch.setattr(statistics, "CONFIDENCE", 0.99)
+    monkeypatch.setattr(statistics, "SIGNIFICANT", 0.01)
+    text = markdown(study_of(RESULTS))
+    for said, now in (("95% interval", "99% interval"), ("t(0.975,", "t(0.995,"),
+                      ("corrected p: below 0.05", "corrected p: below 0.01")):  # fmt: skip
+        assert said in before and said not in text and now in text
 
 
 def test_the_page_fetches_nothing(page: str) -> None:

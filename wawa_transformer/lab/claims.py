@@ -20,8 +20,8 @@ import pandas as pd
 
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.lab import scores
-from wawa_transformer.lab.comparisons import SIGNIFICANT, Pair, PairTests, verdict
-from wawa_transformer.lab.statistics import Estimate, reaches
+from wawa_transformer.lab.comparisons import Pair, PairTests, verdict
+from wawa_transformer.lab.statistics import SIGNIFICANT, Estimate, reaches
 
 Given = Mapping[str, Any]  # the keys of a condition in a study's YAML file
 VERDICTS = ("supported", "refuted", "unclear")

@@ -12,10 +12,9 @@ import pandas as pd
 
 from wawa_transformer.lab import statistics
 from wawa_transformer.lab.scores import SCORES, Scores
-from wawa_transformer.lab.statistics import reaches
+from wawa_transformer.lab.statistics import SIGNIFICANT, reaches
 from wawa_transformer.lab.tables import Study, of_task
 
-SIGNIFICANT = 1 - statistics.CONFIDENCE
 MANY = 4  # more encodings are compared with the sinusoid only
 Pair = tuple[str, str]
 

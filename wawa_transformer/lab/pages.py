@@ -13,6 +13,7 @@ import yaml
 from markupsafe import Markup
 
 from wawa_transformer.common.messages import UserError
+from wawa_transformer.lab import statistics
 from wawa_transformer.run.config_files import yaml_mistake
 
 LANGUAGES = {"en": "English", "zh": "中文"}
@@ -43,6 +44,13 @@ def said(key: str, language: str) -> str:
     return dict(zip(LANGUAGES, words()[key], strict=False)).get(language, words()[key][0])
 
 
+def levels() -> dict[str, str]:
+    """What every sentence may name: the level of intervals and tests."""
+    level, p = statistics.CONFIDENCE, statistics.SIGNIFICANT
+    fill = {"quantile": f"{(1 + level) / 2:g}", "significant": f"{p:g}"}
+    return {"confidence": f"{100 * level:g}%", **fill}
+
+
 def tr(text: Any, language: str = "en") -> str:
     """Write a text, or a list of texts, in one of ``LANGUAGES``; all else stays as it is."""
     if isinstance(text, list):
@@ -55,7 +63,7 @@ def tr(text: Any, language: str = "en") -> str:
     if language == "en":  # "1 run", and not "1 runs"
         one = "|".join(each for each in ("n", "of", "runs") if str(text.fill.get(each)) == "1")
         given = re.sub(rf"(\{{({one})\}} \w+)s\b", r"\1", given) if one else given
-    written = given.format(**{k: tr(v, language) for k, v in text.fill.items()})
+    written = given.format(**levels(), **{k: tr(v, language) for k, v in text.fill.items()})
     # No space between two Chinese characters.
     return re.sub(r"(?<=[\u4e00-\u9fff]) (?=[\u4e00-\u9fff])", "", written)
 

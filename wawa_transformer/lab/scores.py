@@ -17,7 +17,14 @@ import pandas as pd
 from scipy.special import ndtri
 
 from wawa_transformer.common.messages import UserError
-from wawa_transformer.lab.statistics import CONFIDENCE, Estimate, difference, estimate, reaches
+from wawa_transformer.lab.statistics import (
+    CONFIDENCE,
+    SIGNIFICANT,
+    Estimate,
+    difference,
+    estimate,
+    reaches,
+)
 from wawa_transformer.lab.tables import OWN, RUN, Study, of_task
 from wawa_transformer.train.evaluation import METRICS, check_metrics
 
@@ -392,5 +399,5 @@ def orders_of(
             of_a, of_b = (rows.loc[rows["pe"] == pe, metric] for pe in (a, b))
             gap = difference(of_a, of_b)
             sign = 1 if SCORES[metric].higher_is_better else -1
-            signs.append(sign * math.copysign(1, gap.mean) if gap.p < 1 - CONFIDENCE else 0)
+            signs.append(sign * math.copysign(1, gap.mean) if gap.p < SIGNIFICANT else 0)
         yield a, b, {"first": signs.count(1), "second": signs.count(-1), "of": len(signs)}

@@ -10,6 +10,7 @@ import pandas as pd
 from scipy.special import betaincinv, stdtr, stdtrit
 
 CONFIDENCE = 0.95
+SIGNIFICANT = 1 - CONFIDENCE  # below it is the p of a difference
 
 
 def signed(value: float, spec: str) -> str:
