@@ -223,6 +223,10 @@ def test_a_comparison_has_one_p_and_one_word_everywhere(folder: Path) -> None:
     study = read_study(folder)
     found = report.compared(scores.score_study(study), None)
     assert len(found.comparisons) == 2 * 3 * 2 and found.comparisons["corrected"].notna().any()
+    table = cells.comparison_table(found, found.comparisons[:0])
+    spans = [row[5].text.fill for row in table.rows if isinstance(row[5].text, Text)]
+    ends = [[float(span[end].replace("−", "-")) for end in ("low", "high")] for span in spans]
+    assert ends and all(low < high for low, high in ends)
 
 
 def test_without_a_rule_every_pair_is_tested_and_counted() -> None:

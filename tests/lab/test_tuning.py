@@ -129,3 +129,4 @@ def test_the_order_at_each_rate_is_by_exact_match_and_for_a_text_by_nll() -> Non
         }  # fmt: skip
         marked = [[cell.strong for cell in row[2:]] for row in table.rows]
         assert marked == [[True, True], [False, False]]
+        assert [cell.value for cell in table.rows[0][2:]] == pytest.approx([0.928, 0.52])
