@@ -178,7 +178,7 @@ def test_a_sentence_is_translated_as_if_it_were_alone(method: DecodingStrategy, 
 
 
 def test_a_search_of_ones_own_is_held_to_its_contract() -> None:
-    """Other shapes and types, unknown ids, more after the end, and no hypothesis at all."""
+    """Other shapes and types, unknown ids, more after the end or padding, BOS, no hypothesis."""
     model = model_of()
     ids, scores = Beam(size=3)(model, SRC, LONGEST)
     for wrong in (
@@ -192,6 +192,8 @@ def test_a_search_of_ones_own_is_held_to_its_contract() -> None:
         (ids.float(), scores),
         (ids + 10**6, scores),
         (torch.full_like(ids, EOS), scores),
+        (torch.cat((torch.full_like(ids[..., :1], PAD), ids), dim=2), scores),
+        (torch.cat((torch.full_like(ids[..., :1], BOS), ids), dim=2), scores),
         (ids.tolist(), scores.tolist()),
         (ids, scores, scores),
         ids,

@@ -65,8 +65,9 @@ class DecodingStrategy:
             said = " and ".join(map(described, several))
             raise UserError(
                 f"{type(self).__name__}.search() returns {said} for {len(source)} "
-                f"sources; return whole ids (B,N,L) below {model.config.tgt_vocab_size}, nothing "
-                f"but padding after EOS ({EOS}), and scores (B,N), finite and the best first."
+                f"sources; return whole ids (B,N,L) below {model.config.tgt_vocab_size}, without "
+                f"BOS ({BOS}), nothing but padding after EOS ({EOS}) or padding ({PAD}), and "
+                f"scores (B,N), finite and the best first."
             )
         ids, scores = found
         return ids, scores
@@ -88,8 +89,10 @@ def is_promised(found: Any, rows: int, vocab_size: int) -> bool:
     if ids.ndim != 3 or ids.shape[:2] != scores.shape or len(ids) != rows:
         return False
     ends = ids == EOS
-    after = ids[ends.cumsum(dim=-1) > ends.int()]  # a row's first end
-    known = not ids.is_floating_point() and bool(((ids >= 0) & (ids < vocab_size)).all())
+    # After a row's first end, or its first padding.
+    after = ids[(ends.cumsum(dim=-1) > ends.int()) | (ids == PAD).cumsum(dim=-1).bool()]
+    chosen = (ids >= 0) & (ids < vocab_size) & (ids != BOS)
+    known = not ids.is_floating_point() and bool(chosen.all())
     sorted_ = bool((scores[:, 1:] <= scores[:, :-1]).all() and scores[:, 0].isfinite().all())
     return known and not after.any() and sorted_
 
