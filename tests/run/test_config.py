@@ -284,32 +284,24 @@ def test_a_key_of_studies_is_no_key_of_a_run(given: str) -> None:
 
 
 def test_a_wrong_class_refuses_no_run_of_another_one() -> None:
-    """Nor hides the keys of others where a key is unknown."""
+    """Nor hides the keys of others, which are named by their kind where they have no file."""
 
     class Wrong:
         def __init__(self, context, slope=1.0) -> None: ...
 
-    class Other:
-        def __init__(self, context: Any, rate: float = 1.0) -> None: ...
-
-    known = {"wrong": Wrong, "shaw": Other}
-    assert typed(Other, {"rate": 2}, "pe", known, ("context",)) == {"rate": 2.0}
-    with pytest.raises(UserError, match=r"pe.rat does not exist \(did you mean pe.rate\?\)"):
-        typed(Other, {"rat": 2}, "pe", known, ("context",))
-    with pytest.raises(UserError, match="give slope=1.0 a name and a type"):
-        typed(Wrong, {}, "pe", known, ("context",))
-
-
-def test_a_setting_of_a_class_without_a_file_is_named_by_its_kind() -> None:
-    """As of a module of import=; a key that nobody has is told where all keys are."""
-
     class Mine:
         def __init__(self, context: Any, fade: float = 1.0) -> None: ...
 
-    known = {"mine": Mine, "alibi": ENCODINGS["alibi"]}
-    for key, said in (("fade", " here; it is a setting of pe=mine."), ("zz", "; --help lists")):
-        with pytest.raises(UserError, match=f"pe.{key} does not exist{said}"):
-            typed(known["alibi"], {key: 2}, "pe", known, ("context",))
+    known = {"wrong": Wrong, "mine": Mine, "alibi": ENCODINGS["alibi"]}
+    assert typed(Mine, {"fade": 2}, "pe", known, ("context",)) == {"fade": 2.0}
+    for kind, key, said in (
+        ("mine", "fad", r"pe.fad does not exist \(did you mean pe.fade\?\)"),
+        ("alibi", "fade", "pe.fade does not exist here; it is a setting of pe=mine."),
+        ("alibi", "zz", "pe.zz does not exist; --help lists"),
+        ("wrong", "slope", "give slope=1.0 a name and a type"),
+    ):
+        with pytest.raises(UserError, match=said):
+            typed(known[kind], {key: 2}, "pe", known, ("context",))
 
 
 def test_a_number_of_a_setting_with_several_types_is_a_number() -> None:

@@ -22,7 +22,7 @@ from wawa_transformer.common.messages import UserError
 from wawa_transformer.decode.greedy import greedy
 from wawa_transformer.decode.translation import read
 from wawa_transformer.model.weights import read_model
-from wawa_transformer.positional.base import ENCODINGS, AbsoluteEncoding, Encoding, Positions
+from wawa_transformer.positional.base import ENCODINGS, AbsoluteEncoding, Positions
 from wawa_transformer.run.export import (
     POSITIONS,
     from_safetensors,
@@ -114,31 +114,6 @@ def test_ctranslate2_says_the_same_of_240_sentences(norm: str, tmp_path: Path) -
     assert len(set(tokenizer.decode_batch(ids))) > 15
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"pe": "shaw"}, "pe is shaw with distances"),
-        ({"pe": "none", "cross": "t5"}, "position ids of its own"),
-        ({"pe": "learned", "layers": [0, 1]}, "learned with distances, layers or"),
-        ({"pe": "sinusoidal_concatenated"}, "pe.kind=sinusoidal_concatenated does not add"),
-        ({"embedding_scale": "position_down"}, "another model.embedding_scale or"),
-        ({"embedding_scale": "none"}, "another model.embedding_scale or"),
-        ({"encoder_mask": "causal"}, "model.encoder_mask, model.encoder_window"),
-        ({"encoder_window": 2}, "model.encoder_mask, model.encoder_window"),
-        ({"merged_attention": True}, "merged_attention=true choose"),
-    ],
-)
-def test_what_ctranslate2_has_no_place_for_is_refused(
-    settings: dict, said: str, tmp_path: Path
-) -> None:
-    """Before anything is written."""
-    with pytest.raises(UserError, match=said):
-        to_ctranslate2(
-            Transformer(9, 9, 8, 2, 2, 16, **settings), list("abcdefghi"), tmp_path / "o"
-        )
-    assert not (tmp_path / "o").exists()
-
-
 class TableAndBias(AbsoluteEncoding):
     """Adds a table, and the query's position to the scores."""
 
@@ -156,14 +131,33 @@ class Gated(AbsoluteEncoding):
         return torch.where(x.abs() > 5, 2 * x, x) + 1
 
 
-@pytest.mark.parametrize("cls", [TableAndBias, Gated])
-@pytest.mark.usefixtures("registry")
-def test_an_added_encoding_that_does_more_than_add_a_table_is_refused(
-    cls: type[Encoding], tmp_path: Path
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"pe": "shaw"}, "pe is shaw with distances"),
+        ({"pe": "none", "cross": "t5"}, "position ids of its own"),
+        ({"pe": "learned", "layers": [0, 1]}, "learned with distances, layers or"),
+        ({"pe": "sinusoidal_concatenated"}, "pe.kind=sinusoidal_concatenated does not add"),
+        ({"embedding_scale": "position_down"}, "another model.embedding_scale or"),
+        ({"embedding_scale": "none"}, "another model.embedding_scale or"),
+        ({"encoder_mask": "causal"}, "model.encoder_mask, model.encoder_window"),
+        ({"encoder_window": 2}, "model.encoder_mask, model.encoder_window"),
+        ({"merged_attention": True}, "merged_attention=true choose"),
+        ({"pe": TableAndBias}, "choose format=safetensors"),
+        ({"pe": Gated}, "pe.kind=more does not add"),
+    ],
+)
+def test_what_ctranslate2_has_no_place_for_is_refused(
+    settings: dict, said: str, tmp_path: Path, registry: None
 ) -> None:
-    ENCODINGS["more"] = cls
-    with pytest.raises(UserError, match="choose format=safetensors"):
-        to_ctranslate2(Transformer(9, 9, 8, 1, 2, 16, pe="more"), list("abcdefghi"), tmp_path / "o")
+    """Before anything is written."""
+    if isinstance(cls := settings.get("pe"), type):
+        cls.kind, ENCODINGS["more"], settings = "more", cls, {"pe": "more"}
+    with pytest.raises(UserError, match=said):
+        to_ctranslate2(
+            Transformer(9, 9, 8, 2, 2, 16, **settings), list("abcdefghi"), tmp_path / "o"
+        )
+    assert not (tmp_path / "o").exists()
 
 
 def test_the_exported_table_is_what_the_encoding_adds_and_no_longer(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """What is done with a trained run: evaluate.py and translate.py, in this process."""
 
-import json
 import math
 import os
 import re
@@ -554,27 +553,20 @@ def test_a_beam_wider_than_its_sequences_lists_no_others(
     assert all(math.isfinite(each.score) for each in found) and not {PAD, BOS} & {*sum(ids, ())}
 
 
-def test_a_checkpoint_of_another_step_than_the_result_is_named(
+def test_a_checkpoint_of_another_step_or_data_than_the_result_is_told(
     letters: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As where an earlier one was copied over it."""
-    run = shutil.copytree(letters, tmp_path / "run")
-    before, last = (load(run, which).model.state_dict() for which in ("previous", "last"))
-    assert any(not before[name].equal(value) for name, value in last.items())
-    assert "is of step" not in capsys.readouterr().err
-    result = json.loads((run / "result.json").read_text("utf-8"))
-    (run / "result.json").write_text(json.dumps(result | {"steps": 99}), "utf-8")
-    load(run)
-    assert re.search(
-        r"last.pt is of step \d+, and the result .* of step 99", capsys.readouterr().err
-    )
-
-
-def test_a_checkpoint_of_other_data_is_refused(letters: Path, tmp_path: Path) -> None:
-    """Than those of the result, or of its own vocabulary: one of the files is another run's."""
+    """As where an earlier one, or another run's file, was copied over it."""
     run = Run.at(shutil.copytree(letters, tmp_path / "run"))
     result, state = run.result(), checkpoint.load(run.checkpoint("last"))
     assert result
+    before, last = (load(letters, which).model.state_dict() for which in ("previous", "last"))
+    assert any(not before[name].equal(value) for name, value in last.items())
+    assert "is of step" not in capsys.readouterr().err
+    run.finish(result | {"steps": 99})
+    load(run.directory)
+    said = capsys.readouterr().err
+    assert re.search(r"last.pt is of step \d+, and the result .* of step 99", said)
     run.finish(result | {"data": "0123"})
     with pytest.raises(
         UserError, match=r"trained on data \S+, and the result in its folder on 0123"
