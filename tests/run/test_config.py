@@ -159,6 +159,7 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
         ("report=a,b", "has two kinds of quotes, 'report=\"a,b\"'; scripts/train.py -m"),
         ("task=text task.source=a,b.tsv", "has two kinds of quotes, 'task.source=\"a,b.tsv\"'"),
         ("PE=alibi", "the key PE does not exist (did you mean pe?)"),
+        ("init_digest=01234567", "init_digest=01234567 has no effect without trainer.init_from."),
         ("decode=beam", "the key decode is for a trained run: give it to evaluate.py or trans"),
         ("decode.max_length=9", "the key decode.max_length is for a trained run: give it to ev"),
         # As a variable of the shell that is not set: these meant the default, silently.

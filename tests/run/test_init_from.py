@@ -280,7 +280,3 @@ def test_what_is_no_run_of_this_program_is_refused(
     with pytest.raises(UserError) as refused:
         train(checked(*TINY, *given))
     assert said in str(refused.value) and str(refused.value).endswith(".")
-
-
-def test_a_digest_alone_has_no_effect_and_is_refused() -> None:
-    assert answer("init_digest=01234567").startswith("init_digest=01234567 has no effect without")
