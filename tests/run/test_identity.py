@@ -440,24 +440,15 @@ def test_a_text_is_known_by_its_contents_and_not_by_its_folder(tmp_path: Path) -
         write_pairs(tmp_path / name / "pairs.jsonl", [*PAIRS[:30], ("a", last)])
     shutil.copy(tmp_path / "a" / "pairs.jsonl", tmp_path / "b" / "renamed.jsonl")
 
-    def folder(*overrides: str) -> str:
-        return Run.from_config(checked(*SMALL, *overrides)).directory.name
-
-    own = folder(f"task.data_dir={tmp_path}/a", "task.source=pairs.jsonl")
-    assert folder(f"task.data_dir={tmp_path}/b", "task.source=pairs.jsonl") == own
-    assert folder(f"task.source={tmp_path}/b/pairs.jsonl") == own
-    assert folder(f"task.source={tmp_path}/b/renamed.jsonl") == own
+    a, b, c, renamed = (
+        f"task.source={tmp_path}/{each}.jsonl"
+        for each in ("a/pairs", "b/pairs", "c/pairs", "b/renamed")
+    )
     test = f"task.test_source={tmp_path}/a/pairs.jsonl"
-    others = [
-        folder(f"task.source={tmp_path}/c/pairs.jsonl"),
-        folder(f"task.source={tmp_path}/a/pairs.jsonl", test),
-        folder(
-            f"task.source={tmp_path}/a/pairs.jsonl",
-            "task.source_column=de",
-            "task.target_column=en",
-        ),
-    ]
-    assert len({own, *others}) == 4
+    same = [[a], [b], [renamed], [f"task.data_dir={tmp_path}/b", "task.source=pairs.jsonl"]]
+    others = [[c], [a, test], [a, "task.source_column=de", "task.target_column=en"]]
+    own, *digests = [config_digest(checked(*SMALL, *each)) for each in (*same, *others)]
+    assert {*digests[:3]} == {own} and len({own, *digests[3:]}) == 4
 
 
 def test_the_commit_says_whether_code_or_configurations_differ(
