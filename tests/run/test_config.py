@@ -26,7 +26,6 @@ from wawa_transformer.run.device import total_memory
 from wawa_transformer.run.overrides import CHECKS, SCHEMAS, class_keys, known_keys
 from wawa_transformer.run.schema import StudyConfig, TranslateConfig
 
-DATA = CONFIG_DIR.parent / "data"
 WORDS = word_tokenizer([*"0123456789", "+"])
 
 

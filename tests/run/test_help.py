@@ -70,12 +70,16 @@ def test_without_the_laboratory_the_help_knows_no_study(
     assert "trainer.steps: " in alone and "rotary " in alone
 
 
-@pytest.fixture
-def python_3_14(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let argparse format each help when an option is added, as Python 3.14 does."""
+def test_a_script_starts_where_argparse_checks_the_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As Python 3.14 checks each when an option is added, where Hydra's own parser fails.
+
+    Help, a mistake and a check of argparse's are as always.
+    """
     add = argparse.ArgumentParser.add_argument
 
-    def check_help(self: argparse.ArgumentParser, action: argparse.Action) -> None:
+    def check(self: argparse.ArgumentParser, action: argparse.Action) -> None:
         if action.help and "%" in action.help:
             self._get_formatter()._expand_help(action)
 
@@ -84,17 +88,10 @@ def python_3_14(monkeypatch: pytest.MonkeyPatch) -> None:
         self._check_help(action)  # type: ignore[attr-defined]
         return action
 
-    monkeypatch.setattr(argparse.ArgumentParser, "_check_help", check_help, raising=False)
+    monkeypatch.setattr(argparse.ArgumentParser, "_check_help", check, raising=False)
     monkeypatch.setattr(argparse.ArgumentParser, "add_argument", add_argument)
-
-
-def test_a_script_starts_where_argparse_checks_the_help(
-    python_3_14: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Hydra's own parser fails there; help, a mistake and a check of argparse's are as always."""
     with pytest.raises(TypeError, match="LazyCompletionHelp"):
         get_args_parser()
-    check = argparse.ArgumentParser._check_help  # type: ignore[attr-defined]
     for arguments, said in ((["--help"], "trainer.steps: "), (["seed=x"], "seed: Value 'x'")):
         monkeypatch.setattr("sys.argv", ["train.py", *arguments])
         sentence = ""

@@ -80,19 +80,15 @@ def test_two_processes_of_which_one_is_killed_train_the_run_of_one(tmp_path: Pat
     assert_same_but_for_rounding(run, Run.from_config(alone))
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        return free.getsockname()[1]
-
-
 def in_two_processes(work: Callable[[], object]) -> None:
     """``work()`` in two copies of this process that know each other as torchrun's do.
 
     A copy ends where its work ends: what Python does at its end may wait for a lock that a thread
     of this process held.
     """
-    port, copies = free_port(), []
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port, copies = free.getsockname()[1], []
     for rank in range(2):
         copies.append(os.fork())
         if copies[-1]:
