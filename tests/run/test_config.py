@@ -123,6 +123,7 @@ def test_every_encoding_has_a_configuration_file() -> None:
         ("pe=none,alibi", "scripts/train.py -m pe=none,alibi trains one run for each"),
         ("--pe=learned", "--pe=learned is no option here; write pe=learned."),
         ("pe＝learned", "pe＝learned is no key=value; put a plain = between key and value"),
+        # The schema's default would take the place of a key, and train another run.
         ("~seed", "error: ~seed: no key can be taken away; leave it out."),
         ("study.name=../up", "error: study.name"),
     ],
@@ -182,8 +183,6 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
         # The encoder, which looks both ways, would take it: half of its buckets serve either side.
         ("pe=t5 pe.max_distance=6", "pe.max_distance=6 greater than 8"),
         ("model.norm=middle", "model.norm=middle does not exist; choose one of pre, post"),
-        # The schema's default would take the place of a key, and train another run.
-        ("~pe.kind", "~pe.kind: no key can be taken away; leave it out."),
         ("task=text pe=abacus", "pe.origin=abacus counts the digits of numbers, and task=text is"),
         # Names are no paths: these would lead out of output_dir.
         ("study.name=null", "study.name"),
