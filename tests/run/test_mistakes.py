@@ -431,6 +431,10 @@ def test_an_edit_that_another_file_trips_over_is_named(monkeypatch: pytest.Monke
     said = failure.whose(ValueError("too many values to unpack"))
     assert "perhaps in what was changed here (import=mine, wawa_transformer/model/loss.py)" in said
     assert said.startswith(failure.MISTAKE)
+    with pytest.raises(ZeroDivisionError) as caught:  # by a module of import= that is installed
+        exec(compile("1 / 0", os.__file__, "exec"), {"__name__": "mine.part"})
+    said = failure.whose(caught.value.with_traceback(caught.tb.tb_next))
+    assert f"{failure.MISTAKE} {os.__file__}, line 1, which is not part" in said
 
 
 def test_a_mistake_in_what_a_fork_has_committed_is_found_by_its_line(

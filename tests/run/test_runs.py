@@ -438,46 +438,41 @@ def test_what_cannot_be_read_now_is_not_called_damaged(
     assert train(config)["by_length"] == done.result()["by_length"]
 
 
-@pytest.mark.parametrize("name", ["result.json", "config.yaml", "checkpoints/last.pt"])
-def test_a_link_to_a_file_that_was_not_fetched_is_no_missing_file(
-    name: str, done: Run, tmp_path: Path
-) -> None:
-    """As git-annex and DVC leave it; the run neither begins anew nor goes back by a checkpoint."""
-    run = copied(done, tmp_path)
-    if name != "result.json":
-        run.result_file.unlink()
-    (run.directory / name).unlink()
-    (run.directory / name).symlink_to(tmp_path / "elsewhere")
-    before = sorted(run.directory.rglob("*"))
-    with pytest.raises(UserError, match=rf"{name} cannot be read now \(it is a link, and its"):
-        train(configure(*DROPOUT, f"output_dir={tmp_path}"))
-    assert sorted(run.directory.rglob("*")) == before and (run.directory / name).is_symlink()
+FILES = ["result.json", "config.yaml", "checkpoints/last.pt", "metrics.jsonl", "error.log"]
 
 
-@pytest.mark.parametrize("name", ["result.json", "config.yaml", "metrics.jsonl", "error.log"])
+@pytest.mark.parametrize("name", FILES)
 def test_a_file_of_a_run_that_cannot_be_read_is_not_taken_for_missing(
     name: str, done: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A finished run is not trained again, a run is not called none, and no curve is lost."""
+    """Nor is a link to a file that was not fetched, as git-annex and DVC leave it.
+
+    A run neither begins anew nor goes back by a checkpoint, and no curve is lost.
+    """
     run, opened = copied(done, tmp_path), io.open
     (run.directory / "error.log").write_text("failed once\n")
+    if name == "checkpoints/last.pt":
+        run.result_file.unlink()
 
     def fails(path: Any, *given: Any, **named: Any) -> Any:
         if str(path).endswith(name):
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return opened(path, *given, **named)
 
-    use = {
-        "result.json": lambda: train(configure(*DROPOUT, f"output_dir={tmp_path}")),
-        "config.yaml": lambda: Run.at(run.directory), "metrics.jsonl": run.metrics,
-        "error.log": run.failure,
-    }[name]  # fmt: skip
+    uses: dict[str, Any] = {"metrics.jsonl": run.metrics, "error.log": run.failure}
+    use = uses.get(name, lambda: train(configure(*DROPOUT, f"output_dir={tmp_path}")))
     before = contents(run.directory)
-    monkeypatch.setattr(io, "open", fails)
-    with pytest.raises(UserError, match=rf"{name} cannot be read now \(Permission denied\)"):
+    refused = pytest.raises(UserError, match=rf"{name} cannot be read now \(Permission denied\)")
+    with monkeypatch.context() as patched, refused:
+        patched.setattr(io, "open", fails)
         use()
-    monkeypatch.undo()
     assert contents(run.directory) == before
+    (run.directory / name).unlink()
+    (run.directory / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match=rf"{name} cannot be read now \(it is a link, and its"):
+        use()
+    before.pop(name)
+    assert contents(run.directory) == before and (run.directory / name).is_symlink()
 
 
 def test_another_runs_checkpoint_is_not_used_under_this_runs_name(
