@@ -5,7 +5,7 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
@@ -40,6 +40,23 @@ def functions() -> Iterator[tuple[Any, str, FunctionType]]:
             for attribute, value in list(vars(owner).items()):
                 if isinstance(value, FunctionType) and str(value.__module__).startswith(ROOMS):
                     yield owner, attribute, value
+
+
+def called(work: Callable[[], object]) -> dict[CodeType, bool]:
+    """Run ``work``; for the code of every function called: does it return a tensor?"""
+    codes: dict[CodeType, bool] = {}
+
+    def note(frame: Any, event: str, result: Any) -> None:
+        if event == "return" and frame.f_globals.get("__name__", "").startswith(ROOMS):
+            codes[frame.f_code] = codes.get(frame.f_code, False) or has_tensor(result)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return codes
 
 
 def edited(result: Any) -> Any:
@@ -107,31 +124,23 @@ def test_an_edit_of_any_function_changes_the_loss(
     model = Transformer(words, words, 16, 1, 2, 32, pe=pe, cross=cross)
     [batch] = next(batch_stream(shared.train, setup.TrainerConfig(**config.trainer), 0, 0))
     mask = causal_mask(batch.target_in.size(1))
-    every, called = list(functions()), set()
-
-    def noted(function: FunctionType) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            result = function(*args, **kwargs)
-            called.update([function] if has_tensor(result) else [])
-            return result
-
-        return call
-
-    with monkeypatch.context() as patch:
-        for owner, name, function in every:
-            patch.setattr(owner, name, noted(function))
-        model(batch.source, batch.target_in, tgt_mask=mask, targets=batch.target_out)
-    assert len(called) > 15
+    codes = called(
+        lambda: model(batch.source, batch.target_in, tgt_mask=mask, targets=batch.target_out)
+    )
+    # What stands inside a function is a part of it.
+    tensors = {code for code, some in codes.items() if some and "<locals>" not in code.co_qualname}
+    found = [each for each in functions() if each[2].__code__ in tensors]
+    assert {function.__code__ for _, _, function in found} == tensors and len(tensors) > 15
 
     before, without_effect = first_loss(config), []
     assert first_loss(config) == before
-    for function in called:
+    for function in {function for _, _, function in found}:
 
         def edit(*args: Any, function: Any = function, **kwargs: Any) -> Any:
             return edited(function(*args, **kwargs))
 
         with monkeypatch.context() as patch:
-            for owner, name, each in every:
+            for owner, name, each in found:
                 if each is function:  # a function is edited under every name it was imported by
                     patch.setattr(owner, name, edit)
             if first_loss(config) == before:
