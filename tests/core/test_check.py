@@ -964,8 +964,8 @@ def test_the_check_leaves_modes_and_random_numbers_alone() -> None:
     assert [module.training for module in model.modules()] == modes
 
 
-def test_sparse_gradients_are_tried_as_dense_ones_are() -> None:
-    """Someone's own loop may take them."""
+def test_sparse_gradients_and_frozen_models_are_tried_as_others_are() -> None:
+    """Someone's own loop may take sparse gradients, and a trained model may need none."""
     model = Transformer(9, 9, d_model=16, num_layers=1, num_heads=2, d_ff=16, seed=0)
     model.tgt_embedding.sparse = model.src_embedding.sparse = True
-    check_model(model)
+    assert not check_model(model).broken and not check_model(model.requires_grad_(False)).broken
