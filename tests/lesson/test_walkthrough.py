@@ -76,6 +76,8 @@ def test_the_script_and_its_options() -> None:
     four = run_script("walkthrough.py", "lang=en", "step=4")
     assert four.returncode == 0 and "Step 4:" in four.stdout and "Step 3:" not in four.stdout
     for argument, sentence in (
+        ("d_model=0", "d_model=0 must be at least 1"),
+        ("dropout=1", "dropout=1.0 must be at least 0 and less than 1"),
         ("step=8", "step=8 must be at least 1 and at most 7"),
         ("pe=shaw", "the key pe does not exist; --help lists every key"),
     ):
