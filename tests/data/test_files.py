@@ -227,7 +227,8 @@ READ: list[tuple[str, str | bytes, Pairs]] = [
     ("a.tsv", tabs(QUOTED), QUOTED),
     ("a.csv", "sep=\t\n" + as_csv(QUOTED, delimiter="\t"), QUOTED),
     ("hub/a.zip", zipped("a.tsv", content=tabs([("en", "de"), *QUOTED[:2]])), QUOTED[:2]),
-    ("hub/a.zip", zipped("a.csv", content="en,de\n7,007\nNA,b\n"), [("7", "007"), ("NA", "b")]),
+    ("hub/a.zip", zipped("a.csv", content="en,de\n7,007\n"), [("7", "007")]),
+    ("hub/a.zip", zipped("a.csv", content="en,de\nNA,null\n"), [("NA", "null")]),
     ("hub/a.zip", zipped("a.jsonl", content=TYPES), [("a", "ä"), ("b", "c")]),
     # A text may begin as a file of another format does.
     *(("a.txt", f"{first}\tb\n", [(first, "b")]) for first in BEGINNINGS),
@@ -475,6 +476,7 @@ REFUSED: list[tuple[str, str | bytes, str]] = [
     ("hub/train.json", f"[{ROW}]", r"entry 1 \(it has en twice\)"),
     # Entries.
     ("a.json", '[{"en": "a"}]', r"no two texts in entry 1 \(no de in"),
+    ("a.json", lines({"translation": {"en": "a"}}), "no de in {'en': 'a'}.*target_column=de"),
     ("a.json", '{"data": []}', "no two texts in entry 1"),
     ("a.json", '{\n"en": "a", "de": "b"\n}', "and stand in an array or alone in a line"),
     ("a.jsonl", '{"en": "a", "de": "b"}\n{"en": "a"}\n', "no two texts in line 2"),

@@ -265,10 +265,9 @@ def cells_of(line: str) -> list[str]:
 
     A text may hold a carriage return: between rows, all parts have as many columns.
     """
-    if "\r" in line:
-        counts = {part.count("\t") for part in line.split("\r")}
-        if len(counts) == 1:
-            raise LookupError(INSIDE)
+    counts = {part.count("\t") for part in line.split("\r")}
+    if "\r" in line and len(counts) == 1:
+        raise LookupError(INSIDE)
     return line.split("\t")
 
 

@@ -95,7 +95,7 @@ def find(name: str, config: str | None) -> tuple[Mapping[str, Any], DatasetBuild
 
 
 def tell_files(folder: Path, where: str, builder: DatasetBuilder) -> None:
-    """Name the files of a split that has several, and the files that the library leaves out."""
+    """Name files that are read as one split, and files that are not read."""
     for split, paths in (builder.config.data_files or {}).items():
         # A copy or an older text may have a split's name, too.
         inside = [name for path in paths for name in names_in(path)]
@@ -110,7 +110,7 @@ def tell_files(folder: Path, where: str, builder: DatasetBuilder) -> None:
 
 
 def names_in(path: str) -> list[str]:
-    """List the names of the files that the library reads in a zip archive, or of one file."""
+    """List the visible files inside a zip archive, or the name of another file."""
     if not zipfile.is_zipfile(path):
         return [Path(path).name]
     with zipfile.ZipFile(path) as archive:
