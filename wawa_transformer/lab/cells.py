@@ -128,10 +128,7 @@ def board_table(beside: Board) -> Table:
             if row.own else encoding(row.pe),
             Cell(beside.setting),
             *(
-                Cell(
-                    Text("trained_unseen", {"trained": f"{trained.mean:.3f}",
-                         "unseen": f"{unseen.mean:.3f}"}), unseen.mean
-                )
+                Cell(f"{trained.mean:.3f} → {unseen.mean:.3f}", unseen.mean)
                 for trained, unseen in row.tasks.values()
             ),
             Cell(f"{row.total:z.3f}{beside.short(row)}", row.total.mean, row.own),
