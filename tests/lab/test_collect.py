@@ -400,9 +400,11 @@ def test_two_results_of_one_run_are_named_and_not_averaged(
         write_tables(folder, config, merged, [], NOT_TUNED)
     second.unlink()
     # A file that was edited or cut says so itself.
+    of_new = result["test"] | {"new": result["test"]["new"] | {"exact_match": 0.123}}
     for wrong, sentence in (
         (result | {"by_length": rows}, "exact_match of its test is .* so the file was edited or"),
         (result | {"test": test}, ": exact_match of its test is 0.123, and its lengths"),
+        (result | {"test": of_new}, ": exact_match of its test's new sources is 0.123, and its l"),
         *(
             ({k: v for k, v in result.items() if k != key}, f"no whole result .*'{key}'")
             for key in ("validation", "versions", "finished", "translation")

@@ -28,17 +28,23 @@ def check_result(result: Result) -> None:
         for name in ("translation", "finished", "versions"):
             result[name]
         result["validation"]["nll"]
-        for metric in METRICS if rows else ():
-            if metric.name not in {*NEEDED["curves"], *result["test"]}:
+        parts = {"test": (result["test"], rows)}
+        if new := result["test"].get("new"):  # on which a report's scores rest
+            parts["test's new sources"] = new, [row["new"] for row in rows]
+        asked = [(name, *part, metric) for name, part in parts.items() for metric in METRICS]
+        for name, whole, each, metric in asked:
+            counted = [row for row in each if row["examples"]]
+            if not counted or metric.name not in {*NEEDED["curves"], *whole}:
                 continue  # the run is older than the metric
-            counts, values = ([row[key] for row in rows] for key in (metric.per, metric.name))
-            mean, said = np.average(values, weights=counts), result["test"][metric.name]
+            counts, values = ([row[key] for row in counted] for key in (metric.per, metric.name))
+            mean, said = np.average(values, weights=counts), whole[metric.name]
             if not np.isclose(mean, said, equal_nan=True):
                 raise UserError(
-                    f"{file}: {metric.name} of its test is {said}, and its lengths have {mean:g}, "
-                    f"so the file was edited or the metric is no mean over {metric.per}; restore "
-                    f"the file, or add to METRICS, under another name, a mean that tables can "
-                    f"average over lengths, such as bits per token in place of perplexity."
+                    f"{file}: {metric.name} of its {name} is {said}, and its lengths have "
+                    f"{mean:g}, so the file was edited or the metric is no mean over "
+                    f"{metric.per}; restore the file, or add to METRICS, under another name, a "
+                    f"mean that tables can average over lengths, such as bits per token in place "
+                    f"of perplexity."
                 )
     except (KeyError, TypeError) as error:
         raise UserError(
