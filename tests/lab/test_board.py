@@ -90,6 +90,7 @@ def test_an_encoding_is_placed_by_its_total_and_paired_with_the_best(
     assert (mine.gap.mean, mine.gap.half_width) == pytest.approx((gaps.mean, gaps.half_width))
     page = report.page_of(scored)
     text, said = report.markdown(page), report.answer(page)
+    assert "0.910 →\u00a00.410" in text, "trained, then unseen"
     place = f"The encoding mine: place 2 of 4, total {mine.total:z.3f}; {mine.gap:+z.3f} from t5"
     assert f"**{place}" in text and place in said
     [line] = re.findall(r"^\| \*\*mine \(this study\)\*\* \| .*", text, re.M)

@@ -280,6 +280,7 @@ def test_the_page_says_which_sources_the_scores_count() -> None:
     quarter = RESULTS["ceiling"].where(RESULTS["ceiling"] == 1, 0.25)
     lower = markdown(study_of(RESULTS.assign(**new | {"ceiling_new": quarter})))
     assert "can reach at most 0.250" in lower, "and so does the sentence of the ceiling"
+    assert "| ceiling without positions | 0.250 |" in lower
 
 
 def test_runs_that_were_not_made_alike_are_named_at_the_top() -> None:
@@ -421,6 +422,7 @@ def test_a_translation_is_judged_over_its_test_sentences() -> None:
     assert re.search(row.format("c", rf"0.0002 \| \*\*{word('better')}\*\*"), text)
     assert re.search(row.format("b", word("no_difference")), text)
     assert "| 0 | a − b | +0.00 | same translations |" in text
+    assert "| a | 0 | 90.00 | 89.00 to\u00a091.00 | 110.00 |" in text
     assert f"| {word('one_seed')} |" in markdown(captions({"a": 90.0, "c": 20.0}, seeds=1))
     # A seed without translations is in no number of the row, nor in its interval.
     for kept, said in ((1, r"1 \| \+70.00 \| – \| 1.0000"), (0, r"0 \| – \| – \| –")):
