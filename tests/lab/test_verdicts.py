@@ -507,6 +507,15 @@ def test_a_condition_of_ones_own_says_yes_or_no(monkeypatch: pytest.MonkeyPatch)
         claims.answer("supported", given, case, None)
 
 
+def test_a_condition_of_ones_own_takes_the_place_of_no_other() -> None:
+    """A copied function that has kept the name would decide the rules of the other one."""
+    before = dict(CONDITIONS)
+    for register in (claims.condition("at_least", of="encoding"), claims.pair_condition):
+        with pytest.raises(UserError, match="two conditions are called (at_least|better); give"):
+            register("better")
+        assert before == CONDITIONS
+
+
 def test_a_condition_on_pairs_without_a_test_is_in_no_correction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

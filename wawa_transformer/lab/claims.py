@@ -60,9 +60,11 @@ CONDITIONS: dict[str, Kind] = {}
 
 
 def condition(name: str, of: str, **more: Any) -> Callable:
-    """Register a function as a kind of condition."""
+    """Register a function as a kind of condition; refuse a name that is taken."""
 
     def register(holds: Callable) -> Callable:
+        if name in CONDITIONS:
+            raise UserError(f"two conditions are called {name}; give one of them another name.")
         CONDITIONS[name] = Kind(holds, of, **more)
         return holds
 
