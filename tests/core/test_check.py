@@ -744,14 +744,14 @@ keep, seen = KeyValueCache.keep, KeyValueCache.seen
 
 
 @pytest.mark.parametrize(
-    ("method", "wrong"),
+    ("method", "edit"),
     [("keep", lambda self, rows: keep(self, torch.arange(len(rows)))), ("seen", without_first)],
 )
 def test_a_mistake_of_the_cache_is_found(
-    method: str, wrong: Any, monkeypatch: pytest.MonkeyPatch
+    method: str, edit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cache may keep other rows, or lose its first token; below it mixes rows."""
-    monkeypatch.setattr(KeyValueCache, method, wrong)
+    monkeypatch.setattr(KeyValueCache, method, edit)
     report = check_model(tiny_model(shape({"pe": "sinusoidal"})))
     assert probe.CACHED in {each.name for each in report.broken}
 
