@@ -14,7 +14,7 @@ from rich.progress import track
 from wawa_transformer.common.files import make_directory
 from wawa_transformer.common.messages import tell, warn
 from wawa_transformer.lesson import settings  # noqa: F401  (registers this script's keys)
-from wawa_transformer.lesson.pictures import draw_all, write_explorer
+from wawa_transformer.lesson.pictures import draw_all, edited, write_explorer
 
 
 @script("figures")
@@ -28,6 +28,12 @@ def main(config: DictConfig) -> None:
         except LookupError as note:
             warn(f"note: {note}")
     write_explorer(folder / "explore.html")
+    if names := edited():
+        warn(
+            f"warning: explore.html computes {', '.join(names)} as published, and the code here "
+            f"computes something else; make the same edit in explore.html.jinja or "
+            f"positions.js.jinja."
+        )
     tell(f"pictures: {folder}")
     tell(f"by hand: {folder / 'explore.html'}")
 

@@ -17,10 +17,11 @@ from PIL import Image
 
 from wawa_transformer.lab.statistics import signed
 from wawa_transformer.lesson import pictures
-from wawa_transformer.positional.alibi import alibi_slopes
+from wawa_transformer.positional.alibi import ALiBi, alibi_slopes
 from wawa_transformer.positional.base import EncodingContext, consecutive
 from wawa_transformer.positional.rotary import Rotary
 from wawa_transformer.positional.sinusoid_designs import frequencies
+from wawa_transformer.positional.sinusoidal import PositionalEncoding
 from wawa_transformer.positional.t5 import T5Buckets
 
 
@@ -87,6 +88,26 @@ def test_every_picture_is_drawn_and_shows_what_it_says(
     assert all((np.diff(each) >= 0).all() for each in errors)
     last = [each[-1] for each in errors]
     assert last == sorted(last, reverse=True) and last[0] > 1 and last[-1] < 1e-7
+
+
+def test_an_edited_formula_is_named_beside_the_page_that_has_the_published_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And the title of a picture has the number that it draws."""
+    assert pictures.edited() == []
+    for place, name, mine, names in (
+        (ALiBi, "bias", lambda own: lambda *given: 2 * own(*given), ["alibi"]),
+        (T5Buckets, "bucket", lambda own: lambda self, far: own(self, far).clamp(max=14), ["t5"]),
+        (Rotary, "turn", lambda own: lambda *given: own(*given) / 2, ["rotary"]),
+        (PositionalEncoding, "make_table", lambda own: lambda *given: 2 * own(*given),
+         ["sinusoidal"]),
+    ):  # fmt: skip
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, mine(getattr(place, name)))
+            assert pictures.edited() == names
+            if name == "bias":
+                axes = pictures.GALLERY["scores"](lambda en, zh: en).axes
+                assert "−1/8 for each position" in axes[1].get_title()
 
 
 def paper_similarity(d_model: int, distance: int) -> float:

@@ -15,6 +15,7 @@ import torch
 from matplotlib import font_manager
 from matplotlib.figure import Figure
 from matplotlib.patches import Arc, FancyBboxPatch
+from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from wawa_transformer.lab.pages import write_page
@@ -86,6 +87,33 @@ def write_explorer(path: Path) -> None:
     colours = [BLUE, ORANGE, GREEN, VERMILION]
     templates = Path(__file__).parent / "templates"
     write_page(path, templates, spacings=list(COLOURS), colours=colours)
+
+
+def edited() -> list[str]:
+    """Name what ``explore.html`` computes in another way than the code here.
+
+    The page's JavaScript has the published formulas; its numbers here are of distances up to 100.
+    """
+    at, equal = consecutive(101), torch.ones(1, 1, 101, 4)
+    turned = Rotary(EncodingContext(4, 1)).turn(equal, at)[0, 0]
+    heads = torch.zeros(1, 8, 101, 8)
+    far, near = math.cos(100), math.cos(1)
+    pairs: dict[str, tuple[Tensor, list[float]]] = {
+        "sinusoidal": (
+            PositionalEncoding(4, max_len=101).pe[0, 100], [math.sin(100), far, math.sin(1), near]
+        ),
+        "rotary": ((turned[100] @ turned[0])[None], [2 * (far + near)]),
+        "alibi": (ALiBi(EncodingContext(64, 8)).bias(heads, heads, at, at)[0, 0, 100, :1], [-50]),
+        "t5": (T5Buckets(EncodingContext(64, 8)).bucket(torch.tensor([-3, -12, -100])), [3, 9, 15]),
+    }  # fmt: skip
+    spaced = {"geometric": [1, 0.01], "linear": [1, 0.01], "exponential": [1, math.exp(-1)]}
+    for name, values in (spaced | {"textbook": [0.1, 0.001]}).items():
+        pairs[f"{name} spacing"] = frequencies(4, spacing=name)[1], values
+    return [
+        name
+        for name, (own, page) in pairs.items()
+        if not torch.allclose(own.double(), torch.tensor(page, dtype=torch.float64), atol=1e-4)
+    ]
 
 
 def canvas(height: float, columns: int = 1, lines: int = 1) -> tuple[Figure, list]:
@@ -220,13 +248,14 @@ def scores(t: Words) -> Figure:
     with torch.no_grad():
         penalty = ALiBi(EncodingContext(64, 8)).bias(equal, equal, at, at)[0, 3]
         bucket = T5Buckets(EncodingContext(64, 8)).bucket(distance)
+    step = -1 / float(penalty[1, 0])
     for axes, name, values in zip(
         panels,
         (
             t("rotary: score minus 4, the score\nof the same two vectors at distance 0",
               "rotary：分数减 4，即同样\n两个向量距离为 0 时的分数"),
-            t("ALiBi: the fourth of 8 heads,\n−1/16 for each position between",
-              "ALiBi：8 个头的第 4 个，\n每隔一个位置 −1/16"),
+            t(f"ALiBi: the fourth of 8 heads,\n−1/{step:g} for each position between",
+              f"ALiBi：8 个头的第 4 个，\n每隔一个位置 −1/{step:g}"),
             t("T5: one number for each of 32 buckets,\nrandom, as before training",
               "T5：32 个桶各一个数，\n随机的，如同训练之前"),
             t("Shaw: one number for each distance\nup to 8, random",
