@@ -41,7 +41,7 @@ def score(answer: str) -> str:
     product = float((man + table[2]) @ (dog + table[0]))
     given = float(answer)
     if math.isclose(given, product / 2, abs_tol=0.01):
-        return "the score is 0.64"
+        return f"the score is {product / 2:.2f}"
     hints = {product: "divide by √d", float(man @ dog) / 2: "add the positions first"}
     near = min(hints, key=lambda mistake: abs(mistake - given))
     raise Wrong(hints[near] if abs(near - given) < 0.02 else "multiply number by number, and add")

@@ -304,6 +304,14 @@ def test_a_chapter_has_the_same_numbers_in_both_languages(page: str) -> None:
     assert numbers[0] == numbers[1]
 
 
+def test_a_score_of_the_lab_sheet_is_that_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an edited table a right answer is another number, and is said to be that one."""
+    assert lab_sheet.score("0.64") == "the score is 0.64"
+    table = PositionalEncoding.make_table
+    monkeypatch.setattr(PositionalEncoding, "make_table", lambda self, n: 0 * table(self, n))
+    assert lab_sheet.score("0.5") == "the score is 0.50"
+
+
 def test_the_lab_sheets_checks_tell_its_solutions_from_mistakes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
