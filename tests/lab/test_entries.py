@@ -6,6 +6,7 @@ import re
 import shlex
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -105,7 +106,7 @@ def check_once(encoding_and_model: str, job: DictConfig) -> None:
 
 @pytest.mark.parametrize("name", sorted({*COMMITTED, *FILES}))
 def test_every_study_can_be_run_and_its_rule_decided(name: str) -> None:
-    """A committed study composes the very runs of its table, by task, encoding and seed.
+    """A committed study composes its rule and the runs of its table, by task, encoding and seed.
 
     Its rule fits its grid, and decides nothing before a run has finished.
     """
@@ -123,6 +124,9 @@ def test_every_study_can_be_run_and_its_rule_decided(name: str) -> None:
     plain_study.study = StudyConfig(name=study.study.name)  # the rule and lists take long to copy
     if name in COMMITTED:
         assert axes["pe"] == made["study"]["pe"]
+        file: Any = OmegaConf.to_container(study.study)
+        same = rules.rule_digest(file) == rules.rule_digest(made["study"])
+        assert same or not made["study"]["rule"]
     jobs = {}  # every entry with the first task, and every task with the first entry
     for task in axes["task"]:
         one = copy.deepcopy(plain_study)
