@@ -766,6 +766,19 @@ def test_tensorboard_gets_the_mean_of_each_encoding_within_its_interval(folder: 
     assert about.data_class and about.plugin_data.plugin_name == "scalars"
 
 
+def test_the_interval_in_tensorboard_is_that_of_the_seeds(tmp_path: Path) -> None:
+    curves = curves_of(RESULTS)
+    curves["exact_match"] = 0.5 + curves["seed"] / 100
+    write_tables(tmp_path, config_of(RESULTS), RESULTS, curves=curves)
+    write_means(tmp_path)
+    events = EventAccumulator(str(tmp_path / "means" / "no_encoding")).Reload()
+    ends = [
+        events.Scalars(f"z_interval/copy/exact_match_{end}")[0].value for end in ("low", "high")
+    ]
+    values = 0.5 + RESULTS["seed"].drop_duplicates() / 100
+    assert ends == pytest.approx(estimate(values).within(1))
+
+
 def test_a_setting_of_ones_own_is_named_if_it_is_0_or_none() -> None:
     """Settings that every encoding has are named where they differ from their defaults."""
     study = study_of(RESULTS)
